@@ -1,0 +1,459 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What operator, node agent and in-pod runtime agree on: names, epochs, wire records.
+
+Every process of the product loads this module, so it uses the standard library only and must
+never import anything else of the product but :mod:`ullage.api.reasons`.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from ullage.api.reasons import Reason as Reason
+
+GROUP: Final = "ullage.dev"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+WIRE_VERSION: Final = 1
+"""Version of the records exchanged between operator and node agent."""
+
+# Labels and annotations (crds: keys).
+LABEL_NODE: Final = "ullage.dev/node"
+LABEL_CLASS: Final = "ullage.dev/class"
+LABEL_ACCELERATOR: Final = "ullage.dev/accelerator"
+LABEL_MANAGED: Final = "ullage.dev/managed"
+LABEL_KIND: Final = "ullage.dev/kind"
+LABEL_OWNER: Final = "ullage.dev/owner"
+LABEL_RANK: Final = "ullage.dev/rank"
+ANNOTATION_TEMPLATE_HASH: Final = "ullage.dev/template-hash"
+ANNOTATION_DECISION: Final = "ullage.dev/decision"
+
+GATE: Final = "ullage.dev/placement"
+SLOT_RESOURCE: Final = "ullage.dev/slot"
+FOREIGN_GPU_RESOURCE: Final = "nvidia.com/gpu"
+MANAGER_OPERATOR: Final = "ullage-scheduler"
+MANAGER_NODE: Final = "ullage-node"
+CDI_KIND: Final = "ullage.dev/slot"
+EMULATED_MODEL: Final = "emulated"
+LEASE_NAME: Final = "ullage-operator"
+
+ENV_SLICE: Final = "ULLAGE_SLICE"
+ENV_STEPS: Final = "ULLAGE_STEPS"
+ENV_PERCENT: Final = "ULLAGE_PERCENT"
+STEPS_MOUNT: Final = "/run/ullage/steps"
+STEPS_FILE: Final = "record"
+
+HEARTBEAT_SECONDS: Final = 60
+"""Period of the node agent's heartbeat; older than three periods means nobody listens there."""
+
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+JsonObject = Mapping[str, object]
+"""A decoded JSON object as it came from outside; read it with the ``text``/``whole`` readers."""
+
+
+class WireError(ValueError):
+    """A record from outside does not have the agreed shape; the text names the field."""
+
+
+class GPUMode(StrEnum):
+    """How a container asks for a device."""
+
+    EXCLUSIVE = "Exclusive"
+    FRACTIONAL = "Fractional"
+
+
+class SlicePhase(StrEnum):
+    """How far a node has come with a slice."""
+
+    RESERVED = "Reserved"
+    REFUSED = "Refused"
+    PREPARED = "Prepared"
+    ATTACHED = "Attached"
+    VIOLATING = "Violating"
+    FROZEN = "Frozen"
+    FAILED = "Failed"
+
+    @property
+    def holds_capacity(self) -> bool:
+        """Whether a slice in this phase counts against its device."""
+        return self is not SlicePhase.REFUSED
+
+    @property
+    def started(self) -> bool:
+        """Whether a container may have been created from the slice."""
+        return self not in (SlicePhase.RESERVED, SlicePhase.REFUSED)
+
+
+class Health(StrEnum):
+    """Whether a device may be given to somebody."""
+
+    HEALTHY = "Healthy"
+    UNHEALTHY = "Unhealthy"
+
+
+class Backend(StrEnum):
+    """What enforces shares on a device."""
+
+    NVIDIA = "nvidia"
+    EMULATED = "emulated"
+
+
+def text(raw: JsonObject, field: str, default: str | None = None) -> str:
+    """Read a string field.
+
+    Raises:
+        WireError: the field is absent without a default, or no string.
+    """
+    value = raw.get(field, default)
+    if not isinstance(value, str):
+        raise WireError(f"{field}: expected a string, got {type(value).__name__}")
+    return value
+
+
+def whole(raw: JsonObject, field: str, default: int | None = None) -> int:
+    """Read a whole number; a boolean is none.
+
+    Raises:
+        WireError: the field is absent without a default, or no whole number.
+    """
+    value = raw.get(field, default)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise WireError(f"{field}: expected a whole number, got {type(value).__name__}")
+    return value
+
+
+def flag(raw: JsonObject, field: str, default: bool = False) -> bool:
+    """Read a boolean field.
+
+    Raises:
+        WireError: the field is no boolean.
+    """
+    value = raw.get(field, default)
+    if not isinstance(value, bool):
+        raise WireError(f"{field}: expected true or false, got {type(value).__name__}")
+    return value
+
+
+def objects(raw: JsonObject, field: str) -> list[JsonObject]:
+    """Read a list of objects; absent or null is empty.
+
+    Raises:
+        WireError: the field is no list of objects.
+    """
+    value = raw.get(field) or []
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise WireError(f"{field}: expected a list of objects")
+    return value
+
+
+def section(raw: JsonObject, field: str) -> JsonObject:
+    """Read an object field; absent or null is empty.
+
+    Raises:
+        WireError: the field is no object.
+    """
+    value = raw.get(field) or {}
+    if not isinstance(value, dict):
+        raise WireError(f"{field}: expected an object, got {type(value).__name__}")
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class SliceKey:
+    """Identity of a slice: the pod, the device container in it, and which of its devices."""
+
+    pod_uid: str
+    container: str
+    index: int = 0
+
+    @property
+    def directory(self) -> str:
+        """Name of the step record's directory and value of ``ULLAGE_SLICE``."""
+        return f"{self.pod_uid}_{self.container}"
+
+    def to_wire(self) -> dict[str, object]:
+        """The three list-map keys as the API stores them."""
+        return {"podUID": self.pod_uid, "container": self.container, "index": self.index}
+
+    @classmethod
+    def from_wire(cls, raw: JsonObject) -> SliceKey:
+        """Read the keys.
+
+        Raises:
+            WireError: a key is missing or of the wrong type.
+        """
+        return cls(
+            pod_uid=text(raw, "podUID"),
+            container=text(raw, "container"),
+            index=whole(raw, "index", 0),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DesiredSlice:
+    """One entry of ``GPUNode.spec.slices``: the durable record of a placement decision.
+
+    ``memory_mib`` is what the container may allocate, without context overhead.
+    """
+
+    key: SliceKey
+    pod_namespace: str
+    pod_name: str
+    gpu: str
+    percent: int
+    memory_mib: int
+    epoch: int
+    priority: int = 0
+    protected: bool = False
+
+    def to_wire(self) -> dict[str, object]:
+        """The slice as the API stores it."""
+        return {
+            **self.key.to_wire(),
+            "podNamespace": self.pod_namespace,
+            "podName": self.pod_name,
+            "gpu": self.gpu,
+            "percent": self.percent,
+            "memoryMiB": self.memory_mib,
+            "priority": self.priority,
+            "protected": self.protected,
+            "epoch": self.epoch,
+        }
+
+    @classmethod
+    def from_wire(cls, raw: JsonObject) -> DesiredSlice:
+        """Read one entry.
+
+        Raises:
+            WireError: a required field is missing or of the wrong type.
+        """
+        return cls(
+            key=SliceKey.from_wire(raw),
+            pod_namespace=text(raw, "podNamespace"),
+            pod_name=text(raw, "podName"),
+            gpu=text(raw, "gpu"),
+            percent=whole(raw, "percent"),
+            memory_mib=whole(raw, "memoryMiB"),
+            epoch=whole(raw, "epoch"),
+            priority=whole(raw, "priority", 0),
+            protected=flag(raw, "protected"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedSlice:
+    """One entry of ``GPUNode.status.slices``: what the node made of a slice.
+
+    ``step_micros`` is the recent time of one step, ``solo_step_micros`` what the same step takes
+    alone on the whole device; 0 means not known.
+    """
+
+    key: SliceKey
+    phase: SlicePhase
+    gpu: str
+    percent: int
+    memory_mib: int
+    epoch: int
+    reason: str = ""
+    message: str = ""
+    pids: tuple[int, ...] = ()
+    sm_count: int = 0
+    memory_used_mib: int = 0
+    steps: int = 0
+    items: int = 0
+    step_micros: int = 0
+    solo_step_micros: int = 0
+
+    def to_wire(self) -> dict[str, object]:
+        """The entry as the API stores it; what is not known is left out."""
+        body: dict[str, object] = {
+            **self.key.to_wire(),
+            "phase": self.phase.value,
+            "gpu": self.gpu,
+            "percent": self.percent,
+            "memoryMiB": self.memory_mib,
+            "epoch": self.epoch,
+        }
+        optional: dict[str, object] = {
+            "reason": self.reason,
+            "message": self.message,
+            "pids": list(self.pids),
+            "smCount": self.sm_count,
+            "memoryUsedMiB": self.memory_used_mib,
+            "steps": self.steps,
+            "items": self.items,
+            "stepMicros": self.step_micros,
+            "soloStepMicros": self.solo_step_micros,
+        }
+        return body | {name: value for name, value in optional.items() if value}
+
+    @classmethod
+    def from_wire(cls, raw: JsonObject) -> ObservedSlice:
+        """Read one entry.
+
+        Raises:
+            WireError: a required field is missing, of the wrong type, or the phase is unknown.
+        """
+        try:
+            phase = SlicePhase(text(raw, "phase"))
+        except ValueError as error:
+            raise WireError(f"phase: {error}") from error
+        pids = raw.get("pids") or []
+        if not isinstance(pids, list):
+            raise WireError("pids: expected a list of whole numbers")
+        return cls(
+            key=SliceKey.from_wire(raw),
+            phase=phase,
+            gpu=text(raw, "gpu", ""),
+            percent=whole(raw, "percent", 0),
+            memory_mib=whole(raw, "memoryMiB", 0),
+            epoch=whole(raw, "epoch", 0),
+            reason=text(raw, "reason", ""),
+            message=text(raw, "message", ""),
+            pids=tuple(pid for pid in pids if isinstance(pid, int)),
+            sm_count=whole(raw, "smCount", 0),
+            memory_used_mib=whole(raw, "memoryUsedMiB", 0),
+            steps=whole(raw, "steps", 0),
+            items=whole(raw, "items", 0),
+            step_micros=whole(raw, "stepMicros", 0),
+            solo_step_micros=whole(raw, "soloStepMicros", 0),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedDevice:
+    """One entry of ``GPUNode.status.devices``.
+
+    ``model`` is the accelerator key, ``contexts`` the number of containers that may share the
+    device at once, ``mps`` the state of the MPS server there ("" where there is none).
+    """
+
+    uuid: str
+    model: str
+    product_name: str
+    memory_mib: int
+    contexts: int
+    modes: tuple[GPUMode, ...]
+    health: Health
+    backend: Backend
+    mps: str = ""
+
+    def to_wire(self) -> dict[str, object]:
+        """The device as the API stores it."""
+        body: dict[str, object] = {
+            "uuid": self.uuid,
+            "model": self.model,
+            "productName": self.product_name,
+            "memoryMiB": self.memory_mib,
+            "contexts": self.contexts,
+            "modes": [mode.value for mode in self.modes],
+            "health": self.health.value,
+            "backend": self.backend.value,
+        }
+        return body | ({"mps": self.mps} if self.mps else {})
+
+    @classmethod
+    def from_wire(cls, raw: JsonObject) -> ObservedDevice:
+        """Read one entry.
+
+        Raises:
+            WireError: a field is missing, of the wrong type, or a word is unknown.
+        """
+        modes = raw.get("modes") or []
+        if not isinstance(modes, list):
+            raise WireError("modes: expected a list of strings")
+        try:
+            return cls(
+                uuid=text(raw, "uuid"),
+                model=text(raw, "model"),
+                product_name=text(raw, "productName", ""),
+                memory_mib=whole(raw, "memoryMiB"),
+                contexts=whole(raw, "contexts"),
+                modes=tuple(GPUMode(mode) for mode in modes),
+                health=Health(text(raw, "health")),
+                backend=Backend(text(raw, "backend")),
+                mps=text(raw, "mps", ""),
+            )
+        except ValueError as error:
+            raise WireError(str(error)) from error
+
+
+SLOT_PATTERN: Final = re.compile(r"^slot-(\d{2,4})$")
+
+
+def slot_id(number: int) -> str:
+    """Name of the slot with this number: ``slot-07``. Slots are fungible; the number means nothing.
+
+    Raises:
+        ValueError: the number is outside 0..9999.
+    """
+    if not 0 <= number <= 9999:
+        raise ValueError(f"slot number {number} is outside 0..9999")
+    return f"slot-{number:02d}"
+
+
+def accelerator_key(product_name: str) -> str:
+    """Key of an accelerator type: the product name in lower case, other characters a dash."""
+    return re.sub(r"[^a-z0-9]", "-", product_name.lower())
+
+
+def default_trust_domain(namespace: str) -> str:
+    """Trust domain of a workload that names none; the slash keeps users from typing it."""
+    return f"namespace/{namespace}"
+
+
+# The 64-byte step record (little endian), shared by mmap between container and agent.
+STEP_MAGIC: Final = b"ULST"
+STEP_VERSION: Final = 1
+STEP_RECORD_BYTES: Final = 64
+STEP_LAYOUT: Final = struct.Struct("<4sIQQQQIIQ8x")
+"""magic, version, steps, last_step_ns, ewma_ns, items, sm_count, reserved, last_checkpoint_ns."""
+STEP_WORDS: Final[Mapping[str, int]] = {
+    "steps": 1,
+    "last_step_ns": 2,
+    "ewma_ns": 3,
+    "items": 4,
+    "last_checkpoint_ns": 6,
+}
+"""Index of each field in the record seen as eight 8-byte words (sm_count is half of word 5)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRecord:
+    """What a container says of its own progress. Its own claim: never a ground to grant more."""
+
+    steps: int
+    last_step_ns: int
+    ewma_ns: int
+    items: int
+    sm_count: int
+    last_checkpoint_ns: int
+
+    @classmethod
+    def unpack(cls, raw: bytes) -> StepRecord | None:
+        """Decode a record; ``None`` when nothing was begun (all zero).
+
+        Raises:
+            WireError: wrong length, magic or version.
+        """
+        if len(raw) != STEP_RECORD_BYTES:
+            raise WireError(f"step record has {len(raw)} bytes, expected {STEP_RECORD_BYTES}")
+        if not any(raw):
+            return None
+        magic, version, steps, last, ewma, items, sms, _, checkpoint = STEP_LAYOUT.unpack(raw)
+        if magic != STEP_MAGIC or version != STEP_VERSION:
+            raise WireError(f"step record has magic {magic!r} version {version}")
+        return cls(
+            steps=steps,
+            last_step_ns=last,
+            ewma_ns=ewma,
+            items=items,
+            sm_count=sms,
+            last_checkpoint_ns=checkpoint,
+        )
