@@ -1,0 +1,206 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a decision is made of: the plan (what should be) and the actions (what to do about it).
+
+Plain values. ``decide`` makes plans, ``diff`` makes actions, the writer carries them out; bodies
+of pods, Deployments and Services are built from the template only when they are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ullage.api.contract import DesiredSlice, Reason
+from ullage.state.records import NodeAffinity, ObjectRef
+from ullage.state.status import Condition, WorkloadStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyGPUNode:
+    """Write a GPUNode's whole ``spec`` (slice list and epoch); creates the object if needed.
+
+    ``node_uid`` is the owner reference's; ``uid`` is the GPUNode's own, empty when it is new.
+    """
+
+    name: str
+    uid: str
+    node_uid: str
+    epoch: int
+    slices: tuple[DesiredSlice, ...]
+    retire: bool = False
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatePod:
+    """Create the gated pod of one rank of a TrainingJob, from its template of this hash."""
+
+    owner: ObjectRef
+    name: str
+    rank: int
+    template_hash: str
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletePod:
+    """Delete a pod of ours, only if it still has this uid."""
+
+    pod: ObjectRef
+    owner: ObjectRef
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictPod:
+    """Evict a pod through the Eviction API (honours budgets; SIGTERM, then the grace)."""
+
+    pod: ObjectRef
+    owner: ObjectRef
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UngatePod:
+    """Remove our gate and pin the pod to its node, in one JSON patch."""
+
+    pod: ObjectRef
+    owner: ObjectRef
+    node: str
+    gate_index: int
+    affinity: NodeAffinity
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyService:
+    """Apply the Service of a workload: headless for a gang, else the serving ports."""
+
+    owner: ObjectRef
+    name: str
+    headless: bool
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyDeployment:
+    """Apply the gated Deployment of an InferenceService."""
+
+    owner: ObjectRef
+    name: str
+    replicas: int
+    max_surge: int
+    max_unavailable: int
+    template_hash: str
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteWorkload:
+    """Delete a finished TrainingJob whose time to live is over."""
+
+    owner: ObjectRef
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetStatus:
+    """Apply the whole status of a workload."""
+
+    owner: ObjectRef
+    resource_version: str
+    status: WorkloadStatus
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetConditions:
+    """Apply our conditions on an object that is no workload (policy, profile)."""
+
+    target: ObjectRef
+    generation: int
+    conditions: tuple[Condition, ...]
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emit:
+    """One Event on the user's own object; aggregated by (object, reason)."""
+
+    target: ObjectRef
+    warning: bool
+    epoch: int
+    reason: Reason
+    text: str
+
+
+Action = (
+    ApplyGPUNode
+    | CreatePod
+    | DeletePod
+    | EvictPod
+    | UngatePod
+    | ApplyService
+    | ApplyDeployment
+    | DeleteWorkload
+    | SetStatus
+    | SetConditions
+    | Emit
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What should be, for the whole cluster.
+
+    ``slices`` holds the wanted slice list of every GPUNode (new ones included); ``steps`` the
+    one-time acts on pods and children, each already carrying its reason; ``wake_at`` when the
+    plan should be looked at again though nothing changes (a guard or a back-off), 0 = never.
+    """
+
+    version: int
+    """Version of the snapshot it was made from."""
+    epoch: int
+    inputs_hash: str
+    slices: Mapping[str, tuple[DesiredSlice, ...]] = field(default_factory=dict)
+    steps: tuple[Action, ...] = ()
+    statuses: Mapping[str, WorkloadStatus] = field(default_factory=dict)
+    """By workload uid."""
+    events: tuple[Emit, ...] = ()
+    wake_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecideSettings:
+    """What a decision needs beside the snapshot; the clock values of placement's guards."""
+
+    epoch: int
+    seed: int = 0
+    reserve_timeout_s: float = 30.0
+    schedule_timeout_s: float = 60.0
+    start_timeout_s: float = 60.0
+    heartbeat_max_age_s: float = 180.0
+    restart_backoff_s: float = 10.0
+    restart_backoff_max_s: float = 300.0
+    progress_period_s: float = 60.0
+    pre_stop_sleep_s: int = 5

@@ -1,0 +1,361 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the operator knows of the cluster, as small immutable records.
+
+Everything ``decide`` may look at stands here; raw JSON is projected to these records at once and
+dropped. Times are seconds since the epoch, memory is bytes or MiB as the name says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ullage.api.contract import DesiredSlice, GPUMode, ObservedDevice, ObservedSlice, SliceKey
+from ullage.state.status import Condition, WorkloadStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectRef:
+    """Names one object of one kind."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """Amounts of what Kubernetes counts on a node; extended resources sorted by name."""
+
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    pods: int = 0
+    extended: tuple[tuple[str, int], ...] = ()
+
+    def __add__(self, other: Resources) -> Resources:
+        """Sum, name by name."""
+        extended = dict(self.extended)
+        for name, amount in other.extended:
+            extended[name] = extended.get(name, 0) + amount
+        return Resources(
+            cpu_milli=self.cpu_milli + other.cpu_milli,
+            memory_bytes=self.memory_bytes + other.memory_bytes,
+            pods=self.pods + other.pods,
+            extended=tuple(sorted(extended.items())),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taint:
+    """A node's taint."""
+
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toleration:
+    """A pod's toleration; an empty key with ``Exists`` tolerates everything."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirement:
+    """One expression of a node selector term."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectorTerm:
+    """One node selector term: all of its expressions hold; an empty term matches nothing."""
+
+    expressions: tuple[Requirement, ...] = ()
+    fields: tuple[Requirement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeAffinity:
+    """What of a pod's affinity matters to placing it.
+
+    ``required`` is ``None`` where no required node affinity exists; the flags tell which parents
+    exist already, because the pin must be added at the right depth.
+    """
+
+    has_affinity: bool = False
+    has_node_affinity: bool = False
+    required: tuple[SelectorTerm, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodShape:
+    """What a pod asks of a node; equal shapes are one shared object."""
+
+    device_container: str
+    requests: Resources = field(default_factory=Resources)
+    node_selector: tuple[tuple[str, str], ...] = ()
+    affinity: NodeAffinity = field(default_factory=NodeAffinity)
+    tolerations: tuple[Toleration, ...] = ()
+    cpu_limit_milli: int = 0
+    """CPU limit of the device container, 0 = none."""
+
+
+class PodStage(StrEnum):
+    """How far a pod of ours has come."""
+
+    GATED = "Gated"
+    UNSCHEDULED = "Unscheduled"
+    BOUND = "Bound"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+    @property
+    def finished(self) -> bool:
+        """Whether no process of the pod will run again."""
+        return self in (PodStage.SUCCEEDED, PodStage.FAILED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodRecord:
+    """A pod of ours (label ``ullage.dev/managed=true``).
+
+    ``owner`` is the TrainingJob or InferenceService named by our labels; its uid is empty when
+    the pod belongs to a ReplicaSet, and ``ClusterState`` fills it from the name.
+    ``stage_since`` is when this process first saw the stage.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    owner: ObjectRef
+    created: float
+    stage: PodStage
+    stage_since: float
+    shape: PodShape
+    rank: int = -1
+    gates: tuple[str, ...] = ()
+    node: str = ""
+    ready: bool = False
+    deleting: bool = False
+    priority: int = 0
+    disrupted: bool = False
+    """Condition ``DisruptionTarget``, or lost to an admission race."""
+    lost_race: bool = False
+    """Failed at kubelet's admission (``UnexpectedAdmissionError``, ``OutOf*``)."""
+    exit_code: int | None = None
+    waiting_reason: str = ""
+    waiting_message: str = ""
+    scheduling_message: str = ""
+    template_hash: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRecord:
+    """A Kubernetes node."""
+
+    name: str
+    uid: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    allocatable: Resources
+    ready: bool
+    unschedulable: bool = False
+    managed: bool = False
+    """Label ``ullage.dev/node=true``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GPUNodeRecord:
+    """A GPUNode: desired slices (with what was assumed) and what the agent reports."""
+
+    name: str
+    uid: str
+    epoch: int
+    retire: bool
+    desired: tuple[DesiredSlice, ...]
+    devices: tuple[ObservedDevice, ...] = ()
+    observed: tuple[ObservedSlice, ...] = ()
+    heartbeat: float = 0.0
+    conditions: tuple[Condition, ...] = ()
+    slots: int = 0
+    desired_since: Mapping[SliceKey, float] = field(default_factory=dict)
+    """When this process first saw (or assumed) each desired slice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """Percent of a device that a container may get: the least it needs, the most it can use."""
+
+    min_percent: int
+    max_percent: int = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GPURequest:
+    """``spec.gpu``: whole devices, or a share of one."""
+
+    mode: GPUMode = GPUMode.EXCLUSIVE
+    count: int = 1
+    share: Share | None = None
+    memory_mib: int = 0
+    """Wanted device memory, 0 = in proportion to the share."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailurePolicy:
+    """When the gang starts again; empty ``retry_exit_codes`` means every code."""
+
+    max_restarts: int = 3
+    retry_exit_codes: frozenset[int] = frozenset()
+
+
+class WorkloadKind(StrEnum):
+    """The kinds that are placed."""
+
+    TRAINING_JOB = "TrainingJob"
+    INFERENCE_SERVICE = "InferenceService"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadRecord:
+    """A TrainingJob or InferenceService: spec, and the status that was read back.
+
+    Fields that only one kind has keep their neutral value on the other. The pod template itself
+    is not here (``ClusterState`` keeps it for the writer); ``template_hash`` names it.
+    """
+
+    ref: ObjectRef
+    kind: WorkloadKind
+    generation: int
+    resource_version: str
+    created: float
+    deleting: bool
+    shape: PodShape
+    template_hash: str
+    replicas: int = 1
+    gpu: GPURequest = field(default_factory=GPURequest)
+    accelerators: tuple[str, ...] = ()
+    trust_domain: str
+    profile_ref: str = ""
+    priority: int = 0
+    """From the template's ``priority`` if it states one, else 0; pods know the real one."""
+    suspend: bool = False
+    max_slowdown: float | None = None
+    work_steps: int = 0
+    checkpoint: bool = False
+    failure: FailurePolicy = field(default_factory=FailurePolicy)
+    ttl_seconds_after_finished: int | None = None
+    has_port: bool = True
+    """The device container names a port (needed by an InferenceService)."""
+    invalid: str = ""
+    """Why the object's newest generation could not be read; the rest is the last good record."""
+    status: WorkloadStatus = field(default_factory=WorkloadStatus)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeploymentRecord:
+    """A Deployment that an InferenceService owns."""
+
+    namespace: str
+    name: str
+    uid: str
+    owner_uid: str
+    """uid of the controller owner, empty when it has none."""
+    replicas: int
+    ready: int
+    updated: int
+    template_hash: str
+    max_surge: int
+    max_unavailable: int
+    settled: bool
+    """Observed generation is current and every replica is updated and ready."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceRecord:
+    """A Service with one of our names."""
+
+    namespace: str
+    name: str
+    uid: str
+    owner_uid: str
+    ports: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoloEntry:
+    """Declared behaviour of a class of work alone on a device type at a share."""
+
+    device: str
+    share: int
+    sm_util: float
+    steps_per_second: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileRecord:
+    """A WorkloadProfile."""
+
+    namespace: str
+    name: str
+    klass: str
+    solo: tuple[SoloEntry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceProfileRecord:
+    """A DeviceProfile; the name is the accelerator key."""
+
+    name: str
+    memory_mib: int = 0
+    context_overhead_mib: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRecord:
+    """The SchedulingPolicy ``default``, or the defaults where there is none."""
+
+    uid: str = ""
+    generation: int = 0
+    objective: str = "FIFO"
+    max_percent_sum: int = 100
+    round_seconds: int = 360
+    gang_skip_limit: int = 1
+    conditions: tuple[Condition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """One immutable picture of the cluster, observed and assumed.
+
+    Pods that were asked for but not yet seen stand in ``creating`` as (namespace, name); pods
+    whose ungating was sent but not yet seen have no gate any more; deleted ones are ``deleting``.
+    """
+
+    version: int
+    taken_at: float
+    nodes: Mapping[str, NodeRecord] = field(default_factory=dict)
+    gpu_nodes: Mapping[str, GPUNodeRecord] = field(default_factory=dict)
+    pods: Mapping[str, PodRecord] = field(default_factory=dict)
+    foreign_use: Mapping[str, Resources] = field(default_factory=dict)
+    """What other people's bound pods request, by node."""
+    workloads: Mapping[str, WorkloadRecord] = field(default_factory=dict)
+    deployments: Mapping[tuple[str, str], DeploymentRecord] = field(default_factory=dict)
+    services: Mapping[tuple[str, str], ServiceRecord] = field(default_factory=dict)
+    profiles: Mapping[tuple[str, str], ProfileRecord] = field(default_factory=dict)
+    device_profiles: Mapping[str, DeviceProfileRecord] = field(default_factory=dict)
+    policy: PolicyRecord = field(default_factory=PolicyRecord)
+    creating: frozenset[tuple[str, str]] = frozenset()
+    refused_writes: Mapping[tuple[str, str, str], str] = field(default_factory=dict)
+    """Creates that the API refused, (kind, namespace, name) -> the API's own text."""

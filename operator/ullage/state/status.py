@@ -1,0 +1,111 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The status of a workload, the same record whether it was read back or is to be written.
+
+Because both directions share one record, "nothing changed" is plain equality.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ullage.api.contract import Reason, SliceKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """One Kubernetes condition; ``since`` is the last change of ``status``."""
+
+    type: str
+    status: str
+    reason: str
+    message: str = ""
+    since: float = 0.0
+    observed_generation: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where one slice of one member stands; a summary of the GPUNode's spec for people."""
+
+    key: SliceKey
+    pod: str
+    node: str
+    gpu: str
+    percent: int
+    memory_mib: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusalLine:
+    """Devices that one reason stops: how many, the one that misses by least, and by how much."""
+
+    reason: Reason
+    devices: int
+    nearest: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionRecord:
+    """Why a workload is where it is, or waits."""
+
+    time: float
+    epoch: int
+    inputs_hash: str
+    chosen: str
+    runner_up: str
+    reason: Reason
+    message: str
+    refusals: tuple[RefusalLine, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Progress by step records of the slowest member; ``total`` 0 = not declared."""
+
+    steps: int
+    total: int = 0
+    percent: int = 0
+    steps_per_second: str = ""
+    eta: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharing:
+    """Share of the slowest member and its slowdown, as decimal strings ("" = not known)."""
+
+    percent: int
+    memory_mib: int
+    predicted: str = ""
+    observed: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadStatus:
+    """Status of a TrainingJob or InferenceService; what does not apply keeps its default."""
+
+    observed_generation: int = 0
+    phase: str = ""
+    restarts: int = 0
+    retry_at: float = 0.0
+    """Earliest time of the next start of the gang (back-off), 0 = at once."""
+    nodes: str = ""
+    gpus: int = 0
+    start_time: float = 0.0
+    completion_time: float = 0.0
+    placement: tuple[Placement, ...] = ()
+    decision: DecisionRecord | None = None
+    progress: Progress | None = None
+    sharing: Sharing | None = None
+    template_hash: str = ""
+    replicas: int = 0
+    ready_replicas: int = 0
+    selector: str = ""
+    endpoint: str = ""
+    conditions: tuple[Condition, ...] = ()
+
+    def condition(self, type_: str) -> Condition | None:
+        """The condition of this type, if it is set."""
+        return next((c for c in self.conditions if c.type == type_), None)
