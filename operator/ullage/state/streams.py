@@ -1,0 +1,73 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which objects the operator keeps a picture of, one stream each, and who receives them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from ullage import ports
+from ullage.api.contract import LABEL_MANAGED
+from ullage.ports import JsonObject, Kind, Selector
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """One listed and watched set of objects; ``name`` labels its metrics."""
+
+    name: str
+    kind: Kind
+    selector: Selector = Selector()
+
+
+NODES: Final = Stream(name="nodes", kind=ports.NODE)
+PODS: Final = Stream(name="pods", kind=ports.POD, selector=Selector(labels=f"{LABEL_MANAGED}=true"))
+FOREIGN_PODS: Final = Stream(
+    name="foreign-pods",
+    kind=ports.POD,
+    selector=Selector(labels=f"!{LABEL_MANAGED}", fields="spec.nodeName!="),
+)
+TRAINING_JOBS: Final = Stream(name="trainingjobs", kind=ports.TRAINING_JOB)
+INFERENCE_SERVICES: Final = Stream(name="inferenceservices", kind=ports.INFERENCE_SERVICE)
+GPU_NODES: Final = Stream(name="gpunodes", kind=ports.GPU_NODE)
+WORKLOAD_PROFILES: Final = Stream(name="workloadprofiles", kind=ports.WORKLOAD_PROFILE)
+DEVICE_PROFILES: Final = Stream(name="deviceprofiles", kind=ports.DEVICE_PROFILE)
+SCHEDULING_POLICIES: Final = Stream(name="schedulingpolicies", kind=ports.SCHEDULING_POLICY)
+DEPLOYMENTS: Final = Stream(
+    name="deployments", kind=ports.DEPLOYMENT, selector=Selector(labels=f"{LABEL_MANAGED}=true")
+)
+SERVICES: Final = Stream(
+    name="services", kind=ports.SERVICE, selector=Selector(labels=f"{LABEL_MANAGED}=true")
+)
+
+STREAMS: Final[tuple[Stream, ...]] = (
+    NODES,
+    PODS,
+    FOREIGN_PODS,
+    TRAINING_JOBS,
+    INFERENCE_SERVICES,
+    GPU_NODES,
+    WORKLOAD_PROFILES,
+    DEVICE_PROFILES,
+    SCHEDULING_POLICIES,
+    DEPLOYMENTS,
+    SERVICES,
+)
+
+
+class Sink(Protocol):
+    """Receives what a stream sees; each call says whether anything that matters changed."""
+
+    def replace(self, stream: Stream, items: Sequence[JsonObject], now: float) -> bool:
+        """A full list: adds, changes and removals follow from it."""
+        ...
+
+    def upsert(self, stream: Stream, item: JsonObject, now: float) -> bool:
+        """One object was added or changed."""
+        ...
+
+    def remove(self, stream: Stream, item: JsonObject, now: float) -> bool:
+        """One object was deleted."""
+        ...
