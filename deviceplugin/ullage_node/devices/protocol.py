@@ -1,0 +1,321 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a device backend offers to the agent, and what the agent promises it.
+
+A backend is two things: a :class:`DeviceProbe` that says what is there and how it is, and a
+:class:`ShareDriver` that turns a decided share into something a container cannot escape. The agent
+core knows no device library and no cgroup; a backend knows no Kubernetes object, no epoch and no
+phase. Nothing here may import a device library, grpc or aiohttp.
+
+Order of calls for one container, which a backend may rely on::
+
+    start() -> discover() ... health() every 5 s, for ever
+    prepare(binding)    inside PreStartContainer: before EACH start of the container, so again
+                        after a crash, and again when the runtime never created the container.
+                        The container's cgroup does not exist yet.
+    observe(bindings)   every second, one call for all prepared containers of the node
+    release(binding)    once its pod is terminal or gone and observe showed no process of it
+    cleanup_all()       only when the node is taken out for good; close() at every stop
+
+Any process may be killed between two calls: every call is idempotent, a binding may come again
+after a restart of the agent (from its checkpoint) without a ``prepare`` in this process, and
+``release`` may come for a binding that was never prepared. All paths that stand in edits are paths
+on the host; the agent sees the host's directories under the same names.
+
+The agent calls ``ullage_node.devices.backend.open_backend`` to get one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+from ullage.api.contract import ObservedDevice, Reason, SliceKey
+
+
+class BackendUnavailable(Exception):
+    """The backend cannot work on this node now; the agent says ``Degraded`` and asks again.
+
+    Attributes:
+        reason: word for the condition (``DEVICE_CONFIG_MISSING``, ``DEVICE_LOST``, ...).
+        message: what is missing and what an administrator can do about it.
+    """
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(f"{reason.value}: {message}")
+        self.reason = reason
+        self.message = message
+
+
+class PrepareRefused(Exception):
+    """The container must not start now; the text reaches the pod's event.
+
+    Attributes:
+        reason: ``MPS_NOT_READY``, ``DEVICE_LOST``, ``CAPACITY_EXCEEDED``, ...
+        message: what binds and by how much, one line.
+    """
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(f"{reason.value}: {message}")
+        self.reason = reason
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendPaths:
+    """Where a backend may read and write; the defaults are those of a node."""
+
+    state_dir: Path = Path("/var/lib/ullage")
+    """Survives reboots: ``emulated.json`` (read), ``bin/slice-hook``, ``slots/<slot>``."""
+    run_dir: Path = Path("/run/ullage")
+    """Gone after a reboot: MPS pipes."""
+    cdi_dirs: tuple[Path, ...] = (Path("/etc/cdi"), Path("/var/run/cdi"))
+    """Where other vendors' CDI specifications are looked for (read only)."""
+    cgroup_root: Path = Path("/sys/fs/cgroup")
+    proc_root: Path = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class ContainerKey:
+    """One container of one pod: who holds slots."""
+
+    pod_uid: str
+    container: str
+
+    @property
+    def directory(self) -> str:
+        """Name of the container's step-record directory, also ``ULLAGE_SLICE``."""
+        return SliceKey(pod_uid=self.pod_uid, container=self.container).directory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundSlice:
+    """One slice and the slot that became it.
+
+    ``memory_mib`` is what the container may allocate, without context overhead; ``protected``
+    means that the workload has an objective (MPS client priority 0, else 1).
+    """
+
+    slot: str
+    index: int
+    gpu: str
+    percent: int
+    memory_mib: int
+    protected: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerBinding:
+    """All slices of one container in order of their index; several only for whole devices."""
+
+    key: ContainerKey
+    pod_namespace: str
+    pod_name: str
+    slices: tuple[BoundSlice, ...]
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """The slot ids, in the order of the slices."""
+        return tuple(part.slot for part in self.slices)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceNode:
+    """A device file of the host that the container gets; empty permissions mean ``rwm``."""
+
+    path: str
+    host_path: str = ""
+    permissions: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BindMount:
+    """A host path that the container gets."""
+
+    host_path: str
+    container_path: str
+    read_only: bool = False
+
+
+class HookStage(StrEnum):
+    """When the runtime calls a hook (names of the OCI runtime specification)."""
+
+    CREATE_RUNTIME = "createRuntime"
+    CREATE_CONTAINER = "createContainer"
+    START_CONTAINER = "startContainer"
+    POSTSTART = "poststart"
+    POSTSTOP = "poststop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hook:
+    """A program of the host that the runtime calls; ``args`` starts with the program's name."""
+
+    stage: HookStage
+    path: str
+    args: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+    timeout_seconds: int = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerEdits:
+    """What the runtime changes about one container, in the words of CDI.
+
+    The agent adds ``ULLAGE_SLICE``, ``ULLAGE_STEPS``, ``ULLAGE_PERCENT`` and the mount of the step
+    record itself.
+    """
+
+    env: Mapping[str, str] = field(default_factory=dict)
+    device_nodes: tuple[DeviceNode, ...] = ()
+    mounts: tuple[BindMount, ...] = ()
+    hooks: tuple[Hook, ...] = ()
+
+
+class AttachState(StrEnum):
+    """What was seen of one container on its devices."""
+
+    ABSENT = "Absent"
+    """No process of the container uses a device (not created yet, not begun, or ended)."""
+    UNVERIFIED = "Unverified"
+    """Processes are there; whether their limits hold cannot be told yet."""
+    ENFORCED = "Enforced"
+    """Processes are there and the limits were read back as decided."""
+    UNENFORCED = "Unenforced"
+    """Processes are there and run outside their limits; ``message`` says which."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attachment:
+    """One reading of one container.
+
+    ``pids`` are host process ids and must be empty exactly when no process of the container is
+    left: the slots are given to somebody else only then. ``cpu_time_ns`` is the CPU time that the
+    container has used since it started, 0 = not known. ``reason`` and ``message`` explain
+    ``UNENFORCED``, and may carry a warning beside ``ENFORCED`` (``CPU_LIMIT_BELOW_SHARE``).
+    """
+
+    state: AttachState
+    pids: tuple[int, ...] = ()
+    memory_used_mib: int = 0
+    sm_count: int = 0
+    cpu_time_ns: int = 0
+    reason: Reason | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceReading:
+    """One raw health probe of one device; hysteresis is the agent's, never the backend's.
+
+    A ``hard`` fault (device lost, fatal error event) takes the device out at once, a soft one
+    only when it repeats. A reading that could not be taken is a soft fault with the error's text.
+    """
+
+    uuid: str
+    healthy: bool
+    hard: bool = False
+    reason: Reason | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What step records and CPU counters say of one container; 0 = not known.
+
+    ``step_micros`` is the recent time of one step, ``solo_step_micros`` what the same step takes
+    alone on the whole device.
+    """
+
+    steps: int = 0
+    items: int = 0
+    step_micros: int = 0
+    solo_step_micros: int = 0
+    sm_count: int = 0
+
+
+class DeviceProbe(Protocol):
+    """What devices are there and how they are. Never waits longer than 2 s."""
+
+    async def start(self) -> None:
+        """Open the device library; also called again after :class:`BackendUnavailable`.
+
+        Raises:
+            BackendUnavailable: library, configuration or devices are missing.
+        """
+        ...
+
+    async def discover(self) -> tuple[ObservedDevice, ...]:
+        """All devices, sorted by uuid, ``health`` as of this moment (asked every 60 s).
+
+        Raises:
+            BackendUnavailable: there is nothing to offer, with the reason why.
+        """
+        ...
+
+    async def health(self) -> tuple[DeviceReading, ...]:
+        """One reading per device ever discovered; a vanished one is a hard fault."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of the device library; nothing on the node changes."""
+        ...
+
+
+class ShareDriver(Protocol):
+    """How a share is enforced. ``prepare`` answers within 2 s and never waits for a server."""
+
+    @property
+    def version(self) -> str:
+        """Version of the driver in force, for ``GPUNode.status.agent.driver``; "" = none."""
+        ...
+
+    def context_overhead_mib(self, gpu: str) -> int:
+        """Memory that every context costs on this device beside what a tenant allocates."""
+        ...
+
+    async def prepare(self, binding: ContainerBinding) -> ContainerEdits:
+        """Make everything ready for one start of the container and say what it must get.
+
+        Raises:
+            PrepareRefused: the container must not start now.
+        """
+        ...
+
+    async def observe(
+        self, bindings: Sequence[ContainerBinding]
+    ) -> Mapping[ContainerKey, Attachment]:
+        """One reading per binding, all of them; what could not be read is ``UNVERIFIED``."""
+        ...
+
+    async def release(self, binding: ContainerBinding) -> None:
+        """Forget the container: remove what ``prepare`` and its hook left for its slots."""
+        ...
+
+    async def cleanup_all(self) -> None:
+        """Remove everything that this backend ever put on the node (hook, slot files)."""
+        ...
+
+
+class ProgressSource(Protocol):
+    """Reads the containers' step records; the agent asks every second."""
+
+    def sample(
+        self,
+        bindings: Sequence[ContainerBinding],
+        attachments: Mapping[ContainerKey, Attachment],
+        now: float,
+    ) -> Mapping[ContainerKey, Progress]:
+        """Progress of every container that reports any; ``now`` is monotonic, seconds."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceBackend:
+    """A probe and a driver that belong together."""
+
+    probe: DeviceProbe
+    driver: ShareDriver
