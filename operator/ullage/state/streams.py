@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from ullage import ports
@@ -19,7 +19,7 @@ class Stream:
 
     name: str
     kind: Kind
-    selector: Selector = Selector()
+    selector: Selector = field(default_factory=Selector)
 
 
 NODES: Final = Stream(name="nodes", kind=ports.NODE)

@@ -1,0 +1,165 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of the operator, read once from the environment.
+
+Every field is one variable ``ULLAGE_<SECTION>_<FIELD>`` and one value of the chart. An unknown
+variable with our prefix fails the start: a misspelt setting must never be a silent default.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Final, get_type_hints
+
+PREFIX: Final = "ULLAGE_"
+
+
+class SettingsError(ValueError):
+    """A setting is unknown or cannot be read; the text names the variable."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseSettings:
+    """Leader election."""
+
+    namespace: str = "ullage-system"
+    """Namespace of the Lease."""
+    duration_seconds: float = 12.0
+    """A candidate takes over after the Lease stood unchanged this long."""
+    renew_deadline_seconds: float = 8.0
+    """A leader that could not renew for this long stops writing and exits."""
+    period_seconds: float = 2.0
+    """Time between renewals."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecideTimes:
+    """Clocks of the decision."""
+
+    deadline_seconds: float = 5.0
+    """A decision that takes longer is abandoned and the last good plan stands."""
+    reserve_timeout_seconds: float = 30.0
+    """A gang not acknowledged by its nodes in this time is planned anew."""
+    schedule_timeout_seconds: float = 60.0
+    """An ungated pod that kube-scheduler did not bind in this time is planned anew."""
+    start_timeout_seconds: float = 60.0
+    """A bound pod whose container did not start in this time is planned anew."""
+    restart_backoff_seconds: float = 10.0
+    """First wait before a failed gang starts again; doubles each time."""
+    pre_stop_sleep_seconds: int = 5
+    """Sleep given to serving pods before SIGTERM, so that endpoints are withdrawn first."""
+    seed: int = 0
+    """Seed of everything random in a decision."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriggerTimes:
+    """Debouncing of decisions."""
+
+    idle_seconds: float = 0.05
+    """A decision starts when nothing changed for this long ..."""
+    max_seconds: float = 0.5
+    """... or this long after the first change."""
+    resync_seconds: float = 30.0
+    """A decision is made at least this often."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteSettings:
+    """Limits of what is sent to the API server."""
+
+    per_second: float = 50.0
+    """Writes a second, on average."""
+    in_flight: int = 20
+    """Writes under way at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpSettings:
+    """The operator's own endpoints."""
+
+    port: int = 8080
+    """Port of /healthz, /readyz, /metrics and /debug/snapshot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All settings of the operator."""
+
+    kubeconfig: str = ""
+    """Path of a kubeconfig; empty = the pod's service account."""
+    identity: str = ""
+    """Name of this replica in the Lease; empty = the host name."""
+    log_level: str = "info"
+    """debug, info, warning or error."""
+    lease: LeaseSettings = field(default_factory=LeaseSettings)
+    decide: DecideTimes = field(default_factory=DecideTimes)
+    trigger: TriggerTimes = field(default_factory=TriggerTimes)
+    write: WriteSettings = field(default_factory=WriteSettings)
+    http: HttpSettings = field(default_factory=HttpSettings)
+
+
+SECTIONS: Final[Mapping[str, type]] = {
+    "lease": LeaseSettings,
+    "decide": DecideTimes,
+    "trigger": TriggerTimes,
+    "write": WriteSettings,
+    "http": HttpSettings,
+}
+
+
+def variables() -> dict[str, tuple[str, str, type]]:
+    """Every variable the operator knows -> (section or "", field, type)."""
+    known: dict[str, tuple[str, str, type]] = {}
+    for section, owner in {"": Settings, **SECTIONS}.items():
+        hints = get_type_hints(owner)
+        for item in fields(owner):
+            if section or item.name not in SECTIONS:
+                parts = [part for part in (section, item.name) if part]
+                known[PREFIX + "_".join(parts).upper()] = (section, item.name, hints[item.name])
+    return known
+
+
+def settings_from(environment: Mapping[str, str]) -> Settings:
+    """Read the settings.
+
+    Raises:
+        SettingsError: a variable with our prefix is unknown, or a value cannot be read.
+    """
+    known = variables()
+    values: dict[str, dict[str, object]] = {section: {} for section in ("", *SECTIONS)}
+    for name, raw in sorted(environment.items()):
+        if not name.startswith(PREFIX):
+            continue
+        if name not in known:
+            raise SettingsError(f"unknown setting {name}; known are: {', '.join(sorted(known))}")
+        section, item, kind = known[name]
+        values[section][item] = _convert(name, raw, kind)
+    sections = {name: owner(**values[name]) for name, owner in SECTIONS.items()}
+    settings = Settings(**values[""], **sections)  # type: ignore[arg-type]
+    _check(settings)
+    return settings
+
+
+def _convert(name: str, raw: str, kind: type) -> object:
+    if isinstance(kind, types.UnionType) or kind not in (str, int, float):
+        raise SettingsError(f"{name}: settings of type {kind} are not supported")
+    try:
+        return kind(raw)
+    except ValueError as error:
+        raise SettingsError(f"{name}={raw!r} is no {kind.__name__}") from error
+
+
+def _check(settings: Settings) -> None:
+    lease = settings.lease
+    if not lease.period_seconds < lease.renew_deadline_seconds < lease.duration_seconds:
+        raise SettingsError(
+            "lease times must grow: ULLAGE_LEASE_PERIOD_SECONDS < "
+            "ULLAGE_LEASE_RENEW_DEADLINE_SECONDS < ULLAGE_LEASE_DURATION_SECONDS"
+        )
+    if settings.write.per_second <= 0 or settings.write.in_flight < 1:
+        raise SettingsError("ULLAGE_WRITE_PER_SECOND and ULLAGE_WRITE_IN_FLIGHT must be positive")
+    if settings.log_level not in ("debug", "info", "warning", "error"):
+        raise SettingsError("ULLAGE_LOG_LEVEL must be debug, info, warning or error")

@@ -1,0 +1,111 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the pure decision in a process of its own, with a deadline.
+
+A process keeps the event loop free and survives a crash of native code. A child that misses its
+deadline is killed and replaced: waiting for it would only queue the next call behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import pickle
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+
+from ullage.decide.decide import decide
+from ullage.decide.diff import diff
+from ullage.decide.model import Action, DecideSettings, Plan
+from ullage.engines.admission.utilisation import UtilisationSum
+from ullage.state.records import Snapshot
+
+
+class SolverTimeout(Exception):
+    """The decision missed its deadline; its process was killed."""
+
+
+class SolverCrashed(Exception):
+    """The decision's process died or raised; the text says how."""
+
+
+def solve(payload: bytes) -> bytes:
+    """Decide and diff in the child; both ways pickled once, here and in :class:`Solver`."""
+    snapshot, now, settings = pickle.loads(payload)
+    plan = decide(snapshot, now, settings, UtilisationSum())
+    return pickle.dumps((plan, diff(plan, snapshot)), protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def _warm() -> int:
+    """First task of a new child: its imports are done when this returns."""
+    return 0
+
+
+class Solver:
+    """Owns the child process."""
+
+    def __init__(self, deadline_s: float, work: Callable[[bytes], bytes] = solve) -> None:
+        self._deadline_s = deadline_s
+        self._work = work
+        self._pool: ProcessPoolExecutor | None = None
+        self.timeouts = 0
+        self.crashes = 0
+
+    def start(self) -> None:
+        """Start the child before it is needed."""
+        self._ready().submit(_warm)
+
+    def pid(self) -> int | None:
+        """Process id of the child, when it runs."""
+        processes = self._pool._processes if self._pool else None
+        return next(iter(processes), None) if processes else None
+
+    async def run(
+        self, snapshot: Snapshot, now: float, settings: DecideSettings
+    ) -> tuple[Plan, tuple[Action, ...]]:
+        """Decide on a snapshot.
+
+        Raises:
+            SolverTimeout: no answer within the deadline.
+            SolverCrashed: the child died, or the decision raised.
+        """
+        payload = pickle.dumps((snapshot, now, settings), protocol=pickle.HIGHEST_PROTOCOL)
+        future = self._ready().submit(self._work, payload)
+        try:
+            answer = await asyncio.wait_for(asyncio.wrap_future(future), self._deadline_s)
+        except TimeoutError:
+            self.timeouts += 1
+            self._replace()
+            raise SolverTimeout(f"no decision within {self._deadline_s:g} s") from None
+        except BrokenProcessPool as error:
+            self.crashes += 1
+            self._replace()
+            raise SolverCrashed(f"the decision's process died: {error}") from error
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # whatever the pure code raised, in the child
+            self.crashes += 1
+            raise SolverCrashed(f"{type(error).__name__}: {error}") from error
+        result: tuple[Plan, tuple[Action, ...]] = pickle.loads(answer)
+        return result
+
+    def close(self) -> None:
+        """End the child at once."""
+        if self._pool is None:
+            return
+        for process in list((self._pool._processes or {}).values()):
+            process.kill()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool = None
+
+    def _ready(self) -> ProcessPoolExecutor:
+        if self._pool is None:
+            # spawn: a fork would copy the threads' locks of this process in an unknown state
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(1, mp_context=context)
+        return self._pool
+
+    def _replace(self) -> None:
+        self.close()
+        self.start()

@@ -1,0 +1,68 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""When to decide: shortly after the last of a burst of changes, never too late, never too often.
+
+After Karpenter's batcher: a window opens at the first poke, each further poke extends it by the
+idle time, and the maximum caps it. The gap between decisions is at least the duration of the
+last one, so that a slow decision cannot take the whole process. Never reads cluster state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+
+class Trigger:
+    """Collects pokes and says when the next decision is due."""
+
+    def __init__(self, *, idle_s: float, max_s: float, resync_s: float) -> None:
+        self._idle_s = idle_s
+        self._max_s = max_s
+        self._resync_s = resync_s
+        self._poked = asyncio.Event()
+        self._reasons: set[str] = set()
+        self._last_poke = 0.0
+        self._not_before = 0.0
+        self._wake_at = float("inf")
+        self.pokes: Counter[str] = Counter()
+
+    def poke(self, reason: str) -> None:
+        """Something changed; call from the loop's own thread only."""
+        self.pokes[reason] += 1
+        self._reasons.add(reason)
+        self._last_poke = asyncio.get_running_loop().time()
+        self._poked.set()
+
+    def wake_in(self, seconds: float) -> None:
+        """Decide again after this time even if nothing changes (a guard or a back-off)."""
+        self._wake_at = asyncio.get_running_loop().time() + max(0.0, seconds)
+
+    def rest(self, seconds: float) -> None:
+        """Leave at least this much time before the next decision."""
+        self._not_before = asyncio.get_running_loop().time() + seconds
+
+    async def wait(self) -> frozenset[str]:
+        """Wait until a decision is due; returns the reasons of the pokes it answers."""
+        loop = asyncio.get_running_loop()
+        due = min(loop.time() + self._resync_s, self._wake_at)
+        try:
+            async with asyncio.timeout_at(due):
+                await self._poked.wait()
+        except TimeoutError:
+            self._reasons.add("timer" if due == self._wake_at else "resync")
+        else:
+            await self._settle(loop)
+        if (pause := self._not_before - loop.time()) > 0:
+            await asyncio.sleep(pause)
+        reasons = frozenset(self._reasons)
+        self._reasons.clear()
+        self._poked.clear()
+        self._wake_at = float("inf")
+        return reasons
+
+    async def _settle(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let a burst end: idle time since the last poke, at most the maximum in all."""
+        end = loop.time() + self._max_s
+        while (quiet_at := min(self._last_poke + self._idle_s, end)) > loop.time():
+            await asyncio.sleep(quiet_at - loop.time())
