@@ -8,7 +8,6 @@ variable with our prefix fails the start: a misspelt setting must never be a sil
 
 from __future__ import annotations
 
-import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Final, get_type_hints
@@ -144,7 +143,7 @@ def settings_from(environment: Mapping[str, str]) -> Settings:
 
 
 def _convert(name: str, raw: str, kind: type) -> object:
-    if isinstance(kind, types.UnionType) or kind not in (str, int, float):
+    if kind not in (str, int, float):
         raise SettingsError(f"{name}: settings of type {kind} are not supported")
     try:
         return kind(raw)

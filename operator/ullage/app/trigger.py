@@ -10,6 +10,7 @@ last one, so that a slow decision cannot take the whole process. Never reads clu
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 
 
@@ -65,4 +66,7 @@ class Trigger:
         """Let a burst end: idle time since the last poke, at most the maximum in all."""
         end = loop.time() + self._max_s
         while (quiet_at := min(self._last_poke + self._idle_s, end)) > loop.time():
-            await asyncio.sleep(quiet_at - loop.time())
+            self._poked.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(quiet_at):
+                    await self._poked.wait()

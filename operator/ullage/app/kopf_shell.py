@@ -1,0 +1,115 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""kopf as the shell: it tells us that one of our kinds changed, and nothing more.
+
+Its handlers poke and read nothing: kopf's own picture has ghosts after a relist, so no state may
+come from it. It runs in a thread and loop of its own, because it cancels the tasks of its loop
+when it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import kopf
+
+from ullage.api.contract import GROUP
+from ullage.ports import INFERENCE_SERVICE, SCHEDULING_POLICY, TRAINING_JOB, Kind
+
+POKING_KINDS: tuple[Kind, ...] = (TRAINING_JOB, INFERENCE_SERVICE, SCHEDULING_POLICY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Poker:
+    """Carries a poke from kopf's thread into the operator's loop."""
+
+    loop: asyncio.AbstractEventLoop
+    poke: Callable[[str], None]
+
+    def __call__(self, reason: str) -> None:
+        """Poke from any thread; a loop that is closing already needs none."""
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self.poke, reason)
+
+
+def kopf_settings() -> kopf.OperatorSettings:
+    """Settings that keep kopf from writing, posting, peering and scanning."""
+    settings = kopf.OperatorSettings()
+    settings.peering.standalone = True
+    settings.scanning.disabled = True
+    settings.watching.chunk_size = 500
+    settings.watching.server_timeout = 300
+    settings.posting.loggers = False
+    settings.persistence.finalizer = f"{GROUP}/cleanup"
+    settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)
+    settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(
+        prefix=GROUP, key="last-handled"
+    )
+    return settings
+
+
+def registry(poker: Poker, credentials: Callable[[], kopf.ConnectionInfo]) -> kopf.OperatorRegistry:
+    """Handlers of the kinds whose changes should be noticed at once."""
+    handlers = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=handlers)  # type: ignore[untyped-decorator, unused-ignore]
+    def login(**_: object) -> kopf.ConnectionInfo:
+        return credentials()
+
+    for kind in POKING_KINDS:
+        _poke_on_event(handlers, poker, kind)
+    return handlers
+
+
+def _poke_on_event(handlers: kopf.OperatorRegistry, poker: Poker, kind: Kind) -> None:
+    @kopf.on.event(kind.group, kind.version, kind.plural, registry=handlers)
+    def changed(**_: object) -> None:
+        poker(f"kopf:{kind.plural}")
+
+
+class KopfThread:
+    """Runs kopf while this replica leads."""
+
+    def __init__(self, poker: Poker, credentials: Callable[[], kopf.ConnectionInfo]) -> None:
+        self._poker = poker
+        self._credentials = credentials
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.failure: BaseException | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self) -> None:
+        """Start kopf's thread."""
+        self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
+        self._thread.start()
+
+    async def stop(self, timeout_s: float = 5.0) -> None:
+        """Ask kopf to end and wait a little for it."""
+        self._stop.set()
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join, timeout_s)
+
+    def _run(self) -> None:
+        loop = asyncio.new_event_loop()
+        try:
+            loop.run_until_complete(
+                kopf.operator(
+                    registry=registry(self._poker, self._credentials),
+                    settings=kopf_settings(),
+                    clusterwide=True,
+                    standalone=True,
+                    stop_flag=self._stop,
+                )
+            )
+        except Exception as error:  # outermost frame of the thread: the health check reports it
+            self.failure = error
+            self._poker("kopf:failed")
+        finally:
+            loop.close()
