@@ -1,0 +1,203 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The one loop: picture -> decision -> difference -> writes.
+
+Only this module knows state, decision and writer at once. It never decides on a partial view and
+never without the Lease; it assumes before it writes, so that the next picture already counts what
+is on its way.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import structlog
+
+from ullage.api.reasons import ConditionType, Reason
+from ullage.app.solver import Solver, SolverCrashed, SolverTimeout
+from ullage.app.trigger import Trigger
+from ullage.decide.model import Action, DecideSettings, Plan, SetConditions
+from ullage.ports import ApiError, Clock
+from ullage.state.records import ObjectRef, Snapshot
+from ullage.state.status import Condition
+
+log = structlog.get_logger("ullage.loop")
+
+
+class State(Protocol):
+    """What the loop needs of the cluster's picture."""
+
+    def freeze(self, now: float) -> Snapshot:
+        """An immutable picture."""
+        ...
+
+    def assume(self, actions: Sequence[Action], now: float) -> None:
+        """Count actions as done until they are seen or expire."""
+        ...
+
+    def forget(self, action: Action) -> None:
+        """Take one assumption back."""
+        ...
+
+    def expire(self, now: float) -> int:
+        """Drop assumptions that were never seen; returns how many."""
+        ...
+
+
+class Submit(Protocol):
+    """What the loop needs of the writer."""
+
+    def submit(self, actions: Sequence[Action]) -> None:
+        """Queue actions."""
+        ...
+
+
+@dataclass(slots=True)
+class LoopStats:
+    """Figures of the loop, read by the metrics collector and the health check."""
+
+    cycles: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+    seconds: list[float] = field(default_factory=list)
+    actions: Counter[str] = field(default_factory=Counter)
+    expired: int = 0
+    last_completed: float = 0.0
+    """Monotonic time of the last completed cycle."""
+
+
+class DecisionLoop:
+    """Runs decisions for the whole cluster, one at a time."""
+
+    def __init__(
+        self,
+        *,
+        state: State,
+        writer: Submit,
+        solver: Solver,
+        trigger: Trigger,
+        clock: Clock,
+        may_decide: Callable[[], str],
+        settings: Callable[[], DecideSettings],
+    ) -> None:
+        """``may_decide`` names what stands in the way of a decision ("" = nothing)."""
+        self._state = state
+        self._writer = writer
+        self._solver = solver
+        self._trigger = trigger
+        self._clock = clock
+        self._may_decide = may_decide
+        self._settings = settings
+        self._degraded = ""
+        self.last_plan: Plan | None = None
+        self.last_inputs: tuple[Snapshot, float, DecideSettings] | None = None
+        self.stats = LoopStats(last_completed=clock.monotonic())
+
+    async def run(self) -> None:
+        """Decide whenever the trigger says so, until cancelled."""
+        while True:
+            await self.cycle(await self._trigger.wait())
+
+    async def cycle(self, reasons: frozenset[str]) -> None:
+        """One decision for the whole cluster; returns early rather than decide half blind."""
+        obstacle = self._may_decide()
+        if obstacle:
+            self.stats.skipped[obstacle] += 1
+            self.stats.last_completed = self._clock.monotonic()
+            return
+        now = self._clock.now()
+        self.stats.expired += self._state.expire(now)
+        started = time.perf_counter()
+        snapshot = self._state.freeze(now)
+        settings = self._settings()
+        try:
+            plan, actions = await self._solver.run(snapshot, now, settings)
+        except (SolverTimeout, SolverCrashed) as error:
+            self._solver_failed(snapshot, now, settings.epoch, error)
+            return
+        self.last_plan, self.last_inputs = plan, (snapshot, now, settings)
+        actions = (*actions, *self._solver_condition(snapshot, now, settings.epoch, ""))
+        self._carry_out(actions, now)
+        if plan.wake_at:
+            self._trigger.wake_in(plan.wake_at - now)
+        self._finish(time.perf_counter() - started, reasons, actions, snapshot)
+
+    def written(self, action: Action, error: ApiError | None) -> None:
+        """The writer's answer: a refused write is no longer assumed and is planned anew."""
+        if error is not None:
+            self._state.forget(action)
+            self._trigger.poke("write-failed")
+
+    def _carry_out(self, actions: Sequence[Action], now: float) -> None:
+        self._state.assume(actions, now)
+        self._writer.submit(actions)
+        self.stats.actions.update(type(action).__name__ for action in actions)
+
+    def _finish(
+        self,
+        seconds: float,
+        reasons: frozenset[str],
+        actions: Sequence[Action],
+        snapshot: Snapshot,
+    ) -> None:
+        self.stats.cycles += 1
+        self.stats.seconds.append(seconds)
+        self.stats.last_completed = self._clock.monotonic()
+        self._trigger.rest(seconds)
+        if actions:
+            log.info(
+                "decided",
+                seconds=round(seconds, 4),
+                reasons=sorted(reasons),
+                actions=dict(Counter(type(action).__name__ for action in actions)),
+                workloads=len(snapshot.workloads),
+                pods=len(snapshot.pods),
+            )
+
+    def _solver_failed(
+        self, snapshot: Snapshot, now: float, epoch: int, error: SolverTimeout | SolverCrashed
+    ) -> None:
+        """The last good plan stands; the policy says that new decisions do not come."""
+        log.error("decision failed; the last good plan stands", error=str(error))
+        self._degraded = str(error)
+        self._carry_out(self._solver_condition(snapshot, now, epoch, str(error)), now)
+        self.stats.last_completed = self._clock.monotonic()
+
+    def _solver_condition(
+        self, snapshot: Snapshot, now: float, epoch: int, failure: str
+    ) -> tuple[Action, ...]:
+        """Say on the SchedulingPolicy whether decisions come, only when that changes."""
+        policy = snapshot.policy
+        before = next(
+            (c for c in policy.conditions if c.type == ConditionType.SOLVER_DEGRADED), None
+        )
+        status = "True" if failure else "False"
+        if not policy.uid or (before is None and not failure):
+            return ()
+        if before is not None and before.status == status:
+            return ()
+        reason = Reason.SOLVER_TIMEOUT if "within" in failure else Reason.SOLVER_CRASHED
+        condition = Condition(
+            type=ConditionType.SOLVER_DEGRADED,
+            status=status,
+            reason=reason if failure else Reason.COMPLETED,
+            message=failure or "decisions come in time again",
+            since=now,
+            observed_generation=policy.generation,
+        )
+        others = tuple(c for c in policy.conditions if c.type != condition.type)
+        return (
+            SetConditions(
+                target=ObjectRef(
+                    kind="SchedulingPolicy", namespace="", name="default", uid=policy.uid
+                ),
+                generation=policy.generation,
+                conditions=(*others, condition),
+                epoch=epoch,
+                reason=reason,
+                text=condition.message,
+            ),
+        )
