@@ -1,0 +1,351 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Small builders of the operator's records, so that a test states only what it is about.
+
+Plain functions return records; ``a_job()`` and ``a_service()`` return a builder whose methods
+read like the manifest and whose ``build()`` gives the record. ``a_snapshot`` takes any mixture of
+records and builders and files each where the snapshot keeps it. Nothing here reads a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from builders_nodes import CONTAINER as CONTAINER
+from builders_nodes import DEVICE_MEMORY_MIB as DEVICE_MEMORY_MIB
+from builders_nodes import EPOCH as EPOCH
+from builders_nodes import MODEL as MODEL
+from builders_nodes import NOW as NOW
+from builders_nodes import TEMPLATE_HASH as TEMPLATE_HASH
+from builders_nodes import a_device as a_device
+from builders_nodes import a_gpu_node as a_gpu_node
+from builders_nodes import a_node as a_node
+from builders_nodes import a_slice as a_slice
+from builders_nodes import gpu as gpu
+from builders_nodes import reported as reported
+from builders_nodes import resources as resources
+from ullage.api.contract import GATE, GPUMode, default_trust_domain
+from ullage.state.records import (
+    DeploymentRecord,
+    DeviceProfileRecord,
+    FailurePolicy,
+    GPUNodeRecord,
+    GPURequest,
+    NodeAffinity,
+    NodeRecord,
+    ObjectRef,
+    PodRecord,
+    PodShape,
+    PodStage,
+    PolicyRecord,
+    ProfileRecord,
+    Resources,
+    ServiceRecord,
+    Share,
+    Snapshot,
+    SoloEntry,
+    Toleration,
+    WorkloadKind,
+    WorkloadRecord,
+)
+from ullage.state.status import WorkloadStatus
+
+
+def a_shape(
+    *,
+    cpu: float = 1,
+    gib: float = 1,
+    slots: int = 1,
+    node_selector: Mapping[str, str] | None = None,
+    affinity: NodeAffinity | None = None,
+    tolerations: Sequence[Toleration] = (),
+    cpu_limit: float = 0,
+    container: str = CONTAINER,
+) -> PodShape:
+    """What one pod asks of a node."""
+    return PodShape(
+        device_container=container,
+        requests=resources(cpu, gib, 0, slots),
+        node_selector=tuple(sorted((node_selector or {}).items())),
+        affinity=affinity or NodeAffinity(),
+        tolerations=tuple(tolerations),
+        cpu_limit_milli=round(cpu_limit * 1000),
+    )
+
+
+def an_owner(
+    name: str = "train",
+    namespace: str = "default",
+    kind: WorkloadKind = WorkloadKind.TRAINING_JOB,
+) -> ObjectRef:
+    """Reference of a workload; uids are ``uid-<namespace>-<name>``."""
+    return ObjectRef(kind=kind.value, namespace=namespace, name=name, uid=f"uid-{namespace}-{name}")
+
+
+def a_pod(
+    name: str = "train-0",
+    *,
+    owner: ObjectRef | WorkloadRecord | None = None,
+    rank: int | None = None,
+    uid: str = "",
+    stage: PodStage = PodStage.GATED,
+    since: float = NOW,
+    created: float = NOW - 60,
+    node: str = "",
+    ready: bool | None = None,
+    deleting: bool = False,
+    priority: int = 0,
+    disrupted: bool = False,
+    lost_race: bool = False,
+    exit_code: int | None = None,
+    waiting: tuple[str, str] = ("", ""),
+    scheduling_message: str = "",
+    shape: PodShape | None = None,
+    template_hash: str = TEMPLATE_HASH,
+) -> PodRecord:
+    """A pod of ours, gated unless told otherwise; rank follows from the name's ending."""
+    ref = owner.ref if isinstance(owner, WorkloadRecord) else owner
+    stem, _, ending = name.rpartition("-")
+    ref = ref or an_owner(stem or name)
+    if rank is None:
+        serving = ref.kind != WorkloadKind.TRAINING_JOB.value
+        rank = -1 if serving or not ending.isdigit() else int(ending)
+    return PodRecord(
+        uid=uid or f"uid-{name}",
+        namespace=ref.namespace,
+        name=name,
+        owner=ref,
+        created=created,
+        stage=stage,
+        stage_since=since,
+        shape=shape or (owner.shape if isinstance(owner, WorkloadRecord) else a_shape()),
+        rank=rank,
+        gates=(GATE,) if stage is PodStage.GATED else (),
+        node=node,
+        ready=stage is PodStage.RUNNING if ready is None else ready,
+        deleting=deleting,
+        priority=priority,
+        disrupted=disrupted,
+        lost_race=lost_race,
+        exit_code=exit_code,
+        waiting_reason=waiting[0],
+        waiting_message=waiting[1],
+        scheduling_message=scheduling_message,
+        template_hash=template_hash,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadBuilder:
+    """A workload under construction; every method returns a changed copy."""
+
+    record: WorkloadRecord
+
+    def build(self) -> WorkloadRecord:
+        return self.record
+
+    def with_(self, **changes: object) -> WorkloadBuilder:
+        """Replace any field of the record by name."""
+        return WorkloadBuilder(replace(self.record, **changes))  # type: ignore[arg-type]
+
+    def gang(self, replicas: int) -> WorkloadBuilder:
+        return self.with_(replicas=replicas)
+
+    replicas = gang
+
+    def exclusive(self, count: int = 1) -> WorkloadBuilder:
+        shape = replace(self.record.shape, requests=resources(1, 1, 0, count))
+        return self.with_(gpu=GPURequest(count=count), shape=shape)
+
+    def fractional(
+        self, minimum: int, maximum: int | None = None, *, memory_mib: int = 0
+    ) -> WorkloadBuilder:
+        share = Share(min_percent=minimum, max_percent=100 if maximum is None else maximum)
+        return self.with_(
+            gpu=GPURequest(mode=GPUMode.FRACTIONAL, share=share, memory_mib=memory_mib)
+        )
+
+    def on(self, *accelerators: str) -> WorkloadBuilder:
+        return self.with_(accelerators=accelerators)
+
+    def slowdown(self, most: float) -> WorkloadBuilder:
+        return self.with_(max_slowdown=most)
+
+    def priority(self, value: int) -> WorkloadBuilder:
+        return self.with_(priority=value)
+
+    def aged(self, seconds: float) -> WorkloadBuilder:
+        return self.with_(created=NOW - seconds)
+
+    def checkpointed(self) -> WorkloadBuilder:
+        return self.with_(checkpoint=True)
+
+    def suspended(self) -> WorkloadBuilder:
+        return self.with_(suspend=True)
+
+    def deleting(self) -> WorkloadBuilder:
+        return self.with_(deleting=True)
+
+    def profile(self, name: str) -> WorkloadBuilder:
+        return self.with_(profile_ref=name)
+
+    def trusting(self, domain: str) -> WorkloadBuilder:
+        return self.with_(trust_domain=domain)
+
+    def shaped(self, shape: PodShape) -> WorkloadBuilder:
+        return self.with_(shape=shape)
+
+    def failure(self, restarts: int = 3, *codes: int) -> WorkloadBuilder:
+        policy = FailurePolicy(max_restarts=restarts, retry_exit_codes=frozenset(codes))
+        return self.with_(failure=policy)
+
+    def status(self, **fields: object) -> WorkloadBuilder:
+        return self.with_(status=replace(self.record.status, **fields))  # type: ignore[arg-type]
+
+    def pods(self, stage: PodStage = PodStage.GATED, **fields: object) -> tuple[PodRecord, ...]:
+        """One pod per replica of a TrainingJob, all in this stage."""
+        ref = self.record.ref
+        return tuple(
+            a_pod(f"{ref.name}-{rank}", owner=self.record, stage=stage, **fields)  # type: ignore[arg-type]
+            for rank in range(self.record.replicas)
+        )
+
+
+def _workload(name: str, namespace: str, kind: WorkloadKind) -> WorkloadRecord:
+    return WorkloadRecord(
+        ref=an_owner(name, namespace, kind),
+        kind=kind,
+        generation=1,
+        resource_version="1",
+        created=NOW - 100,
+        deleting=False,
+        shape=a_shape(),
+        template_hash=TEMPLATE_HASH,
+        trust_domain=default_trust_domain(namespace),
+        status=WorkloadStatus(),
+    )
+
+
+def a_job(name: str = "train", namespace: str = "default") -> WorkloadBuilder:
+    """A TrainingJob of one replica that wants one whole device."""
+    return WorkloadBuilder(_workload(name, namespace, WorkloadKind.TRAINING_JOB))
+
+
+def a_service(name: str = "serve", namespace: str = "default") -> WorkloadBuilder:
+    """An InferenceService of one replica that wants one whole device."""
+    return WorkloadBuilder(_workload(name, namespace, WorkloadKind.INFERENCE_SERVICE))
+
+
+def a_deployment(
+    owner: WorkloadRecord,
+    *,
+    replicas: int | None = None,
+    ready: int = 0,
+    updated: int = 0,
+    surge: int = 0,
+    unavailable: int = 1,
+    settled: bool = False,
+    template_hash: str = TEMPLATE_HASH,
+) -> DeploymentRecord:
+    """The Deployment of an InferenceService."""
+    return DeploymentRecord(
+        namespace=owner.ref.namespace,
+        name=owner.ref.name,
+        uid=f"uid-deployment-{owner.ref.name}",
+        owner_uid=owner.ref.uid,
+        replicas=owner.replicas if replicas is None else replicas,
+        ready=ready,
+        updated=updated,
+        template_hash=template_hash,
+        max_surge=surge,
+        max_unavailable=unavailable,
+        settled=settled,
+    )
+
+
+def a_kube_service(
+    owner: WorkloadRecord, name: str = "", ports: Sequence[int] = (80,)
+) -> ServiceRecord:
+    """A Kubernetes Service that a workload owns."""
+    chosen = name or owner.ref.name
+    return ServiceRecord(
+        namespace=owner.ref.namespace,
+        name=chosen,
+        uid=f"uid-service-{chosen}",
+        owner_uid=owner.ref.uid,
+        ports=tuple(ports),
+    )
+
+
+def a_profile(
+    name: str = "profile", *solo: SoloEntry, namespace: str = "default", klass: str = ""
+) -> ProfileRecord:
+    """A WorkloadProfile with declared rows."""
+    return ProfileRecord(namespace=namespace, name=name, klass=klass or name, solo=tuple(solo))
+
+
+def a_device_profile(
+    name: str = MODEL, memory_mib: int = DEVICE_MEMORY_MIB, context_overhead_mib: int = 0
+) -> DeviceProfileRecord:
+    """A DeviceProfile."""
+    return DeviceProfileRecord(
+        name=name, memory_mib=memory_mib, context_overhead_mib=context_overhead_mib
+    )
+
+
+Part = (
+    NodeRecord
+    | GPUNodeRecord
+    | PodRecord
+    | WorkloadRecord
+    | WorkloadBuilder
+    | DeploymentRecord
+    | ServiceRecord
+    | ProfileRecord
+    | DeviceProfileRecord
+    | PolicyRecord
+)
+
+
+def a_snapshot(
+    *parts: Part,
+    version: int = 1,
+    now: float = NOW,
+    foreign_use: Mapping[str, Resources] | None = None,
+    creating: Sequence[tuple[str, str]] = (),
+    refused_writes: Mapping[tuple[str, str, str], str] | None = None,
+) -> Snapshot:
+    """A snapshot of these records; each GPUNode without a node of its name brings one."""
+    built = [part.build() if isinstance(part, WorkloadBuilder) else part for part in parts]
+    nodes = {part.name: part for part in built if isinstance(part, NodeRecord)}
+    gpu_nodes = {part.name: part for part in built if isinstance(part, GPUNodeRecord)}
+    for name in gpu_nodes:
+        nodes.setdefault(name, a_node(name))
+    policies = [part for part in built if isinstance(part, PolicyRecord)]
+    return Snapshot(
+        version=version,
+        taken_at=now,
+        nodes=nodes,
+        gpu_nodes=gpu_nodes,
+        pods={part.uid: part for part in built if isinstance(part, PodRecord)},
+        foreign_use=dict(foreign_use or {}),
+        workloads={part.ref.uid: part for part in built if isinstance(part, WorkloadRecord)},
+        deployments={
+            (part.namespace, part.name): part
+            for part in built
+            if isinstance(part, DeploymentRecord)
+        },
+        services={
+            (part.namespace, part.name): part for part in built if isinstance(part, ServiceRecord)
+        },
+        profiles={
+            (part.namespace, part.name): part for part in built if isinstance(part, ProfileRecord)
+        },
+        device_profiles={
+            part.name: part for part in built if isinstance(part, DeviceProfileRecord)
+        },
+        policy=policies[-1] if policies else PolicyRecord(),
+        creating=frozenset(creating),
+        refused_writes=dict(refused_writes or {}),
+    )
