@@ -77,3 +77,19 @@ class Reason(StrEnum):
     REGISTERED = "Registered"
     KUBELET_AWAY = "KubeletAway"
     CPU_LIMIT_BELOW_SHARE = "CPULimitBelowShare"
+
+
+class ConditionType(StrEnum):
+    """Types of the conditions in a status. The first group is good when True, the second bad."""
+
+    ADMITTED = "Admitted"
+    PLACED = "Placed"
+    READY = "Ready"
+    ENFORCED = "Enforced"
+    SLO_MET = "SLOMet"
+    FINISHED = "Finished"
+    LATE_BINDING = "LateBinding"
+    RETIRED = "Retired"
+    DEGRADED = "Degraded"
+    INVALID = "Invalid"
+    SOLVER_DEGRADED = "SolverDegraded"
