@@ -194,8 +194,10 @@ class Attachment:
 
     ``pids`` are host process ids and must be empty exactly when no process of the container is
     left: the slots are given to somebody else only then. ``cpu_time_ns`` is the CPU time that the
-    container has used since it started, 0 = not known. ``reason`` and ``message`` explain
-    ``UNENFORCED``, and may carry a warning beside ``ENFORCED`` (``CPU_LIMIT_BELOW_SHARE``).
+    container has used since it started, 0 = not known. ``solo_time_ns`` is how long the work done
+    since then would have taken alone on the whole device, 0 = the backend has no such reference.
+    ``reason`` and ``message`` explain ``UNENFORCED``, and may carry a warning beside ``ENFORCED``
+    (``CPU_LIMIT_BELOW_SHARE``).
     """
 
     state: AttachState
@@ -203,6 +205,7 @@ class Attachment:
     memory_used_mib: int = 0
     sm_count: int = 0
     cpu_time_ns: int = 0
+    solo_time_ns: int = 0
     reason: Reason | None = None
     message: str = ""
 
@@ -226,8 +229,9 @@ class DeviceReading:
 class Progress:
     """What step records and CPU counters say of one container; 0 = not known.
 
-    ``step_micros`` is the recent time of one step, ``solo_step_micros`` what the same step takes
-    alone on the whole device.
+    ``steps`` and ``items`` count since the container's last start. ``step_micros`` is the recent
+    time of one step, ``solo_step_micros`` what the same step takes alone on the whole device.
+    ``stalled`` means that no step came for ten times the usual: not slow, standing still.
     """
 
     steps: int = 0
@@ -235,6 +239,7 @@ class Progress:
     step_micros: int = 0
     solo_step_micros: int = 0
     sm_count: int = 0
+    stalled: bool = False
 
 
 class DeviceProbe(Protocol):

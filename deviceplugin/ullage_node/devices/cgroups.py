@@ -1,0 +1,315 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Reading control groups: which hierarchy is in force, whose a path is, what its limits are.
+
+Both cgroup versions say the same things under other names; this module is the only one that knows
+the names. It reads and never writes: limits are written by the hook, on the host, before a
+container's first instruction. Paths that stand in ``/proc/<pid>/cgroup`` are text from outside and
+never leave the root they are joined to.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Final
+
+PERIOD_US: Final = 100_000
+"""Length of the period that every quota of ours refers to, microseconds."""
+QUOTA_MIN_US: Final = 1_000
+"""The smallest quota that the kernel takes, microseconds (``min_cfs_quota_period``, sched/core)."""
+UNIFIED: Final = ""
+"""Name of the version 2 hierarchy among the controllers."""
+
+_MIB: Final = 1 << 20
+_CONTROLLERS_V1: Final = ("cpu", "cpuset", "cpuacct", "pids", "memory")
+_POD_UID: Final = re.compile(
+    r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})"
+    r"(?:\.slice)?(?:/|$)"
+)
+
+
+class CgroupVersion(IntEnum):
+    """Which hierarchy holds the cpu controller."""
+
+    V1 = 1
+    V2 = 2
+
+
+class CgroupUnreadable(Exception):
+    """A cgroup file is there but cannot be read or understood; the text names it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerCgroup:
+    """Where a container's cgroup lies: a path for each controller, one for all in version 2."""
+
+    version: CgroupVersion
+    paths: Mapping[str, str]
+
+    def directory(self, root: Path, controller: str) -> Path:
+        """The cgroup's directory in the hierarchy of this controller, below ``root``."""
+        if self.version is CgroupVersion.V2:
+            return root / self.paths[UNIFIED].lstrip("/")
+        return root / controller / self.paths[controller].lstrip("/")
+
+    @property
+    def cpu_path(self) -> str:
+        """The path in the hierarchy of the cpu controller."""
+        return self.paths[UNIFIED if self.version is CgroupVersion.V2 else "cpu"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuLimits:
+    """CPU limits as they stand, in microseconds per :data:`PERIOD_US`; ``None`` = unlimited.
+
+    ``quota_us`` is the cgroup's own, ``effective_us`` the smallest of it and all around it.
+    """
+
+    quota_us: int | None
+    effective_us: int | None
+    cores: str
+
+
+def detect_version(root: Path) -> CgroupVersion:
+    """Which hierarchy holds the cpu controller.
+
+    The presence of a version 2 hierarchy proves nothing, hybrid hosts have one: the cpu controller
+    must be named in its root.
+    """
+    named = read_text(root / "cgroup.controllers") or ""
+    return CgroupVersion.V2 if "cpu" in named.split() else CgroupVersion.V1
+
+
+def controller_paths(text: str) -> dict[str, str]:
+    """Parse ``/proc/<pid>/cgroup``: controller to path, :data:`UNIFIED` for version 2.
+
+    Lines that have not the form ``number:controllers:/path`` are left out.
+    """
+    paths: dict[str, str] = {}
+    for line in text.splitlines():
+        number, _, rest = line.partition(":")
+        controllers, colon, path = rest.partition(":")
+        if not (number.isdigit() and colon and path.startswith("/")):
+            continue
+        for controller in controllers.split(","):
+            paths[controller] = path
+    return paths
+
+
+def pod_uid_of(path: str) -> str | None:
+    """UID of the pod whose cgroup a path lies in, in the spelling of the API.
+
+    Knows both drivers of kubelet: ``.../pod<uid>/<id>`` (cgroupfs) and
+    ``...-pod<uid with underscores>.slice/...`` (systemd). Static pods have a UID without dashes.
+    """
+    found = _POD_UID.search(path)
+    return found[1].replace("_", "-") if found else None
+
+
+def parse_cores(text: str) -> frozenset[int]:
+    """Cores named by a list such as ``0-1,3``.
+
+    Raises:
+        CgroupUnreadable: the text is no list of cores.
+    """
+    cores: set[int] = set()
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        if not first.isdigit() or (last and not last.isdigit()):
+            raise CgroupUnreadable(f"'{text.strip()}' is no list of cores")
+        cores.update(range(int(first), int(last or first) + 1))
+    return frozenset(cores)
+
+
+def format_cores(cores: frozenset[int]) -> str:
+    """The list in the kernel's own spelling (neighbours as a range), so it reads back the same."""
+    spans: list[list[int]] = []
+    for core in sorted(cores):
+        if spans and core == spans[-1][1] + 1:
+            spans[-1][1] = core
+        else:
+            spans.append([core, core])
+    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in spans)
+
+
+def machine_cores(root: Path) -> frozenset[int] | None:
+    """Cores that the machine gives to cgroups now; ``None`` when it does not say.
+
+    Raises:
+        CgroupUnreadable: the kernel's list makes no sense.
+    """
+    names = (
+        ("cpuset.cpus.effective",)
+        if detect_version(root) is CgroupVersion.V2
+        else ("cpuset/cpuset.effective_cpus", "cpuset/cpuset.cpus")
+    )
+    for name in names:
+        text = read_text(root / name)
+        if text and text.strip():
+            return parse_cores(text)
+    return None
+
+
+def read_text(path: Path) -> str | None:
+    """The text of a kernel file; ``None`` when there is none (the cgroup or process is gone).
+
+    Raises:
+        CgroupUnreadable: it is there and cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, NotADirectoryError, ProcessLookupError):
+        return None
+    except OSError as error:
+        if error.errno == 19:  # ENODEV: the cgroup went away between open and read
+            return None
+        raise CgroupUnreadable(f"{path}: {error.strerror}") from error
+
+
+def read_limits(root: Path, cgroup: ContainerCgroup) -> CpuLimits | None:
+    """CPU limits of a container as they stand; ``None`` when its cgroup is gone.
+
+    Raises:
+        CgroupUnreadable: a file is unreadable or holds what the kernel never writes.
+    """
+    cores = read_text(cgroup.directory(root, "cpuset") / "cpuset.cpus")
+    quotas = [_quota_us(place, cgroup.version) for place in _levels(root, cgroup)]
+    if cores is None or quotas[0] is None:
+        return None
+    numbers = [quota.us for quota in quotas if quota is not None and quota.us is not None]
+    return CpuLimits(
+        quota_us=quotas[0].us, effective_us=min(numbers, default=None), cores=cores.strip()
+    )
+
+
+def is_populated(root: Path, cgroup: ContainerCgroup) -> bool:
+    """Whether any process lives in the cgroup or below it.
+
+    Said by the kernel's own count: ``cgroup.procs`` hides processes outside the reader's process
+    namespace (version 1 leaves them out, version 2 writes 0), and the agent has its own.
+
+    Raises:
+        CgroupUnreadable: a file is unreadable or holds what the kernel never writes.
+    """
+    if cgroup.version is CgroupVersion.V2:
+        events = read_text(cgroup.directory(root, UNIFIED) / "cgroup.events")
+        return events is not None and "populated 1" in events.splitlines()
+    current = read_text(cgroup.directory(root, "pids") / "pids.current")
+    return current is not None and _whole(current, "pids.current") > 0
+
+
+def read_pids(root: Path, cgroup: ContainerCgroup) -> tuple[int, ...]:
+    """Processes of the cgroup that the reader's process namespace can see, in order.
+
+    Raises:
+        CgroupUnreadable: the file is unreadable.
+    """
+    text = read_text(cgroup.directory(root, "cpu") / "cgroup.procs") or ""
+    return tuple(sorted({int(line) for line in text.split() if line.isdigit() and int(line) > 0}))
+
+
+def read_cpu_time_ns(root: Path, cgroup: ContainerCgroup) -> int:
+    """CPU time that the cgroup has used since it was made, nanoseconds; 0 when it is gone.
+
+    Raises:
+        CgroupUnreadable: the file is unreadable or holds what the kernel never writes.
+    """
+    if cgroup.version is CgroupVersion.V1:
+        usage = read_text(cgroup.directory(root, "cpuacct") / "cpuacct.usage")
+        return 0 if usage is None else _whole(usage, "cpuacct.usage")
+    return 1_000 * _stat(cgroup.directory(root, UNIFIED) / "cpu.stat", "usage_usec")
+
+
+def read_memory_mib(root: Path, cgroup: ContainerCgroup) -> int:
+    """Working set of the cgroup: what it holds without the file cache that can go at once, MiB.
+
+    The same difference as kubelet's ``workingSetBytes``. 0 when the cgroup is gone.
+
+    Raises:
+        CgroupUnreadable: a file is unreadable or holds what the kernel never writes.
+    """
+    there = cgroup.directory(root, "memory")
+    one = cgroup.version is CgroupVersion.V1
+    usage = read_text(there / ("memory.usage_in_bytes" if one else "memory.current"))
+    if usage is None:
+        return 0
+    idle = _stat(there / "memory.stat", "total_inactive_file" if one else "inactive_file")
+    return max(0, _whole(usage, "memory usage") - idle) // _MIB
+
+
+@dataclass(frozen=True, slots=True)
+class _Quota:
+    """One cgroup's quota per period of ours, ``None`` = unlimited."""
+
+    us: int | None
+
+
+def _levels(root: Path, cgroup: ContainerCgroup) -> Iterator[Path]:
+    """The container's own directory, then those around it without the root.
+
+    Version 1 needs only its own: the kernel refuses a quota above any cgroup around it.
+    """
+    own = cgroup.directory(root, "cpu")
+    yield own
+    if cgroup.version is CgroupVersion.V2:
+        yield from (place for place in own.parents if place != root and place.is_relative_to(root))
+
+
+def _quota_us(there: Path, version: CgroupVersion) -> _Quota | None:
+    """The quota of one cgroup, or ``None`` when it has none or is gone."""
+    if version is CgroupVersion.V2:
+        text = read_text(there / "cpu.max")
+        words = text.split() if text is not None else []
+    else:
+        quota, period = (
+            read_text(there / name) for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        )
+        words = [] if quota is None or period is None else [quota.strip(), period.strip()]
+    if not words:
+        return None
+    if words[0] in ("max", "-1"):
+        return _Quota(None)
+    if len(words) != 2:
+        raise CgroupUnreadable(f"{there}: '{' '.join(words)}' is no quota and period")
+    return _Quota(_whole(words[0], "quota") * PERIOD_US // max(1, _whole(words[1], "period")))
+
+
+def _stat(path: Path, field: str) -> int:
+    """One field of a flat keyed file; 0 when the file is gone."""
+    text = read_text(path)
+    for line in (text or "").splitlines():
+        name, _, value = line.partition(" ")
+        if name == field:
+            return _whole(value, field)
+    return 0
+
+
+def _whole(text: str, what: str) -> int:
+    """A whole number that the kernel wrote."""
+    stripped = text.strip()
+    if not stripped.isdigit():
+        raise CgroupUnreadable(f"{what}: '{stripped}' is no whole number")
+    return int(stripped)
+
+
+def cgroup_from_record(record: Mapping[str, str]) -> ContainerCgroup:
+    """The place that the hook wrote down for the agent.
+
+    Raises:
+        CgroupUnreadable: a path is missing or leaves its hierarchy.
+    """
+    version = {"1": CgroupVersion.V1, "2": CgroupVersion.V2}.get(record.get("version", ""))
+    if version is None:
+        raise CgroupUnreadable(f"cgroup version '{record.get('version', '')}' is neither 1 nor 2")
+    if version is CgroupVersion.V2:
+        paths = {UNIFIED: record.get("unified", "")}
+    else:
+        paths = {name: record.get(name, "") for name in _CONTROLLERS_V1}
+    for name, path in paths.items():
+        if not path.startswith("/") or path == "/" or ".." in path.split("/"):
+            raise CgroupUnreadable(f"'{path}' is no container's path for {name or 'version 2'}")
+    return ContainerCgroup(version=version, paths=paths)
