@@ -1,0 +1,211 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Builds the three images from the one Dockerfile, without a registry and without a daemon.
+
+The base is a minimal Debian made by debootstrap (users with a registry pass their own ``BASE``).
+Every step is keyed by a hash of its inputs and skipped when its result is at hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from demo.progress import Progress, run
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+WHEELS: Final = ROOT / "build" / "wheels"
+IMAGES: Final = ROOT / "build" / "images"
+TARGETS: Final = ("operator", "deviceplugin", "examples")
+BASE_PACKAGES: Final = ("python3", "python3-venv", "ca-certificates")
+BASE_SUITE: Final = "bookworm"
+BASE_PYTHON: Final = "3.11"
+BASE_IMAGE: Final = "localhost/ullage-base:dev"
+STORAGE_ENV: Final = {"BUILDAH_ISOLATION": "chroot", "STORAGE_DRIVER": "overlay"}
+SOURCES: Final = (
+    "Dockerfile",
+    "pyproject.toml",
+    "README.md",
+    "requirements",
+    "operator",
+    "deviceplugin",
+    "runtime",
+    "examples/digits",
+)
+
+
+def image_name(target: str) -> str:
+    """Name under which pods ask for the image of a target."""
+    return f"localhost/ullage-{target}:dev"
+
+
+def cache_folder() -> Path:
+    """Folder of what outlives a checkout: the base archive and downloaded wheels."""
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(os.environ.get("ULLAGE_CACHE") or home) / "ullage" / "images"
+
+
+def digest(paths: Iterable[Path], *words: str) -> str:
+    """Hash of files (folders recursively, caches left out) and words, 16 hex digits."""
+    total = hashlib.sha256("\0".join(words).encode())
+    for top in paths:
+        for path in sorted([top] if top.is_file() else top.rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                total.update(str(path.relative_to(ROOT)).encode() + b"\0")
+                total.update(path.read_bytes())
+    return total.hexdigest()[:16]
+
+
+def build_all(progress: Progress) -> dict[str, Path]:
+    """Build what is missing.
+
+    Returns:
+        The OCI archive of each target.
+    """
+    key = digest((ROOT / name for name in SOURCES), *BASE_PACKAGES, BASE_SUITE)
+    archives = {target: IMAGES / f"{target}-{key}.tar" for target in TARGETS}
+    if all(archive.exists() for archive in archives.values()):
+        progress.skip("images are up to date")
+        return archives
+    _install_tools(progress)
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    for stale in IMAGES.glob("*.tar"):
+        stale.unlink()
+    base = _base(progress)
+    _wheels(progress)
+    with tempfile.TemporaryDirectory(prefix="ullage-storage-", dir=_scratch()) as storage:
+        _load_base(base, Path(storage), progress)
+        for target, archive in archives.items():
+            with progress.step(f"build image {target}", expect_s=25):
+                _build(target, archive, Path(storage))
+        _release(Path(storage))
+    return archives
+
+
+def _install_tools(progress: Progress) -> None:
+    """Install what builds images where that is possible, else name the line that does.
+
+    Raises:
+        SystemExit: a tool is missing and cannot be installed from here.
+    """
+    missing = [tool for tool in ("buildah", "debootstrap") if shutil.which(tool) is None]
+    if not missing:
+        return
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        line = f"apt-get install -y --no-install-recommends {' '.join(missing)}"
+        raise SystemExit(f"{' and '.join(missing)} not found; install as root: {line}")
+    with progress.step(f"install {' and '.join(missing)}", expect_s=30):
+        wait = ("-o", "DPkg::Lock::Timeout=300", "-q")
+        quiet = {"DEBIAN_FRONTEND": "noninteractive"}
+        run("apt-get", *wait, "update", env=quiet)
+        run("apt-get", *wait, "install", "-y", "--no-install-recommends", *missing, env=quiet)
+
+
+def _scratch() -> Path:
+    """A folder on a real disk: image storage needs overlay, which tmpfs may refuse."""
+    folder = ROOT / "build"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def _base(progress: Progress) -> Path:
+    """The base root file system as a tar archive, made once per machine."""
+    archive = cache_folder() / f"base-{digest((), *BASE_PACKAGES, BASE_SUITE)}.tar"
+    if archive.exists():
+        progress.skip("base image is cached")
+        return archive
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        progress.step("make the base image (debootstrap)", expect_s=60),
+        tempfile.TemporaryDirectory(prefix="ullage-base-", dir=_scratch()) as folder,
+    ):
+        root = Path(folder) / "root"
+        run(
+            "debootstrap",
+            "--variant=minbase",
+            f"--include={','.join(BASE_PACKAGES)}",
+            BASE_SUITE,
+            str(root),
+        )
+        for waste in ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man"):
+            shutil.rmtree(root / waste, ignore_errors=True)
+        partial = archive.with_suffix(".partial")
+        run("tar", "-C", str(root), "--numeric-owner", "-cf", str(partial), ".")
+        partial.rename(archive)
+    return archive
+
+
+def _wheels(progress: Progress) -> None:
+    """Fetch every dependency for the base's Python, checked by hash; build the product's wheel."""
+    WHEELS.mkdir(parents=True, exist_ok=True)
+    for stale in WHEELS.glob("ullage-*.whl"):
+        stale.unlink()
+    with progress.step("fetch wheels and build the product's", expect_s=20):
+        for requirements in ("operator", "node", "examples"):
+            run(
+                sys.executable, "-m", "pip", "download", "--quiet", "--require-hashes",
+                "--only-binary=:all:", "--python-version", BASE_PYTHON,
+                "--implementation", "cp", "--dest", str(WHEELS),
+                "-r", str(ROOT / "requirements" / f"{requirements}.txt"),
+            )  # fmt: skip
+        run(
+            sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps",
+            "--no-build-isolation", "--wheel-dir", str(WHEELS), str(ROOT),
+        )  # fmt: skip
+
+
+def _buildah(storage: Path, *arguments: str) -> str:
+    return run(
+        "buildah",
+        "--root",
+        str(storage / "root"),
+        "--runroot",
+        str(storage / "run"),
+        *arguments,
+        env=STORAGE_ENV,
+    )
+
+
+def _load_base(base: Path, storage: Path, progress: Progress) -> None:
+    with progress.step("load the base image", expect_s=10):
+        container = _buildah(storage, "from", "scratch").strip()
+        _buildah(storage, "add", "--quiet", container, str(base), "/")
+        _buildah(storage, "commit", "--quiet", "--rm", container, BASE_IMAGE)
+
+
+def _build(target: str, archive: Path, storage: Path) -> None:
+    name = image_name(target)
+    _buildah(
+        storage, "build", "--quiet", "--layers", "--pull-never", "--format", "oci",
+        "--build-arg", f"BASE={BASE_IMAGE}", "--target", target, "--tag", name, str(ROOT),
+    )  # fmt: skip
+    partial = archive.with_suffix(".partial")
+    partial.unlink(missing_ok=True)
+    _buildah(storage, "push", "--quiet", name, f"oci-archive:{partial}:{name}")
+    partial.rename(archive)
+
+
+def _release(storage: Path) -> None:
+    """Unmount and remove what buildah keeps, so that the folder can go."""
+    _buildah(storage, "rm", "--all")
+    subprocess.run(["umount", str(storage / "root" / "overlay")], check=False, capture_output=True)
+
+
+def main() -> None:
+    """Build all images and print where they are."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.parse_args()
+    for target, archive in build_all(Progress()).items():
+        print(f"{image_name(target)}\t{archive}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Says what goes on and for how long, and runs commands so that their failure is readable."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from rich.console import Console
+
+
+class CommandFailed(RuntimeError):
+    """A command ended with an error; the text holds the command and the end of its output."""
+
+
+def run(*command: str, env: Mapping[str, str] | None = None, stdin: str | None = None) -> str:
+    """Run a command and return what it printed.
+
+    Raises:
+        CommandFailed: it ended with an error.
+    """
+    done = subprocess.run(
+        command,
+        env={**os.environ, **(env or {})},
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        output = (done.stdout + done.stderr).strip()[-4000:]
+        raise CommandFailed(f"{' '.join(command)} ended with {done.returncode}:\n{output}")
+    return done.stdout
+
+
+class Progress:
+    """Prints one line per step: what, how long it may take, how long it took."""
+
+    def __init__(self) -> None:
+        self.console = Console(highlight=False)
+
+    @contextmanager
+    def step(self, what: str, *, expect_s: float = 0.0) -> Iterator[None]:
+        """A step that takes a while; on a terminal a spinner turns meanwhile."""
+        expected = f" (about {expect_s:.0f} s)" if expect_s >= 5 else ""
+        started = time.monotonic()
+        if self.console.is_terminal:
+            with self.console.status(f"{what}{expected}"):
+                yield
+        else:
+            self.console.print(f"... {what}{expected}")
+            yield
+        self.console.print(f"[green]ok[/]  {what} [dim]{time.monotonic() - started:.1f} s[/]")
+
+    def skip(self, what: str) -> None:
+        """A step that was not needed."""
+        self.console.print(f"[green]ok[/]  {what}")
+
+    def say(self, text: str) -> None:
+        """A line for the reader."""
+        self.console.print(text)
