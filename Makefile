@@ -1,0 +1,87 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CLUSTER ?= local
+DATA ?= ../shared/data
+FAST_FLAGS ?= -n 2
+ALL_PY := operator deviceplugin runtime bench demo examples tests
+
+.PHONY: help
+help: ## show this help
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(VENV)/.ready: requirements/dev.txt pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "python3 (3.11 or newer) not found: apt-get install -y python3 python3-venv" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed" >&2; exit 1; }
+	@echo "... make the Python environment (about 60 s)"
+	@$(PYTHON) -m venv $(VENV) || { echo "install: apt-get install -y python3-venv" >&2; exit 1; }
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+.PHONY: demo
+demo: $(VENV)/.ready ## a real cluster, no GPU, no Docker: install, run the examples, explain (CLUSTER=kind uses kind)
+	@$(BIN)/python -m demo --cluster $(CLUSTER)
+
+.PHONY: test
+test: lint test-fast test-e2e ## everything: lint, fast tests, then end to end on a real cluster
+	@echo "all tests passed"
+
+.PHONY: test-fast
+test-fast: $(VENV)/.ready ## unit, property, contract and chart tests; no cluster
+	@$(BIN)/python -m pytest $(FAST_FLAGS)
+
+.PHONY: test-e2e
+test-e2e: $(VENV)/.ready ## end to end on two real kubelets (root, Linux)
+	@$(BIN)/python -m pytest -m e2e -p no:xdist tests/e2e
+
+.PHONY: lint
+lint: $(VENV)/.ready ## format, style, types, import rules, generated files
+	@$(BIN)/ruff format --check $(ALL_PY)
+	@$(BIN)/ruff check $(ALL_PY)
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python -m ullage.api.generate --check
+
+.PHONY: format
+format: $(VENV)/.ready ## rewrite the code in the house's format
+	@$(BIN)/ruff format $(ALL_PY)
+	@$(BIN)/ruff check --fix $(ALL_PY)
+
+.PHONY: generate
+generate: $(VENV)/.ready ## CRDs, references and roles from the code
+	@$(BIN)/python -m ullage.api.generate
+
+.PHONY: requirements
+requirements: $(VENV)/.ready ## pin dependencies anew, with hashes and without addresses (needs uv)
+	@for extra in operator node examples; do \
+	  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	    --no-emit-find-links --no-header --no-annotate --extra $$extra pyproject.toml -o requirements/$$extra.txt; done
+	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --no-emit-find-links --no-header --no-annotate --all-extras pyproject.toml -o requirements/dev.txt
+
+.PHONY: cluster
+cluster: ## a local cluster of two nodes, without Ullage
+	@localcluster/run up --nodes 2 --install-deps
+
+.PHONY: images
+images: $(VENV)/.ready ## the three container images as OCI archives
+	@$(BIN)/python -m demo.images
+
+.PHONY: bench bench-step bench-decide bench-fill
+bench: bench-step bench-decide bench-fill ## every benchmark; figures go to build/bench
+bench-step: $(VENV)/.ready ## cost of one ullage_run.step()
+	@$(BIN)/python -m bench.step
+bench-decide: $(VENV)/.ready ## decision cycle at 1,000 nodes and 10,000 jobs
+	@$(BIN)/python -m bench.decide
+bench-fill: $(VENV)/.ready ## 4,000 jobs on 500 KWOK nodes beside the pipeline's own limit
+	@$(BIN)/python -m bench.fill
+
+.PHONY: clean
+clean: ## take the local cluster down and remove what was built
+	@localcluster/run down
+	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
