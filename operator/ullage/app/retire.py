@@ -9,6 +9,7 @@ a restarting one must leave it. Running containers are never touched.
 from __future__ import annotations
 
 import asyncio
+import time
 
 import structlog
 
@@ -38,13 +39,12 @@ async def set_retired(cluster: ClusterPort, *, retired: bool) -> list[str]:
 
 async def wait_retired(cluster: ClusterPort, *, timeout_s: float) -> list[str]:
     """Wait until every agent says it has left its node; returns the names of those that did not."""
-    try:
-        async with asyncio.timeout(timeout_s):
-            while await _still_serving(cluster):
-                await asyncio.sleep(1.0)
-    except TimeoutError:
-        return await _still_serving(cluster)
-    return []
+    deadline = time.monotonic() + timeout_s
+    serving = await _still_serving(cluster)
+    while serving and time.monotonic() < deadline:
+        await asyncio.sleep(1.0)  # the API is asked again: an agent may answer at any time
+        serving = await _still_serving(cluster)
+    return serving
 
 
 async def retire(cluster: ClusterPort, *, timeout_s: float) -> list[str]:
