@@ -1,0 +1,3 @@
+module ullage.dev/localcluster
+
+go 1.26.0

@@ -1,0 +1,166 @@
+// SPDX-FileCopyrightText: The Ullage Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+)
+
+// State is what one cluster is made of. It is written before each change of
+// the machine, so that `down` can undo everything after any crash.
+type State struct {
+	Ready       bool              `json:"ready"`
+	BootID      string            `json:"boot_id"`
+	Options     Options           `json:"options"`
+	Binaries    map[string]string `json:"binaries"`
+	Endpoint    Endpoint          `json:"endpoint"`
+	Processes   []*Process        `json:"processes"`
+	Nodes       []*Node           `json:"nodes"`
+	CreatedDirs []string          `json:"created_dirs"`
+	Sysctls     map[string]string `json:"sysctls"`
+
+	home Home
+}
+
+// Endpoint says where the control plane listens.
+type Endpoint struct {
+	Address string         `json:"address"`
+	Ports   map[string]int `json:"ports"`
+}
+
+// URL is the address of the API server.
+func (e Endpoint) URL() string {
+	return fmt.Sprintf("https://%s:%d", e.Address, e.Ports["apiserver"])
+}
+
+// loadState reads the state of the cluster at home; fs.ErrNotExist without one.
+func loadState(home Home) (*State, error) {
+	raw, err := os.ReadFile(home.Path("state.json"))
+	if err != nil {
+		return nil, err
+	}
+	state := &State{home: home}
+	if err := json.Unmarshal(raw, state); err != nil {
+		return nil, fmt.Errorf("%s is damaged (run `localcluster down`): %w", home.Path("state.json"), err)
+	}
+	return state, nil
+}
+
+// save replaces the state file in one step.
+func (s *State) save() error {
+	return writeJSON(s.home.Path("state.json"), s)
+}
+
+// writeJSON replaces a file in one step; only its owner can read it.
+func writeJSON(path string, value any) error {
+	raw, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return err
+	}
+	return writeFile(path, append(raw, '\n'), 0o600)
+}
+
+// writeFile replaces a file in one step.
+func writeFile(path string, content []byte, mode fs.FileMode) error {
+	temporary := path + ".new"
+	if err := os.WriteFile(temporary, content, mode); err != nil {
+		return err
+	}
+	return os.Rename(temporary, path)
+}
+
+// process finds one process; node is empty for those that belong to none.
+func (s *State) process(name, node string) *Process {
+	for _, process := range s.Processes {
+		if process.Name == name && process.Node == node {
+			return process
+		}
+	}
+	return nil
+}
+
+// node finds a node by name.
+func (s *State) node(name string) *Node {
+	for _, node := range s.Nodes {
+		if node.Name == name {
+			return node
+		}
+	}
+	return nil
+}
+
+// sameBoot says whether the machine has not been rebooted since `up`.
+func (s *State) sameBoot() bool { return s.BootID == bootID() }
+
+// bootID identifies this boot of the machine; process ids mean nothing after it.
+func bootID() string {
+	raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(raw))
+}
+
+// lockHome creates the state folder if asked to and takes its lock, which ends
+// with this process. The lock is on the folder itself: `down` leaves no lock file.
+func lockHome(home Home, create bool) (*os.File, error) {
+	for {
+		if create {
+			if err := claimHome(home); err != nil {
+				return nil, err
+			}
+		}
+		dir, err := os.Open(string(home))
+		if err != nil {
+			return nil, err
+		}
+		if err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+			dir.Close()
+			if errors.Is(err, syscall.EWOULDBLOCK) {
+				return nil, fmt.Errorf("another localcluster command is changing %s: wait until it ends", home)
+			}
+			return nil, err
+		}
+		held, heldErr := dir.Stat()
+		current, currentErr := os.Stat(string(home))
+		if heldErr == nil && currentErr == nil && os.SameFile(held, current) {
+			return dir, nil
+		}
+		dir.Close() // a `down` removed the folder between open and lock
+		if !create {
+			return nil, fs.ErrNotExist
+		}
+	}
+}
+
+// claimHome makes the state folder and marks it as ours; it refuses a folder
+// that holds something else.
+func claimHome(home Home) error {
+	if err := os.MkdirAll(string(home), 0o755); err != nil {
+		return err
+	}
+	if isOurs(home) {
+		return nil
+	}
+	entries, err := os.ReadDir(string(home))
+	if err != nil {
+		return err
+	}
+	if len(entries) > 0 {
+		return fmt.Errorf("%s is not empty and not a localcluster folder: set LOCALCLUSTER_HOME to another one", home)
+	}
+	return os.WriteFile(home.Path(marker), nil, 0o600)
+}
+
+// isOurs says whether the folder carries our mark.
+func isOurs(home Home) bool {
+	_, err := os.Stat(home.Path(marker))
+	return err == nil
+}

@@ -1,0 +1,329 @@
+// SPDX-FileCopyrightText: The Ullage Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// startLimit is how long one process may take until it works.
+const startLimit = 90 * time.Second
+
+// up starts a cluster, or says that the one that was asked for runs already.
+func up(home Home, options Options, installDeps bool) error {
+	if options.Nodes > 0 && os.Geteuid() != 0 {
+		return errors.New("real nodes need root: run as root, or give --nodes 0 --kwok 10 for a real control plane with fake nodes, which any user can start")
+	}
+	options.Private = resolveAll(options.Private)
+	if err := checkPrivate(home, options.Private); err != nil {
+		return err
+	}
+	binaries, err := prepare(options, installDeps)
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	lock, err := lockHome(home, true)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	running, err := settlePrevious(home, options)
+	if err != nil || running {
+		return err
+	}
+	state, err := newState(home, options, binaries)
+	if err != nil {
+		return err
+	}
+	if err := state.bringUp(); err != nil {
+		return fmt.Errorf("%w\nlogs of all processes: %s\nclean up with: localcluster down", err, home.Logs())
+	}
+	progress("up in %.1f s: %s", time.Since(begin).Seconds(), state.describe())
+	progress("export KUBECONFIG=%s", home.Kubeconfig())
+	return nil
+}
+
+// prepare checks the system and builds what the cluster runs.
+func prepare(options Options, installDeps bool) (map[string]string, error) {
+	if options.Nodes > 0 {
+		if err := requireTools(runRequirements, installDeps); err != nil {
+			return nil, err
+		}
+	}
+	names := clusterComponents(options.Nodes, options.Kwok)
+	if slices.Contains(names, "runc") && !builtBefore(names) {
+		if err := requireTools(buildRequirements, installDeps); err != nil {
+			return nil, err
+		}
+	}
+	binaries, err := buildAll(names)
+	if err != nil || options.Nodes == 0 {
+		return binaries, err
+	}
+	binaries["pause.tar"], err = ensurePause()
+	return binaries, err
+}
+
+// resolveAll replaces links in the parts of the paths that exist, so that one
+// folder has one name (/var/run is /run on many systems).
+func resolveAll(paths []string) []string {
+	var resolved []string
+	for _, path := range paths {
+		suffix := ""
+		for dir := path; ; dir = filepath.Dir(dir) {
+			if real, err := filepath.EvalSymlinks(dir); err == nil {
+				resolved = append(resolved, filepath.Join(real, suffix))
+				break
+			}
+			suffix = filepath.Join(filepath.Base(dir), suffix)
+		}
+	}
+	slices.Sort(resolved)
+	return slices.Compact(resolved)
+}
+
+// settlePrevious deals with a cluster that was started before: true if it is
+// the wanted one and works; an error if it is in the way.
+func settlePrevious(home Home, options Options) (bool, error) {
+	previous, err := loadState(home)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if !slices.ContainsFunc(previous.Processes, (*Process).alive) || !previous.sameBoot() {
+		progress("found the leftovers of a cluster that does not run any more: removing them")
+		return false, previous.destroy(false)
+	}
+	if !reflect.DeepEqual(previous.Options, options) {
+		return false, fmt.Errorf("a cluster with other options is up at %s (%s): run `localcluster down` first", home, previous.describe())
+	}
+	if broken := previous.broken(); !previous.Ready || len(broken) > 0 {
+		return false, fmt.Errorf("the cluster at %s is not healthy (%v): run `localcluster status`, then `localcluster down` and `up`", home, broken)
+	}
+	progress("already up: %s", previous.describe())
+	return true, nil
+}
+
+// newState plans a cluster.
+func newState(home Home, options Options, binaries map[string]string) (*State, error) {
+	endpoint, err := planEndpoint(options.Nodes)
+	if err != nil {
+		return nil, err
+	}
+	return &State{
+		BootID: bootID(), Options: options, Binaries: binaries, Endpoint: endpoint,
+		Nodes: planNodes(home, options), Sysctls: readSysctls(), home: home,
+	}, nil
+}
+
+// describe says in a few words what the cluster is.
+func (s *State) describe() string {
+	text := fmt.Sprintf("%d nodes", s.Options.Nodes)
+	if s.Options.Kwok > 0 {
+		text += fmt.Sprintf(" and %d KWOK nodes", s.Options.Kwok)
+	}
+	return text + " at " + s.Endpoint.URL()
+}
+
+// bringUp starts everything in the order in which the parts need one another.
+func (s *State) bringUp() error {
+	if err := s.save(); err != nil {
+		return err
+	}
+	if err := s.linkPrograms(); err != nil {
+		return err
+	}
+	if len(s.Nodes) > 0 {
+		if otherOwners(s.home) {
+			progress("another cluster runs on this machine; it must be one without nodes")
+		}
+		if err := setUpNetwork(len(s.Nodes)); err != nil {
+			return err
+		}
+		if err := s.prepareDirs(); err != nil {
+			return err
+		}
+	}
+	if err := s.writeControlPlaneConfig(); err != nil {
+		return err
+	}
+	api, err := s.startControlPlane()
+	if err != nil {
+		return err
+	}
+	if err := s.startNodes(); err != nil {
+		return err
+	}
+	if s.Options.Kwok > 0 {
+		if err := createKwokNodes(api, s.Options); err != nil {
+			return err
+		}
+		if err := s.start(s.kwokProcess()); err != nil {
+			return err
+		}
+	}
+	if err := s.awaitAll(api); err != nil {
+		return err
+	}
+	s.Ready = true
+	return s.save()
+}
+
+// linkPrograms makes the folder of programs that users and tests call.
+func (s *State) linkPrograms() error {
+	if err := os.MkdirAll(s.home.Bin(), 0o755); err != nil {
+		return err
+	}
+	for name, target := range s.Binaries {
+		if name == "kube" {
+			name = "kubectl" // the binary acts by the name it is called by
+		}
+		if err := os.Symlink(target, filepath.Join(s.home.Bin(), name)); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// startControlPlane starts etcd, the API server and what only needs them.
+func (s *State) startControlPlane() (*client, error) {
+	progress("starting the control plane")
+	etcd, apiserver := s.etcdProcess(), s.apiserverProcess()
+	if err := s.start(etcd); err != nil {
+		return nil, err
+	}
+	if err := s.startContainerds(); err != nil { // the nodes' containerds start meanwhile
+		return nil, err
+	}
+	if err := await(etcd, startLimit, func() bool { return httpOK("http://" + s.Endpoint.on("etcd") + "/health") }); err != nil {
+		return nil, err
+	}
+	if err := s.start(apiserver); err != nil {
+		return nil, err
+	}
+	api, err := newClient(s.home)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.importPause(); err != nil {
+		return nil, err
+	}
+	if err := await(apiserver, startLimit, api.serving); err != nil {
+		return nil, err
+	}
+	others := []*Process{s.controllerManagerProcess(), s.schedulerProcess()}
+	if len(s.Nodes) > 0 {
+		others = append(others, s.proxyProcess(), s.dnsProcess())
+	}
+	for _, process := range others {
+		if err := s.start(process); err != nil {
+			return nil, err
+		}
+	}
+	return api, nil
+}
+
+// startContainerds gives each node its cgroup, mount namespace and containerd.
+func (s *State) startContainerds() error {
+	for _, node := range s.Nodes {
+		if err := createNodeCgroup(node.Name); err != nil {
+			return err
+		}
+		if err := s.writeNodeConfig(node); err != nil {
+			return err
+		}
+		if err := s.startHolder(node); err != nil {
+			return err
+		}
+		containerd, _ := s.nodeProcesses(node)
+		if err := s.start(containerd); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// importPause waits for the containerds and gives them the pause image.
+func (s *State) importPause() error {
+	for _, node := range s.Nodes {
+		if err := await(s.process("containerd", node.Name), startLimit, func() bool { return s.containerdServing(node) }); err != nil {
+			return err
+		}
+	}
+	if len(s.Nodes) == 0 {
+		return nil
+	}
+	return s.loadImage(s.Binaries["pause.tar"])
+}
+
+// startNodes starts the kubelets.
+func (s *State) startNodes() error {
+	for _, node := range s.Nodes {
+		_, kubelet := s.nodeProcesses(node)
+		if err := s.start(kubelet); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitAll waits until the cluster is what was asked for.
+func (s *State) awaitAll(api *client) error {
+	progress("waiting for %d nodes", len(s.Nodes)+s.Options.Kwok)
+	for name, scheme := range map[string]string{"scheduler": "https", "controller-manager": "https"} {
+		url := scheme + "://" + s.Endpoint.on(name) + "/healthz"
+		if err := await(s.process(name, ""), startLimit, func() bool { return httpOK(url) }); err != nil {
+			return err
+		}
+	}
+	for _, node := range s.Nodes {
+		if err := await(s.process("kubelet", node.Name), startLimit, func() bool {
+			ready, err := api.readyNodes()
+			return err == nil && ready[node.Name]
+		}); err != nil {
+			return err
+		}
+	}
+	if len(s.Nodes) > 0 {
+		if err := await(s.process("dns", ""), startLimit, func() bool {
+			return httpOK("http://" + dnsAddress + ":8181/ready")
+		}); err != nil {
+			return err
+		}
+	}
+	if s.Options.Kwok > 0 {
+		if err := await(s.process("kwok", ""), startLimit+time.Duration(s.Options.Kwok)*100*time.Millisecond, func() bool {
+			ready, err := api.readyNodes()
+			return err == nil && len(ready) >= len(s.Nodes)+s.Options.Kwok
+		}); err != nil {
+			return err
+		}
+	}
+	// Pods can be created only once this exists.
+	return await(s.process("controller-manager", ""), startLimit, func() bool {
+		return api.do(http.MethodGet, "/api/v1/namespaces/default/serviceaccounts/default", nil, nil) == nil
+	})
+}
+
+// containerdServing says whether a node's containerd answers.
+func (s *State) containerdServing(node *Node) bool {
+	return runTool(s.Binaries["ctr"], "--address", node.Socket, "--connect-timeout", "1s", "version") == nil
+}
+
+// kubeletHealth is the health address of a node's kubelet.
+func kubeletHealth(node *Node) string {
+	return "http://" + node.Address + ":" + strconv.Itoa(10248) + "/healthz"
+}
