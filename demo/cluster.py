@@ -1,0 +1,222 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The clusters a demonstration can stand on: our own local one, or kind. One set of verbs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol, TypedDict
+
+from demo.images import ROOT
+from demo.progress import CommandFailed, run
+
+LOCALCLUSTER: Final = str(ROOT / "localcluster" / "run")
+NODE_LABELS: Final = ("ullage.dev/node=true", "ullage.dev/accelerator=emulated")
+PRIVATE_FOLDERS: Final = ("/run/cdi", "/var/lib/ullage", "/run/ullage")
+DEVICE_FILE: Final = "emulated.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmulatedDevice:
+    """One line of a node's device file: a CPU core, or a part of it."""
+
+    core: int
+    percent: int = 100
+    memory_mib: int = 8192
+    model: str = "emulated"
+
+    def to_json(self) -> dict[str, object]:
+        """As the node agent reads it."""
+        return {
+            "core": self.core,
+            "percent": self.percent,
+            "memoryMiB": self.memory_mib,
+            "model": self.model,
+        }
+
+
+Devices = Mapping[str, Sequence[EmulatedDevice]]
+"""Devices of each node, by node name."""
+
+
+class Cluster(Protocol):
+    """What the demonstration and the end-to-end tests ask of a cluster."""
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig."""
+        ...
+
+    def kubectl(
+        self, *arguments: str, stdin: str | None = None, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """Run kubectl; with ``check``, an error raises ``CommandFailed``."""
+        ...
+
+    def helm(self, *arguments: str) -> str:
+        """Run helm and return what it printed."""
+        ...
+
+    def load_images(self, archives: Sequence[Path]) -> None:
+        """Give every node the images of these OCI archives."""
+        ...
+
+
+class LocalNode(TypedDict):
+    """What of a node's status is read here."""
+
+    name: str
+    private: dict[str, str]
+
+
+def _checked(
+    command: Sequence[str], stdin: str | None, check: bool
+) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+    if check and done.returncode != 0:
+        output = (done.stdout + done.stderr).strip()
+        raise CommandFailed(f"{' '.join(command)} ended with {done.returncode}:\n{output}")
+    return done
+
+
+class LocalCluster:
+    """The cluster of ``localcluster/``: real kubelets as processes of this machine."""
+
+    def __init__(self) -> None:
+        self._helm = ""
+        self._kubectl = ""
+
+    def up(self, devices: Devices) -> None:
+        """Start (or reuse) the cluster and give each node its emulated devices."""
+        labels = [word for label in NODE_LABELS for word in ("--label", label)]
+        private = [word for folder in PRIVATE_FOLDERS for word in ("--private", folder)]
+        nodes = ("--nodes", str(len(devices)))
+        done = subprocess.run(
+            [LOCALCLUSTER, "up", *nodes, "--install-deps", *labels, *private], check=False
+        )
+        if done.returncode != 0:
+            raise CommandFailed("the local cluster did not start; its output stands above")
+        for node, found in devices.items():
+            self.write_devices(node, found)
+
+    def down(self) -> None:
+        """Remove the cluster and everything it left."""
+        run(LOCALCLUSTER, "down")
+
+    def write_devices(self, node: str, devices: Sequence[EmulatedDevice]) -> None:
+        """Write the device file of a node, which its agent reads."""
+        folder = self.private(node, "/var/lib/ullage")
+        folder.mkdir(parents=True, exist_ok=True)
+        body = json.dumps({"devices": [device.to_json() for device in devices]}, indent=2)
+        (folder / DEVICE_FILE).write_text(body)
+
+    def private(self, node: str, folder: str) -> Path:
+        """Where a node's own copy of a host folder really lies."""
+        nodes: list[LocalNode] = json.loads(run(LOCALCLUSTER, "status", "--json"))["nodes"]
+        found = [item for item in nodes if item["name"] == node]
+        if not found:
+            raise CommandFailed(f"no node {node} in the local cluster")
+        return Path(found[0]["private"][folder])
+
+    def restart(self, component: str, node: str = "") -> None:
+        """Restart one process of the cluster and wait until it works."""
+        self.control("restart", component, node)
+
+    def control(self, verb: str, component: str, node: str = "") -> None:
+        """``localcluster stop|start|restart COMPONENT [NODE]``."""
+        run(LOCALCLUSTER, verb, component, *([node] if node else []))
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig."""
+        return Path(run(LOCALCLUSTER, "kubeconfig").strip())
+
+    def kubectl(
+        self, *arguments: str, stdin: str | None = None, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the cluster's own kubectl."""
+        if not self._kubectl:
+            status = json.loads(run(LOCALCLUSTER, "status", "--json"))
+            self._kubectl = status["kubectl"]
+        command = [self._kubectl, "--kubeconfig", str(self.kubeconfig), *arguments]
+        return _checked(command, stdin, check)
+
+    def helm(self, *arguments: str) -> str:
+        """Run helm, built from its Go module at first use."""
+        if not self._helm:
+            lines = run(LOCALCLUSTER, "build", "--tools", "helm").splitlines()
+            self._helm = dict(line.split()[:2] for line in lines if line.strip())["helm"]
+        return run(self._helm, "--kubeconfig", str(self.kubeconfig), *arguments)
+
+    def load_images(self, archives: Sequence[Path]) -> None:
+        """Import the archives into every node's containerd."""
+        run(LOCALCLUSTER, "load-image", *map(str, archives))
+
+
+class KindCluster:
+    """A kind cluster on Docker, for users who have both. Same charts, same examples."""
+
+    NAME: Final = "ullage"
+
+    def __init__(self) -> None:
+        missing = [tool for tool in ("kind", "kubectl", "helm") if shutil.which(tool) is None]
+        if missing:
+            raise SystemExit(f"CLUSTER=kind needs {', '.join(missing)} in PATH")
+        self._folder = Path(tempfile.mkdtemp(prefix="ullage-kind-"))
+
+    def up(self, devices: Devices) -> None:
+        """Create the cluster; each node mounts a folder that holds its device file."""
+        config: dict[str, object] = {
+            "kind": "Cluster",
+            "apiVersion": "kind.x-k8s.io/v1alpha4",
+            "nodes": [{"role": "control-plane"}, *map(self._node, devices.items())],
+        }
+        path = self._folder / "kind.json"
+        path.write_text(json.dumps(config))
+        run("kind", "create", "cluster", "--name", self.NAME, "--config", str(path))
+
+    def _node(self, item: tuple[str, Sequence[EmulatedDevice]]) -> dict[str, object]:
+        name, devices = item
+        folder = self._folder / name
+        folder.mkdir()
+        body = json.dumps({"devices": [device.to_json() for device in devices]})
+        (folder / DEVICE_FILE).write_text(body)
+        return {
+            "role": "worker",
+            "labels": dict(label.split("=") for label in NODE_LABELS),
+            "extraMounts": [{"hostPath": str(folder), "containerPath": "/var/lib/ullage"}],
+        }
+
+    def down(self) -> None:
+        """Delete the cluster."""
+        run("kind", "delete", "cluster", "--name", self.NAME)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The kubeconfig of kind's context, in a file of its own."""
+        path = self._folder / "kubeconfig"
+        path.write_text(run("kind", "get", "kubeconfig", "--name", self.NAME))
+        return path
+
+    def kubectl(
+        self, *arguments: str, stdin: str | None = None, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """Run kubectl."""
+        command = ["kubectl", "--kubeconfig", str(self.kubeconfig), *arguments]
+        return _checked(command, stdin, check)
+
+    def helm(self, *arguments: str) -> str:
+        """Run helm."""
+        return run("helm", "--kubeconfig", str(self.kubeconfig), *arguments)
+
+    def load_images(self, archives: Sequence[Path]) -> None:
+        """Load the archives into kind's nodes."""
+        for archive in archives:
+            run("kind", "load", "image-archive", "--name", self.NAME, str(archive))

@@ -1,0 +1,51 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Installs Ullage from its charts, as a platform team would."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from demo.cluster import Cluster
+from demo.images import ROOT, image_name
+from demo.progress import Progress
+
+NAMESPACE: Final = "ullage-system"
+RELEASE: Final = "ullage"
+CHARTS: Final = ROOT / "charts"
+
+
+def chart_values(settings: Mapping[str, str] | None = None) -> list[str]:
+    """``--set`` words of a local installation; ``settings`` are the operator's own."""
+    values = {
+        "operator.image": image_name("operator"),
+        "operator.imagePullPolicy": "Never",
+        "node.image": image_name("deviceplugin"),
+        "node.imagePullPolicy": "Never",
+        "node.backend": "emulated",
+    }
+    words = [word for name, value in values.items() for word in ("--set-string", f"{name}={value}")]
+    for name, value in (settings or {}).items():
+        words += ["--set-string", f"operator.settings.{name}={value}"]
+    return words
+
+
+def install(
+    cluster: Cluster, progress: Progress, *, settings: Mapping[str, str] | None = None
+) -> None:
+    """Install or upgrade both charts and wait until operator and agents are ready."""
+    with progress.step("helm install ullage-crds, ullage", expect_s=40):
+        cluster.helm(
+            "upgrade", "--install", "ullage-crds", str(CHARTS / "ullage-crds"),
+            "--namespace", NAMESPACE, "--create-namespace", "--wait",
+        )  # fmt: skip
+        cluster.helm(
+            "upgrade", "--install", RELEASE, str(CHARTS / "ullage"),
+            "--namespace", NAMESPACE, "--wait", "--timeout", "3m", *chart_values(settings),
+        )  # fmt: skip
+
+
+def uninstall(cluster: Cluster) -> None:
+    """Uninstall the main chart; CRDs and everybody's objects stay."""
+    cluster.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout", "3m")
