@@ -22,7 +22,6 @@ from ullage.api.contract import (
     ObservedDevice,
     Reason,
 )
-
 from ullage_node.devices.cgroups import (
     PERIOD_US,
     QUOTA_MIN_US,

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final
 
 from ullage.api.contract import Reason, WireError, accelerator_key, text, whole
-
 from ullage_node.devices.protocol import BackendUnavailable
 
 CONFIG_FILE: Final = "emulated.json"

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Final
 
 from ullage.api.contract import SLOT_PATTERN
-
 from ullage_node.devices.cgroups import (
     QUOTA_MIN_US,
     CgroupUnreadable,

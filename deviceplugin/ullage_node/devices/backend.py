@@ -1,0 +1,40 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Where a backend is chosen: by explicit configuration, never by looking around.
+
+Each backend is loaded only when it is asked for, so an emulated node needs no NVML and a GPU node
+reads no cgroup file of the emulation.
+"""
+
+from __future__ import annotations
+
+from ullage.api.contract import Backend
+from ullage_node.devices.protocol import BackendPaths, DeviceBackend
+
+
+def open_backend(
+    kind: Backend, *, node_name: str, contexts: int, paths: BackendPaths | None = None
+) -> DeviceBackend:
+    """Probe and driver of a node; nothing is opened before ``probe.start()``.
+
+    Args:
+        kind: the configured backend.
+        node_name: name of the Node, part of an emulated device's uuid.
+        contexts: containers that may share an emulated device; a whole GPU has one.
+        paths: where to read and write; the node's own places when left out.
+    """
+    places = paths or BackendPaths()
+    if kind is Backend.EMULATED:
+        from ullage_node.devices.emulated import EmulatedDevices, EmulatedDriver, EmulatedProbe
+        from ullage_node.devices.emulated_hook import HookScript
+
+        cores, hook = EmulatedDevices(node_name, places), HookScript(paths=places)
+        return DeviceBackend(
+            probe=EmulatedProbe(cores, hook, contexts=contexts),
+            driver=EmulatedDriver(cores, hook, places),
+        )
+    from ullage_node.devices.nvidia import NvidiaDevices, NvidiaDriver, NvidiaProbe
+    from ullage_node.devices.nvidia_nvml import load_nvml
+
+    gpus = NvidiaDevices(load_nvml())
+    return DeviceBackend(probe=NvidiaProbe(gpus), driver=NvidiaDriver(gpus, places))

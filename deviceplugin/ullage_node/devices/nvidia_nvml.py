@@ -1,0 +1,177 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: D102
+"""The one door to NVML: the functions that are used, and the one thread that calls them.
+
+NVML calls block, sometimes for ever when a driver hangs, and the library is happiest with one
+caller. So every call of the agent runs on one thread of its own, with a deadline for the waiting
+side, and goes through :class:`NvmlApi`: the module ``pynvml`` itself in production, an in-memory
+stand-in in tests. Nothing else may import ``pynvml``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Final, Protocol, TypeVar, cast
+
+import pynvml
+
+NvmlError: Final[type[Exception]] = pynvml.NVMLError
+"""Base of all errors of the library; ``str`` gives NVML's own words."""
+
+DEADLINE_SECONDS: Final = 1.5
+"""How long anybody waits for the library: a probe answers within 2 s, whatever the driver does."""
+
+Result = TypeVar("Result")
+
+
+class NvmlStuck(Exception):
+    """The library has not answered in time; later calls are refused until it does."""
+
+
+class Memory(Protocol):
+    """Memory of a device, bytes."""
+
+    total: int
+    used: int
+
+
+class Process(Protocol):
+    """A process that uses a device; its memory in bytes, ``None`` = not known."""
+
+    pid: int
+    usedGpuMemory: int | None  # NVML's spelling
+
+
+class Event(Protocol):
+    """An event of a device; for a critical error ``eventData`` is the Xid."""
+
+    device: object
+    eventType: int
+    eventData: int
+
+
+class FieldValue(Protocol):
+    """One field of a device, valid when ``nvmlReturn`` is 0."""
+
+    nvmlReturn: int
+
+    @property
+    def value(self) -> FieldNumber:
+        """The number, in a union of types."""
+        ...
+
+
+class FieldNumber(Protocol):
+    """The member of NVML's value union that is read here."""
+
+    uiVal: int
+
+
+class NvmlApi(Protocol):
+    """The functions of ``pynvml`` that the backend calls, under their own names (NVML explains)."""
+
+    def nvmlInit(self) -> None: ...
+    def nvmlShutdown(self) -> None: ...
+    def nvmlSystemGetDriverVersion(self) -> str: ...
+    def nvmlDeviceGetCount(self) -> int: ...
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> object: ...
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> object: ...
+    def nvmlDeviceGetUUID(self, handle: object) -> str: ...
+    def nvmlDeviceGetName(self, handle: object) -> str: ...
+    def nvmlDeviceGetMinorNumber(self, handle: object) -> int: ...
+    def nvmlDeviceGetMemoryInfo(self, handle: object) -> Memory: ...
+    def nvmlDeviceGetMigMode(self, device: object) -> Sequence[int]: ...
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: object) -> Sequence[Process]: ...
+    def nvmlDeviceGetMPSComputeRunningProcesses_v3(self, handle: object) -> Sequence[Process]: ...
+    def nvmlDeviceGetCurrentClocksEventReasons(self, handle: object) -> int: ...
+    def nvmlDeviceGetRemappedRows(self, device: object) -> Sequence[int]: ...
+    def nvmlDeviceGetFieldValues(
+        self, handle: object, fieldIds: Sequence[int]
+    ) -> Sequence[FieldValue]: ...
+    def nvmlDeviceGetSupportedEventTypes(self, handle: object) -> int: ...
+    def nvmlDeviceRegisterEvents(
+        self, handle: object, eventTypes: int, eventSet: object
+    ) -> None: ...
+    def nvmlEventSetCreate(self) -> object: ...
+    def nvmlEventSetWait_v2(self, eventSet: object, timeoutms: int) -> Event: ...
+    def nvmlEventSetFree(self, eventSet: object) -> None: ...
+
+
+def load_nvml() -> NvmlApi:
+    """The real library; it opens ``libnvidia-ml.so.1`` at ``nvmlInit``, not before."""
+    return cast(NvmlApi, pynvml)
+
+
+class NvmlThread:
+    """Runs calls one after another on a thread of its own.
+
+    The thread is a daemon: a hung driver must not keep the agent from ending. At most one call is
+    outstanding; while one hangs, further calls fail at once instead of queueing behind it.
+    """
+
+    def __init__(self, api: NvmlApi, deadline_seconds: float = DEADLINE_SECONDS) -> None:
+        self._api = api
+        self._deadline_seconds = deadline_seconds
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._answered: Callable[[], bool] = _yes
+        self._turn = asyncio.Lock()
+
+    async def call(self, work: Callable[[NvmlApi], Result]) -> Result:
+        """Run ``work`` on the thread and answer what it returns or raises.
+
+        Raises:
+            NvmlStuck: no answer within the deadline, or an earlier call still hangs.
+        """
+        async with self._turn:
+            if not self._answered():
+                raise NvmlStuck("NVML still hangs in an earlier call; the driver may need a reset")
+            future = self._submit(work)
+            self._answered = future.done
+            try:
+                return await asyncio.wait_for(asyncio.wrap_future(future), self._deadline_seconds)
+            except TimeoutError:
+                raise NvmlStuck(
+                    f"NVML did not answer within {self._deadline_seconds:g} s"
+                ) from None
+
+    def stop(self) -> None:
+        """Let the thread end after its current call; a later call starts another one."""
+        self._jobs.put(None)
+        self._thread = None
+
+    def _submit(self, work: Callable[[NvmlApi], Result]) -> Future[Result]:
+        future: Future[Result] = Future()
+
+        def job() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(work(self._api))
+            except BaseException as error:  # outermost of this thread: handed to whoever waits
+                future.set_exception(error)
+
+        if self._thread is None:
+            self._jobs = queue.SimpleQueue()
+            self._thread = threading.Thread(
+                target=_serve, args=(self._jobs,), name="nvml", daemon=True
+            )
+            self._thread.start()
+        self._jobs.put(job)
+        return future
+
+
+def _yes() -> bool:
+    """No call was ever made, so none is outstanding."""
+    return True
+
+
+def _serve(jobs: queue.SimpleQueue[Callable[[], None] | None]) -> None:
+    """Body of the thread: jobs in their order until told to end."""
+    while (job := jobs.get()) is not None:
+        job()

@@ -1,0 +1,305 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What is read from NVML in one go: inventory, health of a device, its processes, its events.
+
+Functions of :class:`NvmlApi` alone, run on the NVML thread; they hold no state and take no
+decision. An error that a healthy device may give (an old driver lacks a function, a type of device
+lacks a feature) counts as "not known", never as a fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pynvml
+
+from ullage.api.contract import Reason
+from ullage_node.devices.nvidia_nvml import NvmlApi, NvmlError, Process
+
+EVENTS_PER_READING_MAX: Final = 64
+
+APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
+"""Xids that a faulty program causes on a sound device (list of NVIDIA's Kubernetes device plugin):
+graphics exception, page fault, stopped processing, preemptive clean-up, video exception, context
+switch time-out."""
+
+SLOWDOWN_REASONS: Final[int] = (
+    pynvml.nvmlClocksEventReasonHwSlowdown
+    | pynvml.nvmlClocksEventReasonHwThermalSlowdown
+    | pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown
+    | pynvml.nvmlClocksEventReasonSwThermalSlowdown
+)
+"""Reasons for low clocks that mean heat or power trouble, not idleness or an ordinary cap."""
+
+_HARD_ERRORS: Final = frozenset(
+    {
+        pynvml.NVML_ERROR_GPU_IS_LOST,
+        pynvml.NVML_ERROR_GPU_NOT_FOUND,
+        pynvml.NVML_ERROR_NOT_FOUND,
+        pynvml.NVML_ERROR_RESET_REQUIRED,
+    }
+)
+_UNSUPPORTED: Final = frozenset(
+    {
+        pynvml.NVML_ERROR_NOT_SUPPORTED,
+        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+        pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+        pynvml.NVML_ERROR_NO_PERMISSION,
+    }
+)
+_RECOVERY_ACTIONS: Final = {
+    pynvml.NVML_GPU_RECOVERY_ACTION_GPU_RESET: "a reset of the GPU",
+    pynvml.NVML_GPU_RECOVERY_ACTION_NODE_REBOOT: "a reboot of the node",
+    pynvml.NVML_GPU_RECOVERY_ACTION_DRAIN_AND_RESET: "draining and a reset of the GPU",
+    pynvml.NVML_GPU_RECOVERY_ACTION_BUS_RESET: "a reset of the bus",
+    pynvml.NVML_GPU_RECOVERY_ACTION_SYSTEM_REBOOT: "a reboot of the system",
+}
+_EVENTS_WANTED: Final[int] = (
+    pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeDoubleBitEccError
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvidiaDevice:
+    """What a device is; ``minor`` is the number of its device file."""
+
+    uuid: str
+    product_name: str
+    memory_mib: int
+    minor: int
+    mig: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Why a device is not well; ``hard`` takes it out at once."""
+
+    hard: bool
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceState:
+    """One look at a device: its fault if any, and whether heat or power holds its clocks down."""
+
+    fault: Fault | None = None
+    slowed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuProcess:
+    """One process on one device; the pid as the host counts."""
+
+    gpu: str
+    pid: int
+    memory_mib: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Processes on the devices; ``unread`` says of which device they are not known, and why."""
+
+    processes: tuple[GpuProcess, ...]
+    unread: Mapping[str, str]
+
+
+def read_inventory(api: NvmlApi) -> tuple[NvidiaDevice, ...]:
+    """Every device that answers, in the driver's order; one that is lost is left out.
+
+    Raises:
+        NvmlError: the driver itself does not answer.
+    """
+    devices = []
+    for index in range(api.nvmlDeviceGetCount()):
+        try:
+            handle = api.nvmlDeviceGetHandleByIndex(index)
+            devices.append(_describe(api, handle))
+        except NvmlError as error:
+            if _code(error) not in _HARD_ERRORS:
+                raise
+    return tuple(devices)
+
+
+def _describe(api: NvmlApi, handle: object) -> NvidiaDevice:
+    return NvidiaDevice(
+        uuid=api.nvmlDeviceGetUUID(handle),
+        product_name=api.nvmlDeviceGetName(handle),
+        memory_mib=api.nvmlDeviceGetMemoryInfo(handle).total >> 20,
+        minor=api.nvmlDeviceGetMinorNumber(handle),
+        mig=_has_mig(api, handle),
+    )
+
+
+def read_state(api: NvmlApi, uuid: str) -> DeviceState:
+    """Whether a device answers, waits for a reset, or is held down by heat or power."""
+    try:
+        handle = api.nvmlDeviceGetHandleByUUID(uuid)
+        api.nvmlDeviceGetMemoryInfo(handle)
+        needed = _recovery_needed(api, handle) or _rows_wait_for_reset(api, handle)
+        slowed = bool(_clock_reasons(api, handle) & SLOWDOWN_REASONS)
+    except NvmlError as error:
+        return DeviceState(fault=_fault_of(error))
+    if needed:
+        text = f"the driver asks for {needed}"
+        return DeviceState(
+            fault=Fault(hard=True, reason=Reason.DEVICE_UNHEALTHY, message=text), slowed=slowed
+        )
+    return DeviceState(slowed=slowed)
+
+
+def read_processes(api: NvmlApi, uuids: Iterable[str]) -> Usage:
+    """Processes that hold a compute context on each device, with and without MPS."""
+    found: dict[tuple[str, int], int] = {}
+    unread: dict[str, str] = {}
+    for uuid in uuids:
+        try:
+            handle = api.nvmlDeviceGetHandleByUUID(uuid)
+            plain = api.nvmlDeviceGetComputeRunningProcesses(handle)
+            shared = _mps_processes(api, handle)
+        except NvmlError as error:
+            unread[uuid] = explain(error)
+            continue
+        for process in (*plain, *shared):
+            found[uuid, process.pid] = (process.usedGpuMemory or 0) >> 20
+    processes = tuple(
+        GpuProcess(gpu=gpu, pid=pid, memory_mib=mib) for (gpu, pid), mib in sorted(found.items())
+    )
+    return Usage(processes=processes, unread=unread)
+
+
+def open_events(api: NvmlApi, uuids: Sequence[str]) -> object | None:
+    """An event set over all devices that report critical errors; ``None`` where none does.
+
+    Raises:
+        NvmlError: the driver itself does not answer.
+    """
+    events = api.nvmlEventSetCreate()
+    registered = 0
+    for uuid in uuids:
+        try:
+            handle = api.nvmlDeviceGetHandleByUUID(uuid)
+            wanted = api.nvmlDeviceGetSupportedEventTypes(handle) & _EVENTS_WANTED
+            if wanted:
+                api.nvmlDeviceRegisterEvents(handle, wanted, events)
+                registered += 1
+        except NvmlError as error:
+            if _code(error) not in _UNSUPPORTED | _HARD_ERRORS:
+                raise
+    if registered:
+        return events
+    api.nvmlEventSetFree(events)
+    return None
+
+
+def drain_events(api: NvmlApi, events: object) -> dict[str, Fault]:
+    """Critical errors since the last call, by device; never waits.
+
+    A program's own fault (:data:`APPLICATION_XIDS`) is none of the device's.
+    """
+    faults: dict[str, Fault] = {}
+    for _ in range(EVENTS_PER_READING_MAX):
+        try:
+            event = api.nvmlEventSetWait_v2(events, 0)
+        except NvmlError as error:
+            if _code(error) == pynvml.NVML_ERROR_TIMEOUT:
+                return faults
+            raise
+        text = _event_text(event.eventType, event.eventData)
+        if text is not None:
+            uuid = api.nvmlDeviceGetUUID(event.device)
+            faults[uuid] = Fault(hard=True, reason=Reason.DEVICE_UNHEALTHY, message=text)
+    return faults
+
+
+def explain(error: Exception) -> str:
+    """What NVML says, and what an administrator can look at."""
+    hints = {
+        pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: (
+            "libnvidia-ml.so.1 is not in the agent's container: install the driver and mount it "
+            "(runtime class nvidia)"
+        ),
+        pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "load the kernel module: modprobe nvidia",
+        pynvml.NVML_ERROR_NO_PERMISSION: "the agent may not open /dev/nvidiactl",
+        pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
+            "driver and library differ in version: reboot after the driver's update"
+        ),
+    }
+    hint = hints.get(_code(error), "see nvidia-smi and the kernel log")
+    return f"NVML: {error}; {hint}"
+
+
+def _event_text(event_type: int, data: int) -> str | None:
+    """What an event says of the device; ``None`` when it says nothing of it."""
+    if event_type == pynvml.nvmlEventTypeXidCriticalError:
+        return None if data in APPLICATION_XIDS else f"critical error, Xid {data}"
+    return "double-bit ECC error"
+
+
+def _fault_of(error: Exception) -> Fault:
+    hard = _code(error) in _HARD_ERRORS
+    reason = Reason.DEVICE_LOST if hard else Reason.DEVICE_UNHEALTHY
+    return Fault(hard=hard, reason=reason, message=explain(error))
+
+
+def _code(error: Exception) -> int:
+    """NVML's number of an error."""
+    value = getattr(error, "value", None)
+    return value if isinstance(value, int) else pynvml.NVML_ERROR_UNKNOWN
+
+
+def _has_mig(api: NvmlApi, handle: object) -> bool:
+    try:
+        return bool(api.nvmlDeviceGetMigMode(handle)[0] == pynvml.NVML_DEVICE_MIG_ENABLE)
+    except NvmlError as error:
+        if _code(error) in _UNSUPPORTED:
+            return False
+        raise
+
+
+def _recovery_needed(api: NvmlApi, handle: object) -> str:
+    """What the driver asks for after a fault; empty when nothing or not known."""
+    try:
+        (field,) = api.nvmlDeviceGetFieldValues(
+            handle, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION]
+        )
+    except NvmlError as error:
+        if _code(error) in _UNSUPPORTED | {pynvml.NVML_ERROR_INVALID_ARGUMENT}:
+            return ""
+        raise
+    if field.nvmlReturn != pynvml.NVML_SUCCESS:
+        return ""
+    return _RECOVERY_ACTIONS.get(field.value.uiVal, "")
+
+
+def _rows_wait_for_reset(api: NvmlApi, handle: object) -> str:
+    """Whether broken memory rows wait to be replaced at the next reset, or could not be."""
+    try:
+        _, _, pending, failed = api.nvmlDeviceGetRemappedRows(handle)
+    except NvmlError as error:
+        if _code(error) in _UNSUPPORTED:
+            return ""
+        raise
+    if failed:
+        return "a replacement of the GPU: memory rows could not be remapped"
+    return "a reset of the GPU: memory rows wait to be remapped" if pending else ""
+
+
+def _clock_reasons(api: NvmlApi, handle: object) -> int:
+    try:
+        return api.nvmlDeviceGetCurrentClocksEventReasons(handle)
+    except NvmlError as error:
+        if _code(error) in _UNSUPPORTED:
+            return 0
+        raise
+
+
+def _mps_processes(api: NvmlApi, handle: object) -> Sequence[Process]:
+    try:
+        return api.nvmlDeviceGetMPSComputeRunningProcesses_v3(handle)
+    except NvmlError as error:
+        if _code(error) in _UNSUPPORTED:
+            return ()
+        raise
