@@ -1,0 +1,176 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""CDI files: what a slot means to the container runtime, one small file per slot.
+
+``Allocate`` promised kubelet only a name; the runtime resolves it when it creates the container.
+No file, no container: what this module does not write fails closed. Each file also carries the
+decision behind it, so that a running container can be recognised when every other record is lost.
+It never touches a file that is not named as one of ours.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ullage.api.contract import (
+    CDI_KIND,
+    ENV_PERCENT,
+    ENV_SLICE,
+    ENV_STEPS,
+    STEPS_FILE,
+    STEPS_MOUNT,
+    DesiredSlice,
+    WireError,
+)
+from ullage_node.devices.protocol import (
+    BindMount,
+    ContainerBinding,
+    ContainerEdits,
+    DeviceNode,
+    Hook,
+)
+from ullage_node.slices.files import remove_temporaries, write_whole
+
+CDI_VERSION: Final = "0.6.0"
+"""Oldest version with annotations on devices; containerd 1.7 and CRI-O 1.28 read it."""
+ANNOTATION: Final = "ullage.dev/slice"
+FILE_PREFIX: Final = "ullage.dev-"
+FILE_NAME: Final = re.compile(r"^ullage\.dev-(slot-\d{2,4})\.json$")
+MOUNT_OPTIONS: Final = ("bind", "nosuid", "nodev")
+
+
+def device_name(slot: str) -> str:
+    """Fully qualified CDI name of a slot, as ``Allocate`` answers it."""
+    return f"{CDI_KIND}={slot}"
+
+
+def render(
+    binding: ContainerBinding,
+    decided: Mapping[int, DesiredSlice],
+    edits: ContainerEdits,
+    steps_directory: Path,
+) -> dict[str, bytes]:
+    """The files of one container, by slot.
+
+    The edits of all slots of a container merge in the runtime, so the first file carries
+    everything and the others only say whose they are (a device without edits is refused).
+
+    Args:
+        binding: slots and slices.
+        decided: the decision of each slice, by index.
+        edits: what the backend wants.
+        steps_directory: the container's step-record directory on the host.
+    """
+    whose = {ENV_SLICE: binding.key.directory}
+    own = {
+        **whose,
+        ENV_STEPS: f"{STEPS_MOUNT}/{STEPS_FILE}",
+        ENV_PERCENT: str(binding.slices[0].percent),
+    }
+    steps = BindMount(host_path=str(steps_directory), container_path=STEPS_MOUNT)
+    whole = {
+        "env": _environment({**edits.env, **own}),
+        "deviceNodes": [_device_node(node) for node in edits.device_nodes],
+        "mounts": [_mount(mount) for mount in (*edits.mounts, steps)],
+        "hooks": [_hook(hook) for hook in edits.hooks],
+    }
+    files: dict[str, bytes] = {}
+    for position, part in enumerate(binding.slices):
+        content = whole if position == 0 else {"env": _environment(whose)}
+        files[part.slot] = _file(part.slot, content, decided[part.index])
+    return files
+
+
+def _file(slot: str, content: Mapping[str, object], decided: DesiredSlice) -> bytes:
+    device = {
+        "name": slot,
+        "annotations": {ANNOTATION: json.dumps(decided.to_wire(), sort_keys=True)},
+        "containerEdits": {name: value for name, value in content.items() if value},
+    }
+    body = {"cdiVersion": CDI_VERSION, "kind": CDI_KIND, "devices": [device]}
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def _environment(variables: Mapping[str, str]) -> list[str]:
+    return [f"{name}={value}" for name, value in sorted(variables.items())]
+
+
+def _device_node(node: DeviceNode) -> dict[str, str]:
+    fields = {"path": node.path, "hostPath": node.host_path, "permissions": node.permissions}
+    return {name: value for name, value in fields.items() if value}
+
+
+def _mount(mount: BindMount) -> dict[str, object]:
+    return {
+        "hostPath": mount.host_path,
+        "containerPath": mount.container_path,
+        "options": [*MOUNT_OPTIONS, "ro" if mount.read_only else "rw"],
+    }
+
+
+def _hook(hook: Hook) -> dict[str, object]:
+    body: dict[str, object] = {
+        "hookName": hook.stage.value,
+        "path": hook.path,
+        "timeout": hook.timeout_seconds,
+    }
+    lists = {"args": list(hook.args), "env": list(hook.env)}
+    return body | {name: value for name, value in lists.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
+class CDIDirectory:
+    """The directory where the runtime looks; others keep their files there too."""
+
+    path: Path
+
+    def write(self, files: Mapping[str, bytes]) -> None:
+        """Write the files of one container, by slot.
+
+        Raises:
+            OSError: the directory cannot be written.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        for slot, data in files.items():
+            write_whole(self._file(slot), data, mode=0o644)
+
+    def remove(self, slot: str) -> None:
+        """Remove one slot's file; a container that starts on it then fails closed."""
+        self._file(slot).unlink(missing_ok=True)
+
+    def slots(self) -> tuple[str, ...]:
+        """Slots that have a file."""
+        if not self.path.is_dir():
+            return ()
+        names = (FILE_NAME.match(entry.name) for entry in self.path.iterdir())
+        return tuple(sorted(match[1] for match in names if match))
+
+    def decision(self, slot: str) -> DesiredSlice | None:
+        """The decision that a slot's file was written for; ``None`` if it cannot be told."""
+        try:
+            body = json.loads(self._file(slot).read_bytes())
+            return DesiredSlice.from_wire(json.loads(body["devices"][0]["annotations"][ANNOTATION]))
+        except (OSError, ValueError, LookupError, TypeError, WireError):
+            return None
+
+    def sweep(self, keep: frozenset[str]) -> tuple[str, ...]:
+        """Remove the files of all other slots and what a dying writer left.
+
+        Returns:
+            The slots whose file is gone.
+        """
+        if not self.path.is_dir():
+            return ()
+        remove_temporaries(self.path, FILE_PREFIX)
+        gone = tuple(slot for slot in self.slots() if slot not in keep)
+        for slot in gone:
+            self.remove(slot)
+        return gone
+
+    def _file(self, slot: str) -> Path:
+        return self.path / f"{FILE_PREFIX}{slot}.json"

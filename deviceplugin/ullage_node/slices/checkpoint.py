@@ -1,0 +1,204 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the agent must remember over its own death: epochs, held slices, bound slots.
+
+The file only helps to recognise what is there: every entry is compared with kubelet's list, the
+spec and the devices before anything is decided from it. A file that cannot be trusted is set
+aside and the agent rebuilds from those three.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from ullage.api.contract import (
+    DesiredSlice,
+    SliceKey,
+    SlicePhase,
+    WireError,
+    flag,
+    objects,
+    section,
+    text,
+    whole,
+)
+from ullage_node.devices.protocol import ContainerBinding
+from ullage_node.slices.files import remove_temporaries, write_whole
+from ullage_node.slices.records import HeldSlice
+from ullage_node.slices.table import SliceTable, binding_of
+
+VERSION: Final = 1
+ASIDE_SUFFIX: Final = ".corrupt"
+
+
+class CheckpointCorrupt(ValueError):
+    """The file is unreadable or not as it was written; the text says how it was noticed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """One saved state."""
+
+    boot_id: str
+    epoch: int
+    held: tuple[HeldSlice, ...] = ()
+    bindings: tuple[ContainerBinding, ...] = ()
+    quarantine: Mapping[str, float] = field(default_factory=dict)
+    """Devices that are not to be used before this time (seconds since the epoch)."""
+
+
+def snapshot(table: SliceTable, boot_id: str, quarantine: Mapping[str, float]) -> Checkpoint:
+    """What is worth remembering now."""
+    return Checkpoint(
+        boot_id=boot_id,
+        epoch=table.epoch,
+        held=table.held,
+        bindings=table.bindings,
+        quarantine=dict(quarantine),
+    )
+
+
+def encode(state: Checkpoint) -> bytes:
+    """The file's content."""
+    body: dict[str, object] = {
+        "version": VERSION,
+        "bootId": state.boot_id,
+        "epoch": state.epoch,
+        "slices": [_held_to_wire(part) for part in state.held],
+        "slots": {
+            part.slot: {
+                "podUid": binding.key.pod_uid,
+                "container": binding.key.container,
+                "index": part.index,
+            }
+            for binding in state.bindings
+            for part in binding.slices
+        },
+        "quarantine": dict(state.quarantine),
+    }
+    return json.dumps(body | {"checksum": _checksum(body)}, sort_keys=True).encode()
+
+
+def decode(data: bytes) -> Checkpoint:
+    """Read a file's content.
+
+    Raises:
+        CheckpointCorrupt: it is not what :func:`encode` wrote.
+    """
+    try:
+        body = json.loads(data)
+        if not isinstance(body, dict):
+            raise CheckpointCorrupt("not a JSON object")
+        if body.pop("checksum", None) != _checksum(body):
+            raise CheckpointCorrupt("wrong checksum")
+        if body.get("version") != VERSION:
+            raise CheckpointCorrupt(f"version {body.get('version')}, expected {VERSION}")
+        held = tuple(_held_from_wire(entry) for entry in objects(body, "slices"))
+        return Checkpoint(
+            boot_id=text(body, "bootId"),
+            epoch=whole(body, "epoch"),
+            held=held,
+            bindings=_bindings(section(body, "slots"), held),
+            quarantine=_quarantine(section(body, "quarantine")),
+        )
+    except CheckpointCorrupt:
+        raise
+    except (ValueError, LookupError, TypeError) as error:
+        raise CheckpointCorrupt(str(error)) from error
+
+
+def load(path: Path) -> Checkpoint | None:
+    """The saved state, or ``None`` if there never was one.
+
+    Raises:
+        CheckpointCorrupt: the file was set aside; the text says why.
+    """
+    if path.parent.is_dir():
+        remove_temporaries(path.parent, path.name)
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CheckpointCorrupt(str(error)) from error
+    try:
+        return decode(data)
+    except CheckpointCorrupt:
+        path.replace(path.with_name(path.name + ASIDE_SUFFIX))
+        raise
+
+
+def save(path: Path, state: Checkpoint) -> None:
+    """Write the state; after this it survives the process and the machine.
+
+    Raises:
+        OSError: the file system refuses; the old state still stands.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, encode(state), mode=0o600)
+
+
+def remove(path: Path) -> None:
+    """Forget everything, also what was set aside."""
+    for name in (path, path.with_name(path.name + ASIDE_SUFFIX)):
+        name.unlink(missing_ok=True)
+    if path.parent.is_dir():
+        remove_temporaries(path.parent, path.name)
+
+
+def _checksum(body: Mapping[str, object]) -> str:
+    canonical = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _held_to_wire(part: HeldSlice) -> dict[str, object]:
+    return {
+        "desired": part.desired.to_wire(),
+        "phase": part.phase.value,
+        "seen": part.seen,
+        "reason": part.reason,
+        "message": part.message,
+    }
+
+
+def _held_from_wire(raw: Mapping[str, object]) -> HeldSlice:
+    return HeldSlice(
+        desired=DesiredSlice.from_wire(section(raw, "desired")),
+        phase=SlicePhase(text(raw, "phase")),
+        in_spec=False,
+        seen=flag(raw, "seen"),
+        reason=text(raw, "reason"),
+        message=text(raw, "message"),
+    )
+
+
+def _bindings(
+    slots: Mapping[str, object], held: tuple[HeldSlice, ...]
+) -> tuple[ContainerBinding, ...]:
+    known = {part.desired.key: part.desired for part in held}
+    parts: defaultdict[tuple[str, str], list[tuple[DesiredSlice, str]]] = defaultdict(list)
+    for slot in slots:
+        raw = section(slots, slot)
+        key = SliceKey(
+            pod_uid=text(raw, "podUid"), container=text(raw, "container"), index=whole(raw, "index")
+        )
+        if key not in known:
+            raise CheckpointCorrupt(f"{slot} is bound to an unknown slice")
+        parts[key.pod_uid, key.container].append((known[key], slot))
+    return tuple(
+        binding_of(sorted(entries, key=lambda entry: entry[0].key))
+        for _, entries in sorted(parts.items())
+    )
+
+
+def _quarantine(raw: Mapping[str, object]) -> dict[str, float]:
+    found = {gpu: until for gpu, until in raw.items() if isinstance(until, int | float)}
+    if len(found) != len(raw):
+        raise WireError("quarantine: expected times in seconds")
+    return found

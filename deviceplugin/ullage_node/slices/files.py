@@ -1,0 +1,61 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Files that are whole or absent, whenever the process dies.
+
+Nothing here knows what is written. A file is never opened for writing under its final name, and a
+symbolic link somebody left there is replaced, never followed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from pathlib import Path
+from typing import Final
+
+TEMPORARY_SUFFIX: Final = ".tmp"
+
+
+def write_whole(path: Path, data: bytes, *, mode: int, via: Path | None = None) -> None:
+    """Write a file so that a reader sees the old one or the new one, nothing between.
+
+    Args:
+        path: the file; its directory exists.
+        data: what it holds.
+        mode: its permissions, whatever the umask.
+        via: directory of the temporary file, on the same file system (default: beside it). It
+            must not be writable by a tenant.
+
+    Raises:
+        OSError: the file could not be written; what stood there still stands.
+    """
+    directory = via or path.parent
+    temporary = directory / f".{path.name}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        with os.fdopen(os.open(temporary, flags, mode), "wb") as handle:
+            os.fchmod(handle.fileno(), mode)
+            handle.write(data)
+            handle.flush()
+            os.fsync(handle.fileno())
+        temporary.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+    _sync_directory(path.parent)
+
+
+def remove_temporaries(directory: Path, stem: str) -> None:
+    """Remove what a process that died in :func:`write_whole` left for names beginning so."""
+    for left in directory.glob(f".{stem}*{TEMPORARY_SUFFIX}"):
+        left.unlink(missing_ok=True)
+
+
+def _sync_directory(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,160 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The node's last word before a container starts, as pure functions over gathered facts.
+
+:func:`owner_of` says whose slots they are, :func:`decide` whether that container may start and on
+what. Every fact was gathered before (see ``binder``); nothing here waits, reads or writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ullage.api.contract import DesiredSlice, Reason, SlicePhase
+from ullage_node.devices.protocol import ContainerBinding, ContainerKey
+from ullage_node.kubelet.pod_resources import Listing, SlotOwner
+from ullage_node.slices.invariants import candidate_for, first_refusal
+from ullage_node.slices.records import Device, HeldSlice, Pod, Refusal, same_share
+from ullage_node.slices.table import binding_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leftover:
+    """Somebody whom the slots or the container were bound to before."""
+
+    binding: ContainerBinding
+    live: bool
+    """kubelet still lists it as owner; always false for an earlier start of our own."""
+    pids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Everything that the decision about one container start depends on."""
+
+    slots: tuple[str, ...]
+    """Slot ids that kubelet handed over, sorted: they meet the slices in order of the index."""
+    container: ContainerKey
+    pod: str
+    """``namespace/name``, for the texts."""
+    wanted: tuple[DesiredSlice, ...]
+    held: tuple[HeldSlice, ...]
+    everyone: tuple[HeldSlice, ...]
+    devices: Mapping[str, Device]
+    leftovers: tuple[Leftover, ...] = ()
+
+
+Check = Callable[[Start], Refusal | None]
+
+
+def owner_of(slots: Sequence[str], listing: Listing, pods: Collection[Pod]) -> SlotOwner | Refusal:
+    """The live container that kubelet gave all these slots to.
+
+    Some kubelets list finished pods too: owners all of whose known pods are terminal are dropped.
+    """
+    dead = _only_terminal(pods)
+    owners = {
+        owner
+        for slot in slots
+        for owner in listing.owners.get(slot, ())
+        if (owner.namespace, owner.pod) not in dead
+    }
+    holders = sorted(owner for owner in owners if set(slots) <= listing.slots_of(owner))
+    if len(holders) == 1:
+        return holders[0]
+    names = ", ".join(f"{owner.namespace}/{owner.pod}" for owner in sorted(owners))
+    said = f"kubelet lists {names} for it" if owners else "kubelet lists no pod for it"
+    return Refusal(reason=Reason.SLOT_UNKNOWN, message=f"{' '.join(slots)}: {said}")
+
+
+def _only_terminal(pods: Iterable[Pod]) -> set[tuple[str, str]]:
+    pods = tuple(pods)
+    alive = {(pod.namespace, pod.name) for pod in pods if not pod.terminal}
+    return {(pod.namespace, pod.name) for pod in pods} - alive
+
+
+def placement_exists(start: Start) -> Refusal | None:
+    """The operator decided something for this container, and this node took it in."""
+    if start.wanted and start.held:
+        return None
+    return Refusal(
+        reason=Reason.PLACEMENT_MISSING,
+        message=f"no slice for container {start.container.container} of {start.pod} on this node",
+    )
+
+
+def not_refused_before(start: Start) -> Refusal | None:
+    """A slice that was refused for good stays so until the operator decides anew."""
+    for part in start.held:
+        if part.phase is SlicePhase.REFUSED:
+            return Refusal(reason=Reason(part.reason), message=part.message)
+    return None
+
+
+def epochs_agree(start: Start) -> Refusal | None:
+    """What the spec says now is what this node reserved."""
+    held = {part.desired.key: part.desired for part in start.held}
+    for wanted in start.wanted:
+        mine = held.get(wanted.key)
+        if mine is None or mine.epoch != wanted.epoch or not same_share(mine, wanted):
+            have = f"reserved is epoch {mine.epoch}" if mine else "nothing is reserved"
+            return Refusal(
+                reason=Reason.EPOCH_STALE,
+                message=f"slice {wanted.key.index} is decided in epoch {wanted.epoch}, {have}",
+            )
+    return None
+
+
+def slots_match_slices(start: Start) -> Refusal | None:
+    """As many slots as slices."""
+    if len(start.slots) == len(start.wanted) == len(start.held):
+        return None
+    return Refusal(
+        reason=Reason.SLOT_COUNT,
+        message=f"{start.pod} brings {len(start.slots)} slots for {len(start.wanted)} slices",
+    )
+
+
+def drained(start: Start) -> Refusal | None:
+    """Nobody else still uses the slots, nor an earlier start of this container its devices."""
+    for left in start.leftovers:
+        name = f"{left.binding.pod_namespace}/{left.binding.pod_name}"
+        if left.live:
+            return Refusal(
+                reason=Reason.DRAINING,
+                message=f"{' '.join(start.slots)} still belongs to live pod {name}",
+            )
+        if left.pids:
+            return Refusal(
+                reason=Reason.DRAINING,
+                message=f"{len(left.pids)} processes of {name} have not ended",
+            )
+    return None
+
+
+def room_is_left(start: Start) -> Refusal | None:
+    """The invariants hold with these slices, each judged against everybody else's."""
+    for wanted in start.wanted:
+        refusal = first_refusal(candidate_for(wanted, start.everyone, start.devices))
+        if refusal is not None:
+            return refusal
+    return None
+
+
+CHECKS: Final[tuple[Check, ...]] = (
+    placement_exists,
+    drained,
+    not_refused_before,
+    epochs_agree,
+    slots_match_slices,
+    room_is_left,
+)
+"""``drained`` stands before every refusal that lasts, because those give room back."""
+
+
+def decide(start: Start, checks: Sequence[Check] = CHECKS) -> ContainerBinding | Refusal:
+    """Which slots become which slices, or why the container must wait."""
+    refusal = next((found for check in checks if (found := check(start))), None)
+    return refusal or binding_of(list(zip(start.wanted, start.slots, strict=True)))

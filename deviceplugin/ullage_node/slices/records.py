@@ -1,0 +1,110 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The values that the slice logic works on: devices, pods, held slices, refusals.
+
+Only frozen records and their readers; no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from ullage.api.contract import DesiredSlice, Reason, SlicePhase
+from ullage_node.devices.protocol import ContainerKey
+
+REFUSAL_LENGTH: Final = 200
+"""Longest refusal text that kubelet's event shows whole."""
+
+LASTING: Final = frozenset(
+    {
+        Reason.CAPACITY_EXCEEDED,
+        Reason.PREDICTION_REFUSED,
+        Reason.EPOCH_STALE,
+        Reason.SLOT_COUNT,
+        Reason.DEVICE_LOST,
+    }
+)
+"""Refusals that waiting does not lift: the slice becomes ``Refused`` and gives its room back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why something must not happen now: what binds and by how much."""
+
+    reason: Reason
+    message: str
+
+    @property
+    def lasting(self) -> bool:
+        """Whether only a new decision of the operator can lift it."""
+        return self.reason in LASTING
+
+    @property
+    def text(self) -> str:
+        """One stable line of at most 200 characters, as it stands in the pod's event."""
+        tail = "; retrying"
+        line = re.sub(r"\s+", " ", f"{self.reason.value}: {self.message}").strip()
+        room = REFUSAL_LENGTH - len(tail)
+        return (line if len(line) <= room else f"{line[: room - 3]}...") + tail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """A device as far as slices care; memory without what contexts cost."""
+
+    uuid: str
+    memory_mib: int
+    contexts: int
+    """Containers that may hold a slice at once."""
+    overhead_mib: int = 0
+    """Memory that every context costs beside what its tenant allocates."""
+    refusal: Refusal | None = None
+    """Why nothing may start on it (unhealthy, lost), if so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A pod bound to this node; ``created`` is the API's own timestamp text, which sorts."""
+
+    uid: str
+    namespace: str
+    name: str
+    phase: str
+    created: str = ""
+    deleting: bool = False
+
+    @property
+    def terminal(self) -> bool:
+        """Whether none of its containers will run again."""
+        return self.phase in ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldSlice:
+    """A slice as this node holds it."""
+
+    desired: DesiredSlice
+    phase: SlicePhase
+    in_spec: bool = True
+    """Whether the spec still names it; a started one stays until its container is gone."""
+    seen: bool = False
+    """Whether its pod was seen bound to this node: from then on, absence means gone."""
+    reason: str = ""
+    message: str = ""
+
+    @property
+    def container(self) -> ContainerKey:
+        """Whose slice it is."""
+        return container_of(self.desired)
+
+
+def container_of(desired: DesiredSlice) -> ContainerKey:
+    """The container that a slice is for."""
+    return ContainerKey(pod_uid=desired.key.pod_uid, container=desired.key.container)
+
+
+def same_share(one: DesiredSlice, other: DesiredSlice) -> bool:
+    """Whether two decisions give a container the same thing on the same device."""
+    return (one.gpu, one.percent, one.memory_mib) == (other.gpu, other.percent, other.memory_mib)

@@ -1,0 +1,357 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The node's own book of slices: what is wanted, what is held, which slots became which slices.
+
+A state machine without I/O and without a clock, changed by one task at a time. It alone decides
+whether room is taken: a slice holds room from ``Reserved`` until it left the spec unstarted, was
+refused for good, or its container is gone. It never gives a slot to a second live container and
+never takes room away from a running one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from ullage.api.contract import DesiredSlice, SliceKey, SlicePhase
+from ullage_node.devices.protocol import BoundSlice, ContainerBinding, ContainerKey
+from ullage_node.slices.invariants import candidate_for, first_refusal, violations
+from ullage_node.slices.records import (
+    Device,
+    HeldSlice,
+    Pod,
+    Refusal,
+    container_of,
+    same_share,
+)
+
+
+class SliceTable:
+    """Slices of one node.
+
+    ``version`` grows with every change, so that writers know when to write.
+    """
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.epoch = 0
+        """Highest epoch ever accepted; it never falls (I6)."""
+        self._spec: dict[SliceKey, DesiredSlice] = {}
+        self._held: dict[SliceKey, HeldSlice] = {}
+        self._bindings: dict[ContainerKey, ContainerBinding] = {}
+        self._slots: dict[str, ContainerKey] = {}
+        self._ended: set[SliceKey] = set()
+        self._devices: dict[str, Device] = {}
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    @property
+    def devices(self) -> Mapping[str, Device]:
+        """The devices as the invariants see them."""
+        return MappingProxyType(self._devices)
+
+    @property
+    def held(self) -> tuple[HeldSlice, ...]:
+        """Every slice the node holds or has refused, in order of their keys."""
+        return tuple(self._held[key] for key in sorted(self._held))
+
+    @property
+    def bindings(self) -> tuple[ContainerBinding, ...]:
+        """Every container that slots were bound to, in order of their keys."""
+        return tuple(self._bindings[key] for key in sorted(self._bindings))
+
+    @property
+    def slots(self) -> Mapping[str, ContainerKey]:
+        """Bound slots and who holds them."""
+        return MappingProxyType(self._slots)
+
+    def binding(self, container: ContainerKey) -> ContainerBinding | None:
+        """What the container's slots are bound to, if they are."""
+        return self._bindings.get(container)
+
+    def holder(self, slot: str) -> ContainerBinding | None:
+        """Who holds a slot, if somebody does."""
+        container = self._slots.get(slot)
+        return self._bindings[container] if container else None
+
+    def wanted_for(self, container: ContainerKey) -> tuple[DesiredSlice, ...]:
+        """What the spec gives a container now, in order of the index."""
+        found = [part for part in self._spec.values() if container_of(part) == container]
+        return tuple(sorted(found, key=lambda part: part.key))
+
+    def held_for(self, container: ContainerKey) -> tuple[HeldSlice, ...]:
+        """What the node holds for a container, in order of the index."""
+        found = [part for part in self._held.values() if part.container == container]
+        return tuple(sorted(found, key=lambda part: part.desired.key))
+
+    def uids_named(self, namespace: str, name: str) -> frozenset[str]:
+        """Uids of the pods of this name that slices stand for, those over excepted."""
+        known = [part.desired for part in self._held.values()]
+        known += [part for key, part in self._spec.items() if key not in self._ended]
+        return frozenset(
+            part.key.pod_uid
+            for part in known
+            if (part.pod_namespace, part.pod_name) == (namespace, name)
+        )
+
+    def violations(self) -> list[str]:
+        """Every invariant that does not hold; always empty unless there is a defect."""
+        return violations(self._held.values(), self._bindings.values(), self._devices)
+
+    # -- devices ---------------------------------------------------------------------------------
+
+    def set_devices(self, devices: Iterable[Device]) -> None:
+        """Learn the devices; a lost one fails what runs on it and refuses what waits for it."""
+        fresh = {device.uuid: device for device in devices}
+        if fresh == self._devices:
+            return
+        self._devices = fresh
+        self.version += 1
+        for key, part in list(self._held.items()):
+            device = fresh.get(part.desired.gpu)
+            if part.phase is SlicePhase.REFUSED or device is None or device.refusal is None:
+                continue
+            if device.refusal.lasting:
+                phase = SlicePhase.FAILED if part.phase.started else SlicePhase.REFUSED
+                self._mark(key, phase, device.refusal)
+
+    # -- the operator's wishes -------------------------------------------------------------------
+
+    def intake(self, epoch: int, wanted: Sequence[DesiredSlice]) -> tuple[SliceKey, ...]:
+        """Take in a spec and reserve what is new and fits.
+
+        Args:
+            epoch: the epoch of the spec as a whole.
+            wanted: all slices of the spec.
+
+        Returns:
+            Keys of slices ignored because a newer leader was heard already (fencing).
+        """
+        before = (self._spec, self.epoch)
+        self._spec = {part.key: part for part in wanted}
+        for key in [key for key in self._held if key not in self._spec]:
+            self._leave_spec(key)
+        self._ended &= self._spec.keys()
+        floor = self.epoch
+        ordered = sorted(self._spec.values(), key=lambda part: (part.epoch, part.key))
+        stale = [part.key for part in ordered if not self._take(part, floor)]
+        accepted = (part.epoch for part in ordered if part.key not in stale)
+        self.epoch = max(floor, epoch, *accepted)
+        if before != (self._spec, self.epoch):
+            self.version += 1
+        return tuple(stale)
+
+    def _leave_spec(self, key: SliceKey) -> None:
+        part = self._held[key]
+        if part.phase.started:
+            self._put(replace(part, in_spec=False))
+        else:
+            del self._held[key]
+            self.version += 1
+
+    def _take(self, wanted: DesiredSlice, floor: int) -> bool:
+        """Judge one slice of the spec; false when its epoch is too old to be heard."""
+        held = self._held.get(wanted.key)
+        if held is not None and held.desired == wanted:
+            self._put(replace(held, in_spec=True))
+            return True
+        if wanted.key in self._ended:
+            return True
+        if wanted.epoch < floor:
+            return False
+        if held is not None and held.phase.started:
+            # Nobody can resize a running client: a changed share waits for the next start, which
+            # is then refused because the epochs differ.
+            adopted = wanted if same_share(held.desired, wanted) else held.desired
+            self._put(replace(held, in_spec=True, desired=adopted))
+            return True
+        refusal = first_refusal(candidate_for(wanted, self._held.values(), self._devices))
+        self._put(
+            HeldSlice(
+                desired=wanted,
+                phase=SlicePhase.REFUSED if refusal else SlicePhase.RESERVED,
+                seen=held.seen if held else False,
+                reason=refusal.reason.value if refusal else "",
+                message=refusal.message if refusal else "",
+            )
+        )
+        return True
+
+    # -- pods ------------------------------------------------------------------------------------
+
+    def see_pods(
+        self, pods: Mapping[str, Pod], listed: Collection[ContainerKey]
+    ) -> tuple[ContainerKey, ...]:
+        """Compare with the pods bound here; a reservation whose pod is over ends.
+
+        A pod not seen here yet is on its way: its slices were reserved before it was bound.
+
+        Args:
+            pods: all pods bound to this node, by uid; never an incomplete list.
+            listed: bound containers whose slots kubelet lists for a pod of that name. kubelet may
+                know a pod before our watch shows it.
+
+        Returns:
+            Containers with slots whose pod is terminal or gone: free them once drained.
+        """
+        over: set[ContainerKey] = set()
+        for key, part in list(self._held.items()):
+            pod = pods.get(key.pod_uid)
+            if pod is not None and not part.seen:
+                self._put(replace(part, seen=True))
+            bound = part.container in self._bindings
+            if pod is None:
+                is_over = part.seen or (bound and part.container not in listed)
+            else:
+                is_over = pod.terminal
+            if is_over and bound:
+                over.add(part.container)
+            elif is_over:
+                self._end(key)
+        return tuple(sorted(over))
+
+    def _end(self, key: SliceKey) -> None:
+        del self._held[key]
+        if key in self._spec:
+            self._ended.add(key)
+        self.version += 1
+
+    # -- containers ------------------------------------------------------------------------------
+
+    def bind(self, binding: ContainerBinding) -> None:
+        """Bind slots to a container that is about to start: its slices become ``Prepared``.
+
+        Raises:
+            ValueError: a slot is held by another container, or a slice is not held for it.
+        """
+        held = self.held_for(binding.key)
+        for slot in binding.slots:
+            holder = self._slots.get(slot, binding.key)
+            if holder != binding.key:
+                raise ValueError(f"{slot} is bound to {holder.directory}")
+        if [part.desired.key.index for part in held] != [part.index for part in binding.slices]:
+            raise ValueError(f"slices of {binding.key.directory} are not held as bound")
+        self._unbind(binding.key)
+        self._bindings[binding.key] = binding
+        self._slots.update(dict.fromkeys(binding.slots, binding.key))
+        for part in held:
+            self._put(replace(part, phase=SlicePhase.PREPARED, reason="", message=""))
+        self.version += 1
+
+    def refuse(self, container: ContainerKey, refusal: Refusal) -> ContainerBinding | None:
+        """Note why a container did not start; a lasting refusal gives its room back.
+
+        Only call it for a lasting refusal when no process of the container is left.
+
+        Returns:
+            The binding that ended with it, whose files the caller removes.
+        """
+        for part in self.held_for(container):
+            if part.phase is not SlicePhase.FAILED:
+                phase = SlicePhase.REFUSED if refusal.lasting else part.phase
+                self._mark(part.desired.key, phase, refusal)
+        return self._unbind(container) if refusal.lasting else None
+
+    def set_phase(
+        self, container: ContainerKey, phase: SlicePhase, refusal: Refusal | None = None
+    ) -> None:
+        """Say what was seen of a bound container; a failed one stays failed until it is gone."""
+        for part in self.held_for(container):
+            if part.phase.started and part.phase is not SlicePhase.FAILED:
+                self._mark(part.desired.key, phase, refusal)
+
+    def free(self, container: ContainerKey) -> ContainerBinding | None:
+        """The container is gone: its slots and slices hold nothing any more.
+
+        Only call it when no process of the container is left.
+        """
+        for part in self.held_for(container):
+            self._end(part.desired.key)
+        return self._unbind(container)
+
+    def release_slots(self, container: ContainerKey) -> ContainerBinding | None:
+        """Forget which slots a container had, as after a reboot: its slices are reserved only."""
+        for part in self.held_for(container):
+            if part.phase.started:
+                self._put(replace(part, phase=SlicePhase.RESERVED, reason="", message=""))
+        return self._unbind(container)
+
+    def restore(
+        self, epoch: int, held: Iterable[HeldSlice], bindings: Iterable[ContainerBinding]
+    ) -> None:
+        """Take over what an earlier life of the agent knew; nothing may be held yet."""
+        self.epoch = max(self.epoch, epoch)
+        for part in held:
+            self._held[part.desired.key] = replace(part, in_spec=False)
+        for binding in bindings:
+            self._bindings[binding.key] = binding
+            self._slots.update(dict.fromkeys(binding.slots, binding.key))
+        self.version += 1
+
+    def adopt(self, parts: Sequence[tuple[DesiredSlice, str]]) -> None:
+        """Take in a started container that the book does not know, from what its start left.
+
+        Args:
+            parts: the container's slices in order of their index, each with its slot.
+        """
+        for desired, _ in parts:
+            self._put(
+                HeldSlice(
+                    desired=desired,
+                    phase=SlicePhase.PREPARED,
+                    in_spec=desired.key in self._spec,
+                    seen=True,
+                )
+            )
+        binding = binding_of(parts)
+        self._unbind(binding.key)
+        self._bindings[binding.key] = binding
+        self._slots.update(dict.fromkeys(binding.slots, binding.key))
+        self.version += 1
+
+    # -- changing one entry ----------------------------------------------------------------------
+
+    def _unbind(self, container: ContainerKey) -> ContainerBinding | None:
+        binding = self._bindings.pop(container, None)
+        if binding is not None:
+            for slot in binding.slots:
+                del self._slots[slot]
+            self.version += 1
+        return binding
+
+    def _mark(self, key: SliceKey, phase: SlicePhase, refusal: Refusal | None) -> None:
+        self._put(
+            replace(
+                self._held[key],
+                phase=phase,
+                reason=refusal.reason.value if refusal else "",
+                message=refusal.message if refusal else "",
+            )
+        )
+
+    def _put(self, part: HeldSlice) -> None:
+        if self._held.get(part.desired.key) != part:
+            self._held[part.desired.key] = part
+            self.version += 1
+
+
+def binding_of(parts: Sequence[tuple[DesiredSlice, str]]) -> ContainerBinding:
+    """The binding of one container: its slices in order of their index, each with its slot."""
+    first = parts[0][0]
+    return ContainerBinding(
+        key=container_of(first),
+        pod_namespace=first.pod_namespace,
+        pod_name=first.pod_name,
+        slices=tuple(
+            BoundSlice(
+                slot=slot,
+                index=desired.key.index,
+                gpu=desired.gpu,
+                percent=desired.percent,
+                memory_mib=desired.memory_mib,
+                protected=desired.protected,
+            )
+            for desired, slot in parts
+        ),
+    )
