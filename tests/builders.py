@@ -66,7 +66,7 @@ def a_shape(
     """What one pod asks of a node."""
     return PodShape(
         device_container=container,
-        requests=resources(cpu, gib, 0, slots),
+        requests=resources(cpu, gib, 1, slots),
         node_selector=tuple(sorted((node_selector or {}).items())),
         affinity=affinity or NodeAffinity(),
         tolerations=tuple(tolerations),
@@ -155,7 +155,7 @@ class WorkloadBuilder:
     replicas = gang
 
     def exclusive(self, count: int = 1) -> WorkloadBuilder:
-        shape = replace(self.record.shape, requests=resources(1, 1, 0, count))
+        shape = replace(self.record.shape, requests=resources(1, 1, 1, count))
         return self.with_(gpu=GPURequest(count=count), shape=shape)
 
     def fractional(

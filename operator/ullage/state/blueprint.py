@@ -1,0 +1,49 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the writer needs of a workload to build its children: the raw template and a few numbers.
+
+Templates are kept as compact JSON text, not as nested dicts: ten thousand of them must fit the
+operator's memory. They never travel to the decision process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+from ullage.ports import JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blueprint:
+    """A workload's pod template and what is added to it."""
+
+    template_json: str
+    """The raw template as canonical JSON."""
+    template_hash: str
+    replicas: int
+    slots: int
+    """Slots of the device container = devices of a member."""
+    grace_s: int = 0
+    """Least termination grace, seconds (from ``spec.checkpoint``); 0 = the template's."""
+
+    def template(self) -> dict[str, object]:
+        """A fresh copy of the raw template, the caller's to change."""
+        decoded = json.loads(self.template_json)
+        return decoded if isinstance(decoded, dict) else {}
+
+
+def canonical_json(value: object) -> str:
+    """JSON text that is the same for equal values: sorted keys, no spaces."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def template_hash(template: JsonObject, slots: int) -> str:
+    """Name of a version of a template: 12 hexadecimal digits.
+
+    The number of slots is part of it, because pods made from the same template with another
+    number of devices differ. Source: derived.
+    """
+    text = canonical_json({"slots": slots, "template": template})
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,0 +1,112 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes and GPUNodes.
+
+A node's heartbeats are not part of its record, and a GPUNode's is the one field that may change
+without anybody being told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ullage.api.contract import (
+    LABEL_NODE,
+    DesiredSlice,
+    JsonObject,
+    ObservedDevice,
+    ObservedSlice,
+    SliceKey,
+    flag,
+    objects,
+    section,
+    text,
+)
+from ullage.state.project import (
+    condition_true,
+    optional_text,
+    optional_whole,
+    read_conditions,
+    read_meta,
+    within,
+)
+from ullage.state.project_quantity import seconds
+from ullage.state.project_shape import read_amounts, resources_of
+from ullage.state.records import GPUNodeRecord, NodeRecord, Taint
+
+
+def _taint(raw: JsonObject) -> Taint:
+    return Taint(
+        key=text(raw, "key"), value=optional_text(raw, "value"), effect=text(raw, "effect")
+    )
+
+
+def project_node(raw: JsonObject) -> NodeRecord:
+    """Read a Kubernetes node.
+
+    Raises:
+        WireError: a field that is needed is missing or malformed.
+    """
+    meta = read_meta(raw)
+    spec, status = section(raw, "spec"), section(raw, "status")
+    amounts = read_amounts(status, "allocatable")
+    return NodeRecord(
+        name=meta.name,
+        uid=meta.uid,
+        labels=dict(meta.labels),
+        taints=tuple(_taint(taint) for taint in objects(spec, "taints")),
+        allocatable=resources_of(amounts, pods=amounts.get("pods", 0)),
+        ready=condition_true(status, "Ready"),
+        unschedulable=flag(spec, "unschedulable"),
+        managed=meta.labels.get(LABEL_NODE) == "true",
+    )
+
+
+def by_key(slices: Iterable[DesiredSlice]) -> tuple[DesiredSlice, ...]:
+    """Slices in the order of their keys, so that lists compare whatever order they came in."""
+    return tuple(sorted(slices, key=lambda item: item.key))
+
+
+def slices_since(
+    desired: tuple[DesiredSlice, ...],
+    before: tuple[DesiredSlice, ...],
+    known: Mapping[SliceKey, float],
+    now: float,
+) -> dict[SliceKey, float]:
+    """When each slice was first wanted as it is; a slice that changed is wanted anew."""
+    unchanged = set(before)
+    return {item.key: known.get(item.key, now) if item in unchanged else now for item in desired}
+
+
+def project_gpu_node(raw: JsonObject, now: float, before: GPUNodeRecord | None) -> GPUNodeRecord:
+    """Read a GPUNode; ``before`` is the last record, which knows since when slices are wanted.
+
+    Raises:
+        WireError: a field that is needed is missing or malformed.
+    """
+    meta = read_meta(raw)
+    spec, status = section(raw, "spec"), section(raw, "status")
+    with within("spec"):
+        desired = by_key(DesiredSlice.from_wire(item) for item in objects(spec, "slices"))
+        epoch = optional_whole(spec, "epoch")
+        retire = flag(spec, "retire")
+    known = before if before is not None and before.uid == meta.uid else None
+    with within("status"):
+        return GPUNodeRecord(
+            name=meta.name,
+            uid=meta.uid,
+            epoch=epoch,
+            retire=retire,
+            desired=desired,
+            devices=tuple(ObservedDevice.from_wire(item) for item in objects(status, "devices")),
+            observed=tuple(ObservedSlice.from_wire(item) for item in objects(status, "slices")),
+            heartbeat=seconds(status.get("heartbeat"), "heartbeat"),
+            conditions=read_conditions(status),
+            slots=optional_whole(section(status, "totals"), "slots"),
+            desired_since=slices_since(
+                desired,
+                known.desired if known else (),
+                known.desired_since if known else {},
+                now,
+            ),
+        )

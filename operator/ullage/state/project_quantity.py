@@ -1,0 +1,123 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Amounts and times as Kubernetes spells them, read exactly.
+
+A quantity must never pass through a float: a rounded request would let a pod be pinned to a node
+that kube-scheduler then refuses.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from fractions import Fraction
+from functools import lru_cache
+from math import ceil, floor
+from typing import Final
+
+from ullage.api.contract import WireError
+
+MIB: Final = 2**20
+LARGEST: Final = 2**63 - 1
+"""Kubernetes keeps amounts in 64 bits."""
+
+_NUMBER: Final = re.compile(
+    r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))"
+    r"(?:(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE])|[eE]([+-]?[0-9]{1,3}))?"
+)
+_BINARY: Final = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_SCALE: Final[dict[str, Fraction]] = {
+    **{suffix: Fraction(1024 ** (power + 1)) for power, suffix in enumerate(_BINARY)},
+    **{suffix: Fraction(1000 ** (power + 1)) for power, suffix in enumerate("kMGTPE")},
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 1000),
+}
+
+
+@lru_cache(maxsize=4096)
+def quantity(value: str) -> Fraction:
+    """Exact value of a quantity such as ``100m``, ``1.5Gi``, ``2e3``.
+
+    Raises:
+        WireError: it is no quantity, negative, or above 2^63 - 1.
+    """
+    match = _NUMBER.fullmatch(value)
+    if match is None:
+        raise WireError(f"{value!r} is no quantity; write a number with a unit, as 500m or 2Gi")
+    number, suffix, exponent = match.groups()
+    amount = Fraction(number)
+    if suffix:
+        amount *= _SCALE[suffix]
+    elif exponent:
+        amount *= Fraction(10) ** int(exponent)
+    if amount < 0:
+        raise WireError(f"{value!r} is negative")
+    if amount > LARGEST:
+        raise WireError(f"{value!r} is above the largest amount that Kubernetes counts")
+    return amount
+
+
+def amount(value: object, field: str) -> Fraction:
+    """A quantity from decoded JSON: a string, or a bare number.
+
+    Raises:
+        WireError: it is neither, or not readable; the text names ``field``.
+    """
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise WireError(f"{field}: expected a quantity, got {type(value).__name__}")
+    try:
+        return quantity(value if isinstance(value, str) else repr(value))
+    except WireError as error:
+        raise WireError(f"{field}: {error}") from error
+
+
+def counted(name: str, value: object, field: str) -> int:
+    """Amount of a resource as the scheduler counts it: cpu in thousandths, else whole; up.
+
+    Raises:
+        WireError: the value is no quantity.
+    """
+    return ceil(amount(value, field) * (1000 if name == "cpu" else 1))
+
+
+def mib_up(value: object, field: str) -> int:
+    """A wanted amount of memory in MiB, rounded up.
+
+    Raises:
+        WireError: the value is no quantity.
+    """
+    return ceil(amount(value, field) / MIB)
+
+
+def mib_down(value: object, field: str) -> int:
+    """An offered amount of memory in MiB, rounded down.
+
+    Raises:
+        WireError: the value is no quantity.
+    """
+    return floor(amount(value, field) / MIB)
+
+
+def seconds(value: object, field: str) -> float:
+    """Seconds since the epoch of an RFC 3339 time; absent is 0.
+
+    Raises:
+        WireError: it is no such time, or has no zone.
+    """
+    if value is None or value == "":
+        return 0.0
+    if not isinstance(value, str):
+        raise WireError(f"{field}: expected a time, got {type(value).__name__}")
+    try:
+        parsed = datetime.fromisoformat(value)
+    except ValueError as error:
+        raise WireError(f"{field}: {value!r} is no RFC 3339 time") from error
+    if parsed.tzinfo is None:
+        raise WireError(f"{field}: {value!r} has no time zone")
+    return parsed.timestamp()
+
+
+def rfc3339(moment: float) -> str:
+    """A moment in whole seconds, UTC, as the API stores it: ``2026-01-02T03:04:05Z``."""
+    return datetime.fromtimestamp(floor(moment), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

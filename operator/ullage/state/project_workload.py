@@ -1,0 +1,221 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""TrainingJobs and InferenceServices.
+
+Schema, defaults and rules were applied by the API server; what still cannot be read never stops
+the stream: the last good record stays and says what is wrong with the newest version.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ullage.api.contract import (
+    GPUMode,
+    WireError,
+    default_trust_domain,
+    flag,
+    objects,
+    section,
+    text,
+    whole,
+)
+from ullage.ports import JsonObject
+from ullage.state.blueprint import Blueprint, canonical_json, template_hash
+from ullage.state.project import (
+    Meta,
+    Sharer,
+    optional_text,
+    optional_whole,
+    read_meta,
+    strings,
+    within,
+)
+from ullage.state.project_quantity import mib_up
+from ullage.state.project_shape import pod_shape
+from ullage.state.records import (
+    FailurePolicy,
+    GPURequest,
+    ObjectRef,
+    PodShape,
+    Share,
+    WorkloadKind,
+    WorkloadRecord,
+)
+from ullage.state.status import WorkloadStatus
+from ullage.state.status_wire import status_from_wire
+
+
+def _gpu(spec: JsonObject) -> GPURequest:
+    with within("gpu"):
+        raw = section(spec, "gpu")
+        try:
+            mode = GPUMode(text(raw, "mode", GPUMode.EXCLUSIVE))
+        except ValueError as error:
+            raise WireError(f"mode: {error}") from error
+        share: Share | None = None
+        if raw.get("share") is not None:
+            bounds = section(raw, "share")
+            share = Share(
+                min_percent=whole(bounds, "minPercent"),
+                max_percent=whole(bounds, "maxPercent", 100),
+            )
+        if (mode is GPUMode.FRACTIONAL) != (share is not None):
+            raise WireError("share: belongs to mode Fractional, and to no other")
+        limit = section(raw, "memory").get("limit")
+        return GPURequest(
+            mode=mode,
+            count=whole(raw, "count", 1),
+            share=share,
+            memory_mib=0 if limit is None else mib_up(limit, "memory.limit"),
+        )
+
+
+def _failure(spec: JsonObject) -> FailurePolicy:
+    with within("failurePolicy"):
+        raw = section(spec, "failurePolicy")
+        codes = raw.get("retryExitCodes") or []
+        if not isinstance(codes, list) or not all(isinstance(code, int) for code in codes):
+            raise WireError("retryExitCodes: expected a list of whole numbers")
+        return FailurePolicy(
+            max_restarts=whole(raw, "maxRestarts", 3), retry_exit_codes=frozenset(codes)
+        )
+
+
+def _max_slowdown(spec: JsonObject) -> float | None:
+    slo = section(spec, "slo")
+    if slo.get("maxSlowdown") is None:
+        return None
+    with within("slo"):
+        stated = text(slo, "maxSlowdown")
+        try:
+            value = float(stated)
+        except ValueError as error:
+            raise WireError(f"maxSlowdown: {stated!r} is no decimal number") from error
+        if not 1.0 <= value < float("inf"):
+            raise WireError(f"maxSlowdown: {stated!r} must be a number of at least 1")
+        return value
+
+
+def _reference(kind: WorkloadKind, meta: Meta) -> ObjectRef:
+    return ObjectRef(kind=kind.value, namespace=meta.namespace, name=meta.name, uid=meta.uid)
+
+
+def _has_port(template: JsonObject) -> bool:
+    containers = objects(section(template, "spec"), "containers")
+    return bool(containers) and bool(objects(containers[0], "ports"))
+
+
+def read_status(kind: WorkloadKind, raw: JsonObject) -> WorkloadStatus:
+    """The status as it was read back.
+
+    Raises:
+        WireError: it is malformed.
+    """
+    with within("status"):
+        return status_from_wire(kind, section(raw, "status"))
+
+
+def _record(
+    kind: WorkloadKind, meta: Meta, spec: JsonObject, status: WorkloadStatus, share: Sharer
+) -> tuple[WorkloadRecord, Blueprint]:
+    if not isinstance(spec.get("template"), dict):
+        raise WireError("template: missing; give the template of the pods")
+    template = section(spec, "template")
+    gpu = _gpu(spec)
+    with within("template"):
+        shape = share(pod_shape(section(template, "spec"), slots=gpu.count))
+        priority = optional_whole(section(template, "spec"), "priority")
+        has_port = _has_port(template)
+    checkpoint = spec.get("checkpoint") is not None
+    version = template_hash(template, gpu.count)
+    training = kind is WorkloadKind.TRAINING_JOB
+    record = WorkloadRecord(
+        ref=share(_reference(kind, meta)),
+        kind=kind,
+        generation=meta.generation,
+        resource_version=meta.resource_version,
+        created=meta.created,
+        deleting=meta.deleting,
+        shape=shape,
+        template_hash=share(version),
+        replicas=optional_whole(spec, "replicas", 1),
+        gpu=share(gpu),
+        accelerators=share(strings(spec, "accelerators")),
+        trust_domain=share(
+            optional_text(spec, "trustDomain") or default_trust_domain(meta.namespace)
+        ),
+        profile_ref=share(optional_text(spec, "profileRef")),
+        priority=priority,
+        suspend=flag(spec, "suspend"),
+        max_slowdown=_max_slowdown(spec),
+        work_steps=optional_whole(section(spec, "work"), "steps"),
+        checkpoint=checkpoint,
+        failure=share(_failure(spec)),
+        ttl_seconds_after_finished=(
+            None
+            if spec.get("ttlSecondsAfterFinished") is None
+            else whole(spec, "ttlSecondsAfterFinished")
+        ),
+        has_port=True if training else has_port,
+        status=status,
+    )
+    blueprint = Blueprint(
+        template_json=canonical_json(template),
+        template_hash=record.template_hash,
+        replicas=record.replicas,
+        slots=gpu.count,
+        grace_s=whole(section(spec, "checkpoint"), "graceSeconds", 30) if checkpoint else 0,
+    )
+    return record, blueprint
+
+
+def unreadable(
+    kind: WorkloadKind, meta: Meta, error: WireError, before: WorkloadRecord | None
+) -> WorkloadRecord:
+    """The record of an object whose newest version cannot be read.
+
+    With an earlier good record its spec stays in force; without one the record holds identity
+    alone: no containers, nothing to place. Either way ``invalid`` says what is wrong.
+    """
+    text_ = str(error)
+    if before is not None:
+        return replace(
+            before,
+            generation=meta.generation,
+            resource_version=meta.resource_version,
+            deleting=meta.deleting,
+            invalid=text_,
+        )
+    return WorkloadRecord(
+        ref=_reference(kind, meta),
+        kind=kind,
+        generation=meta.generation,
+        resource_version=meta.resource_version,
+        created=meta.created,
+        deleting=meta.deleting,
+        shape=PodShape(device_container=""),
+        template_hash="",
+        trust_domain=default_trust_domain(meta.namespace),
+        invalid=text_,
+    )
+
+
+def project_workload(
+    kind: WorkloadKind, raw: JsonObject, before: WorkloadRecord | None, share: Sharer
+) -> tuple[WorkloadRecord, Blueprint | None]:
+    """Read a workload; the blueprint is ``None`` where the spec cannot be read.
+
+    Raises:
+        WireError: not even the metadata can be read, so nothing can be said of the object.
+    """
+    meta = read_meta(raw)
+    try:
+        status = read_status(kind, raw)
+    except WireError as error:
+        return unreadable(kind, meta, error, before), None
+    try:
+        with within("spec"):
+            return _record(kind, meta, section(raw, "spec"), status, share)
+    except WireError as error:
+        return replace(unreadable(kind, meta, error, before), status=status), None

@@ -1,0 +1,281 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The status of a workload as JSON, both ways.
+
+Reading what was written gives an equal record, else "nothing changed" could not be decided by
+equality and the operator would write for ever. What the API cannot hold (fractions of a second,
+fields of the other kind, over-long texts) is removed by ``as_stored`` before comparing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import floor
+from typing import Final
+
+from ullage.api.contract import Reason, SliceKey, WireError, objects, section, text, whole
+from ullage.api.reasons import ConditionType
+from ullage.ports import JsonObject
+from ullage.state.project import optional_text, optional_whole, read_conditions, within
+from ullage.state.project_quantity import rfc3339, seconds
+from ullage.state.records import WorkloadKind
+from ullage.state.status import (
+    Condition,
+    DecisionRecord,
+    Placement,
+    Progress,
+    RefusalLine,
+    Sharing,
+    WorkloadStatus,
+)
+
+LINE_LIMIT: Final = 1024
+"""Characters of a one-line text in the schema."""
+TEXT_LIMIT: Final = 32_768
+"""Characters of a message in the schema."""
+REFUSAL_LIMIT: Final = 8
+"""Refusals that a decision lists in the schema."""
+
+_OURS: Final = frozenset(ConditionType)
+"""Conditions of other managers are left alone, on reading too."""
+
+
+def _clip(value: str, limit: int) -> str:
+    return value if len(value) <= limit else value[: limit - 1] + "…"
+
+
+def _filled(body: dict[str, object]) -> dict[str, object]:
+    """Without what says nothing: an absent field is an unowned field."""
+    return {name: value for name, value in body.items() if value not in ("", 0, None, [], {})}
+
+
+def _time(moment: float) -> str:
+    return rfc3339(moment) if moment else ""
+
+
+def condition_to_wire(condition: Condition) -> dict[str, object]:
+    """One condition as the API stores it."""
+    return {
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason,
+        "lastTransitionTime": rfc3339(condition.since),
+    } | _filled(
+        {
+            "message": _clip(condition.message, TEXT_LIMIT),
+            "observedGeneration": condition.observed_generation,
+        }
+    )
+
+
+def _placement_to_wire(placement: Placement) -> dict[str, object]:
+    return {
+        **placement.key.to_wire(),
+        "pod": placement.pod,
+        "node": placement.node,
+        "gpu": placement.gpu,
+        "percent": placement.percent,
+        "memoryMiB": placement.memory_mib,
+        "epoch": placement.epoch,
+    }
+
+
+def _decision_to_wire(decision: DecisionRecord) -> dict[str, object]:
+    refusals: list[object] = [
+        {
+            "reason": line.reason.value,
+            "devices": line.devices,
+            "nearest": _clip(line.nearest, LINE_LIMIT),
+            "message": _clip(line.message, LINE_LIMIT),
+        }
+        for line in decision.refusals[:REFUSAL_LIMIT]
+    ]
+    return {
+        "time": rfc3339(decision.time),
+        "epoch": decision.epoch,
+        "inputsHash": decision.inputs_hash,
+        "reason": decision.reason.value,
+    } | _filled(
+        {
+            "chosen": _clip(decision.chosen, LINE_LIMIT),
+            "runnerUp": _clip(decision.runner_up, LINE_LIMIT),
+            "message": _clip(decision.message, TEXT_LIMIT),
+            "refusals": refusals,
+        }
+    )
+
+
+def _progress_to_wire(progress: Progress) -> dict[str, object]:
+    return {"steps": progress.steps} | _filled(
+        {
+            "total": progress.total,
+            "percent": progress.percent,
+            "stepsPerSecond": progress.steps_per_second,
+            "eta": _time(progress.eta),
+        }
+    )
+
+
+def _sharing_to_wire(sharing: Sharing) -> dict[str, object]:
+    return {"percent": sharing.percent, "memoryMiB": sharing.memory_mib} | _filled(
+        {"predicted": sharing.predicted, "observed": sharing.observed}
+    )
+
+
+def status_to_wire(kind: WorkloadKind, status: WorkloadStatus) -> dict[str, object]:
+    """The status as the API stores it: owned fields that say something, spelled as in the CRD.
+
+    Fields that the kind does not have are left out; autoscalers read an InferenceService's
+    replicas, so these stand there even when 0.
+    """
+    body: dict[str, object] = {
+        "observedGeneration": status.observed_generation,
+        "phase": status.phase,
+        "placement": [_placement_to_wire(item) for item in status.placement],
+        "decision": _decision_to_wire(status.decision) if status.decision else None,
+        "sharing": _sharing_to_wire(status.sharing) if status.sharing else None,
+        "templateHash": status.template_hash,
+        "conditions": [condition_to_wire(item) for item in status.conditions],
+    }
+    if kind is WorkloadKind.INFERENCE_SERVICE:
+        serving = {"replicas": status.replicas, "readyReplicas": status.ready_replicas}
+        named = {"selector": status.selector, "endpoint": _clip(status.endpoint, LINE_LIMIT)}
+        return _filled(body | named) | serving
+    return _filled(
+        body
+        | {
+            "restarts": status.restarts,
+            "retryAt": _time(status.retry_at),
+            "nodes": _clip(status.nodes, TEXT_LIMIT),
+            "gpus": status.gpus,
+            "startTime": _time(status.start_time),
+            "completionTime": _time(status.completion_time),
+            "progress": _progress_to_wire(status.progress) if status.progress else None,
+        }
+    )
+
+
+def _placement(raw: JsonObject) -> Placement:
+    return Placement(
+        key=SliceKey.from_wire(raw),
+        pod=text(raw, "pod"),
+        node=text(raw, "node"),
+        gpu=text(raw, "gpu"),
+        percent=whole(raw, "percent"),
+        memory_mib=whole(raw, "memoryMiB"),
+        epoch=whole(raw, "epoch"),
+    )
+
+
+def _refusal(raw: JsonObject) -> RefusalLine:
+    return RefusalLine(
+        reason=Reason(text(raw, "reason")),
+        devices=whole(raw, "devices"),
+        nearest=optional_text(raw, "nearest"),
+        message=optional_text(raw, "message"),
+    )
+
+
+def _decision(raw: JsonObject) -> DecisionRecord | None:
+    """A decision; one with reasons of another version counts as none and is decided anew."""
+    try:
+        reason = Reason(text(raw, "reason"))
+        refusals = tuple(_refusal(line) for line in objects(raw, "refusals"))
+    except WireError:
+        raise
+    except ValueError:
+        return None
+    return DecisionRecord(
+        time=seconds(raw.get("time"), "time"),
+        epoch=whole(raw, "epoch"),
+        inputs_hash=optional_text(raw, "inputsHash"),
+        chosen=optional_text(raw, "chosen"),
+        runner_up=optional_text(raw, "runnerUp"),
+        reason=reason,
+        message=optional_text(raw, "message"),
+        refusals=refusals,
+    )
+
+
+def _progress(raw: JsonObject) -> Progress:
+    return Progress(
+        steps=whole(raw, "steps"),
+        total=optional_whole(raw, "total"),
+        percent=optional_whole(raw, "percent"),
+        steps_per_second=optional_text(raw, "stepsPerSecond"),
+        eta=seconds(raw.get("eta"), "eta"),
+    )
+
+
+def _sharing(raw: JsonObject) -> Sharing:
+    return Sharing(
+        percent=whole(raw, "percent"),
+        memory_mib=whole(raw, "memoryMiB"),
+        predicted=optional_text(raw, "predicted"),
+        observed=optional_text(raw, "observed"),
+    )
+
+
+def _decision_of(raw: JsonObject) -> DecisionRecord | None:
+    with within("decision"):
+        return _decision(section(raw, "decision")) if raw.get("decision") else None
+
+
+def _progress_of(raw: JsonObject) -> Progress | None:
+    with within("progress"):
+        return _progress(section(raw, "progress")) if raw.get("progress") else None
+
+
+def _sharing_of(raw: JsonObject) -> Sharing | None:
+    with within("sharing"):
+        return _sharing(section(raw, "sharing")) if raw.get("sharing") else None
+
+
+def status_from_wire(kind: WorkloadKind, raw: JsonObject) -> WorkloadStatus:
+    """The status that was read back; only conditions of our types are kept.
+
+    Raises:
+        WireError: a field has the wrong type; the text names it.
+    """
+    if not raw:
+        return WorkloadStatus()
+    training = kind is WorkloadKind.TRAINING_JOB
+    with within("placement"):
+        placement = tuple(_placement(item) for item in objects(raw, "placement"))
+    common = WorkloadStatus(
+        observed_generation=optional_whole(raw, "observedGeneration"),
+        phase=optional_text(raw, "phase"),
+        placement=placement,
+        decision=_decision_of(raw),
+        sharing=_sharing_of(raw),
+        template_hash=optional_text(raw, "templateHash"),
+        conditions=tuple(c for c in read_conditions(raw) if c.type in _OURS),
+    )
+    if not training:
+        return replace(
+            common,
+            replicas=optional_whole(raw, "replicas"),
+            ready_replicas=optional_whole(raw, "readyReplicas"),
+            selector=optional_text(raw, "selector"),
+            endpoint=optional_text(raw, "endpoint"),
+        )
+    return replace(
+        common,
+        restarts=optional_whole(raw, "restarts"),
+        retry_at=seconds(raw.get("retryAt"), "retryAt"),
+        nodes=optional_text(raw, "nodes"),
+        gpus=optional_whole(raw, "gpus"),
+        start_time=seconds(raw.get("startTime"), "startTime"),
+        completion_time=seconds(raw.get("completionTime"), "completionTime"),
+        progress=_progress_of(raw),
+    )
+
+
+def as_stored(kind: WorkloadKind, status: WorkloadStatus) -> WorkloadStatus:
+    """The status as it will read back once written; equal for what was read back."""
+    return status_from_wire(kind, status_to_wire(kind, status))
+
+
+def whole_second(moment: float) -> float:
+    """The moment as the API can store it."""
+    return float(floor(moment))
