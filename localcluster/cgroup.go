@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -87,6 +88,25 @@ func createNodeCgroup(node string) error {
 		if tree.unified {
 			enableControllers(dir)
 		}
+		if tree.unified && len(trees) == 1 {
+			if err := checkControllers(dir); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkControllers makes sure that a v2 cgroup got what kubelet cannot do without.
+func checkControllers(dir string) error {
+	raw, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+	if err != nil {
+		return err
+	}
+	for _, needed := range []string{"cpu", "cpuset", "memory", "pids"} {
+		if !slices.Contains(strings.Fields(string(raw)), needed) {
+			return fmt.Errorf("cgroup controller %s does not reach %s (inside a container, give it a cgroup namespace of its own and move its processes out of the root cgroup)", needed, dir)
+		}
 	}
 	return nil
 }
@@ -120,10 +140,10 @@ func enableControllers(dir string) {
 	}
 }
 
-// cgroupPIDs lists all processes in the cgroups of all nodes.
-func cgroupPIDs() []int {
+// cgroupPIDs lists all processes in a cgroup and below it, in every hierarchy.
+func cgroupPIDs(cgroup string) []int {
 	seen := map[int]bool{}
-	for _, dir := range cgroupDirs() {
+	for _, dir := range cgroupDirs(cgroup) {
 		raw, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 		if err != nil {
 			continue // removed meanwhile
@@ -134,15 +154,12 @@ func cgroupPIDs() []int {
 			}
 		}
 	}
-	pids := make([]int, 0, len(seen))
-	for pid := range seen {
-		pids = append(pids, pid)
-	}
-	return pids
+	return slices.Collect(maps.Keys(seen))
 }
 
-// cgroupDirs lists our cgroups in every hierarchy, children before parents.
-func cgroupDirs() []string {
+// cgroupDirs lists a cgroup and those below it in every hierarchy, children
+// before parents.
+func cgroupDirs(cgroup string) []string {
 	trees, err := hierarchies()
 	if err != nil {
 		return nil // no cgroups, so none of ours
@@ -150,7 +167,7 @@ func cgroupDirs() []string {
 	var dirs []string
 	for _, tree := range trees {
 		// Errors are folders that vanish during the walk.
-		_ = filepath.WalkDir(filepath.Join(tree.mount, cgroupParent), func(path string, entry fs.DirEntry, err error) error {
+		_ = filepath.WalkDir(filepath.Join(tree.mount, cgroup), func(path string, entry fs.DirEntry, err error) error {
 			if err == nil && entry.IsDir() {
 				dirs = append(dirs, path)
 			}
@@ -161,12 +178,13 @@ func cgroupDirs() []string {
 	return dirs
 }
 
-// removeCgroups removes our cgroups everywhere; their processes must have been killed.
-func removeCgroups() error {
+// removeCgroups removes a cgroup and those below it everywhere; their processes
+// must have been killed.
+func removeCgroups(cgroup string) error {
 	var last error
 	if waitUntil(10*time.Second, func() bool {
 		last = nil
-		for _, dir := range cgroupDirs() {
+		for _, dir := range cgroupDirs(cgroup) {
 			if err := syscall.Rmdir(dir); err != nil && !errors.Is(err, syscall.ENOENT) {
 				last = fmt.Errorf("remove cgroup %s: %w", dir, err)
 			}

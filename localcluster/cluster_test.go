@@ -200,7 +200,7 @@ func observe(t *testing.T) machine {
 	picture := machine{
 		Addresses: read("ip", "-o", "-4", "address", "show", "dev", "lo"), Links: read("ip", "-br", "link"),
 		Routes: read("ip", "route", "show", "table", "all"), Tables: read("nft", "list", "tables"),
-		Mounts: string(mounts), Cgroups: cgroupDirs(), Sysctls: readSysctls(), Dirs: map[string]bool{},
+		Mounts: string(mounts), Cgroups: cgroupDirs(cgroupParent), Sysctls: readSysctls(), Dirs: map[string]bool{},
 	}
 	for _, dir := range append(slices.Clone(builtinPrivate), "/run/localcluster-test", "/var/lib/localcluster-test", "/run/netns", "/opt/containerd", "/opt/cni", "/etc/cni") {
 		_, err := os.Stat(dir)
@@ -246,6 +246,7 @@ func TestTwoNodesRunPodsThatReachOneAnother(t *testing.T) {
 	c.checkNetwork()
 	c.checkPrivateDirs()
 	c.checkRestarts()
+	c.checkPowerCycle()
 	c.ok("down")
 	c.assertClean(before)
 	c.ok("down") // twice
@@ -326,6 +327,33 @@ func (c *cluster) checkRestarts() {
 	c.ok("start", "kubelet", "node-2")
 	c.apply(pod("late", "node-2", "serve"))
 	c.running("late")
+}
+
+// checkPowerCycle turns one node off and on: its pods start again, those of the
+// other node do not notice.
+func (c *cluster) checkPowerCycle() {
+	c.Helper()
+	ids := func(node string) string {
+		return c.ok("kubectl", "get", "pods", "--field-selector", "spec.nodeName="+node, "--sort-by=.metadata.name", "-o",
+			`jsonpath={range .items[*]}{.status.containerStatuses[0].containerID} {end}`)
+	}
+	other, mine := ids("node-1"), strings.Fields(ids("node-2"))
+	c.ok("stop", "node", "node-2")
+	if pids := cgroupPIDs(nodeCgroup("node-2")); len(pids) > 0 {
+		c.Errorf("processes of a node without power: %v", pids)
+	}
+	c.ok("start", "node", "node-2")
+	c.eventually("the pods of node-2 run in new containers", func() bool {
+		now := strings.Fields(ids("node-2"))
+		return len(now) == len(mine) && !slices.ContainsFunc(now, func(id string) bool { return slices.Contains(mine, id) })
+	})
+	c.running("far", "late")
+	if now := ids("node-1"); now != other {
+		c.Errorf("containers of node-1 changed: %s, then %s", other, now)
+	}
+	if got := c.ok("kubectl", "exec", "far", "--", "/probe", "get", "http://web/"); !strings.HasPrefix(got, "200 server") {
+		c.Errorf("Service after the power cycle: %q", got)
+	}
 }
 
 func TestDownCleansUpAfterProcessesWereKilled(t *testing.T) {

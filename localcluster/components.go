@@ -198,22 +198,18 @@ func hashFile(hash io.Writer, path string) error {
 // sortedKeys returns the keys of a map in order.
 func sortedKeys(values map[string]string) []string { return slices.Sorted(maps.Keys(values)) }
 
-// builtBefore says whether the cache holds all of these components.
-func builtBefore(names []string) bool {
+// builtBefore says whether the cache holds a component.
+func builtBefore(name string) bool {
 	source, sourceErr := sourceDir()
 	cache, cacheErr := cacheDir()
-	wanted, err := findComponents(names)
-	if err := errors.Join(sourceErr, cacheErr, err); err != nil {
+	wanted, err := findComponents([]string{name})
+	if errors.Join(sourceErr, cacheErr, err) != nil {
+		return false // the build says what is wrong
+	}
+	key, err := wanted[0].key(source)
+	if err != nil {
 		return false
 	}
-	for _, component := range wanted {
-		key, err := component.key(source)
-		if err != nil {
-			return false
-		}
-		if _, err := os.Stat(filepath.Join(cache, component.name+"-"+key)); err != nil {
-			return false
-		}
-	}
-	return true
+	_, err = os.Stat(filepath.Join(cache, name+"-"+key))
+	return err == nil
 }

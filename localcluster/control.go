@@ -20,6 +20,22 @@ var aliases = map[string]string{
 	"kube-scheduler": "scheduler", "kube-proxy": "proxy", "coredns": "dns",
 }
 
+// control returns how to stop and how to start `COMPONENT [NODE]` or `node NODE`.
+func (s *State) control(arguments []string, kill bool) (stop, start func() error, err error) {
+	if len(arguments) == 2 && arguments[0] == "node" {
+		node := s.node(arguments[1])
+		if node == nil {
+			return nil, nil, fmt.Errorf("no node %q: the nodes are %s", arguments[1], strings.Join(s.Options.nodeNames(), ", "))
+		}
+		return func() error { return s.powerOff(node) }, func() error { return s.powerOn(node) }, nil
+	}
+	process, err := s.findProcess(arguments)
+	if err != nil {
+		return nil, nil, err
+	}
+	return func() error { return s.stopComponent(process, kill) }, func() error { return s.startComponent(process) }, nil
+}
+
 // findProcess resolves `COMPONENT [NODE]`.
 func (s *State) findProcess(arguments []string) (*Process, error) {
 	if len(arguments) == 0 || len(arguments) > 2 {

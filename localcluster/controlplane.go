@@ -100,12 +100,27 @@ func (s *State) writeControlPlaneConfig() error {
 		return err
 	}
 	corefile, err := render(corefileTemplate, map[string]string{
-		"Address": dnsAddress, "Kubeconfig": s.home.Secret("dns.kubeconfig"),
+		"Address": dnsAddress, "Kubeconfig": s.home.Secret("dns.kubeconfig"), "Upstream": upstreamDNS("/etc/resolv.conf"),
 	})
 	if err != nil {
 		return err
 	}
 	return writeFile(s.home.Path("config", "Corefile"), corefile, 0o644)
+}
+
+// upstreamDNS returns the resolver file if it names a server; CoreDNS does not
+// start on one that names none, as on a machine without a network.
+func upstreamDNS(path string) string {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(raw)) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "nameserver" {
+			return path
+		}
+	}
+	return ""
 }
 
 // schedulerConfig is the KubeSchedulerConfiguration.

@@ -31,7 +31,7 @@ func down(home Home, keepLogs bool) error {
 			progress("%v; removing what can be found without it", err)
 		}
 		state = &State{home: home, BootID: bootID()}
-		if os.Geteuid() == 0 && !otherOwners(home) {
+		if os.Geteuid() == 0 && len(otherOwners(home)) == 0 {
 			state.Options.Nodes = maxNodes // unknown: look for the traces of nodes too
 		}
 	}
@@ -47,7 +47,7 @@ func down(home Home, keepLogs bool) error {
 func (s *State) destroy(keepLogs bool) error {
 	failed := []error{s.killAll()}
 	if s.Options.Nodes > 0 {
-		failed = append(failed, tearDownNetwork(), restoreSysctls(s.Sysctls), removeCgroups())
+		failed = append(failed, tearDownNetwork(), restoreSysctls(s.Sysctls), removeCgroups(cgroupParent))
 	}
 	failed = append(failed, unmountBelow(string(s.home)), removeCreatedDirs(s.CreatedDirs))
 	if err := errors.Join(failed...); err != nil {
@@ -67,22 +67,29 @@ func (s *State) killAll() error {
 			}
 		}
 	}
-	var left []int
-	if !waitUntil(20*time.Second, func() bool {
-		left = ownedPIDs(s.home)
+	failed = append(failed, killUntilGone(func() []int {
+		left := ownedPIDs(s.home)
 		if s.Options.Nodes > 0 {
-			left = append(left, cgroupPIDs()...)
+			left = append(left, cgroupPIDs(cgroupParent)...)
 		}
+		return left
+	}))
+	return errors.Join(failed...)
+}
+
+// killUntilGone kills what a search finds until it finds nothing.
+func killUntilGone(search func() []int) error {
+	var left []int
+	if waitUntil(20*time.Second, func() bool {
+		left = search()
 		for _, pid := range left {
-			if pid != os.Getpid() {
-				_ = syscall.Kill(pid, syscall.SIGKILL) // already gone is what is wanted
-			}
+			_ = syscall.Kill(pid, syscall.SIGKILL) // already gone is what is wanted
 		}
 		return len(left) == 0
 	}) {
-		failed = append(failed, fmt.Errorf("processes %v do not end even after SIGKILL", left))
+		return nil
 	}
-	return errors.Join(failed...)
+	return fmt.Errorf("processes %v do not end even after SIGKILL", left)
 }
 
 // unmountBelow removes mounts in this namespace below a folder, the deepest first.

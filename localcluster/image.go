@@ -28,14 +28,9 @@ var pauseSource []byte
 // ensurePause returns the archive of the pause image; it compiles and packs it
 // if the cache lacks it.
 func ensurePause() (string, error) {
-	cache, err := cacheDir()
-	if err != nil {
-		return "", err
-	}
-	sum := sha256.Sum256(append([]byte(runtime.GOARCH+pauseImage), pauseSource...))
-	archive := filepath.Join(cache, "pause-"+hex.EncodeToString(sum[:8])+".tar")
-	if _, err := os.Stat(archive); err == nil {
-		return archive, nil
+	archive, err := pauseArchive()
+	if err != nil || pauseBuilt() {
+		return archive, err
 	}
 	dir, err := os.MkdirTemp("", "localcluster-pause-")
 	if err != nil {
@@ -56,10 +51,27 @@ func ensurePause() (string, error) {
 	if err := writeOCIArchive(&packed, pauseImage, []imageFile{{"pause", content, 0o755}}, []string{"/pause"}); err != nil {
 		return "", err
 	}
-	if err := os.MkdirAll(cache, 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(archive), 0o755); err != nil {
 		return "", err
 	}
 	return archive, writeFile(archive, packed.Bytes(), 0o644)
+}
+
+// pauseArchive is where the cache has the pause image.
+func pauseArchive() (string, error) {
+	cache, err := cacheDir()
+	sum := sha256.Sum256(append([]byte(runtime.GOARCH+pauseImage), pauseSource...))
+	return filepath.Join(cache, "pause-"+hex.EncodeToString(sum[:8])+".tar"), err
+}
+
+// pauseBuilt says whether the cache has the pause image.
+func pauseBuilt() bool {
+	archive, err := pauseArchive()
+	if err != nil {
+		return false
+	}
+	_, err = os.Stat(archive)
+	return err == nil
 }
 
 // loadImage imports an OCI or Docker archive into the containerd of every node.

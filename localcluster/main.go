@@ -28,6 +28,7 @@ const usage = `localcluster runs a real Kubernetes on this machine, compiled fro
   stop COMPONENT [NODE]          stop one process (--kill: by SIGKILL)
   start COMPONENT [NODE]         start it again and wait until it works
   restart COMPONENT [NODE]       both
+  stop|start|restart node NODE   power a node off and on: its pods die with it
   load-image FILE.tar ...        import OCI or Docker archives into every node
   kubeconfig                     print the path of the administrator's kubeconfig
   kubectl [ARGUMENTS]            run kubectl against the cluster
@@ -193,7 +194,7 @@ func runBuild(arguments []string) error {
 	return nil
 }
 
-// runStatus prints the status; exit code 1 unless the cluster works.
+// runStatus prints the status.
 func runStatus(home Home, arguments []string) error {
 	flags := flag.NewFlagSet("status", flag.ContinueOnError)
 	asJSON := flags.Bool("json", false, "for programs")
@@ -202,7 +203,7 @@ func runStatus(home Home, arguments []string) error {
 	}
 	state, err := loadState(home)
 	if errors.Is(err, fs.ErrNotExist) {
-		return printStatus(os.Stdout, Status{State: "stopped", Home: string(home)}, *asJSON)
+		return printStatus(os.Stdout, stoppedStatus(home), *asJSON)
 	}
 	if err != nil {
 		return err
@@ -229,17 +230,17 @@ func runControl(home Home, action string, arguments []string) error {
 	if err != nil {
 		return err
 	}
-	process, err := state.findProcess(flags.Args())
+	stop, start, err := state.control(flags.Args(), *kill)
 	if err != nil {
 		return err
 	}
 	if action != "start" {
-		if err := state.stopComponent(process, *kill); err != nil {
+		if err := stop(); err != nil {
 			return err
 		}
 	}
 	if action == "stop" {
 		return nil
 	}
-	return state.startComponent(process)
+	return start()
 }

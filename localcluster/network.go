@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -202,21 +201,26 @@ func parsePodLinks(routes string) []string {
 
 // removeAddresses removes the addresses on lo that carry our label.
 func removeAddresses() error {
-	lo, err := net.InterfaceByName("lo")
-	if err != nil {
-		return err
-	}
-	output, err := exec.Command("ip", "-4", "-o", "address", "show", "dev", lo.Name, "label", loLabel).Output()
-	if err != nil {
-		return fmt.Errorf("list the addresses of lo: %w", err)
-	}
 	var failed []error
-	for line := range strings.Lines(string(output)) {
-		if fields := strings.Fields(line); len(fields) > 3 {
-			failed = append(failed, runTool("ip", "address", "delete", fields[3], "dev", lo.Name))
-		}
+	for _, address := range labelledAddresses() {
+		failed = append(failed, runTool("ip", "address", "delete", address, "dev", "lo"))
 	}
 	return errors.Join(failed...)
+}
+
+// labelledAddresses lists the addresses on lo that carry our label, with their prefix length.
+func labelledAddresses() []string {
+	output, err := exec.Command("ip", "-4", "-o", "address", "show", "dev", "lo", "label", loLabel).Output()
+	if err != nil {
+		return nil // without iproute2 there are none of ours
+	}
+	var addresses []string
+	for line := range strings.Lines(string(output)) {
+		if fields := strings.Fields(line); len(fields) > 3 {
+			addresses = append(addresses, fields[3])
+		}
+	}
+	return addresses
 }
 
 // runTool runs a system tool; its words are part of the error.

@@ -22,6 +22,9 @@ import (
 // holderName is the process that keeps a node's mount namespace.
 const holderName = "namespace"
 
+// maxSocketPath is how long the path of a unix socket may be (sun_path less its end).
+const maxSocketPath = 107
+
 // builtinPrivate are the host paths that kubelet, containerd and CNI have as
 // constants: each node gets its own.
 var builtinPrivate = []string{
@@ -60,9 +63,12 @@ func planNodes(home Home, options Options) []*Node {
 	return nodes
 }
 
-// checkPrivate refuses private folders that would hide the cluster's own state
-// or one another.
-func checkPrivate(home Home, private []string) error {
+// checkPaths refuses private folders that would hide the cluster's own state or
+// one another, and a state folder that is too long for sockets.
+func checkPaths(home Home, private []string) error {
+	if longest := len(planNodes(home, Options{Nodes: maxNodes})[maxNodes-1].Socket + ".ttrpc"); longest > maxSocketPath {
+		return fmt.Errorf("the state folder %s is too long for unix sockets inside it: shorten LOCALCLUSTER_HOME by %d bytes", home, longest-maxSocketPath)
+	}
 	all := slices.Concat(builtinPrivate, private)
 	for index, path := range all {
 		if within(string(home), path) {

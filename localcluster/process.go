@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -125,7 +127,11 @@ func (s *State) record(process *Process, command *exec.Cmd) error {
 	if closer, ok := command.Stdout.(io.Closer); ok {
 		closer.Close()
 	}
-	if s.process(process.Name, process.Node) == nil {
+	if index := slices.IndexFunc(s.Processes, func(known *Process) bool {
+		return known.Name == process.Name && known.Node == process.Node
+	}); index >= 0 {
+		s.Processes[index] = process
+	} else {
 		s.Processes = append(s.Processes, process)
 	}
 	return s.save()
@@ -168,17 +174,18 @@ func ownedPIDs(home Home) []int {
 	})
 }
 
-// otherOwners says whether processes of a cluster at another home run.
-func otherOwners(home Home) bool {
-	mine, prefix := []byte(ownerVariable+"="+string(home)), []byte(ownerVariable+"=")
-	return len(pidsWhere(func(environment [][]byte) bool {
+// otherOwners returns the state folders of other clusters whose processes run.
+func otherOwners(home Home) []string {
+	found := map[string]bool{}
+	pidsWhere(func(environment [][]byte) bool {
 		for _, variable := range environment {
-			if bytes.HasPrefix(variable, prefix) && !bytes.Equal(variable, mine) {
-				return true
+			if owner, marked := bytes.CutPrefix(variable, []byte(ownerVariable+"=")); marked && string(owner) != string(home) {
+				found[string(owner)] = true
 			}
 		}
 		return false
-	})) > 0
+	})
+	return slices.Sorted(maps.Keys(found))
 }
 
 // pidsWhere lists the running processes whose environment satisfies a condition.

@@ -51,6 +51,14 @@ type NodeStatus struct {
 	Cgroup            string `json:"cgroup"`
 }
 
+// stoppedStatus is the status where no cluster is.
+func stoppedStatus(home Home) Status {
+	return Status{
+		State: "stopped", Home: string(home), Problems: []string{}, Addresses: []string{},
+		Processes: []ProcessStatus{}, Nodes: []NodeStatus{}, KwokNodes: []string{},
+	}
+}
+
 // status collects the state of a cluster.
 func (s *State) status() Status {
 	status := Status{

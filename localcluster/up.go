@@ -7,12 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/http"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
+	"syscall"
 	"time"
 )
 
@@ -25,20 +29,23 @@ func up(home Home, options Options, installDeps bool) error {
 		return errors.New("real nodes need root: run as root, or give --nodes 0 --kwok 10 for a real control plane with fake nodes, which any user can start")
 	}
 	options.Private = resolveAll(options.Private)
-	if err := checkPrivate(home, options.Private); err != nil {
-		return err
+	if options.Nodes > 0 {
+		if err := checkPaths(home, options.Private); err != nil {
+			return err
+		}
 	}
 	binaries, err := prepare(options, installDeps)
 	if err != nil {
 		return err
 	}
+	warnOnInterrupt()
 	begin := time.Now()
 	lock, err := lockHome(home, true)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
-	running, err := settlePrevious(home, options)
+	running, err := settlePrevious(home, options, binaries)
 	if err != nil || running {
 		return err
 	}
@@ -62,7 +69,7 @@ func prepare(options Options, installDeps bool) (map[string]string, error) {
 		}
 	}
 	names := clusterComponents(options.Nodes, options.Kwok)
-	if slices.Contains(names, "runc") && !builtBefore(names) {
+	if slices.Contains(names, "runc") && !(builtBefore("runc") && pauseBuilt()) {
 		if err := requireTools(buildRequirements, installDeps); err != nil {
 			return nil, err
 		}
@@ -95,10 +102,10 @@ func resolveAll(paths []string) []string {
 
 // settlePrevious deals with a cluster that was started before: true if it is
 // the wanted one and works; an error if it is in the way.
-func settlePrevious(home Home, options Options) (bool, error) {
+func settlePrevious(home Home, options Options, binaries map[string]string) (bool, error) {
 	previous, err := loadState(home)
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+		return false, refuseSecond(home, options)
 	}
 	if err != nil {
 		return false, err
@@ -107,14 +114,36 @@ func settlePrevious(home Home, options Options) (bool, error) {
 		progress("found the leftovers of a cluster that does not run any more: removing them")
 		return false, previous.destroy(false)
 	}
-	if !reflect.DeepEqual(previous.Options, options) {
-		return false, fmt.Errorf("a cluster with other options is up at %s (%s): run `localcluster down` first", home, previous.describe())
+	if !reflect.DeepEqual(previous.Options, options) || !maps.Equal(previous.Binaries, binaries) {
+		return false, fmt.Errorf("a cluster with other options or versions is up at %s (%s): run `localcluster down` first", home, previous.describe())
 	}
 	if broken := previous.broken(); !previous.Ready || len(broken) > 0 {
 		return false, fmt.Errorf("the cluster at %s is not healthy (%v): run `localcluster status`, then `localcluster down` and `up`", home, broken)
 	}
 	progress("already up: %s", previous.describe())
 	return true, nil
+}
+
+// refuseSecond says no to a second cluster with nodes: the addresses of nodes are fixed.
+func refuseSecond(home Home, options Options) error {
+	if options.Nodes == 0 || len(labelledAddresses()) == 0 {
+		return nil
+	}
+	if others := otherOwners(home); len(others) > 0 {
+		return fmt.Errorf("another cluster with nodes is up on this machine: run `LOCALCLUSTER_HOME=%s localcluster down` first, or start one with --nodes 0", strings.Join(others, " or "))
+	}
+	return nil
+}
+
+// warnOnInterrupt tells the user what an interrupted start leaves behind.
+func warnOnInterrupt() {
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-interrupts
+		progress("interrupted: clean up with `localcluster down`")
+		os.Exit(130)
+	}()
 }
 
 // newState plans a cluster.
@@ -147,9 +176,6 @@ func (s *State) bringUp() error {
 		return err
 	}
 	if len(s.Nodes) > 0 {
-		if otherOwners(s.home) {
-			progress("another cluster runs on this machine; it must be one without nodes")
-		}
 		if err := setUpNetwork(len(s.Nodes)); err != nil {
 			return err
 		}
@@ -239,21 +265,26 @@ func (s *State) startControlPlane() (*client, error) {
 // startContainerds gives each node its cgroup, mount namespace and containerd.
 func (s *State) startContainerds() error {
 	for _, node := range s.Nodes {
-		if err := createNodeCgroup(node.Name); err != nil {
-			return err
-		}
 		if err := s.writeNodeConfig(node); err != nil {
 			return err
 		}
-		if err := s.startHolder(node); err != nil {
-			return err
-		}
-		containerd, _ := s.nodeProcesses(node)
-		if err := s.start(containerd); err != nil {
+		if err := s.startContainerd(node); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// startContainerd starts containerd in a new cgroup and mount namespace of a node.
+func (s *State) startContainerd(node *Node) error {
+	if err := createNodeCgroup(node.Name); err != nil {
+		return err
+	}
+	if err := s.startHolder(node); err != nil {
+		return err
+	}
+	containerd, _ := s.nodeProcesses(node)
+	return s.start(containerd)
 }
 
 // importPause waits for the containerds and gives them the pause image.
