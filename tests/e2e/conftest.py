@@ -1,0 +1,71 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""One real cluster for all end-to-end tests: two kubelets, Ullage installed from its charts."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from demo.cluster import EmulatedDevice, LocalCluster
+from demo.images import build_all
+from demo.install import NAMESPACE, install
+from demo.progress import Progress
+from e2e.stack import Stack
+
+DEVICES = {
+    "node-1": [EmulatedDevice(core=0, percent=60)],
+    "node-2": [EmulatedDevice(core=1, percent=60)],
+}
+KEEP = "ULLAGE_E2E_KEEP"
+"""Set to keep the cluster after the tests, for looking around and for a quicker next run."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything in this folder needs the cluster, and a slow machine may take its time."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.e2e)
+            item.add_marker(pytest.mark.timeout(600))
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[LocalCluster]:
+    """A real Kubernetes with our images, nothing installed yet."""
+    if os.geteuid() != 0:
+        pytest.fail("end-to-end tests start kubelets and need root: run make test-e2e as root")
+    local = LocalCluster()
+    local.up(DEVICES)
+    local.load_images(list(build_all(Progress()).values()))
+    yield local
+    logs = Path("build/e2e-logs")
+    logs.mkdir(parents=True, exist_ok=True)
+    for component in ("operator", "node"):
+        selector = f"app.kubernetes.io/component={component}"
+        done = local.kubectl(
+            "logs", "--namespace", NAMESPACE, "--selector", selector, "--prefix", "--tail=-1",
+            check=False,
+        )  # fmt: skip
+        (logs / f"{component}.log").write_text(done.stdout)
+    if not os.environ.get(KEEP):
+        local.down()
+
+
+@pytest.fixture(scope="session")
+def stack(cluster: LocalCluster) -> Stack:
+    """Ullage, installed."""
+    install(cluster, Progress())
+    return Stack(cluster)
+
+
+@pytest.fixture
+def namespace(stack: Stack) -> Iterator[str]:
+    """A namespace of the test's own; its slices are released before the next test starts."""
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    stack.cluster.kubectl("create", "namespace", name)
+    yield name
+    stack.clean(name)

@@ -1,0 +1,244 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""A running Ullage on the local cluster, as the end-to-end tests see it.
+
+Tests look only at what a user sees: objects, events, logs, metrics. The one exception is
+:meth:`Stack.ledger`, which checks the books of every device.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from demo.cluster import LocalCluster
+from demo.images import image_name
+
+Json = dict[str, Any]
+T = TypeVar("T")
+RUNNING_PHASES = ("Prepared", "Attached", "Violating", "Frozen")
+
+BUSY = """
+import signal, sys, time
+import ullage_run
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+end = time.monotonic() + float(sys.argv[1])
+while time.monotonic() < end:
+    sum(i * i for i in range(20000))
+    ullage_run.step()
+    if len(sys.argv) > 3:
+        time.sleep(float(sys.argv[3]))
+sys.exit(int(sys.argv[2]))
+"""
+
+
+def busy_template(
+    seconds: float = 3600, exit_code: int = 0, *, pause_s: float | None = 0.05, **pod: Any
+) -> Json:
+    """A pod template whose container counts steps for a while, then exits with a code."""
+    words = [str(seconds), str(exit_code)] + ([str(pause_s)] if pause_s is not None else [])
+    container = {
+        "name": "main",
+        "image": image_name("examples"),
+        "imagePullPolicy": "Never",
+        "command": ["python3", "-c", BUSY, *words],
+        "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}},
+        "securityContext": {"allowPrivilegeEscalation": False, "runAsNonRoot": True},
+    }
+    container |= pod.pop("container", {})
+    return {"spec": {"containers": [container], "terminationGracePeriodSeconds": 5, **pod}}
+
+
+def training_job(name: str, namespace: str, template: Json | None = None, /, **spec: Any) -> Json:
+    """A TrainingJob of a quarter to half a device unless said otherwise."""
+    gpu = {"mode": "Fractional", "share": {"minPercent": 30, "maxPercent": 40}}
+    return {
+        "apiVersion": "ullage.dev/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"template": template or busy_template(), "gpu": gpu, **spec},
+    }
+
+
+def whole_device(count: int = 1) -> Json:
+    """``spec.gpu`` of whole devices."""
+    return {"mode": "Exclusive", "count": count}
+
+
+def share(minimum: int, maximum: int | None = None, **more: Any) -> Json:
+    """``spec.gpu`` of a share of one device."""
+    bounds = {"minPercent": minimum, "maxPercent": maximum or minimum}
+    return {"mode": "Fractional", "share": bounds, **more}
+
+
+def eventually(
+    look: Callable[[], T | None], *, within_s: float, what: str, every_s: float = 0.5
+) -> T:
+    """The first true answer of a look; fails after a while with the last answer."""
+    deadline = time.monotonic() + within_s
+    while True:
+        found = look()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {within_s:.0f} s: {what}; last seen: {found!r}")
+        time.sleep(every_s)
+
+
+@dataclass(slots=True)
+class Stack:
+    """The cluster with Ullage on it."""
+
+    cluster: LocalCluster
+    namespaces: list[str] = field(default_factory=list)
+
+    def get(self, kind: str, name: str, namespace: str = "") -> Json | None:
+        """One object, or None."""
+        scope = ["--namespace", namespace] if namespace else []
+        done = self.cluster.kubectl(
+            "get", kind, name, *scope, "--ignore-not-found", "--output", "json"
+        )
+        return json.loads(done.stdout) if done.stdout.strip() else None
+
+    def list(self, kind: str, namespace: str = "", selector: str = "") -> list[Json]:
+        """All objects of a kind, in one namespace or in all."""
+        scope = ["--namespace", namespace] if namespace else ["--all-namespaces"]
+        chosen = ["--selector", selector] if selector else []
+        done = self.cluster.kubectl("get", kind, *scope, *chosen, "--output", "json")
+        items: list[Json] = json.loads(done.stdout)["items"]
+        return items
+
+    def apply(self, *bodies: Json) -> None:
+        """Apply objects as a user does."""
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(bodies)})
+        self.cluster.kubectl("apply", "--filename", "-", stdin=text)
+
+    def patch(self, kind: str, name: str, namespace: str, body: Json) -> None:
+        """Merge-patch an object."""
+        scope = ["--namespace", namespace] if namespace else []
+        self.cluster.kubectl(
+            "patch", kind, name, *scope, "--type", "merge", "--patch", json.dumps(body)
+        )
+
+    def delete(self, kind: str, name: str, namespace: str, *words: str) -> None:
+        """Delete an object and wait until it is gone."""
+        self.cluster.kubectl("delete", kind, name, "--namespace", namespace, *words)
+
+    def logs(self, pod: str, namespace: str) -> str:
+        """What a pod printed."""
+        return self.cluster.kubectl("logs", pod, "--namespace", namespace).stdout
+
+    def status(self, kind: str, name: str, namespace: str) -> Json:
+        """Status of a workload; empty before the operator wrote one."""
+        found = self.get(kind, name, namespace)
+        return (found or {}).get("status", {})
+
+    def job(self, name: str, namespace: str) -> Json:
+        """Status of a TrainingJob."""
+        return self.status("trainingjobs.ullage.dev", name, namespace)
+
+    def job_reaches(self, name: str, namespace: str, phase: str, within_s: float = 90) -> Json:
+        """Wait for a phase of a TrainingJob; returns its status."""
+
+        def look() -> Json | None:
+            seen = self.job(name, namespace)
+            return seen if seen.get("phase") == phase else None
+
+        try:
+            return eventually(look, within_s=within_s, what=f"TrainingJob {name} {phase}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; status: {self.job(name, namespace)}") from None
+
+    def job_waits_for(self, name: str, namespace: str, reason: str, within_s: float = 30) -> Json:
+        """Wait until a TrainingJob says why it waits; returns its decision."""
+
+        def look() -> Json | None:
+            decision = self.job(name, namespace).get("decision") or {}
+            return decision if decision.get("reason") == reason else None
+
+        try:
+            return eventually(look, within_s=within_s, what=f"TrainingJob {name} waits: {reason}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; status: {self.job(name, namespace)}") from None
+
+    def events(self, namespace: str, name: str) -> list[Json]:
+        """Events about one object."""
+        selector = f"involvedObject.name={name}"
+        done = self.cluster.kubectl(
+            "get", "events", "--namespace", namespace, "--field-selector", selector,
+            "--output", "json",
+        )  # fmt: skip
+        items: list[Json] = json.loads(done.stdout)["items"]
+        return items
+
+    def pods(self, namespace: str, owner: str = "") -> list[Json]:
+        """Pods of ours in a namespace, of one owner or of all."""
+        selector = "ullage.dev/managed=true" + (f",ullage.dev/owner={owner}" if owner else "")
+        return self.list("pods", namespace, selector)
+
+    def leader(self) -> str:
+        """Name of the operator pod that holds the Lease."""
+        lease = self.get("leases", "ullage-operator", "ullage-system") or {}
+        holder: str = lease.get("spec", {}).get("holderIdentity", "")
+        names = [
+            pod["metadata"]["name"]
+            for pod in self.list("pods", "ullage-system", "app.kubernetes.io/component=operator")
+        ]
+        return next((name for name in names if holder.startswith(name)), "")
+
+    def ledger(self) -> list[str]:
+        """What is wrong in the books of the devices; empty = nothing.
+
+        Percent and memory within every device, one slice per live device container, no slice
+        without a pod.
+        """
+        pods = {pod["metadata"]["uid"]: pod for pod in self.list("pods")}
+        wrong: list[str] = []
+        held: dict[str, list[str]] = {}
+        for node in self.list("gpunodes.ullage.dev"):
+            name = node["metadata"]["name"]
+            slices = node["spec"].get("slices", [])
+            status = node.get("status", {})
+            for device in status.get("devices", []):
+                mine = [item for item in slices if item["gpu"] == device["uuid"]]
+                if sum(item["percent"] for item in mine) > 100:
+                    wrong.append(f"{device['uuid']} has more than 100 percent")
+                if sum(item["memoryMiB"] for item in mine) > device["memoryMiB"]:
+                    wrong.append(f"{device['uuid']} has more memory given than it has")
+            for item in slices:
+                pod = pods.get(item["podUID"])
+                if pod is None:
+                    wrong.append(f"{name}: slice of a pod that is gone: {item['podName']}")
+                elif pod["spec"].get("nodeName", name) != name:
+                    wrong.append(f"{item['podName']} runs on another node than its slice")
+                held.setdefault(item["podUID"], []).append(name)
+        for uid, pod in pods.items():
+            ours = pod["metadata"].get("labels", {}).get("ullage.dev/managed") == "true"
+            running = pod["status"].get("phase") == "Running"
+            if ours and running and "deletionTimestamp" not in pod["metadata"]:
+                count = len(held.get(uid, []))
+                if count != 1:
+                    wrong.append(f"{pod['metadata']['name']} runs with {count} slices")
+        return wrong
+
+    def books_balance(self, within_s: float = 30) -> None:
+        """The ledger is right, at the latest after the reconciliation of a moment."""
+        eventually(lambda: not self.ledger(), within_s=within_s, what="the books balance")
+        assert self.ledger() == []
+
+    def clean(self, namespace: str, kinds: Sequence[str] = ()) -> None:
+        """Remove a test's namespace and wait until its slices are released."""
+        for kind in kinds or ("trainingjobs.ullage.dev", "inferenceservices.ullage.dev"):
+            self.cluster.kubectl("delete", kind, "--all", "--namespace", namespace)
+        self.cluster.kubectl("delete", "namespace", namespace, "--wait=false")
+
+        def released() -> bool:
+            nodes = self.list("gpunodes.ullage.dev")
+            desired = [s for node in nodes for s in node["spec"].get("slices", [])]
+            seen = [s for node in nodes for s in node.get("status", {}).get("slices", [])]
+            return not any(s.get("podNamespace") == namespace for s in desired) and not seen
+
+        eventually(released, within_s=60, what=f"slices of {namespace} are released")
