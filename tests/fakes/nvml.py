@@ -1,0 +1,262 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""An in-memory stand-in for the functions of ``pynvml`` that the nvidia backend calls.
+
+It stands at the function boundary, so the backend's own code runs. Constants and error classes are
+pynvml's. A test changes :class:`FakeGpu` and the fake answers as a driver would; nothing here
+knows what the backend makes of it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pynvml
+
+MIB = 1 << 20
+_SUPPORTED_EVENTS = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeDoubleBitEccError
+
+
+@dataclass(frozen=True)
+class FakeMemory:
+    total: int
+    used: int
+    free: int
+
+
+@dataclass(frozen=True)
+class FakeProcess:
+    pid: int
+    usedGpuMemory: int | None
+    gpuInstanceId: int = 0xFFFFFFFF
+    computeInstanceId: int = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class FakeEvent:
+    device: FakeGpu
+    eventType: int
+    eventData: int
+
+
+@dataclass(frozen=True)
+class FakeNumber:
+    uiVal: int
+
+
+@dataclass(frozen=True)
+class FakeFieldValue:
+    value: FakeNumber
+    nvmlReturn: int
+
+
+@dataclass(eq=False)
+class FakeGpu:
+    """One device; every field may change at any time. It is its own handle."""
+
+    uuid: str
+    minor: int
+    name: str = "NVIDIA H100 80GB HBM3"
+    memory_mib: int = 81559
+    used_mib: int = 0
+    mig: bool | None = False
+    """``None`` = the type of device knows no MIG."""
+    lost: bool = False
+    """Fell off the bus: its handle still exists, every call on it fails."""
+    absent: bool = False
+    """Not there at all: no handle, not counted."""
+    error: int | None = None
+    """NVML error that every call on the device gives."""
+    clock_reasons: int = pynvml.nvmlClocksEventReasonGpuIdle
+    recovery_action: int | None = pynvml.NVML_GPU_RECOVERY_ACTION_NONE
+    """``None`` = the driver does not know the field."""
+    rows_pending: bool = False
+    rows_failed: bool = False
+    events_supported: int = _SUPPORTED_EVENTS
+    processes: dict[int, int | None] = field(default_factory=dict)
+    """Host pid to MiB; ``None`` = the driver does not say."""
+    mps_processes: dict[int, int] = field(default_factory=dict)
+
+
+class FakeEventSet:
+    """Devices registered with one event set, and whether it was freed."""
+
+    def __init__(self) -> None:
+        self.devices: dict[str, int] = {}
+        self.freed = False
+
+
+class FakeNvml:
+    """The functions of ``pynvml``, over a list of :class:`FakeGpu`."""
+
+    def __init__(self, *gpus: FakeGpu, driver_version: str = "580.65.06") -> None:
+        self.gpus = list(gpus)
+        self.driver_version = driver_version
+        self.init_error: int | None = None
+        self.initialised = 0
+        self.callers: set[str] = set()
+        self.calls = 0
+        self.event_sets: list[FakeEventSet] = []
+        self.hang: threading.Event | None = None
+        """While set to an event, every call waits for it: a driver that hangs."""
+        self._events: deque[FakeEvent] = deque()
+
+    def raise_xid(self, gpu: FakeGpu, xid: int) -> None:
+        """The driver reports a critical error; who did not register never hears of it."""
+        self._raise(FakeEvent(gpu, pynvml.nvmlEventTypeXidCriticalError, xid))
+
+    def raise_double_bit_error(self, gpu: FakeGpu) -> None:
+        self._raise(FakeEvent(gpu, pynvml.nvmlEventTypeDoubleBitEccError, 0))
+
+    @property
+    def open_event_sets(self) -> int:
+        return sum(not events.freed for events in self.event_sets)
+
+    # The functions, under pynvml's names.
+
+    def nvmlInit(self) -> None:
+        self._call(needs_init=False)
+        if self.init_error is not None:
+            raise pynvml.NVMLError(self.init_error)
+        self.initialised += 1
+
+    def nvmlShutdown(self) -> None:
+        self._call()
+        self.initialised -= 1
+
+    def nvmlSystemGetDriverVersion(self) -> str:
+        self._call()
+        return self.driver_version
+
+    def nvmlDeviceGetCount(self) -> int:
+        self._call()
+        return len(self._present())
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> object:
+        self._call()
+        gpu = self._present()[index]
+        if gpu.lost:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+        return gpu
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> object:
+        self._call()
+        for gpu in self._present():
+            if gpu.uuid == uuid:
+                return self._device(gpu)
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+
+    def nvmlDeviceGetUUID(self, handle: object) -> str:
+        self._call()
+        assert isinstance(handle, FakeGpu)
+        return handle.uuid  # also of a lost device: events name it
+
+    def nvmlDeviceGetName(self, handle: object) -> str:
+        return self._device(handle).name
+
+    def nvmlDeviceGetMinorNumber(self, handle: object) -> int:
+        return self._device(handle).minor
+
+    def nvmlDeviceGetMemoryInfo(self, handle: object) -> FakeMemory:
+        gpu = self._device(handle)
+        total, used = gpu.memory_mib * MIB, gpu.used_mib * MIB
+        return FakeMemory(total=total, used=used, free=total - used)
+
+    def nvmlDeviceGetMigMode(self, device: object) -> list[int]:
+        gpu = self._device(device)
+        if gpu.mig is None:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return [int(gpu.mig), int(gpu.mig)]
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: object) -> list[FakeProcess]:
+        return [
+            FakeProcess(pid, None if mib is None else mib * MIB)
+            for pid, mib in self._device(handle).processes.items()
+        ]
+
+    def nvmlDeviceGetMPSComputeRunningProcesses_v3(self, handle: object) -> list[FakeProcess]:
+        return [
+            FakeProcess(pid, mib * MIB) for pid, mib in self._device(handle).mps_processes.items()
+        ]
+
+    def nvmlDeviceGetCurrentClocksEventReasons(self, handle: object) -> int:
+        return self._device(handle).clock_reasons
+
+    def nvmlDeviceGetRemappedRows(self, device: object) -> tuple[int, int, int, int]:
+        gpu = self._device(device)
+        return (0, 0, int(gpu.rows_pending), int(gpu.rows_failed))
+
+    def nvmlDeviceGetFieldValues(
+        self, handle: object, fieldIds: Sequence[int]
+    ) -> list[FakeFieldValue]:
+        gpu = self._device(handle)
+        return [
+            FakeFieldValue(FakeNumber(gpu.recovery_action), pynvml.NVML_SUCCESS)
+            if one == pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION and gpu.recovery_action is not None
+            else FakeFieldValue(FakeNumber(0), pynvml.NVML_ERROR_NOT_SUPPORTED)
+            for one in fieldIds
+        ]
+
+    def nvmlDeviceGetSupportedEventTypes(self, handle: object) -> int:
+        return self._device(handle).events_supported
+
+    def nvmlDeviceRegisterEvents(self, handle: object, eventTypes: int, eventSet: object) -> None:
+        gpu = self._device(handle)
+        if eventTypes & ~gpu.events_supported:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        self._set(eventSet).devices[gpu.uuid] = eventTypes
+
+    def nvmlEventSetCreate(self) -> object:
+        self._call()
+        self.event_sets.append(FakeEventSet())
+        return self.event_sets[-1]
+
+    def nvmlEventSetWait_v2(self, eventSet: object, timeoutms: int) -> FakeEvent:
+        self._call()
+        self._set(eventSet)
+        assert timeoutms == 0, "waiting would hold up every other call"
+        if not self._events:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_TIMEOUT)
+        return self._events.popleft()
+
+    def nvmlEventSetFree(self, eventSet: object) -> None:
+        self._call()
+        self._set(eventSet).freed = True
+
+    def _raise(self, event: FakeEvent) -> None:
+        wanted = any(
+            events.devices.get(event.device.uuid, 0) & event.eventType
+            for events in self.event_sets
+            if not events.freed
+        )
+        if wanted:
+            self._events.append(event)
+
+    def _present(self) -> list[FakeGpu]:
+        return [gpu for gpu in self.gpus if not gpu.absent]
+
+    def _call(self, *, needs_init: bool = True) -> None:
+        self.calls += 1
+        self.callers.add(threading.current_thread().name)
+        if self.hang is not None:
+            self.hang.wait()
+        if needs_init and self.initialised < 1:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_UNINITIALIZED)
+
+    def _device(self, handle: object) -> FakeGpu:
+        self._call()
+        assert isinstance(handle, FakeGpu), "not a handle of this library"
+        if handle.lost:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+        if handle.error is not None:
+            raise pynvml.NVMLError(handle.error)
+        return handle
+
+    def _set(self, handle: object) -> FakeEventSet:
+        assert isinstance(handle, FakeEventSet), "not an event set of this library"
+        if handle.freed:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        return handle
