@@ -91,8 +91,7 @@ _WAITING: Final[Mapping[Reason, Explanation]] = {
     ),
     Reason.PERCENT_LIMIT: _say(
         "The shares on the device would add up to more than packing.maxPercentSum.",
-        "Lower gpu.share.minPercent, wait, or raise packing.maxPercentSum in the "
-        "SchedulingPolicy.",
+        "Lower gpu.share.minPercent, wait, or raise packing.maxPercentSum in the SchedulingPolicy.",
     ),
     Reason.TRUST_DOMAIN: _say(
         "The device is shared by workloads of another trust domain.",
@@ -277,6 +276,10 @@ _NODE: Final[Mapping[Reason, Explanation]] = {
     Reason.DEVICE_CONFIG_MISSING: _say(
         "The node is set to emulated devices and the file that names them is missing or wrong.",
         "Write /var/lib/ullage/emulated.json on the node; the message names the fault.",
+    ),
+    Reason.DRIVER_MISSING: _say(
+        "The node is set to NVIDIA devices and the driver or its library does not answer.",
+        "Run nvidia-smi on the node; the message says what is missing.",
     ),
     Reason.REGISTERED: _say("kubelet knows the agent and its slots.", "Nothing."),
     Reason.KUBELET_AWAY: _say(

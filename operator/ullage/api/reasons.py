@@ -74,6 +74,7 @@ class Reason(StrEnum):
     RETIRED = "Retired"
     CDI_UNAVAILABLE = "CDIUnavailable"
     DEVICE_CONFIG_MISSING = "DeviceConfigMissing"
+    DRIVER_MISSING = "DriverMissing"
     REGISTERED = "Registered"
     KUBELET_AWAY = "KubeletAway"
     CPU_LIMIT_BELOW_SHARE = "CPULimitBelowShare"

@@ -1,0 +1,197 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The ground that the models of all kinds stand on: spelling, bounds and the CRD's own data.
+
+The models are the only source of the CRDs and of ``kubectl explain`` texts: every attribute's
+docstring is user documentation. They are for the generator, for apply bodies and for tests; the
+live path reads raw JSON instead. Nothing here may do I/O.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Final, Literal
+
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictInt,
+    StrictStr,
+    WithJsonSchema,
+)
+from pydantic.alias_generators import to_camel
+from pydantic.config import JsonDict
+
+from ullage.api.contract import API_VERSION
+
+ACRONYMS: Final = {
+    "klass": "class",
+    "pod_uid": "podUID",
+    "memory_mib": "memoryMiB",
+    "memory_used_mib": "memoryUsedMiB",
+    "context_overhead_mib": "contextOverheadMiB",
+}
+"""Names whose spelling in the API does not follow from the Python name."""
+
+
+def spelling(name: str) -> str:
+    """The API's spelling of a Python attribute."""
+    return ACRONYMS.get(name) or to_camel(name)
+
+
+class Model(BaseModel):
+    """Base of every part of an object; fields that a newer version adds are ignored."""
+
+    model_config = ConfigDict(
+        alias_generator=spelling,
+        validate_by_name=True,
+        validate_by_alias=True,
+        frozen=True,
+        extra="ignore",
+        use_attribute_docstrings=True,
+    )
+
+
+class OpenModel(BaseModel):
+    """Base of parts that belong to Kubernetes: what we do not declare passes through untouched."""
+
+    model_config = ConfigDict(
+        alias_generator=spelling,
+        validate_by_name=True,
+        validate_by_alias=True,
+        frozen=True,
+        extra="allow",
+        use_attribute_docstrings=True,
+    )
+
+
+QUANTITY_PATTERN: Final = r"^[0-9]+(\.[0-9]+)?(k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"
+"""Amounts of memory in our own fields: a number and an optional unit."""
+
+AMOUNT_PATTERN: Final = (
+    r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
+    r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
+)
+"""Every amount that Kubernetes itself accepts, for the parts that belong to it."""
+
+NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+"""Names of objects (DNS subdomain)."""
+
+ACCELERATOR_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+"""Keys of accelerators, see ``contract.accelerator_key``."""
+
+
+def _matching(pattern: str) -> Callable[[int | str], int | str]:
+    def check(value: int | str) -> int | str:
+        if isinstance(value, str) and not re.match(pattern, value):
+            raise ValueError(f"{value!r} is no amount such as 4Gi")
+        return value
+
+    return check
+
+
+def _int_or_string(pattern: str) -> JsonDict:
+    return {
+        "x-kubernetes-int-or-string": True,
+        "anyOf": [{"type": "integer"}, {"type": "string"}],
+        "pattern": pattern,
+        "maxLength": 32,
+    }
+
+
+Quantity = Annotated[
+    StrictInt | StrictStr,
+    AfterValidator(_matching(QUANTITY_PATTERN)),
+    WithJsonSchema(_int_or_string(QUANTITY_PATTERN)),
+]
+Amount = Annotated[
+    StrictInt | StrictStr,
+    AfterValidator(_matching(AMOUNT_PATTERN)),
+    WithJsonSchema(_int_or_string(AMOUNT_PATTERN)),
+]
+Word = Annotated[str, Field(max_length=64)]
+Line = Annotated[str, Field(max_length=1024)]
+Text = Annotated[str, Field(max_length=32768)]
+ObjectName = Annotated[str, Field(max_length=253, pattern=NAME_PATTERN)]
+AnyName = Annotated[str, Field(max_length=253)]
+"""A name as the cluster reports it, not checked again."""
+ReasonWord = Annotated[
+    str, Field(max_length=1024, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")
+]
+"""A reason; no enum, so that an older schema takes the reasons of a newer operator."""
+Accelerator = Annotated[str, Field(max_length=63, pattern=ACCELERATOR_PATTERN)]
+DecimalText = Annotated[str, Field(max_length=16, pattern=r"^[0-9]{1,9}(\.[0-9]{1,6})?$")]
+Percent = Annotated[int, Field(ge=1, le=100, json_schema_extra={"format": "int32"})]
+Count = Annotated[int, Field(ge=0, le=2**31 - 1, json_schema_extra={"format": "int32"})]
+LongCount = Annotated[int, Field(ge=0)]
+Epoch = Annotated[int, Field(ge=0)]
+Time = AwareDatetime
+
+
+def list_map(*keys: str) -> JsonDict:
+    """Schema of a list whose items are told apart by these fields."""
+    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
+
+
+SET: Final[JsonDict] = {"x-kubernetes-list-type": "set"}
+ATOMIC: Final[JsonDict] = {"x-kubernetes-list-type": "atomic"}
+
+
+class ObjectMeta(OpenModel):
+    """The standard metadata of a Kubernetes object."""
+
+    name: AnyName
+    """Name of the object."""
+    namespace: AnyName | None = None
+    """Namespace of the object; cluster-scoped objects have none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column of ``kubectl get``; ``wide`` shows it with ``-o wide`` only."""
+
+    name: str
+    path: str
+    description: str
+    type: str = "string"
+    wide: bool = False
+
+
+AGE: Final = Column(
+    name="Age", path=".metadata.creationTimestamp", type="date", description="Time since creation."
+)
+
+
+def condition_column(name: str, type_: str, description: str, *, wide: bool = False) -> Column:
+    """Column that shows the status of a condition."""
+    path = f'.status.conditions[?(@.type=="{type_}")].status'
+    return Column(name=name, path=path, description=description, wide=wide)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindInfo:
+    """What a CustomResourceDefinition says beside the schema."""
+
+    plural: str
+    singular: str
+    short_name: str
+    namespaced: bool
+    columns: tuple[Column, ...]
+    scale: bool = False
+    """Whether ``kubectl scale`` and autoscalers may set ``spec.replicas``."""
+
+
+class Resource(Model):
+    """Base of the kinds."""
+
+    info: ClassVar[KindInfo]
+
+    api_version: Literal["ullage.dev/v1alpha1"] = API_VERSION  # type: ignore[assignment]
+    """Version of the API."""
+    metadata: ObjectMeta
+    """Standard metadata of the object."""

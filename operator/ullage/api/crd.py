@@ -1,0 +1,119 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""CustomResourceDefinitions from the models, and the list of kinds."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ullage.api.base import Column, Resource
+from ullage.api.contract import GROUP, VERSION
+from ullage.api.deviceprofile import DeviceProfile
+from ullage.api.gpunode import GPUNode
+from ullage.api.inferenceservice import InferenceService
+from ullage.api.lint import faults
+from ullage.api.schedulingpolicy import SchedulingPolicy
+from ullage.api.structural import Node, SchemaError, structural
+from ullage.api.trainingjob import TrainingJob
+from ullage.api.workloadprofile import WorkloadProfile
+
+KINDS: Final[tuple[type[Resource], ...]] = (
+    TrainingJob,
+    InferenceService,
+    GPUNode,
+    WorkloadProfile,
+    DeviceProfile,
+    SchedulingPolicy,
+)
+"""Every kind of the API group, in the order of the reference page."""
+
+FRACTIONS_IN: Final = frozenset({WorkloadProfile, DeviceProfile})
+"""Kinds whose numeric tables may hold fractions."""
+
+_ROOT_FIELDS: Final[dict[str, Node]] = {
+    "apiVersion": {
+        "type": "string",
+        "description": "Version of this object's schema; the API server fills it in.",
+    },
+    "kind": {"type": "string", "description": "Kind of this object."},
+    "metadata": {"type": "object"},
+}
+
+
+def schema(kind: type[Resource]) -> Node:
+    """The structural schema of a kind.
+
+    Raises:
+        SchemaError: the model has no structural form, or the linter finds a fault.
+    """
+    source = kind.model_json_schema(by_alias=True, mode="validation")
+    fields = {name: source["properties"][name] for name in ("spec", "status")}
+    node = structural({**source, "properties": fields})
+    found = list(faults(node, numbers=kind in FRACTIONS_IN))
+    if found:
+        raise SchemaError(f"{kind.__name__}: " + "; ".join(found))
+    converted = node["properties"]
+    if not isinstance(converted, dict):
+        raise SchemaError(f"{kind.__name__}: has no properties")
+    return {**node, "required": ["spec"], "properties": {**_ROOT_FIELDS, **converted}}
+
+
+def definition(kind: type[Resource]) -> Node:
+    """The CustomResourceDefinition of a kind.
+
+    Raises:
+        SchemaError: see :func:`schema`.
+    """
+    info = kind.info
+    version: Node = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema(kind)},
+        "subresources": _subresources(scale=info.scale),
+        "additionalPrinterColumns": [_column(column) for column in info.columns],
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{info.plural}.{GROUP}",
+            "labels": {"app.kubernetes.io/part-of": "ullage"},
+        },
+        "spec": {
+            "group": GROUP,
+            "names": {
+                "kind": kind.__name__,
+                "listKind": f"{kind.__name__}List",
+                "plural": info.plural,
+                "singular": info.singular,
+                "shortNames": [info.short_name],
+                "categories": ["ullage"],
+            },
+            "scope": "Namespaced" if info.namespaced else "Cluster",
+            "versions": [version],
+        },
+    }
+
+
+def _subresources(*, scale: bool) -> Node:
+    if not scale:
+        return {"status": {}}
+    return {
+        "status": {},
+        "scale": {
+            "specReplicasPath": ".spec.replicas",
+            "statusReplicasPath": ".status.replicas",
+            "labelSelectorPath": ".status.selector",
+        },
+    }
+
+
+def _column(column: Column) -> Node:
+    body: Node = {
+        "name": column.name,
+        "type": column.type,
+        "jsonPath": column.path,
+        "description": column.description,
+    }
+    return body | ({"priority": 1} if column.wide else {})

@@ -1,0 +1,61 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""How a workload asks for devices: whole ones, or a share of one."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+
+from ullage.api.base import SET, Accelerator, Model, Percent, Quantity
+from ullage.api.contract import GPUMode
+from ullage.api.rules import (
+    MEMORY_POSITIVE,
+    ONE_FRACTION,
+    SHARE_ORDER,
+    SHARE_WITH_FRACTIONAL,
+    validations,
+)
+
+Accelerators = Annotated[tuple[Accelerator, ...], Field(max_length=16, json_schema_extra=SET)]
+TrustDomain = Annotated[
+    str, Field(max_length=63, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
+]
+"""Absent means ``namespace/<namespace>``; the pattern forbids the slash, so that nobody can type
+another namespace's."""
+
+
+class GPUShare(Model):
+    """Part of a device, as a range: the least that the container needs, the most it can use."""
+
+    model_config = ConfigDict(json_schema_extra=validations(SHARE_ORDER))
+
+    min_percent: Percent
+    """Least percent of the device's compute that the container needs; without it, it waits."""
+    max_percent: Percent = 100
+    """Most percent that the container can use. The decision grants the largest whole percent in
+    between that fits the device and its neighbours."""
+
+
+class GPUMemory(Model):
+    """Device memory that the container may allocate."""
+
+    limit: Annotated[Quantity, Field(json_schema_extra=validations(MEMORY_POSITIVE))]
+    """Memory that the container may allocate, without the overhead of its context; for example
+    `8Gi`."""
+
+
+class GPURequest(Model):
+    """Devices of one replica."""
+
+    model_config = ConfigDict(json_schema_extra=validations(SHARE_WITH_FRACTIONAL, ONE_FRACTION))
+
+    mode: GPUMode = GPUMode.EXCLUSIVE
+    """`Exclusive` gives whole devices, `Fractional` a share of one device."""
+    count: Annotated[int, Field(ge=1, le=16, json_schema_extra={"format": "int32"})] = 1
+    """Number of devices of each replica; 1 with mode Fractional."""
+    share: GPUShare | None = None
+    """The share to give; needed with mode Fractional, refused with Exclusive."""
+    memory: GPUMemory | None = None
+    """Device memory; without it a share gets memory in proportion to its percent."""

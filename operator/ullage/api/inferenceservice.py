@@ -1,0 +1,162 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""InferenceService: replicas that serve requests, on shared or whole devices."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import ConfigDict, Field
+
+from ullage.api.base import (
+    AGE,
+    Column,
+    Count,
+    KindInfo,
+    Line,
+    LongCount,
+    Model,
+    ObjectName,
+    Resource,
+    Word,
+)
+from ullage.api.conditions import Conditions
+from ullage.api.gpurequest import Accelerators, GPURequest, TrustDomain
+from ullage.api.placement import Decision, Placements, Sharing
+from ullage.api.podtemplate import ServingTemplate
+from ullage.api.rules import REPLICAS_WITHIN_SCALING, SCALING_ORDER, WORKLOAD_NAME, validations
+
+Replicas = Annotated[int, Field(ge=0, le=1024, json_schema_extra={"format": "int32"})]
+
+
+class Scaling(Model):
+    """Bounds of spec.replicas, for people and autoscalers alike."""
+
+    model_config = ConfigDict(json_schema_extra=validations(SCALING_ORDER))
+
+    min_replicas: Replicas
+    """Least number of replicas."""
+    max_replicas: Replicas
+    """Most replicas."""
+
+
+class InferenceServiceSpec(Model):
+    """What to serve, and on what."""
+
+    model_config = ConfigDict(json_schema_extra=validations(REPLICAS_WITHIN_SCALING))
+
+    template: ServingTemplate
+    """Template of the pods. The first container gets the device, and its ports become the
+    Service's."""
+    replicas: Replicas = 1
+    """Number of replicas; `kubectl scale` and autoscalers set it."""
+    scaling: Scaling | None = None
+    """Bounds of replicas; a scaling beyond them is refused."""
+    gpu: GPURequest = GPURequest()
+    """Devices of each replica."""
+    accelerators: Accelerators = ()
+    """Accelerator types that will do, by key such as nvidia-h100-80gb-hbm3; empty means any."""
+    trust_domain: TrustDomain | None = None
+    """Workloads share a device only within one trust domain; absent means this namespace."""
+    profile_ref: ObjectName | None = None
+    """WorkloadProfile in this namespace that states how the service uses a device."""
+
+
+class InferenceServicePhase(StrEnum):
+    """Where an InferenceService is in its life."""
+
+    PENDING = "Pending"
+    READY = "Ready"
+    DEGRADED = "Degraded"
+
+
+class InferenceServiceStatus(Model):
+    """What the operator has observed and decided."""
+
+    observed_generation: LongCount | None = None
+    """Generation of the spec that this status speaks of."""
+    phase: InferenceServicePhase | None = None
+    """Ready when every replica is; Degraded when some are."""
+    replicas: Count | None = None
+    """Replicas that exist; read by autoscalers."""
+    ready_replicas: Count | None = None
+    """Replicas that answer requests."""
+    selector: Annotated[str, Field(max_length=2048)] | None = None
+    """Label selector of the pods; read by autoscalers."""
+    endpoint: Line | None = None
+    """Where the service answers inside the cluster."""
+    placement: Placements = ()
+    """Where each replica stands."""
+    sharing: Sharing | None = None
+    """Share and slowdown of the slowest replica."""
+    decision: Decision | None = None
+    """Why the service is where it is, or why it waits."""
+    template_hash: Word | None = None
+    """Which version of the template runs."""
+    conditions: Conditions = ()
+    """Admitted, Placed, Ready, Enforced and Invalid."""
+
+
+class InferenceService(Resource):
+    """A service that answers requests from replicas on shared or whole devices.
+
+    The operator creates a Deployment and a Service of the same name, finds devices for the
+    replicas, and tells in `status.decision` why they are where they are.
+    """
+
+    model_config = ConfigDict(json_schema_extra=validations(WORKLOAD_NAME))
+    info: ClassVar[KindInfo] = KindInfo(
+        plural="inferenceservices",
+        singular="inferenceservice",
+        short_name="infs",
+        namespaced=True,
+        scale=True,
+        columns=(
+            Column(name="Phase", path=".status.phase", description="Where the service is."),
+            Column(
+                name="Ready",
+                path=".status.readyReplicas",
+                type="integer",
+                description="Replicas that answer requests.",
+            ),
+            Column(
+                name="Replicas",
+                path=".spec.replicas",
+                type="integer",
+                description="Wanted replicas.",
+            ),
+            Column(
+                name="Share",
+                path=".status.sharing.percent",
+                type="integer",
+                description="Granted percent of the device.",
+            ),
+            AGE,
+            Column(
+                name="Predicted",
+                path=".status.sharing.predicted",
+                description="Predicted slowdown of the slowest replica.",
+                wide=True,
+            ),
+            Column(
+                name="Reason",
+                path=".status.decision.reason",
+                description="What binds, or why it runs where it does.",
+                wide=True,
+            ),
+            Column(
+                name="Endpoint",
+                path=".status.endpoint",
+                description="Where the service answers inside the cluster.",
+                wide=True,
+            ),
+        ),
+    )
+
+    kind: Literal["InferenceService"] = "InferenceService"
+    """Kind of the object."""
+    spec: InferenceServiceSpec
+    """What to serve, and on what."""
+    status: InferenceServiceStatus | None = None
+    """What the operator has observed and decided."""

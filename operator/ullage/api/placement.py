@@ -1,0 +1,103 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What both workload kinds report about where they stand, why, and how sharing goes."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from ullage.api.base import (
+    AnyName,
+    Count,
+    DecimalText,
+    Epoch,
+    Line,
+    LongCount,
+    Model,
+    Percent,
+    ReasonWord,
+    Text,
+    Time,
+    Word,
+    list_map,
+)
+
+
+class Placement(Model):
+    """One slice of one member: a summary of the GPUNode's spec for people."""
+
+    pod_uid: Word
+    """uid of the pod."""
+    container: Annotated[str, Field(max_length=63)]
+    """Container that gets the device."""
+    index: Count = 0
+    """Which of the container's devices, from 0."""
+    pod: AnyName
+    """Name of the pod."""
+    node: AnyName
+    """Node of the device."""
+    gpu: AnyName
+    """uuid of the device."""
+    percent: Percent
+    """Granted share of the device's compute."""
+    memory_mib: LongCount
+    """Granted device memory in MiB."""
+    epoch: Epoch
+    """Term of the leader that decided this."""
+
+
+Placements = Annotated[
+    tuple[Placement, ...],
+    Field(max_length=65536, json_schema_extra=list_map("podUID", "container", "index")),
+]
+
+
+class Refusal(Model):
+    """Devices that one reason stops."""
+
+    reason: ReasonWord
+    """What binds."""
+    devices: Count
+    """How many devices it stops."""
+    nearest: Line
+    """The device that misses by least."""
+    message: Line
+    """By how much it misses, and what would help."""
+
+
+class Decision(Model):
+    """Why the workload is where it is, or why it waits."""
+
+    time: Time
+    """When it was decided."""
+    epoch: Epoch
+    """Term of the leader that decided."""
+    inputs_hash: Word
+    """Hash of what the decision was made from; equal inputs give equal decisions."""
+    chosen: Line | None = None
+    """What was chosen and its score."""
+    runner_up: Line | None = None
+    """The next best and its score."""
+    reason: ReasonWord
+    """What binds, in one stable word."""
+    message: Text | None = None
+    """The decision in a sentence."""
+    refusals: Annotated[
+        tuple[Refusal, ...], Field(max_length=8, json_schema_extra=list_map("reason"))
+    ] = ()
+    """What stands in the way on which devices, one entry per reason."""
+
+
+class Sharing(Model):
+    """Share of the slowest member, and how much slower it is than alone on a whole device."""
+
+    percent: Percent
+    """Granted share of the device's compute."""
+    memory_mib: LongCount
+    """Granted device memory in MiB."""
+    predicted: DecimalText | None = None
+    """Predicted slowdown, 1 = as fast as alone on the whole device."""
+    observed: DecimalText | None = None
+    """Observed slowdown; absent until it is known."""

@@ -1,0 +1,124 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""SchedulingPolicy: how the whole cluster decides; the object named ``default`` binds."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from ullage.api.base import (
+    AGE,
+    Column,
+    Count,
+    DecimalText,
+    KindInfo,
+    LongCount,
+    Model,
+    Resource,
+    Word,
+    condition_column,
+)
+from ullage.api.conditions import Conditions
+
+
+class Objective(StrEnum):
+    """What the order of waiting workloads follows."""
+
+    FIFO = "FIFO"
+
+
+class Packing(Model):
+    """How full a shared device may be."""
+
+    max_percent_sum: Annotated[int, Field(ge=10, le=400, json_schema_extra={"format": "int32"})] = (
+        100
+    )
+    """Ceiling of the sum of shares on one device, in percent; above 100 the shares overlap."""
+
+
+class SchedulingPolicySpec(Model):
+    """The policy."""
+
+    objective: Objective = Objective.FIFO
+    """`FIFO`: by priority, then by age."""
+    packing: Packing = Packing()
+    """How full a shared device may be."""
+    round_seconds: Annotated[int, Field(ge=1, le=86400, json_schema_extra={"format": "int32"})] = (
+        360
+    )
+    """Length of a round; the unit of gangSkipLimit."""
+    gang_skip_limit: Annotated[int, Field(ge=0, le=1000, json_schema_extra={"format": "int32"})] = 1
+    """Rounds that a waiting workload may be passed over before free room is held for it."""
+
+
+class LastSolve(Model):
+    """The last decision for the whole cluster."""
+
+    seconds: DecimalText
+    """Time that it took."""
+    result: Word
+    """How it ended: `Completed`, or the reason of its failure."""
+    inputs_hash: Word
+    """Hash of what it was made from."""
+    jobs: Count
+    """Workloads that it looked at."""
+
+
+class SchedulingPolicyStatus(Model):
+    """How deciding goes."""
+
+    observed_generation: LongCount | None = None
+    """Generation of the spec that this status speaks of."""
+    last_solve: LastSolve | None = None
+    """The last decision for the whole cluster."""
+    conditions: Conditions = ()
+    """SolverDegraded; Invalid on every object that is not named `default`."""
+
+
+class SchedulingPolicy(Resource):
+    """How the whole cluster decides; only the object named `default` binds.
+
+    Without it the defaults of its fields hold.
+    """
+
+    info: ClassVar[KindInfo] = KindInfo(
+        plural="schedulingpolicies",
+        singular="schedulingpolicy",
+        short_name="sp",
+        namespaced=False,
+        columns=(
+            Column(name="Objective", path=".spec.objective", description="What the order follows."),
+            Column(
+                name="Round",
+                path=".spec.roundSeconds",
+                type="integer",
+                description="Length of a round in seconds.",
+            ),
+            Column(
+                name="Jobs",
+                path=".status.lastSolve.jobs",
+                type="integer",
+                description="Workloads in the last decision.",
+            ),
+            Column(
+                name="Solve",
+                path=".status.lastSolve.seconds",
+                description="Seconds that the last decision took.",
+            ),
+            condition_column("Degraded", "SolverDegraded", "Whether decisions are late."),
+            condition_column(
+                "Invalid", "Invalid", "Whether the object is not in force.", wide=True
+            ),
+            AGE,
+        ),
+    )
+
+    kind: Literal["SchedulingPolicy"] = "SchedulingPolicy"
+    """Kind of the object."""
+    spec: SchedulingPolicySpec
+    """The policy."""
+    status: SchedulingPolicyStatus | None = None
+    """How deciding goes."""

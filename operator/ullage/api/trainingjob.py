@@ -1,0 +1,256 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""TrainingJob: a gang of pods that trains until it is done, on shared or whole devices."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import ConfigDict, Field
+
+from ullage.api.base import (
+    AGE,
+    SET,
+    Column,
+    Count,
+    DecimalText,
+    KindInfo,
+    LongCount,
+    Model,
+    ObjectName,
+    Resource,
+    Time,
+    Word,
+    condition_column,
+)
+from ullage.api.conditions import Conditions
+from ullage.api.gpurequest import Accelerators, GPURequest, TrustDomain
+from ullage.api.placement import Decision, Placements, Sharing
+from ullage.api.podtemplate import TrainingTemplate
+from ullage.api.rules import (
+    FROZEN_ACCELERATORS,
+    FROZEN_GPU,
+    FROZEN_REPLICAS,
+    SLOWDOWN_AT_LEAST_ONE,
+    WORKLOAD_NAME,
+    validations,
+)
+
+
+class TrainingObjective(Model):
+    """What the job must not lose by sharing."""
+
+    max_slowdown: Annotated[
+        str,
+        Field(
+            max_length=16,
+            pattern=r"^[0-9]{1,4}(\.[0-9]{1,4})?$",
+            json_schema_extra=validations(SLOWDOWN_AT_LEAST_ONE),
+        ),
+    ]
+    """Most that a step may be slower than alone on the whole device, as a quoted decimal number:
+    "1.3" allows 30 % more time. Neighbours that would break it are not admitted."""
+
+
+class Work(Model):
+    """How much there is to do."""
+
+    steps: Annotated[int, Field(ge=1)]
+    """Steps of the whole training; gives progress in percent and the time of the end."""
+
+
+class CheckpointSignal(StrEnum):
+    """Signals that ask a process to save its state."""
+
+    SIGTERM = "SIGTERM"
+
+
+class Checkpoint(Model):
+    """The job saves its state when asked, so it may be interrupted."""
+
+    signal: CheckpointSignal = CheckpointSignal.SIGTERM
+    """Signal that asks for a checkpoint."""
+    grace_seconds: Annotated[int, Field(ge=1, le=3600, json_schema_extra={"format": "int32"})] = 30
+    """Seconds between the signal and the kill; the pods' termination grace is at least this."""
+
+
+class FailurePolicy(Model):
+    """When a failed gang starts again."""
+
+    max_restarts: Annotated[int, Field(ge=0, le=1000, json_schema_extra={"format": "int32"})] = 3
+    """How often the gang restarts after a member failed. Evictions, lost nodes and lost races do
+    not count."""
+    retry_exit_codes: Annotated[
+        tuple[Annotated[int, Field(ge=1, le=255, json_schema_extra={"format": "int32"})], ...],
+        Field(max_length=64, json_schema_extra=SET),
+    ] = ()
+    """Exit codes that restart the gang; empty means every code."""
+
+
+class TrainingJobSpec(Model):
+    """What to train, and on what."""
+
+    model_config = ConfigDict(
+        json_schema_extra=validations(FROZEN_REPLICAS, FROZEN_GPU, FROZEN_ACCELERATORS)
+    )
+
+    template: TrainingTemplate
+    """Template of the pods. The first container gets the device. A change takes effect at the
+    next start of the gang."""
+    replicas: Annotated[int, Field(ge=1, le=4096, json_schema_extra={"format": "int32"})] = 1
+    """Members of the gang, one pod each with a stable rank; all start or none. Changes only while
+    suspended."""
+    suspend: bool = False
+    """Stop the job and give its devices back; false lets it run again."""
+    gpu: GPURequest = GPURequest()
+    """Devices of each member. Changes only while suspended."""
+    accelerators: Accelerators = ()
+    """Accelerator types that will do, by key such as nvidia-h100-80gb-hbm3; empty means any.
+    Changes only while suspended."""
+    slo: TrainingObjective | None = None
+    """What sharing must not cost; with it the job's slices are protected."""
+    work: Work | None = None
+    """How much there is to do, for progress and estimated end."""
+    checkpoint: Checkpoint | None = None
+    """The job checkpoints when asked; only such jobs are preempted for others."""
+    failure_policy: FailurePolicy = FailurePolicy()
+    """When a failed gang starts again."""
+    ttl_seconds_after_finished: (
+        Annotated[int, Field(ge=0, le=2**31 - 1, json_schema_extra={"format": "int32"})] | None
+    ) = None
+    """Seconds after which the finished job is deleted with its pods; absent keeps it."""
+    trust_domain: TrustDomain | None = None
+    """Workloads share a device only within one trust domain; absent means this namespace."""
+    profile_ref: ObjectName | None = None
+    """WorkloadProfile in this namespace that states how the job uses a device."""
+
+
+class TrainingJobPhase(StrEnum):
+    """Where a TrainingJob is in its life."""
+
+    PENDING = "Pending"
+    RESERVING = "Reserving"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    RESTARTING = "Restarting"
+    SUSPENDING = "Suspending"
+    SUSPENDED = "Suspended"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+class Progress(Model):
+    """How far the slowest member is, by its own step records."""
+
+    steps: LongCount
+    """Steps done."""
+    total: LongCount | None = None
+    """Steps of the whole training, from spec.work."""
+    percent: Annotated[int, Field(ge=0, le=100, json_schema_extra={"format": "int32"})] | None = (
+        None
+    )
+    """Part done, in percent."""
+    steps_per_second: DecimalText | None = None
+    """Recent speed."""
+    eta: Time | None = None
+    """When the training will end at this speed."""
+
+
+class TrainingJobStatus(Model):
+    """What the operator has observed and decided."""
+
+    observed_generation: LongCount | None = None
+    """Generation of the spec that this status speaks of."""
+    phase: TrainingJobPhase | None = None
+    """Where the job is in its life."""
+    restarts: Count | None = None
+    """How often the gang restarted after a failure."""
+    retry_at: Time | None = None
+    """Earliest time of the next start while the job backs off after a failure."""
+    nodes: Annotated[str, Field(max_length=32768)] | None = None
+    """Nodes in use, separated by commas."""
+    gpus: Count | None = None
+    """Devices in use; a share counts as one."""
+    start_time: Time | None = None
+    """When the gang first ran."""
+    completion_time: Time | None = None
+    """When the job ended."""
+    placement: Placements = ()
+    """Where each member stands."""
+    decision: Decision | None = None
+    """Why the job is where it is, or why it waits."""
+    progress: Progress | None = None
+    """How far the training is."""
+    sharing: Sharing | None = None
+    """Share and slowdown of the slowest member."""
+    template_hash: Word | None = None
+    """Which version of the template runs."""
+    conditions: Conditions = ()
+    """Admitted, Placed, Ready, Enforced, SLOMet, Finished and Invalid."""
+
+
+class TrainingJob(Resource):
+    """A training job: a gang of pods that runs to its end on shared or whole devices.
+
+    Say what each member needs in `gpu` and what sharing must not cost in `slo`; the operator finds
+    devices, predicts the slowdown before it admits, and tells in `status.decision` why.
+    """
+
+    model_config = ConfigDict(json_schema_extra=validations(WORKLOAD_NAME))
+    info: ClassVar[KindInfo] = KindInfo(
+        plural="trainingjobs",
+        singular="trainingjob",
+        short_name="tj",
+        namespaced=True,
+        columns=(
+            Column(name="Phase", path=".status.phase", description="Where the job is."),
+            condition_column("SLO", "SLOMet", "Whether the objective is kept."),
+            Column(
+                name="Predicted",
+                path=".status.sharing.predicted",
+                description="Predicted slowdown of the slowest member.",
+            ),
+            Column(
+                name="Observed",
+                path=".status.sharing.observed",
+                description="Observed slowdown of the slowest member.",
+            ),
+            Column(name="GPUs", path=".status.gpus", type="integer", description="Devices in use."),
+            Column(
+                name="Progress",
+                path=".status.progress.percent",
+                type="integer",
+                description="Part of the training that is done, in percent.",
+            ),
+            AGE,
+            Column(
+                name="Reason",
+                path=".status.decision.reason",
+                description="What binds, or why it runs where it does.",
+                wide=True,
+            ),
+            Column(name="Nodes", path=".status.nodes", description="Nodes in use.", wide=True),
+            Column(
+                name="Share",
+                path=".status.sharing.percent",
+                type="integer",
+                description="Granted percent of the device.",
+                wide=True,
+            ),
+            Column(
+                name="Completion",
+                path=".status.completionTime",
+                type="date",
+                description="Time since the job ended.",
+                wide=True,
+            ),
+        ),
+    )
+
+    kind: Literal["TrainingJob"] = "TrainingJob"
+    """Kind of the object."""
+    spec: TrainingJobSpec
+    """What to train, and on what."""
+    status: TrainingJobStatus | None = None
+    """What the operator has observed and decided."""
