@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the device contract suite can do to a node, for each backend: start containers, break devices.
+"""What the device contract suite can do to a node: start containers, break devices.
 
 A rig stands for the hardware and the container runtime below the backend's own code.
 """
@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Protocol
 
 import pynvml
+
 from fakes.cgroup_tree import CgroupTree, run_hook
 from fakes.nvml import FakeGpu, FakeNvml
-
 from ullage.api.contract import Backend
 from ullage_node.devices.emulated import EmulatedDevices, EmulatedDriver, EmulatedProbe
 from ullage_node.devices.emulated_hook import HookScript

@@ -86,7 +86,7 @@ class NvidiaProbe:
         try:
             self._devices.driver_version = await self._devices.thread.call(_open)
         except (NvmlError, NvmlStuck) as error:
-            raise _unavailable(Reason.DEVICE_CONFIG_MISSING, error) from error
+            raise _unavailable(Reason.DRIVER_MISSING, error) from error
         self._open = True
 
     async def discover(self) -> tuple[ObservedDevice, ...]:

@@ -7,8 +7,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fakes.device_rigs import EmulatedRig, NvidiaRig, Rig, a_binding
 
+from fakes.device_rigs import EmulatedRig, NvidiaRig, Rig, a_binding
 from ullage.api.contract import GPUMode, Health, ObservedDevice
 from ullage_node.devices.protocol import (
     Attachment,
