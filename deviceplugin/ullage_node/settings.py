@@ -89,7 +89,7 @@ class HttpSettings:
 
     host: str = "0.0.0.0"
     """Address to listen on."""
-    port: int = 9400
+    port: int = 8081
     """Port of /healthz, /readyz and /metrics; 0 = any free one."""
 
 

@@ -66,7 +66,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """A pod bound to this node; ``created`` is the API's own timestamp text, which sorts."""
+    """A pod as the API server shows it; ``created`` is the API's own timestamp text."""
 
     uid: str
     namespace: str
@@ -74,6 +74,7 @@ class Pod:
     phase: str
     created: str = ""
     deleting: bool = False
+    node: str = ""
 
     @property
     def terminal(self) -> bool:

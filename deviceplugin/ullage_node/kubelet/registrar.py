@@ -1,0 +1,204 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps the plugin registered with kubelet, for ever.
+
+kubelet forgets plugins when it restarts (and deletes their sockets), and it drops one when the
+stream of a predecessor ends late. Neither is announced, so kubelet's socket is looked at every
+second and kubelet itself is asked every few seconds what it believes. Where NVIDIA's plugin offers
+devices on this node nothing is registered: two owners of one GPU help nobody.
+
+It never gives up and never crashes over kubelet; it reports what it sees as :class:`Standing`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Protocol
+
+import grpc
+import grpc.aio
+import structlog
+
+from ullage.api.contract import SLOT_RESOURCE
+from ullage_node.kubelet.plugin_server import PluginServer, plugin_options
+from ullage_node.kubelet.pod_resources import Allocatable, KubeletUnavailable
+from ullage_node.kubelet.proto.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+from ullage_node.kubelet.slot_board import SlotBoard
+
+API_VERSION: Final = "v1beta1"
+KUBELET_SOCKET: Final = "kubelet.sock"
+PLUGIN_SOCKET: Final = "ullage.sock"
+REGISTER_SECONDS: Final = 5.0
+ASK_SECONDS: Final = 2.0
+BACKOFF_FIRST_SECONDS: Final = 0.2
+BACKOFF_MOST_SECONDS: Final = 5.0
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+class RegistrationFailed(Exception):
+    """kubelet is not there, or refused; the text says which."""
+
+
+class Asker(Protocol):
+    """Asks kubelet what it would hand out."""
+
+    async def allocatable(self, timeout_seconds: float) -> Allocatable:
+        """One fresh answer.
+
+        Raises:
+            KubeletUnavailable: no answer.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How we stand with kubelet."""
+
+    registered: bool = False
+    foreign_devices: int = 0
+    """Devices that another plugin offers; while there are any, we stay away."""
+    problem: str = ""
+    """Why we are not registered, if so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rhythm:
+    """How often to look, in seconds."""
+
+    poll: float
+    check: float
+
+
+class Registrar:
+    """One task that registers, watches and registers again."""
+
+    def __init__(
+        self, directory: Path, server: PluginServer, board: SlotBoard, asker: Asker, rhythm: Rhythm
+    ) -> None:
+        self._kubelet = directory / KUBELET_SOCKET
+        self._server = server
+        self._board = board
+        self._asker = asker
+        self._rhythm = rhythm
+        self._wanted = False
+        self._wake = asyncio.Event()
+        self._registered_with: tuple[int, int] | None = None
+        self._checked_at = 0.0
+        self._backoff = BACKOFF_FIRST_SECONDS
+        self.standing = Standing()
+        self.registrations = 0
+        self.on_change: Callable[[], None] = lambda: None
+        """Called after every change of :attr:`standing`."""
+
+    def serve(self, wanted: bool) -> None:
+        """Say whether slots are to be offered at all."""
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Work until cancelled; leaves at once then."""
+        try:
+            while True:
+                pause = await self._turn()
+                self._wake.clear()
+                try:
+                    async with asyncio.timeout(pause):
+                        await self._wake.wait()
+                except TimeoutError:
+                    continue
+        finally:
+            await self._server.stop()
+
+    async def _turn(self) -> float:
+        """One look at everything; how long to wait for the next."""
+        try:
+            await self._look()
+        except (RegistrationFailed, KubeletUnavailable, OSError) as error:
+            self._set(replace(self.standing, registered=False, problem=str(error)))
+            self._registered_with = None
+            pause = self._backoff * random.uniform(0.7, 1.3)  # jitter; nothing is decided from it
+            self._backoff = min(self._backoff * 2, BACKOFF_MOST_SECONDS)
+            return pause
+        self._backoff = BACKOFF_FIRST_SECONDS
+        return self._rhythm.poll
+
+    async def _look(self) -> None:
+        identity = _identity(self._kubelet)
+        if self._registered_with not in (None, identity) or not self._server.serving:
+            self._registered_with = None
+        due = time.monotonic() - self._checked_at >= self._rhythm.check
+        if due or (self._wanted and self._registered_with is None):
+            await self._check(identity)
+        if not self._wanted or self.standing.foreign_devices:
+            await self._withdraw()
+        elif self._registered_with is None:
+            await self._register(identity)
+
+    async def _check(self, identity: tuple[int, int] | None) -> None:
+        """Ask kubelet what it believes; it may have lost us without a restart."""
+        if identity is None:
+            raise KubeletUnavailable(f"{self._kubelet} is not there; is kubelet running?")
+        self._checked_at = time.monotonic()
+        try:
+            believed = await self._asker.allocatable(ASK_SECONDS)
+        except KubeletUnavailable:
+            if self._registered_with is None:
+                raise
+            return  # busy or starting; leaving it now would only take the slots away for a while
+        if believed.foreign_devices != self.standing.foreign_devices:
+            self._set(replace(self.standing, foreign_devices=believed.foreign_devices))
+        offered = {slot for slot, healthy in self._board.slots.items() if healthy}
+        if self._registered_with is not None and offered and not offered & believed.slots:
+            _log.warning("kubelet lost our slots", offered=len(offered))
+            self._registered_with = None
+
+    async def _withdraw(self) -> None:
+        if self._server.running:
+            await self._server.stop()
+            self._registered_with = None
+        self._set(replace(self.standing, registered=False, problem=""))
+
+    async def _register(self, identity: tuple[int, int] | None) -> None:
+        # The old stream must end before the new registration: kubelet would take its end for ours.
+        await self._server.start()
+        request = api_pb2.RegisterRequest(
+            version=API_VERSION,
+            endpoint=self._server.socket.name,
+            resource_name=SLOT_RESOURCE,
+            options=plugin_options(),
+        )
+        async with grpc.aio.insecure_channel(f"unix://{self._kubelet}") as channel:
+            stub = api_pb2_grpc.RegistrationStub(channel)
+            try:
+                await stub.Register(request, timeout=REGISTER_SECONDS, wait_for_ready=False)
+            except grpc.aio.AioRpcError as error:
+                raise RegistrationFailed(f"kubelet: {error.details()}") from error
+        self._registered_with = identity
+        self._checked_at = time.monotonic()
+        self.registrations += 1
+        _log.info("registered", slots=len(self._board.slots), registrations=self.registrations)
+        self._set(replace(self.standing, registered=True, problem=""))
+
+    def _set(self, standing: Standing) -> None:
+        if standing != self.standing:
+            if standing.problem and standing.problem != self.standing.problem:
+                _log.warning("not registered", problem=standing.problem)
+            self.standing = standing
+            self.on_change()
+
+
+def _identity(socket: Path) -> tuple[int, int] | None:
+    """What changes when kubelet makes its socket anew; ``None`` if there is none."""
+    try:
+        found = socket.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_ctime_ns

@@ -1,0 +1,93 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which slots the node offers, and who is told about it.
+
+A slot is a token without a device: any of them may become any slice. So a faulty device takes away
+as many *free* slots as it had room for, whichever they are, and never one that is in use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from ullage.api.contract import slot_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRoom:
+    """Room of one device: containers it may hold, containers that hold a slot on it."""
+
+    sharers: int
+    used: int
+    healthy: bool
+
+
+def offered_slots(rooms: Collection[DeviceRoom], in_use: Collection[str]) -> Mapping[str, bool]:
+    """Every slot id with whether it may be handed out (or is in use).
+
+    Args:
+        rooms: the devices.
+        in_use: slots that kubelet gave to somebody, whether a slice is bound to them yet or not.
+    """
+    total = sum(room.sharers for room in rooms)
+    ids = sorted({slot_id(number) for number in range(total)} | set(in_use))
+    bound = sum(room.used for room in rooms)
+    unbound = max(0, len(in_use) - bound)
+    room_left = sum(max(0, room.sharers - room.used) for room in rooms if room.healthy) - unbound
+    offered: dict[str, bool] = {}
+    for slot in ids:
+        if slot in in_use:
+            offered[slot] = True
+        else:
+            offered[slot] = room_left > 0
+            room_left -= 1
+    return MappingProxyType(offered)
+
+
+class SlotBoard:
+    """The list that kubelet streams; every change reaches every listener once."""
+
+    def __init__(self) -> None:
+        self._slots: Mapping[str, bool] = MappingProxyType({})
+        self._changed = asyncio.Event()
+        self._closed = False
+
+    @property
+    def slots(self) -> Mapping[str, bool]:
+        """Slot ids and whether they are healthy."""
+        return self._slots
+
+    def publish(self, slots: Mapping[str, bool]) -> bool:
+        """Set the list; whether it differs from the last."""
+        if dict(slots) == dict(self._slots):
+            return False
+        self._slots = MappingProxyType(dict(slots))
+        self._wake()
+        return True
+
+    def close(self) -> None:
+        """End all streams; new ones end at once until :meth:`open`."""
+        self._closed = True
+        self._wake()
+
+    def open(self) -> None:
+        """Allow streams again."""
+        self._closed = False
+
+    async def frames(self) -> AsyncIterator[Mapping[str, bool]]:
+        """The list now, then again after every change, until the board is closed."""
+        last: Mapping[str, bool] | None = None
+        while not self._closed:
+            changed = self._changed
+            if last is not self._slots:
+                last = self._slots
+                yield last
+                continue  # it may have changed while the listener was busy
+            await changed.wait()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()

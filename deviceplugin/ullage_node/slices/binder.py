@@ -1,0 +1,320 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""PreStartContainer: gather the facts, let :mod:`prestart` decide, carry the decision out.
+
+kubelet says only which slots a container got. Which pod that is, kubelet's own list knows by name
+and the API server by uid: a pod re-created under the same name is another pod with another slice,
+and our watch may not have seen it yet, so the API server is asked once per start. When it does not
+answer, the watch is believed only if no other pod of that name is in play.
+
+Nothing is started and waited for here; whatever is not ready is a refusal and kubelet asks again
+in about ten seconds. The order at the end is: backend, step record, CDI files, book, checkpoint,
+answer. Dying between any two of them leaves a container that kubelet starts anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from ullage.api.contract import Reason
+from ullage_node.devices.protocol import (
+    Attachment,
+    ContainerBinding,
+    ContainerKey,
+    PrepareRefused,
+    ShareDriver,
+)
+from ullage_node.kubelet.pod_resources import KubeletUnavailable, Listing, SlotOwner
+from ullage_node.slices.cdi import CDIDirectory, render
+from ullage_node.slices.pods import PodCache
+from ullage_node.slices.prestart import Leftover, Start, decide, owner_of
+from ullage_node.slices.records import Pod, Refusal
+from ullage_node.slices.steps import StepDirectories
+from ullage_node.slices.table import SliceTable
+
+LIST_TRIES: Final = 3
+LIST_PAUSE_SECONDS: Final = 0.15
+LIST_SECONDS: Final = 1.0
+"""Together for all tries; kubelet's 30 s are never used up."""
+POD_SECONDS: Final = 1.0
+OBSERVE_SECONDS: Final = 1.0
+PREPARE_SECONDS: Final = 2.0
+
+
+class StartRefused(Exception):
+    """The container must not start now; ``refusal`` says why, ``pod`` whose it is if known."""
+
+    def __init__(self, refusal: Refusal, pod: Pod | None = None) -> None:
+        super().__init__(refusal.text)
+        self.refusal = refusal
+        self.pod = pod
+
+
+class PodUnreachable(Exception):
+    """The API server gave no answer about a pod."""
+
+
+class PodReader(Protocol):
+    """Asks the API server for one pod."""
+
+    async def get_pod(self, namespace: str, name: str, timeout_seconds: float) -> Pod | None:
+        """The pod of this name now, ``None`` if there is none.
+
+        Raises:
+            PodUnreachable: no answer.
+        """
+        ...
+
+
+class Lister(Protocol):
+    """Asks kubelet who holds our slots."""
+
+    async def list_slots(self, timeout_seconds: float) -> Listing:
+        """One fresh answer.
+
+        Raises:
+            KubeletUnavailable: no answer.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the binder works with; all of it is shared with the rest of the agent."""
+
+    node: str
+    table: SliceTable
+    pods: PodCache
+    lister: Lister
+    reader: PodReader
+    driver: ShareDriver
+    cdi: CDIDirectory
+    steps: StepDirectories
+    save: Callable[[], Awaitable[None]]
+    """Writes the checkpoint and returns when it is safe."""
+
+
+class Binder:
+    """Binds slots to slices, one container at a time."""
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._s = surroundings
+        self._lock = asyncio.Lock()
+        self.last_listing = Listing(owners={})
+        """kubelet's newest answer, for whoever needs no fresh one."""
+
+    @property
+    def lock(self) -> asyncio.Lock:
+        """Held while the book and the files of a container change together."""
+        return self._lock
+
+    async def start_container(self, slots: Sequence[str]) -> ContainerBinding:
+        """Make one container ready to be created.
+
+        Raises:
+            StartRefused: it must not start now.
+        """
+        ordered = tuple(sorted(slots))
+        owner, listing = await self._owner(ordered)
+        pod = await self._identify(owner)
+        container = ContainerKey(pod_uid=pod.uid, container=owner.container)
+        async with self._lock:
+            try:
+                return await self._bind(ordered, owner, container, listing)
+            except StartRefused as refused:
+                refusal = refused.refusal
+            except OSError as error:
+                refusal = Refusal(
+                    reason=Reason.CDI_UNAVAILABLE,
+                    message=f"cannot write {error.filename or 'a file'}: {error.strerror}",
+                )
+            await self._note(container, refusal)
+            raise StartRefused(refusal, pod)
+
+    # -- who is it -------------------------------------------------------------------------------
+
+    async def _owner(self, slots: tuple[str, ...]) -> tuple[SlotOwner, Listing]:
+        if not slots:
+            raise StartRefused(Refusal(reason=Reason.SLOT_COUNT, message="no slot was named"))
+        deadline = time.monotonic() + LIST_SECONDS
+        found: SlotOwner | Refusal = Refusal(reason=Reason.SLOT_UNKNOWN, message="")
+        for attempt in range(LIST_TRIES):
+            left = deadline - time.monotonic()
+            if attempt:
+                await asyncio.sleep(min(LIST_PAUSE_SECONDS, max(left, 0)))
+            if left <= 0:
+                break
+            try:
+                listing = await self._s.lister.list_slots(left)
+            except KubeletUnavailable as error:
+                found = Refusal(reason=Reason.SLOT_UNKNOWN, message=f"pod-resources: {error}")
+                continue
+            self.last_listing = listing
+            found = owner_of(slots, listing, self._s.pods.by_uid.values())
+            if isinstance(found, SlotOwner):
+                return found, listing
+        assert isinstance(found, Refusal)
+        raise StartRefused(found)
+
+    async def _identify(self, owner: SlotOwner) -> Pod:
+        """The very pod that kubelet starts, never one that had its name before."""
+        name = f"{owner.namespace}/{owner.pod}"
+        try:
+            pod = await self._s.reader.get_pod(owner.namespace, owner.pod, POD_SECONDS)
+        except PodUnreachable as error:
+            return self._identify_unasked(owner, str(error))
+        if pod is None:
+            raise _unknown(f"the API server knows no pod {name}")
+        if pod.node != self._s.node:
+            raise _unknown(f"{name} is bound to {pod.node or 'no node'}, not here")
+        if pod.terminal or pod.deleting:
+            raise _unknown(f"{name} is {pod.phase if pod.terminal else 'being deleted'}")
+        return pod
+
+    def _identify_unasked(self, owner: SlotOwner, why: str) -> Pod:
+        name = f"{owner.namespace}/{owner.pod}"
+        live = self._s.pods.live_named(owner.namespace, owner.pod)
+        uids = self._s.table.uids_named(owner.namespace, owner.pod)
+        uids |= {pod.uid for pod in live}
+        if len(live) == 1 and len(uids) == 1:
+            return live[0]
+        raise _unknown(f"{len(uids)} pods called {name} are in play and {why}")
+
+    # -- binding ---------------------------------------------------------------------------------
+
+    async def _bind(
+        self, slots: tuple[str, ...], owner: SlotOwner, container: ContainerKey, listing: Listing
+    ) -> ContainerBinding:
+        leftovers = await self._leftovers(slots, owner, container, listing)
+        binding = self._decide(slots, owner, container, leftovers)
+        for left in leftovers:
+            if left.binding.key != container:
+                await self.release(left.binding.key)
+        try:
+            async with asyncio.timeout(PREPARE_SECONDS):
+                edits = await self._s.driver.prepare(binding)
+        except PrepareRefused as error:
+            raise StartRefused(Refusal(reason=error.reason, message=error.message)) from error
+        except TimeoutError as error:
+            message = f"the device backend was not ready within {PREPARE_SECONDS:.0f} s"
+            raise StartRefused(Refusal(reason=Reason.MPS_NOT_READY, message=message)) from error
+        # The spec may have changed while the backend worked: the decision must still be the same.
+        if self._decide(slots, owner, container, ()) != binding:
+            raise StartRefused(
+                Refusal(reason=Reason.DRAINING, message="the slice changed during the start")
+            )
+        await self._write(
+            binding,
+            render(
+                binding,
+                {part.key.index: part for part in self._s.table.wanted_for(container)},
+                edits,
+                self._s.steps.of(container),
+            ),
+        )
+        return binding
+
+    def _decide(
+        self,
+        slots: tuple[str, ...],
+        owner: SlotOwner,
+        container: ContainerKey,
+        leftovers: tuple[Leftover, ...],
+    ) -> ContainerBinding:
+        table = self._s.table
+        verdict = decide(
+            Start(
+                slots=slots,
+                container=container,
+                pod=f"{owner.namespace}/{owner.pod}",
+                wanted=table.wanted_for(container),
+                held=table.held_for(container),
+                everyone=table.held,
+                devices=table.devices,
+                leftovers=leftovers,
+            )
+        )
+        if isinstance(verdict, Refusal):
+            raise StartRefused(verdict)
+        return verdict
+
+    async def _write(self, binding: ContainerBinding, files: dict[str, bytes]) -> None:
+        old = self._s.table.binding(binding.key)
+        self._s.steps.reset(binding.key)
+        for slot in set(old.slots if old else ()) - set(binding.slots):
+            self._s.cdi.remove(slot)
+        self._s.cdi.write(files)
+        self._s.table.bind(binding)
+        await self._s.save()
+
+    async def _leftovers(
+        self, slots: tuple[str, ...], owner: SlotOwner, container: ContainerKey, listing: Listing
+    ) -> tuple[Leftover, ...]:
+        table = self._s.table
+        before = {
+            found.key: found
+            for found in (*(table.holder(slot) for slot in slots), table.binding(container))
+            if found is not None
+        }
+        if not before:
+            return ()
+        seen = await self.observe(tuple(before.values()))
+        return tuple(
+            Leftover(
+                binding=binding,
+                live=_is_listed(binding, listing) and _owner_of(binding) != owner,
+                pids=seen[key].pids,
+            )
+            for key, binding in sorted(before.items())
+        )
+
+    async def observe(self, bindings: Sequence[ContainerBinding]) -> dict[ContainerKey, Attachment]:
+        """A reading of each container, all of them.
+
+        Raises:
+            StartRefused: the backend did not answer.
+        """
+        try:
+            async with asyncio.timeout(OBSERVE_SECONDS):
+                found = await self._s.driver.observe(bindings)
+        except TimeoutError as error:
+            message = "the device backend did not say who still uses the slots"
+            raise StartRefused(Refusal(reason=Reason.DRAINING, message=message)) from error
+        return {binding.key: found[binding.key] for binding in bindings}
+
+    # -- unbinding -------------------------------------------------------------------------------
+
+    async def release(self, container: ContainerKey) -> None:
+        """Forget a container that is gone, with everything made for it; hold the lock."""
+        binding = self._s.table.free(container)
+        if binding is not None:
+            await self._remove_traces(binding)
+
+    async def _note(self, container: ContainerKey, refusal: Refusal) -> None:
+        ended = self._s.table.refuse(container, refusal)
+        if ended is not None:
+            await self._remove_traces(ended)
+
+    async def _remove_traces(self, binding: ContainerBinding) -> None:
+        for slot in binding.slots:
+            self._s.cdi.remove(slot)
+        self._s.steps.remove(binding.key)
+        await self._s.driver.release(binding)
+
+
+def _is_listed(binding: ContainerBinding, listing: Listing) -> bool:
+    return bool(listing.slots_of(_owner_of(binding)) & set(binding.slots))
+
+
+def _owner_of(binding: ContainerBinding) -> SlotOwner:
+    return SlotOwner(
+        namespace=binding.pod_namespace, pod=binding.pod_name, container=binding.key.container
+    )
+
+
+def _unknown(message: str) -> StartRefused:
+    return StartRefused(Refusal(reason=Reason.POD_UNKNOWN, message=message))

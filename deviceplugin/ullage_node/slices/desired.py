@@ -1,0 +1,91 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Reads what comes from the API server: the GPUNode's spec and the pods of this node.
+
+The schema was checked by the API server already; this still trusts nothing it turns into a path.
+A faulty slice is left out and named, it never hides the others.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from ullage.api.contract import (
+    DesiredSlice,
+    JsonObject,
+    WireError,
+    flag,
+    objects,
+    section,
+    text,
+    whole,
+)
+from ullage_node.slices.records import Pod
+
+SAFE_NAME: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9.-]{0,252}$")
+"""What a pod uid or a container name may be, because directories are named after them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSpec:
+    """What the operator wants of this node."""
+
+    uid: str
+    generation: int
+    epoch: int
+    retire: bool
+    slices: tuple[DesiredSlice, ...]
+    problems: tuple[str, ...] = ()
+    """Slices that could not be read, in words."""
+
+
+def read_gpu_node(raw: JsonObject) -> NodeSpec:
+    """Read a GPUNode.
+
+    Raises:
+        WireError: the object as a whole has not the agreed shape.
+    """
+    metadata, spec = section(raw, "metadata"), section(raw, "spec")
+    slices: list[DesiredSlice] = []
+    problems: list[str] = []
+    for position, entry in enumerate(objects(spec, "slices")):
+        try:
+            slices.append(_read_slice(entry))
+        except WireError as error:
+            problems.append(f"spec.slices[{position}].{error}")
+    return NodeSpec(
+        uid=text(metadata, "uid"),
+        generation=whole(metadata, "generation", 0),
+        epoch=whole(spec, "epoch", 0),
+        retire=flag(spec, "retire"),
+        slices=tuple(slices),
+        problems=tuple(problems),
+    )
+
+
+def _read_slice(raw: JsonObject) -> DesiredSlice:
+    desired = DesiredSlice.from_wire(raw)
+    for field, value in (("podUID", desired.key.pod_uid), ("container", desired.key.container)):
+        if not SAFE_NAME.match(value):
+            raise WireError(f"{field}: {value!r} cannot name a directory")
+    return desired
+
+
+def read_pod(raw: JsonObject) -> Pod:
+    """Read a pod, whichever node it is on.
+
+    Raises:
+        WireError: it has no uid, name or namespace.
+    """
+    metadata, status = section(raw, "metadata"), section(raw, "status")
+    return Pod(
+        uid=text(metadata, "uid"),
+        namespace=text(metadata, "namespace"),
+        name=text(metadata, "name"),
+        phase=text(status, "phase", ""),
+        created=text(metadata, "creationTimestamp", ""),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        node=text(section(raw, "spec"), "nodeName", ""),
+    )
