@@ -153,12 +153,14 @@ func (s *State) execute(words []string) error {
 	if len(words) == 0 {
 		return errors.New("name a command")
 	}
-	path := s.home.Bin() + ":" + os.Getenv("PATH")
-	if err := os.Setenv("PATH", path); err != nil {
-		return err
-	}
-	if err := os.Setenv("KUBECONFIG", s.home.Kubeconfig()); err != nil {
-		return err
+	for name, value := range map[string]string{
+		"PATH":         s.home.Bin() + ":" + os.Getenv("PATH"),
+		"KUBECONFIG":   s.home.Kubeconfig(),
+		"KUBECACHEDIR": s.home.Path("kubectl-cache"), // goes with the cluster
+	} {
+		if err := os.Setenv(name, value); err != nil {
+			return err
+		}
 	}
 	program, err := exec.LookPath(words[0])
 	if err != nil {
