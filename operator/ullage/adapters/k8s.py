@@ -1,0 +1,303 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The API server behind the ``ClusterPort`` seam.
+
+Objects stay raw JSON: typed models cost twenty times the CPU and drop fields they do not know.
+Must never read-modify-replace anything but the Lease.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from types import TracebackType
+from typing import Final, Self
+from urllib.parse import quote
+
+import aiohttp
+import orjson
+
+from ullage.adapters.answers import BadLine, WatchStalled, error_from_status
+from ullage.adapters.credentials import Credentials, find_credentials
+from ullage.adapters.transport import Limits, Query, Transport, no_answer
+from ullage.ports import (
+    POD,
+    JsonObject,
+    JsonPatch,
+    Kind,
+    NotFound,
+    Page,
+    Selector,
+    WatchEvent,
+)
+
+APPLY: Final = "application/apply-patch+yaml"
+JSON_PATCH: Final = "application/json-patch+json"
+
+
+class K8sCluster:
+    """One connection pool to one API server; close it when done."""
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        *,
+        limits: Limits | None = None,
+        user_agent: str = "ullage-operator",
+        seed: int | None = None,
+    ) -> None:
+        """``user_agent`` becomes the field manager of creates and JSON patches."""
+        self._transport = Transport(
+            credentials, limits=limits or Limits(), user_agent=user_agent, seed=seed
+        )
+
+    @property
+    def source(self) -> str:
+        """Where the credentials came from, for people."""
+        return self._transport.credentials.source
+
+    async def __aenter__(self) -> Self:
+        """Begin to keep the token fresh."""
+        self._transport.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close everything."""
+        await self.close()
+
+    async def close(self) -> None:
+        """End the token task and close all connections."""
+        await self._transport.close()
+
+    # Reading.
+
+    async def list_paged(
+        self, kind: Kind, selector: Selector, *, limit: int = 500, resource_version: str = ""
+    ) -> AsyncGenerator[Page]:
+        """Yield the pages of one consistent list; all carry the same version.
+
+        Args:
+            kind: what to list, in all namespaces.
+            selector: filters that the server applies.
+            limit: objects a page.
+            resource_version: list the state of exactly this version; empty means the newest.
+
+        Raises:
+            Gone: the version, or the list begun, is too old; start again.
+        """
+        query = [("limit", str(limit)), *_selection(selector)]
+        first = list(query)
+        if resource_version:
+            first += [("resourceVersion", resource_version), ("resourceVersionMatch", "Exact")]
+        token = ""
+        while True:
+            asked = [*query, ("continue", token)] if token else first
+            answer = await self._transport.read(_collection(kind), asked)
+            meta = _object(answer, "metadata")
+            remaining = meta.get("remainingItemCount")
+            yield Page(
+                items=_items(answer),
+                resource_version=str(meta.get("resourceVersion", "")),
+                remaining=remaining if isinstance(remaining, int) else None,
+            )
+            token = str(meta.get("continue") or "")
+            if not token:
+                return
+
+    async def watch(
+        self, kind: Kind, selector: Selector, *, resource_version: str, timeout_s: int = 45
+    ) -> AsyncGenerator[WatchEvent]:
+        """Yield events after a version until the server ends the stream.
+
+        Raises:
+            Gone: the version is too old.
+            WatchStalled: the stream outlived its time; open it again where it was.
+            BadLine: a line is no event.
+            ApiError: the stream could not be opened, broke, or ended with an error.
+        """
+        query = [
+            ("watch", "true"),
+            ("resourceVersion", resource_version),
+            ("allowWatchBookmarks", "true"),
+            ("timeoutSeconds", str(timeout_s)),
+            *_selection(selector),
+        ]
+        limit = aiohttp.ClientTimeout(
+            total=timeout_s + self._transport.limits.watch_grace_s,
+            sock_connect=self._transport.limits.connect_s,
+        )
+        response = await self._transport.open("GET", _collection(kind), query, limit=limit)
+        try:
+            while line := await _line(response):
+                yield _event(line)
+        finally:
+            response.close()
+
+    async def get(self, kind: Kind, name: str, *, namespace: str = "") -> JsonObject:
+        """Read one object."""
+        return await self._transport.read(_path(kind, namespace, name), [])
+
+    async def served(self, api_version: str) -> frozenset[str]:
+        """Plurals that the server offers under ``group/version``; empty when it has none."""
+        prefix = "/apis/" if "/" in api_version else "/api/"
+        try:
+            answer = await self._transport.read(prefix + api_version, [])
+        except NotFound:
+            return frozenset()
+        return frozenset(str(entry.get("name")) for entry in _items(answer, "resources"))
+
+    # Writing. Each of these is sent once.
+
+    async def create(self, kind: Kind, body: JsonObject, *, namespace: str = "") -> JsonObject:
+        """Create one object."""
+        return await self._transport.write("POST", _path(kind, namespace), _typed(kind, body))
+
+    async def update(
+        self, kind: Kind, name: str, body: JsonObject, *, namespace: str = ""
+    ) -> JsonObject:
+        """Replace one object; the body bears the resource version it was read at."""
+        return await self._transport.write("PUT", _path(kind, namespace, name), _typed(kind, body))
+
+    async def apply(
+        self,
+        kind: Kind,
+        name: str,
+        body: JsonObject,
+        *,
+        namespace: str = "",
+        subresource: str = "",
+        manager: str,
+    ) -> JsonObject:
+        """Server-side apply of owned fields, with force."""
+        return await self._transport.write(
+            "PATCH",
+            _path(kind, namespace, name, subresource),
+            _typed(kind, body),
+            query=[("fieldManager", manager), ("force", "true")],
+            content_type=APPLY,
+        )
+
+    async def json_patch(
+        self, kind: Kind, name: str, patch: JsonPatch, *, namespace: str = ""
+    ) -> JsonObject:
+        """Apply a JSON patch; always sent as a list, else the client would change its type."""
+        return await self._transport.write(
+            "PATCH",
+            _path(kind, namespace, name),
+            [dict(step) for step in patch],
+            content_type=JSON_PATCH,
+        )
+
+    async def delete(
+        self,
+        kind: Kind,
+        name: str,
+        *,
+        namespace: str = "",
+        uid: str = "",
+        grace_s: int | None = None,
+    ) -> None:
+        """Delete one object, only if it still has this uid; dependents go in the background."""
+        await self._transport.write(
+            "DELETE", _path(kind, namespace, name), _delete_options(uid=uid, grace_s=grace_s)
+        )
+
+    async def evict(self, name: str, *, namespace: str, uid: str) -> None:
+        """Evict a pod; ``Throttled`` when a disruption budget refuses."""
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": _delete_options(uid=uid),
+        }
+        await self._transport.write("POST", _path(POD, namespace, name, "eviction"), body)
+
+
+async def connect(
+    kubeconfig: str = "", *, limits: Limits | None = None, user_agent: str = "ullage-operator"
+) -> K8sCluster:
+    """Connect with a kubeconfig, or with an empty name as the pod's service account.
+
+    Raises:
+        CredentialsError: no usable credentials.
+    """
+    cluster = K8sCluster(await find_credentials(kubeconfig), limits=limits, user_agent=user_agent)
+    return await cluster.__aenter__()
+
+
+async def _line(response: aiohttp.ClientResponse) -> bytes:
+    """The next line of a watch; empty at its end, and for a line that was cut off by it."""
+    try:
+        line = await response.content.readline()
+    except TimeoutError as error:
+        raise WatchStalled(0, f"watch of {response.url.path} outlived its time limit") from error
+    except (aiohttp.ClientError, OSError) as error:
+        raise no_answer(f"watch of {response.url.path}", error) from error
+    except ValueError as error:  # aiohttp: the line is longer than the buffer
+        raise BadLine(0, f"watch of {response.url.path}: {error}") from error
+    return line if line.endswith(b"\n") else b""
+
+
+def _event(line: bytes) -> WatchEvent:
+    try:
+        raw = orjson.loads(line)
+        kind, body = raw["type"], raw["object"]
+    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        raise BadLine(0, f"a watch line of {len(line)} bytes is no event: {error}") from error
+    if not isinstance(kind, str) or not isinstance(body, dict):
+        raise BadLine(0, f"a watch line of {len(line)} bytes has the wrong types")
+    if kind == "ERROR":
+        raise error_from_status(body)
+    return WatchEvent(type=kind, object=body)
+
+
+def _collection(kind: Kind) -> str:
+    root = f"/apis/{kind.group}" if kind.group else "/api"
+    return f"{root}/{kind.version}/{kind.plural}"
+
+
+def _path(kind: Kind, namespace: str, name: str = "", subresource: str = "") -> str:
+    if kind.namespaced and not namespace:
+        raise ValueError(f"{kind.plural} are namespaced: name the namespace")
+    root = f"/apis/{kind.group}" if kind.group else "/api"
+    place = f"/namespaces/{quote(namespace, safe='')}" if kind.namespaced else ""
+    path = f"{root}/{kind.version}{place}/{kind.plural}"
+    for part in (name, subresource):
+        path += f"/{quote(part, safe='')}" if part else ""
+    return path
+
+
+def _selection(selector: Selector) -> Query:
+    pairs = (("labelSelector", selector.labels), ("fieldSelector", selector.fields))
+    return [(key, value) for key, value in pairs if value]
+
+
+def _typed(kind: Kind, body: JsonObject) -> dict[str, object]:
+    return {"apiVersion": kind.api_version, "kind": kind.kind, **body}
+
+
+def _delete_options(*, uid: str, grace_s: int | None = None) -> dict[str, object]:
+    body: dict[str, object] = {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "propagationPolicy": "Background",
+    }
+    if uid:
+        body["preconditions"] = {"uid": uid}
+    if grace_s is not None:
+        body["gracePeriodSeconds"] = grace_s
+    return body
+
+
+def _object(raw: JsonObject, field: str) -> Mapping[str, object]:
+    value = raw.get(field)
+    return value if isinstance(value, dict) else {}
+
+
+def _items(raw: JsonObject, field: str = "items") -> list[JsonObject]:
+    value = raw.get(field)
+    return value if isinstance(value, list) else []

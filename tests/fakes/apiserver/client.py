@@ -1,0 +1,22 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The product's own client, pointed at a fake server."""
+
+from __future__ import annotations
+
+from ullage.adapters.credentials import anonymous
+from ullage.adapters.k8s import K8sCluster
+from ullage.adapters.transport import Limits
+
+QUICK = Limits(read_s=5.0, write_s=3.0, connect_s=2.0, watch_grace_s=1.0, retry_first_s=0.01)
+"""Short pauses, so that a test of retries takes milliseconds."""
+
+
+def make_cluster(
+    url: str, *, token: str = "", limits: Limits = QUICK, user_agent: str = "ullage-operator"
+) -> K8sCluster:
+    """The real adapter against this address; use as ``async with`` or close it."""
+    credentials = anonymous(url)
+    if token:
+        credentials.configuration.api_key["BearerToken"] = f"Bearer {token}"
+    return K8sCluster(credentials, limits=limits, user_agent=user_agent, seed=1)

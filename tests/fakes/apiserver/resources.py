@@ -1,0 +1,56 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which resource types the fake serves, and with which subresources."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ullage import ports
+from ullage.ports import Kind
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resource:
+    """One served type; ``custom`` ones follow the rules of CustomResourceDefinitions."""
+
+    kind: Kind
+    short: tuple[str, ...] = ()
+    status: bool = False
+    scale: bool = False
+
+    @property
+    def plural(self) -> str:
+        return self.kind.plural
+
+    @property
+    def custom(self) -> bool:
+        return self.kind.group == "ullage.dev"
+
+
+NAMESPACE = Kind(group="", version="v1", plural="namespaces", kind="Namespace", namespaced=False)
+CRD = Kind(
+    group="apiextensions.k8s.io",
+    version="v1",
+    plural="customresourcedefinitions",
+    kind="CustomResourceDefinition",
+    namespaced=False,
+)
+
+RESOURCES: tuple[Resource, ...] = (
+    Resource(kind=NAMESPACE, short=("ns",), status=True),
+    Resource(kind=ports.NODE, short=("no",), status=True),
+    Resource(kind=ports.POD, short=("po",), status=True),
+    Resource(kind=ports.SERVICE, short=("svc",), status=True),
+    Resource(kind=ports.EVENT, short=("ev",)),
+    Resource(kind=ports.DEPLOYMENT, short=("deploy",), status=True, scale=True),
+    Resource(kind=ports.REPLICA_SET, short=("rs",), status=True, scale=True),
+    Resource(kind=ports.LEASE),
+    Resource(kind=CRD, short=("crd",), status=True),
+    Resource(kind=ports.TRAINING_JOB, short=("tj",), status=True),
+    Resource(kind=ports.INFERENCE_SERVICE, short=("infs",), status=True, scale=True),
+    Resource(kind=ports.WORKLOAD_PROFILE, short=("wp",), status=True),
+    Resource(kind=ports.GPU_NODE, short=("gn",), status=True),
+    Resource(kind=ports.DEVICE_PROFILE, short=("dp",), status=True),
+    Resource(kind=ports.SCHEDULING_POLICY, short=("sp",), status=True),
+)
