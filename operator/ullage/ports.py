@@ -69,6 +69,7 @@ class Selector:
 
     labels: str = ""
     fields: str = ""
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,7 +81,7 @@ class K8sCluster:
         """Yield the pages of one consistent list; all carry the same version.
 
         Args:
-            kind: what to list, in all namespaces.
+            kind: what to list.
             selector: filters that the server applies.
             limit: objects a page.
             resource_version: list the state of exactly this version; empty means the newest.
@@ -130,7 +130,7 @@ class K8sCluster:
             total=timeout_s + self._transport.limits.watch_grace_s,
             sock_connect=self._transport.limits.connect_s,
         )
-        response = await self._transport.open("GET", _collection(kind), query, limit=limit)
+        response = await self._transport.open("GET", _collection(kind, selector.namespace), query, limit=limit)
         try:
             while line := await _line(response):
                 yield _event(line)
@@ -255,17 +255,16 @@ def _event(line: bytes) -> WatchEvent:
     return WatchEvent(type=kind, object=body)
 
 
-def _collection(kind: Kind) -> str:
+def _collection(kind: Kind, namespace: str) -> str:
     root = f"/apis/{kind.group}" if kind.group else "/api"
-    return f"{root}/{kind.version}/{kind.plural}"
+    place = f"/namespaces/{quote(namespace, safe='')}" if kind.namespaced and namespace else ""
+    return f"{root}/{kind.version}{place}/{kind.plural}"
 
 
 def _path(kind: Kind, namespace: str, name: str = "", subresource: str = "") -> str:
     if kind.namespaced and not namespace:
         raise ValueError(f"{kind.plural} are namespaced: name the namespace")
-    root = f"/apis/{kind.group}" if kind.group else "/api"
-    place = f"/namespaces/{quote(namespace, safe='')}" if kind.namespaced else ""
-    path = f"{root}/{kind.version}{place}/{kind.plural}"
+    path = _collection(kind, namespace)
     for part in (name, subresource):
         path += f"/{quote(part, safe='')}" if part else ""
     return path

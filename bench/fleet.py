@@ -1,0 +1,176 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Node agents of many KWOK nodes in one process, over devices that exist only in their status.
+
+They acknowledge what the operator reserves and say ``Attached`` when the pod runs: what a real
+agent tells the API server, without kubelets. They never decide anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from ullage.api.contract import (
+    API_VERSION,
+    MANAGER_NODE,
+    Backend,
+    DesiredSlice,
+    GPUMode,
+    Health,
+    JsonObject,
+    ObservedDevice,
+    ObservedSlice,
+    SliceKey,
+    SlicePhase,
+    objects,
+    section,
+    text,
+    whole,
+)
+from ullage.ports import GPU_NODE, POD, ApiError, ClusterPort, Gone, Kind, Selector
+from ullage.state.streams import PODS
+
+SeeObject = Callable[[JsonObject], None]
+SETTLE_S = 0.1
+"""Changes of a node within this time are answered by one status."""
+DEVICE_MIB = 81_920
+
+
+def devices_of(node: str, count: int) -> tuple[ObservedDevice, ...]:
+    """Devices of one fake node."""
+    return tuple(
+        ObservedDevice(
+            uuid=f"{node}-{number}",
+            model="emulated",
+            product_name="fleet",
+            memory_mib=DEVICE_MIB,
+            contexts=8,
+            modes=(GPUMode.EXCLUSIVE, GPUMode.FRACTIONAL),
+            health=Health.HEALTHY,
+            backend=Backend.EMULATED,
+        )
+        for number in range(count)
+    )
+
+
+@dataclass(slots=True)
+class Agent:
+    """One node's books."""
+
+    name: str
+    devices: tuple[ObservedDevice, ...]
+    desired: dict[SliceKey, DesiredSlice] = field(default_factory=dict)
+    running: set[str] = field(default_factory=set)
+    epoch: int = 0
+
+    def observe(self, spec: JsonObject) -> bool:
+        """Take the spec in; returns whether anything changed."""
+        wanted = {s.key: s for s in map(DesiredSlice.from_wire, objects(spec, "slices"))}
+        changed = wanted != self.desired
+        self.desired, self.epoch = wanted, whole(spec, "epoch", 0)
+        return changed
+
+    def status(self, now: float) -> dict[str, object]:
+        """What the agent tells."""
+        slices = [
+            self._slice(key, wanted).to_wire() for key, wanted in sorted(self.desired.items())
+        ]
+        slots = len(self.devices) * 8
+        return {
+            "devices": [device.to_wire() for device in self.devices],
+            "slices": slices,
+            "totals": {"devices": len(self.devices), "slots": slots, "usedSlots": len(slices)},
+            "heartbeat": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)),
+            "observedEpoch": self.epoch,
+        }
+
+    def _slice(self, key: SliceKey, wanted: DesiredSlice) -> ObservedSlice:
+        phase = SlicePhase.ATTACHED if key.pod_uid in self.running else SlicePhase.RESERVED
+        return ObservedSlice(
+            key=key,
+            phase=phase,
+            gpu=wanted.gpu,
+            percent=wanted.percent,
+            memory_mib=wanted.memory_mib,
+            epoch=wanted.epoch,
+        )
+
+
+class Fleet:
+    """All agents, two watches, one writer task per node that has news."""
+
+    def __init__(self, cluster: ClusterPort, *, devices_per_node: int = 8) -> None:
+        self._cluster = cluster
+        self._devices_per_node = devices_per_node
+        self._agents: dict[str, Agent] = {}
+        self._pending: dict[str, asyncio.Task[None]] = {}
+        self.writes = 0
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow(GPU_NODE, Selector(), self._node_changed))
+            tasks.create_task(self._follow(POD, PODS.selector, self._pod_changed))
+
+    async def _follow(self, kind: Kind, selector: Selector, see: SeeObject) -> None:
+        while True:
+            version = ""
+            async for page in self._cluster.list_paged(kind, selector):
+                version = page.resource_version
+                for item in page.items:
+                    see(item)
+            try:
+                while True:
+                    async for event in self._cluster.watch(
+                        kind, selector, resource_version=version
+                    ):
+                        version = text(section(event.object, "metadata"), "resourceVersion")
+                        if event.type != "BOOKMARK":
+                            see(event.object)
+            except Gone:
+                continue
+
+    def _node_changed(self, item: JsonObject) -> None:
+        name = text(section(item, "metadata"), "name")
+        agent = self._agents.get(name)
+        if agent is None:
+            agent = Agent(name, devices_of(name, self._devices_per_node))
+            self._agents[name] = agent
+            agent.observe(section(item, "spec"))
+            self._tell(agent)
+        elif agent.observe(section(item, "spec")):
+            self._tell(agent)
+
+    def _pod_changed(self, item: JsonObject) -> None:
+        agent = self._agents.get(text(section(item, "spec"), "nodeName", ""))
+        uid = text(section(item, "metadata"), "uid")
+        running = text(section(item, "status"), "phase", "") == "Running"
+        if agent is not None and running and uid not in agent.running:
+            agent.running.add(uid)
+            self._tell(agent)
+
+    def _tell(self, agent: Agent) -> None:
+        if agent.name not in self._pending:
+            self._pending[agent.name] = asyncio.create_task(self._write(agent))
+
+    async def _write(self, agent: Agent) -> None:
+        await asyncio.sleep(SETTLE_S)
+        del self._pending[agent.name]
+        body: Mapping[str, object] = {
+            "apiVersion": API_VERSION,
+            "kind": GPU_NODE.kind,
+            "metadata": {"name": agent.name},
+            "status": agent.status(time.time()),
+        }
+        try:
+            await self._cluster.apply(
+                GPU_NODE, agent.name, body, subresource="status", manager=MANAGER_NODE
+            )
+            self.writes += 1
+        except ApiError as error:
+            if error.status not in (404, 409, 429) and error.status < 500:
+                raise
+            self._tell(agent)

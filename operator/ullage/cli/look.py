@@ -1,0 +1,55 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Fetches what a command shows, as the same records that the operator decides on. Never writes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ullage.adapters.credentials import find_credentials
+from ullage.adapters.k8s import K8sCluster
+from ullage.ports import ClusterPort, JsonObject, Selector
+from ullage.state import streams
+from ullage.state.cluster import ClusterState
+from ullage.state.records import Snapshot, WorkloadRecord
+from ullage.state.streams import Stream
+
+WORKLOADS = (streams.TRAINING_JOBS, streams.INFERENCE_SERVICES)
+
+
+async def look(kubeconfig: str, wanted: Sequence[Stream]) -> Snapshot:
+    """Read these streams once, with the user's own credentials.
+
+    Raises:
+        CredentialsError: no usable credentials.
+        ApiError: the API server refused or did not answer.
+    """
+    async with K8sCluster(await find_credentials(kubeconfig), user_agent="kubectl-ullage") as api:
+        return await picture(api, wanted)
+
+
+async def picture(cluster: ClusterPort, wanted: Sequence[Stream]) -> Snapshot:
+    """A snapshot of these streams."""
+    state = ClusterState(lambda _: None)  # nothing is assumed here
+    now = time.time()
+    for stream in wanted:
+        items: list[JsonObject] = []
+        async for page in cluster.list_paged(stream.kind, stream.selector):
+            items += page.items
+        state.replace(stream, items, now)
+    return state.freeze(now)
+
+
+def inside(wanted: Sequence[Stream], namespace: str, name: str = "") -> tuple[Stream, ...]:
+    """The same streams, of one namespace ("" = all) and, if given, of one name."""
+    selector = Selector(namespace=namespace, fields=f"metadata.name={name}" if name else "")
+    return tuple(replace(stream, selector=selector) for stream in wanted)
+
+
+def workloads(snapshot: Snapshot) -> list[WorkloadRecord]:
+    """Workloads in reading order: namespace, then name, then kind."""
+    return sorted(
+        snapshot.workloads.values(), key=lambda w: (w.ref.namespace, w.ref.name, w.kind.value)
+    )

@@ -1,0 +1,210 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Turns records into what a person reads. Pure: records in, rich renderables out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ullage.api.contract import DesiredSlice, ObservedDevice, Reason
+from ullage.api.explanations import CONDITIONS, REASONS
+from ullage.api.reasons import ConditionType
+from ullage.state.records import GPUNodeRecord, Snapshot, WorkloadRecord
+from ullage.state.status import Condition, DecisionRecord, WorkloadStatus
+
+GOOD, BAD, QUIET = "green", "red", "dim"
+PHASE_STYLES: Mapping[str, str] = {
+    "Running": GOOD,
+    "Ready": GOOD,
+    "Succeeded": GOOD,
+    "Failed": BAD,
+    "Degraded": BAD,
+    "Suspended": QUIET,
+}
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def age(seconds: float) -> str:
+    """A duration as kubectl writes it: 45s, 12m, 3h, 2d."""
+    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= 2 * length:
+            return f"{int(seconds // length)}{unit}"
+    return f"{max(0, int(seconds))}s"
+
+
+def times(slowdown: str) -> str:
+    """A slowdown for reading: ``1.82x``, or a dash."""
+    return f"{slowdown}x" if slowdown else "-"
+
+
+def overview(found: Iterable[WorkloadRecord], now: float) -> RenderableType:
+    """One line per workload."""
+    table = _table(
+        "NAMESPACE", "NAME", "KIND", "PHASE", "REASON", "NODES", "SHARE",
+        "PREDICTED", "OBSERVED", "PROGRESS", "AGE",
+    )  # fmt: skip
+    for workload in found:
+        status = workload.status
+        sharing = status.sharing
+        table.add_row(
+            workload.ref.namespace,
+            workload.ref.name,
+            workload.kind.value,
+            Text(status.phase or "Pending", style=PHASE_STYLES.get(status.phase, "yellow")),
+            _reason(status),
+            status.nodes or "-",
+            f"{sharing.percent}%" if sharing else "-",
+            times(sharing.predicted if sharing else ""),
+            times(sharing.observed if sharing else ""),
+            _progress(workload),
+            age(now - workload.created),
+        )
+    return table if table.row_count else Text("nothing here yet", style=QUIET)
+
+
+def _reason(status: WorkloadStatus) -> str:
+    finished = status.condition(ConditionType.FINISHED)
+    if finished is not None and finished.status == "True":
+        return finished.reason
+    return status.decision.reason.value if status.decision else "-"
+
+
+def _progress(workload: WorkloadRecord) -> str:
+    status, progress = workload.status, workload.status.progress
+    if workload.kind == "InferenceService":
+        return f"{status.ready_replicas}/{workload.replicas} ready"
+    if progress is None:
+        return "-"
+    return f"{progress.percent}%" if progress.total else f"{progress.steps} steps"
+
+
+def why(workload: WorkloadRecord) -> RenderableType:
+    """Why a workload is where it is, or waits: decision, what binds, what helps."""
+    status = workload.status
+    title = Text.assemble(
+        (f"{workload.kind.value} {workload.ref.namespace}/{workload.ref.name}", "bold"),
+        "  ",
+        (status.phase or "Pending", PHASE_STYLES.get(status.phase, "yellow")),
+    )
+    parts: list[RenderableType] = [title]
+    if workload.invalid:
+        parts.append(Text(f"its newest version cannot be read: {workload.invalid}", style=BAD))
+    if status.decision is None:
+        parts.append(Text("no decision was made yet; is the operator running?"))
+        return Group(*parts)
+    parts.append(_decision(status.decision))
+    if status.decision.refusals:
+        parts.append(_refusals(status.decision))
+    if status.conditions:
+        parts.append(_conditions(status.conditions))
+    return Group(*parts)
+
+
+def _decision(decision: DecisionRecord) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    rows = {
+        "reason": decision.reason.value,
+        "": decision.message,
+        "chosen": decision.chosen,
+        "runner-up": decision.runner_up,
+        "what helps": REASONS[decision.reason].what_to_do,
+        "inputs": f"{decision.inputs_hash}, epoch {decision.epoch}",
+    }
+    for name, value in rows.items():
+        if value:
+            table.add_row(name, value)
+    return table
+
+
+def _refusals(decision: DecisionRecord) -> Table:
+    table = _table("WHAT BINDS", "DEVICES", "NEAREST", "BY HOW MUCH")
+    for refusal in decision.refusals:
+        table.add_row(
+            refusal.reason.value, str(refusal.devices), refusal.nearest or "-", refusal.message
+        )
+    return table
+
+
+def _conditions(conditions: Iterable[Condition]) -> Table:
+    table = _table("CONDITION", "STATUS", "REASON", "MESSAGE")
+    for condition in conditions:
+        table.add_row(condition.type, condition.status, condition.reason, condition.message)
+    return table
+
+
+def top(snapshot: Snapshot, now: float) -> RenderableType:
+    """One line per device, and under it one per tenant."""
+    owners = {uid: pod.owner.name for uid, pod in snapshot.pods.items()}
+    sharing = {
+        placement.key.pod_uid: workload.status.sharing
+        for workload in snapshot.workloads.values()
+        for placement in workload.status.placement
+    }
+    table = _table(
+        "NODE", "DEVICE", "TENANT", "PERCENT", "MEMORY", "PHASE", "PREDICTED", "OBSERVED"
+    )
+    for node in sorted(snapshot.gpu_nodes.values(), key=lambda n: n.name):
+        if not node.devices:
+            table.add_row(node.name, "-", Text("no device reported", style=QUIET), *[""] * 5)
+        for device in node.devices:
+            tenants = [item for item in node.desired if item.gpu == device.uuid]
+            table.add_row(node.name, *_device(device, tenants, node, now), "", "")
+            for tenant in tenants:
+                shared = sharing.get(tenant.key.pod_uid)
+                table.add_row(
+                    "", "",
+                    f"{tenant.pod_namespace}/{owners.get(tenant.key.pod_uid, tenant.pod_name)}",
+                    f"{tenant.percent}%",
+                    f"{tenant.memory_mib} MiB",
+                    _phase(node, tenant),
+                    times(shared.predicted if shared else ""),
+                    times(shared.observed if shared else ""),
+                )  # fmt: skip
+    return table if table.row_count else Text("no GPUNode in this cluster", style=QUIET)
+
+
+def _device(
+    device: ObservedDevice, tenants: list[DesiredSlice], node: GPUNodeRecord, now: float
+) -> tuple[RenderableType, ...]:
+    percent = sum(item.percent for item in tenants)
+    memory = sum(item.memory_mib for item in tenants)
+    silent = now - node.heartbeat
+    health = device.health.value if silent < 180 else f"silent for {age(silent)}"
+    return (
+        f"{device.uuid} ({device.model})",
+        Text(f"{len(tenants)} of {device.contexts}", style="bold"),
+        Text(f"{percent}%", style="bold"),
+        Text(f"{memory} of {device.memory_mib} MiB", style="bold"),
+        Text(health, style=GOOD if health == "Healthy" else BAD),
+    )
+
+
+def _phase(node: GPUNodeRecord, tenant: DesiredSlice) -> str:
+    return next((seen.phase.value for seen in node.observed if seen.key == tenant.key), "Wanted")
+
+
+def explanation(word: str) -> RenderableType | None:
+    """What a reason or condition means and what to do; ``None`` for a word we never say."""
+    for reason in Reason:
+        if reason.value.lower() == word.lower():
+            said = REASONS[reason]
+            return Group(
+                Text(reason.value, style="bold"), said.meaning, Text(said.what_to_do, style=GOOD)
+            )
+    for type_ in ConditionType:
+        if type_.value.lower() == word.lower():
+            about = CONDITIONS[type_]
+            return Group(Text(f"condition {type_.value}", style="bold"), about.true_when)
+    return None
