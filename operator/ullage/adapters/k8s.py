@@ -96,7 +96,7 @@ class K8sCluster:
         token = ""
         while True:
             asked = [*query, ("continue", token)] if token else first
-            answer = await self._transport.read(_collection(kind), asked)
+            answer = await self._transport.read(_collection(kind, selector.namespace), asked)
             meta = _object(answer, "metadata")
             remaining = meta.get("remainingItemCount")
             yield Page(
@@ -130,7 +130,9 @@ class K8sCluster:
             total=timeout_s + self._transport.limits.watch_grace_s,
             sock_connect=self._transport.limits.connect_s,
         )
-        response = await self._transport.open("GET", _collection(kind, selector.namespace), query, limit=limit)
+        response = await self._transport.open(
+            "GET", _collection(kind, selector.namespace), query, limit=limit
+        )
         try:
             while line := await _line(response):
                 yield _event(line)
