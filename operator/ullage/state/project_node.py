@@ -68,18 +68,25 @@ def by_key(slices: Iterable[DesiredSlice]) -> tuple[DesiredSlice, ...]:
 
 
 def slices_since(
-    desired: tuple[DesiredSlice, ...],
-    before: tuple[DesiredSlice, ...],
-    known: Mapping[SliceKey, float],
-    now: float,
+    desired: tuple[DesiredSlice, ...], first_wanted: Mapping[DesiredSlice, float], now: float
 ) -> dict[SliceKey, float]:
-    """When each slice was first wanted as it is; a slice that changed is wanted anew."""
-    unchanged = set(before)
-    return {item.key: known.get(item.key, now) if item in unchanged else now for item in desired}
+    """When each slice was first wanted as it is; one that changed in any field is wanted anew."""
+    return {item.key: first_wanted.get(item, now) for item in desired}
 
 
-def project_gpu_node(raw: JsonObject, now: float, before: GPUNodeRecord | None) -> GPUNodeRecord:
-    """Read a GPUNode; ``before`` is the last record, which knows since when slices are wanted.
+def first_wanted(record: GPUNodeRecord) -> dict[DesiredSlice, float]:
+    """Since when the slices of a record are wanted, by slice."""
+    return {
+        item: record.desired_since[item.key]
+        for item in record.desired
+        if item.key in record.desired_since
+    }
+
+
+def project_gpu_node(
+    raw: JsonObject, now: float, wanted_since: Mapping[DesiredSlice, float]
+) -> GPUNodeRecord:
+    """Read a GPUNode; ``wanted_since`` is what earlier records and assumptions knew.
 
     Raises:
         WireError: a field that is needed is missing or malformed.
@@ -90,7 +97,6 @@ def project_gpu_node(raw: JsonObject, now: float, before: GPUNodeRecord | None) 
         desired = by_key(DesiredSlice.from_wire(item) for item in objects(spec, "slices"))
         epoch = optional_whole(spec, "epoch")
         retire = flag(spec, "retire")
-    known = before if before is not None and before.uid == meta.uid else None
     with within("status"):
         return GPUNodeRecord(
             name=meta.name,
@@ -103,10 +109,5 @@ def project_gpu_node(raw: JsonObject, now: float, before: GPUNodeRecord | None) 
             heartbeat=seconds(status.get("heartbeat"), "heartbeat"),
             conditions=read_conditions(status),
             slots=optional_whole(section(status, "totals"), "slots"),
-            desired_since=slices_since(
-                desired,
-                known.desired if known else (),
-                known.desired_since if known else {},
-                now,
-            ),
+            desired_since=slices_since(desired, wanted_since, now),
         )

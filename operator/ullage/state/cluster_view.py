@@ -1,0 +1,69 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""One record as a decision sees it: what was observed with what is assumed on top.
+
+The same functions serve whole snapshots and the question whether an event changed anything, so
+the two can never disagree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ullage.api.contract import GATE
+from ullage.state.assume import (
+    Overlay,
+    PodLeaving,
+    PodUngated,
+    SlicesSet,
+    StatusSet,
+    WorkloadLeaving,
+)
+from ullage.state.project_node import first_wanted, slices_since
+from ullage.state.records import GPUNodeRecord, PodRecord, PodStage, WorkloadRecord
+
+
+def seen_pod(record: PodRecord, overlay: Overlay) -> PodRecord:
+    """A pod with its assumed ungating and leaving."""
+    ungated = overlay.get(PodUngated, record.uid)
+    if ungated is not None and GATE in record.gates:
+        gates = tuple(gate for gate in record.gates if gate != GATE)
+        stage, since = record.stage, record.stage_since
+        if stage is PodStage.GATED:
+            stage, since = PodStage.UNSCHEDULED, ungated[1]
+        record = replace(record, gates=gates, stage=stage, stage_since=since)
+    if overlay.get(PodLeaving, record.uid) is not None and not record.deleting:
+        record = replace(record, deleting=True)
+    return record
+
+
+def seen_gpu_node(
+    name: str, record: GPUNodeRecord | None, overlay: Overlay
+) -> GPUNodeRecord | None:
+    """A GPUNode with its assumed slice list; one that is only asked for has no uid yet."""
+    assumed = overlay.get(SlicesSet, name)
+    if assumed is None:
+        return record
+    wanted, since_assumed = assumed
+    known = first_wanted(record) if record is not None else {}
+    since = slices_since(wanted.slices, known, since_assumed)
+    if record is None:
+        return GPUNodeRecord(
+            name=name,
+            uid="",
+            epoch=wanted.epoch,
+            retire=False,
+            desired=wanted.slices,
+            desired_since=since,
+        )
+    return replace(record, epoch=wanted.epoch, desired=wanted.slices, desired_since=since)
+
+
+def seen_workload(record: WorkloadRecord, overlay: Overlay) -> WorkloadRecord:
+    """A workload with its assumed status and deletion."""
+    status = overlay.get(StatusSet, record.ref.uid)
+    if status is not None:
+        record = replace(record, status=status[0].status)
+    if overlay.get(WorkloadLeaving, record.ref.uid) is not None and not record.deleting:
+        record = replace(record, deleting=True)
+    return record
