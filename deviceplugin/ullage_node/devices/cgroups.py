@@ -26,6 +26,7 @@ UNIFIED: Final = ""
 
 _MIB: Final = 1 << 20
 _CONTROLLERS_V1: Final = ("cpu", "cpuset", "cpuacct", "pids", "memory")
+_CORES: Final = re.compile(r"(\d+)(?:-(\d+))?")
 _POD_UID: Final = re.compile(
     r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})"
     r"(?:\.slice)?(?:/|$)"
@@ -118,10 +119,10 @@ def parse_cores(text: str) -> frozenset[int]:
     """
     cores: set[int] = set()
     for part in filter(None, text.strip().split(",")):
-        first, _, last = part.partition("-")
-        if not first.isdigit() or (last and not last.isdigit()):
+        found = _CORES.fullmatch(part)
+        if found is None:
             raise CgroupUnreadable(f"'{text.strip()}' is no list of cores")
-        cores.update(range(int(first), int(last or first) + 1))
+        cores.update(range(int(found[1]), int(found[2] or found[1]) + 1))
     return frozenset(cores)
 
 

@@ -37,9 +37,14 @@ path_of() {
   printf '%s' "$found"
 }
 
+# Ends the start unless the file $1 is there.
+need() {
+  [ -f "$1" ] || fail "$1 is missing: is its controller enabled for this cgroup?"
+}
+
 # Writes $1 to the file $2 and reads back what the kernel made of it.
 put() {
-  [ -f "$2" ] || fail "$2 is missing: is the controller enabled for this cgroup?"
+  need "$2"
   { printf '%s\n' "$1" >"$2"; } 2>/dev/null || fail "the kernel refused $1 in $2"
   now=
   IFS= read -r now <"$2" || fail "cannot read $2 back"
@@ -74,6 +79,7 @@ apply_v1() {
     level=${level%/*}
   done
   there=$cgroup_root/cpu$cpu
+  need "$there/cpu.cfs_period_us"
   IFS= read -r every <"$there/cpu.cfs_period_us" || fail "cannot read $there/cpu.cfs_period_us"
   if [ "$every" != "$period" ]; then
     # Quota and period are checked together at each write: lift the one before the other changes.
@@ -88,6 +94,7 @@ apply_v1() {
 apply_v2() {
   cpu=$(path_of '') || exit 1
   there=$cgroup_root$cpu
+  need "$there/cpu.max"
   IFS=' ' read -r us every <"$there/cpu.max" || fail "cannot read $there/cpu.max"
   at_most "$us" "$every"
   put "$quota $period" "$there/cpu.max"
