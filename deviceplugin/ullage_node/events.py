@@ -1,0 +1,132 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Events on the user's pod: one per thing that changed, never a stream of them.
+
+kubelet asks for a refused container every ten seconds; the same text about the same pod is said
+once in ten minutes. Events are a courtesy: when the API server does not take one, it is dropped
+and counted, nothing waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import structlog
+
+from ullage.api.contract import API_VERSION, MANAGER_NODE
+from ullage_node.api_client import ApiError
+from ullage_node.status import timestamp
+
+QUIET_SECONDS: Final = 600.0
+QUEUE: Final = 256
+REMEMBERED: Final = 2048
+LONGEST_NOTE: Final = 1000
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+class Creator(Protocol):
+    """Where events go."""
+
+    async def create(self, path: str, body: Mapping[str, object]) -> None:
+        """Create one object.
+
+        Raises:
+            ApiError: refused, or no answer.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """The object that an event is about; a namespace makes it a pod, none the GPUNode."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One thing to say."""
+
+    subject: Subject
+    reason: str
+    """Word of the event itself, for example ``SliceRefused``."""
+    message: str
+    warning: bool = True
+
+
+class Events:
+    """A bounded queue in front of the API server."""
+
+    def __init__(self, creator: Creator, node: str) -> None:
+        self._creator = creator
+        self._node = node
+        self._queue: asyncio.Queue[Event] = asyncio.Queue(QUEUE)
+        self._said: OrderedDict[Event, float] = OrderedDict()
+        self.dropped = 0
+
+    def say(self, event: Event) -> bool:
+        """Queue an event unless the same was said lately; whether it was queued."""
+        now = time.monotonic()
+        if now - self._said.get(event, -QUIET_SECONDS) < QUIET_SECONDS:
+            return False
+        self._said[event] = now
+        self._said.move_to_end(event)
+        while len(self._said) > REMEMBERED:
+            self._said.popitem(last=False)
+        try:
+            self._queue.put_nowait(event)
+        except asyncio.QueueFull:
+            self.dropped += 1
+            return False
+        return True
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        while True:
+            event = await self._queue.get()
+            namespace = event.subject.namespace or "default"
+            path = f"/api/v1/namespaces/{namespace}/events"
+            try:
+                await self._creator.create(path, event_body(event, self._node, time.time()))
+            except ApiError as error:
+                self.dropped += 1
+                _log.info("event dropped", reason=event.reason, error=str(error))
+
+
+def event_body(event: Event, node: str, wall: float) -> Mapping[str, object]:
+    """The core/v1 Event."""
+    subject = event.subject
+    is_pod = bool(subject.namespace)
+    involved = {
+        "apiVersion": "v1" if is_pod else API_VERSION,
+        "kind": "Pod" if is_pod else "GPUNode",
+        "name": subject.name,
+        "uid": subject.uid,
+    }
+    moment = timestamp(wall)
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {
+            "generateName": f"{subject.name[:200]}.",
+            "namespace": subject.namespace or "default",
+        },
+        "involvedObject": involved | ({"namespace": subject.namespace} if is_pod else {}),
+        "type": "Warning" if event.warning else "Normal",
+        "reason": event.reason,
+        "message": event.message[:LONGEST_NOTE],
+        "source": {"component": MANAGER_NODE, "host": node},
+        "reportingComponent": MANAGER_NODE,
+        "reportingInstance": node,
+        "firstTimestamp": moment,
+        "lastTimestamp": moment,
+        "count": 1,
+    }

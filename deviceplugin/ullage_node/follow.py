@@ -1,0 +1,118 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""List, then watch, for ever: how one kind of object is mirrored.
+
+A list replaces everything, so what vanished while nobody listened is noticed. An object that
+cannot be read is reported and leaves the last good one in place. It never raises over the API
+server: it waits and tries again, and says since when it hears nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import structlog
+
+from ullage.api.contract import JsonObject, WireError, section
+from ullage_node.api_client import ApiClient, ApiError
+
+BACKOFF_FIRST_SECONDS: Final = 0.5
+BACKOFF_MOST_SECONDS: Final = 10.0
+SHORT_STREAM_SECONDS: Final = 1.0
+GONE: Final = 410
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+class Mirror(Protocol):
+    """Who is told of the objects."""
+
+    def replace(self, items: Sequence[JsonObject]) -> None:
+        """A complete list."""
+        ...
+
+    def changed(self, item: JsonObject) -> None:
+        """One object was added or changed.
+
+        Raises:
+            WireError: it cannot be read.
+        """
+        ...
+
+    def removed(self, item: JsonObject) -> None:
+        """One object is gone."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What to follow."""
+
+    path: str
+    fields: str
+    """Field selector."""
+
+
+class Follower:
+    """Mirrors one subject; ``connected`` says whether the API server answers."""
+
+    def __init__(self, client: ApiClient, subject: Subject, mirror: Mirror) -> None:
+        self._client = client
+        self._subject = subject
+        self._mirror = mirror
+        self._backoff = BACKOFF_FIRST_SECONDS
+        self.connected = False
+        self.problem = ""
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when :attr:`connected` changes."""
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        while True:
+            try:
+                await self._list_and_watch()
+            except (ApiError, WireError) as error:
+                if not (isinstance(error, ApiError) and error.status == GONE):
+                    self._set(False, str(error))
+            await asyncio.sleep(self._backoff * random.uniform(0.5, 1.0))  # jitter only
+            self._backoff = min(self._backoff * 2, BACKOFF_MOST_SECONDS)
+
+    async def _list_and_watch(self) -> None:
+        """Return when a stream ended so soon that opening another would be a hot loop."""
+        subject = self._subject
+        listed = await self._client.list_all(subject.path, subject.fields)
+        self._set(True, "")
+        self._mirror.replace(listed.items)
+        version = listed.version
+        while True:
+            opened = time.monotonic()
+            async for event in self._client.watch(subject.path, subject.fields, version):
+                found = section(event.object, "metadata").get("resourceVersion")
+                version = found if isinstance(found, str) else version
+                self._backoff = BACKOFF_FIRST_SECONDS
+                self._tell(event.type, event.object)
+            if time.monotonic() - opened < SHORT_STREAM_SECONDS:
+                return
+
+    def _tell(self, kind: str, item: JsonObject) -> None:
+        try:
+            if kind in ("ADDED", "MODIFIED"):
+                self._mirror.changed(item)
+            elif kind == "DELETED":
+                self._mirror.removed(item)
+        except WireError as error:
+            name = section(item, "metadata").get("name")
+            _log.warning("unreadable object", path=self._subject.path, name=name, error=str(error))
+
+    def _set(self, connected: bool, problem: str) -> None:
+        if problem and problem != self.problem:
+            _log.warning("API server", path=self._subject.path, problem=problem)
+        changed, self.problem = connected != self.connected, problem
+        self.connected = connected
+        if changed:
+            self.on_change()

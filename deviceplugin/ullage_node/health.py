@@ -1,0 +1,144 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""When a device counts as unhealthy, and when it is trusted again.
+
+Raw probes come from the backend; this adds patience. A hard fault takes a device out at once, soft
+ones only when they repeat, and it comes back by itself after a clean while; a device that flaps
+must stay clean longer each time. Pure: readings and times in, changes out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from ullage.api.contract import Reason
+from ullage_node.devices.protocol import DeviceReading
+from ullage_node.slices.records import Refusal
+
+WINDOW: Final = 5
+"""Probes that are looked back at."""
+BAD_OF_WINDOW: Final = 3
+"""Bad ones among them that make a device unhealthy."""
+FLAP_CHANGES: Final = 3
+"""Changes within :data:`FLAP_SECONDS` that count as flapping."""
+FLAP_SECONDS: Final = 600.0
+LONGEST_RECOVERY_SECONDS: Final = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthChange:
+    """A device became unhealthy (``refusal`` says why) or healthy again (``None``)."""
+
+    uuid: str
+    refusal: Refusal | None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Track:
+    """What is remembered of one device; times are monotonic seconds."""
+
+    recovery: float
+    refusal: Refusal | None = None
+    clean_since: float | None = None
+    quarantined_until: float = 0.0
+    """Wall-clock time, for the checkpoint."""
+    recent: deque[bool] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    changes: deque[float] = field(default_factory=lambda: deque(maxlen=FLAP_CHANGES))
+
+
+class HealthTracker:
+    """Hysteresis over all devices of the node."""
+
+    def __init__(self, recovery_seconds: float) -> None:
+        self._recovery = recovery_seconds
+        self._tracks: dict[str, _Track] = {}
+
+    @property
+    def quarantine(self) -> Mapping[str, float]:
+        """Unhealthy devices and the wall-clock time before which they stay so."""
+        return {
+            uuid: track.quarantined_until
+            for uuid, track in sorted(self._tracks.items())
+            if track.refusal is not None
+        }
+
+    def refusal(self, uuid: str) -> Refusal | None:
+        """Why nothing may start on the device, if so."""
+        track = self._tracks.get(uuid)
+        return track.refusal if track else None
+
+    def restore(self, quarantine: Mapping[str, float], *, wall: float) -> None:
+        """Distrust what an earlier life of the agent distrusted until its time is over."""
+        for uuid, until in quarantine.items():
+            left = min(until - wall, LONGEST_RECOVERY_SECONDS)
+            if left > 0:
+                message = f"{uuid} was unhealthy before the agent restarted"
+                self._tracks[uuid] = _Track(
+                    recovery=left,
+                    refusal=Refusal(reason=Reason.DEVICE_UNHEALTHY, message=message),
+                    quarantined_until=until,
+                )
+
+    def take(
+        self, readings: Iterable[DeviceReading], *, now: float, wall: float
+    ) -> tuple[HealthChange, ...]:
+        """Judge one round of probes.
+
+        Args:
+            readings: one per device.
+            now: monotonic seconds.
+            wall: seconds since the epoch.
+        """
+        changes: list[HealthChange] = []
+        for reading in readings:
+            track = self._tracks.setdefault(reading.uuid, _Track(recovery=self._recovery))
+            before = track.refusal
+            if reading.healthy:
+                self._good(track, now)
+            else:
+                self._bad(track, reading, now, wall)
+            if (before is None) != (track.refusal is None):
+                changes.append(HealthChange(uuid=reading.uuid, refusal=track.refusal))
+        return tuple(changes)
+
+    def _good(self, track: _Track, now: float) -> None:
+        track.recent.append(True)
+        if track.refusal is None:
+            return
+        if track.clean_since is None:
+            track.clean_since = now
+        if now - track.clean_since >= track.recovery:
+            track.refusal = None
+            track.changes.append(now)
+            track.recent.clear()
+
+    def _bad(self, track: _Track, reading: DeviceReading, now: float, wall: float) -> None:
+        track.recent.append(False)
+        track.clean_since = None
+        refusal = _refusal(reading)
+        if track.refusal is not None:
+            # A soft fault may turn out to be a hard one; the reverse would hide the worse news.
+            if reading.hard:
+                track.refusal = refusal
+            return
+        if not reading.hard and list(track.recent).count(False) < BAD_OF_WINDOW:
+            return
+        track.recovery = self._next_recovery(track, now)
+        track.changes.append(now)
+        track.refusal = refusal
+        track.quarantined_until = wall + track.recovery
+
+    def _next_recovery(self, track: _Track, now: float) -> float:
+        recent = [moment for moment in track.changes if now - moment < FLAP_SECONDS]
+        if len(recent) + 1 < FLAP_CHANGES:
+            return self._recovery
+        return min(track.recovery * 2, LONGEST_RECOVERY_SECONDS)
+
+
+def _refusal(reading: DeviceReading) -> Refusal:
+    reason = reading.reason or Reason.DEVICE_UNHEALTHY
+    message = reading.message or "the probe failed"
+    return Refusal(reason=reason, message=f"{reading.uuid}: {message}")

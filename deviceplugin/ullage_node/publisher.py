@@ -1,0 +1,112 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Writes ``GPUNode.status``: changes at once, counters with the heartbeat, nothing otherwise.
+
+One task, one write at a time. A burst of changes becomes one write; an unchanged status becomes
+none until the heartbeat is due. When the API server is away the newest status waits, older ones
+are never sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+import structlog
+
+from ullage_node.api_client import ApiError
+from ullage_node.status import urgent_digest
+
+SETTLE_SECONDS: Final = 0.05
+"""How long to wait for more changes before writing."""
+BACKOFF_FIRST_SECONDS: Final = 0.5
+BACKOFF_MOST_SECONDS: Final = 5.0
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+class StatusWriter(Protocol):
+    """Where the status goes."""
+
+    async def apply_status(self, name: str, body: Mapping[str, object]) -> None:
+        """Apply it.
+
+        Raises:
+            ApiError: refused, or no answer.
+        """
+        ...
+
+
+class Publisher:
+    """Publishes what ``compose`` says; ``None`` = there is no object to write to."""
+
+    def __init__(
+        self,
+        writer: StatusWriter,
+        name: str,
+        compose: Callable[[], Mapping[str, object] | None],
+        heartbeat_seconds: float,
+    ) -> None:
+        self._writer = writer
+        self._name = name
+        self._compose = compose
+        self._heartbeat = heartbeat_seconds
+        self._poked = asyncio.Event()
+        self._digest = ""
+        self._written_at = -heartbeat_seconds
+        self._backoff = 0.0
+        self.writes = 0
+        self.failures = 0
+
+    def poke(self) -> None:
+        """Something may have changed."""
+        self._poked.set()
+
+    def forget(self) -> None:
+        """The object is another one now: what was written before is not in it."""
+        self._digest = ""
+        self._poked.set()
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        while True:
+            await self._wait()
+            await asyncio.sleep(SETTLE_SECONDS)
+            self._poked.clear()
+            await self.publish()
+
+    async def _wait(self) -> None:
+        if self._backoff:
+            await asyncio.sleep(self._backoff * random.uniform(0.7, 1.0))  # jitter only
+            return
+        due = self._written_at + self._heartbeat - time.monotonic()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(due, 0.0)):
+                await self._poked.wait()
+
+    async def publish(self) -> bool:
+        """Write if there is anything to write; whether something was written."""
+        body = self._compose()
+        if body is None:
+            self._written_at = time.monotonic()
+            return False
+        digest = urgent_digest(body)
+        if digest == self._digest and time.monotonic() < self._written_at + self._heartbeat:
+            return False
+        try:
+            await self._writer.apply_status(self._name, body)
+        except ApiError as error:
+            self.failures += 1
+            self._backoff = max(self._backoff * 2, BACKOFF_FIRST_SECONDS)
+            self._backoff = min(self._backoff, BACKOFF_MOST_SECONDS)
+            _log.warning("status not written", error=str(error), failures=self.failures)
+            return False
+        self._backoff = 0.0
+        self._digest = digest
+        self._written_at = time.monotonic()
+        self.writes += 1
+        return True

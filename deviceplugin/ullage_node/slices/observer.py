@@ -1,0 +1,93 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""From readings to phases: when a prepared container counts as attached, and when it failed.
+
+Pure: readings and times in, phases out. One odd reading decides nothing; a container that is seen
+outside its limits twice, or that nobody could verify for too long, has failed and is the
+operator's to evict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from ullage.api.contract import Reason, SlicePhase
+from ullage_node.devices.protocol import Attachment, AttachState, ContainerKey
+from ullage_node.slices.records import Refusal
+
+UNENFORCED_READINGS: Final = 2
+UNVERIFIED_FIRST_SECONDS: Final = 10.0
+"""How long a new container may run before its limits are verified."""
+UNVERIFIED_LATER_SECONDS: Final = 30.0
+"""How long verification may be away from one that was verified before."""
+ABSENT_SECONDS: Final = 5.0
+"""How long an attached container must be without a process before it counts as ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseChange:
+    """A container's slices go to another phase, or the reason beside it changes."""
+
+    phase: SlicePhase
+    why: Refusal | None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Track:
+    state: AttachState
+    since: float
+    readings: int = 1
+
+
+class Observer:
+    """Remembers how long each container has been in which state; times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._tracks: dict[ContainerKey, _Track] = {}
+
+    def keep(self, containers: Collection[ContainerKey]) -> None:
+        """Forget all other containers."""
+        for gone in self._tracks.keys() - set(containers):
+            del self._tracks[gone]
+
+    def restart(self, container: ContainerKey) -> None:
+        """The container starts anew: what was seen before is of another process."""
+        self._tracks.pop(container, None)
+
+    def judge(
+        self, container: ContainerKey, phase: SlicePhase, seen: Attachment, now: float
+    ) -> PhaseChange | None:
+        """What a reading means for a container in this phase; ``None`` = nothing changes."""
+        track = self._tracks.get(container)
+        if track is None or track.state is not seen.state:
+            track = _Track(state=seen.state, since=now)
+            self._tracks[container] = track
+        else:
+            track.readings += 1
+        lasted = now - track.since
+        match seen.state:
+            case AttachState.ENFORCED:
+                return PhaseChange(phase=SlicePhase.ATTACHED, why=_warning(seen))
+            case AttachState.UNENFORCED if track.readings >= UNENFORCED_READINGS:
+                return _failed(seen.message or "limits do not hold")
+            case AttachState.UNVERIFIED if lasted >= _patience(phase):
+                return _failed(f"not verified for {lasted:.0f} s: {seen.message or 'no reading'}")
+            case AttachState.ABSENT if phase is SlicePhase.ATTACHED and lasted >= ABSENT_SECONDS:
+                return PhaseChange(phase=SlicePhase.PREPARED, why=None)
+        return None
+
+
+def _patience(phase: SlicePhase) -> float:
+    return UNVERIFIED_LATER_SECONDS if phase is SlicePhase.ATTACHED else UNVERIFIED_FIRST_SECONDS
+
+
+def _warning(seen: Attachment) -> Refusal | None:
+    return Refusal(reason=seen.reason, message=seen.message) if seen.reason else None
+
+
+def _failed(message: str) -> PhaseChange:
+    return PhaseChange(
+        phase=SlicePhase.FAILED, why=Refusal(reason=Reason.UNENFORCED, message=message)
+    )

@@ -1,0 +1,140 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Every few seconds: what kubelet, the API server and the devices say, against our own book.
+
+kubelet never says that a device is free again, so this finds out. Nothing is freed while a process
+of the container is left, whoever says that its pod is gone; nothing is taken in that no start of
+ours has left its file for.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Final
+
+import structlog
+
+from ullage.api.contract import DesiredSlice
+from ullage_node.devices.protocol import ContainerKey
+from ullage_node.kubelet.pod_resources import KubeletUnavailable, Listing, SlotOwner
+from ullage_node.slices.binder import Binder, StartRefused, Surroundings
+from ullage_node.slices.records import container_of
+
+LIST_SECONDS: Final = 2.0
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+class Reconciler:
+    """Compares and repairs; only call it once spec and pods are known completely."""
+
+    def __init__(self, surroundings: Surroundings, binder: Binder) -> None:
+        self._s = surroundings
+        self._binder = binder
+        self._swept = False
+
+    async def run_once(self) -> tuple[ContainerKey, ...]:
+        """One comparison.
+
+        Returns:
+            Containers that were freed.
+        """
+        try:
+            listing = await self._s.lister.list_slots(LIST_SECONDS)
+        except KubeletUnavailable:
+            listing = self._binder.last_listing  # old, and only used to keep what it shows
+        else:
+            self._binder.last_listing = listing
+            await self._adopt(listing)
+        freed = await self._free(listing)
+        for broken in self._s.table.violations():
+            _log.error("invariant broken", what=broken)
+        await self._sweep()
+        return freed
+
+    async def _free(self, listing: Listing) -> tuple[ContainerKey, ...]:
+        table = self._s.table
+        over = table.see_pods(self._s.pods.by_uid, self._listed(listing))
+        bindings = [found for key in over if (found := table.binding(key))]
+        if not bindings:
+            return ()
+        freed: list[ContainerKey] = []
+        async with self._binder.lock:
+            try:
+                seen = await self._binder.observe(bindings)
+            except StartRefused as error:
+                _log.warning("cannot free", why=str(error))
+                return ()
+            for binding in bindings:
+                current = table.binding(binding.key) == binding
+                if current and not seen[binding.key].pids:
+                    await self._binder.release(binding.key)
+                    freed.append(binding.key)
+        return tuple(freed)
+
+    def _listed(self, listing: Listing) -> frozenset[ContainerKey]:
+        """Bound containers that kubelet lists with their slots."""
+        found = set()
+        for binding in self._s.table.bindings:
+            owner = SlotOwner(
+                namespace=binding.pod_namespace,
+                pod=binding.pod_name,
+                container=binding.key.container,
+            )
+            if listing.slots_of(owner) & set(binding.slots):
+                found.add(binding.key)
+        return frozenset(found)
+
+    async def _adopt(self, listing: Listing) -> None:
+        """Take in containers that run on our slots without standing in the book."""
+        owners: defaultdict[SlotOwner, list[str]] = defaultdict(list)
+        for slot, found in sorted(listing.owners.items()):
+            if slot not in self._s.table.slots and len(found) == 1:
+                owners[next(iter(found))].append(slot)
+        if not owners:
+            return
+        async with self._binder.lock:
+            for owner, slots in sorted(owners.items()):
+                parts = self._recognise(owner, slots)
+                if parts:
+                    self._s.table.adopt(parts)
+                    _log.info("recognised", pod=f"{owner.namespace}/{owner.pod}", slots=slots)
+
+    def _recognise(self, owner: SlotOwner, slots: list[str]) -> list[tuple[DesiredSlice, str]]:
+        """The slices that a container was started with, if its files say so and it still lives."""
+        table = self._s.table
+        if any(slot in table.slots for slot in slots):
+            return []
+        found = [(self._s.cdi.decision(slot), slot) for slot in slots]
+        parts = [(desired, slot) for desired, slot in found if desired is not None]
+        containers = {container_of(desired) for desired, _ in parts}
+        if len(parts) != len(slots) or len(containers) != 1:
+            return []
+        container = containers.pop()
+        pod = self._s.pods.by_uid.get(container.pod_uid)
+        if (
+            pod is None
+            or pod.terminal
+            or (pod.namespace, pod.name) != (owner.namespace, owner.pod)
+            or container.container != owner.container
+            or table.binding(container) is not None
+        ):
+            return []
+        return sorted(parts, key=lambda part: part[0].key)
+
+    async def _sweep(self) -> None:
+        """Once per life: remove files that nobody in the book owns."""
+        if self._swept:
+            return
+        async with self._binder.lock:
+            gone = self._s.cdi.sweep(frozenset(self._s.table.slots))
+            self._s.steps.sweep([binding.key for binding in self._s.table.bindings])
+            self._swept = True
+        if gone:
+            _log.info("removed files of slots without owner", slots=gone)
+
+
+def in_use(listing: Listing, bound: Mapping[str, ContainerKey]) -> frozenset[str]:
+    """Slots that are somebody's: kubelet gave them away, or a slice is bound to them."""
+    return frozenset(listing.owners) | frozenset(bound)

@@ -1,0 +1,41 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Taking a node out of service: everything of ours leaves it, running containers go on.
+
+A container that restarts afterwards finds no CDI file and waits; that is the difference between an
+uninstall and a restart of the agent. The administrator's own files (``emulated.json``) stay.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from ullage_node.devices.protocol import ShareDriver
+from ullage_node.settings import PathSettings
+from ullage_node.slices import checkpoint
+from ullage_node.slices.cdi import CDIDirectory
+from ullage_node.slices.steps import StepDirectories
+
+
+async def remove_everything(
+    paths: PathSettings, cdi: CDIDirectory, steps: StepDirectories, driver: ShareDriver
+) -> None:
+    """Remove CDI files, hook and slot files, step directories and the checkpoint.
+
+    Call it after the device plugin has left. Doing it twice does no harm.
+
+    Raises:
+        OSError: something could not be removed; call it again.
+    """
+    cdi.sweep(frozenset())
+    steps.sweep(())
+    await driver.cleanup_all()
+    checkpoint.remove(paths.checkpoint)
+    for directory in (paths.checkpoint.parent, steps.path):
+        _remove_empty(directory)
+
+
+def _remove_empty(directory: Path) -> None:
+    with contextlib.suppress(OSError):
+        directory.rmdir()

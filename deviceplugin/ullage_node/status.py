@@ -1,0 +1,246 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the agent says of its node: the body of ``GPUNode.status``.
+
+Pure: facts in, JSON out. Two bodies that differ only in counters or the heartbeat have the same
+:func:`urgent_digest`: those wait for the next heartbeat, everything else is written at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+
+import orjson
+
+from ullage.api.contract import (
+    API_VERSION,
+    WIRE_VERSION,
+    Health,
+    JsonObject,
+    ObservedDevice,
+    ObservedSlice,
+    Reason,
+)
+from ullage_node.devices.protocol import Attachment, AttachState, ContainerKey, Progress
+from ullage_node.kubelet.registrar import Standing
+from ullage_node.slices.records import HeldSlice, Refusal
+
+COUNTERS: Final = frozenset(
+    {"pids", "smCount", "memoryUsedMiB", "steps", "items", "stepMicros", "soloStepMicros"}
+)
+"""Fields of a slice that change all the time."""
+MOST_PIDS: Final = 512
+LONGEST_MESSAGE: Final = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """One condition without its transition time."""
+
+    type: str
+    status: bool
+    reason: Reason
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """How the agent as a whole stands."""
+
+    standing: Standing
+    late_binding: bool = True
+    retired: bool = False
+    backend_problem: Refusal | None = None
+    """Why there are no devices to offer, if so."""
+    lost_devices: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    """Parts of the spec that could not be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusFacts:
+    """Everything that one status says."""
+
+    name: str
+    uid: str
+    generation: int
+    epoch: int
+    version: str
+    driver: str
+    devices: tuple[ObservedDevice, ...]
+    slices: tuple[ObservedSlice, ...]
+    slots: int
+    used_slots: int
+    conditions: tuple[JsonObject, ...]
+
+
+def judge(facts: NodeFacts) -> tuple[Condition, ...]:
+    """The node's conditions; each False or True one says why."""
+    degraded = _degraded(facts)
+    away = Refusal(reason=Reason.KUBELET_AWAY, message=facts.standing.problem)
+    if facts.retired:
+        unready: Refusal | None = Refusal(reason=Reason.RETIRED, message="taken out of service")
+    elif not facts.standing.registered:
+        unready = degraded or away
+    else:
+        unready = degraded if facts.backend_problem else None
+    found = [
+        _condition("Ready", unready is None, unready),
+        _condition("Degraded", degraded is not None, degraded),
+        _condition(
+            "LateBinding",
+            facts.late_binding,
+            None
+            if facts.late_binding
+            else Refusal(
+                reason=Reason.CDI_UNAVAILABLE,
+                message="the container runtime does not honour CDI; enable it and set "
+                "ULLAGE_NODE_LATE_BINDING=true",
+            ),
+        ),
+    ]
+    if facts.lost_devices:
+        message = f"lost: {', '.join(facts.lost_devices)}"
+        lost = Refusal(reason=Reason.DEVICE_LOST, message=message)
+        found.append(_condition("DeviceLost", True, lost))
+    if facts.retired:
+        found.append(_condition("Retired", True, unready))
+    return tuple(found)
+
+
+def _degraded(facts: NodeFacts) -> Refusal | None:
+    if not facts.late_binding:
+        return Refusal(reason=Reason.CDI_UNAVAILABLE, message="no slots are offered without CDI")
+    if facts.backend_problem is not None:
+        return facts.backend_problem
+    if facts.standing.foreign_devices:
+        return Refusal(
+            reason=Reason.FOREIGN_PLUGIN,
+            message=f"another plugin offers {facts.standing.foreign_devices} nvidia.com/gpu on "
+            "this node; remove it or the label ullage.dev/node",
+        )
+    if facts.problems:
+        return Refusal(reason=Reason.INVALID_OBJECT, message="; ".join(facts.problems))
+    return None
+
+
+def _condition(kind: str, status: bool, why: Refusal | None) -> Condition:
+    if why is None:
+        return Condition(type=kind, status=status, reason=Reason.REGISTERED)
+    return Condition(type=kind, status=status, reason=why.reason, message=why.message)
+
+
+def with_transitions(
+    conditions: Iterable[Condition], before: Sequence[JsonObject], now: str, generation: int
+) -> tuple[JsonObject, ...]:
+    """The conditions as the API stores them.
+
+    Args:
+        conditions: what holds now.
+        before: what was last said; a time changes only when the status does.
+        now: RFC 3339.
+        generation: of the spec that was taken in.
+    """
+    times = {(old.get("type"), old.get("status")): old.get("lastTransitionTime") for old in before}
+    made: list[JsonObject] = []
+    for condition in conditions:
+        status = "True" if condition.status else "False"
+        body: dict[str, object] = {
+            "type": condition.type,
+            "status": status,
+            "reason": condition.reason.value,
+            "message": condition.message[:LONGEST_MESSAGE],
+            "lastTransitionTime": times.get((condition.type, status)) or now,
+        }
+        made.append(body | ({"observedGeneration": generation} if generation else {}))
+    return tuple(made)
+
+
+def observed_slices(
+    held: Iterable[HeldSlice],
+    attachments: Mapping[ContainerKey, Attachment],
+    progress: Mapping[ContainerKey, Progress],
+) -> tuple[ObservedSlice, ...]:
+    """What the node made of each slice, with the newest counters of its container."""
+    return tuple(
+        _observed(part, attachments.get(part.container), progress.get(part.container))
+        for part in held
+    )
+
+
+def _observed(
+    part: HeldSlice, attachment: Attachment | None, progress: Progress | None
+) -> ObservedSlice:
+    desired = part.desired
+    seen = attachment or Attachment(state=AttachState.ABSENT)
+    made = progress or Progress()
+    first = desired.key.index == 0
+    return ObservedSlice(
+        key=desired.key,
+        phase=part.phase,
+        gpu=desired.gpu,
+        percent=desired.percent,
+        memory_mib=desired.memory_mib,
+        epoch=desired.epoch,
+        reason=part.reason,
+        message=part.message[:LONGEST_MESSAGE],
+        pids=tuple(pid for pid in seen.pids if pid > 0)[:MOST_PIDS],
+        sm_count=seen.sm_count or made.sm_count,
+        # A container's memory is one figure: said once, so that sums stay right.
+        memory_used_mib=seen.memory_used_mib if first else 0,
+        steps=made.steps,
+        items=made.items,
+        step_micros=made.step_micros,
+        solo_step_micros=made.solo_step_micros,
+    )
+
+
+def effective(device: ObservedDevice, refusal: Refusal | None) -> ObservedDevice:
+    """A device with the health that hysteresis gives it."""
+    return replace(device, health=Health.UNHEALTHY if refusal else Health.HEALTHY)
+
+
+def body_of(facts: StatusFacts, heartbeat: str) -> dict[str, object]:
+    """The whole apply body; a uid keeps the API server from writing to a successor."""
+    agent: dict[str, object] = {"version": facts.version, "contract": WIRE_VERSION}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "GPUNode",
+        "metadata": {"name": facts.name, "uid": facts.uid},
+        "status": {
+            "observedGeneration": facts.generation,
+            "observedEpoch": facts.epoch,
+            "heartbeat": heartbeat,
+            "agent": agent | ({"driver": facts.driver} if facts.driver else {}),
+            "totals": {
+                "devices": len(facts.devices),
+                "slots": facts.slots,
+                "usedSlots": facts.used_slots,
+            },
+            "devices": [device.to_wire() for device in facts.devices],
+            "slices": [part.to_wire() for part in facts.slices],
+            "conditions": [dict(condition) for condition in facts.conditions],
+        },
+    }
+
+
+def urgent_digest(body: Mapping[str, object]) -> str:
+    """Hash of what must be written at once: everything but heartbeat and counters."""
+    status = body["status"]
+    assert isinstance(status, dict)
+    slices = [
+        {name: value for name, value in part.items() if name not in COUNTERS}
+        for part in status["slices"]
+    ]
+    urgent = {**status, "slices": slices, "heartbeat": None}
+    stable = orjson.dumps([body["metadata"], urgent], option=orjson.OPT_SORT_KEYS)
+    return hashlib.sha256(stable).hexdigest()
+
+
+def timestamp(wall: float) -> str:
+    """RFC 3339 in whole seconds."""
+    return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
