@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CLUSTER ?= local
-DATA ?= ../shared/data
+KEEP ?=
 FAST_FLAGS ?= -n 2
 ALL_PY := operator deviceplugin runtime bench demo examples tests
 
@@ -24,8 +24,8 @@ $(VENV)/.ready: requirements/dev.txt pyproject.toml
 	@touch $@
 
 .PHONY: demo
-demo: $(VENV)/.ready ## a real cluster, no GPU, no Docker: install, run the examples, explain (CLUSTER=kind uses kind)
-	@$(BIN)/python -m demo --cluster $(CLUSTER)
+demo: $(VENV)/.ready ## a real cluster, no GPU, no Docker: install, run the examples, explain (CLUSTER=kind, KEEP=1)
+	@$(BIN)/python -m demo --cluster $(CLUSTER) $(if $(KEEP),--keep)
 
 .PHONY: test
 test: lint test-fast test-e2e ## everything: lint, fast tests, then end to end on a real cluster

@@ -1,0 +1,191 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""``make demo``: from nothing to three workloads sharing two devices, and one that waits.
+
+Everything is real: API server, kubelets, containers, training and requests. Only the devices are
+emulated: each is a part of a CPU core, which its tenants really contend for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Final
+
+from demo.cluster import Cluster, EmulatedDevice, KindCluster, LocalCluster
+from demo.images import ROOT, build_all
+from demo.install import install
+from demo.progress import CommandFailed, Progress, run
+
+EXAMPLES: Final = ROOT / "examples"
+DEVICES: Final = {
+    "node-1": [EmulatedDevice(core=0, percent=70)],
+    "node-2": [EmulatedDevice(core=1, percent=70)],
+}
+SHARING: Final = (
+    "profiles.yaml",
+    "01-training.yaml",
+    "02-training-parallel.yaml",
+    "03-inference.yaml",
+)
+WAITING: Final = "04-waits.yaml"
+JOBS: Final = "trainingjobs.ullage.dev"
+SERVICES: Final = "inferenceservices.ullage.dev"
+
+
+class Show:
+    """The steps of the demonstration on one cluster."""
+
+    def __init__(self, cluster: Cluster, progress: Progress) -> None:
+        self.cluster = cluster
+        self.progress = progress
+
+    def run(self) -> None:
+        """Apply the examples and tell what happens."""
+        for name in SHARING:
+            self._apply(name)
+        with self.progress.step("two training jobs and an inference server share two devices"):
+            self._until(lambda: self._phases(JOBS) == {"Running"}, 120, "training runs")
+            self._until(lambda: self._phases(SERVICES) == {"Ready"}, 120, "the service is ready")
+        self._tell("top")
+        self._apply(WAITING)
+        waiting = self._names(WAITING)[0]
+        with self.progress.step(f"{waiting} asks for more than is left"):
+            self._until(lambda: bool(self._refused(waiting)), 60, f"{waiting} is refused")
+        self._tell("why", waiting)
+        self._requests()
+        with self.progress.step("wait for observed slowdowns", expect_s=60):
+            self._until(self._observed, 150, "observed slowdowns")
+        self._tell("status")
+        with self.progress.step(f"room appears and {waiting} is admitted by itself", expect_s=60):
+            self._until(
+                lambda: self._status(JOBS, waiting).get("phase") in ("Running", "Succeeded"),
+                300,
+                f"{waiting} runs",
+            )
+        with self.progress.step("all training finishes", expect_s=60):
+            self._until(lambda: self._phases(JOBS) == {"Succeeded"}, 400, "all jobs succeed")
+        self._tell("status")
+        self._accuracies()
+
+    def _apply(self, name: str) -> None:
+        self.progress.say(f"[bold]$ kubectl apply -f examples/{name}[/]")
+        self.progress.say(self.cluster.kubectl("apply", "-f", str(EXAMPLES / name)).stdout.strip())
+
+    def _tell(self, *words: str) -> None:
+        """Run the plugin as a user would, its output straight to the terminal."""
+        self.progress.say(f"\n[bold]$ kubectl ullage {' '.join(words)}[/]")
+        environment = {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig)}
+        environment.setdefault("COLUMNS", "150")
+        subprocess.run(
+            [sys.executable, "-m", "ullage.cli.main", *words], check=True, env=environment
+        )
+        self.progress.say("")
+
+    def _items(self, kind: str) -> list[dict[str, dict[str, object]]]:
+        done = self.cluster.kubectl("get", kind, "--namespace", "default", "--output", "json")
+        items: list[dict[str, dict[str, object]]] = json.loads(done.stdout)["items"]
+        return items
+
+    def _phases(self, kind: str) -> set[str]:
+        return {str(item.get("status", {}).get("phase")) for item in self._items(kind)}
+
+    def _status(self, kind: str, name: str) -> dict[str, object]:
+        for item in self._items(kind):
+            if item["metadata"]["name"] == name:
+                return item.get("status", {})
+        return {}
+
+    def _refused(self, name: str) -> list[object]:
+        decision = self._status(JOBS, name).get("decision")
+        refusals = decision.get("refusals") if isinstance(decision, dict) else None
+        return refusals if isinstance(refusals, list) else []
+
+    def _observed(self) -> bool:
+        running = [
+            sharing
+            for item in self._items(JOBS)
+            if item.get("status", {}).get("phase") == "Running"
+            and isinstance(sharing := item["status"].get("sharing"), dict)
+        ]
+        return bool(running) and all(sharing.get("observed") for sharing in running)
+
+    def _names(self, file: str) -> list[str]:
+        done = self.cluster.kubectl(
+            "get", "-f", str(EXAMPLES / file), "--output", "jsonpath={.metadata.name}"
+        )
+        return done.stdout.split()
+
+    def _requests(self) -> None:
+        """Ask the inference server from outside of its pod and print what the client saw."""
+        name = str(self._items(SERVICES)[0]["metadata"]["name"])
+        done = self.cluster.kubectl("get", "service", name, "--output", "json")
+        spec = json.loads(done.stdout)["spec"]
+        url = f"http://{spec['clusterIP']}:{spec['ports'][0]['port']}"
+        with self.progress.step("send 200 requests to the inference server"):
+            printed = run(
+                sys.executable, "-m", "digits.load", "--url", url, "--requests", "200",
+                env={"PYTHONPATH": str(EXAMPLES)},
+            )  # fmt: skip
+        self.progress.say(printed.strip())
+
+    def _accuracies(self) -> None:
+        for item in self._items(JOBS):
+            name = item["metadata"]["name"]
+            log = self.cluster.kubectl("logs", f"{name}-0").stdout
+            lines = [line for line in log.splitlines() if "test accuracy" in line]
+            if not lines:
+                raise CommandFailed(f"{name} printed no test accuracy")
+            self.progress.say(f"[green]{name}[/]: {lines[-1]}")
+
+    def _until(self, look: Callable[[], bool], limit_s: float, what: str) -> None:
+        deadline = time.monotonic() + limit_s
+        while not look():
+            if time.monotonic() > deadline:
+                self._tell("status")
+                raise CommandFailed(f"not within {limit_s:.0f} s: {what}")
+            time.sleep(1)
+
+
+def main() -> None:
+    """Run the demonstration and leave nothing behind, unless asked to."""
+    parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
+    parser.add_argument("--cluster", choices=("local", "kind"), default="local")
+    parser.add_argument("--keep", action="store_true", help="keep the cluster to look around in")
+    options = parser.parse_args()
+    progress = Progress()
+    started = time.monotonic()
+    if options.cluster == "local" and os.geteuid() != 0:
+        raise SystemExit(
+            "the local cluster starts real kubelets and needs root: sudo make demo\n"
+            "without root: make demo CLUSTER=kind (Docker), or localcluster/run up --nodes 0 "
+            "--kwok 3 for a control plane with simulated nodes"
+        )
+    cluster = LocalCluster() if options.cluster == "local" else KindCluster()
+    try:
+        with progress.step("start a real Kubernetes", expect_s=20):
+            cluster.up(DEVICES)
+        archives = build_all(progress)
+        with progress.step("load the images into every node", expect_s=20):
+            cluster.load_images(list(archives.values()))
+        install(cluster, progress)
+        Show(cluster, progress).run()
+    except CommandFailed as error:
+        progress.say(f"[red]failed[/]: {error}")
+        raise SystemExit(1) from error
+    finally:
+        if options.keep:
+            progress.say(f"the cluster stays: export KUBECONFIG={cluster.kubeconfig}")
+        else:
+            with progress.step("take the cluster down"):
+                cluster.down()
+    progress.say(f"[green]done[/] in {time.monotonic() - started:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
