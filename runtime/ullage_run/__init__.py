@@ -1,2 +1,63 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
+"""What a program in a container says to Ullage, and hears from it.
+
+::
+
+    import ullage_run
+
+    for batch in batches:
+        train(batch)
+        ullage_run.step(items=len(batch))
+        if ullage_run.should_checkpoint():
+            save()
+            ullage_run.checkpointed()
+        if ullage_run.stopping():
+            raise SystemExit(143)
+
+Outside Ullage (``ULLAGE_STEPS`` unset) counting does nothing; SIGTERM is turned into a checkpoint
+everywhere. Nothing here raises or needs more than the standard library.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ullage.api.contract import ENV_STEPS
+from ullage_run.notices import Notice, NoticeKind, StopSignal
+from ullage_run.record import StepWriter
+
+__all__ = [
+    "Notice",
+    "NoticeKind",
+    "checkpointed",
+    "on_notice",
+    "should_checkpoint",
+    "sm_count",
+    "step",
+    "stopping",
+    "watch_sigterm",
+]
+
+_writer = StepWriter(os.environ.get(ENV_STEPS))
+_stop = StopSignal()
+
+# Bound once: an attribute look-up less in the user's inner loop.
+step = _writer.step
+sm_count = _writer.sm_count
+watch_sigterm = _stop.watch
+stopping = _stop.stopping
+should_checkpoint = _stop.should_checkpoint
+on_notice = _stop.on_notice
+
+
+def checkpointed() -> None:
+    """Note that a checkpoint is safely written: ends ``should_checkpoint`` and dates the record."""
+    _stop.checkpointed()
+    _writer.checkpointed()
+
+
+os.register_at_fork(after_in_child=_writer.forget)
+os.register_at_fork(
+    before=_stop.before_fork, after_in_parent=_stop.after_fork, after_in_child=_stop.forget
+)

@@ -1,0 +1,78 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The one way in which a benchmark reports: a table for people, a JSON file for machines.
+
+It measures nothing and judges nothing; the benchmark says what its figures mean.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+FOLDER: Final = ROOT / "build" / "bench"
+
+Figure = float | int | None | bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line of the table; cells are texts with their unit, empty where there is none."""
+
+    what: str
+    ours: str
+    baseline: str = ""
+    limit: str = ""
+
+
+def write(
+    name: str, figures: Mapping[str, Figure], rows: Sequence[Row], *, folder: Path = FOLDER
+) -> Path:
+    """Print the table and write ``NAME.json``.
+
+    Args:
+        name: The benchmark; also the name of the file.
+        figures: Flat, with units in the names; ``None`` for what could not be measured.
+        rows: The table's lines.
+        folder: Where the file goes.
+
+    Returns:
+        The file.
+    """
+    table = Table("", "ours", "baseline", "limit", title=f"bench {name}", title_justify="left")
+    for row in rows:
+        table.add_row(row.what, row.ours, row.baseline, row.limit)
+    Console(highlight=False).print(table)
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{name}.json"
+    body = {"name": name, "figures": dict(figures), "machine": machine()}
+    file.write_text(json.dumps(body, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    return file
+
+
+def machine() -> dict[str, str | int]:
+    """What the figures were measured on."""
+    return {
+        "cpus": len(os.sched_getaffinity(0)),
+        "model": _cpu_model(),
+        "python": platform.python_version(),
+    }
+
+
+def _cpu_model() -> str:
+    """The processor's name as Linux gives it, else its architecture."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())

@@ -1,0 +1,105 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Counts steps of torch programs without a change to their code.
+
+torch calls a global hook after every optimizer step. Importing torch from here would cost seconds
+in programs that never use it, so the hook is registered when the program itself imports
+``torch.optim.optimizer``, and the program's import must never fail because of us.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Final
+
+import ullage_run
+
+MODULE: Final = "torch.optim.optimizer"
+REGISTER: Final = "register_optimizer_step_post_hook"
+"""Function of torch >= 2.0; without it nothing is counted."""
+
+
+class _HookingLoader(Loader):
+    """Loads the module as its own loader does, then registers the hook in it."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        register(module)
+
+
+class OptimizerFinder(MetaPathFinder):
+    """Stands first in ``sys.meta_path`` until the one module it waits for is imported."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None = None,
+    ) -> ModuleSpec | None:
+        """Wrap the loader of ``torch.optim.optimizer``; everything else is none of our business."""
+        if fullname != MODULE:
+            return None
+        uninstall()  # first, so that the search below does not come back here
+        spec = find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _HookingLoader(spec.loader)
+        return spec
+
+
+_finder: Final = OptimizerFinder()
+
+
+def install() -> None:
+    """Register the hook now if torch is there already, else as soon as it is imported."""
+    loaded = sys.modules.get(MODULE)
+    if loaded is not None:
+        register(loaded)
+    elif _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)
+
+
+def uninstall() -> None:
+    """Stop waiting for torch."""
+    if _finder in sys.meta_path:
+        sys.meta_path.remove(_finder)
+
+
+def register(optimizer_module: ModuleType) -> None:
+    """Register the hook in a loaded ``torch.optim.optimizer``."""
+    add = getattr(optimizer_module, REGISTER, None)
+    if callable(add):
+        add(_after_optimizer_step)
+
+
+_seen_sm_count = False
+
+
+def _after_optimizer_step(*_: object) -> None:
+    """Count the step; at the first one also say how much of the device this process sees."""
+    global _seen_sm_count
+    if not _seen_sm_count:
+        _seen_sm_count = True
+        ullage_run.sm_count(visible_sm_count())
+    ullage_run.step()
+
+
+def visible_sm_count() -> int:
+    """Streaming multiprocessors of the current CUDA device; 0 where CUDA is not in use."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is None or not cuda.is_initialized():
+        return 0
+    try:
+        return int(cuda.get_device_properties(cuda.current_device()).multi_processor_count)
+    except (RuntimeError, AssertionError, AttributeError):  # what torch raises for a lost device
+        return 0

@@ -1,0 +1,35 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ullage.api.contract import STEP_RECORD_BYTES, StepRecord
+
+ReadRecord = Callable[[], StepRecord | None]
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Path:
+    """An empty record, as the node agent leaves it before a container starts."""
+    path = tmp_path / "record"
+    path.write_bytes(bytes(STEP_RECORD_BYTES))
+    return path
+
+
+@pytest.fixture
+def read(record: Path) -> ReadRecord:
+    """Reads the record as the node agent does."""
+    return lambda: StepRecord.unpack(record.read_bytes())
+
+
+@pytest.fixture
+def sigterm() -> Iterator[None]:
+    """Gives the test process its SIGTERM handler back."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
