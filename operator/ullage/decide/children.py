@@ -1,0 +1,361 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies of the objects that the operator creates: pods, Deployments, Services, GPUNodes, statuses.
+
+Pure functions from a raw template and a few numbers to JSON. Whatever the user wrote in the
+template stays; only what placement needs is added. Bodies for server-side apply hold every field
+that we own and none that we do not, because a field left out is a field given up.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ullage.api.contract import (
+    ANNOTATION_TEMPLATE_HASH,
+    API_VERSION,
+    GATE,
+    LABEL_KIND,
+    LABEL_MANAGED,
+    LABEL_OWNER,
+    LABEL_RANK,
+    SLOT_RESOURCE,
+    WireError,
+    objects,
+    section,
+    text,
+)
+from ullage.decide.model import ApplyGPUNode, SetConditions, SetStatus
+from ullage.ports import JsonObject
+from ullage.state.project import string_map
+from ullage.state.records import ObjectRef, WorkloadKind
+from ullage.state.status_wire import condition_to_wire, status_to_wire
+
+Body = dict[str, object]
+
+MASTER_PORT: Final = 29500
+"""Where rank 0 listens; the default of torchrun."""
+DEFAULT_GRACE_S: Final = 30
+"""Termination grace that Kubernetes gives where a pod states none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One pod of a gang."""
+
+    owner: ObjectRef
+    name: str
+    rank: int
+    replicas: int
+    slots: int
+    template_hash: str
+    grace_s: int = 0
+    """Least termination grace, seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """The Deployment of an InferenceService."""
+
+    owner: ObjectRef
+    replicas: int
+    max_surge: int
+    max_unavailable: int
+    slots: int
+    template_hash: str
+    pre_stop_sleep_s: int = 0
+    """Sleep before SIGTERM, so that endpoints are withdrawn first; 0 = none."""
+
+
+def pod_name(job: str, rank: int) -> str:
+    """Name of a member; fixed, so that creating it twice is creating it once."""
+    return f"{job}-{rank}"
+
+
+def workers_service(job: str) -> str:
+    """Name of the headless Service of a gang."""
+    return f"{job}-workers"
+
+
+def owner_labels(owner: ObjectRef) -> dict[str, str]:
+    """Labels that tie an object to its workload; also the selector of its Services."""
+    return {LABEL_MANAGED: "true", LABEL_KIND: owner.kind, LABEL_OWNER: owner.name}
+
+
+def selector_text(owner: ObjectRef) -> str:
+    """The pods of a workload as a label selector, for ``status.selector``."""
+    return ",".join(f"{key}={value}" for key, value in sorted(owner_labels(owner).items()))
+
+
+def _owner_reference(owner: ObjectRef) -> Body:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": owner.kind,
+        "name": owner.name,
+        "uid": owner.uid,
+        "controller": True,
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """A template taken apart, copied so that it may be changed."""
+
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    spec: Body
+    device: Body
+    """The device container, which stands first in the spec's containers."""
+
+
+def _parts(template: JsonObject) -> _Parts:
+    metadata = section(template, "metadata")
+    spec = copy.deepcopy(dict(section(template, "spec")))
+    containers = [dict(container) for container in objects(spec, "containers")]
+    if not containers:
+        raise WireError("spec.containers: at least one container is needed, the device container")
+    spec["containers"] = containers
+    return _Parts(
+        labels=string_map(metadata, "labels"),
+        annotations=string_map(metadata, "annotations"),
+        spec=spec,
+        device=containers[0],
+    )
+
+
+def _gate_and_slots(spec: Body, container: Body, slots: int) -> None:
+    """Add our gate, and the slots to the device container as request and limit."""
+    gates = list(objects(spec, "schedulingGates"))
+    if not any(gate.get("name") == GATE for gate in gates):
+        gates.append({"name": GATE})
+    spec["schedulingGates"] = gates
+    resources = dict(section(container, "resources"))
+    for field in ("requests", "limits"):
+        resources[field] = {**section(resources, field), SLOT_RESOURCE: str(slots)}
+    container["resources"] = resources
+
+
+def _literal(container: Body, name: str, default: str) -> str:
+    """Value that the template itself gives a variable, else the default."""
+    for entry in objects(container, "env"):
+        value = entry.get("value")
+        if entry.get("name") == name and isinstance(value, str):
+            return value
+    return default
+
+
+def _environment(container: Body, member: Member) -> dict[str, str]:
+    """What torchrun and JAX expect; an address or port set in the template carries over."""
+    leader = f"{pod_name(member.owner.name, 0)}.{workers_service(member.owner.name)}"
+    address = _literal(container, "MASTER_ADDR", leader if member.replicas > 1 else "127.0.0.1")
+    port = _literal(container, "MASTER_PORT", str(MASTER_PORT))
+    rank, world = str(member.rank), str(member.replicas)
+    return {
+        "MASTER_ADDR": address,
+        "MASTER_PORT": port,
+        "RANK": rank,
+        "WORLD_SIZE": world,
+        "LOCAL_RANK": "0",
+        "PET_NNODES": world,
+        "PET_NODE_RANK": rank,
+        "PET_MASTER_ADDR": address,
+        "PET_MASTER_PORT": port,
+        "PET_NPROC_PER_NODE": str(member.slots),
+        "JAX_COORDINATOR_ADDRESS": f"{address}:{port}",
+        "JAX_NUM_PROCESSES": world,
+        "JAX_PROCESS_ID": rank,
+    }
+
+
+def _add_environment(container: Body, values: Mapping[str, str]) -> None:
+    entries = list(objects(container, "env"))
+    stated = {entry.get("name") for entry in entries}
+    entries += [
+        {"name": name, "value": value} for name, value in values.items() if name not in stated
+    ]
+    container["env"] = entries
+
+
+def _grace(spec: Body) -> int:
+    stated = spec.get("terminationGracePeriodSeconds")
+    return stated if isinstance(stated, int) else DEFAULT_GRACE_S
+
+
+def pod_body(member: Member, template: JsonObject) -> Body:
+    """The gated pod of one rank.
+
+    Raises:
+        WireError: the template has no readable containers or metadata.
+    """
+    parts = _parts(template)
+    spec = parts.spec
+    _gate_and_slots(spec, parts.device, member.slots)
+    _add_environment(parts.device, _environment(parts.device, member))
+    spec["restartPolicy"] = "Never"
+    spec["hostname"] = member.name
+    if member.replicas > 1:
+        spec["subdomain"] = workers_service(member.owner.name)
+    if member.grace_s > _grace(spec):
+        spec["terminationGracePeriodSeconds"] = member.grace_s
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": member.name,
+            "namespace": member.owner.namespace,
+            "labels": parts.labels | owner_labels(member.owner) | {LABEL_RANK: str(member.rank)},
+            "annotations": parts.annotations | {ANNOTATION_TEMPLATE_HASH: member.template_hash},
+            "ownerReferences": [_owner_reference(member.owner)],
+        },
+        "spec": spec,
+    }
+
+
+def _add_pre_stop(spec: Body, container: Body, sleep_s: int) -> None:
+    """Give the device container a preStop sleep where the template has no preStop of its own."""
+    lifecycle = dict(section(container, "lifecycle"))
+    sleep_s = min(sleep_s, _grace(spec))
+    if sleep_s > 0 and lifecycle.get("preStop") is None:
+        container["lifecycle"] = lifecycle | {"preStop": {"sleep": {"seconds": sleep_s}}}
+
+
+def deployment_body(fleet: Fleet, template: JsonObject, uid: str = "") -> Body:
+    """The Deployment of an InferenceService, for server-side apply.
+
+    ``uid`` is the existing Deployment's, so that a namesake is refused; empty to create.
+
+    Raises:
+        WireError: the template has no readable containers or metadata.
+    """
+    parts = _parts(template)
+    _gate_and_slots(parts.spec, parts.device, fleet.slots)
+    _add_pre_stop(parts.spec, parts.device, fleet.pre_stop_sleep_s)
+    ours = owner_labels(fleet.owner)
+    version = {ANNOTATION_TEMPLATE_HASH: fleet.template_hash}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": _child_metadata(fleet.owner, fleet.owner.name, uid) | {"annotations": version},
+        "spec": {
+            "replicas": fleet.replicas,
+            "selector": {"matchLabels": ours},
+            "strategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": {
+                    "maxSurge": fleet.max_surge,
+                    "maxUnavailable": fleet.max_unavailable,
+                },
+            },
+            "template": {
+                "metadata": {
+                    "labels": parts.labels | ours,
+                    "annotations": parts.annotations | version,
+                },
+                "spec": parts.spec,
+            },
+        },
+    }
+
+
+def _child_metadata(owner: ObjectRef, name: str, uid: str) -> Body:
+    body: Body = {
+        "name": name,
+        "namespace": owner.namespace,
+        "labels": owner_labels(owner),
+        "ownerReferences": [_owner_reference(owner)],
+    }
+    return body | ({"uid": uid} if uid else {})
+
+
+def serving_ports(template: JsonObject) -> list[Body]:
+    """Ports of a Service from those of the template's device container."""
+    containers = objects(section(template, "spec"), "containers")
+    ports: list[Body] = []
+    for port in objects(containers[0], "ports") if containers else []:
+        number = port.get("containerPort")
+        ports.append(
+            {
+                "name": text(port, "name", f"port-{number}"),
+                "port": number,
+                "targetPort": number,
+                "protocol": text(port, "protocol", "TCP"),
+            }
+        )
+    return ports
+
+
+def service_body(
+    owner: ObjectRef, name: str, template: JsonObject, *, headless: bool, uid: str = ""
+) -> Body:
+    """A workload's Service, for server-side apply.
+
+    Headless it gives every member of a gang its name, ready or not; else it serves the ports of
+    the device container.
+    """
+    spec: Body = {"selector": owner_labels(owner)}
+    if headless:
+        port: Body = {"name": "rendezvous", "port": MASTER_PORT, "protocol": "TCP"}
+        spec |= {"clusterIP": "None", "publishNotReadyAddresses": True, "ports": [port]}
+    else:
+        spec |= {"ports": serving_ports(template)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _child_metadata(owner, name, uid),
+        "spec": spec,
+    }
+
+
+def gpunode_body(action: ApplyGPUNode) -> Body:
+    """A GPUNode's slice list and epoch, for server-side apply.
+
+    ``spec.retire`` is not ours to own: whoever takes the node out writes it, and an apply that
+    named it would take it back.
+    """
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "GPUNode",
+        "metadata": {
+            "name": action.name,
+            "ownerReferences": [
+                {"apiVersion": "v1", "kind": "Node", "name": action.name, "uid": action.node_uid}
+            ],
+        }
+        | ({"uid": action.uid} if action.uid else {}),
+        "spec": {
+            "epoch": action.epoch,
+            "slices": [item.to_wire() for item in sorted(action.slices, key=lambda s: s.key)],
+        },
+    }
+
+
+def status_body(action: SetStatus, resource_version: str) -> Body:
+    """A workload's whole status, for server-side apply to ``/status``."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": action.owner.kind,
+        "metadata": {
+            "name": action.owner.name,
+            "namespace": action.owner.namespace,
+            "uid": action.owner.uid,
+        }
+        | ({"resourceVersion": resource_version} if resource_version else {}),
+        "status": status_to_wire(WorkloadKind(action.owner.kind), action.status),
+    }
+
+
+def conditions_body(action: SetConditions) -> Body:
+    """Our conditions on an object that is no workload, for server-side apply to ``/status``."""
+    namespace = {"namespace": action.target.namespace} if action.target.namespace else {}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": action.target.kind,
+        "metadata": {"name": action.target.name, "uid": action.target.uid, **namespace},
+        "status": {
+            "observedGeneration": action.generation,
+            "conditions": [condition_to_wire(item) for item in action.conditions],
+        },
+    }

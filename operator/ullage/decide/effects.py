@@ -1,0 +1,50 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What an action changes in the picture before the API shows it.
+
+The bridge between the words of decisions and the overlay of ``state``, which knows no actions.
+"""
+
+from __future__ import annotations
+
+from ullage.decide.model import (
+    ApplyGPUNode,
+    CreatePod,
+    DeletePod,
+    DeleteWorkload,
+    EvictPod,
+    SetStatus,
+    UngatePod,
+)
+from ullage.state.assume import (
+    Effect,
+    PodCreated,
+    PodLeaving,
+    PodUngated,
+    SlicesSet,
+    StatusSet,
+    WorkloadLeaving,
+)
+from ullage.state.project_node import by_key
+from ullage.state.records import WorkloadKind
+from ullage.state.status_wire import as_stored
+
+
+def effect_of(action: object) -> Effect | None:
+    """What the next picture must show because of this action; ``None`` for Events and the like."""
+    match action:
+        case ApplyGPUNode():
+            return SlicesSet(node=action.name, epoch=action.epoch, slices=by_key(action.slices))
+        case CreatePod():
+            return PodCreated(namespace=action.owner.namespace, name=action.name)
+        case UngatePod():
+            return PodUngated(uid=action.pod.uid)
+        case DeletePod() | EvictPod():
+            return PodLeaving(uid=action.pod.uid)
+        case DeleteWorkload():
+            return WorkloadLeaving(uid=action.owner.uid)
+        case SetStatus():
+            kind = WorkloadKind(action.owner.kind)
+            return StatusSet(uid=action.owner.uid, status=as_stored(kind, action.status))
+        case _:
+            return None
