@@ -1,0 +1,41 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Pauses between tries: doubling, with full jitter, forgotten after a time of health."""
+
+from __future__ import annotations
+
+import random
+
+
+class Backoff:
+    """How long to wait after each failure of one thing that is tried again and again."""
+
+    def __init__(
+        self,
+        *,
+        first_s: float = 0.5,
+        max_s: float = 30.0,
+        healthy_s: float = 60.0,
+        rng: random.Random | None = None,
+    ) -> None:
+        """``healthy_s`` without a failure starts anew."""
+        self._first_s = first_s
+        self._max_s = max_s
+        self._healthy_s = healthy_s
+        self._rng = rng or random.Random()
+        self._failures = 0
+        self._last_at = float("-inf")
+
+    def pause(self, now: float, *, at_least_s: float = 0.0) -> float:
+        """Count a failure at this monotonic time; returns seconds to wait.
+
+        Args:
+            now: monotonic time of the failure, seconds.
+            at_least_s: what the server asked for.
+        """
+        if now - self._last_at >= self._healthy_s:
+            self._failures = 0
+        ceiling = min(self._max_s, self._first_s * 2.0 ** min(self._failures, 30))
+        self._failures += 1
+        self._last_at = now
+        return max(at_least_s, self._rng.uniform(0.0, ceiling))

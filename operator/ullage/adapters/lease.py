@@ -1,0 +1,194 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which replica leads, and until when it may write: our own election on one Lease object.
+
+The epoch grows with every change of leader and fences what an old one may still send. A leader
+that cannot renew must stop before another can start. The rules stand in ``election``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import structlog
+
+from ullage.api.contract import LEASE_NAME, JsonObject
+from ullage.ports import LEASE, ApiError, Clock, ClusterPort, Conflict, NotFound
+
+log = structlog.get_logger("ullage.lease")
+
+ATTEMPT_S: Final = 3.0
+"""Longest time one look at the Lease and its renewal may take together."""
+
+
+class Lease:
+    """This replica's part in the election; drive it by ``run`` or, in tests, by ``step``."""
+
+    def __init__(
+        self,
+        cluster: ClusterPort,
+        *,
+        identity: str,
+        namespace: str,
+        clock: Clock,
+        highest_epoch: Callable[[], int],
+        on_acquired: Callable[[int], None],
+        on_lost: Callable[[str], None],
+        times: LeaseTimes | None = None,
+        name: str = LEASE_NAME,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        """``identity`` must be new for each process: a restarted container is a new holder.
+
+        Args:
+            cluster: where the Lease lives; calls bypass every rate limit of ours.
+            identity: written as ``holderIdentity``.
+            namespace: namespace of the Lease.
+            clock: its monotonic side is the only judge of expiry.
+            highest_epoch: highest epoch seen in GPUNodes, so that a deleted Lease starts no lower.
+            on_acquired: called with the epoch when this replica becomes leader.
+            on_lost: called once with the reason when it no longer is; stop writing at once.
+            times: clocks of the election.
+            name: name of the Lease.
+            sleep: how ``run`` waits.
+        """
+        self._cluster = cluster
+        self.identity = identity
+        self._namespace = namespace
+        self._clock = clock
+        self._highest_epoch = highest_epoch
+        self._on_acquired = on_acquired
+        self._on_lost = on_lost
+        self._times = times or LeaseTimes()
+        self._name = name
+        self._sleep = sleep
+        self._watched: Watched | None = None
+        self._raw: JsonObject = {}
+        self._last_ok = float("-inf")
+        self.held = False
+        """This replica leads, as far as it knows."""
+        self.epoch = 0
+        """Epoch of this replica's leadership, or of its last one."""
+        self.holder = ""
+        """Who held the Lease when last seen."""
+
+    def held_for_write(self) -> bool:
+        """Whether a write may leave this instant; ask before each request."""
+        return self.held and self._fresh()
+
+    def _fresh(self) -> bool:
+        return self._clock.monotonic() - self._last_ok < self._times.renew_deadline_s
+
+    async def run(self) -> None:
+        """Look, take and renew until cancelled or lost."""
+        while True:
+            led = self.held
+            await self.step()
+            if led and not self.held:
+                return
+            await self._sleep(self._times.period_s)
+
+    async def step(self) -> None:
+        """One look at the Lease and what follows from it; failures show as an older renewal."""
+        try:
+            async with asyncio.timeout(self._patience()):
+                await self._look()
+        except (ApiError, TimeoutError) as error:
+            log.warning("lease not reached", error=str(error) or "timed out", held=self.held)
+        if self.held and not self._fresh():
+            self._lose(f"not renewed for {self._times.renew_deadline_s:g} s")
+
+    async def release(self) -> None:
+        """Give the Lease up so that another replica takes over at once; writes stop first."""
+        if not self.held:
+            return
+        self.held = False
+        try:
+            async with asyncio.timeout(ATTEMPT_S):
+                await self._put(holder="", transitions=self.epoch)
+        except (ApiError, TimeoutError) as error:
+            log.warning("lease not released", error=str(error) or "timed out")
+
+    def _patience(self) -> float:
+        """A leader's attempt ends when its right to write does."""
+        if not self.held:
+            return ATTEMPT_S
+        left = self._last_ok + self._times.renew_deadline_s - self._clock.monotonic()
+        return max(0.0, min(ATTEMPT_S, left))
+
+    async def _look(self) -> None:
+        view = await self._get()
+        now = self._clock.monotonic()
+        self._watched = observe(self._watched, view, now)
+        self._raw = view.raw if view else {}
+        self.holder = view.holder if view else ""
+        move = decide(
+            view,
+            self._watched,
+            identity=self.identity,
+            leading=self.held,
+            now=now,
+            times=self._times,
+        )
+        transitions = view.transitions if view else 0
+        match move:
+            case Move.LOST:
+                self._lose(f"the lease is held by {self.holder or 'nobody'}")
+            case Move.RENEW:
+                await self._renew(transitions)
+            case Move.CREATE | Move.TAKE:
+                await self._take(max(transitions, self._highest_epoch()) + 1)
+
+    async def _get(self) -> LeaseView | None:
+        try:
+            return view_of(await self._cluster.get(LEASE, self._name, namespace=self._namespace))
+        except NotFound:
+            return None
+
+    async def _renew(self, transitions: int) -> None:
+        sent = self._clock.monotonic()
+        try:
+            await self._put(holder=self.identity, transitions=max(transitions, self.epoch))
+        except Conflict:
+            return  # somebody wrote in between: the next look says who
+        self._last_ok = sent
+
+    async def _take(self, epoch: int) -> None:
+        sent = self._clock.monotonic()
+        try:
+            await self._put(holder=self.identity, transitions=epoch, taking=True)
+        except Conflict:
+            return  # another candidate was faster
+        self._last_ok = sent
+        self.held, self.epoch, self.holder = True, epoch, self.identity
+        log.info("leading", identity=self.identity, epoch=epoch)
+        self._on_acquired(epoch)
+
+    async def _put(self, *, holder: str, transitions: int, taking: bool = False) -> None:
+        """Write the Lease at the version last read, or create it."""
+        now = micro_time(self._clock.now())
+        before = self._raw.get("spec")
+        spec: dict[str, object] = {
+            **(before if isinstance(before, dict) else {}),
+            "holderIdentity": holder,
+            "leaseDurationSeconds": max(1, round(self._times.duration_s)),
+            "leaseTransitions": transitions,
+            "renewTime": now,
+        }
+        if taking:
+            spec["acquireTime"] = now
+        metadata = self._raw.get("metadata")
+        if not isinstance(metadata, dict):
+            body: JsonObject = {"metadata": {"name": self._name}, "spec": spec}
+            self._raw = await self._cluster.create(LEASE, body, namespace=self._namespace)
+            return
+        body = {**self._raw, "spec": spec}
+        self._raw = await self._cluster.update(LEASE, self._name, body, namespace=self._namespace)
+
+    def _lose(self, reason: str) -> None:
+        """No longer the leader; says so once."""
+        self.held = False
+        log.error("leadership lost", identity=self.identity, epoch=self.epoch, reason=reason)
+        self._on_lost(reason)
