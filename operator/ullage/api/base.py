@@ -124,7 +124,6 @@ ReasonWord = Annotated[
     str, Field(max_length=1024, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")
 ]
 """A reason; no enum, so that an older schema takes the reasons of a newer operator."""
-Accelerator = Annotated[str, Field(max_length=63, pattern=ACCELERATOR_PATTERN)]
 DecimalText = Annotated[str, Field(max_length=16, pattern=r"^[0-9]{1,9}(\.[0-9]{1,6})?$")]
 Percent = Annotated[int, Field(ge=1, le=100, json_schema_extra={"format": "int32"})]
 Count = Annotated[int, Field(ge=0, le=2**31 - 1, json_schema_extra={"format": "int32"})]

@@ -36,7 +36,8 @@ _ROOT_FIELDS: Final[dict[str, Node]] = {
         "description": "Version of this object's schema; the API server fills it in.",
     },
     "kind": {"type": "string", "description": "Kind of this object."},
-    "metadata": {"type": "object"},
+    # Kubernetes allows rules on the name here, and nothing else.
+    "metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 253}}},
 }
 
 

@@ -8,19 +8,34 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from ullage.api.base import SET, Accelerator, Model, Percent, Quantity
+from ullage.api.base import ACCELERATOR_PATTERN, SET, Model, Percent, Quantity
 from ullage.api.contract import GPUMode
 from ullage.api.rules import (
+    ACCELERATOR_KEY,
     MEMORY_POSITIVE,
     ONE_FRACTION,
+    OWN_TRUST_DOMAIN,
     SHARE_ORDER,
     SHARE_WITH_FRACTIONAL,
     validations,
 )
 
+Accelerator = Annotated[
+    str,
+    Field(
+        max_length=63,
+        pattern=ACCELERATOR_PATTERN,
+        json_schema_extra=validations(ACCELERATOR_KEY),
+    ),
+]
 Accelerators = Annotated[tuple[Accelerator, ...], Field(max_length=16, json_schema_extra=SET)]
 TrustDomain = Annotated[
-    str, Field(max_length=63, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
+    str,
+    Field(
+        max_length=63,
+        pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
+        json_schema_extra=validations(OWN_TRUST_DOMAIN),
+    ),
 ]
 """Absent means ``namespace/<namespace>``; the pattern forbids the slash, so that nobody can type
 another namespace's."""

@@ -23,6 +23,8 @@ class ContainerResources(OpenModel):
 
     limits: Annotated[dict[str, Amount], Field(max_length=64)] | None = None
     """Most of each resource. Devices are asked for in spec.gpu, never here."""
+    requests: Annotated[dict[str, Amount], Field(max_length=64)] | None = None
+    """Amount of each resource that the node must have free."""
 
 
 class Container(OpenModel):

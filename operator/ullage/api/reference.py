@@ -153,7 +153,7 @@ def _bounds(field: Mapping[str, object]) -> Iterator[str]:
 def _rules(node: Mapping[str, object], path: str) -> Iterator[tuple[str, str]]:
     entries = node.get("x-kubernetes-validations")
     for entry in entries if isinstance(entries, list) else ():
-        yield (path + entry.get("fieldPath", "")).lstrip(".") or "metadata.name", entry["message"]
+        yield (path + entry.get("fieldPath", "")).lstrip("."), entry["message"]
     for name, child in _mapping(node.get("properties")).items():
         yield from _rules(_mapping(child), f"{path}.{name}")
     yield from _rules(_mapping(node.get("items")), f"{path}[]") if "items" in node else ()

@@ -19,17 +19,27 @@ from ullage.api.contract import FOREIGN_GPU_RESOURCE, SLOT_RESOURCE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A CEL rule and the message of its refusal; ``field`` places the message below the node."""
+    """A CEL rule and the message of its refusal.
+
+    ``field`` places the message below the node that carries the rule; ``expression`` is the
+    message as a CEL expression, where it can name the values that clash (with ``format``: the
+    API server cannot bound the cost of adding strings to numbers and refuses the CRD).
+    """
 
     name: str
     rule: str
     message: str
     field: str = ""
+    expression: str = ""
 
     def schema(self) -> JsonDict:
         """The entry of ``x-kubernetes-validations``."""
         body: JsonDict = {"rule": self.rule, "message": self.message}
-        return body | ({"fieldPath": self.field} if self.field else {})
+        if self.expression:
+            body["messageExpression"] = self.expression
+        if self.field:
+            body["fieldPath"] = self.field
+        return body
 
 
 def validations(*rules: Rule) -> JsonDict:
@@ -43,18 +53,21 @@ WORKLOAD_NAME: Final = Rule(
     "&& self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
     message="metadata.name must have at most 52 characters, begin with a letter and hold only "
     "lower-case letters, digits and dashes, because pods and Services are named after it",
+    field=".metadata.name",
 )
 ACCELERATOR_NAME: Final = Rule(
     name="accelerator-name",
     rule="size(self.metadata.name) <= 63 && !self.metadata.name.contains('.')",
     message="metadata.name must be an accelerator key: the product name in lower case with every "
     "other character a dash, at most 63 characters, such as nvidia-h100-80gb-hbm3",
+    field=".metadata.name",
 )
 SHARE_ORDER: Final = Rule(
     name="share-order",
     rule="self.minPercent <= self.maxPercent",
-    message="share.minPercent must not be above share.maxPercent: raise maxPercent or lower "
-    "minPercent",
+    message="share.minPercent is above share.maxPercent: raise maxPercent or lower minPercent",
+    expression="'share.minPercent (%d) is above share.maxPercent (%d): raise maxPercent or lower "
+    "minPercent'.format([self.minPercent, self.maxPercent])",
 )
 SHARE_WITH_FRACTIONAL: Final = Rule(
     name="share-with-fractional",
@@ -69,22 +82,38 @@ ONE_FRACTION: Final = Rule(
     "Exclusive for several whole devices",
     field=".count",
 )
+_AT_LEAST_A_MEBIBYTE: Final = (
+    "string(self).matches('^[0-9]+([.][0-9]+)?(k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$') "
+    "&& quantity(string(self)).compareTo(quantity('1Mi')) >= 0"
+)
 MEMORY_POSITIVE: Final = Rule(
     name="memory-positive",
-    rule="quantity(string(self)).compareTo(quantity('1Mi')) >= 0",
-    message="gpu.memory.limit must be at least 1Mi: write it with a unit such as 4Gi, or leave "
-    "it out to get memory in proportion to the share",
+    rule=_AT_LEAST_A_MEBIBYTE,
+    message="gpu.memory.limit must be an amount of at least 1Mi: write it with a unit such as "
+    "4Gi, or leave it out to get memory in proportion to the share",
 )
 DEVICE_MEMORY_POSITIVE: Final = Rule(
     name="device-memory-positive",
-    rule="quantity(string(self)).compareTo(quantity('1Mi')) >= 0",
-    message="spec.memory must be at least 1Mi: write it with a unit such as 80Gi",
+    rule=_AT_LEAST_A_MEBIBYTE,
+    message="spec.memory must be an amount of at least 1Mi: write it with a unit such as 80Gi",
 )
 SLOWDOWN_AT_LEAST_ONE: Final = Rule(
     name="slowdown-at-least-one",
-    rule="double(self) >= 1.0",
-    message="slo.maxSlowdown must be at least 1: 1.3 means at most 30 % slower than alone on the "
-    "whole device",
+    rule="self.matches('^[0-9]+([.][0-9]+)?$') && double(self) >= 1.0",
+    message='slo.maxSlowdown must be a quoted decimal number of at least 1: "1.3" means at most '
+    "30 % slower than alone on the whole device",
+)
+ACCELERATOR_KEY: Final = Rule(
+    name="accelerator-key",
+    rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
+    message="an accelerator is named by its key: the product name in lower case with every other "
+    "character a dash, such as nvidia-h100-80gb-hbm3",
+)
+OWN_TRUST_DOMAIN: Final = Rule(
+    name="own-trust-domain",
+    rule="!self.contains('/')",
+    message="spec.trustDomain must not hold a slash: the domain of a namespace cannot be named, "
+    "leave the field out to share within your own",
 )
 _FROZEN = "can change only while the job is suspended: set spec.suspend to true in an update of "
 _FROZEN_END = "its own, then change it"
@@ -92,6 +121,7 @@ FROZEN_REPLICAS: Final = Rule(
     name="frozen-replicas",
     rule="oldSelf.suspend || self.replicas == oldSelf.replicas",
     message=f"spec.replicas {_FROZEN}{_FROZEN_END}",
+    expression=f"'spec.replicas {_FROZEN}{_FROZEN_END}; it is %d'.format([oldSelf.replicas])",
     field=".replicas",
 )
 FROZEN_GPU: Final = Rule(
@@ -110,28 +140,43 @@ FROZEN_ACCELERATORS: Final = Rule(
 SCALING_ORDER: Final = Rule(
     name="scaling-order",
     rule="self.minReplicas <= self.maxReplicas",
-    message="scaling.minReplicas must not be above scaling.maxReplicas",
+    message="scaling.minReplicas is above scaling.maxReplicas: raise maxReplicas or lower "
+    "minReplicas",
+    expression="'scaling.minReplicas (%d) is above scaling.maxReplicas (%d): raise maxReplicas or "
+    "lower minReplicas'.format([self.minReplicas, self.maxReplicas])",
 )
 REPLICAS_WITHIN_SCALING: Final = Rule(
     name="replicas-within-scaling",
-    rule="!has(self.scaling) || (self.replicas >= self.scaling.minReplicas "
-    "&& self.replicas <= self.scaling.maxReplicas)",
+    rule="!has(self.scaling) || self.scaling.minReplicas > self.scaling.maxReplicas "
+    "|| (self.replicas >= self.scaling.minReplicas && self.replicas <= self.scaling.maxReplicas)",
     message="spec.replicas must lie within scaling.minReplicas and scaling.maxReplicas",
+    expression="'spec.replicas (%d) must lie within scaling.minReplicas (%d) and "
+    "scaling.maxReplicas (%d)'"
+    ".format([self.replicas, self.scaling.minReplicas, self.scaling.maxReplicas])",
     field=".replicas",
 )
+
+
+def _asks_for(resource: str) -> str:
+    """Condition: the container's limits or requests name this resource."""
+    asks = (
+        f"(has(self.resources.{part}) && '{resource}' in self.resources.{part})"
+        for part in ("limits", "requests")
+    )
+    return f"has(self.resources) && ({' || '.join(asks)})"
+
+
 NO_FOREIGN_GPU: Final = Rule(
     name="no-foreign-gpu",
-    rule="!has(self.resources) || !has(self.resources.limits) "
-    f"|| !('{FOREIGN_GPU_RESOURCE}' in self.resources.limits)",
+    rule=f"!({_asks_for(FOREIGN_GPU_RESOURCE)})",
     message=f"a container must not ask for {FOREIGN_GPU_RESOURCE}: a device has one owner. Say "
-    "what you need in spec.gpu and remove the limit",
+    "what you need in spec.gpu and remove it from resources",
 )
 NO_SLOT: Final = Rule(
     name="no-slot",
-    rule="!has(self.resources) || !has(self.resources.limits) "
-    f"|| !('{SLOT_RESOURCE}' in self.resources.limits)",
+    rule=f"!({_asks_for(SLOT_RESOURCE)})",
     message=f"a container must not ask for {SLOT_RESOURCE}: the operator adds it to the first "
-    "container. Say what you need in spec.gpu and remove the limit",
+    "container. Say what you need in spec.gpu and remove it from resources",
 )
 RESTART_NEVER: Final = Rule(
     name="restart-never",
@@ -151,6 +196,8 @@ EPOCH_RISES: Final = Rule(
     rule="oldSelf.epoch <= self.epoch",
     message="spec.epoch must not go down: this write comes from an operator that is no longer "
     "the leader",
+    expression="'spec.epoch must not go down (%d to %d): this write comes from an operator that "
+    "is no longer the leader'.format([oldSelf.epoch, self.epoch])",
     field=".epoch",
 )
 

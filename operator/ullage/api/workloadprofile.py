@@ -10,7 +10,6 @@ from pydantic import Field
 
 from ullage.api.base import (
     AGE,
-    Accelerator,
     Column,
     KindInfo,
     LongCount,
@@ -21,6 +20,7 @@ from ullage.api.base import (
     list_map,
 )
 from ullage.api.conditions import Conditions
+from ullage.api.gpurequest import Accelerator
 
 
 class Solo(Model):
