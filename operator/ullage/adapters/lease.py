@@ -14,8 +14,18 @@ from typing import Final
 
 import structlog
 
-from ullage.api.contract import LEASE_NAME, JsonObject
-from ullage.ports import LEASE, ApiError, Clock, ClusterPort, Conflict, NotFound
+from ullage.adapters.election import (
+    LeaseTimes,
+    LeaseView,
+    Move,
+    Watched,
+    decide,
+    micro_time,
+    observe,
+    view_of,
+)
+from ullage.api.contract import LEASE_NAME
+from ullage.ports import LEASE, ApiError, Clock, ClusterPort, Conflict, JsonObject, NotFound
 
 log = structlog.get_logger("ullage.lease")
 
