@@ -9,10 +9,13 @@ agent tells the API server, without kubelets. They never decide anything.
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from ullage.adapters.credentials import find_credentials
+from ullage.adapters.k8s import K8sCluster
 from ullage.api.contract import (
     API_VERSION,
     MANAGER_NODE,
@@ -174,3 +177,13 @@ class Fleet:
             if error.status not in (404, 409, 429) and error.status < 500:
                 raise
             self._tell(agent)
+
+
+async def _main(kubeconfig: str, devices_per_node: int) -> None:
+    credentials = await find_credentials(kubeconfig)
+    async with K8sCluster(credentials, user_agent="bench-fleet") as cluster:
+        await Fleet(cluster, devices_per_node=devices_per_node).run()
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(sys.argv[1], int(sys.argv[2])))

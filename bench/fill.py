@@ -1,0 +1,156 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Fills 500 KWOK nodes with 8 devices each: 4,000 TrainingJobs from first create to last Running.
+
+Beside it, measured in the same run, the limits of the pipeline itself. ``python -m bench.fill``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.progress import Progress
+
+from bench.kwok import ROOT, kwok_cluster
+from bench.limits import for_each, job, limit_bare, limit_same_objects, until_running
+from bench.report import write
+from ullage.adapters.credentials import find_credentials
+from ullage.adapters.k8s import K8sCluster
+from ullage.api.contract import objects, section
+from ullage.ports import GPU_NODE, TRAINING_JOB, ClusterPort, Selector
+from ullage.state.streams import PODS
+
+PORT = 18080
+DEVICES_PER_NODE = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What a process and its children used so far."""
+
+    cpu_s: float
+    rss_mib: float
+
+
+def usage(pid: int) -> Usage:
+    """CPU seconds and peak memory of a process tree, from /proc."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    cpu = rss = 0.0
+    for member in (pid, *_children(pid)):
+        folder = Path("/proc") / str(member)
+        fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
+        cpu += sum(map(int, fields[11:15])) / ticks
+        lines = (folder / "status").read_text().splitlines()
+        peak = next((line for line in lines if line.startswith("VmHWM")), "VmHWM 0")
+        rss += int(peak.split()[1]) / 1024
+    return Usage(cpu_s=cpu, rss_mib=rss)
+
+
+def _children(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    direct = [int(word) for word in text.split()]
+    return direct + [child for one in direct for child in _children(one)]
+
+
+@contextmanager
+def process(*command: str, env: dict[str, str] | None = None, log: str) -> Iterator[int]:
+    """A process for the time of the benchmark; its output goes to a file under build/bench."""
+    folder = ROOT / "build" / "bench"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{log}.log").open("w") as output:
+        child = subprocess.Popen(
+            command, env={**os.environ, **(env or {})}, stdout=output, stderr=output
+        )
+        try:
+            yield child.pid
+        finally:
+            child.send_signal(signal.SIGTERM)
+            child.wait(timeout=30)
+
+
+async def _devices_reported(cluster: ClusterPort, nodes: int) -> None:
+    """Wait until every GPUNode exists and its agent has spoken."""
+    deadline = time.monotonic() + 180
+    while True:
+        known = 0
+        async for page in cluster.list_paged(GPU_NODE, Selector()):
+            known += sum(bool(objects(section(n, "status"), "devices")) for n in page.items)
+        if known >= nodes:
+            return
+        if time.monotonic() > deadline:
+            raise SystemExit(f"only {known} of {nodes} nodes reported; see build/bench/*.log")
+        await asyncio.sleep(1.0)
+
+
+async def fill_ours(
+    cluster: ClusterPort, kubeconfig: Path, nodes: int, count: int, progress: Progress
+) -> tuple[float, Usage]:
+    """Seconds until the last pod runs, and what the operator used."""
+    settings = {
+        "ULLAGE_KUBECONFIG": str(kubeconfig),
+        "ULLAGE_LEASE_NAMESPACE": "default",
+        "ULLAGE_WRITE_PER_SECOND": "1000",
+        "ULLAGE_WRITE_IN_FLIGHT": "100",
+        "ULLAGE_HTTP_PORT": str(PORT),
+    }
+    operator = (sys.executable, "-m", "ullage.app.main", "run")
+    agents = (sys.executable, "-m", "bench.fleet", str(kubeconfig), str(DEVICES_PER_NODE))
+    with process(*operator, env=settings, log="operator") as pid, process(*agents, log="fleet"):
+        await _devices_reported(cluster, nodes)
+        before = usage(pid)
+        started = time.monotonic()
+
+        async def one(number: int) -> None:
+            await cluster.create(TRAINING_JOB, job(f"fill-{number:05d}"), namespace="default")
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(for_each(count, one))
+            tasks.create_task(until_running(cluster, PODS.selector, count, progress, "ours"))
+        seconds = time.monotonic() - started
+        after = usage(pid)
+    return seconds, Usage(cpu_s=after.cpu_s - before.cpu_s, rss_mib=after.rss_mib)
+
+
+async def measure(nodes: int, count: int) -> dict[str, float]:
+    """Run both limits and ours on one cluster."""
+    with kwok_cluster(nodes) as kubeconfig, Progress() as progress:
+        credentials = await find_credentials(str(kubeconfig))
+        async with K8sCluster(credentials, user_agent="bench") as cluster:
+            bare = await limit_bare(cluster, nodes, count, progress)
+            same = await limit_same_objects(cluster, nodes, count, progress)
+            seconds, used = await fill_ours(cluster, kubeconfig, nodes, count, progress)
+    return {
+        "jobs": count,
+        "seconds": round(seconds, 2),
+        "jobs_per_s": round(count / seconds, 2),
+        "limit_seconds": round(bare, 2),
+        "limit_same_objects_seconds": round(same, 2),
+        "ratio_to_limit": round(seconds / same, 3),
+        "cpu_s": round(used.cpu_s, 2),
+        "rss_mib": round(used.rss_mib, 1),
+    }
+
+
+def main() -> None:
+    """Measure, print one table, write build/bench/fill.json."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, default=500)
+    parser.add_argument("--jobs", type=int, default=4000)
+    options = parser.parse_args()
+    figures = asyncio.run(measure(options.nodes, options.jobs))
+    print(figures)
+    write("fill", figures, [])
+
+
+if __name__ == "__main__":
+    main()
