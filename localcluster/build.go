@@ -89,7 +89,7 @@ func (c component) compile(source, destination, position string) error {
 	if err != nil {
 		return err
 	}
-	progress("building %s %s (%s): about %s on two cores the first time", c.name, requirements[c.module], position, roundDuration(c.expected))
+	progress("building %s %s (%s): about %s on two cores the first time", c.name, requirements[c.module], position, c.expected)
 	arguments := append([]string{"build", "-o", destination + "/"}, c.flags(requirements)...)
 	command := exec.Command("go", append(arguments, c.target)...)
 	command.Dir = filepath.Join(source, "components", c.name)

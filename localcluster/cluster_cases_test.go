@@ -180,6 +180,19 @@ func TestDownCleansUpAfterProcessesWereKilled(t *testing.T) {
 	c.assertClean(before)
 }
 
+func TestSecondClusterWithNodesIsRefusedAndOneWithoutIsNot(t *testing.T) {
+	c, second := newCluster(t, true), newCluster(t, false)
+	c.ok("up", "--nodes", "1")
+	if message := second.refused("up", "--nodes", "1"); !strings.Contains(message, c.home) {
+		t.Errorf("the second cluster with nodes: %q; want the folder of the first", message)
+	}
+	second.ok("up", "--nodes", "0")
+	second.ok("down")
+	if status := c.status(); status.State != "running" {
+		t.Errorf("the first cluster after the second: %s %v", status.State, status.Problems)
+	}
+}
+
 func TestControlPlaneWithFakeNodesNeedsNoRoot(t *testing.T) {
 	c := newCluster(t, false)
 	c.ok("up", "--nodes", "0", "--kwok", "20", "--label", "example.com/all=yes", "--kwok-resource", "example.com/slot=64", "--scheduler-qps", "1000")

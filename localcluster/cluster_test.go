@@ -35,9 +35,14 @@ func newCluster(t *testing.T, needsRoot bool) *cluster {
 	if needsRoot && os.Geteuid() != 0 {
 		t.Fatal("real nodes need root")
 	}
-	home := filepath.Join(t.TempDir(), "home")
+	base, err := os.MkdirTemp("", "lc-") // short: unix sockets are inside
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(base) })
+	home := filepath.Join(base, "home")
 	if needsRoot {
-		home = "/var/lib/localcluster-test" // short: unix sockets are inside
+		home = "/var/lib/localcluster-test"
 	}
 	c := &cluster{T: t, home: home}
 	t.Cleanup(func() {

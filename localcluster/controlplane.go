@@ -38,9 +38,13 @@ func planEndpoint(nodes int) (Endpoint, error) {
 		}
 	}()
 	for name, preferred := range ports {
-		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", preferred))
+		address := "127.0.0.1"
+		if name == "apiserver" && nodes > 0 {
+			address = "127.0.0.2" // like the address of its own, only listeners on all addresses are in its way
+		}
+		listener, err := net.Listen("tcp", fmt.Sprintf("%s:%d", address, preferred))
 		if err != nil {
-			listener, err = net.Listen("tcp", "127.0.0.1:0")
+			listener, err = net.Listen("tcp", address+":0")
 		}
 		if err != nil {
 			return endpoint, fmt.Errorf("find a free port for %s: %w", name, err)

@@ -31,7 +31,7 @@ func down(home Home, keepLogs bool) error {
 			progress("%v; removing what can be found without it", err)
 		}
 		state = &State{home: home, BootID: bootID()}
-		if os.Geteuid() == 0 && len(otherOwners(home)) == 0 {
+		if os.Geteuid() == 0 && len(otherNodeClusters(home)) == 0 {
 			state.Options.Nodes = maxNodes // unknown: look for the traces of nodes too
 		}
 	}

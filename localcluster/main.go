@@ -52,6 +52,10 @@ func main() {
 
 // run dispatches a command line.
 func run(arguments []string) error {
+	// A root shell by su or cron may lack the folders of ip and nft.
+	if err := os.Setenv("PATH", os.Getenv("PATH")+":/usr/local/sbin:/usr/sbin:/sbin"); err != nil {
+		return err
+	}
 	if len(arguments) == 0 {
 		fmt.Print(usage)
 		return nil

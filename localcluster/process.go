@@ -4,7 +4,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +21,9 @@ import (
 // ownerVariable marks every process that a cluster starts, so that `down`
 // finds them without any record; children such as shims inherit it, containers do not.
 const ownerVariable = "LOCALCLUSTER_OWNER"
+
+// nodesVariable marks the processes of a cluster with nodes, of which a machine has one.
+const nodesVariable = "LOCALCLUSTER_NODES"
 
 // Process is one program of a cluster and what is needed to start it again.
 type Process struct {
@@ -115,6 +117,9 @@ func (s *State) command(process *Process, argv []string) (*exec.Cmd, error) {
 		"HOME=" + string(s.home),
 		ownerVariable + "=" + string(s.home),
 	}
+	if len(s.Nodes) > 0 {
+		command.Env = append(command.Env, nodesVariable+"="+strconv.Itoa(len(s.Nodes)))
+	}
 	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return command, nil
 }
@@ -163,25 +168,16 @@ func (p *Process) stop(kill bool, patience time.Duration) error {
 
 // ownedPIDs lists the running processes that carry the mark of a cluster at home.
 func ownedPIDs(home Home) []int {
-	wanted := []byte(ownerVariable + "=" + string(home))
-	return pidsWhere(func(environment [][]byte) bool {
-		for _, variable := range environment {
-			if bytes.Equal(variable, wanted) {
-				return true
-			}
-		}
-		return false
-	})
+	return pidsWhere(func(environment map[string]string) bool { return environment[ownerVariable] == string(home) })
 }
 
-// otherOwners returns the state folders of other clusters whose processes run.
-func otherOwners(home Home) []string {
+// otherNodeClusters returns the state folders of other clusters with nodes
+// whose processes run.
+func otherNodeClusters(home Home) []string {
 	found := map[string]bool{}
-	pidsWhere(func(environment [][]byte) bool {
-		for _, variable := range environment {
-			if owner, marked := bytes.CutPrefix(variable, []byte(ownerVariable+"=")); marked && string(owner) != string(home) {
-				found[string(owner)] = true
-			}
+	pidsWhere(func(environment map[string]string) bool {
+		if owner := environment[ownerVariable]; environment[nodesVariable] != "" && owner != string(home) {
+			found[owner] = true
 		}
 		return false
 	})
@@ -189,7 +185,7 @@ func otherOwners(home Home) []string {
 }
 
 // pidsWhere lists the running processes whose environment satisfies a condition.
-func pidsWhere(condition func(environment [][]byte) bool) []int {
+func pidsWhere(condition func(environment map[string]string) bool) []int {
 	var found []int
 	files, _ := filepath.Glob("/proc/[0-9]*/environ") // the only error is a bad pattern
 	for _, file := range files {
@@ -198,7 +194,7 @@ func pidsWhere(condition func(environment [][]byte) bool) []int {
 			continue // ended meanwhile, or another user's
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		if err != nil || pid == os.Getpid() || !condition(bytes.Split(raw, []byte{0})) {
+		if err != nil || pid == os.Getpid() || !condition(parseEnvironment(string(raw))) {
 			continue
 		}
 		if _, running := startTick(pid); running {
@@ -206,6 +202,17 @@ func pidsWhere(condition func(environment [][]byte) bool) []int {
 		}
 	}
 	return found
+}
+
+// parseEnvironment reads /proc/PID/environ.
+func parseEnvironment(raw string) map[string]string {
+	variables := map[string]string{}
+	for entry := range strings.SplitSeq(raw, "\x00") {
+		if name, value, found := strings.Cut(entry, "="); found {
+			variables[name] = value
+		}
+	}
+	return variables
 }
 
 // waitUntil polls a condition until it holds or the time is over.

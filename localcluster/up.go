@@ -64,16 +64,15 @@ func up(home Home, options Options, installDeps bool) error {
 // prepare checks the system and builds what the cluster runs.
 func prepare(options Options, installDeps bool) (map[string]string, error) {
 	if options.Nodes > 0 {
-		if err := requireTools(runRequirements, installDeps); err != nil {
+		requirements := runRequirements
+		if !builtBefore("runc") || !pauseBuilt() {
+			requirements = slices.Concat(requirements, buildRequirements)
+		}
+		if err := requireTools(requirements, installDeps); err != nil {
 			return nil, err
 		}
 	}
 	names := clusterComponents(options.Nodes, options.Kwok)
-	if slices.Contains(names, "runc") && !(builtBefore("runc") && pauseBuilt()) {
-		if err := requireTools(buildRequirements, installDeps); err != nil {
-			return nil, err
-		}
-	}
 	binaries, err := buildAll(names)
 	if err != nil || options.Nodes == 0 {
 		return binaries, err
@@ -118,7 +117,7 @@ func settlePrevious(home Home, options Options, binaries map[string]string) (boo
 		return false, fmt.Errorf("a cluster with other options or versions is up at %s (%s): run `localcluster down` first", home, previous.describe())
 	}
 	if broken := previous.broken(); !previous.Ready || len(broken) > 0 {
-		return false, fmt.Errorf("the cluster at %s is not healthy (%v): run `localcluster status`, then `localcluster down` and `up`", home, broken)
+		return false, fmt.Errorf("the cluster at %s is not healthy (%s): run `localcluster down`, then `up`", home, strings.Join(broken, "; "))
 	}
 	progress("already up: %s", previous.describe())
 	return true, nil
@@ -126,10 +125,10 @@ func settlePrevious(home Home, options Options, binaries map[string]string) (boo
 
 // refuseSecond says no to a second cluster with nodes: the addresses of nodes are fixed.
 func refuseSecond(home Home, options Options) error {
-	if options.Nodes == 0 || len(labelledAddresses()) == 0 {
+	if options.Nodes == 0 {
 		return nil
 	}
-	if others := otherOwners(home); len(others) > 0 {
+	if others := otherNodeClusters(home); len(others) > 0 {
 		return fmt.Errorf("another cluster with nodes is up on this machine: run `LOCALCLUSTER_HOME=%s localcluster down` first, or start one with --nodes 0", strings.Join(others, " or "))
 	}
 	return nil
