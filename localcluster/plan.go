@@ -1,0 +1,89 @@
+// SPDX-FileCopyrightText: The Ullage Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// resolveAll replaces links in the parts of the paths that exist, so that one
+// folder has one name (/var/run is /run on many systems).
+func resolveAll(paths []string) []string {
+	var resolved []string
+	for _, path := range paths {
+		suffix := ""
+		for dir := path; ; dir = filepath.Dir(dir) {
+			if real, err := filepath.EvalSymlinks(dir); err == nil {
+				resolved = append(resolved, filepath.Join(real, suffix))
+				break
+			}
+			suffix = filepath.Join(filepath.Base(dir), suffix)
+		}
+	}
+	slices.Sort(resolved)
+	return slices.Compact(resolved)
+}
+
+// settlePrevious deals with a cluster that was started before: true if it is
+// the wanted one and works; an error if it is in the way.
+func settlePrevious(home Home, options Options, binaries map[string]string) (bool, error) {
+	previous, err := loadState(home)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, refuseSecond(home, options)
+	}
+	if err != nil {
+		return false, err
+	}
+	if !slices.ContainsFunc(previous.Processes, (*Process).alive) || !previous.sameBoot() {
+		progress("found the leftovers of a cluster that does not run any more: removing them")
+		return false, previous.destroy(false)
+	}
+	if !reflect.DeepEqual(previous.Options, options) || !maps.Equal(previous.Binaries, binaries) {
+		return false, fmt.Errorf("a cluster with other options or versions is up at %s (%s): run `localcluster down` first", home, previous.describe())
+	}
+	if broken := previous.broken(); !previous.Ready || len(broken) > 0 {
+		return false, fmt.Errorf("the cluster at %s is not healthy (%s): run `localcluster down`, then `up`", home, strings.Join(broken, "; "))
+	}
+	progress("already up: %s", previous.describe())
+	return true, nil
+}
+
+// refuseSecond says no to a second cluster with nodes: the addresses of nodes are fixed.
+func refuseSecond(home Home, options Options) error {
+	if options.Nodes == 0 {
+		return nil
+	}
+	if others := otherNodeClusters(home); len(others) > 0 {
+		return fmt.Errorf("another cluster with nodes is up on this machine: run `LOCALCLUSTER_HOME=%s localcluster down` first, or start one with --nodes 0", strings.Join(others, " or "))
+	}
+	return nil
+}
+
+// newState plans a cluster.
+func newState(home Home, options Options, binaries map[string]string) (*State, error) {
+	endpoint, err := planEndpoint(options.Nodes)
+	if err != nil {
+		return nil, err
+	}
+	return &State{
+		BootID: bootID(), Options: options, Binaries: binaries, Endpoint: endpoint,
+		Nodes: planNodes(home, options), Sysctls: readSysctls(), home: home,
+	}, nil
+}
+
+// describe says in a few words what the cluster is.
+func (s *State) describe() string {
+	text := fmt.Sprintf("%d nodes", s.Options.Nodes)
+	if s.Options.Kwok > 0 {
+		text += fmt.Sprintf(" and %d KWOK nodes", s.Options.Kwok)
+	}
+	return text + " at " + s.Endpoint.URL()
+}
