@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import kopf
 
+from ullage.adapters.credentials import Credentials
 from ullage.api.contract import GROUP
 from ullage.ports import INFERENCE_SERVICE, SCHEDULING_POLICY, TRAINING_JOB, Kind
 
@@ -33,6 +34,19 @@ class Poker:
         """Poke from any thread; a loop that is closing already needs none."""
         if not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self.poke, reason)
+
+
+def connection_info(credentials: Credentials) -> kopf.ConnectionInfo:
+    """The same server and credentials as our own client's."""
+    configuration = credentials.configuration
+    return kopf.ConnectionInfo(
+        server=configuration.host,
+        ca_path=configuration.ssl_ca_cert,
+        insecure=not configuration.verify_ssl,
+        certificate_path=configuration.cert_file,
+        private_key_path=configuration.key_file,
+        token=credentials.token.removeprefix("Bearer ") or None,
+    )
 
 
 def kopf_settings() -> kopf.OperatorSettings:

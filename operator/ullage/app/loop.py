@@ -17,6 +17,8 @@ from typing import Protocol
 
 import structlog
 
+from ullage.adapters.metrics import Buckets
+from ullage.adapters.writer_errors import Refused
 from ullage.api.reasons import ConditionType, Reason
 from ullage.app.solver import Solver, SolverCrashed, SolverTimeout
 from ullage.app.trigger import Trigger
@@ -47,6 +49,16 @@ class State(Protocol):
         """Drop assumptions that were never seen; returns how many."""
         ...
 
+    def refuse(
+        self, kind: str, namespace: str, name: str, text: str, *, now: float, owner_uid: str = ""
+    ) -> None:
+        """Show the API's text for a write it refused, and wait before the next try."""
+        ...
+
+    def next_retry(self) -> float | None:
+        """When the next refused write may be tried again."""
+        ...
+
 
 class Submit(Protocol):
     """What the loop needs of the writer."""
@@ -62,7 +74,7 @@ class LoopStats:
 
     cycles: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
-    seconds: list[float] = field(default_factory=list)
+    seconds: Buckets = field(default_factory=Buckets)
     actions: Counter[str] = field(default_factory=Counter)
     expired: int = 0
     last_completed: float = 0.0
@@ -121,15 +133,31 @@ class DecisionLoop:
         self.last_plan, self.last_inputs = plan, (snapshot, now, settings)
         actions = (*actions, *self._solver_condition(snapshot, now, settings.epoch, ""))
         self._carry_out(actions, now)
-        if plan.wake_at:
-            self._trigger.wake_in(plan.wake_at - now)
+        self._wake(plan, now)
         self._finish(time.perf_counter() - started, reasons, actions, snapshot)
 
     def written(self, action: Action, error: ApiError | None) -> None:
-        """The writer's answer: a refused write is no longer assumed and is planned anew."""
-        if error is not None:
-            self._state.forget(action)
-            self._trigger.poke("write-failed")
+        """The writer's answer: a failed write is no longer assumed and is planned anew."""
+        if error is None:
+            return
+        self._state.forget(action)
+        if isinstance(error, Refused):
+            owner = getattr(action, "owner", None)
+            self._state.refuse(
+                error.kind,
+                error.namespace,
+                error.name,
+                error.text,
+                now=self._clock.now(),
+                owner_uid=owner.uid if isinstance(owner, ObjectRef) else "",
+            )
+        self._trigger.poke("write-failed")
+
+    def _wake(self, plan: Plan, now: float) -> None:
+        """Look again when a guard, a back-off or a refused write is due."""
+        due = [at for at in (plan.wake_at, self._state.next_retry() or 0.0) if at]
+        if due:
+            self._trigger.wake_in(min(due) - now)
 
     def _carry_out(self, actions: Sequence[Action], now: float) -> None:
         self._state.assume(actions, now)
@@ -144,7 +172,7 @@ class DecisionLoop:
         snapshot: Snapshot,
     ) -> None:
         self.stats.cycles += 1
-        self.stats.seconds.append(seconds)
+        self.stats.seconds.observe(seconds)
         self.stats.last_completed = self._clock.monotonic()
         self._trigger.rest(seconds)
         if actions:

@@ -1,0 +1,76 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Entry point of the operator's image: ``run``, ``retire`` and ``serve``."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from importlib.metadata import version
+
+import structlog
+
+from ullage.adapters.credentials import CredentialsError, find_credentials
+from ullage.adapters.k8s import K8sCluster
+from ullage.adapters.selftest import SelfTestFailed, run_self_test
+from ullage.app.logs import configure_logs
+from ullage.app.operator import Operator
+from ullage.app.retire import retire, set_retired
+from ullage.app.settings import Settings, SettingsError, settings_from
+from ullage.ports import Unavailable
+
+log = structlog.get_logger("ullage.main")
+
+
+def run(arguments: list[str] | None = None) -> None:
+    """Entry point of ``ullage-operator``."""
+    options = _parser().parse_args(arguments)
+    try:
+        settings = settings_from(os.environ)
+    except SettingsError as error:
+        raise SystemExit(f"ullage-operator: {error}") from error
+    configure_logs(settings.log_level)
+    try:
+        asyncio.run(_command(options, settings))
+    except (SelfTestFailed, CredentialsError, Unavailable) as error:
+        # no traceback: the text says what to do, and Kubernetes tries again
+        log.error("cannot start", error=str(error))
+        sys.exit(1)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="ullage-operator", description=__doc__)
+    parser.add_argument("--version", action="version", version=version("ullage"))
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("run", help="decide for the cluster (settings come from ULLAGE_*)")
+    leave = commands.add_parser("retire", help="take every node out, before an uninstall")
+    leave.add_argument("--timeout", type=float, default=60.0, help="seconds to wait for the nodes")
+    back = commands.add_parser("serve", help="take every node in again, after an install")
+    back.add_argument("--timeout", type=float, default=60.0, help="seconds to try")
+    return parser
+
+
+async def _command(options: argparse.Namespace, settings: Settings) -> None:
+    credentials = await find_credentials(settings.kubeconfig)
+    async with K8sCluster(credentials) as cluster:
+        if options.command == "run":
+            user = await run_self_test(cluster, namespace=settings.lease.namespace)
+            log.info("self-test passed", user=user, version=version("ullage"))
+            await Operator(settings, cluster, credentials).run()
+        elif options.command == "retire":
+            await retire(cluster, timeout_s=options.timeout)
+        else:
+            await _serve(cluster, options.timeout)
+
+
+async def _serve(cluster: K8sCluster, timeout_s: float) -> None:
+    """Undo an earlier retirement; nothing to do on a first install."""
+    async with asyncio.timeout(timeout_s):
+        names = await set_retired(cluster, retired=False)
+    log.info("nodes serve", changed=names)
+
+
+if __name__ == "__main__":
+    run()

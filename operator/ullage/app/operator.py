@@ -1,0 +1,264 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Puts the operator together and runs it: reflectors, election, decisions, writer, endpoints.
+
+Order of life: self-test, reflectors, synced, Lease, then kopf, decisions and writer; on SIGTERM
+the reverse. A replica that loses its Lease ends, and Kubernetes starts it again as a standby.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import uuid
+from collections import Counter
+from dataclasses import dataclass
+
+import structlog
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from ullage.adapters.clock import SystemClock
+from ullage.adapters.credentials import Credentials
+from ullage.adapters.election import LeaseTimes
+from ullage.adapters.k8s import K8sCluster
+from ullage.adapters.lease import Lease
+from ullage.adapters.metrics import OperatorCollector, OperatorFigures, StreamFigures
+from ullage.adapters.reflector import Reflector
+from ullage.adapters.writer import WriteLimits, Writer, WriterStats
+from ullage.app.http import HealthView, application
+from ullage.app.kopf_shell import KopfThread, Poker, connection_info
+from ullage.app.loop import DecisionLoop
+from ullage.app.settings import Settings
+from ullage.app.solver import Solver
+from ullage.app.trigger import Trigger
+from ullage.decide.effects import effect_of
+from ullage.decide.model import DecideSettings
+from ullage.decide.phases import Phase
+from ullage.state.cluster import ClusterState
+from ullage.state.streams import STREAMS
+
+log = structlog.get_logger("ullage.operator")
+LAG_PERIOD_S = 0.5
+
+
+@dataclass(slots=True)
+class Pulse:
+    """Measures how late the event loop is."""
+
+    lag_s: float = 0.0
+
+    async def run(self) -> None:
+        """Measure until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + LAG_PERIOD_S
+            await asyncio.sleep(LAG_PERIOD_S)
+            self.lag_s = max(0.0, loop.time() - due)
+
+
+def _stream_figures(reflector: Reflector) -> StreamFigures:
+    return StreamFigures(
+        name=reflector.stream.name,
+        age_s=reflector.last_event_age_s(),
+        objects=reflector.objects,
+        relists=reflector.relists_total,
+        drift=reflector.resync_drift_total,
+        errors=reflector.errors_total,
+    )
+
+
+class Operator:
+    """One replica."""
+
+    def __init__(self, settings: Settings, cluster: K8sCluster, credentials: Credentials) -> None:
+        self._settings = settings
+        self._cluster = cluster
+        self._stop = asyncio.Event()
+        self._lost = ""
+        self.clock = SystemClock()
+        self.state = ClusterState(effect_of)
+        self.trigger = Trigger(
+            idle_s=settings.trigger.idle_seconds,
+            max_s=settings.trigger.max_seconds,
+            resync_s=settings.trigger.resync_seconds,
+        )
+        self.reflectors = [
+            Reflector(
+                stream, source=cluster, sink=self.state, clock=self.clock, poke=self.trigger.poke
+            )
+            for stream in STREAMS
+        ]
+        self.lease = self._make_lease()
+        self.writer_stats = WriterStats()
+        self.solver = Solver(settings.decide.deadline_seconds)
+        self.writer = Writer(
+            cluster,
+            self.state,
+            fence=self.lease.held_for_write,
+            on_result=lambda action, error: self.loop.written(action, error),
+            on_lost=self._lose,
+            clock=self.clock,
+            limits=WriteLimits(
+                per_second=settings.write.per_second, in_flight=settings.write.in_flight
+            ),
+            stats=self.writer_stats,
+        )
+        self.loop = DecisionLoop(
+            state=self.state,
+            writer=self.writer,
+            solver=self.solver,
+            trigger=self.trigger,
+            clock=self.clock,
+            may_decide=self._obstacle,
+            settings=self._decide_settings,
+        )
+        self.pulse = Pulse()
+        poker = Poker(loop=asyncio.get_running_loop(), poke=self.trigger.poke)
+        self.kopf = KopfThread(poker, lambda: connection_info(credentials))
+
+    async def run(self) -> None:
+        """Serve until a signal, or until the Lease is lost."""
+        self._handle_signals()
+        runner = await self._serve()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                running = [tasks.create_task(self.pulse.run())]
+                running += [tasks.create_task(reflector.run()) for reflector in self.reflectors]
+                await self._synced()
+                self.solver.start()
+                running += [
+                    tasks.create_task(self.lease.run()),
+                    tasks.create_task(self.writer.run()),
+                    tasks.create_task(self.loop.run()),
+                ]
+                await self._stop.wait()
+                await self._leave()
+                for task in running:
+                    task.cancel()
+        finally:
+            self.solver.close()
+            await runner.cleanup()
+        log.info("stopped", lost=self._lost)
+
+    def stop(self) -> None:
+        """Begin a graceful end."""
+        self._stop.set()
+
+    async def _leave(self) -> None:
+        """Stop writing first, then let the next replica take over at once."""
+        await self.writer.stop()
+        await self.kopf.stop()
+        if not self._lost:
+            await self.lease.release()
+
+    async def _synced(self) -> None:
+        """Wait for the first full picture, or for the end."""
+        while not all(r.synced for r in self.reflectors) and not self._stop.is_set():
+            await asyncio.sleep(0.05)
+        if not self._stop.is_set():
+            log.info("synced", objects=dict(self.state.counts()))
+
+    def _handle_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+
+    async def _serve(self) -> web.AppRunner:
+        metrics = CollectorRegistry(auto_describe=False)
+        metrics.register(OperatorCollector(self.figures))
+        runner = web.AppRunner(application(self.health, metrics, self.loop), access_log=None)
+        await runner.setup()
+        await web.TCPSite(runner, port=self._settings.http.port).start()
+        return runner
+
+    def health(self) -> HealthView:
+        """What the probes look at."""
+        failure = f"kopf ended: {self.kopf.failure}" if self.kopf.failure else ""
+        return HealthView(
+            loop_lag_s=self.pulse.lag_s,
+            leading=self.lease.held,
+            cycle_age_s=self.clock.monotonic() - self.loop.stats.last_completed,
+            max_cycle_age_s=3 * self._settings.trigger.resync_seconds,
+            stream_ages_s={r.stream.name: r.last_event_age_s() for r in self.reflectors},
+            synced={r.stream.name: r.synced for r in self.reflectors},
+            failure=failure,
+        )
+
+    def figures(self) -> OperatorFigures:
+        """What the metrics tell, as of now."""
+        stats = self.loop.stats
+        workloads = list(self.state.freeze(self.clock.now()).workloads.values())
+        waiting = [w.status.decision for w in workloads if w.status.phase == Phase.PENDING]
+        return OperatorFigures(
+            leading=self.lease.held,
+            epoch=self.lease.epoch,
+            loop_lag_s=self.pulse.lag_s,
+            streams=[_stream_figures(reflector) for reflector in self.reflectors],
+            decision_seconds=stats.seconds.cumulative(),
+            decision_seconds_sum=stats.seconds.sum,
+            timeouts=self.solver.timeouts,
+            crashes=self.solver.crashes,
+            pokes=self.trigger.pokes,
+            skipped=stats.skipped,
+            actions=stats.actions,
+            writes=self.writer_stats.writes,
+            queue_depth=self.writer_stats.queue_depth,
+            fenced=self.writer_stats.fenced,
+            assumed=self.state.assumed,
+            assume_expired=stats.expired,
+            projection_errors=self.state.projection_errors,
+            workloads=Counter((w.kind.value, w.status.phase or "Pending") for w in workloads),
+            waiting=Counter(decision.reason.value for decision in waiting if decision),
+        )
+
+    def _make_lease(self) -> Lease:
+        times = self._settings.lease
+        name = self._settings.identity or socket.gethostname()
+        return Lease(
+            self._cluster,
+            # a restarted container is a new holder: it knows nothing of what was assumed
+            identity=f"{name}_{uuid.uuid4().hex[:8]}",
+            namespace=times.namespace,
+            clock=self.clock,
+            highest_epoch=self.state.highest_epoch,
+            on_acquired=self._lead,
+            on_lost=self._lose,
+            times=LeaseTimes(
+                duration_s=times.duration_seconds,
+                renew_deadline_s=times.renew_deadline_seconds,
+                period_s=times.period_seconds,
+            ),
+        )
+
+    def _lead(self, epoch: int) -> None:
+        log.info("leading", epoch=epoch, identity=self.lease.identity)
+        self.kopf.start()
+        self.trigger.poke("leading")
+
+    def _lose(self, reason: str) -> None:
+        """Never write again; the process ends and comes back as a standby."""
+        if not self._lost:
+            log.error("lease lost", reason=reason, epoch=self.lease.epoch)
+            self._lost = reason
+            self.stop()
+
+    def _obstacle(self) -> str:
+        if not self.lease.held:
+            return "not-leading"
+        if not all(r.synced for r in self.reflectors):
+            return "not-synced"
+        return ""
+
+    def _decide_settings(self) -> DecideSettings:
+        times = self._settings.decide
+        return DecideSettings(
+            epoch=self.lease.epoch,
+            seed=times.seed,
+            reserve_timeout_s=times.reserve_timeout_seconds,
+            schedule_timeout_s=times.schedule_timeout_seconds,
+            start_timeout_s=times.start_timeout_seconds,
+            restart_backoff_s=times.restart_backoff_seconds,
+            pre_stop_sleep_s=times.pre_stop_sleep_seconds,
+        )
