@@ -34,7 +34,7 @@ UNAUTHORIZED: Final = 401
 LINE_BYTES: Final = 4 * 1024 * 1024
 """Longest watch line; etcd's own limit for an object lies below."""
 GPU_NODES: Final = f"/apis/{API_VERSION}/gpunodes"
-PODS: Final = "/api/v1/pods"
+CORE: Final = "/api/v1"
 
 
 class ApiError(Exception):

@@ -19,7 +19,7 @@ from typing import Final, Protocol
 import structlog
 
 from ullage.api.contract import API_VERSION, MANAGER_NODE
-from ullage_node.api_client import ApiError
+from ullage_node.api_client import CORE, ApiError
 from ullage_node.status import timestamp
 
 QUIET_SECONDS: Final = 600.0
@@ -93,7 +93,7 @@ class Events:
         while True:
             event = await self._queue.get()
             namespace = event.subject.namespace or "default"
-            path = f"/api/v1/namespaces/{namespace}/events"
+            path = f"{CORE}/namespaces/{namespace}/events"
             try:
                 await self._creator.create(path, event_body(event, self._node, time.time()))
             except ApiError as error:

@@ -308,6 +308,11 @@ class ShareDriver(Protocol):
 class ProgressSource(Protocol):
     """Reads the containers' step records; the agent asks every second."""
 
+    @property
+    def invalid_total(self) -> int:
+        """Readings that were no step record, since the agent started."""
+        ...
+
     def sample(
         self,
         bindings: Sequence[ContainerBinding],

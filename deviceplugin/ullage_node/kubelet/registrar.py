@@ -35,6 +35,7 @@ KUBELET_SOCKET: Final = "kubelet.sock"
 PLUGIN_SOCKET: Final = "ullage.sock"
 REGISTER_SECONDS: Final = 5.0
 ASK_SECONDS: Final = 2.0
+LEAVING_SECONDS: Final = 0.05
 BACKOFF_FIRST_SECONDS: Final = 0.2
 BACKOFF_MOST_SECONDS: Final = 5.0
 
@@ -102,6 +103,11 @@ class Registrar:
         if wanted != self._wanted:
             self._wanted = wanted
             self._wake.set()
+
+    async def left(self) -> None:
+        """Return when nothing is served any more; only after ``serve(False)``."""
+        while self._server.running:
+            await asyncio.sleep(LEAVING_SECONDS)
 
     async def run(self) -> None:
         """Work until cancelled; leaves at once then."""

@@ -32,7 +32,6 @@ class Reconciler:
     def __init__(self, surroundings: Surroundings, binder: Binder) -> None:
         self._s = surroundings
         self._binder = binder
-        self._swept = False
 
     async def run_once(self) -> tuple[ContainerKey, ...]:
         """One comparison.
@@ -43,14 +42,15 @@ class Reconciler:
         try:
             listing = await self._s.lister.list_slots(LIST_SECONDS)
         except KubeletUnavailable:
-            listing = self._binder.last_listing  # old, and only used to keep what it shows
+            # The last answer is old; it only serves to keep what it shows.
+            freed = await self._free(self._binder.last_listing)
         else:
             self._binder.last_listing = listing
             await self._adopt(listing)
-        freed = await self._free(listing)
+            freed = await self._free(listing)
+            await self._sweep(listing)
         for broken in self._s.table.violations():
             _log.error("invariant broken", what=broken)
-        await self._sweep()
         return freed
 
     async def _free(self, listing: Listing) -> tuple[ContainerKey, ...]:
@@ -123,14 +123,13 @@ class Reconciler:
             return []
         return sorted(parts, key=lambda part: part[0].key)
 
-    async def _sweep(self) -> None:
-        """Once per life: remove files that nobody in the book owns."""
-        if self._swept:
-            return
+    async def _sweep(self, listing: Listing) -> None:
+        """Remove files that are nobody's: neither the book nor kubelet knows an owner."""
         async with self._binder.lock:
-            gone = self._s.cdi.sweep(frozenset(self._s.table.slots))
-            self._s.steps.sweep([binding.key for binding in self._s.table.bindings])
-            self._swept = True
+            gone = self._s.cdi.sweep(in_use(listing, self._s.table.slots))
+            pods = {uid for uid, pod in self._s.pods.by_uid.items() if not pod.terminal}
+            bound = {binding.key.pod_uid for binding in self._s.table.bindings}
+            self._s.steps.sweep(pods | bound)
         if gone:
             _log.info("removed files of slots without owner", slots=gone)
 

@@ -51,12 +51,12 @@ class StepDirectories:
         """Remove the container's directory; a container that has it mounted keeps its record."""
         shutil.rmtree(self.of(container), ignore_errors=True)
 
-    def sweep(self, keep: Collection[ContainerKey]) -> None:
-        """Remove the directories of all other containers."""
+    def sweep(self, keep_pods: Collection[str]) -> None:
+        """Remove the directories of all pods but these (uids)."""
         if not self.path.is_dir():
             return
         remove_temporaries(self.path, STEPS_FILE)
-        kept = {container.directory for container in keep}
         for entry in self.path.iterdir():
-            if entry.name not in kept and entry.is_dir() and not entry.is_symlink():
+            pod_uid = entry.name.partition("_")[0]
+            if pod_uid not in keep_pods and entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry, ignore_errors=True)

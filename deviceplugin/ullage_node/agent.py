@@ -1,0 +1,378 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The node agent as a whole: its parts, its tasks, and what happens when something changes.
+
+Every source (API server, kubelet, devices, containers) only notes what it saw and calls a hook
+here, which settles book, slots, status and checkpoint in one step without waiting. One event loop,
+one owner per datum. Whatever fails outside is reported and tried again: the process ends only on
+request or on a defect of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Coroutine, Sequence
+from typing import Final
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from ullage.api.contract import SliceKey
+from ullage_node.api_client import CORE, GPU_NODES, ApiClient
+from ullage_node.containers import Containers
+from ullage_node.device_watch import DeviceWatch
+from ullage_node.devices.protocol import DeviceBackend, ProgressSource
+from ullage_node.events import Event, Events, Subject
+from ullage_node.follow import Follower
+from ullage_node.follow import Subject as Followed
+from ullage_node.health import HealthChange, HealthTracker
+from ullage_node.kubelet.plugin_server import DevicePluginService, PluginServer
+from ullage_node.kubelet.pod_resources import PodResources
+from ullage_node.kubelet.registrar import PLUGIN_SOCKET, Registrar, Rhythm
+from ullage_node.kubelet.slot_board import DeviceRoom, SlotBoard, offered_slots
+from ullage_node.mirrors import ApiPods, NodeMirror, PodMirror
+from ullage_node.publisher import Publisher
+from ullage_node.reporter import Parts, Reporter
+from ullage_node.settings import Settings
+from ullage_node.slices.binder import Binder, Surroundings
+from ullage_node.slices.cdi import CDIDirectory, device_name
+from ullage_node.slices.checkpoint import snapshot
+from ullage_node.slices.pods import PodCache
+from ullage_node.slices.reconcile import Reconciler, in_use
+from ullage_node.slices.restore import boot_id, restore
+from ullage_node.slices.retire import remove_everything
+from ullage_node.slices.saver import Saver
+from ullage_node.slices.steps import StepDirectories
+from ullage_node.slices.table import SliceTable
+from ullage_node.web import AgentCollector, Instruments, WebServer
+
+FIRST_SPEC_SECONDS: Final = 2.0
+"""How long registration waits for the first spec, so that the first start finds its slice."""
+STALL_SECONDS: Final = 30.0
+"""Age of the last look at the containers after which the agent calls itself unhealthy."""
+SETTLE_SECONDS: Final = 0.2
+"""How long pod changes gather before the next comparison with kubelet."""
+RETRY_SECONDS: Final = 5.0
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+class Agent:
+    """One node's agent; build it inside a running event loop and await :meth:`run`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        client: ApiClient,
+        backend: DeviceBackend,
+        progress: ProgressSource,
+        version: str,
+    ) -> None:
+        paths, periods = settings.paths, settings.periods
+        self.settings = settings
+        self._client = client
+        self._backend = backend
+        self._progress = progress
+        self.table = SliceTable()
+        self._boot = boot_id(paths.proc_root)
+        self._restored = restore(self.table, paths.checkpoint, self._boot)
+        tracker = HealthTracker(periods.recovery_seconds)
+        tracker.restore(self._restored.quarantine, wall=time.time())
+        self.watch = DeviceWatch(backend.probe, backend.driver, tracker, periods)
+        self._saver = Saver(
+            paths.checkpoint, lambda: snapshot(self.table, self._boot, self.watch.quarantine)
+        )
+        self.pods, self.node = PodCache(), NodeMirror()
+        self._pod_mirror = PodMirror(self.pods)
+        self._resources = PodResources(paths.pod_resources_socket)
+        self.surroundings = Surroundings(
+            node=settings.name,
+            table=self.table,
+            pods=self.pods,
+            lister=self._resources,
+            reader=ApiPods(client),
+            driver=backend.driver,
+            cdi=CDIDirectory(paths.cdi_dir),
+            steps=StepDirectories(paths.steps_dir),
+            save=self._saver.save,
+        )
+        self.binder = Binder(self.surroundings)
+        self.reconciler = Reconciler(self.surroundings, self.binder)
+        self.events = Events(client, settings.name)
+        self.containers = Containers(self.table, self.binder, backend.driver, self.events, progress)
+        self._build_front(version)
+        self._connect()
+        self._taken_in = False
+        self._gate_open = False
+        self._observed_at = time.monotonic()
+        self._stale: tuple[SliceKey, ...] = ()
+        self._object_uid = ""
+        self._reconcile_now, self._life_changed = asyncio.Event(), asyncio.Event()
+
+    def _build_front(self, version: str) -> None:
+        """What kubelet, the API server and people see."""
+        settings, directory = self.settings, self.settings.paths.device_plugin_dir
+        registry = CollectorRegistry()
+        self.instruments = Instruments(registry)
+        self.board = SlotBoard()
+        self.service = DevicePluginService(self.board, self._start_container, device_name)
+        self.plugin = PluginServer(self.service, self.board, directory / PLUGIN_SOCKET)
+        self.registrar = Registrar(
+            directory,
+            self.plugin,
+            self.board,
+            self._resources,
+            Rhythm(
+                poll=settings.periods.socket_poll_seconds,
+                check=settings.periods.kubelet_check_seconds,
+            ),
+        )
+        self.reporter = Reporter(
+            Parts(
+                settings=settings,
+                version=version,
+                table=self.table,
+                node=self.node,
+                watch=self.watch,
+                driver=self._backend.driver,
+                board=self.board,
+                registrar=self.registrar,
+                containers=self.containers,
+                events=self.events,
+                progress=self._progress,
+            )
+        )
+        self.publisher = Publisher(
+            self._client,
+            settings.name,
+            self.reporter.status,
+            settings.periods.heartbeat_seconds,
+        )
+        registry.register(AgentCollector(lambda: self.reporter.figures(self.publisher)))
+        self.web = WebServer(settings.http, registry, self.unhealthy, self.unready)
+
+    def _connect(self) -> None:
+        self.node.on_change = self._on_spec
+        self._pod_mirror.on_change = self._on_pods
+        self.watch.on_change = self._on_devices
+        self.containers.on_change = self._settle
+        self.registrar.on_change = self._settle
+
+    # -- life ------------------------------------------------------------------------------------
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until ``stop`` is set or a task fails; leaves kubelet first of all."""
+        await self.web.start()
+        name = self.settings.name
+        nodes = Followed(path=GPU_NODES, fields=f"metadata.name={name}")
+        pods = Followed(path=f"{CORE}/pods", fields=f"spec.nodeName={name}")
+        registrar = asyncio.create_task(self.registrar.run(), name="registrar")
+        others = self._spawn(
+            devices=self.watch.run(),
+            node=Follower(self._client, nodes, self.node).run(),
+            pods=Follower(self._client, pods, self._pod_mirror).run(),
+            observe=self._observe_loop(),
+            reconcile=self._reconcile_loop(),
+            life=self._life_loop(),
+            gate=self._open_gate(),
+            publish=self.publisher.run(),
+            events=self.events.run(),
+            save=self._saver.run(),
+        )
+        stopped = asyncio.create_task(stop.wait(), name="stop")
+        try:
+            await asyncio.wait({stopped, registrar, *others}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            # At once: a stream that ends after a successor registered would take it down.
+            await _end([registrar])
+            await _end([stopped, *others])
+            await self._close()
+        for task in (registrar, *others):
+            if not task.cancelled() and (error := task.exception()) is not None:
+                raise error
+
+    def _spawn(self, **work: Coroutine[None, None, None]) -> list[asyncio.Task[None]]:
+        return [asyncio.create_task(each, name=name) for name, each in work.items()]
+
+    async def _close(self) -> None:
+        with contextlib.suppress(OSError):
+            await self._saver.save()
+        await self._resources.close()
+        await self.web.stop()
+
+    # -- what happens when something changes -----------------------------------------------------
+
+    def _on_spec(self) -> None:
+        spec = self.node.spec
+        if spec is not None and self._restored.problem:
+            subject = Subject(namespace="", name=self.settings.name, uid=spec.uid)
+            self.events.say(
+                Event(subject=subject, reason="CheckpointRebuilt", message=self._restored.problem)
+            )
+        if (spec.uid if spec else "") != self._object_uid:
+            self._object_uid = spec.uid if spec else ""
+            self.publisher.forget()
+        self._life_changed.set()
+        self._take_in()
+        self._settle()
+
+    def _on_pods(self) -> None:
+        self._reconcile_now.set()
+
+    def _on_devices(self, changes: Sequence[HealthChange]) -> None:
+        if self.watch.known:
+            self.table.set_devices(self.watch.devices(self.settings.max_sharers))
+        self.containers.tell_health(changes)
+        self._take_in()
+        self._settle()
+
+    def _take_in(self) -> None:
+        """Give the spec to the book; not before the devices are known, or all would be refused."""
+        if not (self.node.synced and self.watch.known):
+            return
+        spec = self.node.spec
+        wanted = spec.slices if spec else ()
+        if spec and (spec.retire or self.reporter.retired):
+            known = {part.desired.key for part in self.table.held}
+            wanted = tuple(part for part in wanted if part.key in known)
+        stale = self.table.intake(spec.epoch if spec else 0, wanted)
+        if stale and stale != self._stale:
+            _log.warning("slices of an older epoch ignored", count=len(stale))
+        self._stale = stale
+        self.reporter.generation = spec.generation if spec else 0
+        self._taken_in = True
+
+    def _settle(self) -> None:
+        """Bring slots, status and checkpoint in line with the book."""
+        self.board.publish(offered_slots(self._rooms(), self._in_use()))
+        self.registrar.serve(self._serving_wanted())
+        self.publisher.poke()
+        self._saver.poke()
+
+    def _rooms(self) -> list[DeviceRoom]:
+        parts = [part for binding in self.table.bindings for part in binding.slices]
+        return [
+            DeviceRoom(
+                sharers=device.contexts,
+                used=sum(part.gpu == device.uuid for part in parts),
+                healthy=device.refusal is None,
+            )
+            for device in self.table.devices.values()
+        ]
+
+    def _in_use(self) -> frozenset[str]:
+        return in_use(self.binder.last_listing, self.table.slots)
+
+    def _serving_wanted(self) -> bool:
+        spec = self.node.spec
+        return (
+            self.settings.late_binding
+            and self.watch.known
+            and not (self.reporter.retired or (spec is not None and spec.retire))
+            and (self._taken_in or self._gate_open)
+        )
+
+    async def _open_gate(self) -> None:
+        await asyncio.sleep(FIRST_SPEC_SECONDS)
+        self._gate_open = True
+        self._settle()
+        await asyncio.Event().wait()
+
+    # -- loops -----------------------------------------------------------------------------------
+
+    async def _start_container(self, slots: Sequence[str]) -> None:
+        await self.containers.start(slots, self.instruments.prestart)
+
+    async def _observe_loop(self) -> None:
+        while True:
+            if not self.reporter.retired:
+                await self.containers.observe()
+            self._observed_at = time.monotonic()
+            await asyncio.sleep(self.settings.periods.observe_seconds)
+
+    async def _reconcile_loop(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.settings.periods.reconcile_seconds):
+                    await self._reconcile_now.wait()
+                    await asyncio.sleep(SETTLE_SECONDS)
+            self._reconcile_now.clear()
+            if self._taken_in and self.pods.synced:
+                await self.reconcile()
+
+    async def reconcile(self) -> None:
+        """Compare the book with kubelet, pods and devices once."""
+        version = self.table.version
+        with self.instruments.reconcile.time():
+            freed = await self.reconciler.run_once()
+        if freed:
+            _log.info("freed", containers=[key.directory for key in freed])
+        if self.table.version != version:
+            self._take_in()
+        self._settle()
+
+    async def _life_loop(self) -> None:
+        """Take the node out of service and back, as the spec says."""
+        while True:
+            await self._life_changed.wait()
+            self._life_changed.clear()
+            wanted = self.node.spec is not None and self.node.spec.retire
+            try:
+                if wanted and not self.reporter.retired:
+                    await self._retire()
+                elif not wanted and self.reporter.retired and self.node.spec is not None:
+                    self._return_to_service()
+            except OSError as error:
+                _log.error("cannot leave the node", error=str(error))
+                await asyncio.sleep(RETRY_SECONDS)
+                self._life_changed.set()
+
+    async def _retire(self) -> None:
+        self.containers.out_of_service = True
+        self.watch.paused = True  # opening the backend anew would put its files back
+        self.registrar.serve(False)
+        await self.registrar.left()
+        async with self.binder.lock:
+            await self._saver.disable()
+            await remove_everything(
+                self.settings.paths,
+                self.surroundings.cdi,
+                self.surroundings.steps,
+                self._backend.driver,
+            )
+        self.reporter.retired = True
+        _log.info("retired")
+        self._settle()
+
+    def _return_to_service(self) -> None:
+        self.reporter.retired = False
+        self.containers.out_of_service = False
+        self._saver.enabled = True
+        self.watch.reopen()
+        _log.info("in service again")
+        self._take_in()
+        self._settle()
+
+    # -- probes ----------------------------------------------------------------------------------
+
+    def unhealthy(self) -> str:
+        """What is wrong with the process itself, empty if nothing."""
+        age = time.monotonic() - self._observed_at
+        return f"no look at the containers for {age:.0f} s" if age > STALL_SECONDS else ""
+
+    def unready(self) -> str:
+        """Why the node does not serve though it should, empty if it does or need not."""
+        if not self.watch.known and self.watch.problem is None:
+            return "looking for devices"
+        standing = self.registrar.standing
+        if not self._serving_wanted() or standing.registered or standing.foreign_devices:
+            return "" if self._taken_in or self._gate_open else "waiting for the first spec"
+        return standing.problem or "not registered with kubelet yet"
+
+
+async def _end(tasks: Sequence[asyncio.Task[object]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

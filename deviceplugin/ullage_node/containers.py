@@ -1,0 +1,172 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Life of the containers on our slots: started by kubelet's call, watched every second.
+
+Joins the pure parts (book, last word, observer) with the backend and tells people through events.
+It frees nothing: that is the reconciler's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import structlog
+from prometheus_client import Histogram
+
+from ullage.api.contract import Reason, SlicePhase
+from ullage_node.devices.protocol import (
+    Attachment,
+    ContainerBinding,
+    ContainerKey,
+    Progress,
+    ProgressSource,
+    ShareDriver,
+)
+from ullage_node.events import Event, Events, Subject
+from ullage_node.health import HealthChange
+from ullage_node.kubelet.plugin_server import StartDenied
+from ullage_node.slices.binder import Binder, StartRefused
+from ullage_node.slices.observer import Observer, PhaseChange
+from ullage_node.slices.records import Refusal
+from ullage_node.slices.table import SliceTable
+
+OBSERVE_SECONDS: Final = 5.0
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+class Containers:
+    """Starts and observes containers."""
+
+    def __init__(
+        self,
+        table: SliceTable,
+        binder: Binder,
+        driver: ShareDriver,
+        events: Events,
+        progress: ProgressSource,
+    ) -> None:
+        self._table = table
+        self._binder = binder
+        self._driver = driver
+        self._events = events
+        self._source = progress
+        self._observer = Observer()
+        self.attachments: Mapping[ContainerKey, Attachment] = {}
+        """Newest reading of each container."""
+        self.progress: Mapping[ContainerKey, Progress] = {}
+        self.refusals: Counter[str] = Counter()
+        self.out_of_service = False
+        """The node is being retired: nothing starts any more."""
+        self.on_change: Callable[[], None] = lambda: None
+
+    async def start(self, slots: Sequence[str], timer: Histogram) -> None:
+        """Make the container that holds these slots ready, because kubelet is about to start it.
+
+        Raises:
+            StartDenied: not now; the text says why.
+        """
+        begun = time.perf_counter()
+        try:
+            binding = await self._start(slots)
+        except StartRefused as refused:
+            self._tell_refusal(slots, refused)
+            raise StartDenied(refused.refusal.text) from refused
+        finally:
+            timer.observe(time.perf_counter() - begun)
+            self.on_change()
+        self._observer.restart(binding.key)
+        _log.info(
+            "prepared",
+            pod=f"{binding.pod_namespace}/{binding.pod_name}",
+            slots=binding.slots,
+            gpus=[part.gpu for part in binding.slices],
+            percent=[part.percent for part in binding.slices],
+            seconds=round(time.perf_counter() - begun, 4),
+        )
+
+    async def _start(self, slots: Sequence[str]) -> ContainerBinding:
+        if self.out_of_service:
+            message = "this node is taken out of service"
+            raise StartRefused(Refusal(reason=Reason.RETIRED, message=message))
+        return await self._binder.start_container(slots)
+
+    def _tell_refusal(self, slots: Sequence[str], refused: StartRefused) -> None:
+        refusal, pod = refused.refusal, refused.pod
+        self.refusals[refusal.reason.value] += 1
+        name = f"{pod.namespace}/{pod.name}" if pod else ""
+        said = True
+        if pod is not None:
+            subject = Subject(namespace=pod.namespace, name=pod.name, uid=pod.uid)
+            event = Event(subject=subject, reason="SliceRefused", message=refusal.text)
+            said = self._events.say(event)
+        (_log.info if said else _log.debug)(
+            "start refused", slots=list(slots), pod=name, why=refusal.text
+        )
+
+    async def observe(self) -> None:
+        """Read every bound container once and draw the conclusions."""
+        bindings = self._table.bindings
+        self._observer.keep([binding.key for binding in bindings])
+        try:
+            async with asyncio.timeout(OBSERVE_SECONDS):
+                seen = await self._driver.observe(bindings) if bindings else {}
+        except TimeoutError:
+            _log.warning("no reading of the containers", seconds=OBSERVE_SECONDS)
+            return
+        now = time.monotonic()
+        for binding in bindings:
+            # A container that was bound anew meanwhile is not the one that was read.
+            if self._table.binding(binding.key) is binding:
+                self._conclude(binding, seen[binding.key], now)
+        self.attachments = seen
+        self.progress = self._source.sample(bindings, seen, now) if bindings else {}
+
+    def _conclude(self, binding: ContainerBinding, seen: Attachment, now: float) -> None:
+        held = self._table.held_for(binding.key)
+        if not held or not held[0].phase.started:
+            return
+        change = self._observer.judge(binding.key, held[0].phase, seen, now)
+        version = self._table.version
+        if change is None:
+            return
+        self._table.set_phase(binding.key, change.phase, change.why)
+        if self._table.version != version:
+            self._tell_change(binding, change)
+            self.on_change()
+
+    def _tell_change(self, binding: ContainerBinding, change: PhaseChange) -> None:
+        why = change.why
+        _log.info(
+            "container",
+            pod=f"{binding.pod_namespace}/{binding.pod_name}",
+            phase=change.phase.value,
+            why=f"{why.reason.value}: {why.message}" if why else "",
+        )
+        if why is not None:
+            failed = change.phase is SlicePhase.FAILED
+            word = "SliceUnenforced" if failed else why.reason.value
+            self._events.say(Event(subject=_subject(binding), reason=word, message=why.message))
+
+    def tell_health(self, changes: Sequence[HealthChange]) -> None:
+        """Tell the tenants of devices that turned."""
+        for change in changes:
+            refusal = change.refusal
+            for binding in self._table.bindings:
+                if any(part.gpu == change.uuid for part in binding.slices):
+                    self._events.say(
+                        Event(
+                            subject=_subject(binding),
+                            reason="DeviceUnhealthy" if refusal else "DeviceRecovered",
+                            message=refusal.message if refusal else f"{change.uuid}: healthy again",
+                            warning=refusal is not None,
+                        )
+                    )
+
+
+def _subject(binding: ContainerBinding) -> Subject:
+    return Subject(namespace=binding.pod_namespace, name=binding.pod_name, uid=binding.key.pod_uid)

@@ -1,0 +1,162 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps the picture of the node's devices: what is there, how it is, why there is nothing.
+
+The only caller of a backend's probe. A backend that cannot work is asked again for ever and its
+reason is kept for people to read; a device once seen stays in the picture, so that slices on a
+lost one are reported and not forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import structlog
+
+from ullage.api.contract import ObservedDevice, Reason
+from ullage_node.devices.protocol import BackendUnavailable, DeviceProbe, ShareDriver
+from ullage_node.health import HealthChange, HealthTracker
+from ullage_node.settings import PeriodSettings
+from ullage_node.slices.records import Device, Refusal
+from ullage_node.status import effective
+
+PROBE_SECONDS: Final = 5.0
+"""Longest wait for one answer of a probe."""
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+class DeviceWatch:
+    """Probes the devices and applies hysteresis."""
+
+    def __init__(
+        self,
+        probe: DeviceProbe,
+        driver: ShareDriver,
+        tracker: HealthTracker,
+        rhythm: PeriodSettings,
+    ) -> None:
+        self._probe = probe
+        self._driver = driver
+        self._tracker = tracker
+        self._rhythm = rhythm
+        self._devices: dict[str, ObservedDevice] = {}
+        self._opened = False
+        self._discovered_at = -rhythm.discover_seconds
+        self._retry = asyncio.Event()
+        self.paused = False
+        """Leave the devices alone."""
+        self.problem: Refusal | None = None
+        """Why the backend cannot work, if so."""
+        self.on_change: Callable[[tuple[HealthChange, ...]], None] = lambda changes: None
+        """Called after every round with the devices that turned."""
+
+    @property
+    def known(self) -> bool:
+        """Whether the devices were found at least once."""
+        return bool(self._devices)
+
+    @property
+    def observed(self) -> tuple[ObservedDevice, ...]:
+        """All devices with the health that they count as having."""
+        return tuple(
+            effective(device, self._tracker.refusal(uuid))
+            for uuid, device in sorted(self._devices.items())
+        )
+
+    @property
+    def quarantine(self) -> Mapping[str, float]:
+        """Devices that are not trusted, for the checkpoint."""
+        return self._tracker.quarantine
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """Devices that are gone."""
+        return tuple(
+            uuid
+            for uuid in sorted(self._devices)
+            if (found := self._tracker.refusal(uuid)) and found.reason is Reason.DEVICE_LOST
+        )
+
+    def devices(self, max_sharers: int) -> tuple[Device, ...]:
+        """The devices as the invariants see them."""
+        return tuple(
+            Device(
+                uuid=uuid,
+                memory_mib=device.memory_mib,
+                contexts=min(device.contexts, max_sharers),
+                overhead_mib=self._driver.context_overhead_mib(uuid),
+                refusal=self._tracker.refusal(uuid),
+            )
+            for uuid, device in sorted(self._devices.items())
+        )
+
+    def reopen(self) -> None:
+        """Go on, and open the backend anew at once, after it was cleaned off the node."""
+        self.paused = False
+        self._opened = False
+        self._discovered_at = -self._rhythm.discover_seconds
+        self._retry.set()
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        try:
+            while True:
+                if not self.paused:
+                    changes = await self.run_once(now=time.monotonic(), wall=time.time())
+                    self.on_change(changes)
+                self._retry.clear()
+                try:
+                    async with asyncio.timeout(self._rhythm.probe_seconds):
+                        await self._retry.wait()
+                except TimeoutError:
+                    continue
+        finally:
+            await self._probe.close()
+
+    async def run_once(self, *, now: float, wall: float) -> tuple[HealthChange, ...]:
+        """One round: open and discover when due, then probe."""
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                await self._discover(now)
+            self._set_problem(None)
+        except BackendUnavailable as error:
+            self._opened = False
+            self._set_problem(Refusal(reason=error.reason, message=error.message))
+        except TimeoutError:
+            message = f"the devices did not answer within {PROBE_SECONDS:.0f} s"
+            self._set_problem(Refusal(reason=Reason.DEVICE_UNHEALTHY, message=message))
+        if not self._devices:
+            return ()
+        return await self._judge(now, wall)
+
+    async def _discover(self, now: float) -> None:
+        if not self._opened:
+            await self._probe.start()
+            self._opened = True
+        if self.problem or now - self._discovered_at >= self._rhythm.discover_seconds:
+            found = {device.uuid: device for device in await self._probe.discover()}
+            self._discovered_at = now
+            if found.keys() - self._devices.keys():
+                _log.info("devices", uuids=sorted(found))
+            self._devices |= found
+
+    async def _judge(self, now: float, wall: float) -> tuple[HealthChange, ...]:
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                readings = await self._probe.health()
+        except TimeoutError:
+            return ()
+        changes = self._tracker.take(readings, now=now, wall=wall)
+        for change in changes:
+            why = change.refusal.message if change.refusal else "healthy again"
+            _log.warning("device health", uuid=change.uuid, why=why)
+        return changes
+
+    def _set_problem(self, problem: Refusal | None) -> None:
+        if problem and problem != self.problem:
+            _log.warning("backend unavailable", reason=problem.reason, problem=problem.message)
+        self.problem = problem

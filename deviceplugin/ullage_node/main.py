@@ -1,0 +1,78 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Entry point of the node agent: read settings, run until SIGTERM.
+
+Wrong settings end the process with one clear line. Everything else that is wrong with the node is
+reported in its GPUNode and waited for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.metadata
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from ullage_node.agent import Agent
+from ullage_node.api_client import ApiClient, ApiError
+from ullage_node.devices.backend import open_backend
+from ullage_node.devices.protocol import BackendPaths
+from ullage_node.logs import configure_logs
+from ullage_node.settings import PREFIX, Settings, SettingsError, load_settings
+from ullage_node.telemetry.progress import StepTelemetry
+
+OPTIONS: Final = {
+    "api_server": "API_SERVER",
+    "token_file": "API_TOKEN_FILE",
+    "ca_file": "API_CA_FILE",
+}
+
+
+def run(arguments: Sequence[str] | None = None) -> None:
+    """Run the agent; the console script ``ullage-node``."""
+    parser = argparse.ArgumentParser(prog="ullage-node", description="Ullage node agent")
+    version = importlib.metadata.version("ullage")
+    parser.add_argument("--version", action="version", version=f"ullage-node {version}")
+    parser.add_argument("--api-server", help="URL of the API server (default: the own cluster)")
+    parser.add_argument("--token-file", help="file with the bearer token")
+    parser.add_argument("--ca-file", help="certificate authority of the API server")
+    options = vars(parser.parse_args(arguments))
+    given = {f"{PREFIX}{OPTIONS[name]}": value for name, value in options.items() if value}
+    try:
+        settings = load_settings({**os.environ, **given})
+        configure_logs(settings.log_level)
+        asyncio.run(serve(settings, os.environ, version))
+    except (SettingsError, ApiError, OSError) as error:
+        sys.exit(f"ullage-node: {error}")
+
+
+async def serve(settings: Settings, environment: Mapping[str, str], version: str) -> None:
+    """Run one agent until SIGTERM or SIGINT.
+
+    Raises:
+        ApiError: no API server is configured.
+        OSError: the API server's authority or the HTTP port cannot be used.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, stop.set)
+    paths = settings.paths
+    backend = open_backend(
+        settings.backend,
+        node_name=settings.name,
+        contexts=settings.max_sharers,
+        paths=BackendPaths(
+            state_dir=paths.state_dir,
+            run_dir=paths.run_dir,
+            cgroup_root=paths.cgroup_root,
+            proc_root=paths.proc_root,
+        ),
+    )
+    progress = StepTelemetry(paths.steps_dir)
+    async with ApiClient(settings.api, environment) as client:
+        await Agent(settings, client, backend, progress, version).run(stop)

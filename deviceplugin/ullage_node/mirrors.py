@@ -1,0 +1,130 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the agent keeps of the API server: its own GPUNode and the pods of its node.
+
+Each mirror is written by one follower and read by everybody. The last good spec stays in force
+when a newer one cannot be read or the API server is away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from ullage.api.contract import JsonObject, WireError, objects, section
+from ullage_node.api_client import CORE, ApiClient, ApiError
+from ullage_node.slices.binder import PodUnreachable
+from ullage_node.slices.desired import NodeSpec, read_gpu_node, read_pod
+from ullage_node.slices.pods import PodCache
+from ullage_node.slices.records import Pod
+
+NOT_FOUND = 404
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+class NodeMirror:
+    """The node's own GPUNode."""
+
+    def __init__(self) -> None:
+        self.synced = False
+        """Whether the API server was heard at least once."""
+        self.spec: NodeSpec | None = None
+        """``None`` = there is no such object."""
+        self.conditions: tuple[JsonObject, ...] = ()
+        """Conditions as they stand in the object; they outlive the agent."""
+        self.on_change: Callable[[], None] = lambda: None
+
+    def replace(self, items: Sequence[JsonObject]) -> None:
+        """A complete list: one object or none."""
+        self.synced = True
+        if not items:
+            self.spec = None
+            self.on_change()
+            return
+        try:
+            self.changed(items[0])
+        except WireError as error:
+            _log.warning("GPUNode unreadable", error=str(error))
+            self.on_change()
+
+    def changed(self, item: JsonObject) -> None:
+        """The object was added or changed.
+
+        Raises:
+            WireError: it cannot be read; the last good one stays.
+        """
+        spec = read_gpu_node(item)
+        self.conditions = tuple(objects(section(item, "status"), "conditions"))
+        if spec != self.spec:
+            self.spec = spec
+            self.on_change()
+
+    def removed(self, item: JsonObject) -> None:
+        """The object is gone."""
+        self.spec = None
+        self.conditions = ()
+        self.on_change()
+
+
+class PodMirror:
+    """The pods bound to the node."""
+
+    def __init__(self, cache: PodCache) -> None:
+        self._cache = cache
+        self.on_change: Callable[[], None] = lambda: None
+
+    def replace(self, items: Sequence[JsonObject]) -> None:
+        """A complete list."""
+        pods: list[Pod] = []
+        for item in items:
+            try:
+                pods.append(read_pod(item))
+            except WireError as error:
+                _log.warning("pod unreadable", error=str(error))
+        self._cache.replace(pods)
+        self.on_change()
+
+    def changed(self, item: JsonObject) -> None:
+        """A pod was added or changed.
+
+        Raises:
+            WireError: it cannot be read.
+        """
+        pod = read_pod(item)
+        if self._cache.by_uid.get(pod.uid) != pod:
+            self._cache.put(pod)
+            self.on_change()
+
+    def removed(self, item: JsonObject) -> None:
+        """A pod is gone.
+
+        Raises:
+            WireError: it cannot be read.
+        """
+        self._cache.drop(read_pod(item).uid)
+        self.on_change()
+
+
+class ApiPods:
+    """Asks the API server for one pod, past every cache of ours."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+
+    async def get_pod(self, namespace: str, name: str, timeout_seconds: float) -> Pod | None:
+        """The pod of this name now, ``None`` if there is none.
+
+        Raises:
+            PodUnreachable: no answer, or one that makes no sense.
+        """
+        path = f"{CORE}/namespaces/{namespace}/pods/{name}"
+        try:
+            return read_pod(await self._client.get(path, timeout_seconds))
+        except ApiError as error:
+            if error.status == NOT_FOUND:
+                return None
+            raise PodUnreachable(f"the API server does not answer ({error})") from error
+        except WireError as error:
+            raise PodUnreachable(f"the API server's answer is unreadable ({error})") from error

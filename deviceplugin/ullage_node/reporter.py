@@ -1,0 +1,123 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Gathers what the agent knows into its status and its metrics; changes nothing.
+
+Everything is read at the moment it is asked for, so status and metrics cannot drift apart.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ullage.api.contract import JsonObject
+from ullage_node.containers import Containers
+from ullage_node.device_watch import DeviceWatch
+from ullage_node.devices.protocol import ProgressSource, ShareDriver
+from ullage_node.events import Events
+from ullage_node.kubelet.registrar import Registrar
+from ullage_node.kubelet.slot_board import SlotBoard
+from ullage_node.mirrors import NodeMirror
+from ullage_node.publisher import Publisher
+from ullage_node.settings import Settings
+from ullage_node.slices.table import SliceTable
+from ullage_node.status import (
+    NodeFacts,
+    StatusFacts,
+    body_of,
+    judge,
+    observed_slices,
+    timestamp,
+    with_transitions,
+)
+from ullage_node.web import Figures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The parts of the agent that have something to say."""
+
+    settings: Settings
+    version: str
+    table: SliceTable
+    node: NodeMirror
+    watch: DeviceWatch
+    driver: ShareDriver
+    board: SlotBoard
+    registrar: Registrar
+    containers: Containers
+    events: Events
+    progress: ProgressSource
+
+
+class Reporter:
+    """Composes status and figures."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._said: tuple[JsonObject, ...] = ()
+        self.retired = False
+        """Whether everything of ours has left the node."""
+        self.generation = 0
+        """Generation of the spec that the book has taken in."""
+
+    def status(self) -> Mapping[str, object] | None:
+        """The apply body for the present moment; ``None`` while there is no GPUNode."""
+        parts, spec = self._parts, self._parts.node.spec
+        if spec is None:
+            self._said = ()
+            return None
+        now = timestamp(time.time())
+        self._said = with_transitions(
+            judge(self._node_facts(spec.problems)),
+            self._said or parts.node.conditions,
+            now,
+            self.generation,
+        )
+        facts = StatusFacts(
+            name=parts.settings.name,
+            uid=spec.uid,
+            generation=self.generation,
+            epoch=parts.table.epoch,
+            version=parts.version,
+            driver=parts.driver.version if parts.watch.known else "",
+            devices=parts.watch.observed,
+            slices=observed_slices(
+                parts.table.held, parts.containers.attachments, parts.containers.progress
+            ),
+            slots=len(parts.board.slots),
+            used_slots=len(parts.table.slots),
+            conditions=self._said,
+        )
+        return body_of(facts, now)
+
+    def _node_facts(self, problems: tuple[str, ...]) -> NodeFacts:
+        parts = self._parts
+        return NodeFacts(
+            standing=parts.registrar.standing,
+            late_binding=parts.settings.late_binding,
+            retired=self.retired,
+            backend_problem=parts.watch.problem,
+            lost_devices=parts.watch.lost,
+            problems=problems,
+        )
+
+    def figures(self, publisher: Publisher) -> Figures:
+        """What the metrics show at this moment."""
+        parts = self._parts
+        states: Counter[str] = Counter()
+        for slot, healthy in parts.board.slots.items():
+            used = slot in parts.table.slots
+            states["used" if used else "free" if healthy else "unhealthy"] += 1
+        return Figures(
+            slots=states,
+            refusals=parts.containers.refusals,
+            registrations=parts.registrar.registrations,
+            devices=parts.watch.observed,
+            status_writes=publisher.writes,
+            status_failures=publisher.failures,
+            events_dropped=parts.events.dropped,
+            records_invalid=parts.progress.invalid_total,
+        )
