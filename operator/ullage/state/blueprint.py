@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the writer needs of a workload to build its children: the raw template and a few numbers.
+"""What the writer needs to know beside an action: raw templates, identities of children.
 
 Templates are kept as compact JSON text, not as nested dicts: ten thousand of them must fit the
 operator's memory. They never travel to the decision process.
@@ -32,6 +32,15 @@ class Blueprint:
         """A fresh copy of the raw template, the caller's to change."""
         decoded = json.loads(self.template_json)
         return decoded if isinstance(decoded, dict) else {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """Identity of an object that we apply, as the watch shows it; the owner is its controller."""
+
+    uid: str
+    generation: int
+    owner_uid: str = ""
 
 
 def canonical_json(value: object) -> str:

@@ -26,7 +26,7 @@ from ullage.state.assume import (
     StatusSet,
     WorkloadLeaving,
 )
-from ullage.state.blueprint import Blueprint
+from ullage.state.blueprint import Blueprint, Seen
 from ullage.state.cluster_own import GPUNodeRoom, NodeRoom, PodRoom, WorkloadRoom
 from ullage.state.cluster_rooms import (
     ChildRoom,
@@ -34,7 +34,6 @@ from ullage.state.cluster_rooms import (
     ForeignRoom,
     PlainRoom,
     PolicyRoom,
-    Seen,
     full_name_of,
     name_of,
 )

@@ -18,6 +18,7 @@ from typing import Generic, TypeVar
 from ullage.api.contract import WireError, section, text
 from ullage.ports import JsonObject
 from ullage.state.assume import Overlay, Refusals
+from ullage.state.blueprint import Seen
 from ullage.state.cluster_table import ForeignTable, Table
 from ullage.state.project import Sharer, optional_text, read_meta
 from ullage.state.project_pod import project_foreign
@@ -29,15 +30,6 @@ Record = TypeVar("Record")
 
 BINDING_POLICY = "default"
 """Name of the SchedulingPolicy that binds."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """Identity of an object that we apply, as the watch shows it; the owner is its controller."""
-
-    uid: str
-    generation: int
-    owner_uid: str = ""
 
 
 @dataclass(slots=True)

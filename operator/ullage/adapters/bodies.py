@@ -1,0 +1,316 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""From an action to the request that carries it out.
+
+Bodies are built at the last moment from what is known then; a template that changed since the
+decision ends the action instead of creating something nobody decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, Protocol
+
+from ullage import ports
+from ullage.adapters.writer_errors import Refused
+from ullage.api.contract import Reason, WireError
+from ullage.decide import children
+from ullage.decide.model import (
+    Action,
+    ApplyDeployment,
+    ApplyGPUNode,
+    ApplyService,
+    CreatePod,
+    DeletePod,
+    DeleteWorkload,
+    Emit,
+    EvictPod,
+    SetConditions,
+    SetStatus,
+    UngatePod,
+)
+from ullage.decide.pin import NodeAffinityConflict, ungate_patch
+from ullage.ports import BadRequest, Conflict, Invalid, JsonObject, JsonPatch, Kind
+from ullage.state.blueprint import Blueprint, Seen
+from ullage.state.records import ObjectRef
+
+KINDS: Final[Mapping[str, Kind]] = {
+    kind.kind: kind
+    for kind in (
+        ports.TRAINING_JOB,
+        ports.INFERENCE_SERVICE,
+        ports.WORKLOAD_PROFILE,
+        ports.GPU_NODE,
+        ports.DEVICE_PROFILE,
+        ports.SCHEDULING_POLICY,
+        ports.POD,
+        ports.DEPLOYMENT,
+        ports.SERVICE,
+    )
+}
+"""Kinds by the word that references use."""
+
+
+class BodySource(Protocol):
+    """What the writer asks the cluster's picture."""
+
+    def blueprint(self, uid: str) -> Blueprint | None:
+        """What the children of a workload are built from."""
+        ...
+
+    def seen(self, kind: str, namespace: str, name: str) -> Seen | None:
+        """Identity of a GPUNode, Deployment or Service as the watch shows it."""
+        ...
+
+
+class Verb(StrEnum):
+    """Verbs of writes, as metrics name them."""
+
+    CREATE = "create"
+    APPLY = "apply"
+    PATCH = "patch"
+    DELETE = "delete"
+    EVICT = "evict"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One write; ``uid`` is its precondition where it has one.
+
+    ``owner`` is set where the name may be held by somebody else's object.
+    """
+
+    verb: Verb
+    kind: Kind
+    namespace: str
+    name: str
+    subresource: str = ""
+    body: JsonObject = field(default_factory=dict)
+    patch: JsonPatch = ()
+    uid: str = ""
+    owner: ObjectRef | None = None
+
+
+ObjectKey = tuple[str, str, str, str]
+"""Kind, namespace, name and part of an object: what two writes must not touch at once."""
+
+
+def verb_of(action: Action) -> tuple[Verb, str]:
+    """Verb and kind of an action, as metrics name them."""
+    match action:
+        case CreatePod():
+            return Verb.CREATE, ports.POD.kind
+        case DeletePod():
+            return Verb.DELETE, ports.POD.kind
+        case EvictPod():
+            return Verb.EVICT, ports.POD.kind
+        case UngatePod():
+            return Verb.PATCH, ports.POD.kind
+        case ApplyGPUNode():
+            return Verb.APPLY, ports.GPU_NODE.kind
+        case ApplyService():
+            return Verb.APPLY, ports.SERVICE.kind
+        case ApplyDeployment():
+            return Verb.APPLY, ports.DEPLOYMENT.kind
+        case DeleteWorkload():
+            return Verb.DELETE, action.owner.kind
+        case SetStatus():
+            return Verb.APPLY, f"{action.owner.kind}/status"
+        case SetConditions():
+            return Verb.APPLY, f"{action.target.kind}/status"
+        case Emit():
+            return Verb.CREATE, ports.EVENT.kind
+
+
+def key_of(action: Action) -> ObjectKey:
+    """The object that an action writes, and the part of it."""
+    match action:
+        case CreatePod():
+            return ports.POD.kind, action.owner.namespace, action.name, ""
+        case DeletePod() | EvictPod() | UngatePod():
+            return ports.POD.kind, action.pod.namespace, action.pod.name, ""
+        case ApplyGPUNode():
+            return ports.GPU_NODE.kind, "", action.name, ""
+        case ApplyService():
+            return ports.SERVICE.kind, action.owner.namespace, action.name, ""
+        case ApplyDeployment():
+            return ports.DEPLOYMENT.kind, action.owner.namespace, action.name, ""
+        case DeleteWorkload():
+            return action.owner.kind, action.owner.namespace, action.owner.name, ""
+        case SetStatus():
+            return action.owner.kind, action.owner.namespace, action.owner.name, "status"
+        case SetConditions():
+            return action.target.kind, action.target.namespace, action.target.name, "status"
+        case Emit():
+            return ports.EVENT.kind, action.target.namespace, action.target.uid, action.reason.value
+
+
+def _pod_request(verb: Verb, pod: ObjectRef, patch: JsonPatch = ()) -> Request:
+    return Request(
+        verb=verb,
+        kind=ports.POD,
+        namespace=pod.namespace,
+        name=pod.name,
+        uid=pod.uid,
+        patch=patch,
+    )
+
+
+class Requests:
+    """Builds requests from actions and what is known of their owners."""
+
+    def __init__(self, source: BodySource, *, pre_stop_sleep_s: int) -> None:
+        """``pre_stop_sleep_s`` is given to serving pods that have no preStop of their own."""
+        self._source = source
+        self._pre_stop_sleep_s = pre_stop_sleep_s
+
+    def request(self, action: Action, resource_version: str = "") -> Request:
+        """The request that carries an action out.
+
+        Args:
+            action: anything but ``Emit``.
+            resource_version: the version that a status apply shall be based on.
+
+        Raises:
+            Conflict: the owner is gone or its template is another one by now.
+            Refused: the pod's own affinity cannot be narrowed to the node.
+            BadRequest: the template cannot be read.
+        """
+        match action:
+            case DeletePod():
+                return _pod_request(Verb.DELETE, action.pod)
+            case EvictPod():
+                return _pod_request(Verb.EVICT, action.pod)
+            case UngatePod():
+                return self._ungate(action)
+            case DeleteWorkload():
+                return self._about(Verb.DELETE, action.owner, "")
+            case SetStatus():
+                body = children.status_body(action, resource_version)
+                return self._about(Verb.APPLY, action.owner, "status", body)
+            case SetConditions():
+                body = children.conditions_body(action)
+                return self._about(Verb.APPLY, action.target, "status", body)
+            case ApplyGPUNode():
+                return Request(
+                    verb=Verb.APPLY,
+                    kind=ports.GPU_NODE,
+                    namespace="",
+                    name=action.name,
+                    body=children.gpunode_body(action),
+                )
+            case Emit():
+                raise BadRequest(0, "an Event is no plain request")
+            case _:
+                return self._child(action)
+
+    def _child(self, action: CreatePod | ApplyService | ApplyDeployment) -> Request:
+        try:
+            match action:
+                case CreatePod():
+                    return self._create(action)
+                case ApplyService():
+                    return self._service(action)
+                case ApplyDeployment():
+                    return self._deployment(action)
+        except WireError as error:
+            raise BadRequest(400, f"spec.template: {error}", "BadRequest") from error
+
+    def _about(
+        self, verb: Verb, ref: ObjectRef, subresource: str, body: JsonObject | None = None
+    ) -> Request:
+        return Request(
+            verb=verb,
+            kind=KINDS[ref.kind],
+            namespace=ref.namespace,
+            name=ref.name,
+            subresource=subresource,
+            body=body or {},
+            uid=ref.uid,
+        )
+
+    def _ungate(self, action: UngatePod) -> Request:
+        try:
+            patch = ungate_patch(action.pod.uid, action.gate_index, action.affinity, action.node)
+        except NodeAffinityConflict as error:
+            cause = Invalid(422, str(error), "NodeAffinityConflict")
+            raise Refused(
+                Reason.NODE_AFFINITY_CONFLICT,
+                ports.POD.kind,
+                action.pod.namespace,
+                action.pod.name,
+                cause,
+            ) from error
+        return _pod_request(Verb.PATCH, action.pod, patch)
+
+    def _blueprint(self, owner: ObjectRef, template_hash: str = "") -> Blueprint:
+        found = self._source.blueprint(owner.uid)
+        if found is None:
+            raise Conflict(409, f"{owner.kind} {owner.namespace}/{owner.name} is gone", "Conflict")
+        if template_hash and found.template_hash != template_hash:
+            raise Conflict(409, "the template changed since the decision", "Conflict")
+        return found
+
+    def _create(self, action: CreatePod) -> Request:
+        blueprint = self._blueprint(action.owner, action.template_hash)
+        member = children.Member(
+            owner=action.owner,
+            name=action.name,
+            rank=action.rank,
+            replicas=blueprint.replicas,
+            slots=blueprint.slots,
+            template_hash=blueprint.template_hash,
+            grace_s=blueprint.grace_s,
+        )
+        return Request(
+            verb=Verb.CREATE,
+            kind=ports.POD,
+            namespace=action.owner.namespace,
+            name=action.name,
+            body=children.pod_body(member, blueprint.template()),
+            owner=action.owner,
+        )
+
+    def _service(self, action: ApplyService) -> Request:
+        blueprint = self._blueprint(action.owner)
+        body = children.service_body(
+            action.owner,
+            action.name,
+            blueprint.template(),
+            headless=action.headless,
+            uid=self._known_uid(ports.SERVICE, action.owner, action.name),
+        )
+        return self._applied(ports.SERVICE, action.owner, action.name, body)
+
+    def _deployment(self, action: ApplyDeployment) -> Request:
+        blueprint = self._blueprint(action.owner, action.template_hash)
+        fleet = children.Fleet(
+            owner=action.owner,
+            replicas=action.replicas,
+            max_surge=action.max_surge,
+            max_unavailable=action.max_unavailable,
+            slots=blueprint.slots,
+            template_hash=blueprint.template_hash,
+            pre_stop_sleep_s=self._pre_stop_sleep_s,
+        )
+        uid = self._known_uid(ports.DEPLOYMENT, action.owner, action.name)
+        body = children.deployment_body(fleet, blueprint.template(), uid)
+        return self._applied(ports.DEPLOYMENT, action.owner, action.name, body)
+
+    def _applied(self, kind: Kind, owner: ObjectRef, name: str, body: JsonObject) -> Request:
+        return Request(
+            verb=Verb.APPLY,
+            kind=kind,
+            namespace=owner.namespace,
+            name=name,
+            body=body,
+            uid=self._known_uid(kind, owner, name),
+            owner=owner,
+        )
+
+    def _known_uid(self, kind: Kind, owner: ObjectRef, name: str) -> str:
+        """Uid of the child if the watch shows it as ours."""
+        seen = self._source.seen(kind.kind, owner.namespace, name)
+        return seen.uid if seen is not None and seen.owner_uid == owner.uid else ""

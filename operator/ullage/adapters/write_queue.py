@@ -1,0 +1,162 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What waits to be written: lanes by urgency, one entry per object, one write at a time on each.
+
+The newest action on an object replaces an older one that still waits, so the queue is bounded by
+the number of objects; Events, which have no such bound, are dropped oldest first. No two writes on
+one object are ever under way together, else the older might land last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Final
+
+from ullage.adapters.bodies import ObjectKey, key_of
+from ullage.decide.model import (
+    Action,
+    ApplyGPUNode,
+    DeletePod,
+    DeleteWorkload,
+    Emit,
+    EvictPod,
+    SetConditions,
+    SetStatus,
+)
+
+LANES: Final = 5
+
+
+def lane_of(action: Action) -> int:
+    """Urgency: free room, record decisions, act on pods and children, tell, announce."""
+    match action:
+        case EvictPod() | DeletePod() | DeleteWorkload():
+            return 0
+        case ApplyGPUNode():
+            return 1
+        case SetStatus() | SetConditions():
+            return 3
+        case Emit():
+            return 4
+        case _:
+            return 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """An action and its place."""
+
+    key: ObjectKey
+    lane: int
+    action: Action
+
+
+class WriteQueue:
+    """Actions in the order in which they may be written; times are monotonic seconds."""
+
+    def __init__(self, *, events_most: int) -> None:
+        """``events_most`` bounds the Events that wait."""
+        self._lanes: tuple[dict[ObjectKey, Waiting], ...] = tuple({} for _ in range(LANES))
+        self._place: dict[ObjectKey, int] = {}
+        self._busy: set[ObjectKey] = set()
+        self._held: dict[ObjectKey, float] = {}
+        self._events_most = events_most
+        self.dropped = 0
+        """Events that found no room."""
+
+    def __len__(self) -> int:
+        return len(self._place)
+
+    def put(self, action: Action) -> None:
+        """Queue an action; an older one on the same object is replaced."""
+        key, lane = key_of(action), lane_of(action)
+        before = self._place.get(key)
+        if before is not None and before != lane:
+            del self._lanes[before][key]
+        self._lanes[lane][key] = Waiting(key=key, lane=lane, action=action)
+        self._place[key] = lane
+        events = self._lanes[LANES - 1]
+        if len(events) > self._events_most:
+            oldest = next(iter(events))
+            del events[oldest], self._place[oldest]
+            self.dropped += 1
+
+    def pop(self, now: float) -> Waiting | None:
+        """The most urgent action whose object is free; its object is busy until ``done``."""
+        for lane in self._lanes:
+            for key, waiting in lane.items():
+                if key not in self._busy and self._held.get(key, 0.0) <= now:
+                    del lane[key], self._place[key]
+                    self._held.pop(key, None)
+                    self._busy.add(key)
+                    return waiting
+        return None
+
+    def ready_at(self, now: float) -> float | None:
+        """When something can be written: now, when a hold ends, or not before a write ends."""
+        earliest: float | None = None
+        for lane in self._lanes:
+            for key in lane:
+                if key in self._busy:
+                    continue
+                until = self._held.get(key, now)
+                if until <= now:
+                    return now
+                earliest = until if earliest is None else min(earliest, until)
+        return earliest
+
+    def done(self, key: ObjectKey) -> None:
+        """The write on this object has ended."""
+        self._busy.discard(key)
+
+    def hold(self, key: ObjectKey, until: float, now: float) -> None:
+        """Write nothing on this object before a moment; what comes waits."""
+        self._held = {other: end for other, end in self._held.items() if end > now}
+        self._held[key] = until
+
+    def clear(self) -> int:
+        """Drop everything that waits; returns how much it was."""
+        dropped = len(self._place)
+        for lane in self._lanes:
+            lane.clear()
+        self._place.clear()
+        self._held.clear()
+        return dropped
+
+
+@dataclass(slots=True)
+class _Strike:
+    text: str
+    count: int
+    wait_s: float
+
+
+class Strikes:
+    """Counts equal failures in a row on one object and says how long to leave it alone."""
+
+    def __init__(self, *, limit: int, first_s: float, most_s: float, remembered: int) -> None:
+        """After ``limit`` equal failures each further one costs a doubling wait."""
+        self._limit = limit
+        self._first_s = first_s
+        self._most_s = most_s
+        self._remembered = remembered
+        self._kept: dict[Hashable, _Strike] = {}
+
+    def strike(self, key: Hashable, text: str, *, at_once: bool = False) -> float:
+        """Count a failure; returns the wait in seconds, 0 while it may be chance."""
+        before = self._kept.pop(key, None)
+        same = before is not None and before.text == text
+        entry = before if same and before is not None else _Strike(text, 0, 0.0)
+        entry.count += 1
+        self._kept[key] = entry
+        if len(self._kept) > self._remembered:
+            del self._kept[next(iter(self._kept))]
+        if entry.count < self._limit and not at_once:
+            return 0.0
+        entry.wait_s = min(entry.wait_s * 2 or self._first_s, self._most_s)
+        return entry.wait_s
+
+    def clear(self, key: Hashable) -> None:
+        """The object was written: its failures are history."""
+        self._kept.pop(key, None)
