@@ -38,6 +38,7 @@ EWMA_NS: Final = STEP_WORDS["ewma_ns"]
 ITEMS: Final = STEP_WORDS["items"]
 SM_COUNT: Final = 5
 LAST_CHECKPOINT_NS: Final = STEP_WORDS["last_checkpoint_ns"]
+BUSY_NS: Final = STEP_WORDS["busy_ns"]
 
 EWMA_SHIFT: Final = 3
 """A new step weighs 1/8, as the round-trip time of RFC 6298 does."""
@@ -45,6 +46,8 @@ RETRY_NS: Final = 1_000_000_000
 """How long after a failed attempt the record is tried again."""
 MAX_ITEMS: Final = 1 << 32
 MAX_STEP_NS: Final = 1 << 62
+BUSY_MASK: Final = (1 << 63) - 1
+"""Invented times may add up to more than a word holds: then the sum begins again."""
 MAX_SM_COUNT: Final = (1 << 32) - 1
 
 
@@ -56,6 +59,7 @@ class StepWriter:
     """
 
     __slots__ = (
+        "_busy_ns",
         "_ewma_ns",
         "_file",
         "_items",
@@ -81,6 +85,7 @@ class StepWriter:
         self._items = 0
         self._last_step_ns = 0
         self._ewma_ns = 0
+        self._busy_ns = 0
 
     def step(self, items: int = 1, took_ns: int | None = None) -> None:
         """Count one finished step.
@@ -107,6 +112,7 @@ class StepWriter:
                 ewma = self._ewma_ns
                 ewma = ewma + (took_ns - ewma >> EWMA_SHIFT) if ewma else took_ns
                 words[EWMA_NS] = self._ewma_ns = ewma
+                words[BUSY_NS] = self._busy_ns = self._busy_ns + took_ns & BUSY_MASK
             words[LAST_STEP_NS] = self._last_step_ns = now
             self._items = total = self._items + items
             words[ITEMS] = total

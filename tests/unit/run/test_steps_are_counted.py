@@ -66,6 +66,17 @@ def test_a_server_states_the_time_of_its_request(record: Path, read: ReadRecord)
     written = read()
     assert written is not None
     assert written.ewma_ns == 4_000_000
+    assert written.busy_ns == 20_000_000
+
+
+def test_times_beyond_what_a_word_holds_never_raise(record: Path, read: ReadRecord) -> None:
+    writer = StepWriter(str(record))
+    for _ in range(5):
+        writer.step(took_ns=1 << 62)
+    written = read()
+    assert written is not None
+    assert written.steps == 5
+    assert written.busy_ns < 1 << 63
 
 
 def test_sm_count_shares_its_word_with_nothing(record: Path, read: ReadRecord) -> None:
