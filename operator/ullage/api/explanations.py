@@ -338,5 +338,8 @@ CONDITIONS: Final[Mapping[ConditionType, ConditionExplanation]] = {
         "decisions do not come in time and the last good plan stands (SchedulingPolicy)",
         good=False,
     ),
+    ConditionType.DEVICE_LOST: _when(
+        "the driver no longer finds a device that it had (GPUNode)", good=False
+    ),
 }
 """Every condition type."""

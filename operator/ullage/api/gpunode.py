@@ -190,7 +190,7 @@ class GPUNodeStatus(Model):
     ] = ()
     """Slices that the node knows; each counts against its device until its container is gone."""
     conditions: Conditions = ()
-    """Ready, LateBinding, Degraded and Retired."""
+    """Ready, LateBinding, Degraded, DeviceLost and Retired."""
 
 
 class GPUNode(Resource):

@@ -94,3 +94,4 @@ class ConditionType(StrEnum):
     DEGRADED = "Degraded"
     INVALID = "Invalid"
     SOLVER_DEGRADED = "SolverDegraded"
+    DEVICE_LOST = "DeviceLost"

@@ -1,0 +1,197 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the code writes and assumes is what the schema stores: names, words and defaults."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import BaseModel
+
+from structure import list_faults, shape_faults, unknown_fields
+from ullage.api.base import Resource
+from ullage.api.contract import (
+    Backend,
+    DesiredSlice,
+    GPUMode,
+    Health,
+    ObservedDevice,
+    ObservedSlice,
+    SliceKey,
+    SlicePhase,
+)
+from ullage.api.crd import schema
+from ullage.api.gpunode import GPUNode, NodeDevice, NodeSlice, Slice
+from ullage.api.gpurequest import GPURequest, GPUShare
+from ullage.api.inferenceservice import InferenceService
+from ullage.api.reasons import ConditionType, Reason
+from ullage.api.schedulingpolicy import SchedulingPolicySpec
+from ullage.api.trainingjob import FailurePolicy, TrainingJob, TrainingJobSpec
+from ullage.state import records
+from ullage.state.records import WorkloadKind
+from ullage.state.status import (
+    Condition,
+    DecisionRecord,
+    Placement,
+    Progress,
+    RefusalLine,
+    Sharing,
+    WorkloadStatus,
+)
+from ullage.state.status_wire import status_to_wire
+from ullage_node.status import StatusFacts, body_of
+
+KEY = SliceKey(pod_uid="uid-1", container="main", index=1)
+DESIRED = DesiredSlice(
+    key=KEY,
+    pod_namespace="default",
+    pod_name="train-0",
+    gpu="gpu-1",
+    percent=40,
+    memory_mib=1024,
+    epoch=3,
+    priority=7,
+    protected=True,
+)
+OBSERVED = ObservedSlice(
+    key=KEY,
+    phase=SlicePhase.ATTACHED,
+    gpu="gpu-1",
+    percent=40,
+    memory_mib=1024,
+    epoch=3,
+    reason="Enforced",
+    message="limits verified",
+    pids=(11, 12),
+    sm_count=20,
+    memory_used_mib=100,
+    steps=5,
+    items=50,
+    step_micros=900,
+    solo_step_micros=400,
+)
+DEVICE = ObservedDevice(
+    uuid="gpu-1",
+    model="emulated",
+    product_name="Emulated",
+    memory_mib=8192,
+    contexts=8,
+    modes=(GPUMode.EXCLUSIVE, GPUMode.FRACTIONAL),
+    health=Health.HEALTHY,
+    backend=Backend.EMULATED,
+    mps="ACTIVE",
+)
+
+
+def spellings(model: type[BaseModel]) -> set[str]:
+    return {field.alias or name for name, field in model.model_fields.items()}
+
+
+def stored(model: type[BaseModel], wire: dict[str, object]) -> dict[str, object]:
+    """What the model makes of the record, as JSON."""
+    return model.model_validate(wire).model_dump(mode="json", by_alias=True)
+
+
+def test_wire_records_have_exactly_the_fields_of_the_schema() -> None:
+    assert DESIRED.to_wire().keys() == spellings(Slice)
+    assert OBSERVED.to_wire().keys() == spellings(NodeSlice)
+    assert DEVICE.to_wire().keys() == spellings(NodeDevice)
+
+
+def test_wire_records_come_back_equal() -> None:
+    assert DesiredSlice.from_wire(stored(Slice, DESIRED.to_wire())) == DESIRED
+    assert ObservedSlice.from_wire(stored(NodeSlice, OBSERVED.to_wire())) == OBSERVED
+    assert ObservedDevice.from_wire(stored(NodeDevice, DEVICE.to_wire())) == DEVICE
+
+
+STATUS = WorkloadStatus(
+    observed_generation=2,
+    phase="Pending",
+    restarts=1,
+    retry_at=1000.0,
+    nodes="node-1",
+    gpus=1,
+    start_time=1000.0,
+    completion_time=2000.0,
+    placement=(
+        Placement(
+            key=KEY, pod="p", node="node-1", gpu="gpu-1", percent=40, memory_mib=1024, epoch=3
+        ),
+    ),
+    decision=DecisionRecord(
+        time=1000.0,
+        epoch=3,
+        inputs_hash="abc",
+        chosen="node-1/gpu-1 at 40 %",
+        runner_up="node-1/gpu-2 at 40 %",
+        reason=Reason.PLACED,
+        message="placed",
+        refusals=(
+            RefusalLine(reason=Reason.NO_CAPACITY, devices=1, nearest="gpu-3", message="held"),
+        ),
+    ),
+    progress=Progress(steps=1, total=10, percent=10, steps_per_second="1.5", eta=3000.0),
+    sharing=Sharing(percent=40, memory_mib=1024, predicted="1.25", observed="1.3"),
+    template_hash="abc",
+    replicas=2,
+    ready_replicas=1,
+    selector="a=b",
+    endpoint="http://a",
+    conditions=(
+        Condition(type=ConditionType.ADMITTED, status="True", reason=Reason.PLACED, since=1000.0),
+    ),
+)
+
+
+@pytest.mark.parametrize("kind", [TrainingJob, InferenceService], ids=lambda kind: kind.__name__)
+def test_whole_workload_status_is_stored_as_written(kind: type[Resource]) -> None:
+    written = status_to_wire(WorkloadKind(kind.__name__), STATUS)
+    node = schema(kind)["properties"]["status"]
+    assert shape_faults(node, written) == []
+    assert not [*list_faults(node, written), *unknown_fields(node, written)]
+    assert node["properties"].keys() == written.keys()
+
+
+def test_whole_node_status_is_stored_as_written() -> None:
+    condition = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "Registered",
+        "message": "",
+        "lastTransitionTime": "2026-01-05T10:00:00Z",
+    }
+    facts = StatusFacts(
+        name="node-1",
+        uid="uid-1",
+        generation=2,
+        epoch=3,
+        version="0.1.0",
+        driver="580.65.06",
+        devices=(DEVICE,),
+        slices=(OBSERVED,),
+        slots=8,
+        used_slots=1,
+        conditions=(condition,),
+    )
+    written = body_of(facts, "2026-01-05T10:00:00Z")["status"]
+    node = schema(GPUNode)["properties"]["status"]
+    assert shape_faults(node, written) == []
+    assert not [*list_faults(node, written), *unknown_fields(node, written)]
+    assert node["properties"].keys() == written.keys()
+
+
+def test_defaults_of_the_schema_are_those_of_the_records() -> None:
+    failure, policy, request = FailurePolicy(), SchedulingPolicySpec(), GPURequest()
+    assert failure.max_restarts == records.FailurePolicy().max_restarts
+    assert set(failure.retry_exit_codes) == records.FailurePolicy().retry_exit_codes
+    plain = records.PolicyRecord()
+    assert policy.objective == plain.objective
+    assert policy.packing.max_percent_sum == plain.max_percent_sum
+    assert policy.round_seconds == plain.round_seconds
+    assert policy.gang_skip_limit == plain.gang_skip_limit
+    asked = records.GPURequest()
+    assert (request.mode, request.count, request.share) == (asked.mode, asked.count, asked.share)
+    wide = records.Share(min_percent=1)
+    assert GPUShare(min_percent=1).max_percent == wide.max_percent
+    assert TrainingJobSpec.model_fields["replicas"].default == 1
+    assert Slice.model_fields["priority"].default == 0
+    assert Slice.model_fields["protected"].default is False
