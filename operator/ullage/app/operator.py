@@ -98,10 +98,12 @@ class Operator:
             self.state,
             fence=self.lease.held_for_write,
             on_result=lambda action, error: self.loop.written(action, error),
-            on_lost=self._lose,
+            on_lost=lambda: self._lose("a newer leader's epoch stands in the API"),
             clock=self.clock,
             limits=WriteLimits(
-                per_second=settings.write.per_second, in_flight=settings.write.in_flight
+                per_second=settings.write.per_second,
+                in_flight=settings.write.in_flight,
+                pre_stop_sleep_s=settings.decide.pre_stop_sleep_seconds,
             ),
             stats=self.writer_stats,
         )
