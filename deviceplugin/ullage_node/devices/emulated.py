@@ -218,9 +218,9 @@ class EmulatedDriver:
         slot = binding.slots[0]
         try:
             self._hook.install()
-            for name in binding.slots:
-                self._forget(name)
-            return ContainerEdits(hooks=(self._hook.call(slot, share.quota_us, share.cores),))
+            call = self._hook.call(slot, share.quota_us, share.cores)
+            await self.release(binding)
+            return ContainerEdits(hooks=(call,))
         except (OSError, ValueError) as error:
             raise PrepareRefused(Reason.UNENFORCED, f"no hook for {slot}: {error}") from error
 
@@ -232,18 +232,12 @@ class EmulatedDriver:
 
     async def release(self, binding: ContainerBinding) -> None:
         """Remove the records that the hook left for the container's slots."""
-        for slot in binding.slots:
-            self._forget(slot)
+        for slot in filter(SLOT_PATTERN.fullmatch, binding.slots):
+            self._hook.forget(slot)
 
     async def cleanup_all(self) -> None:
         """Take the hook and every record off the node; the administrator's file stays."""
         self._hook.remove()
-
-    def _forget(self, slot: str) -> None:
-        """Remove a slot's record; a name that is no slot never becomes a path."""
-        if SLOT_PATTERN.fullmatch(slot) is None:
-            raise ValueError(f"'{slot}' is no slot id")
-        self._hook.forget(slot)
 
     def _observe_one(self, binding: ContainerBinding) -> Attachment:
         seen: tuple[int, ...] = ()
@@ -251,9 +245,10 @@ class EmulatedDriver:
             record = self._hook.read_record(binding.slots[0])
             if record is None or not self._is_theirs(record, binding):
                 return Attachment(state=AttachState.ABSENT)
+            seen = (record.pid,)
             if not is_populated(self._root, record.cgroup):
                 return Attachment(state=AttachState.ABSENT)
-            seen = read_pids(self._root, record.cgroup) or (record.pid,)
+            seen = read_pids(self._root, record.cgroup) or seen
             return self._read(record, self._devices.share_of(binding), seen)
         except CgroupUnreadable as error:
             return Attachment(state=AttachState.UNVERIFIED, pids=seen, message=str(error))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import replace
 from typing import Final
 
 from ullage.api.contract import (
@@ -193,6 +194,7 @@ class NvidiaDriver:
         self._devices = devices
         self._proc_root = paths.proc_root
         self._toolkit = ToolkitSpecifications(paths.cdi_dirs)
+        self._last_seen: dict[ContainerKey, tuple[int, ...]] = {}
 
     @property
     def version(self) -> str:
@@ -234,7 +236,8 @@ class NvidiaDriver:
             owners = {pid: self._pod_of(pid) for pid in {p.pid for p in usage.processes}}
         except (NvmlError, NvmlStuck, CgroupUnreadable) as error:
             unread = Attachment(state=AttachState.UNVERIFIED, message=_said(error))
-            return {binding.key: unread for binding in bindings}
+            found = {binding.key: unread for binding in bindings}
+            return {key: self._remember(key, attachment) for key, attachment in found.items()}
         never_seen = {
             part.gpu: f"{part.gpu} was never seen on this node"
             for binding in bindings
@@ -242,18 +245,36 @@ class NvidiaDriver:
             if part.gpu not in self._devices.known
         }
         blind = never_seen | dict(usage.unread)
-        return {
+        found = {
             binding.key: _attachment(
                 binding, bindings, processes=usage.processes, owners=owners, blind=blind
             )
             for binding in bindings
         }
+        return {key: self._remember(key, attachment) for key, attachment in found.items()}
 
     async def release(self, binding: ContainerBinding) -> None:
-        """Nothing of a container is kept."""
+        """Forget who was seen; nothing else of a container is kept."""
+        self._last_seen.pop(binding.key, None)
 
     async def cleanup_all(self) -> None:
         """Nothing was put on the node."""
+
+    def _remember(self, key: ContainerKey, now: Attachment) -> Attachment:
+        """Keep who was seen. What cannot be read now is not gone: who still lives is added."""
+        if now.state is AttachState.UNVERIFIED:
+            before = self._last_seen.get(key, ())
+            alive = {pid for pid in before if self._may_live(pid, key.pod_uid)}
+            now = replace(now, pids=tuple(sorted(alive | set(now.pids))))
+        self._last_seen[key] = now.pids
+        return now
+
+    def _may_live(self, pid: int, pod_uid: str) -> bool:
+        """Whether a process of a pod cannot be ruled out to be still there."""
+        try:
+            return self._pod_of(pid) == pod_uid
+        except CgroupUnreadable:
+            return True
 
     def _pod_of(self, pid: int) -> str | None:
         """UID of the pod that a process of the host belongs to."""

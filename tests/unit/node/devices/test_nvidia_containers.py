@@ -283,3 +283,27 @@ class TestProcesses:
         binding = a_binding(A)
         reading = (await backend.driver.observe([binding]))[binding.key]
         assert reading.state is AttachState.UNVERIFIED
+
+    async def test_who_was_seen_stays_in_the_reading_while_nothing_can_be_read(
+        self, rig: NvidiaRig, backend: DeviceBackend
+    ) -> None:
+        binding = a_binding(A)
+        pid = await rig.start_container(binding, await backend.driver.prepare(binding))
+        await backend.driver.observe([binding])
+        rig.blind()
+        for _ in range(2):
+            assert (await backend.driver.observe([binding]))[binding.key].pids == (pid,)
+        (rig.tree.paths.proc_root / str(pid) / "cgroup").unlink()
+        assert (await backend.driver.observe([binding]))[binding.key].pids == ()
+
+    async def test_a_process_whose_cgroup_cannot_be_read_is_not_called_gone(
+        self, rig: NvidiaRig, backend: DeviceBackend
+    ) -> None:
+        binding = a_binding(A)
+        pid = await rig.start_container(binding, await backend.driver.prepare(binding))
+        await backend.driver.observe([binding])
+        cgroup = rig.tree.paths.proc_root / str(pid) / "cgroup"
+        cgroup.unlink()
+        cgroup.mkdir()
+        reading = (await backend.driver.observe([binding]))[binding.key]
+        assert (reading.state, reading.pids) == (AttachState.UNVERIFIED, (pid,))

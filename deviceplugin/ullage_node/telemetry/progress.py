@@ -1,0 +1,98 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The progress of every container, once a second: its own claim, set against what the node saw.
+
+Steps and items are the tenant's word; the time alone is made from the node's own counters. None of
+it is a ground to grant more. A record that makes no sense is counted and left out, and it never
+disturbs the reading of another container.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from ullage.api.contract import STEPS_FILE, StepRecord, WireError
+from ullage_node.devices.protocol import Attachment, ContainerBinding, ContainerKey, Progress
+from ullage_node.telemetry.pace import Mark, Pace, is_stalled
+from ullage_node.telemetry.record import read_step_record
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Container:
+    """What is remembered of one container."""
+
+    pace: Pace = field(default_factory=Pace)
+    invalid: bool = False
+
+
+class StepTelemetry:
+    """Reads the step records below one directory; a ``ProgressSource``."""
+
+    def __init__(self, steps_dir: Path) -> None:
+        self._steps_dir = steps_dir
+        self._containers: dict[ContainerKey, _Container] = {}
+        self.invalid_total = 0
+        """Readings that were no step record, since the agent started."""
+
+    def sample(
+        self,
+        bindings: Sequence[ContainerBinding],
+        attachments: Mapping[ContainerKey, Attachment],
+        now: float,
+    ) -> Mapping[ContainerKey, Progress]:
+        """Progress of every container that reports any.
+
+        Args:
+            bindings: all prepared containers; what is remembered of others is dropped.
+            attachments: readings of this second.
+            now: CLOCK_MONOTONIC, seconds.
+        """
+        now_ns = int(now * 1e9)
+        keys = {binding.key for binding in bindings}
+        self._containers = {key: self._containers.get(key, _Container()) for key in keys}
+        found: dict[ContainerKey, Progress] = {}
+        for key in sorted(keys):
+            record = self._read(key)
+            if record is not None:
+                solo_ns = attachments[key].solo_time_ns if key in attachments else 0
+                found[key] = _progress(self._containers[key].pace, record, solo_ns, now_ns)
+        return found
+
+    def _read(self, key: ContainerKey) -> StepRecord | None:
+        container = self._containers[key]
+        try:
+            record = read_step_record(self._steps_dir / key.directory / STEPS_FILE)
+        except WireError as error:
+            self.invalid_total += 1
+            if not container.invalid:
+                _log.warning("step record invalid", container=key.directory, why=str(error))
+            container.invalid = True
+            return None
+        container.invalid = False
+        return record
+
+
+def _progress(pace: Pace, record: StepRecord, solo_ns: int, now_ns: int) -> Progress:
+    """One container's progress, after its newest record was taken in."""
+    pace.take(
+        Mark(
+            steps=record.steps,
+            last_step_ns=record.last_step_ns,
+            busy_ns=record.busy_ns,
+            solo_ns=solo_ns,
+        )
+    )
+    return Progress(
+        steps=record.steps,
+        items=record.items,
+        step_micros=pace.step_micros(record.ewma_ns),
+        solo_step_micros=pace.solo_step_micros(),
+        sm_count=record.sm_count,
+        stalled=is_stalled(last_step_ns=record.last_step_ns, ewma_ns=record.ewma_ns, now_ns=now_ns),
+    )

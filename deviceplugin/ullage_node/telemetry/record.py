@@ -1,0 +1,84 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Reading a container's step record, a file that belongs to the tenant.
+
+The tenant may write anything into it, shorten it, or put something else in its place. So it is
+never mapped (a shortened file would kill the reader), nothing but a plain file is ever opened, and
+numbers that no program reaches are refused before they get near the API.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from ullage.api.contract import STEP_RECORD_BYTES, StepRecord, WireError
+
+TRIES: Final = 3
+"""A record that changes while it is read is read again twice, then left for the next second."""
+COUNT_MAX: Final = (1 << 63) - 1
+"""The largest number that the API stores."""
+SM_COUNT_MAX: Final = (1 << 31) - 1
+
+
+def read_step_record(path: Path) -> StepRecord | None:
+    """What a container says of its progress; ``None`` when it says nothing that can be used now.
+
+    Nothing is there, nothing was begun, or the record changed at every try.
+
+    Raises:
+        WireError: what lies there is no step record; the text says in what way.
+    """
+    try:
+        descriptor = _open_plain(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise WireError(f"step record cannot be opened: {error.strerror}") from error
+    try:
+        return _read(descriptor)
+    except OSError as error:
+        raise WireError(f"step record cannot be read: {error.strerror}") from error
+    finally:
+        os.close(descriptor)
+
+
+def _open_plain(path: Path) -> int:
+    """Open a file for reading if it is a plain one: opening a device file may do something."""
+    handle = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise WireError("step record is no plain file")
+        return os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(handle)
+
+
+def _read(descriptor: int) -> StepRecord | None:
+    # One byte more than a record: a longer file must not pass for one. Two equal readings hold
+    # the same steps before and after all the rest, which is what the writer's order needs.
+    before = os.pread(descriptor, STEP_RECORD_BYTES + 1, 0)
+    for _ in range(TRIES):
+        after = os.pread(descriptor, STEP_RECORD_BYTES + 1, 0)
+        if before == after:
+            return _checked(StepRecord.unpack(after))
+        before = after
+    return None
+
+
+def _checked(record: StepRecord | None) -> StepRecord | None:
+    if record is None:
+        return None
+    counts = (
+        record.steps,
+        record.items,
+        record.ewma_ns,
+        record.last_step_ns,
+        record.last_checkpoint_ns,
+        record.busy_ns,
+    )
+    if max(counts) > COUNT_MAX or record.sm_count > SM_COUNT_MAX:
+        raise WireError("step record holds a number that no program reaches")
+    return record

@@ -1,0 +1,179 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ullage_node.telemetry.pace import MARKS_MAX, Mark, Pace, is_stalled
+
+SECOND = 10**9
+
+
+def a_loop(seconds: int, *, step_ms: int, solo_ms: int, start: int = 0) -> list[Mark]:
+    """Marks of a loop that is looked at every second."""
+    marks = []
+    for second in range(start, start + seconds):
+        steps = second * 1000 // step_ms
+        busy = steps * step_ms * 10**6
+        solo = steps * solo_ms * 10**6 + 1
+        marks.append(Mark(steps=steps, last_step_ns=SECOND + busy, busy_ns=busy, solo_ns=solo))
+    return marks
+
+
+def after(marks: list[Mark]) -> Pace:
+    pace = Pace()
+    for mark in marks:
+        pace.take(mark)
+    return pace
+
+
+def test_both_times_come_from_the_same_steps() -> None:
+    pace = after(a_loop(30, step_ms=20, solo_ms=8))
+    assert (pace.step_micros(1), pace.solo_step_micros()) == (20_000, 8_000)
+
+
+@given(step_ms=st.integers(1, 20_000), part=st.integers(1, 100), seconds=st.integers(2, 400))
+def test_a_steady_loop_reads_as_itself_at_every_length(
+    step_ms: int, part: int, seconds: int
+) -> None:
+    solo_ms = max(1, step_ms * part // 100)
+    pace = after(a_loop(seconds, step_ms=step_ms, solo_ms=solo_ms))
+    assert pace.step_micros(step_ms * 10**6) == step_ms * 1000
+    assert pace.solo_step_micros() in (0, solo_ms * 1000)
+
+
+def test_time_alone_is_not_guessed_from_a_short_stretch() -> None:
+    assert after(a_loop(5, step_ms=20, solo_ms=8)).solo_step_micros() == 0
+    assert after(a_loop(7, step_ms=20, solo_ms=8)).solo_step_micros() == 8_000
+
+
+def test_time_alone_is_not_guessed_from_few_steps() -> None:
+    assert after(a_loop(15, step_ms=6000, solo_ms=8)).solo_step_micros() == 0
+    assert after(a_loop(25, step_ms=6000, solo_ms=8)).solo_step_micros() == 8_000
+
+
+def test_before_two_marks_the_containers_own_average_is_all_there_is() -> None:
+    assert Pace().step_micros(0) == 0
+    assert after([Mark(steps=3, last_step_ns=SECOND)]).step_micros(7_500_000) == 7_500
+
+
+def test_a_servers_waiting_between_requests_does_not_count() -> None:
+    marks = [
+        Mark(steps=n, last_step_ns=SECOND * n * 10, busy_ns=n * 5_000_000, solo_ns=n * 2_000_000)
+        for n in range(1, 10)
+    ]
+    pace = after(marks)
+    assert (pace.step_micros(1), pace.solo_step_micros()) == (5_000, 2_000)
+
+
+def test_a_writer_without_the_sum_is_timed_by_the_clock() -> None:
+    marks = [Mark(steps=n, last_step_ns=n * 30_000_000) for n in (1, 50, 100)]
+    assert after(marks).step_micros(1) == 30_000
+
+
+def test_a_device_without_a_reference_has_no_time_alone() -> None:
+    marks = [Mark(steps=n * 50, last_step_ns=n * SECOND) for n in range(1, 60)]
+    assert after(marks).solo_step_micros() == 0
+
+
+def test_steps_that_go_backwards_are_a_new_beginning() -> None:
+    pace = after(a_loop(30, step_ms=20, solo_ms=8))
+    pace.take(Mark(steps=2, last_step_ns=500 * SECOND, busy_ns=2, solo_ns=5))
+    assert (pace.step_micros(9_000_000), pace.solo_step_micros()) == (9_000, 0)
+    for n in range(1, 10):
+        pace.take(
+            Mark(
+                steps=2 + n,
+                last_step_ns=(500 + n) * SECOND,
+                busy_ns=2 + n * SECOND,
+                solo_ns=5 + n * 10**8,
+            )
+        )
+    assert (pace.step_micros(1), pace.solo_step_micros()) == (1_000_000, 100_000)
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        Mark(steps=5000, last_step_ns=1, busy_ns=10**12, solo_ns=10**12),
+        Mark(steps=5000, last_step_ns=10**12, busy_ns=1, solo_ns=10**12),
+        Mark(steps=5000, last_step_ns=10**12, busy_ns=10**12, solo_ns=1),
+    ],
+)
+def test_any_counter_that_goes_backwards_is_a_new_beginning(mark: Mark) -> None:
+    pace = after(a_loop(30, step_ms=20, solo_ms=8))
+    pace.take(mark)
+    assert pace.step_micros(4_000_000) == 4_000
+
+
+def test_a_counter_of_the_node_that_is_missing_once_changes_nothing() -> None:
+    marks = a_loop(30, step_ms=20, solo_ms=8)
+    pace = after(marks[:20])
+    blind = marks[20]
+    pace.take(Mark(steps=blind.steps, last_step_ns=blind.last_step_ns, busy_ns=blind.busy_ns))
+    assert pace.solo_step_micros() == 8_000
+    for mark in marks[21:]:
+        pace.take(mark)
+    assert pace.solo_step_micros() == 8_000
+
+
+def test_looking_again_at_the_same_step_changes_nothing() -> None:
+    pace = after(a_loop(30, step_ms=20, solo_ms=8))
+    last = a_loop(30, step_ms=20, solo_ms=8)[-1]
+    for _ in range(1000):
+        pace.take(replace(last, solo_ns=last.solo_ns * 9))
+    assert (pace.step_micros(1), pace.solo_step_micros()) == (20_000, 8_000)
+
+
+def test_what_is_long_ago_is_forgotten() -> None:
+    marks = a_loop(100, step_ms=20, solo_ms=8)
+    last = marks[-1]
+    for n in range(1, 91):
+        marks.append(
+            Mark(
+                steps=last.steps + n * 10,
+                last_step_ns=last.last_step_ns + n * SECOND,
+                busy_ns=last.busy_ns + n * SECOND,
+                solo_ns=last.solo_ns + n * SECOND // 2,
+            )
+        )
+    pace = after(marks)
+    assert (pace.step_micros(1), pace.solo_step_micros()) == (100_000, 50_000)
+
+
+def test_slow_steps_are_looked_back_at_further() -> None:
+    pace = after(a_loop(3000, step_ms=30_000, solo_ms=10_000))
+    assert (pace.step_micros(1), pace.solo_step_micros()) == (30_000_000, 10_000_000)
+
+
+def test_memory_is_bounded_whatever_a_tenant_writes() -> None:
+    pace = Pace()
+    for n in range(1, 10 * MARKS_MAX):
+        pace.take(Mark(steps=n, last_step_ns=n))
+    assert len(pace._marks) <= MARKS_MAX
+
+
+@pytest.mark.parametrize(
+    ("idle_ms", "ewma_ms", "stalled"),
+    [
+        (9_000, 1_000, False),
+        (10_001, 1_000, True),
+        (900, 1, False),  # sooner than it is looked at again
+        (1_001, 1, True),
+        (10**9, 0, False),  # no step time yet
+    ],
+)
+def test_standing_still_is_ten_times_the_usual_step(
+    idle_ms: int, ewma_ms: int, stalled: bool
+) -> None:
+    last = 5 * SECOND
+    now = last + idle_ms * 10**6
+    assert is_stalled(last_step_ns=last, ewma_ns=ewma_ms * 10**6, now_ns=now) == stalled
+
+
+def test_who_never_stepped_does_not_stand_still() -> None:
+    assert not is_stalled(last_step_ns=0, ewma_ns=SECOND, now_ns=100 * SECOND)

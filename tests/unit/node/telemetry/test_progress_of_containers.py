@@ -1,0 +1,140 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from fakes.device_rigs import a_binding
+from ullage.api.contract import STEP_LAYOUT, STEP_MAGIC, STEP_VERSION
+from ullage_node.devices.protocol import (
+    Attachment,
+    AttachState,
+    ContainerBinding,
+    Progress,
+    ProgressSource,
+)
+from ullage_node.telemetry.progress import StepTelemetry
+
+SECOND = 10**9
+
+
+class Steps:
+    """Containers that write records, and the clock."""
+
+    def __init__(self, base: Path) -> None:
+        self.base = base
+        self.now = 100.0
+
+    def write(self, binding: ContainerBinding, *, steps: int, step_ms: int = 50) -> None:
+        busy = steps * step_ms * 10**6
+        raw = STEP_LAYOUT.pack(
+            STEP_MAGIC,
+            STEP_VERSION,
+            steps,
+            int(self.now * 1e9),
+            step_ms * 10**6,
+            steps * 32,
+            0,
+            0,
+            0,
+            busy,
+        )
+        self.write_raw(binding, raw)
+
+    def write_raw(self, binding: ContainerBinding, raw: bytes) -> None:
+        directory = self.base / binding.key.directory
+        directory.mkdir(exist_ok=True)
+        (directory / "record").write_bytes(raw)
+
+
+@pytest.fixture
+def steps(tmp_path: Path) -> Steps:
+    return Steps(tmp_path)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> StepTelemetry:
+    return StepTelemetry(tmp_path)
+
+
+def enforced(solo_ns: int = 0) -> Attachment:
+    return Attachment(state=AttachState.ENFORCED, solo_time_ns=solo_ns)
+
+
+def test_it_is_what_the_agent_asks_for(source: StepTelemetry) -> None:
+    promised: ProgressSource = source
+    assert promised.sample([], {}, 1.0) == {}
+
+
+def test_progress_and_both_times_of_a_step(steps: Steps, source: StepTelemetry) -> None:
+    binding = a_binding("gpu")
+    for second in range(10):
+        steps.now = 100.0 + second
+        steps.write(binding, steps=1 + second * 20)
+        attachments = {binding.key: enforced(solo_ns=SECOND + second * 20 * 15 * 10**6)}
+        found = source.sample([binding], attachments, steps.now)
+    assert found[binding.key] == Progress(
+        steps=181, items=181 * 32, step_micros=50_000, solo_step_micros=15_000
+    )
+
+
+def test_a_container_that_never_began_is_left_out(steps: Steps, source: StepTelemetry) -> None:
+    silent, absent, talking = a_binding("a"), a_binding("b"), a_binding("c")
+    steps.write_raw(silent, bytes(64))
+    steps.write(talking, steps=1)
+    assert set(source.sample([silent, absent, talking], {}, 100.0)) == {talking.key}
+    assert source.invalid_total == 0
+
+
+def test_a_bad_record_is_counted_told_once_and_harms_nobody_else(
+    steps: Steps, source: StepTelemetry
+) -> None:
+    bad, good = a_binding("a"), a_binding("b")
+    steps.write_raw(bad, b"x" * 64)
+    steps.write(good, steps=3)
+    with capture_logs() as logs:
+        for _ in range(3):
+            assert set(source.sample([bad, good], {}, 100.0)) == {good.key}
+        steps.write(bad, steps=1)
+        assert set(source.sample([bad, good], {}, 100.0)) == {bad.key, good.key}
+        steps.write_raw(bad, b"")
+        source.sample([bad, good], {}, 100.0)
+    assert source.invalid_total == 4
+    assert [line["event"] for line in logs] == ["step record invalid"] * 2
+    assert logs[0]["container"] == bad.key.directory
+
+
+def test_a_stalled_container_is_told_from_a_slow_one(steps: Steps, source: StepTelemetry) -> None:
+    binding = a_binding("a")
+    steps.write(binding, steps=5, step_ms=500)
+    assert not source.sample([binding], {}, 104.9)[binding.key].stalled
+    assert source.sample([binding], {}, 105.1)[binding.key].stalled
+
+
+def test_a_restarted_container_begins_anew(steps: Steps, source: StepTelemetry) -> None:
+    binding = a_binding("a")
+    for count in (100, 200):
+        steps.now += 1
+        steps.write(binding, steps=count)
+        source.sample([binding], {}, steps.now)
+    steps.write_raw(binding, bytes(64))
+    assert source.sample([binding], {}, steps.now) == {}
+    steps.now += 1
+    steps.write(binding, steps=1, step_ms=7)
+    found = source.sample([binding], {}, steps.now)[binding.key]
+    assert (found.steps, found.step_micros) == (1, 7_000)
+
+
+def test_what_is_no_longer_bound_is_forgotten(steps: Steps, source: StepTelemetry) -> None:
+    binding = a_binding("a")
+    for count in (100, 200):
+        steps.now += 10
+        steps.write(binding, steps=count, step_ms=50)
+        source.sample([binding], {}, steps.now)
+    source.sample([], {}, steps.now)
+    found = source.sample([binding], {}, steps.now)[binding.key]
+    assert found.step_micros == 50_000
+    assert len(source._containers) == 1

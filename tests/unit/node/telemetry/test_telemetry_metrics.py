@@ -1,0 +1,84 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from dataclasses import replace
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from fakes.device_rigs import a_binding
+from ullage.api.contract import Backend, GPUMode, Health, ObservedDevice
+from ullage_node.devices.protocol import Attachment, AttachState
+from ullage_node.telemetry.metrics import TelemetryCollector, TelemetryFigures
+
+MIB = 1 << 20
+
+
+def a_device(uuid: str) -> ObservedDevice:
+    return ObservedDevice(
+        uuid=uuid,
+        model="emulated",
+        product_name="emulated",
+        memory_mib=8192,
+        contexts=8,
+        modes=(GPUMode.EXCLUSIVE,),
+        health=Health.HEALTHY,
+        backend=Backend.EMULATED,
+    )
+
+
+class Agent:
+    """The state that the collector reads."""
+
+    def __init__(self) -> None:
+        one, two = a_binding("a", percent=40), a_binding("a", "b")
+        self.figures = TelemetryFigures(
+            devices=(a_device("a"), a_device("b"), a_device("c")),
+            bindings=(one, two, a_binding("b")),
+            attachments={
+                one.key: Attachment(state=AttachState.ENFORCED, memory_used_mib=100),
+                two.key: Attachment(state=AttachState.ENFORCED, memory_used_mib=60),
+            },
+            records_invalid=3,
+        )
+        self.registry = CollectorRegistry()
+        self.registry.register(TelemetryCollector(lambda: self.figures))
+
+    def scrape(self) -> dict[tuple[str, ...], float]:
+        text = generate_latest(self.registry).decode()
+        return {
+            (sample.name, *sample.labels.values()): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+
+def test_memory_by_device_and_kind() -> None:
+    seen = Agent().scrape()
+    name = "ullage_device_memory_bytes"
+    assert seen[name, "a", "total"] == 8192 * MIB
+    assert seen[name, "a", "reserved"] == 1024 * MIB
+    assert seen[name, "b", "reserved"] == 1024 * MIB
+    assert seen[name, "a", "used"] == 130 * MIB
+    assert seen[name, "b", "used"] == 30 * MIB
+    assert seen[name, "c", "used"] == seen[name, "c", "reserved"] == 0
+    assert seen["ullage_step_records_invalid_total",] == 3
+
+
+def test_a_scrape_shows_the_state_of_that_moment_and_no_label_outlives_its_device() -> None:
+    agent = Agent()
+    agent.scrape()
+    agent.figures = replace(
+        agent.figures, devices=(a_device("a"),), bindings=(), attachments={}, records_invalid=4
+    )
+    seen = agent.scrape()
+    assert seen["ullage_device_memory_bytes", "a", "used"] == 0
+    assert not [key for key in seen if "b" in key or "c" in key]
+    assert seen["ullage_step_records_invalid_total",] == 4
+
+
+def test_no_label_names_a_pod() -> None:
+    agent = Agent()
+    text = generate_latest(agent.registry).decode()
+    assert not any(b.key.pod_uid in text or b.pod_name in text for b in agent.figures.bindings)
