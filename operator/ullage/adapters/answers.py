@@ -38,6 +38,11 @@ _BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
 }
 
 
+UNTYPED_APPLY: Final = "failed to create typed patch object"
+"""The API server answers 500 to an apply whose body does not fit the schema; trying again is no
+use."""
+
+
 class WatchStalled(Unavailable):
     """An open watch outlived its time limit: the server neither spoke nor ended it."""
 
@@ -71,6 +76,8 @@ def error_from_answer(status: int, retry_after: str, body: bytes) -> ApiError:
     if isinstance(decoded, dict) and decoded.get("kind") == "Status":
         message = str(decoded.get("message", ""))
         reason = str(decoded.get("reason", ""))
+    if status == 500 and message.startswith(UNTYPED_APPLY):
+        return BadRequest(status, message[:MESSAGE_MAX], reason)
     return error_of(
         status, message or "no text", reason, retry_after_s=seconds_to_wait(retry_after)
     )

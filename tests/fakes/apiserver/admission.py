@@ -22,6 +22,8 @@ _POD_FIELDS = (
     "(only additions to existing tolerations), `spec.terminationGracePeriodSeconds` "
     "(allow it to be set to 1 if it was previously negative)"
 )
+_EVICT_LATER = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+"""Added to every pod by an admission plugin."""
 
 
 class Admission:
@@ -72,6 +74,10 @@ def _new_pod(pod: dict[str, Any], now: str) -> None:
         "priority": 0,
     }.items():
         spec.setdefault(key, value)
+    tolerations = spec.setdefault("tolerations", [])
+    for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
+        if all(known.get("key") != key for known in tolerations):
+            tolerations.append({**_EVICT_LATER, "key": key})
     status = pod.setdefault("status", {})
     status.setdefault("phase", "Pending")
     if gates:

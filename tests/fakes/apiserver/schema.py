@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from fakes.apiserver.errors import invalid
+from fakes.apiserver.errors import Refusal, invalid
 from fakes.apiserver.resources import Resource
 from fakes.apiserver.shapes import BUILT_IN, DEDUCED, METADATA, OURS, Shape, shape_of_crd
 
@@ -56,6 +56,20 @@ class Schemas:
         if resource.custom:
             return self._shapes.get(resource.plural, OURS)
         return BUILT_IN.get(resource.plural, Shape(fields={"metadata": METADATA}))
+
+    def fits(self, resource: Resource, config: dict[str, Any], name: str) -> None:
+        """An apply body of the wrong types is answered with 500 by the real server."""
+        schema = self._schemas.get(resource.plural) if resource.custom else None
+        for part in ("spec", "status"):
+            if schema is None or part not in config:
+                continue
+            if wrong := next(_mistyped(config[part], schema["properties"][part], part), None):
+                kind = resource.kind
+                raise Refusal(
+                    500,
+                    f"failed to create typed patch object (/{name}; {kind.api_version}, "
+                    f"Kind={kind.kind}): {wrong}",
+                )
 
     def admit(self, resource: Resource, obj: dict[str, Any]) -> None:
         """Prune, default and check a custom resource in place; 422 names the field."""
@@ -146,6 +160,24 @@ def _faults(value: Any, node: Mapping[str, Any], path: str) -> Iterator[str]:
     elif isinstance(value, list) and "items" in node:
         for at, item in enumerate(value):
             yield from _faults(item, node["items"], f"{path}[{at}]")
+
+
+def _mistyped(value: Any, node: Mapping[str, Any], path: str) -> Iterator[str]:
+    """Every value below one node whose type the schema does not know there."""
+    wanted = node.get("type")
+    if value is None or node.get("x-kubernetes-int-or-string"):
+        return
+    if wanted and not _is(value, wanted):
+        yield f".{path}: expected {wanted}, got {value!r}"
+    elif isinstance(value, dict):
+        values = node.get("additionalProperties")
+        for name, child in value.items():
+            below = node.get("properties", {}).get(name, values)
+            if isinstance(below, dict):
+                yield from _mistyped(child, below, f"{path}.{name}")
+    elif isinstance(value, list) and "items" in node:
+        for at, item in enumerate(value):
+            yield from _mistyped(item, node["items"], f"{path}[{at}]")
 
 
 def _is(value: Any, wanted: str) -> bool:

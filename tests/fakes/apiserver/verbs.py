@@ -121,8 +121,11 @@ class Verbs:
                 f'"{target.name}": uid mismatch: the provided object specified uid {meta["uid"]}, '
                 "and no existing object was found",
             )
+        self._schemas.fits(target.resource, config, target.name)
         if stored is not None:
-            self._check_uid(target, stored, meta.get("uid"), 422)
+            # The status of a custom resource takes no metadata, so no uid is compared.
+            if not (target.resource.custom and target.subresource == "status"):
+                self._check_uid(target, stored, meta.get("uid"), 422)
             self._check_version(target, stored, meta.get("resourceVersion"))
         for unowned in ("uid", "resourceVersion"):
             meta.pop(unowned, None)

@@ -106,7 +106,12 @@ class Watches:
         if self._faults.watch_errors:
             yield error_line(Refusal(self._faults.watch_errors.pop(0), "injected watch error"))
             return
-        for first in self._first(query):
+        try:
+            missed = self._first(query)
+        except Refusal as refusal:
+            yield error_line(refusal)
+            return
+        for first in missed:
             yield first
         loop = asyncio.get_running_loop()
         end = loop.time() + query.timeout_s
