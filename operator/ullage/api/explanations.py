@@ -267,7 +267,7 @@ _NODE: Final[Mapping[Reason, Explanation]] = {
     Reason.ENFORCED: _say("The limits of the slice were verified.", "Nothing."),
     Reason.RETIRED: _say(
         "The agent withdrew from the node and removed its files.",
-        "Set GPUNode.spec.retire to false and restart the agent to use the node again.",
+        "Set spec.retire of the GPUNode to false to use the node again.",
     ),
     Reason.CDI_UNAVAILABLE: _say(
         "The container runtime does not read CDI files, so no slice can be handed over.",
