@@ -15,6 +15,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from ullage.api.readers import JsonObject as JsonObject
+from ullage.api.readers import WireError as WireError
+from ullage.api.readers import flag as flag
+from ullage.api.readers import objects as objects
+from ullage.api.readers import section as section
+from ullage.api.readers import text as text
+from ullage.api.readers import whole as whole
 from ullage.api.reasons import Reason as Reason
 
 GROUP: Final = "ullage.dev"
@@ -51,14 +58,6 @@ STEPS_FILE: Final = "record"
 
 HEARTBEAT_SECONDS: Final = 60
 """Period of the node agent's heartbeat; older than three periods means nobody listens there."""
-
-Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
-JsonObject = Mapping[str, object]
-"""A decoded JSON object as it came from outside; read it with the ``text``/``whole`` readers."""
-
-
-class WireError(ValueError):
-    """A record from outside does not have the agreed shape; the text names the field."""
 
 
 class GPUMode(StrEnum):
@@ -102,66 +101,6 @@ class Backend(StrEnum):
 
     NVIDIA = "nvidia"
     EMULATED = "emulated"
-
-
-def text(raw: JsonObject, field: str, default: str | None = None) -> str:
-    """Read a string field.
-
-    Raises:
-        WireError: the field is absent without a default, or no string.
-    """
-    value = raw.get(field, default)
-    if not isinstance(value, str):
-        raise WireError(f"{field}: expected a string, got {type(value).__name__}")
-    return value
-
-
-def whole(raw: JsonObject, field: str, default: int | None = None) -> int:
-    """Read a whole number; a boolean is none.
-
-    Raises:
-        WireError: the field is absent without a default, or no whole number.
-    """
-    value = raw.get(field, default)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise WireError(f"{field}: expected a whole number, got {type(value).__name__}")
-    return value
-
-
-def flag(raw: JsonObject, field: str, default: bool = False) -> bool:
-    """Read a boolean field.
-
-    Raises:
-        WireError: the field is no boolean.
-    """
-    value = raw.get(field, default)
-    if not isinstance(value, bool):
-        raise WireError(f"{field}: expected true or false, got {type(value).__name__}")
-    return value
-
-
-def objects(raw: JsonObject, field: str) -> list[JsonObject]:
-    """Read a list of objects; absent or null is empty.
-
-    Raises:
-        WireError: the field is no list of objects.
-    """
-    value = raw.get(field) or []
-    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise WireError(f"{field}: expected a list of objects")
-    return value
-
-
-def section(raw: JsonObject, field: str) -> JsonObject:
-    """Read an object field; absent or null is empty.
-
-    Raises:
-        WireError: the field is no object.
-    """
-    value = raw.get(field) or {}
-    if not isinstance(value, dict):
-        raise WireError(f"{field}: expected an object, got {type(value).__name__}")
-    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

@@ -1,0 +1,78 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Reads fields of decoded JSON from outside, with errors that name the field.
+
+Standard library only; must never guess: what has the wrong type is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+JsonObject = Mapping[str, object]
+"""A decoded JSON object as it came from outside; read it with the ``text``/``whole`` readers."""
+
+
+class WireError(ValueError):
+    """A record from outside does not have the agreed shape; the text names the field."""
+
+
+def text(raw: JsonObject, field: str, default: str | None = None) -> str:
+    """Read a string field.
+
+    Raises:
+        WireError: the field is absent without a default, or no string.
+    """
+    value = raw.get(field, default)
+    if not isinstance(value, str):
+        raise WireError(f"{field}: expected a string, got {type(value).__name__}")
+    return value
+
+
+def whole(raw: JsonObject, field: str, default: int | None = None) -> int:
+    """Read a whole number; a boolean is none.
+
+    Raises:
+        WireError: the field is absent without a default, or no whole number.
+    """
+    value = raw.get(field, default)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise WireError(f"{field}: expected a whole number, got {type(value).__name__}")
+    return value
+
+
+def flag(raw: JsonObject, field: str, default: bool = False) -> bool:
+    """Read a boolean field.
+
+    Raises:
+        WireError: the field is no boolean.
+    """
+    value = raw.get(field, default)
+    if not isinstance(value, bool):
+        raise WireError(f"{field}: expected true or false, got {type(value).__name__}")
+    return value
+
+
+def objects(raw: JsonObject, field: str) -> list[JsonObject]:
+    """Read a list of objects; absent or null is empty.
+
+    Raises:
+        WireError: the field is no list of objects.
+    """
+    value = raw.get(field) or []
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise WireError(f"{field}: expected a list of objects")
+    return value
+
+
+def section(raw: JsonObject, field: str) -> JsonObject:
+    """Read an object field; absent or null is empty.
+
+    Raises:
+        WireError: the field is no object.
+    """
+    value = raw.get(field) or {}
+    if not isinstance(value, dict):
+        raise WireError(f"{field}: expected an object, got {type(value).__name__}")
+    return value
