@@ -1,0 +1,208 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Asks the server to read the held-out digits: ``python -m digits.load --url URL``.
+
+Bounded by a number of requests or by time, whichever ends first. A failed request stays failed: a
+load generator that tries again hides what it is there to find. With a rate, latency counts from
+the moment at which a request was due, so a stalled server cannot make itself look fast.
+
+The last line holds the figures. Exit codes: 0; 1 when there were errors and --fail-on-error; 2 when
+the server did not become ready.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from digits import data
+from digits.data import BRIGHTEST, Digits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The server; ``timeout`` in seconds per request."""
+
+    host: str
+    port: int
+    timeout: float
+
+    def connect(self) -> http.client.HTTPConnection:
+        """A connection, which is opened by its first request."""
+        return http.client.HTTPConnection(self.host, self.port, timeout=self.timeout)
+
+
+@dataclass(slots=True)
+class Result:
+    """What came back so far; workers add under the lock."""
+
+    seconds: list[float] = field(default_factory=list)
+    right: int = 0
+    errors: list[str] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, seconds: float, right: bool) -> None:
+        """Count an answer."""
+        with self.lock:
+            self.seconds.append(seconds)
+            self.right += right
+
+    def fail(self, why: str) -> None:
+        """Count a failed request."""
+        with self.lock:
+            self.errors.append(why)
+
+
+class Schedule:
+    """Hands out request numbers until there are enough or time is up.
+
+    Args:
+        count: How many requests.
+        seconds: When to stop.
+        rate: Requests per second; 0 = as soon as a worker is free.
+    """
+
+    def __init__(self, count: int, seconds: float, rate: float) -> None:
+        self._numbers = iter(range(count))
+        self._lock = threading.Lock()
+        self._rate = rate
+        self._started = time.monotonic()
+        self._end = self._started + seconds
+
+    def next(self) -> tuple[int, float] | None:
+        """Number of the next request and when it is due, after waiting for it."""
+        with self._lock:
+            number = next(self._numbers, None)
+        now = time.monotonic()
+        if number is None:
+            return None
+        due = self._started + number / self._rate if self._rate else now
+        if max(due, now) > self._end:
+            return None
+        time.sleep(max(0.0, due - now))
+        return number, due
+
+
+def ask(connection: http.client.HTTPConnection, pixels: list[float]) -> int:
+    """One request.
+
+    Returns:
+        The digit that the server read.
+
+    Raises:
+        OSError, http.client.HTTPException: the connection failed.
+        ValueError: the server answered with something else.
+    """
+    body = json.dumps({"pixels": pixels})
+    connection.request("POST", "/predict", body, {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    text = response.read()
+    if response.status != http.HTTPStatus.OK:
+        raise ValueError(f"status {response.status}: {text[:200].decode(errors='replace').strip()}")
+    return int(json.loads(text)["digit"])
+
+
+def work(target: Target, digits: Digits, schedule: Schedule, result: Result) -> None:
+    """One worker: requests over one connection, opened anew after an error."""
+    connection = target.connect()
+    while (turn := schedule.next()) is not None:
+        number, due = turn
+        row = number % len(digits.test_labels)
+        pixels = (digits.test_images[row] * BRIGHTEST).tolist()
+        try:
+            digit = ask(connection, pixels)
+        except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
+            result.fail(f"{type(error).__name__}: {error}")
+            connection.close()
+            continue
+        result.add(time.monotonic() - due, digit == digits.test_labels[row])
+    connection.close()
+
+
+def await_ready(target: Target, seconds: float) -> bool:
+    """Wait until the server's health check answers; false when it did not in time."""
+    deadline = time.monotonic() + seconds
+    while True:
+        connection = target.connect()
+        try:
+            connection.request("GET", "/healthz")
+            response = connection.getresponse()
+            response.read()
+            if response.status == http.HTTPStatus.OK:
+                return True
+        except (OSError, http.client.HTTPException):
+            pass  # not there yet; the deadline below decides
+        finally:
+            connection.close()
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.2)
+
+
+def summary(result: Result, elapsed: float) -> str:
+    """The figures in one line, as words that a script can split."""
+    answered = len(result.seconds)
+    p50, p99 = np.percentile(result.seconds, (50, 99)) * 1000 if answered else (0.0, 0.0)
+    accuracy = result.right / answered if answered else 0.0
+    return (
+        f"requests {answered + len(result.errors)} errors {len(result.errors)} "
+        f"p50_ms {p50:.1f} p99_ms {p99:.1f} accuracy {accuracy:.4f} "
+        f"per_second {answered / elapsed:.1f}"
+    )
+
+
+def arguments(words: list[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="digits.load", description="load a digit server")
+    parser.add_argument("--url", default="http://127.0.0.1:8080", help="the server")
+    parser.add_argument("--requests", type=int, default=360, help="how many (default: 360)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="longest time (default: 60)")
+    parser.add_argument("--rate", type=float, default=0.0, help="per second (default: no limit)")
+    parser.add_argument("--workers", type=int, default=2, help="connections (default: 2)")
+    parser.add_argument("--timeout", type=float, default=10.0, help="seconds per request")
+    parser.add_argument("--wait", type=float, default=30.0, help="seconds for it to become ready")
+    parser.add_argument("--fail-on-error", action="store_true", help="exit with 1 on any error")
+    return parser.parse_args(words)
+
+
+def main(words: list[str] | None = None) -> int:
+    """Load the server and print what it did.
+
+    Returns:
+        The exit code.
+    """
+    options = arguments(words)
+    place = urlsplit(options.url)
+    target = Target(
+        host=place.hostname or "127.0.0.1", port=place.port or 80, timeout=options.timeout
+    )
+    if not await_ready(target, options.wait):
+        print(f"{options.url} did not become ready in {options.wait:g} s", file=sys.stderr)
+        return 2
+    digits, result = data.load(), Result()
+    schedule = Schedule(options.requests, options.seconds, options.rate)
+    started = time.monotonic()
+    workers = [
+        threading.Thread(target=work, args=(target, digits, schedule, result))
+        for _ in range(options.workers)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    for error in sorted(set(result.errors)):
+        print(f"{result.errors.count(error)} x {error}", file=sys.stderr)
+    print(summary(result, time.monotonic() - started), flush=True)
+    return 1 if result.errors and options.fail_on_error else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
