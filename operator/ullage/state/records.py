@@ -359,3 +359,5 @@ class Snapshot:
     creating: frozenset[tuple[str, str]] = frozenset()
     refused_writes: Mapping[tuple[str, str, str], str] = field(default_factory=dict)
     """Creates that the API refused, (kind, namespace, name) -> the API's own text."""
+    node_refusals: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
+    """When this process saw a node refuse a slice: (uid of the pod, device) -> the times."""

@@ -1,0 +1,279 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Who is on which device while a plan is made.
+
+Mutable scratch of one cycle: placements are tried on it and taken back. It counts every slice that
+stands in a spec or in a status, because capacity is free only when it stands in neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ullage.api.contract import DesiredSlice, GPUMode, ObservedSlice, SlicePhase
+from ullage.decide.fit import amounts
+from ullage.decide.ground import Flags, Ground, Ints, utilisation
+from ullage.decide.ledger import Ledger
+from ullage.decide.view import View
+from ullage.engines.admission.prediction import Tenant
+from ullage.state.records import Resources, WorkloadRecord
+
+NOBODY: Final = -1
+MIXED: Final = -2
+"""Trust domain of a device whose tenants differ or are not known: nobody joins them."""
+WHOLE_PERCENT: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Occupant:
+    """A slice on a device; ``leaving`` when it is on its way out and only has to end."""
+
+    pod_uid: str
+    owner_uid: str
+    tenant: Tenant
+    memory_mib: int
+    domain: int
+    whole: bool
+    leaving: bool = False
+
+
+class Domains:
+    """Numbers for trust domains, handed out as they are met."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def number(self, name: str) -> int:
+        """The number of a domain."""
+        return self._numbers.setdefault(name, len(self._numbers))
+
+    def name(self, number: int) -> str:
+        """The domain of a number."""
+        return next((one for one, at in self._numbers.items() if at == number), "unknown")
+
+
+class Board:
+    """Occupancy of the ground; columns have one entry per device.
+
+    ``log`` names the devices that changed, in order, so that whoever keeps something derived
+    from the board can catch up.
+    """
+
+    def __init__(self, ground: Ground, domains: Domains) -> None:
+        count = len(ground.sites)
+        self.ground = ground
+        self.domains = domains
+        self.occupants: list[list[Occupant]] = [[] for _ in range(count)]
+        self.sharers: Ints = np.zeros(count, dtype=np.int64)
+        self.whole: Ints = np.zeros(count, dtype=np.int64)
+        self.domain: Ints = np.full(count, NOBODY, dtype=np.int64)
+        self.percent_used: Ints = np.zeros(count, dtype=np.int64)
+        self.memory_used_mib: Ints = np.zeros(count, dtype=np.int64)
+        self.protected: Ints = np.zeros(count, dtype=np.int64)
+        self.blocked: Flags = np.zeros(count, dtype=np.bool_)
+        self.blocker: dict[int, str] = {}
+        """By device: for whom it is held back."""
+        self.free: list[dict[str, int]] = []
+        self.log: list[int] = []
+        self._columns: dict[str, Ints] = {}
+        self._departing: list[tuple[int, Resources]] = []
+
+    def put(self, site: int, occupant: Occupant) -> None:
+        """Add a slice to a device."""
+        self.occupants[site].append(occupant)
+        self._recount(site)
+        self.log.append(site)
+
+    def lift(self, site: int, occupant: Occupant) -> None:
+        """Take a slice off a device."""
+        self.occupants[site].remove(occupant)
+        self._recount(site)
+        self.log.append(site)
+
+    def charge(self, node: int, wanted: Resources) -> None:
+        """Count what a pod requests against its node."""
+        self._change(node, wanted, -1)
+
+    def refund(self, node: int, wanted: Resources) -> None:
+        """Give back what a pod requested; every device of the node may now fit better."""
+        self._change(node, wanted, 1)
+        self.log.extend(self.ground.sites_on[node])
+
+    def has_room(self, node: int, wanted: Sequence[tuple[str, int]]) -> bool:
+        """Whether the node still has these amounts."""
+        free = self.free[node]
+        return all(amount <= free.get(name, 0) for name, amount in wanted)
+
+    def hold(self, sites: Iterable[int], name: str) -> None:
+        """Keep devices for somebody: nobody later in this cycle gets them."""
+        for site in sites:
+            if not self.blocked[site]:
+                self.blocked[site] = True
+                self.blocker[site] = name
+                self.log.append(site)
+
+    def leaving(self) -> bool:
+        """Whether anything is on its way out."""
+        return bool(self._departing) or any(one.leaving for here in self.occupants for one in here)
+
+    def later(self) -> Board:
+        """The board as it will be when everything that is leaving has left."""
+        board = Board(self.ground, self.domains)
+        board.occupants = [[one for one in here if not one.leaving] for here in self.occupants]
+        for site, here in enumerate(self.occupants):
+            if here:
+                board._recount(site)
+        board.blocked = self.blocked.copy()
+        board.blocker = dict(self.blocker)
+        board.free = [dict(one) for one in self.free]
+        for node, wanted in self._departing:
+            board.refund(node, wanted)
+        board.log.clear()
+        return board
+
+    def departing(self, node: int, wanted: Resources) -> None:
+        """Note that a pod which is charged will leave."""
+        self._departing.append((node, wanted))
+
+    def free_column(self, name: str) -> Ints:
+        """What every node has left of an amount, by node."""
+        column = self._columns.get(name)
+        if column is None:
+            column = np.array([free.get(name, 0) for free in self.free], dtype=np.int64)
+            self._columns[name] = column
+        return column
+
+    def _change(self, node: int, wanted: Resources, sign: int) -> None:
+        free = self.free[node]
+        for name, amount in amounts(wanted):
+            free[name] = free.get(name, 0) + sign * amount
+            column = self._columns.get(name)
+            if column is not None:
+                column[node] = free[name]
+
+    def _recount(self, site: int) -> None:
+        here = self.occupants[site]
+        overhead = self.ground.sites[site].overhead_mib
+        percent = memory = protected = whole = 0
+        domain = NOBODY
+        for one in here:
+            percent += one.tenant.percent
+            memory += one.memory_mib + overhead
+            protected += one.tenant.max_slowdown is not None
+            whole += one.whole
+            domain = one.domain if domain in (NOBODY, one.domain) else MIXED
+        self.sharers[site] = len(here)
+        self.whole[site] = whole
+        self.domain[site] = domain
+        self.percent_used[site] = percent
+        self.memory_used_mib[site] = memory
+        self.protected[site] = protected
+
+
+def set_up(view: View, ground: Ground, ledger: Ledger) -> Board:
+    """The board of this snapshot."""
+    board = Board(ground, Domains())
+    for node in ground.nodes:
+        free = dict(amounts(node.allocatable))
+        free["pods"] = node.allocatable.pods
+        board.free.append(free)
+    for name, use in view.snapshot.foreign_use.items():
+        index = ground.node_index.get(name)
+        if index is not None:
+            free = board.free[index]
+            for what, amount in (*amounts(use)[:2], ("pods", use.pods), *use.extended):
+                free[what] = free.get(what, 0) - amount
+    _seat_slices(view, board, ledger)
+    _charge_pods(view, board)
+    board.log.clear()
+    return board
+
+
+def _seat_slices(view: View, board: Board, ledger: Ledger) -> None:
+    ground, snapshot = board.ground, view.snapshot
+    for name in ground.node_index:
+        record = snapshot.gpu_nodes[name]
+        reports = {(one.key, one.gpu): one for one in record.observed}
+        wanted = {(one.key, one.gpu): one for one in record.desired}
+        touched: set[int] = set()
+        for (key, gpu), slice_ in wanted.items():
+            seen = reports.get((key, gpu))
+            if seen is not None and seen.phase is SlicePhase.REFUSED and seen.epoch == slice_.epoch:
+                continue
+            site = ground.site_index.get((name, gpu))
+            if site is not None:
+                leaving = ledger.dropped(name, key)
+                board.occupants[site].append(_occupant(view, board, site, slice_, leaving))
+                touched.add(site)
+        for (key, gpu), seen in reports.items():
+            site = ground.site_index.get((name, gpu))
+            if (key, gpu) in wanted or site is None or not seen.phase.holds_capacity:
+                continue
+            adopted = seen.phase.started and _runs_here(view, seen, name)
+            board.occupants[site].append(_occupant(view, board, site, seen, not adopted))
+            touched.add(site)
+        for site in touched:
+            board._recount(site)
+
+
+def _runs_here(view: View, seen: ObservedSlice, node: str) -> bool:
+    pod = view.snapshot.pods.get(seen.key.pod_uid)
+    return pod is not None and not pod.stage.finished and pod.node == node
+
+
+def _occupant(
+    view: View, board: Board, site: int, slice_: DesiredSlice | ObservedSlice, leaving: bool
+) -> Occupant:
+    snapshot = view.snapshot
+    pod = snapshot.pods.get(slice_.key.pod_uid)
+    owner = snapshot.workloads.get(pod.owner.uid) if pod is not None else None
+    if pod is None or owner is None:
+        return Occupant(
+            pod_uid=slice_.key.pod_uid,
+            owner_uid="",
+            tenant=Tenant(name=pod.name if pod else "a pod that is gone", percent=slice_.percent),
+            memory_mib=slice_.memory_mib,
+            domain=MIXED,
+            whole=slice_.percent >= WHOLE_PERCENT,
+            leaving=leaving or pod is None or pod.stage.finished or pod.deleting,
+        )
+    model = board.ground.sites[site].device.model
+    return Occupant(
+        pod_uid=pod.uid,
+        owner_uid=owner.ref.uid,
+        tenant=as_tenant(view, owner, model, slice_.percent),
+        memory_mib=slice_.memory_mib,
+        domain=board.domains.number(owner.trust_domain),
+        whole=owner.gpu.mode is GPUMode.EXCLUSIVE,
+        leaving=leaving or pod.stage.finished or pod.deleting,
+    )
+
+
+def as_tenant(view: View, owner: WorkloadRecord, model: str, percent: int) -> Tenant:
+    """A workload as the predictor sees it."""
+    return Tenant(
+        name=f"{owner.ref.namespace}/{owner.ref.name}",
+        percent=percent,
+        utilisation=utilisation(view.snapshot, owner, model),
+        max_slowdown=owner.max_slowdown,
+    )
+
+
+def _charge_pods(view: View, board: Board) -> None:
+    """Our own pods count where they are bound, or where their slice pins them to."""
+    index = board.ground.node_index
+    for group in view.members.values():
+        for member in group:
+            if not member.live:
+                continue
+            where = member.pod.node or (member.held[0].node if member.held else "")
+            node = index.get(where)
+            if node is None:
+                continue
+            board.charge(node, member.pod.shape.requests)
+            if member.pod.deleting:
+                board.departing(node, member.pod.shape.requests)

@@ -1,0 +1,255 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The chain of checks on a device: each says by how much the device falls short of a request.
+
+A check is one line of arithmetic that holds for the figures of one device and, unchanged, for the
+columns of all devices at once. A positive answer is a refusal; its size tells which device misses
+by least. The order of the chain decides which reason a device is counted under.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, Protocol, TypeVar
+
+import numpy as np
+
+from ullage.api.contract import Reason
+from ullage.decide.board import MIXED, Board
+from ullage.decide.ground import DEVICE_UNHEALTHY, MODE_BIT, NODE_UNHEALTHY, Flags, Ints
+from ullage.decide.want import Want
+from ullage.engines.admission.prediction import Predictor, Tenant
+
+TOLERANCE: Final = 1e-6
+"""Slowdowns closer than this to an objective meet it."""
+
+N = TypeVar("N", int, Ints)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts(Generic[N]):
+    """Figures of one device, or columns of all; memory in MiB, contexts counted as used."""
+
+    model: N
+    health: N
+    modes: N
+    memory: N
+    overhead: N
+    contexts: N
+    sharers: N
+    whole: N
+    domain: N
+    percent_used: N
+    memory_used: N
+
+
+def node_answers(facts: Facts[N], want: Want) -> N:
+    """Its node is ready and its agent is heard."""
+    return facts.health // NODE_UNHEALTHY
+
+
+def device_is_healthy(facts: Facts[N], want: Want) -> N:
+    """Nothing is wrong with the device itself."""
+    return facts.health % NODE_UNHEALTHY // DEVICE_UNHEALTHY
+
+
+def mode_is_offered(facts: Facts[N], want: Want) -> N:
+    """It can be given in this way."""
+    return 1 - facts.modes // MODE_BIT[want.mode] % 2
+
+
+def device_is_free(facts: Facts[N], want: Want) -> N:
+    """Whole devices are empty before; a share joins no whole one."""
+    return facts.sharers if want.exclusive else facts.whole
+
+
+def trusts_the_others(facts: Facts[N], want: Want) -> N:
+    """Everybody on it is of the same trust domain."""
+    return abs(facts.domain - want.domain) * facts.sharers
+
+
+def context_is_left(facts: Facts[N], want: Want) -> N:
+    """One more container may share it."""
+    return facts.sharers + 1 - facts.contexts
+
+
+def memory_fits(facts: Facts[N], want: Want) -> N:
+    """The least memory the request needs, and its context, fit beside the others."""
+    free = facts.memory - facts.memory_used
+    if want.memory_mib:
+        return want.memory_mib + facts.overhead - free
+    least = facts.memory * want.min_percent // 100
+    # a share must hold at least one MiB beside its context
+    return _larger(least - free, facts.overhead + 1 - least)
+
+
+def percent_fits(facts: Facts[N], want: Want) -> N:
+    """The least share keeps the sum on the device within the policy's limit."""
+    if want.exclusive:
+        return facts.percent_used
+    return facts.percent_used + want.min_percent - want.percent_limit
+
+
+class Check(Protocol):
+    """By how much a device falls short of a request; positive = refused."""
+
+    def __call__(self, facts: Facts[N], want: Want, /) -> N:
+        """Answer for one device, or for all at once."""
+        ...
+
+
+CHAIN: Final[tuple[tuple[Reason, Check], ...]] = (
+    (Reason.NODE_UNHEALTHY, node_answers),
+    (Reason.DEVICE_UNHEALTHY, device_is_healthy),
+    (Reason.MODE_UNSUPPORTED, mode_is_offered),
+    (Reason.NO_CAPACITY, device_is_free),
+    (Reason.TRUST_DOMAIN, trusts_the_others),
+    (Reason.CONTEXT_LIMIT, context_is_left),
+    (Reason.MEMORY_WOULD_OVERFLOW, memory_fits),
+    (Reason.PERCENT_LIMIT, percent_fits),
+)
+
+
+def passes(facts: Facts[int], want: Want) -> bool:
+    """Whether one device passes the chain; the predictor is asked elsewhere."""
+    return all(check(facts, want) <= 0 for _, check in CHAIN)
+
+
+def ceiling(facts: Facts[N], want: Want) -> N:
+    """Largest share that limits, memory and the request leave, before the predictor is asked."""
+    top = want.percent_limit - facts.percent_used
+    if not want.memory_mib:
+        # a share of p percent takes floor(memory * p / 100): the largest p that still fits
+        free = facts.memory - facts.memory_used
+        top = _smaller(top, ((free + 1) * 100 - 1) // _larger(facts.memory, 1))
+    return _smaller(top, want.max_percent)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A share that keeps everybody's objective."""
+
+    percent: int
+    predicted: float
+    """Slowdown of the newcomer against a whole device of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """No share in the bounds keeps every objective; the one that misses by least."""
+
+    percent: int
+    tenant: str
+    predicted: float
+    allowed: float
+
+    @property
+    def excess(self) -> float:
+        """How far beyond the objective, as a factor above 1."""
+        return self.predicted / self.allowed
+
+
+def largest_share(
+    newcomer: Tenant, tenants: Sequence[Tenant], bounds: tuple[int, int], predictor: Predictor
+) -> Grant | Breach:
+    """The largest whole percent in the bounds that breaks nobody's objective, by prediction."""
+    least, most = bounds
+    nearest: Breach | None = None
+    for percent in range(most, least - 1, -1):
+        slowdowns = predictor.predict(tenants, newcomer, percent)
+        breach = _worst_breach((*tenants, newcomer), slowdowns, percent)
+        if breach is None:
+            return Grant(percent, slowdowns[-1])
+        if nearest is None or breach.excess < nearest.excess - TOLERANCE:
+            nearest = breach
+    if nearest is None:
+        raise ValueError(f"no whole percent between {least} and {most}")
+    return nearest
+
+
+def _worst_breach(
+    everybody: Sequence[Tenant], slowdowns: Sequence[float], percent: int
+) -> Breach | None:
+    worst: Breach | None = None
+    for tenant, predicted in zip(everybody, slowdowns, strict=True):
+        allowed = tenant.max_slowdown
+        if allowed is None or predicted <= allowed + TOLERANCE:
+            continue
+        breach = Breach(percent, tenant.name, predicted, allowed)
+        if worst is None or breach.excess > worst.excess:
+            worst = breach
+    return worst
+
+
+def columns(board: Board) -> Facts[Ints]:
+    """The figures of all devices."""
+    ground = board.ground
+    return Facts(
+        ground.model,
+        ground.health,
+        ground.modes,
+        ground.memory_mib,
+        ground.overhead_mib,
+        ground.contexts,
+        board.sharers,
+        board.whole,
+        board.domain,
+        board.percent_used,
+        board.memory_used_mib,
+    )
+
+
+def figures(board: Board, site: int) -> Facts[int]:
+    """The figures of one device."""
+    ground = board.ground
+    return Facts(
+        ground.model.item(site),
+        ground.health.item(site),
+        ground.modes.item(site),
+        ground.memory_mib.item(site),
+        ground.overhead_mib.item(site),
+        ground.contexts.item(site),
+        board.sharers.item(site),
+        board.whole.item(site),
+        board.domain.item(site),
+        board.percent_used.item(site),
+        board.memory_used_mib.item(site),
+    )
+
+
+def emptied(facts: Facts[Ints]) -> Facts[Ints]:
+    """The same devices with nobody on them, all healthy: what could ever be."""
+    nothing = np.zeros_like(facts.model)
+    return Facts(
+        facts.model,
+        nothing,
+        facts.modes,
+        facts.memory,
+        facts.overhead,
+        facts.contexts,
+        nothing,
+        nothing,
+        nothing + MIXED,
+        nothing,
+        nothing,
+    )
+
+
+def allowed_model(facts: Facts[Ints], want: Want) -> Flags:
+    """Devices of an accelerator that the request allows."""
+    if want.accelerators is None:
+        return np.ones(len(facts.model), dtype=np.bool_)
+    return np.isin(facts.model, sorted(want.accelerators))
+
+
+def _larger(one: N, other: N | int) -> N:
+    if isinstance(one, int):
+        return max(one, other)
+    return np.maximum(one, other)
+
+
+def _smaller(one: N, other: N | int) -> N:
+    if isinstance(one, int):
+        return min(one, other)
+    return np.minimum(one, other)

@@ -1,0 +1,201 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Could this ever run here? Judged on an empty, healthy cluster, so that nobody waits in vain.
+
+What passes by itself (a cordon, a silent agent, today's tenants) does not count. No pod is created
+for a workload that fails here; its status says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ullage.api.contract import SLOT_RESOURCE, Reason
+from ullage.decide.board import WHOLE_PERCENT
+from ullage.decide.candidates import NEWCOMER, Scout
+from ullage.decide.checks import (
+    CHAIN,
+    Breach,
+    Facts,
+    allowed_model,
+    ceiling,
+    columns,
+    emptied,
+    largest_share,
+)
+from ullage.decide.fit import Fit, amounts, judge_node, why_not
+from ullage.decide.ground import Flags, Ints
+from ullage.decide.want import Want
+from ullage.decide.words import HELP, wanted
+from ullage.state.records import NodeRecord, Snapshot, WorkloadKind, WorkloadRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Infeasible:
+    """Why a workload can never run on this cluster."""
+
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """Members that an empty cluster takes, or what stops every device."""
+
+    members: int
+    reason: Reason | None = None
+    message: str = ""
+
+
+@dataclass(slots=True)
+class Feasibility:
+    """Answers by class, once each."""
+
+    scout: Scout
+    snapshot: Snapshot
+    _rooms: dict[int, _Room] = field(default_factory=dict)
+
+    def judge(self, workload: WorkloadRecord, want: Want) -> Infeasible | None:
+        """Why the workload can never run here; ``None`` when it could."""
+        unknown = self._unknown_accelerators(workload)
+        if unknown is not None:
+            return unknown
+        room = self._rooms.get(want.number)
+        if room is None:
+            room = self._rooms[want.number] = self._room(want)
+        gang = workload.kind is WorkloadKind.TRAINING_JOB
+        needed = workload.replicas if gang else min(1, workload.replicas)
+        asks = f"needs {wanted(workload)}"
+        if room.reason is not None:
+            help_ = HELP.get(room.reason, "see kubectl ullage why")
+            return Infeasible(room.reason, f"{asks}; {room.message}; to help: {help_}")
+        if room.members < needed:
+            return Infeasible(
+                Reason.GANG_TOO_LARGE,
+                f"{asks}; even empty, the cluster has room for {room.members} of {needed} members;"
+                f" to help: {HELP[Reason.GANG_TOO_LARGE]}",
+            )
+        return None
+
+    def _unknown_accelerators(self, workload: WorkloadRecord) -> Infeasible | None:
+        known = self.scout.board.ground.models.keys() | self.snapshot.device_profiles.keys()
+        if not workload.accelerators or any(one in known for one in workload.accelerators):
+            return None
+        if not self.scout.board.ground.sites:
+            return None
+        names = ", ".join(sorted(known)) or "none"
+        return Infeasible(
+            Reason.UNKNOWN_ACCELERATOR,
+            f"no device or DeviceProfile is called {' or '.join(workload.accelerators)}; known:"
+            f" {names}",
+        )
+
+    def _room(self, want: Want) -> _Room:
+        ground = self.scout.board.ground
+        if not ground.nodes:
+            return _Room(0, Reason.NO_NODE_MATCHES, "no node is labelled ullage.dev/node=true")
+        if not ground.sites:
+            return _Room(0, Reason.NODE_UNHEALTHY, "no node has reported a device yet")
+        fits = [judge_node(want.shape, node, in_principle=True) for node in ground.nodes]
+        held = [
+            _pods_on(want, node) if fit is Fit.OK else 0
+            for fit, node in zip(fits, ground.nodes, strict=True)
+        ]
+        if not any(held):
+            return _Room(0, *self._no_node(want, fits))
+        facts = emptied(columns(self.scout.board))
+        alive = (np.array(held, dtype=np.int64) > 0)[ground.node_of] & allowed_model(facts, want)
+        if not alive.any():
+            return _Room(
+                0, Reason.NO_NODE_MATCHES, "no node that fits has one of the accelerators asked for"
+            )
+        for reason, check in CHAIN:
+            short = check(facts, want)
+            if not (alive & (short <= 0)).any():
+                return _Room(0, reason, self._on_empty(want, reason, alive))
+            alive = alive & (short <= 0)
+        breach = self._breach_alone(want, facts, alive)
+        if breach is not None:
+            return breach
+        return _Room(self._count(want, facts, alive, held))
+
+    def _no_node(self, want: Want, fits: Sequence[Fit]) -> tuple[Reason, str]:
+        """What stops every node; the one that comes closest is shown."""
+        nodes = self.scout.board.ground.nodes
+        if Fit.OK in fits:
+            node = nodes[fits.index(Fit.OK)]
+            return (
+                Reason.NO_NODE_MATCHES,
+                f"the pod requests more cpu, memory or other resources than any node has, such as"
+                f" {node.name}",
+            )
+        conflict = Fit.PIN_CONFLICT in fits
+        node = nodes[fits.index(Fit.PIN_CONFLICT if conflict else Fit.NO_MATCH)]
+        reason = Reason.NODE_AFFINITY_CONFLICT if conflict else Reason.NO_NODE_MATCHES
+        return reason, f"no node fits; {node.name}: {why_not(want.shape, node)}"
+
+    def _on_empty(self, want: Want, reason: Reason, alive: Flags) -> str:
+        ground = self.scout.board.ground
+        most = int(ground.memory_mib[alive].max())
+        match reason:
+            case Reason.MODE_UNSUPPORTED:
+                return f"no suitable device offers {want.mode}"
+            case Reason.MEMORY_WOULD_OVERFLOW if want.memory_mib:
+                return f"even the largest suitable device has {most} MiB in all"
+            case Reason.MEMORY_WOULD_OVERFLOW:
+                return f"{want.min_percent} % of {most} MiB does not hold a context"
+            case Reason.PERCENT_LIMIT:
+                return f"the policy lets the shares on a device sum to {want.percent_limit} %"
+            case _:
+                return "no suitable device could take it even when empty"
+
+    def _breach_alone(self, want: Want, facts: Facts[Ints], alive: Flags) -> _Room | None:
+        if want.max_slowdown is None:
+            return None
+        nearest: Breach | None = None
+        tops = ceiling(facts, want)
+        for model in np.unique(facts.model[alive]).tolist():
+            site = int(np.flatnonzero(alive & (facts.model == model))[0])
+            top = WHOLE_PERCENT if want.exclusive else tops.item(site)
+            newcomer = want.tenant(NEWCOMER, model, top)
+            found = largest_share(newcomer, (), (want.min_percent, top), self.scout.predictor)
+            if not isinstance(found, Breach):
+                return None
+            if nearest is None or found.excess < nearest.excess:
+                nearest = found
+        if nearest is None:
+            return None
+        return _Room(
+            0,
+            Reason.PREDICTED_SLO_BREACH,
+            f"even alone on a device, at {nearest.percent} % it would run {nearest.predicted:.2f}"
+            f" times slower than on a whole one (predicted), its objective allows"
+            f" {nearest.allowed:g}",
+        )
+
+    def _count(self, want: Want, facts: Facts[Ints], alive: Flags, held: Sequence[int]) -> int:
+        """Members that fit at once on empty nodes."""
+        node_of = self.scout.board.ground.node_of
+        if want.exclusive:
+            on_node = np.bincount(node_of[alive], minlength=len(held)) // want.count
+        else:
+            need = want.memory_mib + facts.overhead
+            if not want.memory_mib:
+                need = facts.memory * want.min_percent // 100
+            each = np.minimum(
+                np.minimum(facts.contexts, want.percent_limit // want.min_percent),
+                facts.memory // np.maximum(need, 1),
+            )
+            on_node = np.zeros(len(held), dtype=np.int64)
+            np.add.at(on_node, node_of[alive], each[alive])
+        return int(np.minimum(on_node, np.array(held, dtype=np.int64)).sum())
+
+
+def _pods_on(want: Want, node: NodeRecord) -> int:
+    """Pods of this shape that an empty node takes; slots come and go with its agent."""
+    have = dict(amounts(node.allocatable))
+    have["pods"] = node.allocatable.pods
+    return min(have.get(name, 0) // amount for name, amount in want.needs if name != SLOT_RESOURCE)

@@ -1,0 +1,196 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What is stuck, since when, and what to stay clear of: the clock rules of placement.
+
+Times come from the snapshot, memory of refusals too; nothing is remembered here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ullage.api.contract import Reason, SlicePhase
+from ullage.decide.ground import Ground
+from ullage.decide.life import earliest
+from ullage.decide.view import Held, Member, View
+from ullage.state.records import PodStage, WorkloadRecord
+from ullage.state.status import RefusalLine
+
+REFUSALS_UNTIL_EXCLUDED: Final = 3
+EXCLUSION_S: Final = 600.0
+"""How long a device is left out for a pod that it refused that often (start value)."""
+PAUSE_S: Final = 10.0
+"""How long a device is passed over after one refusal (our choice, keeps retries slow)."""
+
+_PULLING: Final = frozenset(
+    {
+        "ContainerCreating",
+        "PodInitializing",
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "ErrImageNeverPull",
+        "ImageInspectError",
+        "InvalidImageName",
+        "RegistryUnavailable",
+    }
+)
+"""Waiting reasons that are about the image, or may be: slow or wrong, but not ours to cure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A member that will not get further by itself."""
+
+    reason: Reason
+    message: str
+
+
+def trouble(view: View, member: Member) -> Trouble | None:
+    """What is wrong with a pod whose gate is gone; ``None`` while there is hope."""
+    pod, settings = member.pod, view.settings
+    if member.gated or not member.live or pod.deleting:
+        return None
+    for held in member.held:
+        if held.seen is not None and held.seen.phase is SlicePhase.FAILED:
+            return Trouble(_reason_of(held, Reason.UNENFORCED), _node_says(held))
+    if pod.stage is PodStage.RUNNING:
+        return None
+    for held in member.held:
+        if held.refused:
+            return Trouble(Reason.RESERVATION_REFUSED, _node_says(held))
+    waited_s = view.now - pod.stage_since
+    if pod.stage is PodStage.UNSCHEDULED and waited_s >= settings.schedule_timeout_s:
+        said = pod.scheduling_message or "kube-scheduler said nothing"
+        return Trouble(Reason.STUCK_UNSCHEDULED, f"{pod.name} was not scheduled: {said}")
+    if pod.stage is PodStage.BOUND and waited_s >= settings.start_timeout_s and _ours(member):
+        return Trouble(
+            Reason.STUCK_NOT_STARTED, f"{pod.name} did not start on {pod.node}: {_why(member)}"
+        )
+    return None
+
+
+def next_look(view: View, member: Member) -> float:
+    """When a pod that is on its way must be looked at again; 0 = not before something changes."""
+    pod, settings = member.pod, view.settings
+    if member.gated or pod.deleting:
+        return 0.0
+    if pod.stage is PodStage.UNSCHEDULED:
+        return pod.stage_since + settings.schedule_timeout_s
+    if pod.stage is PodStage.BOUND and _ours(member):
+        return pod.stage_since + settings.start_timeout_s
+    return 0.0
+
+
+def overdue(view: View, member: Member) -> Held | None:
+    """A slice of a gated member that its node did not answer to in time."""
+    limit = view.now - view.settings.reserve_timeout_s
+    return next((one for one in member.held if one.seen is None and one.since <= limit), None)
+
+
+def node_is_lost(view: View, ground: Ground, member: Member) -> str:
+    """Why a gated member must not be sent to the node of its slices; empty when it may."""
+    for held in member.held:
+        index = ground.node_index.get(held.node)
+        if index is None:
+            return f"{held.node} is not one of our nodes any more"
+        if ground.standing[index]:
+            return f"{held.node}: {ground.standing[index]}"
+        if ground.nodes[index].unschedulable:
+            return f"{held.node} is cordoned"
+    return ""
+
+
+def passed_over(
+    view: View, ground: Ground, workload: WorkloadRecord, members: Sequence[Member]
+) -> frozenset[int]:
+    """Devices that failed this workload lately and get a rest from it."""
+    sites: set[int] = set()
+    for (pod_uid, gpu), times in view.snapshot.node_refusals.items():
+        if _excluded(view, times) and any(one.pod.uid == pod_uid for one in members):
+            sites.update(at for at, site in enumerate(ground.sites) if site.uuid == gpu)
+    for line in _lines_in_force(view, workload):
+        node, _, gpu = line.nearest.partition("/")
+        index = ground.node_index.get(node)
+        if index is None:
+            continue
+        if line.reason is Reason.RESERVATION_EXPIRED:
+            sites.update(ground.sites_on[index])
+        else:
+            sites.update(at for at in ground.sites_on[index] if ground.sites[at].uuid == gpu)
+    return frozenset(sites)
+
+
+def carried(view: View, workload: WorkloadRecord) -> tuple[RefusalLine, ...]:
+    """Lines of the last decision that go on binding the next one."""
+    return tuple(_lines_in_force(view, workload))
+
+
+def rest_ends(view: View, workload: WorkloadRecord, members: Sequence[Member]) -> float:
+    """When the first passed-over device is tried again; 0 = none is."""
+    decision = workload.status.decision
+    ends = [
+        times[-1] + EXCLUSION_S
+        for (uid, _), times in view.snapshot.node_refusals.items()
+        if _excluded(view, times) and any(one.pod.uid == uid for one in members)
+    ]
+    if decision is not None and any(
+        line.reason is Reason.RESERVATION_REFUSED for line in _lines_in_force(view, workload)
+    ):
+        ends.append(decision.time + PAUSE_S)
+    return earliest(*ends)
+
+
+def _lines_in_force(view: View, workload: WorkloadRecord) -> list[RefusalLine]:
+    decision = workload.status.decision
+    if decision is None:
+        return []
+    found = []
+    for line in decision.refusals:
+        if line.reason is Reason.RESERVATION_REFUSED:
+            if view.now < decision.time + PAUSE_S:
+                found.append(line)
+        elif line.reason is Reason.RESERVATION_EXPIRED:
+            # an agent that spoke since then is worth another try
+            record = view.snapshot.gpu_nodes.get(line.nearest.partition("/")[0])
+            if record is not None and record.heartbeat <= decision.time:
+                found.append(line)
+    return found
+
+
+def _excluded(view: View, times: Sequence[float]) -> bool:
+    return len(times) >= REFUSALS_UNTIL_EXCLUDED and view.now < times[-1] + EXCLUSION_S
+
+
+def _ours(member: Member) -> bool:
+    return member.pod.waiting_reason not in _PULLING
+
+
+def _why(member: Member) -> str:
+    for held in member.held:
+        if held.seen is not None and held.seen.reason:
+            return _node_says(held)
+    pod = member.pod
+    if pod.waiting_reason:
+        return f"{pod.waiting_reason} {pod.waiting_message}".strip()
+    return "its node said nothing"
+
+
+def _node_says(held: Held) -> str:
+    seen = held.seen
+    if seen is None or not seen.reason:
+        return f"{held.node}/{held.slice.gpu} gave no reason"
+    return f"{held.node}/{held.slice.gpu}: {seen.reason}: {seen.message}".rstrip(": ")
+
+
+def _reason_of(held: Held, default: Reason) -> Reason:
+    try:
+        return Reason(held.seen.reason if held.seen is not None else default)
+    except ValueError:
+        return default
+
+
+def refused_by_node(held: Held) -> str:
+    """What the node said to a slice that it refused."""
+    return _node_says(held)

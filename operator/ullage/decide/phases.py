@@ -1,0 +1,28 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Words for how far a workload has come; the enum is what ``status.phase`` may say."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    """Phase of a TrainingJob (all but the last two) or of an InferenceService."""
+
+    PENDING = "Pending"
+    RESERVING = "Reserving"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    RESTARTING = "Restarting"
+    SUSPENDING = "Suspending"
+    SUSPENDED = "Suspended"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    READY = "Ready"
+    DEGRADED = "Degraded"
+
+    @property
+    def terminal(self) -> bool:
+        """Whether nothing will run any more."""
+        return self in (Phase.SUCCEEDED, Phase.FAILED)

@@ -1,0 +1,159 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""All members or nothing: seats members on the board, and takes everything back when one fails."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ullage.api.contract import DesiredSlice, SliceKey
+from ullage.decide.board import WHOLE_PERCENT, Board, Occupant
+from ullage.decide.candidates import Scout, Shortlist, Spot
+from ullage.decide.survey import survey
+from ullage.decide.view import Member
+from ullage.decide.want import Want
+from ullage.decide.words import refusal_lines
+from ullage.engines.admission.prediction import Predictor
+from ullage.state.records import WorkloadRecord
+from ullage.state.status import RefusalLine
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One member and the class of what it asks for."""
+
+    workload: WorkloadRecord
+    member: Member
+    want: Want
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A member in its place."""
+
+    asked: Asked
+    spot: Spot
+
+
+@dataclass(frozen=True, slots=True)
+class Seating:
+    """Every member in its place; ``runner_up`` is what the first would have got instead."""
+
+    seats: tuple[Seat, ...]
+    runner_up: Spot | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NoRoom:
+    """Not all members fit: how many would, and what stops the next one."""
+
+    placed: int
+    lines: tuple[RefusalLine, ...]
+
+
+@dataclass(slots=True)
+class Placer:
+    """Seats members on one board."""
+
+    board: Board
+    predictor: Predictor
+    scout: Scout = field(init=False)
+    _shortlists: dict[int, Shortlist] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.scout = Scout(self.board, self.predictor)
+
+    def seat(self, unit: Sequence[Asked], near: set[int], *, explain: bool) -> Seating | NoRoom:
+        """Seat all members, or none.
+
+        Args:
+            unit: members that stand or fall together.
+            near: nodes that the rest of the gang is on already.
+            explain: find out what stops the first member that does not fit.
+        """
+        seats: list[Seat] = []
+        runner_up: Spot | None = None
+        near = set(near)
+        for asked in unit:
+            shortlist = self._shortlist(asked.want)
+            spot = shortlist.best(near)
+            if spot is None:
+                lines = self._explain(asked.want) if explain else ()
+                self.unseat(seats)
+                return NoRoom(len(seats), lines)
+            if not seats and explain:
+                runner_up = shortlist.second(spot)
+            seats.append(Seat(asked, spot))
+            self.take(seats[-1])
+            near.add(spot.node)
+        return Seating(tuple(seats), runner_up)
+
+    def take(self, seat: Seat) -> None:
+        """Put a seated member on the board."""
+        for site in seat.spot.sites:
+            self.board.put(site, self.occupant(seat, site))
+        self.board.charge(seat.spot.node, seat.asked.member.pod.shape.requests)
+
+    def unseat(self, seats: Sequence[Seat]) -> None:
+        """Take members off the board again."""
+        for seat in reversed(seats):
+            for site in seat.spot.sites:
+                self.board.lift(site, self.occupant(seat, site))
+            self.board.refund(seat.spot.node, seat.asked.member.pod.shape.requests)
+
+    def occupant(self, seat: Seat, site: int) -> Occupant:
+        """A seated member as it stands on one of its devices."""
+        want, workload = seat.asked.want, seat.asked.workload
+        model = self.board.ground.model.item(site)
+        return Occupant(
+            pod_uid=seat.asked.member.pod.uid,
+            owner_uid=workload.ref.uid,
+            tenant=want.tenant(
+                f"{workload.ref.namespace}/{workload.ref.name}", model, seat.spot.percent
+            ),
+            memory_mib=memory_mib(self.board, want, site, seat.spot.percent),
+            domain=want.domain,
+            whole=want.exclusive,
+        )
+
+    def _shortlist(self, want: Want) -> Shortlist:
+        known = self._shortlists.get(want.number)
+        if known is None:
+            known = Shortlist(self.scout, want)
+            self._shortlists[want.number] = known
+        return known
+
+    def _explain(self, want: Want) -> tuple[RefusalLine, ...]:
+        return refusal_lines(self.scout, want, survey(self.scout, want))
+
+
+def memory_mib(board: Board, want: Want, site: int, percent: int) -> int:
+    """What the container may allocate: what it asked for, else its part less the context's cost."""
+    if want.memory_mib:
+        return want.memory_mib
+    one = board.ground.sites[site]
+    return one.device.memory_mib * percent // WHOLE_PERCENT - one.overhead_mib
+
+
+def slices_of(placer: Placer, seat: Seat, epoch: int) -> tuple[tuple[str, DesiredSlice], ...]:
+    """The slices that a seated member gets: (node, slice), in order of their index."""
+    ground = placer.board.ground
+    pod, workload, want = seat.asked.member.pod, seat.asked.workload, seat.asked.want
+    return tuple(
+        (
+            ground.nodes[seat.spot.node].name,
+            DesiredSlice(
+                key=SliceKey(pod_uid=pod.uid, container=pod.shape.device_container, index=index),
+                pod_namespace=pod.namespace,
+                pod_name=pod.name,
+                gpu=ground.sites[site].uuid,
+                percent=seat.spot.percent,
+                memory_mib=memory_mib(placer.board, want, site, seat.spot.percent),
+                epoch=epoch,
+                priority=pod.priority,
+                protected=workload.max_slowdown is not None,
+            ),
+        )
+        for index, site in enumerate(seat.spot.sites)
+    )

@@ -1,0 +1,134 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Why nothing fits: every device counted once, under the first reason that stops it.
+
+The same chain that places also counts, so what a user reads is what decided. Made only for classes
+that were refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from ullage.api.contract import Reason
+from ullage.decide.board import WHOLE_PERCENT
+from ullage.decide.candidates import Scout
+from ullage.decide.checks import CHAIN, Breach, Facts, allowed_model, ceiling, columns
+from ullage.decide.fit import Fit
+from ullage.decide.ground import Flags, Ints
+from ullage.decide.want import Want
+
+Shortfalls = npt.NDArray[np.float64] | Ints
+
+
+class Stage(StrEnum):
+    """What exactly stopped a device, finer than the reason; in the order of judging."""
+
+    FIT = "fit"
+    CORDON = "cordon"
+    PIN = "pin"
+    MODEL = "model"
+    ROOM = "room"
+    CHECK = "check"
+    PASSED_OVER = "passed over"
+    COUNT = "count"
+    PREDICTION = "prediction"
+    HELD = "held"
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Devices that one reason stops: how many, and the one that misses by least."""
+
+    reason: Reason
+    stage: Stage
+    devices: int
+    nearest: int
+    """Index of the device."""
+
+
+@dataclass(slots=True)
+class _Count:
+    """Takes devices out of the game, reason by reason."""
+
+    alive: Flags
+    tallies: dict[Reason, Tally] = field(default_factory=dict)
+
+    def stop(self, reason: Reason, stage: Stage, short: Shortfalls) -> None:
+        """Count and take out the devices that fall short."""
+        failing = self.alive & (short > 0)
+        number = int(np.count_nonzero(failing))
+        if not number:
+            return
+        at = np.flatnonzero(failing)
+        nearest = int(at[np.argmin(short[at])])
+        before = self.tallies.pop(reason, None)
+        # the later stage came closer to fitting, so its device is the one to show
+        total = number + (before.devices if before else 0)
+        self.tallies[reason] = Tally(reason, stage, total, nearest)
+        self.alive &= ~failing
+
+
+def survey(scout: Scout, want: Want) -> tuple[Tally, ...]:
+    """Count every device under the reason that stops it; the closest miss stands last."""
+    board = scout.board
+    ground = board.ground
+    count = _Count(np.ones(len(ground.sites), dtype=np.bool_))
+    fit = scout.fit(want.shape)[ground.node_of]
+    count.stop(Reason.NO_NODE_MATCHES, Stage.FIT, _as_short(fit == int(Fit.NO_MATCH)))
+    count.stop(Reason.NODE_AFFINITY_CONFLICT, Stage.PIN, _as_short(fit == int(Fit.PIN_CONFLICT)))
+    facts = columns(board)
+    count.stop(Reason.NO_NODE_MATCHES, Stage.MODEL, _as_short(~allowed_model(facts, want)))
+    count.stop(Reason.NO_NODE_MATCHES, Stage.CORDON, _as_short(fit == int(Fit.CORDONED)))
+    count.stop(Reason.NO_CAPACITY, Stage.ROOM, _short_of_room(scout, want))
+    for reason, check in CHAIN:
+        count.stop(reason, Stage.CHECK, check(facts, want))
+    if want.avoid:
+        avoided = np.zeros(len(ground.sites), dtype=np.int64)
+        avoided[sorted(want.avoid)] = 1
+        count.stop(Reason.RESERVATION_REFUSED, Stage.PASSED_OVER, avoided)
+    count.stop(Reason.PREDICTED_SLO_BREACH, Stage.PREDICTION, _excess(scout, want, count.alive))
+    if want.count > 1:
+        count.stop(Reason.NO_CAPACITY, Stage.COUNT, _short_of_count(scout, want, count.alive))
+    count.stop(Reason.HELD_FOR_ANOTHER, Stage.HELD, _as_short(board.blocked))
+    return tuple(count.tallies.values())
+
+
+def _as_short(flags: Flags) -> Ints:
+    return flags.astype(np.int64)
+
+
+def _short_of_room(scout: Scout, want: Want) -> Shortfalls:
+    """By how much (as a fraction of what is asked) the worst amount of the node falls short."""
+    board = scout.board
+    worst = np.zeros(len(board.free), dtype=np.float64)
+    for name, amount in want.needs:
+        worst = np.maximum(worst, (amount - board.free_column(name)) / amount)
+    return worst[board.ground.node_of]
+
+
+def _short_of_count(scout: Scout, want: Want, alive: Flags) -> Ints:
+    """How many more devices the node would need to have free at once."""
+    node_of = scout.board.ground.node_of
+    free = np.bincount(node_of[alive], minlength=len(scout.board.free))
+    short: Ints = want.count - free[node_of]
+    return short
+
+
+def _excess(scout: Scout, want: Want, alive: Flags) -> Shortfalls:
+    """By which factor the nearest prediction on a device is beyond an objective."""
+    excess = np.zeros(len(alive), dtype=np.float64)
+    facts: Facts[Ints] = columns(scout.board)
+    tops = None if want.exclusive else ceiling(facts, want)
+    for site in np.flatnonzero(alive).tolist():
+        if want.max_slowdown is None and not scout.board.protected[site]:
+            continue
+        top = WHOLE_PERCENT if tops is None else tops.item(site)
+        found = scout.predicted(want, site, top)
+        if isinstance(found, Breach):
+            excess[site] = found.excess
+    return excess

@@ -1,0 +1,223 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The waiting line: who is placed, who is passed over, for whom room is kept or made.
+
+Owners in order of priority, age and uid. Capacity only shrinks while the line is served, so a
+class that was refused once is refused for the rest of the cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from ullage.api.contract import Reason
+from ullage.decide.candidates import Spot
+from ullage.decide.checks import CHAIN, columns, emptied
+from ullage.decide.feasible import Feasibility
+from ullage.decide.ground import HEALTHY
+from ullage.decide.placement import Asked, NoRoom, Placer, Seat, Seating
+from ullage.decide.preemption import Victim, make_room
+from ullage.decide.view import Member, View
+from ullage.decide.want import Want, Wants
+from ullage.decide.words import headline
+from ullage.state.records import WorkloadKind, WorkloadRecord
+from ullage.state.status import RefusalLine
+
+_MOST_PREEMPTORS = 64
+"""Owners that may make room in one cycle."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """A workload with members that wait for slices."""
+
+    workload: WorkloadRecord
+    members: tuple[Member, ...]
+    priority: int
+    waiting_since: float
+    near: frozenset[int] = frozenset()
+    """Nodes that other members are on."""
+    avoid: frozenset[int] = frozenset()
+    """Devices passed over for this workload."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why a workload goes on waiting."""
+
+    reason: Reason
+    message: str
+    lines: tuple[RefusalLine, ...] = ()
+    never: bool = False
+    """Not even an empty cluster could take it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a turn brought: seats, a refusal, or (members that are placed one by one) both."""
+
+    seats: tuple[Seat, ...] = ()
+    runner_up: Spot | None = None
+    refused: Refused | None = None
+    victims: tuple[Victim, ...] = ()
+
+
+@dataclass(slots=True)
+class Line:
+    """Serves the waiting owners of one cycle."""
+
+    view: View
+    wants: Wants
+    placer: Placer
+    feasibility: Feasibility
+    victims: Callable[[], Sequence[Victim]]
+    """Asked only when somebody does not fit; empty while an earlier wave is still leaving."""
+    _later: Placer | None = None
+    _refused: dict[int, tuple[int, NoRoom]] = field(default_factory=dict)
+    _refused_later: dict[int, int] = field(default_factory=dict)
+    _no_victims: dict[int, int] = field(default_factory=dict)
+    _evicted: set[str] = field(default_factory=set)
+    _preemptors: int = 0
+    _holder: str = ""
+
+    def serve(self, turns: Sequence[Turn]) -> dict[str, Outcome]:
+        """The outcome of every turn, by uid of the workload."""
+        ordered = sorted(
+            turns, key=lambda one: (-one.priority, one.workload.created, one.workload.ref.uid)
+        )
+        return {turn.workload.ref.uid: self._turn(turn) for turn in ordered}
+
+    def _turn(self, turn: Turn) -> Outcome:
+        asked = [Asked(turn.workload, member, self.want(turn, member)) for member in turn.members]
+        if turn.workload.kind is WorkloadKind.TRAINING_JOB:
+            return self._unit(turn, asked)
+        outcome = Outcome()
+        for one in asked:
+            single = self._unit(turn, [one])
+            outcome = Outcome(
+                seats=outcome.seats + single.seats,
+                runner_up=outcome.runner_up or single.runner_up,
+                refused=outcome.refused or single.refused,
+                victims=outcome.victims + single.victims,
+            )
+        return outcome
+
+    def want(self, turn: Turn, member: Member) -> Want:
+        """The class of what a member asks for, less where its own old slices linger."""
+        avoid = turn.avoid
+        lingering = self.view.lingering_nodes(member)
+        if lingering:
+            ground = self.placer.board.ground
+            on_them = [
+                ground.sites_on[ground.node_index[node]]
+                for node in sorted(lingering)
+                if node in ground.node_index
+            ]
+            avoid = avoid.union(*on_them)
+        return self.wants.of(turn.workload, member.pod.shape, avoid)
+
+    def _unit(self, turn: Turn, unit: Sequence[Asked]) -> Outcome:
+        """Place members that stand or fall together, or say why not."""
+        number, near = unit[0].want.number, set(turn.near)
+        known = self._refused.get(number)
+        if known is None or known[0] > len(unit):
+            found = self.placer.seat(unit, near, explain=True)
+            if isinstance(found, Seating):
+                self._mirror(found)
+                return Outcome(found.seats, found.runner_up)
+            self._refused[number] = known = (len(unit), found)
+        infeasible = self.feasibility.judge(turn.workload, unit[0].want)
+        if infeasible is not None:
+            return Outcome(refused=Refused(infeasible.reason, infeasible.message, never=True))
+        return self._make_way(turn, unit, known[1])
+
+    def _make_way(self, turn: Turn, unit: Sequence[Asked], no_room: NoRoom) -> Outcome:
+        """It does not fit now: wait for what is leaving, make room, or hold what becomes free."""
+        refused = _refusal(turn.workload, no_room)
+        if self._fits_later(turn, unit):
+            message = f"{refused.message}; what it needs is about to become free"
+            return Outcome(refused=replace(refused, message=message))
+        victims = self._preempt(turn, unit)
+        if victims:
+            names = ", ".join(victim.slices[0][1].tenant.name for victim in victims[:3])
+            more = f" and {len(victims) - 3} more" if len(victims) > 3 else ""
+            message = f"{refused.message}; makes room by preempting {names}{more}"
+            return Outcome(refused=replace(refused, message=message), victims=victims)
+        self._maybe_hold(turn, unit[0].want)
+        return Outcome(refused=refused)
+
+    def _fits_later(self, turn: Turn, unit: Sequence[Asked]) -> bool:
+        """Whether it fits once everything that is leaving has left; then it keeps those devices."""
+        if self._later is None and not self.placer.board.leaving():
+            return False
+        number = unit[0].want.number
+        if self._refused_later.get(number, len(unit) + 1) <= len(unit):
+            return False
+        later = self._future()
+        found = later.seat(unit, set(turn.near), explain=False)
+        if isinstance(found, NoRoom):
+            self._refused_later[number] = len(unit)
+            return False
+        self._keep(turn, found)
+        return True
+
+    def _preempt(self, turn: Turn, unit: Sequence[Asked]) -> tuple[Victim, ...]:
+        number = unit[0].want.number
+        hopeless = self._no_victims.get(number)
+        if self._preemptors >= _MOST_PREEMPTORS or (
+            hopeless is not None and turn.priority <= hopeless
+        ):
+            return ()
+        eligible = [
+            one
+            for one in self.victims()
+            if one.priority < turn.priority and one.uid not in self._evicted
+        ]
+        eviction = make_room(self._future(), unit, set(turn.near), eligible) if eligible else None
+        if eviction is None:
+            self._no_victims[number] = turn.priority
+            return ()
+        self._preemptors += 1
+        self._evicted |= {one.uid for one in eviction.victims}
+        self._keep(turn, eviction.seating)
+        return eviction.victims
+
+    def _maybe_hold(self, turn: Turn, want: Want) -> None:
+        """The first who waited too long holds every device that could ever suit it."""
+        policy = self.view.snapshot.policy
+        patience_s = policy.gang_skip_limit * policy.round_seconds
+        if self._holder or self.view.now - turn.waiting_since <= patience_s:
+            return
+        self._holder = f"{turn.workload.ref.namespace}/{turn.workload.ref.name}"
+        board = self.placer.board
+        facts = emptied(columns(board))
+        mask = self.placer.scout.reachable(want) & (board.ground.health == HEALTHY)
+        for _, check in CHAIN:
+            mask &= check(facts, want) <= 0
+        held = mask.nonzero()[0].tolist()
+        board.hold(held, self._holder)
+        if self._later is not None:
+            self._later.board.hold(held, self._holder)
+
+    def _keep(self, turn: Turn, seating: Seating) -> None:
+        """Nobody later in the line gets the devices that this one is about to get."""
+        name = f"{turn.workload.ref.namespace}/{turn.workload.ref.name}"
+        sites = [site for seat in seating.seats for site in seat.spot.sites]
+        self.placer.board.hold(sites, name)
+
+    def _future(self) -> Placer:
+        if self._later is None:
+            self._later = Placer(self.placer.board.later(), self.placer.predictor)
+        return self._later
+
+    def _mirror(self, seating: Seating) -> None:
+        """Who is placed now is there later too."""
+        if self._later is not None:
+            for seat in seating.seats:
+                self._later.take(seat)
+
+
+def _refusal(workload: WorkloadRecord, no_room: NoRoom) -> Refused:
+    reason = no_room.lines[0].reason if no_room.lines else Reason.NO_CAPACITY
+    return Refused(reason, headline(workload, no_room.placed, no_room.lines), no_room.lines)

@@ -1,0 +1,128 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a pod asks for, reduced to what placing depends on.
+
+Pods that ask for the same are one class: a device is judged once for all of them in a cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ullage.api.contract import GPUMode
+from ullage.decide.board import WHOLE_PERCENT, Board
+from ullage.decide.fit import amounts
+from ullage.decide.ground import utilisation
+from ullage.decide.view import View
+from ullage.engines.admission.prediction import Tenant
+from ullage.state.records import PodShape, WorkloadRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Want:
+    """One class of request; ``number`` is its identity within a cycle.
+
+    ``memory_mib` 0 = in proportion to the share. ``utilisation`` and ``accelerators`` go by
+    model index of the ground; ``passed_over`` names devices that are left out, with the reason
+    for it in words.
+    """
+
+    number: int
+    shape: PodShape
+    mode: GPUMode
+    count: int
+    min_percent: int
+    max_percent: int
+    memory_mib: int
+    accelerators: frozenset[int] | None
+    """Models allowed; ``None`` = any."""
+    domain: int
+    max_slowdown: float | None
+    utilisation: tuple[float, ...]
+    percent_limit: int
+    """Most that the shares on one device may sum to (policy)."""
+    needs: tuple[tuple[str, int], ...]
+    """Amounts that the pod requests of its node."""
+    avoid: frozenset[int] = frozenset()
+    """Devices passed over for a while, after refusals there."""
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether it asks for whole devices."""
+        return self.mode is GPUMode.EXCLUSIVE
+
+    def tenant(self, name: str, model: int, percent: int) -> Tenant:
+        """The newcomer as the predictor sees it."""
+        return Tenant(
+            name=name,
+            percent=percent,
+            utilisation=self.utilisation[model],
+            max_slowdown=self.max_slowdown,
+        )
+
+
+@dataclass(slots=True)
+class Wants:
+    """Finds the class of a request; equal requests get the same object."""
+
+    view: View
+    board: Board
+    _known: dict[tuple[object, ...], Want] = field(default_factory=dict)
+    _shapes: dict[int, int] = field(default_factory=dict)
+    _by_value: dict[PodShape, int] = field(default_factory=dict)
+
+    def of(
+        self, workload: WorkloadRecord, shape: PodShape, avoid: frozenset[int] = frozenset()
+    ) -> Want:
+        """The class of what one member of the workload asks for."""
+        share = workload.gpu.share
+        key: tuple[object, ...] = (
+            self._shape_number(shape),
+            workload.gpu.mode,
+            workload.gpu.count,
+            (share.min_percent, share.max_percent) if share else None,
+            workload.gpu.memory_mib,
+            workload.accelerators,
+            workload.trust_domain,
+            (workload.ref.namespace, workload.profile_ref) if workload.profile_ref else None,
+            workload.max_slowdown,
+            avoid,
+        )
+        known = self._known.get(key)
+        if known is None:
+            known = self._make(workload, shape, avoid)
+            self._known[key] = known
+        return known
+
+    def _make(self, workload: WorkloadRecord, shape: PodShape, avoid: frozenset[int]) -> Want:
+        models: Mapping[str, int] = self.board.ground.models
+        share = workload.gpu.share
+        return Want(
+            number=len(self._known),
+            shape=shape,
+            mode=workload.gpu.mode,
+            count=workload.gpu.count,
+            min_percent=share.min_percent if share else WHOLE_PERCENT,
+            max_percent=share.max_percent if share else WHOLE_PERCENT,
+            memory_mib=workload.gpu.memory_mib,
+            accelerators=(
+                frozenset(models[one] for one in workload.accelerators if one in models)
+                if workload.accelerators
+                else None
+            ),
+            domain=self.board.domains.number(workload.trust_domain),
+            max_slowdown=workload.max_slowdown,
+            utilisation=tuple(utilisation(self.view.snapshot, workload, one) for one in models),
+            percent_limit=self.view.snapshot.policy.max_percent_sum,
+            needs=tuple((name, amount) for name, amount in amounts(shape.requests) if amount > 0),
+            avoid=avoid,
+        )
+
+    def _shape_number(self, shape: PodShape) -> int:
+        """Equal shapes get one number; most are one shared object, so identity is asked first."""
+        number = self._shapes.get(id(shape))
+        if number is None:
+            number = self._by_value.setdefault(shape, len(self._by_value))
+            self._shapes[id(shape)] = number
+        return number

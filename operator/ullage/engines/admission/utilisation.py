@@ -1,0 +1,44 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The baseline predictor: demand that exceeds a share, and demands that exceed the device.
+
+It needs one number per workload, so it works before anything was measured; every better predictor
+has to beat it. Pure arithmetic; it must never look at who a tenant is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ullage.engines.admission.prediction import Tenant
+
+WHOLE_PERCENT = 100
+
+
+class UtilisationSum:
+    """Utilisation sum, with shares as ceilings.
+
+    ``s_i = max(1, u_i / p_i) * max(1, sum_j min(p_j, u_j))``: the first factor is what a
+    tenant loses to its own ceiling, the second what all lose when more is wanted than there is.
+    Source: the prior of the admission engine with neither memory-bound nor launch-bound part.
+    """
+
+    name = "utilisation-sum"
+
+    def predict(
+        self, tenants: Sequence[Tenant], newcomer: Tenant, percent: int
+    ) -> tuple[float, ...]:
+        """Slowdown of each tenant in order, and of the newcomer at ``percent`` last; >= 1.
+
+        Raises:
+            ValueError: a share is not positive, or a utilisation is negative.
+        """
+        demands = [(one.utilisation, one.percent / WHOLE_PERCENT) for one in tenants]
+        demands.append((newcomer.utilisation, percent / WHOLE_PERCENT))
+        crowd = 0.0
+        for use, share in demands:
+            if share <= 0 or use < 0:
+                raise ValueError(f"share {share:g} and utilisation {use:g} must be positive")
+            crowd += min(share, use)
+        crowd = max(1.0, crowd)
+        return tuple(max(1.0, use / share) * crowd for use, share in demands)
