@@ -36,12 +36,14 @@ class Access:
     def __init__(self) -> None:
         self.tokens: dict[str, str] = {}
         self.rules: list[Rule] | None = None
+        self.anonymous = "system:admin"
+        """Who a client without a token is while no tokens are set."""
         self.denied: set[tuple[str, str]] = set()
 
     def user(self, authorization: str) -> str:
         """Name of whoever asks; 401 for an unknown token."""
         if not self.tokens:
-            return "system:admin"
+            return self.anonymous
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or token not in self.tokens:
             raise Refusal(401, "Unauthorized")
