@@ -46,6 +46,7 @@ from ullage_node.slices.retire import remove_everything
 from ullage_node.slices.saver import Saver
 from ullage_node.slices.steps import StepDirectories
 from ullage_node.slices.table import SliceTable
+from ullage_node.telemetry.metrics import MemoryCollector, MemoryFigures
 from ullage_node.web import AgentCollector, Instruments, WebServer
 
 FIRST_SPEC_SECONDS: Final = 2.0
@@ -151,7 +152,15 @@ class Agent:
             settings.periods.heartbeat_seconds,
         )
         registry.register(AgentCollector(lambda: self.reporter.figures(self.publisher)))
+        registry.register(MemoryCollector(self._memory))
         self.web = WebServer(settings.http, registry, self.unhealthy, self.unready)
+
+    def _memory(self) -> MemoryFigures:
+        return MemoryFigures(
+            devices=self.watch.observed,
+            bindings=self.table.bindings,
+            attachments=self.containers.attachments,
+        )
 
     def _connect(self) -> None:
         self.node.on_change = self._on_spec

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics of devices and step records, read from the agent's state when they are scraped.
+"""Metrics of the devices' memory, read from the agent's state when they are scraped.
 
 Labels name devices and kinds, never pods: a cluster that starts a million pods must not leave a
 million series behind.
@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from ullage.api.contract import ObservedDevice
@@ -22,19 +22,18 @@ _MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TelemetryFigures:
-    """What the metrics show: the node's devices, who is on them, and bad step records so far."""
+class MemoryFigures:
+    """What the metrics show: the node's devices, who is on them, and what was seen of them."""
 
     devices: Sequence[ObservedDevice]
     bindings: Sequence[ContainerBinding]
     attachments: Mapping[ContainerKey, Attachment]
-    records_invalid: int
 
 
-class TelemetryCollector(Collector):
-    """Turns :class:`TelemetryFigures` into metrics at scrape time."""
+class MemoryCollector(Collector):
+    """Turns :class:`MemoryFigures` into metrics at scrape time."""
 
-    def __init__(self, figures: Callable[[], TelemetryFigures]) -> None:
+    def __init__(self, figures: Callable[[], MemoryFigures]) -> None:
         self._figures = figures
 
     def collect(self) -> Iterator[Metric]:
@@ -52,11 +51,6 @@ class TelemetryCollector(Collector):
             memory.add_metric([device.uuid, "reserved"], reserved[device.uuid] * _MIB)
             memory.add_metric([device.uuid, "used"], used[device.uuid] * _MIB)
         yield memory
-        yield CounterMetricFamily(
-            "ullage_step_records_invalid",
-            "Readings of a container's step record that were none.",
-            value=now.records_invalid,
-        )
 
 
 def reserved_mib(bindings: Sequence[ContainerBinding]) -> Counter[str]:

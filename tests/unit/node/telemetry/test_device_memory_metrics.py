@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from fakes.device_rigs import a_binding
 from ullage.api.contract import Backend, GPUMode, Health, ObservedDevice
 from ullage_node.devices.protocol import Attachment, AttachState
-from ullage_node.telemetry.metrics import TelemetryCollector, TelemetryFigures
+from ullage_node.telemetry.metrics import MemoryCollector, MemoryFigures
 
 MIB = 1 << 20
 
@@ -33,17 +33,16 @@ class Agent:
 
     def __init__(self) -> None:
         one, two = a_binding("a", percent=40), a_binding("a", "b")
-        self.figures = TelemetryFigures(
+        self.figures = MemoryFigures(
             devices=(a_device("a"), a_device("b"), a_device("c")),
             bindings=(one, two, a_binding("b")),
             attachments={
                 one.key: Attachment(state=AttachState.ENFORCED, memory_used_mib=100),
                 two.key: Attachment(state=AttachState.ENFORCED, memory_used_mib=60),
             },
-            records_invalid=3,
         )
         self.registry = CollectorRegistry()
-        self.registry.register(TelemetryCollector(lambda: self.figures))
+        self.registry.register(MemoryCollector(lambda: self.figures))
 
     def scrape(self) -> dict[tuple[str, ...], float]:
         text = generate_latest(self.registry).decode()
@@ -63,19 +62,15 @@ def test_memory_by_device_and_kind() -> None:
     assert seen[name, "a", "used"] == 130 * MIB
     assert seen[name, "b", "used"] == 30 * MIB
     assert seen[name, "c", "used"] == seen[name, "c", "reserved"] == 0
-    assert seen["ullage_step_records_invalid_total",] == 3
 
 
 def test_a_scrape_shows_the_state_of_that_moment_and_no_label_outlives_its_device() -> None:
     agent = Agent()
     agent.scrape()
-    agent.figures = replace(
-        agent.figures, devices=(a_device("a"),), bindings=(), attachments={}, records_invalid=4
-    )
+    agent.figures = replace(agent.figures, devices=(a_device("a"),), bindings=(), attachments={})
     seen = agent.scrape()
     assert seen["ullage_device_memory_bytes", "a", "used"] == 0
     assert not [key for key in seen if "b" in key or "c" in key]
-    assert seen["ullage_step_records_invalid_total",] == 4
 
 
 def test_no_label_names_a_pod() -> None:
