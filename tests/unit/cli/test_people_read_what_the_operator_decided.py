@@ -1,0 +1,122 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The tables show what stands in the records, in words a person can act on."""
+
+from __future__ import annotations
+
+import pytest
+from rich.console import Console, RenderableType
+from typer.testing import CliRunner
+
+from builders import NOW, a_gpu_node, a_job, a_pod, a_service, a_slice, a_snapshot, gpu, reported
+from ullage.api.contract import Reason, SlicePhase
+from ullage.cli import tables
+from ullage.cli.main import app
+from ullage.state.records import PodStage
+from ullage.state.status import Condition, DecisionRecord, Placement, RefusalLine, Sharing
+
+WAITS = DecisionRecord(
+    time=NOW,
+    epoch=3,
+    inputs_hash="abc123",
+    chosen="",
+    runner_up="",
+    reason=Reason.PERCENT_LIMIT,
+    message="needs 60 % of a device; the emptiest has 40 % left",
+    refusals=(
+        RefusalLine(
+            reason=Reason.PERCENT_LIMIT, devices=2, nearest=gpu(), message="short of 20 points"
+        ),
+    ),
+)
+
+
+def _text(shown: RenderableType | None) -> str:
+    assert shown is not None
+    console = Console(width=240, force_terminal=False)
+    with console.capture() as capture:
+        console.print(shown)
+    return capture.get()
+
+
+def test_the_overview_has_one_line_per_workload() -> None:
+    job = a_job("train").status(
+        phase="Running",
+        nodes="node-1",
+        sharing=Sharing(percent=40, memory_mib=100, predicted="2.5", observed="2.61"),
+    )
+    waiting = a_job("waits").status(phase="Pending", decision=WAITS)
+    text = _text(tables.overview([job.build(), waiting.build(), a_service("web").build()], NOW))
+    running = next(line for line in text.splitlines() if " train " in line)
+    for word in ("Running", "node-1", "40%", "2.5x", "2.61x"):
+        assert word in running
+    assert "PercentLimit" in next(line for line in text.splitlines() if " waits " in line)
+    assert "0/1 ready" in next(line for line in text.splitlines() if " web " in line)
+
+
+def test_an_empty_cluster_says_so() -> None:
+    assert "nothing here yet" in _text(tables.overview([], NOW))
+
+
+def test_why_names_what_binds_by_how_much_and_what_helps() -> None:
+    condition = Condition(type="Admitted", status="False", reason="PercentLimit")
+    waiting = a_job("waits").status(phase="Pending", decision=WAITS, conditions=(condition,))
+    text = _text(tables.why(waiting.build()))
+    for words in ("short of 20 points", gpu(), "40 % left", "what helps", "abc123", "Admitted"):
+        assert words in text
+
+
+def test_why_says_when_nothing_was_decided_or_the_spec_is_unreadable() -> None:
+    text = _text(tables.why(a_job("new").with_(invalid="spec.gpu: expected an object").build()))
+    assert "no decision" in text
+    assert "spec.gpu" in text
+
+
+def test_top_shows_every_device_and_its_tenants() -> None:
+    pod = a_pod("train-0", stage=PodStage.RUNNING, node="node-1")
+    slice_ = a_slice(pod, device=gpu(), percent=40)
+    placed = Placement(
+        key=slice_.key, pod="train-0", node="node-1", gpu=gpu(), percent=40,
+        memory_mib=4096, epoch=1,
+    )  # fmt: skip
+    job = a_job("train").status(
+        phase="Running",
+        placement=(placed,),
+        sharing=Sharing(percent=40, memory_mib=4096, predicted="2.5"),
+    )
+    node = a_gpu_node(desired=[slice_], observed=[reported(slice_, SlicePhase.ATTACHED)])
+    text = _text(tables.top(a_snapshot(node, job, pod), NOW))
+    tenant = next(line for line in text.splitlines() if "default/train" in line)
+    for word in ("40%", "Attached", "2.5x"):
+        assert word in tenant
+    assert gpu(index=1) in text
+
+
+def test_a_silent_node_is_marked() -> None:
+    text = _text(tables.top(a_snapshot(a_gpu_node(heartbeat=NOW - 1000)), NOW))
+    assert "silent for 16m" in text
+
+
+@pytest.mark.parametrize("word", ["PercentLimit", "percentlimit", "Admitted"])
+def test_explain_knows_reasons_and_conditions(word: str) -> None:
+    assert _text(tables.explanation(word)).strip()
+
+
+def test_an_unknown_word_is_answered_with_the_nearest() -> None:
+    result = CliRunner().invoke(app, ["explain", "PercentLimits"])
+    assert result.exit_code == 1
+    assert "PercentLimit" in result.output
+
+
+def test_a_missing_kubeconfig_is_one_clear_line() -> None:
+    result = CliRunner().invoke(app, ["--kubeconfig", "/nonexistent", "status"])
+    assert result.exit_code == 1
+    assert "/nonexistent" in result.output
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(0, "0s"), (119, "119s"), (120, "2m"), (7200, "2h"), (400_000, "4d")]
+)
+def test_ages_read_as_kubectl_writes_them(seconds: float, said: str) -> None:
+    assert tables.age(seconds) == said
