@@ -8,7 +8,7 @@ exist exactly as they are afterwards. It must never count less than kube-schedul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from ullage.api.contract import SLOT_RESOURCE, WireError, objects, section, text
@@ -62,7 +62,10 @@ def _container_requests(container: JsonObject) -> Amounts:
     resources = section(container, "resources")
     if not resources:
         return {}
-    return read_amounts(resources, "limits") | read_amounts(resources, "requests")
+    try:
+        return read_amounts(resources, "limits") | read_amounts(resources, "requests")
+    except WireError as error:
+        raise WireError(f"container {container.get('name')}: resources.{error}") from error
 
 
 def _add(total: Amounts, more: Mapping[str, int]) -> None:
@@ -76,9 +79,7 @@ def _raise_to(total: Amounts, floor: Mapping[str, int]) -> None:
             total[name] = amount
 
 
-def _containers_requests(
-    spec: JsonObject, requests_of: Callable[[JsonObject], Amounts] = _container_requests
-) -> Amounts:
+def _containers_requests(spec: JsonObject) -> Amounts:
     """Greatest need over the pod's life.
 
     Source: resource helpers of Kubernetes, ``AggregateContainerRequests``: containers and
@@ -87,11 +88,11 @@ def _containers_requests(
     """
     total: Amounts = {}
     for container in objects(spec, "containers"):
-        _add(total, requests_of(container))
+        _add(total, _container_requests(container))
     sidecars: Amounts = {}
     starting: Amounts = {}
     for container in objects(spec, "initContainers"):
-        needs = requests_of(container)
+        needs = _container_requests(container)
         if container.get("restartPolicy") == "Always":
             _add(total, needs)
             _add(sidecars, needs)

@@ -1,0 +1,287 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Raw JSON objects as the API server serves them, for tests of whatever reads them.
+
+Times are RFC 3339; uids follow from names as in :mod:`builders`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from ullage.api.contract import (
+    API_VERSION,
+    GATE,
+    LABEL_KIND,
+    LABEL_MANAGED,
+    LABEL_NODE,
+    LABEL_OWNER,
+    LABEL_RANK,
+    SLOT_RESOURCE,
+    DesiredSlice,
+    ObservedDevice,
+    ObservedSlice,
+)
+
+CREATED: Final = "2026-01-02T03:04:05Z"
+CREATED_S: Final = 1767323045.0
+HEARTBEAT: Final = "2026-01-02T04:00:00Z"
+
+Raw = dict[str, Any]
+
+
+def raw_meta(name: str, namespace: str = "default", **more: object) -> Raw:
+    meta: Raw = {
+        "name": name,
+        "uid": f"uid-{name}",
+        "resourceVersion": "10",
+        "generation": 1,
+        "creationTimestamp": CREATED,
+    }
+    return meta | ({"namespace": namespace} if namespace else {}) | more
+
+
+def raw_template(
+    *,
+    container: str = "main",
+    cpu: str = "500m",
+    memory: str = "1Gi",
+    labels: Mapping[str, str] | None = None,
+    ports: Sequence[int] = (),
+    **spec: object,
+) -> Raw:
+    main: Raw = {
+        "name": container,
+        "image": "example/train:1",
+        "resources": {"requests": {"cpu": cpu, "memory": memory}},
+    }
+    if ports:
+        main["ports"] = [{"containerPort": port} for port in ports]
+    return {"metadata": {"labels": dict(labels or {})}, "spec": {"containers": [main], **spec}}
+
+
+def raw_job(
+    name: str = "train",
+    *,
+    namespace: str = "default",
+    status: Raw | None = None,
+    meta: Raw | None = None,
+    **spec: object,
+) -> Raw:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "TrainingJob",
+        "metadata": raw_meta(name, namespace, **(meta or {})),
+        "spec": {
+            "template": raw_template(),
+            "replicas": 1,
+            "gpu": {"mode": "Exclusive", "count": 1},
+            **spec,
+        },
+        "status": status or {},
+    }
+
+
+def raw_service(
+    name: str = "serve",
+    *,
+    namespace: str = "default",
+    status: Raw | None = None,
+    meta: Raw | None = None,
+    **spec: object,
+) -> Raw:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "InferenceService",
+        "metadata": raw_meta(name, namespace, **(meta or {})),
+        "spec": {
+            "template": raw_template(container="server", ports=(8080,)),
+            "replicas": 1,
+            "gpu": {"mode": "Fractional", "count": 1, "share": {"minPercent": 20}},
+            **spec,
+        },
+        "status": status or {},
+    }
+
+
+def owner_reference(kind: str, name: str, uid: str = "") -> Raw:
+    version = "apps/v1" if kind == "ReplicaSet" else API_VERSION
+    return {
+        "apiVersion": version,
+        "kind": kind,
+        "name": name,
+        "uid": uid or f"uid-{name}",
+        "controller": True,
+    }
+
+
+def raw_pod(
+    name: str = "train-0",
+    *,
+    namespace: str = "default",
+    kind: str = "TrainingJob",
+    owner: str = "train",
+    rank: int | None = 0,
+    gated: bool = True,
+    node: str = "",
+    phase: str = "Pending",
+    status: Raw | None = None,
+    spec: Raw | None = None,
+    meta: Raw | None = None,
+    controller: Raw | None = None,
+) -> Raw:
+    """A pod of ours; a serving pod's controller is the ReplicaSet ``<owner>-abc12``."""
+    labels = {LABEL_MANAGED: "true", LABEL_KIND: kind, LABEL_OWNER: owner}
+    if rank is not None:
+        labels[LABEL_RANK] = str(rank)
+    if controller is None:
+        serving = kind == "InferenceService"
+        controller = (
+            owner_reference("ReplicaSet", f"{owner}-abc12")
+            if serving
+            else owner_reference(kind, owner)
+        )
+    main: Raw = {
+        "name": "main",
+        "resources": {
+            "requests": {"cpu": "500m", "memory": "1Gi", SLOT_RESOURCE: "1"},
+            "limits": {SLOT_RESOURCE: "1"},
+        },
+    }
+    body: Raw = {"containers": [main], "priority": 0}
+    if gated:
+        body["schedulingGates"] = [{"name": GATE}]
+    if node:
+        body["nodeName"] = node
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": raw_meta(
+            name, namespace, labels=labels, ownerReferences=[controller], **(meta or {})
+        ),
+        "spec": body | (spec or {}),
+        "status": {"phase": phase} | (status or {}),
+    }
+
+
+def raw_foreign_pod(
+    name: str = "web", *, node: str = "node-1", cpu: str = "1", phase: str = "Running"
+) -> Raw:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": raw_meta(name),
+        "spec": {
+            "nodeName": node,
+            "containers": [{"name": "web", "resources": {"requests": {"cpu": cpu}}}],
+        },
+        "status": {"phase": phase},
+    }
+
+
+def raw_node(
+    name: str = "node-1",
+    *,
+    managed: bool = True,
+    ready: bool = True,
+    allocatable: Raw | None = None,
+    spec: Raw | None = None,
+) -> Raw:
+    labels = {"kubernetes.io/hostname": name} | ({LABEL_NODE: "true"} if managed else {})
+    amounts = {"cpu": "8", "memory": "32Gi", "pods": "110", SLOT_RESOURCE: "16"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": raw_meta(name, "", labels=labels),
+        "spec": spec or {},
+        "status": {
+            "allocatable": allocatable or amounts,
+            "conditions": [
+                {
+                    "type": "Ready",
+                    "status": "True" if ready else "False",
+                    "lastHeartbeatTime": HEARTBEAT,
+                }
+            ],
+        },
+    }
+
+
+def raw_gpu_node(
+    name: str = "node-1",
+    *,
+    epoch: int = 7,
+    desired: Sequence[DesiredSlice] = (),
+    observed: Sequence[ObservedSlice] = (),
+    devices: Sequence[ObservedDevice] = (),
+    heartbeat: str = HEARTBEAT,
+    uid: str = "",
+    generation: int = 1,
+) -> Raw:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "GPUNode",
+        "metadata": raw_meta(name, "", uid=uid or f"uid-gn-{name}", generation=generation),
+        "spec": {"epoch": epoch, "slices": [item.to_wire() for item in desired]},
+        "status": {
+            "heartbeat": heartbeat,
+            "devices": [item.to_wire() for item in devices],
+            "slices": [item.to_wire() for item in observed],
+            "totals": {"devices": len(devices), "slots": 8 * len(devices), "usedSlots": 0},
+        },
+    }
+
+
+def raw_deployment(name: str = "serve", *, replicas: int = 1, status: Raw | None = None) -> Raw:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": raw_meta(
+            name,
+            labels={LABEL_MANAGED: "true"},
+            annotations={"ullage.dev/template-hash": "0123456789ab"},
+            ownerReferences=[owner_reference("InferenceService", name)],
+        ),
+        "spec": {
+            "replicas": replicas,
+            "strategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+        },
+        "status": status or {},
+    }
+
+
+def raw_kube_service(name: str = "serve", *, ports: Sequence[int] = (80,)) -> Raw:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": raw_meta(name, ownerReferences=[owner_reference("InferenceService", name)]),
+        "spec": {"ports": [{"port": port} for port in ports]},
+    }
+
+
+def raw_profile(name: str = "resnet", solo: Sequence[Raw] = ()) -> Raw:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "WorkloadProfile",
+        "metadata": raw_meta(name),
+        "spec": {"class": name, "solo": list(solo)},
+    }
+
+
+def raw_device_profile(name: str = "emulated", **spec: object) -> Raw:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "DeviceProfile",
+        "metadata": raw_meta(name, ""),
+        "spec": {"memory": "16Gi", **spec},
+    }
+
+
+def raw_policy(name: str = "default", **spec: object) -> Raw:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "SchedulingPolicy",
+        "metadata": raw_meta(name, ""),
+        "spec": spec,
+    }

@@ -1,0 +1,112 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import pytest
+
+from builders import a_device, a_slice, reported
+from builders_raw import (
+    raw_deployment,
+    raw_device_profile,
+    raw_gpu_node,
+    raw_kube_service,
+    raw_node,
+    raw_policy,
+    raw_profile,
+)
+from ullage.api.contract import SLOT_RESOURCE, SlicePhase, WireError
+from ullage.state.project_node import project_gpu_node, project_node
+from ullage.state.project_rest import (
+    project_deployment,
+    project_device_profile,
+    project_policy,
+    project_profile,
+    project_service,
+)
+from ullage.state.records import Taint
+
+
+def test_a_node_is_read() -> None:
+    record = project_node(
+        raw_node(spec={"unschedulable": True, "taints": [{"key": "spot", "effect": "NoSchedule"}]})
+    )
+    assert record.managed
+    assert record.ready
+    assert record.unschedulable
+    assert record.taints == (Taint(key="spot", value="", effect="NoSchedule"),)
+    assert record.allocatable.cpu_milli == 8000
+    assert record.allocatable.pods == 110
+    assert record.allocatable.extended == ((SLOT_RESOURCE, 16),)
+    assert not project_node(raw_node(managed=False, ready=False)).managed
+
+
+def test_a_gpu_node_is_read_with_its_slices_in_order() -> None:
+    one, two = a_slice("uid-b"), a_slice("uid-a")
+    record = project_gpu_node(
+        raw_gpu_node(
+            desired=[one, two], observed=[reported(one, SlicePhase.PREPARED)], devices=[a_device()]
+        ),
+        100.0,
+        {two: 40.0},
+    )
+    assert record.desired == (two, one)
+    assert record.desired_since == {one.key: 100.0, two.key: 40.0}
+    assert record.observed[0].phase is SlicePhase.PREPARED
+    assert record.devices == (a_device(),)
+    assert record.slots == 8
+    assert record.heartbeat == 1767326400.0
+
+
+def test_a_malformed_slice_names_its_field() -> None:
+    raw = raw_gpu_node()
+    raw["spec"]["slices"] = [{"podUID": "u", "container": "c"}]
+    with pytest.raises(WireError, match=r"spec\.podNamespace"):
+        project_gpu_node(raw, 0.0, {})
+
+
+def test_a_deployment_is_settled_when_every_replica_is_new_and_ready() -> None:
+    done = {"replicas": 2, "readyReplicas": 2, "updatedReplicas": 2}
+    settled = project_deployment(
+        raw_deployment(replicas=2, status=done | {"observedGeneration": 1})
+    )
+    assert settled.settled
+    assert (settled.max_surge, settled.max_unavailable) == (1, 0)
+    assert settled.owner_uid == "uid-serve"
+    assert settled.template_hash == "0123456789ab"
+    assert not project_deployment(raw_deployment(replicas=2, status=done)).settled
+    behind = done | {"updatedReplicas": 1}
+    assert not project_deployment(
+        raw_deployment(replicas=2, status=behind | {"observedGeneration": 1})
+    ).settled
+
+
+def test_percent_bounds_of_a_rolling_update_are_resolved() -> None:
+    raw = raw_deployment(replicas=10)
+    raw["spec"]["strategy"] = {"rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}}
+    record = project_deployment(raw)
+    assert (record.max_surge, record.max_unavailable) == (3, 2)
+    raw["spec"]["strategy"]["rollingUpdate"]["maxSurge"] = "some"
+    with pytest.raises(WireError, match="maxSurge: expected a whole number or percent"):
+        project_deployment(raw)
+
+
+def test_a_service_is_read() -> None:
+    record = project_service(raw_kube_service(ports=(80, 443)))
+    assert (record.ports, record.owner_uid) == ((80, 443), "uid-serve")
+
+
+def test_profiles_are_read() -> None:
+    row = {"device": "emulated", "share": 50, "smUtil": 0.5, "stepsPerSecond": 3}
+    record = project_profile(raw_profile(solo=[row]))
+    assert record.klass == "resnet"
+    assert (record.solo[0].sm_util, record.solo[0].steps_per_second) == (0.5, 3.0)
+    with pytest.raises(WireError, match=r"spec\.smUtil: expected a number, got str"):
+        project_profile(raw_profile(solo=[row | {"smUtil": "half"}]))
+    device = project_device_profile(raw_device_profile(contextOverheadMiB=300))
+    assert (device.memory_mib, device.context_overhead_mib) == (16384, 300)
+
+
+def test_the_policy_has_defaults_for_what_it_does_not_say() -> None:
+    name, record = project_policy(raw_policy(packing={"maxPercentSum": 120}))
+    assert name == "default"
+    assert (record.objective, record.max_percent_sum, record.round_seconds) == ("FIFO", 120, 360)
