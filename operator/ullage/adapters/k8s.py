@@ -34,6 +34,10 @@ APPLY: Final = "application/apply-patch+yaml"
 JSON_PATCH: Final = "application/json-patch+json"
 
 
+STRICT: Final = ("fieldValidation", "Strict")
+"""A misspelt field of a user's template is an error with its path, not silently dropped."""
+
+
 class K8sCluster:
     """One connection pool to one API server; close it when done."""
 
@@ -156,7 +160,9 @@ class K8sCluster:
 
     async def create(self, kind: Kind, body: JsonObject, *, namespace: str = "") -> JsonObject:
         """Create one object."""
-        return await self._transport.write("POST", _path(kind, namespace), _typed(kind, body))
+        return await self._transport.write(
+            "POST", _path(kind, namespace), _typed(kind, body), query=[STRICT]
+        )
 
     async def update(
         self, kind: Kind, name: str, body: JsonObject, *, namespace: str = ""
