@@ -1,0 +1,187 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""A status that was written reads back as it was, and fits the published schema."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ullage.api.contract import Reason, SliceKey
+from ullage.api.inferenceservice import InferenceServiceStatus
+from ullage.api.reasons import ConditionType
+from ullage.api.trainingjob import TrainingJobPhase, TrainingJobStatus
+from ullage.state.records import WorkloadKind
+from ullage.state.status import (
+    Condition,
+    DecisionRecord,
+    Placement,
+    Progress,
+    RefusalLine,
+    Sharing,
+    WorkloadStatus,
+)
+from ullage.state.status_wire import as_stored, status_from_wire, status_to_wire
+
+CI = settings(max_examples=200, deadline=None, derandomize=True)
+JOB, SERVICE = WorkloadKind.TRAINING_JOB, WorkloadKind.INFERENCE_SERVICE
+
+times = st.integers(1, 4_000_000_000).map(float)
+maybe_time = st.just(0.0) | times
+words = st.text("abcXYZ019-", min_size=1, max_size=12)
+lines = st.text(max_size=30)
+small = st.integers(0, 1000)
+decimals = st.just("") | st.decimals(0, 999, places=3).map(str)
+
+conditions = st.builds(
+    Condition,
+    type=st.sampled_from(ConditionType).map(str),
+    status=st.sampled_from(["True", "False", "Unknown"]),
+    reason=st.sampled_from(Reason).map(str),
+    message=lines,
+    since=maybe_time,
+    observed_generation=small,
+)
+placements = st.builds(
+    Placement,
+    key=st.builds(SliceKey, pod_uid=words, container=words, index=st.integers(0, 15)),
+    pod=words,
+    node=words,
+    gpu=words,
+    percent=st.integers(1, 100),
+    memory_mib=small,
+    epoch=small,
+)
+refusals = st.builds(
+    RefusalLine, reason=st.sampled_from(Reason), devices=small, nearest=lines, message=lines
+)
+decisions = st.builds(
+    DecisionRecord,
+    time=times,
+    epoch=small,
+    inputs_hash=words,
+    chosen=lines,
+    runner_up=lines,
+    reason=st.sampled_from(Reason),
+    message=lines,
+    refusals=st.lists(refusals, max_size=8).map(tuple),
+)
+sharing = st.builds(
+    Sharing,
+    percent=st.integers(1, 100),
+    memory_mib=small,
+    predicted=decimals,
+    observed=decimals,
+)
+progress = st.builds(
+    Progress,
+    steps=small,
+    total=small,
+    percent=st.integers(0, 100),
+    steps_per_second=decimals,
+    eta=maybe_time,
+)
+common = {
+    "observed_generation": small,
+    "placement": st.lists(placements, max_size=3).map(tuple),
+    "decision": st.none() | decisions,
+    "sharing": st.none() | sharing,
+    "template_hash": st.just("") | words,
+    "conditions": st.lists(conditions, max_size=4).map(tuple),
+}
+job_statuses = st.builds(
+    WorkloadStatus,
+    phase=st.sampled_from(TrainingJobPhase).map(str),
+    restarts=small,
+    retry_at=maybe_time,
+    nodes=lines,
+    gpus=small,
+    start_time=maybe_time,
+    completion_time=maybe_time,
+    progress=st.none() | progress,
+    **common,
+)
+service_statuses = st.builds(
+    WorkloadStatus,
+    phase=st.sampled_from(["Pending", "Ready", "Degraded"]),
+    replicas=small,
+    ready_replicas=small,
+    selector=lines,
+    endpoint=lines,
+    **common,
+)
+
+
+@CI
+@given(job_statuses)
+def test_a_training_jobs_status_reads_back_equal(status: WorkloadStatus) -> None:
+    assert status_from_wire(JOB, status_to_wire(JOB, status)) == status
+
+
+@CI
+@given(service_statuses)
+def test_an_inference_services_status_reads_back_equal(status: WorkloadStatus) -> None:
+    assert status_from_wire(SERVICE, status_to_wire(SERVICE, status)) == status
+
+
+@CI
+@given(job_statuses)
+def test_every_field_of_a_job_is_in_the_schema(status: WorkloadStatus) -> None:
+    wire = status_to_wire(JOB, status)
+    model = TrainingJobStatus.model_validate(wire)
+    assert names(model.model_dump(by_alias=True, exclude_unset=True)) == names(wire)
+
+
+@CI
+@given(service_statuses)
+def test_every_field_of_a_service_is_in_the_schema(status: WorkloadStatus) -> None:
+    wire = status_to_wire(SERVICE, status)
+    model = InferenceServiceStatus.model_validate(wire)
+    assert names(model.model_dump(by_alias=True, exclude_unset=True)) == names(wire)
+
+
+@CI
+@given(job_statuses)
+def test_what_the_api_cannot_hold_is_removed_once(status: WorkloadStatus) -> None:
+    stored = as_stored(JOB, status)
+    assert stored == status
+    assert as_stored(SERVICE, as_stored(SERVICE, status)) == as_stored(SERVICE, status)
+
+
+def names(value: object) -> object:
+    """The field names of a JSON value, nested."""
+    if isinstance(value, dict):
+        return {key: names(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [names(item) for item in value]
+    return None
+
+
+def test_fractions_of_a_second_and_long_texts_are_cut() -> None:
+    status = WorkloadStatus(
+        phase="Pending",
+        start_time=12.9,
+        decision=DecisionRecord(
+            time=5.5,
+            epoch=1,
+            inputs_hash="x",
+            chosen="y" * 3000,
+            runner_up="",
+            reason=Reason.PLACED,
+            message="",
+        ),
+    )
+    stored = as_stored(JOB, status)
+    assert stored.start_time == 12.0
+    assert stored.decision is not None
+    assert stored.decision.time == 5.0
+    assert len(stored.decision.chosen) == 1024
+
+
+def test_replicas_of_a_service_are_said_even_when_there_are_none() -> None:
+    assert status_to_wire(SERVICE, WorkloadStatus(phase="Pending")) == {
+        "phase": "Pending",
+        "replicas": 0,
+        "readyReplicas": 0,
+    }
+    assert status_to_wire(JOB, WorkloadStatus()) == {}
