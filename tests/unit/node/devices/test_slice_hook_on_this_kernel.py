@@ -131,17 +131,19 @@ async def test_a_pod_limit_below_the_share_is_kept_and_told(
     assert "400m" in reading.message
 
 
+@pytest.mark.parametrize("period_us", [50_000, 200_000])
 async def test_a_limit_in_another_period_is_carried_over(
-    tree: RealTree, backend: DeviceBackend
+    tree: RealTree, backend: DeviceBackend, period_us: int
 ) -> None:
     binding = a_binding(5, 40)
     container = tree.group(f"pod{binding.key.pod_uid}/container")
+    pod, quota = container.rpartition("/")[0], str(period_us // 4)
     if tree.version is CgroupVersion.V1:
-        for path, quota in ((container.rpartition("/")[0], "15000"), (container, "12500")):
-            tree.write("cpu", path, "cpu.cfs_period_us", "50000")
+        for path in (pod, container):
+            tree.write("cpu", path, "cpu.cfs_period_us", str(period_us))
             tree.write("cpu", path, "cpu.cfs_quota_us", quota)
     else:
-        tree.write("", container, "cpu.max", "12500 50000")
+        tree.write("", container, "cpu.max", f"{quota} {period_us}")
     assert await start(tree, backend, binding) == ""
     reading = (await backend.driver.observe([binding]))[binding.key]
     assert "250m" in reading.message
