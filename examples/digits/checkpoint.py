@@ -96,7 +96,7 @@ def read(file: Path, *names: str) -> dict[str, Floats]:
         CheckpointUnusable: the file is damaged or lacks one of them.
     """
     try:
-        with np.load(file, allow_pickle=False) as saved:
+        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as saved:
             return {name: saved[name] for name in names}
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise CheckpointUnusable(f"{file} cannot be read, remove it: {error}") from error

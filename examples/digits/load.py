@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import numpy as np
 
@@ -159,14 +159,37 @@ def summary(result: Result, elapsed: float) -> str:
     )
 
 
+def positive(text: str) -> int:
+    """A whole number of at least 1, for the command line.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, not {text}")
+    return int(text)
+
+
+def server(url: str) -> SplitResult:
+    """A server's address, for the command line.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    parts = urlsplit(url)
+    if parts.scheme != "http" or not parts.hostname:
+        raise argparse.ArgumentTypeError(f"expected http://HOST:PORT, not {url}")
+    return parts
+
+
 def arguments(words: list[str] | None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="digits.load", description="load a digit server")
-    parser.add_argument("--url", default="http://127.0.0.1:8080", help="the server")
-    parser.add_argument("--requests", type=int, default=360, help="how many (default: 360)")
+    parser.add_argument("--url", type=server, default="http://127.0.0.1:8080", help="the server")
+    parser.add_argument("--requests", type=positive, default=360, help="how many (default: 360)")
     parser.add_argument("--seconds", type=float, default=60.0, help="longest time (default: 60)")
     parser.add_argument("--rate", type=float, default=0.0, help="per second (default: no limit)")
-    parser.add_argument("--workers", type=int, default=2, help="connections (default: 2)")
+    parser.add_argument("--workers", type=positive, default=2, help="connections (default: 2)")
     parser.add_argument("--timeout", type=float, default=10.0, help="seconds per request")
     parser.add_argument("--wait", type=float, default=30.0, help="seconds for it to become ready")
     parser.add_argument("--fail-on-error", action="store_true", help="exit with 1 on any error")
@@ -180,12 +203,10 @@ def main(words: list[str] | None = None) -> int:
         The exit code.
     """
     options = arguments(words)
-    place = urlsplit(options.url)
-    target = Target(
-        host=place.hostname or "127.0.0.1", port=place.port or 80, timeout=options.timeout
-    )
+    url: SplitResult = options.url
+    target = Target(host=str(url.hostname), port=url.port or 80, timeout=options.timeout)
     if not await_ready(target, options.wait):
-        print(f"{options.url} did not become ready in {options.wait:g} s", file=sys.stderr)
+        print(f"{url.geturl()} did not become ready in {options.wait:g} s", file=sys.stderr)
         return 2
     digits, result = data.load(), Result()
     schedule = Schedule(options.requests, options.seconds, options.rate)

@@ -12,7 +12,7 @@ import contextlib
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -94,7 +94,10 @@ def join(membership: Membership, *, stop: Callable[[], bool]) -> TcpGroup:
 def _gather(membership: Membership, patience: _Patience) -> dict[int, socket.socket]:
     """Rank 0: one follower of each rank."""
     peers: dict[int, socket.socket] = {}
-    with socket.create_server(("", membership.port), backlog=membership.world) as server:
+    with (
+        _closed_on_failure(peers),
+        socket.create_server(("", membership.port), backlog=membership.world) as server,
+    ):
         server.settimeout(PATIENCE_SECONDS)
         while missing := sorted(set(range(1, membership.world)) - set(peers)):
             patience.check(f"ranks {missing} did not come in time")
@@ -103,13 +106,14 @@ def _gather(membership: Membership, patience: _Patience) -> dict[int, socket.soc
                 rank = _judge(membership, peer)
                 if rank is not None:
                     # The second of one rank replaces the first, which must have died.
-                    _close(peers.pop(rank, None))
+                    if rank in peers:
+                        peers[rank].close()
                     peers[rank] = peer
-    for rank, peer in peers.items():
-        try:
-            peer.sendall(GO)
-        except OSError as error:
-            raise JoinFailed(f"rank {rank} left before the start: {error}") from error
+        for rank, peer in peers.items():
+            try:
+                peer.sendall(GO)
+            except OSError as error:
+                raise JoinFailed(f"rank {rank} left before the start: {error}") from error
     return peers
 
 
@@ -149,8 +153,10 @@ def _enter(membership: Membership, patience: _Patience) -> dict[int, socket.sock
             missing = f"rank 0 did not answer at {place[0]}:{place[1]} in time: {error}"
             time.sleep(PATIENCE_SECONDS)
             continue
-        if _introduce(membership, peer) and _await_go(peer, patience):
-            return {0: peer}
+        peers = {0: peer}
+        with _closed_on_failure(peers):
+            if _introduce(membership, peer) and _await_go(peer, patience):
+                return peers
         peer.close()
 
 
@@ -170,7 +176,6 @@ def _introduce(membership: Membership, peer: socket.socket) -> bool:
         return False
     objection = ANSWER.unpack(answer)[0].rstrip(b"\0").decode()
     if objection:
-        peer.close()
         raise JoinFailed(f"rank 0 refused: {objection}")
     return True
 
@@ -192,6 +197,11 @@ def _prepare(peer: socket.socket) -> None:
     peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
-def _close(peer: socket.socket | None) -> None:
-    if peer is not None:
-        peer.close()
+@contextlib.contextmanager
+def _closed_on_failure(peers: Mapping[int, socket.socket]) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        for peer in peers.values():
+            peer.close()
+        raise
