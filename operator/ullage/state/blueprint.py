@@ -12,8 +12,6 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-from ullage.ports import JsonObject
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blueprint:
@@ -48,11 +46,14 @@ def canonical_json(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-def template_hash(template: JsonObject, slots: int) -> str:
-    """Name of a version of a template: 12 hexadecimal digits.
+def template_hash(template_json: str, slots: int) -> str:
+    """Name of a version of a template: 12 hexadecimal digits of SHA-256.
 
-    The number of slots is part of it, because pods made from the same template with another
-    number of devices differ. Source: derived.
+    The number of slots is part of it, because pods made from one template with another number of
+    devices differ. Source: derived.
+
+    Args:
+        template_json: the template as canonical JSON.
+        slots: slots of the device container.
     """
-    text = canonical_json({"slots": slots, "template": template})
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    return hashlib.sha256(f"{slots} {template_json}".encode()).hexdigest()[:12]

@@ -8,7 +8,9 @@ the stream: the last good record stays and says what is wrong with the newest ve
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from ullage.api.contract import (
     GPUMode,
@@ -101,9 +103,32 @@ def _reference(kind: WorkloadKind, meta: Meta) -> ObjectRef:
     return ObjectRef(kind=kind.value, namespace=meta.namespace, name=meta.name, uid=meta.uid)
 
 
-def _has_port(template: JsonObject) -> bool:
-    containers = objects(section(template, "spec"), "containers")
-    return bool(containers) and bool(objects(containers[0], "ports"))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Template:
+    """What is read from a pod template."""
+
+    shape: PodShape
+    version: str
+    priority: int
+    has_port: bool
+
+
+@lru_cache(maxsize=8192)
+def _read_template(template_json: str, slots: int) -> _Template:
+    """Read a template once, however many workloads and status events bear it.
+
+    Raises:
+        WireError: it has no containers, or something is malformed.
+    """
+    template: JsonObject = json.loads(template_json)
+    with within("template"):
+        spec = section(template, "spec")
+        return _Template(
+            shape=pod_shape(spec, slots=slots),
+            version=template_hash(template_json, slots),
+            priority=optional_whole(spec, "priority"),
+            has_port=bool(objects(objects(spec, "containers")[0], "ports")),
+        )
 
 
 def read_status(kind: WorkloadKind, raw: JsonObject) -> WorkloadStatus:
@@ -121,14 +146,10 @@ def _record(
 ) -> tuple[WorkloadRecord, Blueprint]:
     if not isinstance(spec.get("template"), dict):
         raise WireError("template: missing; give the template of the pods")
-    template = section(spec, "template")
+    template_json = share(canonical_json(spec["template"]))
     gpu = _gpu(spec)
-    with within("template"):
-        shape = share(pod_shape(section(template, "spec"), slots=gpu.count))
-        priority = optional_whole(section(template, "spec"), "priority")
-        has_port = _has_port(template)
+    template = _read_template(template_json, gpu.count)
     checkpoint = spec.get("checkpoint") is not None
-    version = template_hash(template, gpu.count)
     training = kind is WorkloadKind.TRAINING_JOB
     record = WorkloadRecord(
         ref=share(_reference(kind, meta)),
@@ -137,8 +158,8 @@ def _record(
         resource_version=meta.resource_version,
         created=meta.created,
         deleting=meta.deleting,
-        shape=shape,
-        template_hash=share(version),
+        shape=share(template.shape),
+        template_hash=share(template.version),
         replicas=optional_whole(spec, "replicas", 1),
         gpu=share(gpu),
         accelerators=share(strings(spec, "accelerators")),
@@ -146,7 +167,7 @@ def _record(
             optional_text(spec, "trustDomain") or default_trust_domain(meta.namespace)
         ),
         profile_ref=share(optional_text(spec, "profileRef")),
-        priority=priority,
+        priority=template.priority,
         suspend=flag(spec, "suspend"),
         max_slowdown=_max_slowdown(spec),
         work_steps=optional_whole(section(spec, "work"), "steps"),
@@ -157,11 +178,11 @@ def _record(
             if spec.get("ttlSecondsAfterFinished") is None
             else whole(spec, "ttlSecondsAfterFinished")
         ),
-        has_port=True if training else has_port,
+        has_port=training or template.has_port,
         status=status,
     )
     blueprint = Blueprint(
-        template_json=canonical_json(template),
+        template_json=template_json,
         template_hash=record.template_hash,
         replicas=record.replicas,
         slots=gpu.count,

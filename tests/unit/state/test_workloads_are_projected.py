@@ -8,7 +8,7 @@ import pytest
 
 from builders_raw import raw_job, raw_meta, raw_service, raw_template
 from ullage.api.contract import SLOT_RESOURCE, GPUMode, Reason, WireError
-from ullage.state.blueprint import template_hash
+from ullage.state.blueprint import canonical_json, template_hash
 from ullage.state.project import Sharer
 from ullage.state.project_workload import project_workload
 from ullage.state.records import GPURequest, Share, WorkloadKind, WorkloadRecord
@@ -90,12 +90,14 @@ def test_the_blueprint_holds_the_raw_template() -> None:
 
 
 def test_the_template_hash_ignores_order_and_sees_every_change() -> None:
-    one = {"a": 1, "b": {"c": [1, 2]}}
-    two = {"b": {"c": [1, 2]}, "a": 1}
-    assert template_hash(one, 1) == template_hash(two, 1)
-    assert len(template_hash(one, 1)) == 12
-    assert template_hash(one, 1) != template_hash(one, 2)
-    assert template_hash(one, 1) != template_hash({"a": 1, "b": {"c": [2, 1]}}, 1)
+    def named(value: object, slots: int = 1) -> str:
+        return template_hash(canonical_json(value), slots)
+
+    one = named({"a": 1, "b": {"c": [1, 2]}})
+    assert one == named({"b": {"c": [1, 2]}, "a": 1})
+    assert len(one) == 12
+    assert one != named({"a": 1, "b": {"c": [1, 2]}}, slots=2)
+    assert one != named({"a": 1, "b": {"c": [2, 1]}})
 
 
 def test_an_inference_service_knows_whether_it_names_a_port() -> None:
