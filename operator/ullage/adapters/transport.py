@@ -4,7 +4,8 @@
 
 It gives credentials, TLS and pooling; bodies stay raw JSON. Every request has a time limit, every
 failure is an ``ApiError``. Must never repeat a write: whether a write is worth repeating is the
-writer's decision.
+writer's decision. (aiohttp itself sends a PUT or DELETE again, within the same time limit, when
+an idle connection turns out to be closed; both bear a version or a uid.)
 """
 
 from __future__ import annotations

@@ -203,7 +203,8 @@ async def test_a_refused_list_is_tried_again(api: FakeApiServer, status: int) ->
     api.fail(status, times=3, verb="list")
     async with following(api) as f:
         await f.agrees()
-        assert f.reflector.errors_total == 3
+        # aiohttp opens a cut connection again by itself.
+        assert f.reflector.errors_total == 3 if status else f.reflector.errors_total >= 1
 
 
 async def test_an_error_line_is_answered_with_a_list(api: FakeApiServer) -> None:

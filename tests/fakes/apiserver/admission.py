@@ -37,7 +37,7 @@ class Admission:
     ) -> None:
         """Fill in defaults in place; refuse what the API refuses with 422."""
         name = new["metadata"]["name"]
-        kind = resource.kind.kind
+        kind = resource.qualified_kind
         if not _NAME.match(name) or len(name) > 253:
             raise invalid(kind, name, f'metadata.name: Invalid value: "{name}"')
         self._schemas.admit(resource, new)
@@ -74,6 +74,10 @@ def _new_pod(pod: dict[str, Any], now: str) -> None:
         "priority": 0,
     }.items():
         spec.setdefault(key, value)
+    for container in (*spec["containers"], *(spec.get("initContainers") or ())):
+        resources = container.get("resources") or {}
+        if resources.get("limits"):
+            resources["requests"] = {**resources["limits"], **resources.get("requests", {})}
     tolerations = spec.setdefault("tolerations", [])
     for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
         if all(known.get("key") != key for known in tolerations):
@@ -206,7 +210,7 @@ def _epoch_never_falls(old: dict[str, Any], new: dict[str, Any]) -> None:
     after = (new.get("spec") or {}).get("epoch", 0)
     if after < before:
         raise invalid(
-            "GPUNode",
+            "GPUNode.ullage.dev",
             new["metadata"]["name"],
             f"spec: Invalid value: the epoch must not fall: it is {before}, the request bears "
             f"{after}",

@@ -62,6 +62,7 @@ def changed(plural: str, name: str) -> Refusal:
 
 
 def invalid(kind: str, name: str, cause: str) -> Refusal:
+    """``kind`` with its group where it has one, as in ``TrainingJob.ullage.dev``."""
     return Refusal(422, f'{kind} "{name}" is invalid: {cause}')
 
 

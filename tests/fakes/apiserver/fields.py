@@ -65,16 +65,9 @@ def _json(value: Any) -> str:
 
 
 def item_key(item: Any, shape: Shape) -> str:
-    """Path step of a list-map item; a key that is neither there nor defaulted is refused."""
-    keys: dict[str, Any] = {}
-    for key in shape.keys:
-        if not isinstance(item, dict) or (key not in item and key not in shape.key_defaults):
-            raise Refusal(
-                400,
-                "failed to create typed patch object: associative list with keys has an element "
-                f"that omits key field {key!r} (and doesn't have default value)",
-            )
-        keys[key] = item.get(key, shape.key_defaults.get(key))
+    """Path step of a list-map item; whether a missing key is allowed, the schema says."""
+    given = item if isinstance(item, dict) else {}
+    keys = {key: given.get(key, shape.key_defaults.get(key)) for key in shape.keys}
     return "k:" + _json(keys)
 
 
@@ -91,7 +84,12 @@ def flatten(value: Any, shape: Shape, path: Path = ()) -> dict[Path, Any]:
         for item in value:
             step = (*path, item_key(item, shape))
             if step in out:
-                raise Refusal(422, f"duplicate entries for key {step[-1][2:]}")
+                where = "".join(f".{part[2:]}" for part in path)
+                raise Refusal(
+                    500,
+                    "failed to create typed patch object: "
+                    f"{where}: duplicate entries for key {step[-1][2:]}",
+                )
             out[step] = MEMBER
             out.update(flatten(item, shape.item or Shape(), step))
     elif isinstance(value, list) and shape.is_set:

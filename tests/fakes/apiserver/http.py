@@ -194,7 +194,9 @@ class Endpoint:
             return self._subresource(request, ask, target, body, manager)
         match ask.verb:
             case "create" if not ask.name:
-                return verbs.create(resource, ask.namespace, body, manager).raw, 201
+                strict = request.query.get("fieldValidation") == "Strict"
+                made = verbs.create(resource, ask.namespace, body, manager, strict=strict)
+                return made.raw, 201
             case "update":
                 return verbs.update(target, body, manager).raw, 200
             case "patch":

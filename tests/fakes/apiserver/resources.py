@@ -24,6 +24,11 @@ class Resource:
         return self.kind.plural
 
     @property
+    def qualified_kind(self) -> str:
+        """The kind as errors name it."""
+        return f"{self.kind.kind}.{self.kind.group}" if self.custom else self.kind.kind
+
+    @property
     def custom(self) -> bool:
         return self.kind.group == "ullage.dev"
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ import yaml
 
 from fakes.apiserver.errors import Refusal, invalid
 from fakes.apiserver.resources import Resource
-from fakes.apiserver.shapes import BUILT_IN, DEDUCED, METADATA, OURS, Shape, shape_of_crd
+from fakes.apiserver.shapes import BUILT_IN, METADATA, OURS, Shape, shape_of_crd
+from fakes.apiserver.strict import unknown_in_built_in, unknown_in_schema
 
 CRDS = Path(__file__).parents[3] / "crds"
 
@@ -57,13 +59,39 @@ class Schemas:
             return self._shapes.get(resource.plural, OURS)
         return BUILT_IN.get(resource.plural, Shape(fields={"metadata": METADATA}))
 
+    def strict(self, resource: Resource, body: dict[str, Any]) -> None:
+        """Refuse fields that the kind does not have, with their paths."""
+        kind = resource.kind
+        if not resource.custom:
+            unknown = unknown_in_built_in(kind.kind, body)
+        else:
+            schema = self._schemas.get(resource.plural, {"properties": {}})
+            unknown = [
+                path
+                for part in ("spec", "status")
+                if part in body and part in schema["properties"]
+                for path in unknown_in_schema(body[part], schema["properties"][part], part)
+            ]
+        if unknown:
+            named = ", ".join(f'unknown field "{path}"' for path in unknown)
+            raise Refusal(
+                400,
+                f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
+                f"strict decoding error: {named}",
+            )
+
     def fits(self, resource: Resource, config: dict[str, Any], name: str) -> None:
         """An apply body of the wrong types is answered with 500 by the real server."""
         schema = self._schemas.get(resource.plural) if resource.custom else None
         for part in ("spec", "status"):
             if schema is None or part not in config:
                 continue
-            if wrong := next(_mistyped(config[part], schema["properties"][part], part), None):
+            node = schema["properties"][part]
+            undeclared = (
+                f".{path}: field not declared in schema"
+                for path in unknown_in_schema(config[part], node, part)
+            )
+            if wrong := next(chain(_mistyped(config[part], node, part), undeclared), None):
                 kind = resource.kind
                 raise Refusal(
                     500,
@@ -92,7 +120,7 @@ class Schemas:
                 causes.extend(_faults(obj[part], schema["properties"][part], part))
         if causes:
             text = causes[0] if len(causes) == 1 else f"[{', '.join(causes)}]"
-            raise invalid(resource.kind.kind, obj["metadata"]["name"], text)
+            raise invalid(resource.qualified_kind, obj["metadata"]["name"], text)
 
 
 def _prune(value: Any, node: Mapping[str, Any]) -> None:
@@ -206,6 +234,3 @@ def _bounds(value: Any, node: Mapping[str, Any], path: str) -> Iterator[str]:
                 yield f"{path}: Too long: may not be more than {node[high]}"
     if isinstance(value, str) and "pattern" in node and not re.search(node["pattern"], value):
         yield f"{path}: Invalid value: \"{value}\": should match '{node['pattern']}'"
-
-
-__all__ = ["CRDS", "DEDUCED", "Schemas"]

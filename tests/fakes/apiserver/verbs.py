@@ -59,14 +59,18 @@ class Verbs:
             raise not_found(_qualified(target.resource), target.name)
         return stored
 
-    def create(self, resource: Resource, namespace: str, body: Obj, manager: str) -> Stored:
+    def create(
+        self, resource: Resource, namespace: str, body: Obj, manager: str, *, strict: bool = False
+    ) -> Stored:
         """Store a new object; generateName is honoured, status is not."""
         self._check_type(resource, body)
+        if strict:
+            self._schemas.strict(resource, body)
         obj: Obj = {**body, "metadata": dict(body.get("metadata") or {})}
         meta = obj["metadata"]
         if not meta.get("name"):
             if not meta.get("generateName"):
-                raise invalid(resource.kind.kind, "", "name or generateName is required")
+                raise invalid(resource.qualified_kind, "", "name or generateName is required")
             meta["name"] = meta["generateName"] + uuid.uuid4().hex[:5]
         if meta.get("resourceVersion"):
             raise Refusal(400, "resourceVersion should not be set on objects to be created")
@@ -84,7 +88,7 @@ class Verbs:
         meta = body.get("metadata") or {}
         if not meta.get("resourceVersion") and target.resource.custom:
             raise invalid(
-                target.resource.kind.kind,
+                target.resource.qualified_kind,
                 target.name,
                 "metadata.resourceVersion: Invalid value: 0: must be specified for an update",
             )
@@ -282,7 +286,7 @@ class Verbs:
                 f"meta: {known}",
             )
         raise invalid(
-            target.resource.kind.kind,
+            target.resource.qualified_kind,
             target.name,
             f'metadata.uid: Invalid value: "{uid}": field is immutable',
         )

@@ -10,7 +10,6 @@ import pytest
 
 from contract.api.suite.world import World, a_job, a_pod, a_slice, case, uid, version
 from ullage.ports import (
-    DEVICE_PROFILE,
     GPU_NODE,
     INFERENCE_SERVICE,
     LEASE,
@@ -77,11 +76,48 @@ async def an_unknown_word_of_an_enum_is_refused(w: World) -> None:
 
 
 @case
-async def defaults_are_filled_in_and_unknown_fields_dropped(w: World) -> None:
-    made = await w.create(TRAINING_JOB, a_job(w.name("job"), colour="green"))
+async def defaults_are_filled_in(w: World) -> None:
+    made = await w.create(TRAINING_JOB, a_job(w.name("job")))
     assert made["spec"]["replicas"] == 1
     assert made["spec"]["gpu"]["mode"] == "Exclusive"
-    assert "colour" not in made["spec"]
+
+
+@case
+async def a_misspelt_field_in_a_create_is_named(w: World) -> None:
+    with pytest.raises(BadRequest, match=r'unknown field "spec\.colour"'):
+        await w.create(TRAINING_JOB, a_job(w.name("job"), colour="green"))
+    pod = a_pod(w.name("pod"))
+    pod["spec"]["containers"][0]["resources"] = {"limit": {"cpu": "1"}}
+    with pytest.raises(
+        BadRequest, match=r'unknown field "spec\.containers\[0\]\.resources\.limit"'
+    ):
+        await w.create(POD, pod)
+
+
+@case
+async def an_unknown_field_in_a_patch_is_dropped(w: World) -> None:
+    name = w.name("job")
+    made = await w.create(TRAINING_JOB, a_job(name))
+    same = await w.patch(TRAINING_JOB, name, {"op": "add", "path": "/spec/colour", "value": "x"})
+    assert version(same) == version(made)
+
+
+@case
+async def an_unknown_field_in_an_apply_is_no_use_to_repeat(w: World) -> None:
+    with pytest.raises(BadRequest, match=r"\.spec\.colour: field not declared in schema"):
+        await w.apply(GPU_NODE, w.name("gn"), {"spec": {"epoch": 1, "colour": "x"}})
+    twice = {"spec": {"epoch": 1, "slices": [a_slice("a"), a_slice("a")]}}
+    with pytest.raises(BadRequest, match="duplicate entries for key"):
+        await w.apply(GPU_NODE, w.name("gn"), twice)
+
+
+@case
+async def limits_are_requests_too(w: World) -> None:
+    resources = {"limits": {"ullage.dev/slot": "1", "cpu": "2"}, "requests": {"cpu": "1"}}
+    container = {"name": "main", "image": "none.invalid/none", "resources": resources}
+    made = await w.create(POD, a_pod(w.name("pod"), containers=[container]))
+    requests = made["spec"]["containers"][0]["resources"]["requests"]
+    assert requests == {"ullage.dev/slot": "1", "cpu": "1"}
 
 
 @case
@@ -92,10 +128,8 @@ async def what_a_template_holds_passes_through(w: World) -> None:
 
 @case
 async def a_status_in_a_create_is_dropped(w: World) -> None:
-    made = await w.create(
-        DEVICE_PROFILE,
-        {"metadata": {"name": w.name("dp")}, "spec": {"memory": "80Gi"}, "status": {"x": 1}},
-    )
+    body = {**a_job(w.name("job")), "status": {"phase": "Running"}}
+    made = await w.create(TRAINING_JOB, body)
     assert "status" not in made
 
 

@@ -72,6 +72,17 @@ async def label_selectors_know_sets_and_absence(w: World) -> None:
 
 
 @case
+async def a_list_and_a_watch_may_keep_to_one_namespace(w: World) -> None:
+    here, elsewhere = Selector(namespace=w.namespace), Selector(namespace="elsewhere")
+    _, start = await w.listed(POD, here)
+    await w.create(POD, a_pod(w.name("pod")))
+    assert w.name("pod") in (await w.listed(POD, here))[0]
+    assert w.name("pod") not in (await w.listed(POD, elsewhere))[0]
+    (event,) = await w.events(POD, here, start, 1)
+    assert event.type == "ADDED"
+
+
+@case
 async def a_field_selector_finds_bound_pods(w: World) -> None:
     await w.create(POD, a_pod(w.name("free")))
     await w.create(POD, a_pod(w.name("bound"), gates=(), nodeName="node-x"))
