@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -38,3 +40,13 @@ def test_without_the_library_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(data, "find_spec", lambda name: None)
     with pytest.raises(DataMissing, match="pip install scikit-learn"):
         data.load()
+
+
+def test_an_image_may_hold_a_copy_instead_of_the_library(
+    digits: Digits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = tmp_path / "digits.csv.gz"
+    shutil.copy(data._file(), copy)
+    monkeypatch.setattr(data, "COPY", copy)
+    monkeypatch.setattr(data, "find_spec", lambda name: None)
+    assert np.array_equal(data.load().train_images, digits.train_images)
