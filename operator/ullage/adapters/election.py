@@ -32,17 +32,16 @@ class LeaseView:
     """What the API holds; ``holder`` is empty when nobody leads."""
 
     holder: str
-    renew_time: str
     transitions: int
+    version: str
     raw: JsonObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """The Lease as last seen and since when, on our monotonic clock, it stands so."""
+    """The Lease's version as last seen (empty: it was missing) and since when it stands so."""
 
-    holder: str
-    renew_time: str
+    version: str
     since: float
 
 
@@ -58,48 +57,50 @@ class Move(StrEnum):
 
 def view_of(raw: JsonObject) -> LeaseView:
     """Read a Lease; absent fields are empty."""
-    spec = raw.get("spec")
-    spec = spec if isinstance(spec, dict) else {}
+    spec, metadata = _section(raw, "spec"), _section(raw, "metadata")
     transitions = spec.get("leaseTransitions")
     return LeaseView(
         holder=str(spec.get("holderIdentity") or ""),
-        renew_time=str(spec.get("renewTime") or ""),
         transitions=transitions if isinstance(transitions, int) else 0,
+        version=str(metadata.get("resourceVersion") or ""),
         raw=raw,
     )
 
 
-def observe(before: Watched | None, view: LeaseView | None, now: float) -> Watched | None:
-    """Remember since when the Lease stands as it does; a missing one keeps the last sight."""
-    if view is None:
-        return before
-    if before and (before.holder, before.renew_time) == (view.holder, view.renew_time):
-        return before
-    return Watched(holder=view.holder, renew_time=view.renew_time, since=now)
+def observe(before: Watched | None, view: LeaseView | None, now: float) -> Watched:
+    """Remember since when, on our clock, the Lease stands, or is missing, as it does now."""
+    version = view.version if view else ""
+    return before if before and before.version == version else Watched(version=version, since=now)
 
 
 def decide(
     view: LeaseView | None,
-    watched: Watched | None,
+    watched: Watched,
     *,
     identity: str,
     leading: bool,
+    fresh: bool,
     now: float,
     times: LeaseTimes,
 ) -> Move:
-    """The next move. Pure; times are monotonic seconds."""
+    """The next move. Pure; times are monotonic seconds.
+
+    ``fresh`` says that nobody can have led yet. Otherwise a missing Lease was deleted, perhaps
+    under a living leader, and is created only when that one can no longer write.
+    """
     if leading:
         return Move.RENEW if view is not None and view.holder == identity else Move.LOST
-    stale = watched is None or now - watched.since >= times.duration_s
+    stale = now - watched.since >= times.duration_s
     if view is None:
-        # Deleted under a living leader: leave it the time in which it may still write.
-        free = watched is None or watched.holder in ("", identity)
-        return Move.CREATE if free or stale else Move.WAIT
-    if view.holder in ("", identity) or stale:
-        return Move.TAKE
-    return Move.WAIT
+        return Move.CREATE if fresh or stale else Move.WAIT
+    return Move.TAKE if stale or view.holder in ("", identity) else Move.WAIT
 
 
 def micro_time(seconds: float) -> str:
     """Seconds since the epoch as the API's MicroTime."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _section(raw: JsonObject, field: str) -> JsonObject:
+    value = raw.get(field)
+    return value if isinstance(value, dict) else {}

@@ -57,7 +57,8 @@ class Lease:
             identity: written as ``holderIdentity``.
             namespace: namespace of the Lease.
             clock: its monotonic side is the only judge of expiry.
-            highest_epoch: highest epoch seen in GPUNodes, so that a deleted Lease starts no lower.
+            highest_epoch: highest epoch seen in GPUNodes, so that a deleted Lease starts no lower;
+                the picture must be synced before the first step.
             on_acquired: called with the epoch when this replica becomes leader.
             on_lost: called once with the reason when it no longer is; stop writing at once.
             times: clocks of the election.
@@ -76,6 +77,7 @@ class Lease:
         self._sleep = sleep
         self._watched: Watched | None = None
         self._raw: JsonObject = {}
+        self._met = False
         self._last_ok = float("-inf")
         self.held = False
         """This replica leads, as far as it knows."""
@@ -132,13 +134,16 @@ class Lease:
         view = await self._get()
         now = self._clock.monotonic()
         self._watched = observe(self._watched, view, now)
+        self._met |= view is not None
         self._raw = view.raw if view else {}
         self.holder = view.holder if view else ""
+        highest = self._highest_epoch()
         move = decide(
             view,
             self._watched,
             identity=self.identity,
             leading=self.held,
+            fresh=highest == 0 and not self._met,
             now=now,
             times=self._times,
         )
@@ -149,7 +154,7 @@ class Lease:
             case Move.RENEW:
                 await self._renew(transitions)
             case Move.CREATE | Move.TAKE:
-                await self._take(max(transitions, self._highest_epoch()) + 1)
+                await self._take(max(transitions, highest) + 1)
 
     async def _get(self) -> LeaseView | None:
         try:
@@ -172,6 +177,8 @@ class Lease:
         except Conflict:
             return  # another candidate was faster
         self._last_ok = sent
+        if not self._fresh():
+            return  # the answer took so long that others may lead already: look again
         self.held, self.epoch, self.holder = True, epoch, self.identity
         log.info("leading", identity=self.identity, epoch=epoch)
         self._on_acquired(epoch)

@@ -1,0 +1,281 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The Lease on an API server: take-over, pauses, hand-over, deletion, epochs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from fakes.apiserver import FakeApiServer
+from fakes.clock import FakeClock
+from ullage.adapters.election import LeaseTimes
+from ullage.adapters.k8s import K8sCluster
+from ullage.adapters.lease import Lease
+from ullage.api.contract import LEASE_NAME
+from ullage.ports import LEASE
+
+OWN = "ullage-system"
+
+
+@dataclass(kw_only=True)
+class Replica:
+    """One candidate with its own clock and what it was told."""
+
+    lease: Lease
+    clock: FakeClock
+    acquired: list[int] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+
+
+def replica(cluster: K8sCluster, name: str, *, highest: int = 0, skew_s: float = 0.0) -> Replica:
+    clock = FakeClock(skew_s=skew_s)
+    acquired: list[int] = []
+    lost: list[str] = []
+    lease = Lease(
+        cluster,
+        identity=name,
+        namespace=OWN,
+        clock=clock,
+        highest_epoch=lambda: highest,
+        on_acquired=acquired.append,
+        on_lost=lost.append,
+        times=LeaseTimes(),
+        sleep=clock.sleep,
+    )
+    return Replica(lease=lease, clock=clock, acquired=acquired, lost=lost)
+
+
+def pass_time(seconds: float, *replicas: Replica) -> None:
+    for one in replicas:
+        one.clock.advance(seconds)
+
+
+def stored(api: FakeApiServer) -> dict[str, object]:
+    found = api.get(LEASE, LEASE_NAME, OWN)
+    assert found is not None
+    spec: dict[str, object] = found["spec"]
+    return spec
+
+
+async def test_the_first_candidate_leads_with_epoch_one(
+    api: FakeApiServer, cluster: K8sCluster
+) -> None:
+    a = replica(cluster, "a")
+    await a.lease.step()
+    assert a.acquired == [1]
+    assert a.lease.held_for_write()
+    assert stored(api)["holderIdentity"] == "a"
+    assert stored(api)["leaseTransitions"] == 1
+    assert stored(api)["leaseDurationSeconds"] == 12
+
+
+async def test_of_two_candidates_one_leads(cluster: K8sCluster) -> None:
+    a, b = replica(cluster, "a"), replica(cluster, "b")
+    for _ in range(20):
+        await a.lease.step()
+        await b.lease.step()
+        pass_time(2, a, b)
+    assert (a.lease.held, b.lease.held) == (True, False)
+    assert b.lease.holder == "a"
+
+
+async def test_a_dead_leader_is_succeeded_after_the_duration(cluster: K8sCluster) -> None:
+    a, b = replica(cluster, "a"), replica(cluster, "b", skew_s=-3600)
+    await a.lease.step()
+    await b.lease.step()
+    for _ in range(5):
+        pass_time(2, a, b)
+        await b.lease.step()
+    assert b.acquired == []
+    pass_time(2, a, b)
+    await b.lease.step()
+    assert b.acquired == [2]
+
+
+async def test_a_clock_that_is_wrong_by_an_hour_changes_nothing(cluster: K8sCluster) -> None:
+    a, b = replica(cluster, "a", skew_s=3600), replica(cluster, "b", skew_s=-3600)
+    for _ in range(20):
+        await a.lease.step()
+        await b.lease.step()
+        pass_time(2, a, b)
+    assert b.acquired == []
+
+
+async def test_a_paused_leader_may_not_write_when_it_wakes(cluster: K8sCluster) -> None:
+    a, b = replica(cluster, "a"), replica(cluster, "b")
+    await a.lease.step()
+    await b.lease.step()
+    for _ in range(7):  # a stands still
+        pass_time(2, a, b)
+        if a.lease.held_for_write():
+            assert not b.lease.held
+        await b.lease.step()
+    assert b.lease.held
+    assert not a.lease.held_for_write()  # before it has even looked
+    await a.lease.step()
+    assert not a.lease.held
+    assert len(a.lost) == 1
+    assert (a.acquired, b.acquired) == ([1], [2])
+
+
+async def test_the_right_to_write_ends_before_another_may_lead(cluster: K8sCluster) -> None:
+    a = replica(cluster, "a")
+    await a.lease.step()
+    pass_time(7.9, a)
+    assert a.lease.held_for_write()
+    pass_time(0.2, a)
+    assert not a.lease.held_for_write()
+
+
+async def test_a_renewal_counts_from_when_it_was_sent(
+    api: FakeApiServer, cluster: K8sCluster
+) -> None:
+    a = replica(cluster, "a")
+    await a.lease.step()
+    pass_time(2, a)
+    before = stored(api)["renewTime"]
+    await a.lease.step()
+    assert stored(api)["renewTime"] != before
+    pass_time(7, a)
+    assert a.lease.held_for_write()
+
+
+async def test_an_outage_longer_than_the_deadline_ends_the_leadership_once(
+    api: FakeApiServer, cluster: K8sCluster
+) -> None:
+    a = replica(cluster, "a")
+    await a.lease.step()
+    api.fail(503, times=None)
+    for _ in range(3):
+        pass_time(2, a)
+        await a.lease.step()
+        assert a.lease.held
+    pass_time(2, a)
+    await a.lease.step()
+    await a.lease.step()
+    assert not a.lease.held
+    assert a.lost == ["not renewed for 8 s"]
+
+
+async def test_a_short_outage_is_survived(api: FakeApiServer, cluster: K8sCluster) -> None:
+    a = replica(cluster, "a")
+    await a.lease.step()
+    outage = api.fail(500, times=None)
+    for _ in range(3):
+        pass_time(2, a)
+        await a.lease.step()
+    api.faults.failures.remove(outage)
+    pass_time(1, a)
+    await a.lease.step()
+    pass_time(7, a)
+    assert a.lease.held_for_write()
+    assert a.lost == []
+
+
+async def test_a_released_lease_is_taken_at_once(api: FakeApiServer, cluster: K8sCluster) -> None:
+    a, b = replica(cluster, "a"), replica(cluster, "b")
+    await a.lease.step()
+    await b.lease.step()
+    await a.lease.release()
+    assert stored(api)["holderIdentity"] == ""
+    assert not a.lease.held_for_write()
+    assert a.lost == []
+    await b.lease.step()
+    assert b.acquired == [2]
+
+
+async def test_only_the_leader_releases(api: FakeApiServer, cluster: K8sCluster) -> None:
+    a, b = replica(cluster, "a"), replica(cluster, "b")
+    await a.lease.step()
+    await b.lease.step()
+    await b.lease.release()
+    assert stored(api)["holderIdentity"] == "a"
+
+
+async def test_a_deleted_lease_ends_the_leadership_and_the_epoch_goes_on(
+    api: FakeApiServer, cluster: K8sCluster
+) -> None:
+    a, b = replica(cluster, "a"), replica(cluster, "b", highest=41)
+    await a.lease.step()
+    await b.lease.step()
+    api.remove(LEASE, LEASE_NAME, OWN)
+    pass_time(2, a, b)
+    await b.lease.step()
+    assert not b.lease.held  # the old leader may still be writing
+    await a.lease.step()
+    assert a.lost == ["the lease is held by nobody"]
+    pass_time(12, a, b)
+    await b.lease.step()
+    assert b.acquired == [42]
+    assert stored(api)["leaseTransitions"] == 42
+
+
+async def test_the_epoch_is_above_every_epoch_in_use(
+    api: FakeApiServer, cluster: K8sCluster
+) -> None:
+    a = replica(cluster, "a", highest=7)
+    await a.lease.step()
+    assert a.acquired == []  # somebody has led before and may still write
+    pass_time(12, a)
+    await a.lease.step()
+    assert a.acquired == [8]
+    await a.lease.release()
+    b = replica(cluster, "b", highest=3)
+    await b.lease.step()
+    assert b.acquired == [9]
+
+
+async def test_a_take_whose_answer_was_lost_is_taken_again(
+    api: FakeApiServer, cluster: K8sCluster
+) -> None:
+    a = replica(cluster, "a")
+    api.fail(500, verb="create", plural="leases", after_write=True)
+    await a.lease.step()
+    assert not a.lease.held
+    pass_time(2, a)
+    await a.lease.step()
+    assert a.acquired == [2]
+
+
+@pytest.mark.parametrize("status", [409, 429, 500, 0])
+async def test_a_failed_renewal_is_tried_again(
+    api: FakeApiServer, cluster: K8sCluster, status: int
+) -> None:
+    a = replica(cluster, "a")
+    await a.lease.step()
+    api.fail(status, times=1, verb="update", plural="leases")
+    pass_time(2, a)
+    await a.lease.step()
+    pass_time(2, a)
+    await a.lease.step()
+    pass_time(7, a)
+    assert a.lease.held_for_write()
+
+
+async def test_run_renews_until_it_has_lost(api: FakeApiServer, cluster: K8sCluster) -> None:
+    a = replica(cluster, "a")
+    rounds = 0
+
+    async def sleep(seconds: float) -> None:
+        nonlocal rounds
+        rounds += 1
+        a.clock.advance(seconds)
+        if rounds == 5:
+            api.remove(LEASE, LEASE_NAME, OWN)
+
+    a.lease._sleep = sleep
+    await a.lease.run()
+    assert rounds == 5
+    assert len(a.lost) == 1
+    assert api.write_count("update", "leases") == 4
+
+
+async def test_the_lease_is_all_that_is_written(api: FakeApiServer, cluster: K8sCluster) -> None:
+    a, b = replica(cluster, "a"), replica(cluster, "b")
+    for _ in range(3):
+        await a.lease.step()
+        await b.lease.step()
+        pass_time(2, a, b)
+    assert set(api.writes) == {("create", "leases", "", 201), ("update", "leases", "", 200)}
