@@ -33,6 +33,7 @@ test: lint test-fast test-e2e ## everything: lint, fast tests, then end to end o
 
 .PHONY: test-fast
 test-fast: $(VENV)/.ready ## unit, property, contract and chart tests; no cluster
+	@localcluster/run build --tools helm >/dev/null
 	@$(BIN)/python -m pytest $(FAST_FLAGS)
 
 .PHONY: test-e2e
@@ -46,6 +47,7 @@ lint: $(VENV)/.ready ## format, style, types, import rules, generated files
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m ullage.api.generate --check
+	@$(BIN)/python -m ullage.app.reference --check
 
 .PHONY: format
 format: $(VENV)/.ready ## rewrite the code in the house's format
@@ -55,6 +57,7 @@ format: $(VENV)/.ready ## rewrite the code in the house's format
 .PHONY: generate
 generate: $(VENV)/.ready ## CRDs, references and roles from the code
 	@$(BIN)/python -m ullage.api.generate
+	@$(BIN)/python -m ullage.app.reference
 
 .PHONY: requirements
 requirements: $(VENV)/.ready ## pin dependencies anew, with hashes and without addresses (needs uv)

@@ -2,17 +2,38 @@
 SPDX-FileCopyrightText: The Ullage Authors
 SPDX-License-Identifier: Apache-2.0
 */ -}}
-{{- define "ullage.labels" -}}
-app.kubernetes.io/name: ullage
-app.kubernetes.io/instance: {{ .Release.Name }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
-{{- end }}
 {{- define "ullage.selector" -}}
 app.kubernetes.io/name: ullage
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
+
+{{- /* Labels of every object; ours win over commonLabels. */ -}}
+{{- define "ullage.labels" -}}
+{{- $own := dict
+  "app.kubernetes.io/name" "ullage"
+  "app.kubernetes.io/instance" .Release.Name
+  "app.kubernetes.io/version" .Chart.AppVersion
+  "app.kubernetes.io/managed-by" .Release.Service
+  "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version) }}
+{{- toYaml (merge $own .Values.commonLabels) }}
+{{- end }}
+
+{{- /* Labels of a component and its pods: (list root component extra). */ -}}
+{{- define "ullage.componentLabels" -}}
+{{- $own := fromYaml (include "ullage.labels" (index . 0)) }}
+{{- $own = set $own "app.kubernetes.io/component" (index . 1) }}
+{{- toYaml (merge $own (index . 2)) }}
+{{- end }}
+
+{{- /* Annotations of a component's pods: (list root port extra); those of the values win. */ -}}
+{{- define "ullage.podAnnotations" -}}
+{{- $own := dict }}
+{{- if not (index . 0).Values.monitoring.podMonitor.enabled }}
+{{- $own = dict "prometheus.io/scrape" "true" "prometheus.io/port" (index . 1) }}
+{{- end }}
+{{- toYaml (merge (deepCopy (index . 2)) $own) }}
+{{- end }}
+
 {{- define "ullage.restricted" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true

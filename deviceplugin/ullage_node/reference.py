@@ -1,0 +1,94 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""``python -m ullage_node.reference``: what the reference pages say of the agent, as JSON.
+
+A process of its own because the operator's packages, which write the pages, must never import the
+agent. Metrics come from the real collectors over one example of everything.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, fields, is_dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import get_type_hints
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from ullage.api.contract import Backend, Health, ObservedDevice, Reason
+from ullage_node.settings import PREFIX, Settings
+from ullage_node.telemetry.metrics import MemoryCollector, MemoryFigures
+from ullage_node.web import AgentCollector, Figures, Instruments
+
+DEVICE = ObservedDevice(
+    uuid="GPU-0",
+    model="example",
+    product_name="example",
+    memory_mib=1,
+    contexts=1,
+    modes=(),
+    health=Health.HEALTHY,
+    backend=Backend.NVIDIA,
+)
+WORDS = {bool: "true or false", int: "whole number", float: "number", Path: "path", str: "text"}
+
+
+def metrics_text() -> str:
+    """Every metric once, as Prometheus reads it."""
+    registry = CollectorRegistry(auto_describe=False)
+    Instruments(registry)
+    figures = Figures(
+        slots=Counter(free=1),
+        refusals=Counter({Reason.SLOT_UNKNOWN: 1}),
+        registrations=1,
+        devices=(DEVICE,),
+        status_writes=1,
+        status_failures=0,
+        events_dropped=0,
+        records_invalid=0,
+    )
+    registry.register(AgentCollector(lambda: figures))
+    memory = MemoryFigures(devices=(DEVICE,), bindings=(), attachments={})
+    registry.register(MemoryCollector(lambda: memory))
+    return generate_latest(registry).decode()
+
+
+def settings_rows(owner: type = Settings, prefix: str = PREFIX) -> Iterator[dict[str, object]]:
+    """One row per variable: where it is defined, what it may hold, its default."""
+    assert is_dataclass(owner)
+    hints = get_type_hints(owner)
+    for item in fields(owner):
+        hint = hints[item.name]
+        name = prefix + item.name.upper()
+        if isinstance(hint, type) and is_dataclass(hint):
+            yield from settings_rows(hint, f"{name}_")
+            continue
+        choices = [member.value for member in hint] if issubclass(hint, StrEnum) else []
+        yield {
+            "variable": name,
+            "owner": owner.__name__,
+            "field": item.name,
+            "kind": WORDS.get(hint, "one of"),
+            "choices": choices,
+            "default": _default(item),
+        }
+
+
+def _default(item: Field[object]) -> str | None:
+    """The default as it would stand in the environment; None = the variable is required."""
+    if item.default is MISSING:
+        return None
+    return str(item.default).lower() if isinstance(item.default, bool) else str(item.default)
+
+
+def main() -> None:
+    """Print everything as one JSON object."""
+    json.dump({"metrics": metrics_text(), "settings": list(settings_rows())}, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
