@@ -95,7 +95,7 @@ def test_an_event_that_aged_away_is_made_anew() -> None:
 def test_a_refused_event_is_counted_and_harms_nobody() -> None:
     async def main() -> Rig:
         async with a_rig() as rig:
-            rig.cluster.fail(Forbidden(403, "namespace is being terminated"))
+            rig.cluster.fail(Forbidden(403, "namespace is being terminated"), kind="Event")
             await rig.write(do.emit(), do.delete())
             return rig
 

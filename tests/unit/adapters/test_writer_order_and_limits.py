@@ -10,6 +10,7 @@ from builders import a_slice
 from fakes import writer_rig as do
 from fakes.virtual_time import START, run_virtual
 from fakes.writer_rig import a_rig
+from ullage.adapters.events import event_name
 from ullage.ports import Throttled
 
 
@@ -34,14 +35,8 @@ def test_urgency_orders_what_waits() -> None:
         ("create", "a-0"),
         ("apply", "train-workers"),
         ("apply", "s"),
-        ("create", run_virtual(event_name())),
+        ("create", event_name(do.job(), "Placed")),
     ]
-
-
-async def event_name() -> str:
-    from ullage.adapters.events import event_name as name
-
-    return name(do.job(), "Placed")
 
 
 def test_something_urgent_overtakes_what_waits_already() -> None:
