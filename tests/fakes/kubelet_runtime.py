@@ -41,7 +41,7 @@ class FakeRuntime:
 
     def _edits(self, name: str) -> dict[str, Any]:
         kind, _, device = name.partition("=")
-        for path in sorted(self.cdi_dir.glob("*.json")):
+        for path in sorted(self.cdi_dir.glob("*.json"), key=lambda path: device not in path.name):
             spec = json.loads(path.read_bytes())
             if spec["kind"] != kind:
                 continue
