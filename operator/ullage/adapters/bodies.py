@@ -174,7 +174,8 @@ class Requests:
             resource_version: the version that a status apply shall be based on.
 
         Raises:
-            Conflict: the owner is gone or its template is another one by now.
+            Conflict: the owner (for a GPUNode: the node) is gone, or its template is another one
+                by now.
             Refused: the pod's own affinity cannot be narrowed to the node.
             BadRequest: the template cannot be read.
         """
@@ -194,13 +195,7 @@ class Requests:
                 body = children.conditions_body(action)
                 return self._about(Verb.APPLY, action.target, "status", body)
             case ApplyGPUNode():
-                return Request(
-                    verb=Verb.APPLY,
-                    kind=ports.GPU_NODE,
-                    namespace="",
-                    name=action.name,
-                    body=children.gpunode_body(action),
-                )
+                return self._gpu_node(action)
             case Emit():
                 raise BadRequest(0, "an Event is no plain request")
             case _:
@@ -229,6 +224,17 @@ class Requests:
             subresource=subresource,
             body=body or {},
             uid=ref.uid,
+        )
+
+    def _gpu_node(self, action: ApplyGPUNode) -> Request:
+        if not action.node_uid:
+            raise Conflict(409, f"node {action.name} is gone, its GPUNode follows", "Conflict")
+        return Request(
+            verb=Verb.APPLY,
+            kind=ports.GPU_NODE,
+            namespace="",
+            name=action.name,
+            body=children.gpunode_body(action),
         )
 
     def _ungate(self, action: UngatePod) -> Request:

@@ -51,6 +51,9 @@ class WriteLimits:
     """Longest pause taken from ``Retry-After``."""
     recover_s: float = 30.0
     """A halved rate doubles again after this long without a 429."""
+    moved_on_s: float = 0.5
+    """How long an object is left alone after a write that found it changed; keeps a decision that
+    does not see the change yet from asking in a hot loop."""
     strikes: int = 3
     """Equal refusals in a row of one object before it is left alone."""
     backoff_s: float = 10.0
@@ -275,6 +278,8 @@ class Writer:
         elif isinstance(error, Invalid):
             wait = self._strikes.strike(waiting.key, error.message)
         if wait <= 0.0:
+            if verdict is Verdict.MOVED_ON:
+                self._hold(waiting, self._limits.moved_on_s)
             return error
         self._hold(waiting, wait)
         log.warning("write refused", kind=kind, namespace=namespace, name=name, error=str(error))

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -52,6 +53,28 @@ def test_the_world_moved_on_is_told_once_and_not_retried(action: Action, error: 
     rig = one(action, error)
     assert rig.results == [(action, error)]
     assert len(rig.cluster.calls) == 1
+
+
+def test_an_object_that_changed_is_left_alone_for_a_moment() -> None:
+    async def main() -> list[float]:
+        async with a_rig() as rig:
+            rig.cluster.fail(Conflict(409, "changed"), name="n1")
+            await rig.write(do.node("n1"), seconds=0.1)
+            await rig.write(do.node("n1"), do.node("n2"))
+            return [round(call.at - START, 2) for call in rig.cluster.calls]
+
+    assert run_virtual(main()) == [0.0, 0.1, 0.5]
+
+
+def test_a_gpu_node_whose_node_is_gone_is_not_written() -> None:
+    async def main() -> Rig:
+        async with a_rig() as rig:
+            await rig.write(replace(do.node("n1"), node_uid=""))
+            return rig
+
+    rig = run_virtual(main())
+    assert rig.cluster.calls == []
+    assert [type(error) for error in rig.errors] == [Conflict]
 
 
 def test_success_is_told() -> None:
