@@ -28,7 +28,12 @@ RUN /app/.venv/bin/pip install --no-index --no-compile --find-links /src/wheels 
  && /app/.venv/bin/pip install --no-index --no-compile --no-deps --find-links /src/wheels ullage \
  && /app/.venv/bin/pip uninstall --yes --quiet pip
 COPY examples/digits /app/digits
-RUN python3 -m compileall -q /app
+# only the digits are wanted of scikit-learn, not 150 MB of code
+RUN cp /app/.venv/lib/python3*/site-packages/sklearn/datasets/data/digits.csv.gz /app/digits/ \
+ && rm -rf /app/.venv/lib/python3*/site-packages/sklearn* /app/.venv/lib/python3*/site-packages/scikit_learn* \
+           /app/.venv/lib/python3*/site-packages/scipy* /app/.venv/lib/python3*/site-packages/joblib* \
+           /app/.venv/lib/python3*/site-packages/narwhals* /app/.venv/lib/python3*/site-packages/threadpoolctl* \
+ && python3 -m compileall -q /app
 
 FROM ${BASE} AS operator
 COPY --from=operator-build /app /app

@@ -18,7 +18,9 @@ from demo.progress import CommandFailed, run
 
 LOCALCLUSTER: Final = str(ROOT / "localcluster" / "run")
 NODE_LABELS: Final = ("ullage.dev/node=true", "ullage.dev/accelerator=emulated")
-PRIVATE_FOLDERS: Final = ("/run/cdi", "/var/lib/ullage", "/run/ullage")
+CHECKPOINT_FOLDER: Final = "/var/tmp"
+"""Where the examples keep their checkpoints on a node."""
+PRIVATE_FOLDERS: Final = ("/run/cdi", "/var/lib/ullage", "/run/ullage", CHECKPOINT_FOLDER)
 DEVICE_FILE: Final = "emulated.json"
 
 
@@ -104,6 +106,7 @@ class LocalCluster:
             raise CommandFailed("the local cluster did not start; its output stands above")
         for node, found in devices.items():
             self.write_devices(node, found)
+            self.private(node, CHECKPOINT_FOLDER).chmod(0o1777)  # as everywhere else
 
     def down(self) -> None:
         """Remove the cluster and everything it left."""

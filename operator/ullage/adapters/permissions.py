@@ -61,7 +61,7 @@ def _writes() -> Iterable[Permission]:
         ports.SERVICE: ("create", "patch"),
         ports.GPU_NODE: ("create", "patch"),
         ports.TRAINING_JOB: ("delete",),
-        ports.EVENT: ("create", "patch"),
+        ports.EVENT: ("get", "create", "patch"),
     }
     return (Permission(kind=kind, verb=verb) for kind, all_ in verbs.items() for verb in all_)
 

@@ -119,6 +119,8 @@ class KopfThread:
                     settings=kopf_settings(),
                     clusterwide=True,
                     standalone=True,
+                    # found by itself it needs a user name, and ours has none in the image
+                    identity="ullage",  # type: ignore[arg-type]
                     stop_flag=self._stop,
                 )
             )
