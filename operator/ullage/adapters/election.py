@@ -39,7 +39,7 @@ class LeaseView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """The Lease's version as last seen (empty: it was missing) and since when it stands so."""
+    """The Lease's version as last seen, or that it was missing, and since when that is so."""
 
     version: str
     since: float
@@ -67,9 +67,14 @@ def view_of(raw: JsonObject) -> LeaseView:
     )
 
 
-def observe(before: Watched | None, view: LeaseView | None, now: float) -> Watched:
-    """Remember since when, on our clock, the Lease stands, or is missing, as it does now."""
-    version = view.version if view else ""
+def observe(
+    before: Watched | None, view: LeaseView | None, *, highest_epoch: int, now: float
+) -> Watched:
+    """Remember since when, on our clock, the Lease stands, or is missing, as it does now.
+
+    A new epoch in use while it is missing means that it was there in between.
+    """
+    version = view.version if view else f"missing after epoch {highest_epoch}"
     return before if before and before.version == version else Watched(version=version, since=now)
 
 

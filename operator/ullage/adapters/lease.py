@@ -133,11 +133,11 @@ class Lease:
     async def _look(self) -> None:
         view = await self._get()
         now = self._clock.monotonic()
-        self._watched = observe(self._watched, view, now)
+        highest = self._highest_epoch()
+        self._watched = observe(self._watched, view, highest_epoch=highest, now=now)
         self._met |= view is not None
         self._raw = view.raw if view else {}
         self.holder = view.holder if view else ""
-        highest = self._highest_epoch()
         move = decide(
             view,
             self._watched,

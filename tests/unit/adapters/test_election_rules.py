@@ -52,17 +52,26 @@ def test_each_sight_has_its_move(
     assert found is move
 
 
+def sight(before: Watched | None, view: LeaseView | None, now: float, epoch: int = 3) -> Watched:
+    return observe(before, view, highest_epoch=epoch, now=now)
+
+
 def test_expiry_counts_from_the_last_change_seen() -> None:
-    first = observe(None, lease(OTHER, "5"), 100.0)
+    first = sight(None, lease(OTHER, "5"), 100.0)
     assert first.since == 100.0
-    assert observe(first, lease(OTHER, "5"), 105.0) is first
-    assert observe(first, lease(OTHER, "6"), 106.0).since == 106.0
+    assert sight(first, lease(OTHER, "5"), 105.0) is first
+    assert sight(first, lease(OTHER, "6"), 106.0).since == 106.0
 
 
 def test_a_lease_is_missing_since_it_was_first_missed() -> None:
-    first = observe(observe(None, lease(OTHER), 1.0), None, 9.0)
+    first = sight(sight(None, lease(OTHER), 1.0), None, 9.0)
     assert first.since == 9.0
-    assert observe(first, None, 15.0) is first
+    assert sight(first, None, 15.0) is first
+
+
+def test_a_new_epoch_means_that_the_missing_lease_was_there_in_between() -> None:
+    first = sight(None, None, 1.0, epoch=3)
+    assert sight(first, None, 12.0, epoch=4).since == 12.0
 
 
 @pytest.mark.parametrize("spec", [None, {}, {"holderIdentity": None, "leaseTransitions": None}])
