@@ -266,7 +266,7 @@ class Binder:
         return tuple(
             Leftover(
                 binding=binding,
-                live=_is_listed(binding, listing) and _owner_of(binding) != owner,
+                live=_is_listed(binding, listing) and owner_of_binding(binding) != owner,
                 pids=seen[key].pids,
             )
             for key, binding in sorted(before.items())
@@ -307,10 +307,11 @@ class Binder:
 
 
 def _is_listed(binding: ContainerBinding, listing: Listing) -> bool:
-    return bool(listing.slots_of(_owner_of(binding)) & set(binding.slots))
+    return bool(listing.slots_of(owner_of_binding(binding)) & set(binding.slots))
 
 
-def _owner_of(binding: ContainerBinding) -> SlotOwner:
+def owner_of_binding(binding: ContainerBinding) -> SlotOwner:
+    """A bound container by the names that kubelet lists."""
     return SlotOwner(
         namespace=binding.pod_namespace, pod=binding.pod_name, container=binding.key.container
     )

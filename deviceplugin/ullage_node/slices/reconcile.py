@@ -18,7 +18,7 @@ import structlog
 from ullage.api.contract import DesiredSlice
 from ullage_node.devices.protocol import ContainerKey
 from ullage_node.kubelet.pod_resources import KubeletUnavailable, Listing, SlotOwner
-from ullage_node.slices.binder import Binder, StartRefused, Surroundings
+from ullage_node.slices.binder import Binder, StartRefused, Surroundings, owner_of_binding
 from ullage_node.slices.records import container_of
 
 LIST_SECONDS: Final = 2.0
@@ -39,67 +39,62 @@ class Reconciler:
         Returns:
             Containers that were freed.
         """
-        try:
-            listing = await self._s.lister.list_slots(LIST_SECONDS)
-        except KubeletUnavailable:
-            # The last answer is old; it only serves to keep what it shows.
-            freed = await self._free(self._binder.last_listing)
-        else:
-            self._binder.last_listing = listing
-            await self._adopt(listing)
+        # kubelet is asked under the lock: a container that is bound while its answer is under way
+        # would be missing in it and look as if it were gone.
+        async with self._binder.lock:
+            listing = await self._ask()
+            if listing is not None:
+                self._adopt(listing)
             freed = await self._free(listing)
-            await self._sweep(listing)
+            if listing is not None:
+                self._sweep(listing)
         for broken in self._s.table.violations():
             _log.error("invariant broken", what=broken)
         return freed
 
-    async def _free(self, listing: Listing) -> tuple[ContainerKey, ...]:
+    async def _ask(self) -> Listing | None:
+        try:
+            listing = await self._s.lister.list_slots(LIST_SECONDS)
+        except KubeletUnavailable:
+            return None
+        self._binder.last_listing = listing
+        return listing
+
+    async def _free(self, listing: Listing | None) -> tuple[ContainerKey, ...]:
         table = self._s.table
         over = table.see_pods(self._s.pods.by_uid, self._listed(listing))
         bindings = [found for key in over if (found := table.binding(key))]
         if not bindings:
             return ()
-        freed: list[ContainerKey] = []
-        async with self._binder.lock:
-            try:
-                seen = await self._binder.observe(bindings)
-            except StartRefused as error:
-                _log.warning("cannot free", why=str(error))
-                return ()
-            for binding in bindings:
-                current = table.binding(binding.key) == binding
-                if current and not seen[binding.key].pids:
-                    await self._binder.release(binding.key)
-                    freed.append(binding.key)
-        return tuple(freed)
+        try:
+            seen = await self._binder.observe(bindings)
+        except StartRefused as error:
+            _log.warning("cannot free", why=str(error))
+            return ()
+        gone = tuple(binding.key for binding in bindings if not seen[binding.key].pids)
+        for container in gone:
+            await self._binder.release(container)
+        return gone
 
-    def _listed(self, listing: Listing) -> frozenset[ContainerKey]:
-        """Bound containers that kubelet lists with their slots."""
-        found = set()
-        for binding in self._s.table.bindings:
-            owner = SlotOwner(
-                namespace=binding.pod_namespace,
-                pod=binding.pod_name,
-                container=binding.key.container,
-            )
-            if listing.slots_of(owner) & set(binding.slots):
-                found.add(binding.key)
-        return frozenset(found)
+    def _listed(self, listing: Listing | None) -> frozenset[ContainerKey]:
+        """Bound containers that kubelet lists with their slots; without an answer, all of them."""
+        return frozenset(
+            binding.key
+            for binding in self._s.table.bindings
+            if listing is None or listing.slots_of(owner_of_binding(binding)) & set(binding.slots)
+        )
 
-    async def _adopt(self, listing: Listing) -> None:
+    def _adopt(self, listing: Listing) -> None:
         """Take in containers that run on our slots without standing in the book."""
         owners: defaultdict[SlotOwner, list[str]] = defaultdict(list)
         for slot, found in sorted(listing.owners.items()):
             if slot not in self._s.table.slots and len(found) == 1:
                 owners[next(iter(found))].append(slot)
-        if not owners:
-            return
-        async with self._binder.lock:
-            for owner, slots in sorted(owners.items()):
-                parts = self._recognise(owner, slots)
-                if parts:
-                    self._s.table.adopt(parts)
-                    _log.info("recognised", pod=f"{owner.namespace}/{owner.pod}", slots=slots)
+        for owner, slots in sorted(owners.items()):
+            parts = self._recognise(owner, slots)
+            if parts:
+                self._s.table.adopt(parts)
+                _log.info("recognised", pod=f"{owner.namespace}/{owner.pod}", slots=slots)
 
     def _recognise(self, owner: SlotOwner, slots: list[str]) -> list[tuple[DesiredSlice, str]]:
         """The slices that a container was started with, if its files say so and it still lives."""
@@ -123,13 +118,12 @@ class Reconciler:
             return []
         return sorted(parts, key=lambda part: part[0].key)
 
-    async def _sweep(self, listing: Listing) -> None:
+    def _sweep(self, listing: Listing) -> None:
         """Remove files that are nobody's: neither the book nor kubelet knows an owner."""
-        async with self._binder.lock:
-            gone = self._s.cdi.sweep(in_use(listing, self._s.table.slots))
-            pods = {uid for uid, pod in self._s.pods.by_uid.items() if not pod.terminal}
-            bound = {binding.key.pod_uid for binding in self._s.table.bindings}
-            self._s.steps.sweep(pods | bound)
+        gone = self._s.cdi.sweep(in_use(listing, self._s.table.slots))
+        pods = {uid for uid, pod in self._s.pods.by_uid.items() if not pod.terminal}
+        bound = {binding.key.pod_uid for binding in self._s.table.bindings}
+        self._s.steps.sweep(pods | bound)
         if gone:
             _log.info("removed files of slots without owner", slots=gone)
 
