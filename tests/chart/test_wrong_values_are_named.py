@@ -1,0 +1,158 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""A wrong value is refused before anything is installed, with its path and what is allowed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from chart.rendered import CHART, VALUES_FILES, ChartRefused, Helm, environment
+from ullage.app.settings import SettingsError, settings_from, variables
+from ullage_node.settings import load_settings
+
+SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+
+WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
+    "misspelt part": ({"operatr": {}}, "", "'operatr' not allowed"),
+    "misspelt value": ({"operator": {"replica": 2}}, "/operator", "'replica' not allowed"),
+    "no replicas": ({"operator": {"replicas": 0}}, "/operator/replicas", "minimum"),
+    "replicas as text": ({"operator": {"replicas": "2"}}, "/operator/replicas", "want integer"),
+    "empty image": ({"operator": {"image": ""}}, "/operator/image", "minLength"),
+    "image with a blank": ({"node": {"image": "a b"}}, "/node/image", "does not match"),
+    "pull policy": (
+        {"node": {"imagePullPolicy": "Maybe"}},
+        "/node/imagePullPolicy",
+        "'IfNotPresent'",
+    ),
+    "log level": ({"operator": {"logLevel": "loud"}}, "/operator/logLevel", "'warning'"),
+    "backend": ({"node": {"backend": "amd"}}, "/node/backend", "'nvidia', 'emulated'"),
+    "no sharers": ({"node": {"maxSharers": 0}}, "/node/maxSharers", "minimum"),
+    "too many sharers": ({"node": {"maxSharers": 49}}, "/node/maxSharers", "maximum"),
+    "folder": ({"node": {"kubeletFolder": "kubelet"}}, "/node/kubeletFolder", "does not match"),
+    "folder with a slash": (
+        {"node": {"kubeletFolder": "/k/"}},
+        "/node/kubeletFolder",
+        "does not match",
+    ),
+    "all agents away": ({"node": {"maxUnavailable": 0}}, "/node/maxUnavailable", "minimum"),
+    "resources": ({"node": {"resources": {"limit": {}}}}, "/node/resources", "'limit' not allowed"),
+    "selector": (
+        {"node": {"nodeSelector": {"gpu": True}}},
+        "/node/nodeSelector/gpu",
+        "want string",
+    ),
+    "secret": ({"imagePullSecrets": ["mirror"]}, "/imagePullSecrets/0", "want object"),
+    "timeout": ({"retireHook": {"timeoutSeconds": 1}}, "/retireHook/timeoutSeconds", "minimum"),
+    "interval": (
+        {"monitoring": {"podMonitor": {"interval": "often"}}},
+        "/monitoring/podMonitor/interval",
+        "does not match",
+    ),
+    "unknown setting": (
+        {"operator": {"settings": {"ULLAGE_WRITES_PER_SECOND": "1"}}},
+        "/operator/settings",
+        "'ULLAGE_WRITES_PER_SECOND' not allowed",
+    ),
+    "setting of the other part": (
+        {"node": {"settings": {"ULLAGE_WRITE_PER_SECOND": "1"}}},
+        "/node/settings",
+        "'ULLAGE_WRITE_PER_SECOND' not allowed",
+    ),
+    "setting with a value of its own": (
+        {"node": {"settings": {"ULLAGE_NODE_BACKEND": "nvidia"}}},
+        "/node/settings",
+        "'ULLAGE_NODE_BACKEND' not allowed",
+    ),
+    "setting as a number": (
+        {"operator": {"settings": {"ULLAGE_WRITE_PER_SECOND": 100}}},
+        "/operator/settings/ULLAGE_WRITE_PER_SECOND",
+        "want string",
+    ),
+    "setting that is no number": (
+        {"operator": {"settings": {"ULLAGE_WRITE_PER_SECOND": "many"}}},
+        "/operator/settings/ULLAGE_WRITE_PER_SECOND",
+        "does not match",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_value_is_refused_with_its_path(helm: Helm, case: str) -> None:
+    values, path, words = WRONG[case]
+    with pytest.raises(ChartRefused) as refused:
+        helm.values(values)
+    line = next(line for line in str(refused.value).splitlines() if words in line)
+    assert f"at '{path}'" in line
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"node": {"maxUnavailable": "25%"}},
+        {"node": {"maxUnavailable": 5}},
+        {"node": {"settings": {"ULLAGE_NODE_LATE_BINDING": "false"}}},
+        {"operator": {"image": "mirror.example.org/ullage@sha256:" + "a" * 64}},
+        {"global": {"anything": 1}},
+    ],
+    ids=str,
+)
+def test_right_values_are_taken(helm: Helm, values: dict[str, Any]) -> None:
+    assert helm.values(values).objects
+
+
+@pytest.mark.parametrize("part", ["operator", "node"])
+def test_every_value_of_the_schema_has_a_default_that_it_accepts(part: str) -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    jsonschema.Draft7Validator(SCHEMA).validate(values)
+    assert set(SCHEMA["properties"]) - {"global"} == set(values)
+    assert set(SCHEMA["properties"][part]["properties"]) == set(values[part])
+
+
+@pytest.mark.parametrize("values", VALUES_FILES, ids=lambda path: path.stem)
+def test_the_processes_accept_every_variable_the_chart_gives_them(helm: Helm, values: Any) -> None:
+    rendered = helm.template("-f", str(values))
+    asked = yaml.safe_load(values.read_text(encoding="utf-8"))
+    given = environment(rendered.container("Deployment", "ullage-operator"))
+    operator = settings_from(given)
+    assert operator.identity == "metadata.name"
+    assert operator.lease.namespace == "metadata.namespace"
+    agent = load_settings(environment(rendered.container("DaemonSet", "ullage-node")))
+    assert agent.name == "spec.nodeName"
+    node = asked.get("node", {})
+    assert agent.backend.value == node.get("backend", "nvidia")
+    assert agent.max_sharers == node.get("maxSharers", 8)
+    wanted = asked.get("operator", {}).get("settings", {}).items()
+    assert wanted <= given.items()
+
+
+def test_every_setting_of_the_operator_can_be_given_once() -> None:
+    chart = set(SCHEMA["definitions"]["operatorSettings"]["properties"])
+    own = {
+        "ULLAGE_IDENTITY",
+        "ULLAGE_KUBECONFIG",
+        "ULLAGE_LEASE_NAMESPACE",
+        "ULLAGE_HTTP_PORT",
+        "ULLAGE_LOG_LEVEL",
+    }
+    assert chart | own == set(variables())
+    assert not chart & own
+
+
+def test_every_setting_of_the_agent_that_the_chart_takes_is_known() -> None:
+    for name, accepted in SCHEMA["definitions"]["nodeSettings"]["properties"].items():
+        value = {"^/": "/x", "^(true|false)$": "true"}.get(accepted.get("pattern", ""), "7")
+        load_settings({"ULLAGE_NODE_NAME": "n", name: value})
+
+
+def test_what_the_schema_refuses_the_operator_refuses_too() -> None:
+    accepted = jsonschema.Draft7Validator(SCHEMA["definitions"]["operatorSettings"])
+    for raw in ("", "-1", "many", "1,5"):
+        values = {"ULLAGE_WRITE_PER_SECOND": raw}
+        assert not accepted.is_valid(values)
+        with pytest.raises(SettingsError):
+            settings_from(values)
