@@ -4,12 +4,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Final
 
-from demo.cluster import Cluster
+from demo.cluster import NODE_LABELS, Cluster
 from demo.images import ROOT, image_name
-from demo.progress import Progress
+from demo.progress import CommandFailed, Progress
 
 NAMESPACE: Final = "ullage-system"
 RELEASE: Final = "ullage"
@@ -44,6 +45,25 @@ def install(
             "upgrade", "--install", RELEASE, str(CHARTS / "ullage"),
             "--namespace", NAMESPACE, "--wait", "--timeout", "3m", *chart_values(settings),
         )  # fmt: skip
+    with progress.step("every node offers its devices"):
+        _devices_offered(cluster)
+
+
+def _devices_offered(cluster: Cluster, limit_s: float = 60.0) -> None:
+    """Wait until kubelet counts the slots of every node of ours.
+
+    Raises:
+        CommandFailed: a node still offers none.
+    """
+    slots = "{.items[*].status.allocatable.ullage\\.dev/slot}"
+    nodes = cluster.kubectl("get", "nodes", "--selector", NODE_LABELS[0], "--output", "name")
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        done = cluster.kubectl("get", "nodes", "--output", f"jsonpath={slots}")
+        if sum(int(count) > 0 for count in done.stdout.split()) == len(nodes.stdout.split()):
+            return
+        time.sleep(0.5)
+    raise CommandFailed(f"not every node offers devices within {limit_s:.0f} s")
 
 
 def uninstall(cluster: Cluster) -> None:
