@@ -158,7 +158,8 @@ class ClusterState:
     def expire(self, now: float) -> int:
         """Drop assumptions that were never seen; returns how many. Ends back-offs too."""
         expired = self._overlay.expire(now)
-        if self._refusals.expire(now) or expired:
+        forgotten = self._context.node_refusals.expire(now)
+        if self._refusals.expire(now) or expired or forgotten:
             self._context.touch()
         return expired
 
@@ -242,6 +243,7 @@ class ClusterState:
                 (created.namespace, created.name) for created in self._overlay.all(PodCreated)
             ),
             refused_writes=self._refusals.shown(),
+            node_refusals=self._context.node_refusals.shown(),
         )
 
     def _seen_pods(self) -> Mapping[str, PodRecord]:

@@ -108,6 +108,7 @@ class GPUNodeRoom(Room[str]):
         )
         if confirmed:
             overlay.drop_target(SlicesSet, name)
+        self.context.node_refusals.compare(held.observed if held else (), record.observed, now)
         if record != held:
             self.table.put(name, record)
         if record != held or confirmed:
@@ -165,6 +166,7 @@ class PodRoom(Room[str]):
         record = self.table.pop(key)
         self.context.overlay.drop_target(PodUngated, key)
         self.context.overlay.drop_target(PodLeaving, key)
+        self.context.node_refusals.forget(key)
         if record is None:
             return False
         members = self._serving.get((record.namespace, record.owner.name))

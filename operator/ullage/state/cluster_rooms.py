@@ -19,6 +19,7 @@ from ullage.api.contract import WireError, section, text
 from ullage.ports import JsonObject
 from ullage.state.assume import Overlay, Refusals
 from ullage.state.blueprint import Seen
+from ullage.state.cluster_memory import NodeRefusals
 from ullage.state.cluster_table import ForeignTable, Table
 from ullage.state.project import Sharer, optional_text, read_meta
 from ullage.state.project_pod import project_foreign
@@ -38,6 +39,7 @@ class Context:
 
     overlay: Overlay
     refusals: Refusals
+    node_refusals: NodeRefusals = field(default_factory=NodeRefusals)
     share: Sharer = field(default_factory=Sharer)
     version: int = 1
     errors: Counter[str] = field(default_factory=Counter)

@@ -4,7 +4,8 @@
 
 Reading what was written gives an equal record, else "nothing changed" could not be decided by
 equality and the operator would write for ever. What the API cannot hold (fractions of a second,
-fields of the other kind, over-long texts) is removed by ``as_stored`` before comparing.
+fields of the other kind, over-long texts) is removed by ``as_stored`` before comparing. Lists get
+one order when they are read: server-side apply merges them by key and keeps no order of ours.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ TEXT_LIMIT: Final = 32_768
 REFUSAL_LIMIT: Final = 8
 """Refusals that a decision lists in the schema."""
 
-_OURS: Final = frozenset(ConditionType)
-"""Conditions of other managers are left alone, on reading too."""
+_RANK: Final = {type_.value: rank for rank, type_ in enumerate(ConditionType)}
+"""Order of conditions; those of other managers are left alone, on reading too."""
 
 
 def _clip(value: str, limit: int) -> str:
@@ -167,6 +168,18 @@ def _placement(raw: JsonObject) -> Placement:
     )
 
 
+def _placement_order(kind: WorkloadKind, placement: Placement) -> tuple[int, str, SliceKey]:
+    """Members of a gang by rank, replicas by name; then devices."""
+    rank = placement.pod.rpartition("-")[2]
+    gang = kind is WorkloadKind.TRAINING_JOB and rank.isascii() and rank.isdigit()
+    return int(rank) if gang else -1, placement.pod, placement.key
+
+
+def _conditions(raw: JsonObject) -> tuple[Condition, ...]:
+    ours = [condition for condition in read_conditions(raw) if condition.type in _RANK]
+    return tuple(sorted(ours, key=lambda condition: _RANK[condition.type]))
+
+
 def _refusal(raw: JsonObject) -> RefusalLine:
     return RefusalLine(
         reason=Reason(text(raw, "reason")),
@@ -180,7 +193,7 @@ def _decision(raw: JsonObject) -> DecisionRecord | None:
     """A decision; one with reasons of another version counts as none and is decided anew."""
     try:
         reason = Reason(text(raw, "reason"))
-        refusals = tuple(_refusal(line) for line in objects(raw, "refusals"))
+        refusals = [_refusal(line) for line in objects(raw, "refusals")]
     except WireError:
         raise
     except ValueError:
@@ -193,7 +206,7 @@ def _decision(raw: JsonObject) -> DecisionRecord | None:
         runner_up=optional_text(raw, "runnerUp"),
         reason=reason,
         message=optional_text(raw, "message"),
-        refusals=refusals,
+        refusals=tuple(sorted(refusals, key=lambda line: (-line.devices, line.reason))),
     )
 
 
@@ -241,15 +254,15 @@ def status_from_wire(kind: WorkloadKind, raw: JsonObject) -> WorkloadStatus:
         return WorkloadStatus()
     training = kind is WorkloadKind.TRAINING_JOB
     with within("placement"):
-        placement = tuple(_placement(item) for item in objects(raw, "placement"))
+        placement = [_placement(item) for item in objects(raw, "placement")]
     common = WorkloadStatus(
         observed_generation=optional_whole(raw, "observedGeneration"),
         phase=optional_text(raw, "phase"),
-        placement=placement,
+        placement=tuple(sorted(placement, key=lambda item: _placement_order(kind, item))),
         decision=_decision_of(raw),
         sharing=_sharing_of(raw),
         template_hash=optional_text(raw, "templateHash"),
-        conditions=tuple(c for c in read_conditions(raw) if c.type in _OURS),
+        conditions=_conditions(raw),
     )
     if not training:
         return replace(

@@ -237,3 +237,36 @@ def test_the_writer_finds_templates_and_identities(state: ClusterState) -> None:
     assert node.generation == 5
     state.remove(streams.DEPLOYMENTS, raw_deployment(), 1.0)
     assert state.seen("Deployment", "default", "serve") is None
+
+
+class TestRefusalsOfNodes:
+    PIECE = a_slice("uid-train-0", device="GPU-x")
+
+    def see(self, state: ClusterState, now: float, *phases: SlicePhase, epoch: int = 7) -> None:
+        observed = [reported(self.PIECE, phase, epoch=epoch) for phase in phases]
+        state.upsert(streams.GPU_NODES, raw_gpu_node(observed=observed), now)
+
+    def times(self, state: ClusterState, now: float) -> tuple[float, ...]:
+        return state.freeze(now).node_refusals.get(("uid-train-0", "GPU-x"), ())
+
+    def test_each_refusal_is_counted_once(self, state: ClusterState) -> None:
+        self.see(state, 1.0, SlicePhase.REFUSED)
+        self.see(state, 2.0, SlicePhase.REFUSED)
+        assert self.times(state, 2.0) == (1.0,)
+        self.see(state, 3.0)
+        self.see(state, 4.0, SlicePhase.RESERVED)
+        self.see(state, 5.0, SlicePhase.REFUSED)
+        self.see(state, 6.0, SlicePhase.REFUSED, epoch=8)
+        assert self.times(state, 6.0) == (1.0, 5.0, 6.0)
+
+    def test_they_end_with_the_pod_or_with_time(self, state: ClusterState) -> None:
+        self.see(state, 1.0, SlicePhase.REFUSED)
+        state.upsert(streams.PODS, raw_pod(), 1.0)
+        state.remove(streams.PODS, raw_pod(), 2.0)
+        assert self.times(state, 2.0) == ()
+        self.see(state, 3.0)
+        self.see(state, 4.0, SlicePhase.REFUSED)
+        state.expire(1203.0)
+        assert self.times(state, 1203.0) == (4.0,)
+        state.expire(1204.0)
+        assert self.times(state, 1204.0) == ()

@@ -185,3 +185,22 @@ def test_conditions_of_other_managers_are_not_ours() -> None:
 def test_a_deleted_object_is_deleting() -> None:
     assert job(meta={"deletionTimestamp": "2026-01-02T03:04:05Z"}).deleting
     assert raw_meta("x")["uid"] == "uid-x"
+
+
+def test_lists_have_one_order_whatever_the_api_makes_of_them() -> None:
+    def piece(pod: str) -> dict[str, object]:
+        body = {"container": "c", "node": "n", "gpu": "g", "percent": 1, "memoryMiB": 1, "epoch": 1}
+        return body | {"podUID": f"uid-{pod}", "pod": pod}
+
+    conditions = [
+        {"type": kind, "status": "True", "reason": "R"}
+        for kind in ("Enforced", "Ready", "Placed", "Admitted")
+    ]
+    record = job(
+        status={
+            "conditions": conditions,
+            "placement": [piece(name) for name in ("train-10", "train-9", "train-1")],
+        }
+    )
+    assert [c.type for c in record.status.conditions] == ["Admitted", "Placed", "Ready", "Enforced"]
+    assert [p.pod for p in record.status.placement] == ["train-1", "train-9", "train-10"]
