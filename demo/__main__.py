@@ -11,11 +11,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from typing import Final
+
+from rich.text import Text
 
 from demo.cluster import Cluster, EmulatedDevice, KindCluster, LocalCluster
 from demo.images import ROOT, build_all
@@ -78,13 +79,13 @@ class Show:
         self.progress.say(self.cluster.kubectl("apply", "-f", str(EXAMPLES / name)).stdout.strip())
 
     def _tell(self, *words: str) -> None:
-        """Run the plugin as a user would, its output straight to the terminal."""
+        """Run the plugin as a user would and show what it prints."""
         self.progress.say(f"\n[bold]$ kubectl ullage {' '.join(words)}[/]")
-        environment = {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig)}
-        environment.setdefault("COLUMNS", "150")
-        subprocess.run(
-            [sys.executable, "-m", "ullage.cli.main", *words], check=True, env=environment
-        )
+        printed = run(
+            sys.executable, "-m", "ullage.cli.main", *words,
+            env={"KUBECONFIG": str(self.cluster.kubeconfig), "COLUMNS": "150", "FORCE_COLOR": "1"},
+        )  # fmt: skip
+        self.progress.console.print(Text.from_ansi(printed.rstrip()), soft_wrap=True)
         self.progress.say("")
 
     def _items(self, kind: str) -> list[dict[str, dict[str, object]]]:
@@ -157,6 +158,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--cluster", choices=("local", "kind"), default="local")
     parser.add_argument("--keep", action="store_true", help="keep the cluster to look around in")
+    parser.add_argument("--picture", help="also save what was shown as an SVG file")
     options = parser.parse_args()
     progress = Progress()
     started = time.monotonic()
@@ -174,7 +176,10 @@ def main() -> None:
         with progress.step("load the images into every node", expect_s=20):
             cluster.load_images(list(archives.values()))
         install(cluster, progress)
+        progress.begin_picture()
         Show(cluster, progress).run()
+        if options.picture:
+            progress.save_picture(options.picture)
     except CommandFailed as error:
         progress.say(f"[red]failed[/]: {error}")
         raise SystemExit(1) from error

@@ -41,7 +41,7 @@ class Progress:
     """Prints one line per step: what, how long it may take, how long it took."""
 
     def __init__(self) -> None:
-        self.console = Console(highlight=False)
+        self.console = Console(highlight=False, record=True)
 
     @contextmanager
     def step(self, what: str, *, expect_s: float = 0.0) -> Iterator[None]:
@@ -63,3 +63,11 @@ class Progress:
     def say(self, text: str) -> None:
         """A line for the reader."""
         self.console.print(text)
+
+    def begin_picture(self) -> None:
+        """Forget what was shown so far; the picture begins here."""
+        self.console.export_text(clear=True)
+
+    def save_picture(self, path: str) -> None:
+        """Save what was shown since :meth:`begin_picture` as an SVG file."""
+        self.console.save_svg(path, title="make demo")
