@@ -1,0 +1,111 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the rules of import-linter cannot say: positive lists, and whole extras."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+
+import grimp
+import pytest
+
+from unit.packaging.repository import modules
+
+BROUGHT_BY_ANOTHER = {"yarl"}
+"""Part of aiohttp's own interface."""
+PURE = {"numpy", "scipy", "highspy"}
+CONTRACT = {"ullage.api.contract", "ullage.api.readers", "ullage.api.reasons"}
+MODEL_FREE = CONTRACT | {"ullage.api", "ullage.api.explanations"}
+
+
+@pytest.fixture(scope="module")
+def graph() -> grimp.ImportGraph:
+    return grimp.build_graph(
+        "ullage", "ullage_node", "ullage_run", include_external_packages=True, cache_dir=None
+    )
+
+
+def _inside(graph: grimp.ImportGraph, *packages: str) -> set[str]:
+    return {name for top in packages for name in graph.find_descendants(top) | {top}}
+
+
+def _imported(graph: grimp.ImportGraph, importers: Iterable[str]) -> set[str]:
+    return {name for item in importers for name in graph.find_modules_directly_imported_by(item)}
+
+
+def _foreign(names: Iterable[str]) -> set[str]:
+    """Names that are neither ours nor the standard library's."""
+    return {
+        name
+        for name in names
+        if not name.startswith("ullage") and name not in sys.stdlib_module_names
+    }
+
+
+def _ours(names: Iterable[str]) -> set[str]:
+    return {name for name in names if name.startswith("ullage")}
+
+
+def test_engines_know_numbers_and_the_contract_only(graph: grimp.ImportGraph) -> None:
+    own = _inside(graph, "ullage.engines")
+    imported = _imported(graph, own)
+    assert len(own) > 2
+    assert _foreign(imported) <= PURE
+    assert _ours(imported) - own <= CONTRACT
+
+
+def test_what_decides_knows_numbers_only(graph: grimp.ImportGraph) -> None:
+    own = _inside(graph, "ullage.decide", "ullage.state", "ullage.ports")
+    assert _foreign(_imported(graph, own)) <= PURE
+
+
+def test_the_contract_knows_the_standard_library_only(graph: grimp.ImportGraph) -> None:
+    imported = _imported(graph, CONTRACT)
+    assert _foreign(imported) == set()
+    assert _ours(imported) <= CONTRACT
+
+
+def test_the_runtime_knows_the_contract_only(graph: grimp.ImportGraph) -> None:
+    own = _inside(graph, "ullage_run")
+    imported = _imported(graph, own)
+    assert _foreign(imported) == set()
+    assert _ours(imported) - own <= {"ullage.api.contract"}
+
+
+def test_the_agent_takes_the_contract_and_engines_from_us(graph: grimp.ImportGraph) -> None:
+    own = _inside(graph, "ullage_node")
+    taken = _ours(_imported(graph, own)) - own
+    assert "ullage.api.contract" in taken
+    assert all(
+        name == "ullage.api.contract" or name.startswith("ullage.engines.") for name in taken
+    )
+
+
+def test_models_are_told_from_the_rest_of_the_api(graph: grimp.ImportGraph) -> None:
+    """A new module of ``api`` must be named in the rule ``schema``, or need no model."""
+    for name in _inside(graph, "ullage.api") & MODEL_FREE:
+        assert not graph.find_upstream_modules(name) & {"pydantic"}
+    free = {
+        name
+        for name in _inside(graph, "ullage.state", "ullage.decide", "ullage.app", "ullage_node")
+        for name in graph.find_modules_directly_imported_by(name)
+        if name.startswith("ullage.api")
+    }
+    assert free <= MODEL_FREE
+
+
+@pytest.mark.parametrize(
+    ("entry", "extra"),
+    [
+        ("ullage.app.main", "operator"),
+        ("ullage_node.main", "node"),
+        ("ullage.cli.main", "cli"),
+    ],
+)
+def test_an_extra_brings_all_that_its_command_imports(
+    graph: grimp.ImportGraph, entry: str, extra: str
+) -> None:
+    reached = graph.find_upstream_modules(entry)
+    assert len(_ours(reached)) > 10
+    assert _foreign(reached) - BROUGHT_BY_ANOTHER <= modules(extra)
