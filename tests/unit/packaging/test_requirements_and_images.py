@@ -5,10 +5,12 @@
 from __future__ import annotations
 
 import re
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from unit.packaging.repository import ROOT, distributions, project
 
@@ -64,6 +66,34 @@ def test_every_dependency_of_the_extra_is_pinned_within_its_bounds(name: str) ->
         for distribution, words in distributions(extra).items():
             version, _ = pins[distribution]
             assert Requirement(words).specifier.contains(version), f"{distribution} {version}"
+
+
+@each
+def test_nothing_is_pinned_that_no_dependency_asks_for(name: str) -> None:
+    asked: set[str] = set()
+    todo = [Requirement(words) for extra in FILES[name] for words in distributions(extra).values()]
+    while todo:
+        wanted = todo.pop()
+        distribution = canonicalize_name(wanted.name)
+        if wanted.extras or distribution not in asked:
+            asked.add(distribution)
+            todo += _asked_by(wanted)
+    assert _pins(name).keys() - asked == set()
+
+
+def _asked_by(wanted: Requirement) -> list[Requirement]:
+    """What an installed distribution asks for, on any machine; one for other machines: nothing."""
+    try:
+        words = requires(wanted.name) or []
+    except PackageNotFoundError:
+        return []
+    asked = [Requirement(word) for word in words]
+    return [
+        need
+        for need in asked
+        if "extra ==" not in str(need.marker)
+        or any(need.marker and need.marker.evaluate({"extra": extra}) for extra in wanted.extras)
+    ]
 
 
 @each
