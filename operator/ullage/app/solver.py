@@ -9,8 +9,8 @@ deadline is killed and replaced: waiting for it would only queue the next call b
 from __future__ import annotations
 
 import asyncio
+import gc
 import multiprocessing
-import pickle
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -18,6 +18,7 @@ from concurrent.futures.process import BrokenProcessPool
 from ullage.decide.decide import decide
 from ullage.decide.diff import diff
 from ullage.decide.model import Action, DecideSettings, Plan
+from ullage.decide.transfer import Packer, Unpacker, pack_answer, unpack_answer
 from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.state.records import Snapshot
 
@@ -30,11 +31,17 @@ class SolverCrashed(Exception):
     """The decision's process died or raised; the text says how."""
 
 
+_UNPACKER = Unpacker()
+"""The child's last snapshot: only what changed is sent to it."""
+
+
 def solve(payload: bytes) -> bytes:
     """Decide and diff in the child; both ways pickled once, here and in :class:`Solver`."""
-    snapshot, now, settings = pickle.loads(payload)
+    snapshot, now, settings = _UNPACKER.unpack(payload)
+    gc.collect()
+    gc.freeze()  # the picture has no cycles; walking it again and again costs more than deciding
     plan = decide(snapshot, now, settings, UtilisationSum())
-    return pickle.dumps((plan, diff(plan, snapshot)), protocol=pickle.HIGHEST_PROTOCOL)
+    return pack_answer(plan, diff(plan, snapshot), snapshot)
 
 
 def _warm() -> int:
@@ -49,6 +56,7 @@ class Solver:
         self._deadline_s = deadline_s
         self._work = work
         self._pool: ProcessPoolExecutor | None = None
+        self._packer = Packer()
         self.timeouts = 0
         self.crashes = 0
 
@@ -70,7 +78,7 @@ class Solver:
             SolverTimeout: no answer within the deadline.
             SolverCrashed: the child died, or the decision raised.
         """
-        payload = pickle.dumps((snapshot, now, settings), protocol=pickle.HIGHEST_PROTOCOL)
+        payload = self._packer.pack(snapshot, now, settings)
         future = self._ready().submit(self._work, payload)
         try:
             answer = await asyncio.wait_for(asyncio.wrap_future(future), self._deadline_s)
@@ -83,15 +91,17 @@ class Solver:
             self._replace()
             raise SolverCrashed(f"the decision's process died: {error}") from error
         except asyncio.CancelledError:
+            self._packer.reset()
             raise
         except Exception as error:  # whatever the pure code raised, in the child
             self.crashes += 1
+            self._packer.reset()
             raise SolverCrashed(f"{type(error).__name__}: {error}") from error
-        result: tuple[Plan, tuple[Action, ...]] = pickle.loads(answer)
-        return result
+        return unpack_answer(answer)
 
     def close(self) -> None:
         """End the child at once."""
+        self._packer.reset()
         if self._pool is None:
             return
         for process in list((self._pool._processes or {}).values()):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from ullage.api.contract import GATE, DesiredSlice, ObservedSlice
 from ullage.decide.ledger import Ledger
 from ullage.decide.model import DecideSettings
+from ullage.decide.view import View
 from ullage.state.records import GPUNodeRecord, PodRecord, Snapshot
 
 Located = tuple[str, DesiredSlice]
@@ -43,6 +44,15 @@ def settle(snapshot: Snapshot, settings: DecideSettings, ledger: Ledger) -> Sett
         if len(located) > 1:
             settled.kept[uid] = _without_doubles(located, settled.observed.get(uid, []), ledger)
     return settled
+
+
+def drop_refused(view: View, ledger: Ledger) -> None:
+    """A refused slice leaves the spec at once: it holds nothing, and must not be taken up later."""
+    for group in view.members.values():
+        for member in group:
+            for held in member.held:
+                if held.refused:
+                    ledger.drop(held.node, held.slice.key)
 
 
 def _stands(snapshot: Snapshot, node: str, pod: PodRecord | None) -> bool:

@@ -80,6 +80,7 @@ class Board:
         self.free: list[dict[str, int]] = []
         self.log: list[int] = []
         self._columns: dict[str, Ints] = {}
+        self._leaving: bool | None = None
         self._departing: list[tuple[int, Resources]] = []
 
     def put(self, site: int, occupant: Occupant) -> None:
@@ -117,8 +118,12 @@ class Board:
                 self.log.append(site)
 
     def leaving(self) -> bool:
-        """Whether anything is on its way out."""
-        return bool(self._departing) or any(one.leaving for here in self.occupants for one in here)
+        """Whether anything is on its way out; nothing starts leaving while a plan is made."""
+        if self._leaving is None:
+            self._leaving = bool(self._departing) or any(
+                one.leaving for here in self.occupants for one in here
+            )
+        return self._leaving
 
     def later(self) -> Board:
         """The board as it will be when everything that is leaving has left."""

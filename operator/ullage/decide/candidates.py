@@ -9,7 +9,7 @@ placement rule's: largest share, least percent left over, nodes already used, uu
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -26,6 +26,7 @@ from ullage.decide.checks import (
     figures,
     largest_share,
     passes,
+    picked,
 )
 from ullage.decide.fit import Fit, judge_node
 from ullage.decide.ground import Flags, Ints
@@ -33,8 +34,10 @@ from ullage.decide.want import Want
 from ullage.engines.admission.prediction import Predictor
 from ullage.state.records import PodShape
 
-_CATCH_UP: Final = 400
-"""More changes than this are cheaper to judge all at once."""
+_CATCH_UP: Final = 1000
+"""More changed devices than this are cheaper judged by judging all."""
+_ONE_BY_ONE: Final = 6
+"""So many changed devices are cheaper judged one by one than in one go."""
 
 NEWCOMER: Final = "this workload"
 
@@ -58,17 +61,20 @@ class Scout:
 
     board: Board
     predictor: Predictor
-    fits: dict[int, Ints] = field(default_factory=dict)
+    fits: dict[tuple[int, bool], Ints] = field(default_factory=dict)
     """Of the nodes, by identity of the shape: a :class:`Fit` each."""
     grants: dict[tuple[object, ...], Grant | Breach] = field(default_factory=dict)
 
-    def fit(self, shape: PodShape) -> Ints:
+    def fit(self, shape: PodShape, *, in_principle: bool = False) -> Ints:
         """How every node answers to a shape."""
-        known = self.fits.get(id(shape))
+        known = self.fits.get((id(shape), in_principle))
         if known is None:
             nodes = self.board.ground.nodes
-            known = np.array([judge_node(shape, node) for node in nodes], dtype=np.int64)
-            self.fits[id(shape)] = known
+            known = np.array(
+                [judge_node(shape, node, in_principle=in_principle) for node in nodes],
+                dtype=np.int64,
+            )
+            self.fits[id(shape), in_principle] = known
         return known
 
     def reachable(self, want: Want) -> Flags:
@@ -189,61 +195,86 @@ class Shortlist:
         if not want.exclusive:
             left = want.percent_limit - board.percent_used.item(site) - percent
             return (-percent, left, site)
-        on_node = board.ground.sites_on[board.ground.sites[site].node]
-        free = [one for one in on_node if one in self._percent]
-        if len(free) < want.count or free[0] != site:
-            return None
-        return (-WHOLE_PERCENT, len(free) - want.count, site)
+        key = self._node_key(board.ground.sites[site].node)
+        return key if key is not None and key[2] == site else None
+
+    def _node_key(self, node: int) -> Key | None:
+        """Where a node with enough whole devices stands; its first free device names it."""
+        percent = self._percent
+        free = [one for one in self._board.ground.sites_on[node] if one in percent]
+        left = len(free) - self.want.count
+        return (-WHOLE_PERCENT, left, free[0]) if left >= 0 else None
 
     def _best_on(self, node: int) -> Key | None:
+        if self.want.exclusive:
+            return self._node_key(node)
         keys = [self._key(site) for site in self._board.ground.sites_on[node]]
         return min((key for key in keys if key is not None), default=None)
 
     def _judge_all(self) -> None:
         """Judge every device at once."""
+        self._percent = self._judged(None)
+        if not self.want.exclusive:
+            keys = [self._key(site) for site in self._percent]
+        else:
+            sites = self._board.ground.sites
+            keys = [self._node_key(node) for node in {sites[one].node for one in self._percent}]
+        self._order = [key for key in keys if key is not None]
+        heapq.heapify(self._order)
+        self._seen = len(self._board.log)
+
+    def _judged(self, sites: Ints | None) -> dict[int, int]:
+        """Shares that some devices (or all) would give, those that refuse left out."""
         board, want = self._board, self.want
         facts = columns(board)
         mask = self._reachable & ~board.blocked
+        if sites is not None:
+            facts, mask = picked(facts, sites), mask[sites]
         for _, check in CHAIN:
-            mask &= check(facts, want) <= 0
-        sites = np.flatnonzero(mask).tolist()
-        tops: Mapping[int, int] = (
-            dict.fromkeys(sites, WHOLE_PERCENT)
-            if want.exclusive
-            else dict(zip(sites, ceiling(facts, want)[mask].tolist(), strict=True))
-        )
+            mask = mask & (check(facts, want) <= 0)
+        at = np.flatnonzero(mask)
+        found = (at if sites is None else sites[at]).tolist()
+        tops: list[int] = [WHOLE_PERCENT] * len(found)
+        if not want.exclusive:
+            tops = ceiling(facts, want)[at].tolist()
         share = self._scout.share
-        granted = ((site, share(want, site, top)) for site, top in tops.items())
-        self._percent = {site: percent for site, percent in granted if percent}
-        self._order = [key for site in self._percent if (key := self._key(site)) is not None]
-        heapq.heapify(self._order)
-        self._seen = len(board.log)
+        granted = ((site, share(want, site, top)) for site, top in zip(found, tops, strict=True))
+        return {site: percent for site, percent in granted if percent}
 
     def _catch_up(self) -> None:
         """Judge anew what changed since the last query."""
         log = self._board.log
-        changed = log[self._seen :]
-        if not changed:
+        if self._seen == len(log):
             return
+        changed = dict.fromkeys(log[self._seen :])
         if len(changed) > _CATCH_UP:
             self._judge_all()
             return
         self._seen = len(log)
-        for site in dict.fromkeys(changed):
-            self._rejudge(site)
-
-    def _rejudge(self, site: int) -> None:
-        open_ = self._reachable.item(site) and not self._board.blocked.item(site)
-        percent = self._scout.granted(self.want, site) if open_ else 0
-        if percent:
-            self._percent[site] = percent
+        if len(changed) <= _ONE_BY_ONE:
+            granted = {site: self._judge(site) for site in changed}
         else:
-            self._percent.pop(site, None)
-        if not self.want.exclusive:
-            key = self._key(site)
+            granted = self._judged(np.array(list(changed), dtype=np.int64))
+        for site in changed:
+            percent = granted.get(site, 0)
+            if percent:
+                self._percent[site] = percent
+            elif self._percent.pop(site, 0) and not self.want.exclusive:
+                continue
+            key = self._key(site) if not self.want.exclusive else None
             if key is not None:
                 heapq.heappush(self._order, key)
-            return
-        key = self._best_on(self._board.ground.sites[site].node)
-        if key is not None:
-            heapq.heappush(self._order, key)
+        if self.want.exclusive:
+            self._renew_nodes(changed)
+
+    def _renew_nodes(self, changed: Iterable[int]) -> None:
+        sites = self._board.ground.sites
+        for node in {sites[site].node for site in changed}:
+            key = self._node_key(node)
+            if key is not None:
+                heapq.heappush(self._order, key)
+
+    def _judge(self, site: int) -> int:
+        if self._board.blocked.item(site) or not self._reachable.item(site):
+            return 0
+        return self._scout.granted(self.want, site)

@@ -200,6 +200,23 @@ def columns(board: Board) -> Facts[Ints]:
     )
 
 
+def picked(facts: Facts[Ints], sites: Ints) -> Facts[Ints]:
+    """The figures of some devices."""
+    return Facts(
+        facts.model[sites],
+        facts.health[sites],
+        facts.modes[sites],
+        facts.memory[sites],
+        facts.overhead[sites],
+        facts.contexts[sites],
+        facts.sharers[sites],
+        facts.whole[sites],
+        facts.domain[sites],
+        facts.percent_used[sites],
+        facts.memory_used[sites],
+    )
+
+
 def figures(board: Board, site: int) -> Facts[int]:
     """The figures of one device."""
     ground = board.ground

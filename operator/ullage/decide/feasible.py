@@ -26,19 +26,24 @@ from ullage.decide.checks import (
     emptied,
     largest_share,
 )
-from ullage.decide.fit import Fit, amounts, judge_node, why_not
+from ullage.decide.fit import Fit, allocatable, why_not
 from ullage.decide.ground import Flags, Ints
 from ullage.decide.want import Want
 from ullage.decide.words import HELP, wanted
-from ullage.state.records import NodeRecord, Snapshot, WorkloadKind, WorkloadRecord
+from ullage.state.records import Snapshot, WorkloadKind, WorkloadRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Infeasible:
-    """Why a workload can never run on this cluster."""
+    """Why a workload can never run on this cluster: the reason and what binds."""
 
     reason: Reason
-    message: str
+    binds: str
+
+    def text(self, workload: WorkloadRecord) -> str:
+        """The whole sentence for the user."""
+        help_ = HELP.get(self.reason, "see kubectl ullage why")
+        return f"needs {wanted(workload)}; {self.binds}; to help: {help_}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,40 +62,38 @@ class Feasibility:
     scout: Scout
     snapshot: Snapshot
     _rooms: dict[int, _Room] = field(default_factory=dict)
+    _amounts: dict[str, Ints] = field(default_factory=dict)
 
     def judge(self, workload: WorkloadRecord, want: Want) -> Infeasible | None:
         """Why the workload can never run here; ``None`` when it could."""
-        unknown = self._unknown_accelerators(workload)
-        if unknown is not None:
-            return unknown
+        if workload.accelerators:
+            unknown = self._unknown_accelerators(workload)
+            if unknown is not None:
+                return unknown
         room = self._rooms.get(want.number)
         if room is None:
             room = self._rooms[want.number] = self._room(want)
+        if room.reason is not None:
+            return Infeasible(room.reason, room.message)
         gang = workload.kind is WorkloadKind.TRAINING_JOB
         needed = workload.replicas if gang else min(1, workload.replicas)
-        asks = f"needs {wanted(workload)}"
-        if room.reason is not None:
-            help_ = HELP.get(room.reason, "see kubectl ullage why")
-            return Infeasible(room.reason, f"{asks}; {room.message}; to help: {help_}")
-        if room.members < needed:
-            return Infeasible(
-                Reason.GANG_TOO_LARGE,
-                f"{asks}; even empty, the cluster has room for {room.members} of {needed} members;"
-                f" to help: {HELP[Reason.GANG_TOO_LARGE]}",
-            )
-        return None
+        if room.members >= needed:
+            return None
+        return Infeasible(
+            Reason.GANG_TOO_LARGE,
+            f"even empty, the cluster has room for {room.members} of {needed} members",
+        )
 
     def _unknown_accelerators(self, workload: WorkloadRecord) -> Infeasible | None:
         known = self.scout.board.ground.models.keys() | self.snapshot.device_profiles.keys()
-        if not workload.accelerators or any(one in known for one in workload.accelerators):
+        if any(one in known for one in workload.accelerators):
             return None
         if not self.scout.board.ground.sites:
             return None
-        names = ", ".join(sorted(known)) or "none"
         return Infeasible(
             Reason.UNKNOWN_ACCELERATOR,
             f"no device or DeviceProfile is called {' or '.join(workload.accelerators)}; known:"
-            f" {names}",
+            f" {', '.join(sorted(known))}",
         )
 
     def _room(self, want: Want) -> _Room:
@@ -99,15 +102,12 @@ class Feasibility:
             return _Room(0, Reason.NO_NODE_MATCHES, "no node is labelled ullage.dev/node=true")
         if not ground.sites:
             return _Room(0, Reason.NODE_UNHEALTHY, "no node has reported a device yet")
-        fits = [judge_node(want.shape, node, in_principle=True) for node in ground.nodes]
-        held = [
-            _pods_on(want, node) if fit is Fit.OK else 0
-            for fit, node in zip(fits, ground.nodes, strict=True)
-        ]
-        if not any(held):
-            return _Room(0, *self._no_node(want, fits))
+        fits = self.scout.fit(want.shape, in_principle=True)
+        held = np.where(fits == int(Fit.OK), self._pods_on_empty_nodes(want), 0)
+        if not held.any():
+            return _Room(0, *self._no_node(want, fits.tolist()))
         facts = emptied(columns(self.scout.board))
-        alive = (np.array(held, dtype=np.int64) > 0)[ground.node_of] & allowed_model(facts, want)
+        alive = (held > 0)[ground.node_of] & allowed_model(facts, want)
         if not alive.any():
             return _Room(
                 0, Reason.NO_NODE_MATCHES, "no node that fits has one of the accelerators asked for"
@@ -122,7 +122,27 @@ class Feasibility:
             return breach
         return _Room(self._count(want, facts, alive, held))
 
-    def _no_node(self, want: Want, fits: Sequence[Fit]) -> tuple[Reason, str]:
+    def _pods_on_empty_nodes(self, want: Want) -> Ints:
+        """Pods of a shape that every node takes when empty; slots come and go with its agent."""
+        room: Ints | None = None
+        for name, amount in want.needs:
+            if name == SLOT_RESOURCE:
+                continue
+            takes = self._allocatable(name) // amount
+            room = takes if room is None else np.minimum(room, takes)
+        if room is None:
+            raise ValueError("a pod counts as one pod at least")
+        return room
+
+    def _allocatable(self, name: str) -> Ints:
+        column = self._amounts.get(name)
+        if column is None:
+            nodes = self.scout.board.ground.nodes
+            column = np.array([allocatable(node, name) for node in nodes], dtype=np.int64)
+            self._amounts[name] = column
+        return column
+
+    def _no_node(self, want: Want, fits: Sequence[int]) -> tuple[Reason, str]:
         """What stops every node; the one that comes closest is shown."""
         nodes = self.scout.board.ground.nodes
         if Fit.OK in fits:
@@ -176,7 +196,7 @@ class Feasibility:
             f" {nearest.allowed:g}",
         )
 
-    def _count(self, want: Want, facts: Facts[Ints], alive: Flags, held: Sequence[int]) -> int:
+    def _count(self, want: Want, facts: Facts[Ints], alive: Flags, held: Ints) -> int:
         """Members that fit at once on empty nodes."""
         node_of = self.scout.board.ground.node_of
         if want.exclusive:
@@ -191,11 +211,4 @@ class Feasibility:
             )
             on_node = np.zeros(len(held), dtype=np.int64)
             np.add.at(on_node, node_of[alive], each[alive])
-        return int(np.minimum(on_node, np.array(held, dtype=np.int64)).sum())
-
-
-def _pods_on(want: Want, node: NodeRecord) -> int:
-    """Pods of this shape that an empty node takes; slots come and go with its agent."""
-    have = dict(amounts(node.allocatable))
-    have["pods"] = node.allocatable.pods
-    return min(have.get(name, 0) // amount for name, amount in want.needs if name != SLOT_RESOURCE)
+        return int(np.minimum(on_node, held).sum())

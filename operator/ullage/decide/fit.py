@@ -99,6 +99,19 @@ def amounts(wanted: Resources) -> tuple[tuple[str, int], ...]:
     )
 
 
+def allocatable(node: NodeRecord, name: str) -> int:
+    """How much of an amount the node has for pods when it is empty."""
+    match name:
+        case "cpu":
+            return node.allocatable.cpu_milli
+        case "memory":
+            return node.allocatable.memory_bytes
+        case "pods":
+            return node.allocatable.pods
+        case _:
+            return dict(node.allocatable.extended).get(name, 0)
+
+
 def untolerated(
     taints: Sequence[Taint], tolerations: Sequence[Toleration], in_principle: bool
 ) -> Taint | None:

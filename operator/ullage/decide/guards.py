@@ -60,6 +60,8 @@ def trouble(view: View, member: Member) -> Trouble | None:
     for held in member.held:
         if held.refused:
             return Trouble(Reason.RESERVATION_REFUSED, _node_says(held))
+    if not member.held:
+        return Trouble(Reason.PLACEMENT_MISSING, f"{pod.name} was let go and has no slice any more")
     waited_s = view.now - pod.stage_since
     if pod.stage is PodStage.UNSCHEDULED and waited_s >= settings.schedule_timeout_s:
         said = pod.scheduling_message or "kube-scheduler said nothing"

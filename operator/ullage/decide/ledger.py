@@ -32,6 +32,12 @@ class Ledger:
         """Whether a slice was taken out in this cycle."""
         return key in self._dropped.get(node, ())
 
+    def added(self, node: str, pod_uid: str) -> tuple[tuple[str, DesiredSlice], ...]:
+        """New slices of a pod on a node, with the node's name, in order of their index."""
+        new = self._added.get(node, {})
+        keys = sorted(key for key in new if key.pod_uid == pod_uid)
+        return tuple((node, new[key]) for key in keys)
+
     def slices(self) -> dict[str, tuple[DesiredSlice, ...]]:
         """The whole book, every list in order of its keys."""
         result: dict[str, tuple[DesiredSlice, ...]] = {}

@@ -89,6 +89,10 @@ class Placer:
             near.add(spot.node)
         return Seating(tuple(seats), runner_up)
 
+    def has_room(self, want: Want) -> bool:
+        """Whether one more member of a class would fit."""
+        return self._shortlist(want).best(set()) is not None
+
     def take(self, seat: Seat) -> None:
         """Put a seated member on the board."""
         for site in seat.spot.sites:

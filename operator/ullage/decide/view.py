@@ -94,12 +94,11 @@ class View:
 
         Such a slice may be in the way of a new one of the same name, so nothing is placed there.
         """
+        reports = self.observed.get(member.pod.uid)
+        if not reports:
+            return frozenset()
         current = {(one.node, one.slice.key) for one in member.held}
-        return frozenset(
-            node
-            for node, slice_ in self.observed.get(member.pod.uid, ())
-            if (node, slice_.key) not in current
-        )
+        return frozenset(node for node, seen in reports if (node, seen.key) not in current)
 
 
 def matching(

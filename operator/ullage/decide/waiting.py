@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from ullage.api.contract import Reason
 from ullage.decide.candidates import Spot
 from ullage.decide.checks import CHAIN, columns, emptied
-from ullage.decide.feasible import Feasibility
+from ullage.decide.feasible import Feasibility, Infeasible
 from ullage.decide.ground import HEALTHY
 from ullage.decide.placement import Asked, NoRoom, Placer, Seat, Seating
 from ullage.decide.preemption import Victim, make_room
@@ -44,13 +44,22 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why a workload goes on waiting."""
+    """Why a workload goes on waiting; its text is made only when somebody reads it."""
 
     reason: Reason
-    message: str
     lines: tuple[RefusalLine, ...] = ()
-    never: bool = False
-    """Not even an empty cluster could take it."""
+    placed: int = 0
+    """Members that would have fit."""
+    never: Infeasible | None = None
+    """Why not even an empty cluster could take it, if so."""
+    prospect: str = ""
+    """What is under way for it."""
+
+    def text(self, workload: WorkloadRecord) -> str:
+        """The sentence for the user."""
+        if self.never is not None:
+            return self.never.text(workload)
+        return headline(workload, self.placed, self.lines) + self.prospect
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,21 +138,22 @@ class Line:
             self._refused[number] = known = (len(unit), found)
         infeasible = self.feasibility.judge(turn.workload, unit[0].want)
         if infeasible is not None:
-            return Outcome(refused=Refused(infeasible.reason, infeasible.message, never=True))
+            return Outcome(refused=Refused(infeasible.reason, never=infeasible))
         return self._make_way(turn, unit, known[1])
 
     def _make_way(self, turn: Turn, unit: Sequence[Asked], no_room: NoRoom) -> Outcome:
         """It does not fit now: wait for what is leaving, make room, or hold what becomes free."""
-        refused = _refusal(turn.workload, no_room)
+        reason = no_room.lines[0].reason if no_room.lines else Reason.NO_CAPACITY
+        refused = Refused(reason, no_room.lines, no_room.placed)
         if self._fits_later(turn, unit):
-            message = f"{refused.message}; what it needs is about to become free"
-            return Outcome(refused=replace(refused, message=message))
+            prospect = "; what it needs is about to become free"
+            return Outcome(refused=replace(refused, prospect=prospect))
         victims = self._preempt(turn, unit)
         if victims:
             names = ", ".join(victim.slices[0][1].tenant.name for victim in victims[:3])
             more = f" and {len(victims) - 3} more" if len(victims) > 3 else ""
-            message = f"{refused.message}; makes room by preempting {names}{more}"
-            return Outcome(refused=replace(refused, message=message), victims=victims)
+            prospect = f"; room is made by preempting {names}{more}"
+            return Outcome(refused=replace(refused, prospect=prospect), victims=victims)
         self._maybe_hold(turn, unit[0].want)
         return Outcome(refused=refused)
 
@@ -216,8 +226,3 @@ class Line:
         if self._later is not None:
             for seat in seating.seats:
                 self._later.take(seat)
-
-
-def _refusal(workload: WorkloadRecord, no_room: NoRoom) -> Refused:
-    reason = no_room.lines[0].reason if no_room.lines else Reason.NO_CAPACITY
-    return Refused(reason, headline(workload, no_room.placed, no_room.lines), no_room.lines)

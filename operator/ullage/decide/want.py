@@ -31,6 +31,8 @@ class Want:
     number: int
     shape: PodShape
     mode: GPUMode
+    exclusive: bool
+    """Whether it asks for whole devices; the mode as a flag, because it is asked so often."""
     count: int
     min_percent: int
     max_percent: int
@@ -46,11 +48,6 @@ class Want:
     """Amounts that the pod requests of its node."""
     avoid: frozenset[int] = frozenset()
     """Devices passed over for a while, after refusals there."""
-
-    @property
-    def exclusive(self) -> bool:
-        """Whether it asks for whole devices."""
-        return self.mode is GPUMode.EXCLUSIVE
 
     def tenant(self, name: str, model: int, percent: int) -> Tenant:
         """The newcomer as the predictor sees it."""
@@ -69,25 +66,34 @@ class Wants:
     view: View
     board: Board
     _known: dict[tuple[object, ...], Want] = field(default_factory=dict)
-    _shapes: dict[int, int] = field(default_factory=dict)
-    _by_value: dict[PodShape, int] = field(default_factory=dict)
+    _shapes: dict[int, PodShape] = field(default_factory=dict)
+    _by_value: dict[PodShape, PodShape] = field(default_factory=dict)
 
     def of(
         self, workload: WorkloadRecord, shape: PodShape, avoid: frozenset[int] = frozenset()
     ) -> Want:
         """The class of what one member of the workload asks for."""
         share = workload.gpu.share
+        company: tuple[object, ...] = ()
+        if share is not None:
+            # who else may be there matters only to those who share
+            profile = (workload.ref.namespace, workload.profile_ref)
+            company = (
+                share.min_percent,
+                share.max_percent,
+                workload.trust_domain,
+                profile if workload.profile_ref else None,
+            )
+        shape = self._canonical(shape)
         key: tuple[object, ...] = (
-            self._shape_number(shape),
+            id(shape),
             workload.gpu.mode,
             workload.gpu.count,
-            (share.min_percent, share.max_percent) if share else None,
             workload.gpu.memory_mib,
             workload.accelerators,
-            workload.trust_domain,
-            (workload.ref.namespace, workload.profile_ref) if workload.profile_ref else None,
             workload.max_slowdown,
             avoid,
+            company,
         )
         known = self._known.get(key)
         if known is None:
@@ -102,6 +108,7 @@ class Wants:
             number=len(self._known),
             shape=shape,
             mode=workload.gpu.mode,
+            exclusive=workload.gpu.mode is GPUMode.EXCLUSIVE,
             count=workload.gpu.count,
             min_percent=share.min_percent if share else WHOLE_PERCENT,
             max_percent=share.max_percent if share else WHOLE_PERCENT,
@@ -119,10 +126,10 @@ class Wants:
             avoid=avoid,
         )
 
-    def _shape_number(self, shape: PodShape) -> int:
-        """Equal shapes get one number; most are one shared object, so identity is asked first."""
-        number = self._shapes.get(id(shape))
-        if number is None:
-            number = self._by_value.setdefault(shape, len(self._by_value))
-            self._shapes[id(shape)] = number
-        return number
+    def _canonical(self, shape: PodShape) -> PodShape:
+        """One object for equal shapes; most are shared already, so identity is asked first."""
+        known = self._shapes.get(id(shape))
+        if known is None:
+            known = self._by_value.setdefault(shape, shape)
+            self._shapes[id(shape)] = known
+        return known

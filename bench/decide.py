@@ -1,0 +1,180 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""How long one decision for a large cluster takes, with the way to the deciding process and back.
+
+The operator's own solver runs it: a process of its own, changes pickled there, actions back. Two
+loads: a nearly full cluster of 1,000 nodes x 8 devices and 10,000 jobs with arrivals and
+departures between decisions, and 4,000 jobs at once on 500 empty nodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import time
+from pathlib import Path
+
+from bench.decide_world import START, World, a_mixture, add_profiles
+from bench.report import Row, write
+from ullage.app.solver import Solver
+from ullage.decide.model import DecideSettings
+from ullage.decide.transfer import Packer
+from ullage.state.records import GPURequest, Snapshot
+
+NODES, DEVICES, JOBS = 1000, 8, 10_000
+FILL_NODES, FILL_JOBS = 500, 4000
+CYCLES = 60
+CHURN = 40
+"""Jobs that end, and that come, between two decisions."""
+BEATS = NODES // 60
+LIMIT_S = 1.0
+DEADLINE_S = 60.0
+SETTINGS = DecideSettings(epoch=1)
+MIB = 2**20
+
+
+class Bench:
+    """One world and the solver that decides on it."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.solver = Solver(DEADLINE_S)
+        self.seconds: list[float] = []
+        self.actions = 0
+
+    async def cycle(self) -> int:
+        """Decide once and carry it out; returns how many actions that were."""
+        snapshot = self.world.snapshot()
+        started = time.perf_counter()
+        _, actions = await self.solver.run(snapshot, self.world.now, SETTINGS)
+        self.seconds.append(time.perf_counter() - started)
+        self.world.carry_out(actions)
+        self.actions += len(actions)
+        return len(actions)
+
+    async def settle(self) -> None:
+        """Decide until nothing is left to do."""
+        while await self.cycle():
+            pass
+
+    def churn(self, step: int) -> None:
+        """Some jobs end, some that ended are deleted, as many come; some nodes say they live."""
+        world = self.world
+        jobs = list(world.workloads.values())
+        world.chance.shuffle(jobs)
+        ended = [job for job in jobs if job.status.phase == "Succeeded"]
+        for job in ended[:CHURN]:
+            world.forget(job)
+        running = [job for job in jobs if job.status.phase == "Running"]
+        for job in running[:CHURN]:
+            world.finish(job)
+        for _ in range(JOBS - len(world.workloads)):
+            a_mixture(world, world.jobs_made)
+        names = sorted(world.gpu_nodes)
+        world.beat(names[(step * BEATS) % NODES :][:BEATS])
+
+    def child_rss_mib(self) -> float:
+        """Resident memory of the deciding process."""
+        pid = self.solver.pid()
+        if pid is None:
+            return 0.0
+        pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+        return pages * resource.getpagesize() / MIB
+
+
+async def churn() -> tuple[Bench, float, float]:
+    """The nearly full cluster; returns also seconds of the first decision and resident MiB."""
+    bench = Bench()
+    bench.world.add_nodes(NODES, DEVICES)
+    add_profiles(bench.world)
+    for number in range(JOBS):
+        a_mixture(bench.world, number)
+    print(f"  {NODES} nodes x {DEVICES} devices, {JOBS} jobs: filling ...", flush=True)
+    await bench.settle()
+    first = await _first(bench)
+    bench.seconds.clear()
+    for step in range(CYCLES):
+        bench.churn(step)
+        await bench.cycle()
+        if step % 20 == 19:
+            print(f"  {step + 1} of {CYCLES} decisions", flush=True)
+    rss = bench.child_rss_mib()
+    bench.solver.close()
+    return bench, first, rss
+
+
+async def _first(bench: Bench) -> float:
+    """A decision whose process knows nothing yet, as after a change of leader."""
+    bench.solver.close()
+    bench.solver = Solver(DEADLINE_S)
+    bench.solver.start()
+    await asyncio.sleep(1.0)
+    await bench.cycle()
+    return bench.seconds[-1]
+
+
+async def fill() -> Bench:
+    """4,000 jobs at once on empty nodes, decided until all run."""
+    bench = Bench()
+    bench.world.add_nodes(FILL_NODES, DEVICES)
+    await bench.settle()
+    bench.seconds.clear()
+    for _ in range(FILL_JOBS):
+        bench.world.add_job(gpu=GPURequest())
+    print(f"  {FILL_JOBS} jobs at once on {FILL_NODES} nodes", flush=True)
+    await bench.settle()
+    bench.solver.close()
+    return bench
+
+
+def quantile(values: list[float], share: float) -> float:
+    """The value below which this share of the values lies, the next larger one if between."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def sizes(snapshot: Snapshot) -> tuple[int, int]:
+    """Bytes of a whole snapshot as sent, and of one in which nothing changed."""
+    packer = Packer()
+    whole = len(packer.pack(snapshot, START, SETTINGS))
+    return whole, len(packer.pack(snapshot, START, SETTINGS))
+
+
+def main() -> None:
+    """Measure, print, write."""
+    print("bench decide", flush=True)
+    full, first_s, rss_mib = asyncio.run(churn())
+    burst = asyncio.run(fill())
+    whole, same = sizes(full.world.snapshot())
+    p50, p99 = quantile(full.seconds, 0.5), quantile(full.seconds, 0.99)
+    fill_p99 = quantile(burst.seconds, 0.99)
+    figures = {
+        "p50_s": round(p50, 4),
+        "p99_s": round(p99, 4),
+        "rss_mib": round(rss_mib, 1),
+        "pickled_mib": round(whole / MIB, 2),
+        "pickled_unchanged_mib": round(same / MIB, 5),
+        "first_s": round(first_s, 4),
+        "fill_p99_s": round(fill_p99, 4),
+        "cycles": len(full.seconds),
+        "actions": full.actions,
+        "jobs": JOBS,
+        "nodes": NODES,
+        "devices": NODES * DEVICES,
+    }
+    rows = [
+        Row(what="decision p50, changes between", ours=f"{p50:.3f} s", limit=""),
+        Row(what="decision p99, changes between", ours=f"{p99:.3f} s", limit=f"{LIMIT_S:g} s"),
+        Row(what="first decision of a new process", ours=f"{first_s:.3f} s"),
+        Row(
+            what=f"{FILL_JOBS} jobs at once, p99", ours=f"{fill_p99:.3f} s", limit=f"{LIMIT_S:g} s"
+        ),
+        Row(what="deciding process", ours=f"{rss_mib:.0f} MiB"),
+        Row(what="snapshot sent whole", ours=f"{whole / MIB:.2f} MiB"),
+        Row(what="snapshot sent, nothing new", ours=f"{same} bytes"),
+    ]
+    write("decide", figures, rows)
+
+
+if __name__ == "__main__":
+    main()

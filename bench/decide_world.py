@@ -1,0 +1,307 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""A large cluster for measuring decisions: it carries out actions at once and without faults.
+
+Everything is records, as the operator's picture holds them; records that did not change stay the
+same objects from one picture to the next, as they do in the operator.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from ullage.api.contract import (
+    EMULATED_MODEL,
+    GATE,
+    SLOT_RESOURCE,
+    Backend,
+    DesiredSlice,
+    GPUMode,
+    Health,
+    ObservedDevice,
+    ObservedSlice,
+    SlicePhase,
+)
+from ullage.decide.model import (
+    Action,
+    ApplyGPUNode,
+    CreatePod,
+    DeletePod,
+    EvictPod,
+    SetStatus,
+    UngatePod,
+)
+from ullage.state.records import (
+    GPUNodeRecord,
+    GPURequest,
+    NodeRecord,
+    ObjectRef,
+    PodRecord,
+    PodShape,
+    PodStage,
+    ProfileRecord,
+    Resources,
+    Share,
+    Snapshot,
+    SoloEntry,
+    WorkloadKind,
+    WorkloadRecord,
+)
+from ullage.state.status_wire import as_stored
+
+START = 1_700_000_000.0
+GIB = 2**30
+NAMESPACES = 20
+MEMORY_MIB = 81_920
+
+
+@dataclass(slots=True)
+class World:
+    """Nodes, jobs and pods; time moves with every picture."""
+
+    nodes: dict[str, NodeRecord] = field(default_factory=dict)
+    gpu_nodes: dict[str, GPUNodeRecord] = field(default_factory=dict)
+    pods: dict[str, PodRecord] = field(default_factory=dict)
+    workloads: dict[str, WorkloadRecord] = field(default_factory=dict)
+    profiles: dict[tuple[str, str], ProfileRecord] = field(default_factory=dict)
+    pods_of: dict[str, set[str]] = field(default_factory=dict)
+    now: float = START
+    version: int = 0
+    jobs_made: int = 0
+    chance: random.Random = field(default_factory=lambda: random.Random(7))
+
+    def snapshot(self) -> Snapshot:
+        """The picture as it is now."""
+        self.version += 1
+        self.now += 1.0
+        return Snapshot(
+            version=self.version,
+            taken_at=self.now,
+            nodes=dict(self.nodes),
+            gpu_nodes=dict(self.gpu_nodes),
+            pods=dict(self.pods),
+            workloads=dict(self.workloads),
+            profiles=dict(self.profiles),
+        )
+
+    def add_nodes(self, count: int, devices: int) -> None:
+        """Nodes of ours with healthy devices of two models."""
+        allocatable = Resources(
+            cpu_milli=128_000,
+            memory_bytes=1024 * GIB,
+            pods=250,
+            extended=((SLOT_RESOURCE, 8 * devices),),
+        )
+        for index in range(count):
+            name = f"node-{index:04d}"
+            model = EMULATED_MODEL if index % 4 else "nvidia-h100-80gb-hbm3"
+            self.nodes[name] = NodeRecord(
+                name=name,
+                uid=f"uid-{name}",
+                labels={"kubernetes.io/hostname": name, "zone": f"z{index % 3}"},
+                taints=(),
+                allocatable=allocatable,
+                ready=True,
+                managed=True,
+            )
+            self.gpu_nodes[name] = GPUNodeRecord(
+                name=name,
+                uid=f"uid-gn-{name}",
+                epoch=1,
+                retire=False,
+                desired=(),
+                devices=tuple(_device(name, at, model) for at in range(devices)),
+                heartbeat=self.now,
+                slots=8 * devices,
+            )
+
+    def add_job(self, *, gpu: GPURequest, replicas: int = 1, **fields: object) -> WorkloadRecord:
+        """A new TrainingJob."""
+        number = self.jobs_made
+        self.jobs_made += 1
+        namespace, name = f"team-{number % NAMESPACES}", f"job-{number}"
+        base = WorkloadRecord(
+            ref=ObjectRef(kind="TrainingJob", namespace=namespace, name=name, uid=f"uid-{name}"),
+            kind=WorkloadKind.TRAINING_JOB,
+            generation=1,
+            resource_version="1",
+            created=self.now,
+            deleting=False,
+            shape=_SHAPES[gpu.count],
+            template_hash="0123456789ab",
+            replicas=replicas,
+            gpu=gpu,
+            trust_domain=f"namespace/{namespace}",
+        )
+        job = replace(base, **fields)  # type: ignore[arg-type]
+        self.workloads[job.ref.uid] = job
+        return job
+
+    def carry_out(self, actions: Iterable[Action]) -> None:
+        """Do what the actions say, all of it, at once; agents answer and pods start."""
+        for action in actions:
+            match action:
+                case ApplyGPUNode():
+                    self._set_slices(action.name, action.slices)
+                case CreatePod():
+                    self._create(action)
+                case UngatePod():
+                    self._run(action)
+                case DeletePod() | EvictPod():
+                    self.end_pod(action.pod.uid)
+                case SetStatus():
+                    job = self.workloads[action.owner.uid]
+                    self.workloads[job.ref.uid] = replace(
+                        job,
+                        status=as_stored(job.kind, action.status),
+                        resource_version=str(int(job.resource_version) + 1),
+                    )
+                case _:
+                    pass
+
+    def finish(self, job: WorkloadRecord) -> None:
+        """All pods of a job end well; their nodes let the slices go."""
+        for uid in self.pods_of.get(job.ref.uid, ()):
+            pod = self.pods[uid]
+            self.pods[uid] = replace(
+                pod, stage=PodStage.SUCCEEDED, stage_since=self.now, exit_code=0, ready=False
+            )
+            if pod.node:
+                record = self.gpu_nodes[pod.node]
+                kept = tuple(one for one in record.observed if one.key.pod_uid != uid)
+                self.gpu_nodes[pod.node] = replace(record, observed=kept)
+
+    def forget(self, job: WorkloadRecord) -> None:
+        """The job and its pods are gone."""
+        del self.workloads[job.ref.uid]
+        for uid in list(self.pods_of.pop(job.ref.uid, ())):
+            self.pods.pop(uid, None)
+
+    def end_pod(self, uid: str) -> None:
+        """A pod's object goes."""
+        pod = self.pods.pop(uid, None)
+        if pod is not None:
+            self.pods_of[pod.owner.uid].discard(uid)
+
+    def beat(self, names: Iterable[str]) -> None:
+        """Heartbeats of some nodes."""
+        for name in names:
+            self.gpu_nodes[name] = replace(self.gpu_nodes[name], heartbeat=self.now)
+
+    def _set_slices(self, name: str, slices: tuple[DesiredSlice, ...]) -> None:
+        record = self.gpu_nodes[name]
+        known = {one.key: one for one in record.observed}
+        observed = tuple(known.get(one.key) or _reserved(one) for one in slices)
+        since = record.desired_since
+        self.gpu_nodes[name] = replace(
+            record,
+            desired=slices,
+            observed=observed,
+            desired_since={one.key: since.get(one.key, self.now) for one in slices},
+        )
+
+    def _create(self, action: CreatePod) -> None:
+        job = self.workloads[action.owner.uid]
+        uid = f"pod-{action.owner.uid}-{action.rank}-{self.version}"
+        self.pods[uid] = PodRecord(
+            uid=uid,
+            namespace=job.ref.namespace,
+            name=action.name,
+            owner=job.ref,
+            created=self.now,
+            stage=PodStage.GATED,
+            stage_since=self.now,
+            shape=job.shape,
+            rank=action.rank,
+            gates=(GATE,),
+            priority=job.priority,
+            template_hash=action.template_hash,
+        )
+        self.pods_of.setdefault(job.ref.uid, set()).add(uid)
+
+    def _run(self, action: UngatePod) -> None:
+        pod = self.pods[action.pod.uid]
+        self.pods[pod.uid] = replace(
+            pod,
+            stage=PodStage.RUNNING,
+            stage_since=self.now,
+            gates=(),
+            node=action.node,
+            ready=True,
+        )
+        record = self.gpu_nodes[action.node]
+        self.gpu_nodes[action.node] = replace(
+            record,
+            observed=tuple(
+                replace(one, phase=SlicePhase.ATTACHED) if one.key.pod_uid == pod.uid else one
+                for one in record.observed
+            ),
+        )
+
+
+def a_mixture(world: World, number: int) -> None:
+    """Add a job of one of many classes: whole devices, gangs, shares with and without objective."""
+    kind = number % 20
+    priority = (number // 20) % 3
+    if kind < 9:
+        world.add_job(gpu=GPURequest(), priority=priority, checkpoint=bool(number % 2))
+    elif kind < 11:
+        world.add_job(gpu=GPURequest(count=2 if kind == 9 else 4), priority=priority)
+    elif kind < 12:
+        world.add_job(gpu=GPURequest(), replicas=8, priority=priority)
+    else:
+        least = (20, 25, 30, 40)[number % 4]
+        share = Share(min_percent=least, max_percent=least * 2)
+        world.add_job(
+            gpu=GPURequest(mode=GPUMode.FRACTIONAL, share=share),
+            trust_domain=f"team-{number % 5}",
+            max_slowdown=4.0 if kind < 16 else None,
+            priority=priority,
+            profile_ref="half" if kind % 2 else "",
+        )
+
+
+def add_profiles(world: World) -> None:
+    """The profile that the mixture names, in every namespace."""
+    rows = (SoloEntry(device=EMULATED_MODEL, share=100, sm_util=0.5),)
+    for index in range(NAMESPACES):
+        one = ProfileRecord(namespace=f"team-{index}", name="half", klass="half", solo=rows)
+        world.profiles[one.namespace, one.name] = one
+
+
+def _device(node: str, index: int, model: str) -> ObservedDevice:
+    return ObservedDevice(
+        uuid=f"GPU-{node}-{index}",
+        model=model,
+        product_name=model,
+        memory_mib=MEMORY_MIB,
+        contexts=44,
+        modes=(GPUMode.EXCLUSIVE, GPUMode.FRACTIONAL),
+        health=Health.HEALTHY,
+        backend=Backend.EMULATED,
+    )
+
+
+def _shape(slots: int) -> PodShape:
+    return PodShape(
+        device_container="main",
+        requests=Resources(
+            cpu_milli=4000, memory_bytes=16 * GIB, pods=1, extended=((SLOT_RESOURCE, slots),)
+        ),
+    )
+
+
+_SHAPES = {count: _shape(count) for count in (1, 2, 4, 8)}
+
+
+def _reserved(one: DesiredSlice) -> ObservedSlice:
+    return ObservedSlice(
+        key=one.key,
+        phase=SlicePhase.RESERVED,
+        gpu=one.gpu,
+        percent=one.percent,
+        memory_mib=one.memory_mib,
+        epoch=one.epoch,
+    )

@@ -1,0 +1,238 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""From what the life cycles ask for to who gets what: creations, turns, seats, victims.
+
+Puts the other modules of this package in their order; the rules themselves stand there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ullage.api.contract import Reason
+from ullage.decide import guards, lifecycle_inference
+from ullage.decide.children import pod_name, workers_service
+from ullage.decide.feasible import Feasibility
+from ullage.decide.ground import Ground
+from ullage.decide.ledger import Ledger
+from ullage.decide.life import Life, evict
+from ullage.decide.lifecycle_inference import Rollout
+from ullage.decide.model import Action, ApplyService, CreatePod
+from ullage.decide.phases import Phase
+from ullage.decide.placement import Placer, slices_of
+from ullage.decide.preemption import Victim, possible_victims, priority_of
+from ullage.decide.view import Member, View
+from ullage.decide.waiting import Line, Outcome, Refused, Turn
+from ullage.decide.want import Wants
+from ullage.state.records import WorkloadKind, WorkloadRecord
+
+_EVICTABLE = (Phase.RUNNING, Phase.STARTING, Phase.RESERVING)
+
+
+@dataclass(slots=True)
+class Allotment:
+    """What a cycle gives out; filled by :func:`allot`."""
+
+    lives: dict[str, Life]
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    steps: list[Action] = field(default_factory=list)
+    rollouts: dict[str, Rollout] = field(default_factory=dict)
+    preempted: dict[str, str] = field(default_factory=dict)
+    """Victims of this cycle, and for whom they go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """The tools of one cycle."""
+
+    view: View
+    ground: Ground
+    ledger: Ledger
+    placer: Placer
+    wants: Wants
+    feasibility: Feasibility
+
+
+def allot(desk: Desk, lives: dict[str, Life]) -> Allotment:
+    """Serve every workload in order; new slices are entered into the ledger."""
+    result = Allotment(lives)
+    workloads = desk.view.snapshot.workloads
+    for uid in sorted(lives):
+        if lives[uid].missing:
+            _create(desk, workloads[uid], lives[uid], result)
+    turns = [
+        _turn(desk, workloads[uid], life) for uid, life in sorted(lives.items()) if life.waiting
+    ]
+    result.outcomes |= _line(desk, lives).serve(turns)
+    for turn in turns:
+        _enter(desk, turn.workload, result)
+    for uid in sorted(lives):
+        if lives[uid].needs_deployment:
+            _deploy(desk, workloads[uid], result)
+    return result
+
+
+def _create(desk: Desk, job: WorkloadRecord, life: Life, result: Allotment) -> None:
+    """Create the pods that are missing, if the job could ever run."""
+    found = desk.feasibility.judge(job, desk.wants.of(job, job.shape))
+    if found is not None:
+        result.outcomes[job.ref.uid] = Outcome(refused=Refused(found.reason, never=found))
+        return
+    epoch = desk.view.settings.epoch
+    service = workers_service(job.ref.name)
+    if job.replicas > 1 and (job.ref.namespace, service) not in desk.view.snapshot.services:
+        result.steps.append(
+            ApplyService(
+                owner=job.ref,
+                name=service,
+                headless=True,
+                epoch=epoch,
+                reason=Reason.WAITING_FOR_DECISION,
+                text="gives every member its name",
+            )
+        )
+    result.steps.extend(
+        CreatePod(
+            owner=job.ref,
+            name=pod_name(job.ref.name, rank),
+            rank=rank,
+            template_hash=job.template_hash,
+            epoch=epoch,
+            reason=Reason.WAITING_FOR_DECISION,
+            text=f"member {rank} of {job.replicas}",
+        )
+        for rank in life.missing
+    )
+
+
+def _turn(desk: Desk, workload: WorkloadRecord, life: Life) -> Turn:
+    members = desk.view.members_of(workload)
+    index = desk.ground.node_index
+    waiting = {one.pod.uid for one in life.waiting}
+    near = frozenset(
+        index[held.node]
+        for one in members
+        if one.pod.uid not in waiting
+        for held in one.held
+        if held.node in index
+    )
+    avoid = guards.passed_over(desk.view, desk.ground, workload, members)
+    if life.passed_over is not None and life.passed_over.reason is Reason.RESERVATION_REFUSED:
+        node, _, gpu = life.passed_over.where.partition("/")
+        site = desk.ground.site_index.get((node, gpu))
+        avoid |= {site} if site is not None else set()
+    return Turn(
+        workload=workload,
+        members=life.waiting,
+        priority=priority_of(workload, members),
+        waiting_since=max(one.pod.created for one in life.waiting),
+        near=near,
+        avoid=avoid,
+    )
+
+
+def _line(desk: Desk, lives: Mapping[str, Life]) -> Line:
+    def victims() -> Sequence[Victim]:
+        if _wave_is_leaving(desk.view):
+            return ()
+        workloads = desk.view.snapshot.workloads
+        candidates = [
+            workloads[uid]
+            for uid, life in sorted(lives.items())
+            if life.phase in _EVICTABLE and not life.waiting and not life.silent
+        ]
+        return possible_victims(desk.view, desk.placer.board, candidates)
+
+    known: list[Sequence[Victim]] = []
+
+    def asked_once() -> Sequence[Victim]:
+        if not known:
+            known.append(victims())
+        return known[0]
+
+    return Line(desk.view, desk.wants, desk.placer, desk.feasibility, asked_once)
+
+
+def _wave_is_leaving(view: View) -> bool:
+    """Whether pods of an earlier preemption are still there; the next wave waits for them."""
+    return any(
+        job.status.phase == Phase.RESTARTING
+        and job.status.decision is not None
+        and job.status.decision.reason is Reason.PREEMPTED
+        and any(one.live for one in view.members_of(job))
+        for job in view.snapshot.workloads.values()
+    )
+
+
+def _enter(desk: Desk, workload: WorkloadRecord, result: Allotment) -> None:
+    """Write an outcome into the ledger; a gang that got nothing gives back what it had."""
+    uid = workload.ref.uid
+    outcome = result.outcomes[uid]
+    for seat in outcome.seats:
+        for node, wanted in slices_of(desk.placer, seat, desk.view.settings.epoch):
+            desk.ledger.add(node, wanted)
+    members = desk.view.members_of(workload)
+    gang = workload.kind is WorkloadKind.TRAINING_JOB
+    if gang and not outcome.seats and all(one.gated for one in members):
+        for one in members:
+            release(desk.ledger, one)
+    for victim in outcome.victims:
+        _preempt(desk, victim, workload, result)
+
+
+def release(ledger: Ledger, member: Member) -> None:
+    """Take a member's slices out of the spec."""
+    for held in member.held:
+        ledger.drop(held.node, held.slice.key)
+
+
+def _preempt(desk: Desk, victim: Victim, winner: WorkloadRecord, result: Allotment) -> None:
+    """The victim starts anew later; its pods are evicted, reservations simply end."""
+    job = desk.view.snapshot.workloads[victim.uid]
+    members = desk.view.members_of(job)
+    name = f"{winner.ref.namespace}/{winner.ref.name}"
+    message = f"preempted by {name}, which has a higher priority; starts again when room is free"
+    epoch = desk.view.settings.epoch
+    for one in members:
+        if one.gated:
+            release(desk.ledger, one)
+    result.preempted[victim.uid] = name
+    result.lives[victim.uid] = Life(
+        phase=Phase.RESTARTING,
+        reason=Reason.PREEMPTED,
+        message=message,
+        restarts=job.status.restarts,
+        steps=tuple(
+            evict(job, one, epoch, Reason.PREEMPTED, message)
+            for one in members
+            if one.live and not one.gated and not one.pod.deleting
+        ),
+    )
+
+
+def _deploy(desk: Desk, service: WorkloadRecord, result: Allotment) -> None:
+    """Keep the Deployment and the Service of an InferenceService as wanted."""
+    uid = service.ref.uid
+    key = (service.ref.namespace, service.ref.name)
+    deployment = desk.view.snapshot.deployments.get(key)
+    want = desk.wants.of(service, service.shape)
+    if deployment is None:
+        found = desk.feasibility.judge(service, want)
+        if found is not None:
+            result.outcomes[uid] = Outcome(refused=Refused(found.reason, never=found))
+            return
+    members = desk.view.members_of(service)
+    changing = deployment is not None and (
+        deployment.template_hash != service.template_hash
+        or lifecycle_inference.is_rolling(service, members)
+    )
+    outcome = result.outcomes.get(uid)
+    room = True
+    if changing:
+        newcomers = any(one.gated and not one.pod.deleting for one in members)
+        refused_now = outcome is not None and outcome.refused is not None
+        room = not refused_now if newcomers else desk.placer.has_room(want)
+    wanted = lifecycle_inference.rollout(service, deployment, members, room_for_one=room)
+    result.rollouts[uid] = wanted
+    result.steps.extend(lifecycle_inference.children(desk.view, service, wanted))

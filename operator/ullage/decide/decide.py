@@ -1,0 +1,129 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""One decision for the whole cluster: from a picture to a plan.
+
+Pure: the same snapshot, moment, settings and predictor give the same plan, byte for byte. No I/O,
+no clock, no randomness. Read it top to bottom: what stands, what everybody needs, who gets what,
+what everybody is told.
+"""
+
+from __future__ import annotations
+
+from ullage.decide.adopt import drop_refused, settle
+from ullage.decide.allot import Desk, allot, release
+from ullage.decide.board import set_up
+from ullage.decide.digest import board_digest, cycle_digest
+from ullage.decide.feasible import Feasibility
+from ullage.decide.figures import Predictions
+from ullage.decide.ground import Ground, lay_out
+from ullage.decide.guards import rest_ends
+from ullage.decide.ledger import Ledger
+from ullage.decide.life import Life, earliest
+from ullage.decide.lifecycle_inference import inference_life
+from ullage.decide.lifecycle_training import training_life
+from ullage.decide.model import Action, DecideSettings, Emit, Plan
+from ullage.decide.nodes import missing_gpu_nodes
+from ullage.decide.placement import Placer
+from ullage.decide.report import Reporter, event
+from ullage.decide.view import View, members_by_owner
+from ullage.decide.want import Wants
+from ullage.engines.admission.prediction import Predictor
+from ullage.state.records import Snapshot, WorkloadKind
+from ullage.state.status import WorkloadStatus
+
+
+def decide(snapshot: Snapshot, now: float, settings: DecideSettings, predictor: Predictor) -> Plan:
+    """What should be, for the whole cluster.
+
+    Args:
+        snapshot: the picture, observed and assumed.
+        now: the moment of the decision, seconds since the epoch.
+        settings: epoch of this leader and the clock values of the guards.
+        predictor: foresees slowdowns of workloads that share a device.
+    """
+    ledger = Ledger(snapshot)
+    view = look(snapshot, now, settings, ledger)
+    ground = lay_out(view)
+    lives = _live(view, ground)
+    drop_refused(view, ledger)
+    for life in lives.values():
+        for member in life.release:
+            release(ledger, member)
+    board = set_up(view, ground, ledger)
+    devices = board_digest(board)
+    placer = Placer(board, predictor)
+    desk = Desk(
+        view=view,
+        ground=ground,
+        ledger=ledger,
+        placer=placer,
+        wants=Wants(view, board),
+        feasibility=Feasibility(placer.scout, snapshot),
+    )
+    allotment = allot(desk, lives)
+    reporter = Reporter(desk, allotment, Predictions(board, predictor), devices)
+    statuses, events = _tell(view, reporter, lives)
+    steps: list[Action] = [step for uid in sorted(lives) for step in lives[uid].steps]
+    slices = ledger.slices() | dict.fromkeys(missing_gpu_nodes(snapshot), ())
+    return Plan(
+        version=snapshot.version,
+        epoch=settings.epoch,
+        inputs_hash=cycle_digest(view, devices),
+        slices=slices,
+        steps=(*steps, *allotment.steps),
+        statuses=statuses,
+        events=tuple(events),
+        wake_at=_wake_at(view, lives),
+    )
+
+
+def look(snapshot: Snapshot, now: float, settings: DecideSettings, ledger: Ledger) -> View:
+    """Arrange the snapshot; slices that do not stand are dropped from the ledger on the way."""
+    settled = settle(snapshot, settings, ledger)
+    return View(
+        snapshot=snapshot,
+        now=now,
+        settings=settings,
+        members=members_by_owner(snapshot, settled.kept, settled.observed),
+        observed=settled.observed,
+        names={(pod.namespace, pod.name): pod for pod in snapshot.pods.values()},
+    )
+
+
+def _live(view: View, ground: Ground) -> dict[str, Life]:
+    """What every workload needs, by its uid."""
+    return {
+        uid: (
+            training_life(view, ground, workload)
+            if workload.kind is WorkloadKind.TRAINING_JOB
+            else inference_life(view, ground, workload)
+        )
+        for uid, workload in view.snapshot.workloads.items()
+    }
+
+
+def _tell(
+    view: View, reporter: Reporter, lives: dict[str, Life]
+) -> tuple[dict[str, WorkloadStatus], list[Emit]]:
+    statuses: dict[str, WorkloadStatus] = {}
+    events: list[Emit] = []
+    for uid in sorted(lives):
+        workload = view.snapshot.workloads[uid]
+        if lives[uid].silent:
+            continue
+        status = reporter.status(workload)
+        statuses[uid] = status
+        if status is not workload.status:
+            news = event(workload, status, view.settings.epoch)
+            events.extend((news,) if news else ())
+    return statuses, events
+
+
+def _wake_at(view: View, lives: dict[str, Life]) -> float:
+    """When a guard or a back-off ends though nothing changes; 0 = never."""
+    moments = [life.wake_at for life in lives.values() if life.wake_at]
+    for uid, life in lives.items():
+        if life.waiting:
+            workload = view.snapshot.workloads[uid]
+            moments.append(rest_ends(view, workload, view.members_of(workload)))
+    return earliest(*(one for one in moments if one > view.now))

@@ -1,0 +1,67 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Fingerprints of what a decision looked at, so that two decisions can be told apart.
+
+Cheap on purpose: versions and figures instead of whole records. The same inputs give the same
+bytes in every process.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from ullage.decide.board import Board
+from ullage.decide.view import View
+from ullage.decide.want import Want
+from ullage.state.records import WorkloadRecord
+
+
+def board_digest(board: Board) -> bytes:
+    """The devices and what is taken of them."""
+    ground = board.ground
+    found = sha256("\n".join(site.uuid for site in ground.sites).encode())
+    for column in (
+        ground.health,
+        ground.memory_mib,
+        board.percent_used,
+        board.memory_used_mib,
+        board.sharers,
+    ):
+        found.update(column.tobytes())
+    return found.digest()
+
+
+def cycle_digest(view: View, devices: bytes) -> str:
+    """Everything one cycle looked at."""
+    snapshot, settings = view.snapshot, view.settings
+    policy = snapshot.policy
+    found = sha256(devices)
+    found.update(f"{settings.epoch} {settings.seed} {view.now!r}\n".encode())
+    found.update(
+        f"{policy.max_percent_sum} {policy.round_seconds} {policy.gang_skip_limit}\n".encode()
+    )
+    found.update(
+        "\n".join(
+            f"{uid} {one.resource_version} {one.generation} {one.status.phase}"
+            for uid, one in sorted(snapshot.workloads.items())
+        ).encode()
+    )
+    found.update(
+        "\n".join(
+            f"{uid} {pod.stage} {pod.node} {pod.deleting:d}{pod.ready:d}"
+            for uid, pod in sorted(snapshot.pods.items())
+        ).encode()
+    )
+    return found.hexdigest()
+
+
+def decision_digest(devices: bytes, workload: WorkloadRecord, want: Want | None) -> str:
+    """What one workload's decision rests on: the devices, its spec, and what it asks for."""
+    found = sha256(devices)
+    found.update(f"{workload.ref.uid} {workload.generation}".encode())
+    if want is not None:
+        found.update(
+            f" {want.mode} {want.count} {want.min_percent} {want.max_percent} {want.memory_mib}"
+            f" {want.max_slowdown} {want.utilisation} {want.percent_limit}".encode()
+        )
+    return found.hexdigest()

@@ -1,0 +1,167 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Live figures of a workload: progress, and slowdown predicted and observed.
+
+A figure is rewritten at most about once a minute and only when it moved enough to matter; what is
+exact to the second belongs to the agents' metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from ullage.api.contract import DesiredSlice, ObservedSlice
+from ullage.decide.board import Board
+from ullage.decide.view import View
+from ullage.engines.admission.prediction import Predictor, Tenant
+from ullage.state.records import WorkloadRecord
+from ullage.state.status import Progress, Sharing
+from ullage.state.status_wire import whole_second
+
+_MICROS = 1e6
+_TENTH = 0.1
+_SAME_PREDICTION = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One slice of a workload as planned, and what its node says of it."""
+
+    pod_uid: str
+    pod: str
+    node: str
+    slice: DesiredSlice
+    seen: ObservedSlice | None
+
+
+@dataclass(slots=True)
+class Predictions:
+    """Predicted slowdown of everybody on a device, asked once per mixture of tenants."""
+
+    board: Board
+    predictor: Predictor
+    _known: dict[tuple[tuple[int, float], ...], tuple[float, ...]] = field(default_factory=dict)
+
+    def of(self, node: str, gpu: str, pod_uid: str) -> float:
+        """Predicted slowdown of a pod on a device; 0 = it is not there."""
+        site = self.board.ground.site_index.get((node, gpu))
+        here = self.board.occupants[site] if site is not None else []
+        for position, one in enumerate(here):
+            if one.pod_uid == pod_uid:
+                return self._slowdowns([other.tenant for other in here])[position]
+        return 0.0
+
+    def _slowdowns(self, tenants: Sequence[Tenant]) -> tuple[float, ...]:
+        key = tuple((one.percent, one.utilisation) for one in tenants)
+        known = self._known.get(key)
+        if known is None:
+            last = tenants[-1]
+            known = self.predictor.predict(tenants[:-1], last, last.percent)
+            self._known[key] = known
+        return known
+
+
+def sharing(
+    workload: WorkloadRecord, parts: Sequence[Part], predictions: Predictions
+) -> Sharing | None:
+    """Share and slowdown of the slowest member; the record of before when it still says so."""
+    if not parts:
+        return None
+    predicted = [predictions.of(one.node, one.slice.gpu, one.pod_uid) for one in parts]
+    at = max(range(len(parts)), key=lambda index: (predicted[index], -index))
+    slowest = parts[at].slice
+    before = workload.status.sharing
+    observed = observed_slowdown(parts)
+    after = Sharing(
+        percent=slowest.percent,
+        memory_mib=slowest.memory_mib,
+        predicted=_kept_prediction(before, predicted[at]),
+        observed=_kept_observation(before, observed, workload.max_slowdown),
+    )
+    return before if after == before else after
+
+
+def observed_slowdown(parts: Sequence[Part]) -> float:
+    """Greatest observed slowdown among the members, 0 = not known.
+
+    Recent step time over the step time alone on the whole device, both from the step record.
+    """
+    return max(
+        (
+            one.seen.step_micros / one.seen.solo_step_micros
+            for one in parts
+            if one.seen is not None and one.seen.step_micros and one.seen.solo_step_micros
+        ),
+        default=0.0,
+    )
+
+
+def progress(view: View, workload: WorkloadRecord, parts: Sequence[Part]) -> Progress | None:
+    """Progress of the slowest member; the record of before while it moved too little."""
+    before = workload.status.progress
+    known = [one.seen for one in parts if one.seen is not None and one.seen.steps]
+    if not known or len(known) < len({one.pod_uid for one in parts}):
+        return before
+    slowest = min(known, key=lambda one: (one.steps, -one.step_micros))
+    after = _progress(view, workload, slowest)
+    if before is not None and not _worth_writing(view, before, after, slowest):
+        return before
+    return after
+
+
+def _progress(view: View, workload: WorkloadRecord, seen: ObservedSlice) -> Progress:
+    total = workload.work_steps
+    rate = _MICROS / seen.step_micros if seen.step_micros else 0.0
+    left = max(0, total - seen.steps)
+    return Progress(
+        steps=seen.steps,
+        total=total,
+        percent=min(100, 100 * seen.steps // total) if total else 0,
+        steps_per_second=_three_digits(rate) if rate else "",
+        eta=whole_second(view.now + left / rate) if rate and total else 0.0,
+    )
+
+
+def _three_digits(value: float) -> str:
+    """Three significant digits, never with an exponent: the API takes plain decimals."""
+    return format(Decimal(f"{value:.3g}"), "f")
+
+
+def _worth_writing(view: View, before: Progress, after: Progress, seen: ObservedSlice) -> bool:
+    """Whether enough moved, and enough time passed by the job's own pace, for another write."""
+    if after.steps < before.steps or after.total != before.total:
+        return True
+    passed_s = (after.steps - before.steps) * seen.step_micros / _MICROS
+    if seen.step_micros and passed_s < view.settings.progress_period_s:
+        return False
+    if after.total:
+        return after.percent > before.percent
+    return after.steps >= before.steps * (1 + _TENTH)
+
+
+def _kept_prediction(before: Sharing | None, value: float) -> str:
+    if not value:
+        return ""
+    old = _number(before.predicted if before is not None else "")
+    if before is not None and old and abs(old - value) <= _SAME_PREDICTION:
+        return before.predicted
+    return f"{value:.2f}"
+
+
+def _kept_observation(before: Sharing | None, value: float, allowed: float | None) -> str:
+    if before is None or not before.observed:
+        return f"{value:.2f}" if value else ""
+    old = _number(before.observed)
+    crossed = allowed is not None and (old > allowed) != (value > allowed)
+    if value and (crossed or abs(value - old) >= _TENTH * old):
+        return f"{value:.2f}"
+    return before.observed
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text) if text else 0.0
+    except ValueError:
+        return 0.0
