@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import structlog
 
@@ -167,9 +168,10 @@ class Writer:
                 waiting = await self._next()
                 if waiting is None:
                     break
+                self.stats.in_flight += 1
                 task = group.create_task(self._carry_out(waiting))
                 self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                task.add_done_callback(partial(self._ended, waiting))
 
     async def stop(self) -> None:
         """Refuse at once, drop what waits, give what is under way a moment, then cancel it."""
@@ -211,16 +213,17 @@ class Writer:
         return None
 
     async def _carry_out(self, waiting: Waiting) -> None:
-        self.stats.in_flight += 1
-        try:
-            error = await self._attempts(waiting)
-        finally:
-            self.stats.in_flight -= 1
-            self._queue.done(waiting.key)
-            self._slots.release()
-            self._wake.set()
+        error = await self._attempts(waiting)
         if not isinstance(waiting.action, Emit):
             self._on_result(waiting.action, error)
+
+    def _ended(self, waiting: Waiting, task: asyncio.Task[None]) -> None:
+        """Free the object and the slot, however the write ended."""
+        self._tasks.discard(task)
+        self.stats.in_flight -= 1
+        self._queue.done(waiting.key)
+        self._slots.release()
+        self._wake.set()
 
     async def _attempts(self, waiting: Waiting) -> ApiError | None:
         """Send until it succeeds, is hopeless, or the tries are used up."""

@@ -89,6 +89,11 @@ class Verdict(StrEnum):
 _CREATES = (CreatePod, ApplyDeployment, ApplyService)
 
 
+def _names_the_epoch(message: str) -> bool:
+    """Whether a refusal is that of the rule on ``spec.epoch``, not of a slice's epoch."""
+    return "spec.epoch" in message or "epoch must not" in message
+
+
 def judge(action: Action, error: ApiError) -> Verdict:
     """What the error means for this action."""
     match error:
@@ -102,7 +107,7 @@ def judge(action: Action, error: ApiError) -> Verdict:
         case Unavailable():
             return Verdict.AGAIN
         case Invalid():
-            if isinstance(action, ApplyGPUNode) and "spec.epoch" in error.message:
+            if isinstance(action, ApplyGPUNode) and _names_the_epoch(error.message):
                 return Verdict.LOST
             if "metadata.uid" in error.message:
                 return Verdict.MOVED_ON

@@ -1,0 +1,434 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""A whole operator in one hand: picture, decision, writer on an API server, and a tiny cluster.
+
+``Cluster`` plays everybody else: node agents, kube-scheduler, kubelet, Deployment controller. A
+``Brain`` is one life of the operator; it looks at everything, decides as it is told and writes
+through the product's writer. A ``Mortal`` port dies at a chosen write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from builders import a_device
+from fakes.apiserver import FakeApiServer
+from ullage import ports
+from ullage.adapters.k8s import K8sCluster
+from ullage.adapters.writer import WriteLimits, Writer, WriterStats
+from ullage.adapters.writer_errors import Refused
+from ullage.api.contract import GATE, LABEL_MANAGED, SLOT_RESOURCE
+from ullage.decide.decide import decide
+from ullage.decide.diff import diff
+from ullage.decide.effects import effect_of
+from ullage.decide.model import Action, DecideSettings
+from ullage.engines.admission.utilisation import UtilisationSum
+from ullage.ports import ApiError, JsonObject, JsonPatch, Kind, Page, Selector, WatchEvent
+from ullage.state.cluster import ClusterState
+from ullage.state.records import ObjectRef, Snapshot
+from ullage.state.streams import STREAMS, Stream
+
+Stored = dict[str, Any]
+REPORTED = ("podUID", "container", "index", "gpu", "percent", "memoryMiB", "epoch")
+
+
+@dataclass
+class Wall:
+    """A clock that the test moves."""
+
+    seconds: float = 1_767_323_045.0
+
+    def now(self) -> float:
+        return self.seconds
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def stamp(self) -> str:
+        return datetime.fromtimestamp(self.seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Cluster:
+    """Everybody but the operator; acts directly on what the server stores."""
+
+    def __init__(self, server: FakeApiServer, wall: Wall) -> None:
+        self.server = server
+        self.wall = wall
+
+    def add_node(self, name: str) -> None:
+        amounts = {"cpu": "8", "memory": "32Gi", "pods": "110", SLOT_RESOURCE: "16"}
+        self.server.put(
+            ports.NODE,
+            {
+                "metadata": {"name": name, "labels": {"ullage.dev/node": "true"}},
+                "status": {
+                    "allocatable": amounts,
+                    "conditions": [{"type": "Ready", "status": "True"}],
+                },
+            },
+        )
+
+    def turn(self) -> None:
+        """One round of everybody's work; changes nothing where there is nothing to do."""
+        self._controller()
+        self._scheduler_and_kubelet()
+        self._agents()
+
+    def _controller(self) -> None:
+        """Deployments get their replicas through a ReplicaSet's pods."""
+        for deployment in self.server.objects(ports.DEPLOYMENT):
+            meta, spec = deployment["metadata"], deployment["spec"]
+            for number in range(spec["replicas"]):
+                name = f"{meta['name']}-abc12-{number}"
+                if self.server.get(ports.POD, name, meta["namespace"]) is None:
+                    self._replica(deployment, name)
+
+    def _replica(self, deployment: Stored, name: str) -> None:
+        template = deployment["spec"]["template"]
+        owner = {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "name": f"{deployment['metadata']['name']}-abc12",
+            "uid": deployment["metadata"]["uid"],
+            "controller": True,
+        }
+        metadata = {
+            **template["metadata"],
+            "name": name,
+            "namespace": deployment["metadata"]["namespace"],
+            "ownerReferences": [owner],
+        }
+        pod = {"metadata": metadata, "spec": template["spec"], "status": {"phase": "Pending"}}
+        self.server.put(ports.POD, pod)
+
+    def _scheduler_and_kubelet(self) -> None:
+        for pod in self.server.objects(ports.POD):
+            gates = [gate["name"] for gate in pod["spec"].get("schedulingGates") or []]
+            if gates or (pod.get("status") or {}).get("phase") == "Running":
+                continue
+            terms = pod["spec"]["affinity"]["nodeAffinity"][
+                "requiredDuringSchedulingIgnoredDuringExecution"
+            ]["nodeSelectorTerms"]
+            pod["spec"]["nodeName"] = terms[0]["matchFields"][0]["values"][0]
+            pod["status"] = {
+                "phase": "Running",
+                "conditions": [{"type": "Ready", "status": "True"}],
+            }
+            self.server.put(ports.POD, pod)
+
+    def _agents(self) -> None:
+        running = {
+            pod["metadata"]["uid"]: (pod.get("status") or {}).get("phase") == "Running"
+            for pod in self.server.objects(ports.POD)
+        }
+        for node in self.server.objects(ports.GPU_NODE):
+            name, before = node["metadata"]["name"], node.get("status") or {}
+            slices = [
+                {
+                    key: piece[key]
+                    for key in ("podUID", "container", "gpu", "percent", "memoryMiB", "epoch")
+                }
+                | {"index": piece.get("index", 0)}
+                | {"phase": "Attached" if running.get(piece["podUID"]) else "Reserved"}
+                for piece in node["spec"].get("slices") or []
+            ]
+            devices = [a_device(f"GPU-{name}-{number}").to_wire() for number in range(2)]
+            after = before | {"slices": slices, "devices": devices}
+            after.setdefault("heartbeat", self.wall.stamp())
+            if after != before:
+                self.server.put(ports.GPU_NODE, node | {"status": after})
+
+    def heartbeat(self) -> None:
+        """Every agent says that it lives."""
+        for node in self.server.objects(ports.GPU_NODE):
+            status = (node.get("status") or {}) | {"heartbeat": self.wall.stamp()}
+            self.server.put(ports.GPU_NODE, node | {"status": status})
+
+
+Decision = Callable[[Snapshot, float, int], tuple[Action, ...]]
+"""From a snapshot, a moment and an epoch to actions."""
+
+
+def products_decision(snapshot: Snapshot, now: float, epoch: int) -> tuple[Action, ...]:
+    plan = decide(snapshot, now, DecideSettings(epoch=epoch), UtilisationSum())
+    return diff(plan, snapshot)
+
+
+class Dead(Exception):
+    """The operator's process is gone."""
+
+
+@dataclass
+class Mortal:
+    """A port that works for some writes and then never answers again.
+
+    What was sent before has its answer by then; ``sent`` says whether the last request still
+    reaches the server.
+    """
+
+    port: K8sCluster
+    writes_left: int = 1_000_000
+    sent: bool = False
+    under_way: int = 0
+    died: asyncio.Event = field(default_factory=asyncio.Event)
+    done: list[tuple[str, str, str]] = field(default_factory=list)
+
+    async def _write(self, verb: str, kind: Kind, name: str, send: Callable[[], Any]) -> Any:
+        if self.died.is_set():
+            await asyncio.Event().wait()
+        self.writes_left -= 1
+        self.done.append((verb, kind.kind, name))
+        if self.writes_left < 0:
+            while self.under_way:
+                await asyncio.sleep(0)
+            if self.sent and not self.died.is_set():
+                await send()
+            self.died.set()
+            await asyncio.Event().wait()
+        self.under_way += 1
+        try:
+            return await send()
+        finally:
+            self.under_way -= 1
+
+    def list_paged(
+        self, kind: Kind, selector: Selector, *, limit: int = 500
+    ) -> AsyncIterator[Page]:
+        return self.port.list_paged(kind, selector, limit=limit)
+
+    def watch(
+        self, kind: Kind, selector: Selector, *, resource_version: str, timeout_s: int = 45
+    ) -> AsyncIterator[WatchEvent]:
+        return self.port.watch(
+            kind, selector, resource_version=resource_version, timeout_s=timeout_s
+        )
+
+    async def get(self, kind: Kind, name: str, *, namespace: str = "") -> JsonObject:
+        return await self.port.get(kind, name, namespace=namespace)
+
+    async def create(self, kind: Kind, body: JsonObject, *, namespace: str = "") -> JsonObject:
+        name = str(dict(body)["metadata"]["name"])  # type: ignore[index]
+        send = lambda: self.port.create(kind, body, namespace=namespace)  # noqa: E731
+        return await self._write("create", kind, name, send)  # type: ignore[no-any-return]
+
+    async def update(
+        self, kind: Kind, name: str, body: JsonObject, *, namespace: str = ""
+    ) -> JsonObject:
+        raise AssertionError("the writer never replaces whole objects")
+
+    async def apply(
+        self,
+        kind: Kind,
+        name: str,
+        body: JsonObject,
+        *,
+        namespace: str = "",
+        subresource: str = "",
+        manager: str,
+    ) -> JsonObject:
+        send = lambda: self.port.apply(  # noqa: E731
+            kind, name, body, namespace=namespace, subresource=subresource, manager=manager
+        )
+        verb = f"apply/{subresource}" if subresource else "apply"
+        return await self._write(verb, kind, name, send)  # type: ignore[no-any-return]
+
+    async def json_patch(
+        self, kind: Kind, name: str, patch: JsonPatch, *, namespace: str = ""
+    ) -> JsonObject:
+        send = lambda: self.port.json_patch(kind, name, patch, namespace=namespace)  # noqa: E731
+        return await self._write("patch", kind, name, send)  # type: ignore[no-any-return]
+
+    async def delete(
+        self,
+        kind: Kind,
+        name: str,
+        *,
+        namespace: str = "",
+        uid: str = "",
+        grace_s: int | None = None,
+    ) -> None:
+        send = lambda: self.port.delete(kind, name, namespace=namespace, uid=uid)  # noqa: E731
+        await self._write("delete", kind, name, send)
+
+    async def evict(self, name: str, *, namespace: str, uid: str) -> None:
+        send = lambda: self.port.evict(name, namespace=namespace, uid=uid)  # noqa: E731
+        await self._write("evict", ports.POD, name, send)
+
+
+def selected(stream: Stream, item: Stored) -> bool:
+    """Whether a stream's selector takes an object; knows the three selectors that streams use."""
+    labels = item["metadata"].get("labels") or {}
+    managed = labels.get(LABEL_MANAGED) == "true"
+    if stream.selector.labels == f"{LABEL_MANAGED}=true":
+        return managed
+    if stream.selector.labels:
+        assert stream.selector.labels == f"!{LABEL_MANAGED}"
+        return not managed and bool(item["spec"].get("nodeName"))
+    return True
+
+
+class Brain:
+    """One life of the operator, with an epoch of its own."""
+
+    def __init__(self, port: Mortal, cluster: Cluster, epoch: int, decision: Decision) -> None:
+        self.port = port
+        self.cluster = cluster
+        self.wall = wall = cluster.wall
+        self._decision = decision
+        self.epoch = epoch
+        self.state = ClusterState(effect_of)
+        self.stats = WriterStats()
+        self.failures: list[tuple[Action, ApiError]] = []
+        self.actions: list[Action] = []
+        self.lost = 0
+        self.writer = Writer(
+            port,
+            self.state,
+            fence=lambda: True,
+            on_result=self._written,
+            on_lost=self._lose,
+            clock=wall,
+            limits=WriteLimits(per_second=10_000.0, moved_on_s=0.0),
+            stats=self.stats,
+        )
+        self._running = asyncio.create_task(self.writer.run())
+
+    def _lose(self) -> None:
+        self.lost += 1
+
+    def _written(self, action: Action, error: ApiError | None) -> None:
+        if error is None:
+            return
+        self.failures.append((action, error))
+        self.state.forget(action)
+        if isinstance(error, Refused):
+            owner = getattr(action, "owner", None)
+            uid = owner.uid if isinstance(owner, ObjectRef) else ""
+            self.state.refuse(
+                error.kind,
+                error.namespace,
+                error.name,
+                error.text,
+                now=self.wall.now(),
+                owner_uid=uid,
+            )
+
+    def look(self) -> None:
+        """See everything anew, as a relist would."""
+        for stream in STREAMS:
+            found = self.cluster.server.objects(stream.kind)
+            items = [item for item in found if selected(stream, item)]
+            self.state.replace(stream, items, self.wall.now())
+
+    def decide(self) -> tuple[Action, ...]:
+        """What should be done now."""
+        now = self.wall.now()
+        self.state.expire(now)
+        return self._decision(self.state.freeze(now), now, self.epoch)
+
+    async def cycle(self) -> int:
+        """Look, decide, write; returns how many actions there were.
+
+        Raises:
+            Dead: the port died on the way.
+        """
+        self.look()
+        actions = self.decide()
+        self.actions += actions
+        self.state.assume(actions, self.wall.now())
+        self.writer.submit(actions)
+        while self.stats.queue_depth or self.stats.in_flight:
+            if self.port.died.is_set():
+                await self.kill()
+                raise Dead
+            await asyncio.sleep(0)
+        return len(actions)
+
+    async def kill(self) -> None:
+        """The process is gone, whatever it was doing."""
+        self._running.cancel()
+        await asyncio.gather(self._running, return_exceptions=True)
+
+    async def stop(self) -> None:
+        """A graceful end."""
+        await self.writer.stop()
+        await self._running
+
+
+async def converge(brain: Brain, cluster: Cluster, most: int = 40) -> int:
+    """Cycle until nobody has anything to do; returns the cycles it took.
+
+    Raises:
+        Dead: the port died on the way.
+    """
+    quiet = 0
+    for number in range(most):
+        version = cluster.server.version
+        await brain.cycle()
+        cluster.turn()
+        cluster.wall.seconds += 1.0
+        quiet = quiet + 1 if cluster.server.version == version else 0
+        if quiet == 3:
+            return number
+    raise AssertionError(f"still changing after {most} cycles: {brain.actions[-5:]}")
+
+
+async def live(
+    cluster: Cluster,
+    port: K8sCluster,
+    *,
+    epoch: int,
+    decision: Decision,
+    writes: int = 1_000_000,
+    sent: bool = False,
+) -> Mortal:
+    """One life to its end: converged and stopped, or dead at its last write."""
+    mortal = Mortal(port, writes_left=writes, sent=sent)
+    brain = Brain(mortal, cluster, epoch, decision)
+    try:
+        await converge(brain, cluster)
+    except Dead:
+        return mortal
+    await brain.stop()
+    return mortal
+
+
+def picture(server: FakeApiServer) -> dict[str, Any]:
+    """What stands in the end, without uids, times and who decided."""
+    pods = {pod["metadata"]["uid"]: pod for pod in server.objects(ports.POD)}
+    slices = [
+        (pods[piece["podUID"]]["metadata"]["name"], piece["percent"])
+        for node in server.objects(ports.GPU_NODE)
+        for piece in node["spec"].get("slices") or []
+    ]
+    workloads = [*server.objects(ports.TRAINING_JOB), *server.objects(ports.INFERENCE_SERVICE)]
+    statuses = {one["metadata"]["name"]: one.get("status") or {} for one in workloads}
+    return {
+        "pods": sorted((p["metadata"]["name"], p["status"]["phase"]) for p in pods.values()),
+        "gated": [p["metadata"]["name"] for p in pods.values() if gated(p)],
+        "slices": sorted(slices),
+        "services": [s["metadata"]["name"] for s in server.objects(ports.SERVICE)],
+        "deployments": [d["metadata"]["name"] for d in server.objects(ports.DEPLOYMENT)],
+        "phases": {name: status.get("phase") for name, status in statuses.items()},
+        "placed": {name: len(status.get("placement", ())) for name, status in statuses.items()},
+        "restarts": {name: status.get("restarts", 0) for name, status in statuses.items()},
+    }
+
+
+def given_twice(server: FakeApiServer) -> dict[str, int]:
+    """Devices whose slices add up to more than the whole."""
+    percent: Counter[str] = Counter()
+    for node in server.objects(ports.GPU_NODE):
+        for piece in node["spec"].get("slices") or []:
+            percent[piece["gpu"]] += piece["percent"]
+    return {device: total for device, total in percent.items() if total > 100}
+
+
+def gated(pod: Stored) -> bool:
+    """Whether our gate still holds the pod."""
+    return any(gate["name"] == GATE for gate in pod["spec"].get("schedulingGates") or [])
