@@ -45,7 +45,8 @@ def connection_info(credentials: Credentials) -> kopf.ConnectionInfo:
         insecure=not configuration.verify_ssl,
         certificate_path=configuration.cert_file,
         private_key_path=configuration.key_file,
-        token=credentials.token.removeprefix("Bearer ") or None,
+        # the client keeps the scheme before the token, in either case
+        token=credentials.token.rpartition(" ")[2] or None,
     )
 
 
