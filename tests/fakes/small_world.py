@@ -339,6 +339,15 @@ class Brain:
         """
         self.look()
         actions = self.decide()
+        await self.carry_out(*actions)
+        return len(actions)
+
+    async def carry_out(self, *actions: Action) -> None:
+        """Assume and write, and wait until all is written.
+
+        Raises:
+            Dead: the port died on the way.
+        """
         self.actions += actions
         self.state.assume(actions, self.wall.now())
         self.writer.submit(actions)
@@ -347,7 +356,6 @@ class Brain:
                 await self.kill()
                 raise Dead
             await asyncio.sleep(0)
-        return len(actions)
 
     async def kill(self) -> None:
         """The process is gone, whatever it was doing."""
