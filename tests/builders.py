@@ -105,9 +105,8 @@ def a_pod(
     template_hash: str = TEMPLATE_HASH,
 ) -> PodRecord:
     """A pod of ours, gated unless told otherwise; rank follows from the name's ending."""
-    ref = owner.ref if isinstance(owner, WorkloadRecord) else owner
     stem, _, ending = name.rpartition("-")
-    ref = ref or an_owner(stem or name)
+    ref = (owner.ref if isinstance(owner, WorkloadRecord) else owner) or an_owner(stem or name)
     if rank is None:
         serving = ref.kind != WorkloadKind.TRAINING_JOB.value
         rank = -1 if serving or not ending.isdigit() else int(ending)

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from builders import a_device
 from fakes.apiserver import FakeApiServer
+from fakes.mortal import Mortal
 from ullage import ports
 from ullage.adapters.k8s import K8sCluster
 from ullage.adapters.writer import WriteLimits, Writer, WriterStats
@@ -28,7 +29,7 @@ from ullage.decide.diff import diff
 from ullage.decide.effects import effect_of
 from ullage.decide.model import Action, DecideSettings
 from ullage.engines.admission.utilisation import UtilisationSum
-from ullage.ports import ApiError, JsonObject, JsonPatch, Kind, Page, Selector, WatchEvent
+from ullage.ports import ApiError
 from ullage.state.cluster import ClusterState
 from ullage.state.records import ObjectRef, Snapshot
 from ullage.state.streams import STREAMS, Stream
@@ -161,103 +162,6 @@ def products_decision(snapshot: Snapshot, now: float, epoch: int) -> tuple[Actio
 
 class Dead(Exception):
     """The operator's process is gone."""
-
-
-@dataclass
-class Mortal:
-    """A port that works for some writes and then never answers again.
-
-    What was sent before has its answer by then; ``sent`` says whether the last request still
-    reaches the server.
-    """
-
-    port: K8sCluster
-    writes_left: int = 1_000_000
-    sent: bool = False
-    under_way: int = 0
-    died: asyncio.Event = field(default_factory=asyncio.Event)
-    done: list[tuple[str, str, str]] = field(default_factory=list)
-
-    async def _write(self, verb: str, kind: Kind, name: str, send: Callable[[], Any]) -> Any:
-        if self.died.is_set():
-            await asyncio.Event().wait()
-        self.writes_left -= 1
-        self.done.append((verb, kind.kind, name))
-        if self.writes_left < 0:
-            while self.under_way:
-                await asyncio.sleep(0)
-            if self.sent and not self.died.is_set():
-                await send()
-            self.died.set()
-            await asyncio.Event().wait()
-        self.under_way += 1
-        try:
-            return await send()
-        finally:
-            self.under_way -= 1
-
-    def list_paged(
-        self, kind: Kind, selector: Selector, *, limit: int = 500
-    ) -> AsyncIterator[Page]:
-        return self.port.list_paged(kind, selector, limit=limit)
-
-    def watch(
-        self, kind: Kind, selector: Selector, *, resource_version: str, timeout_s: int = 45
-    ) -> AsyncIterator[WatchEvent]:
-        return self.port.watch(
-            kind, selector, resource_version=resource_version, timeout_s=timeout_s
-        )
-
-    async def get(self, kind: Kind, name: str, *, namespace: str = "") -> JsonObject:
-        return await self.port.get(kind, name, namespace=namespace)
-
-    async def create(self, kind: Kind, body: JsonObject, *, namespace: str = "") -> JsonObject:
-        name = str(dict(body)["metadata"]["name"])  # type: ignore[index]
-        send = lambda: self.port.create(kind, body, namespace=namespace)  # noqa: E731
-        return await self._write("create", kind, name, send)  # type: ignore[no-any-return]
-
-    async def update(
-        self, kind: Kind, name: str, body: JsonObject, *, namespace: str = ""
-    ) -> JsonObject:
-        raise AssertionError("the writer never replaces whole objects")
-
-    async def apply(
-        self,
-        kind: Kind,
-        name: str,
-        body: JsonObject,
-        *,
-        namespace: str = "",
-        subresource: str = "",
-        manager: str,
-    ) -> JsonObject:
-        send = lambda: self.port.apply(  # noqa: E731
-            kind, name, body, namespace=namespace, subresource=subresource, manager=manager
-        )
-        verb = f"apply/{subresource}" if subresource else "apply"
-        return await self._write(verb, kind, name, send)  # type: ignore[no-any-return]
-
-    async def json_patch(
-        self, kind: Kind, name: str, patch: JsonPatch, *, namespace: str = ""
-    ) -> JsonObject:
-        send = lambda: self.port.json_patch(kind, name, patch, namespace=namespace)  # noqa: E731
-        return await self._write("patch", kind, name, send)  # type: ignore[no-any-return]
-
-    async def delete(
-        self,
-        kind: Kind,
-        name: str,
-        *,
-        namespace: str = "",
-        uid: str = "",
-        grace_s: int | None = None,
-    ) -> None:
-        send = lambda: self.port.delete(kind, name, namespace=namespace, uid=uid)  # noqa: E731
-        await self._write("delete", kind, name, send)
-
-    async def evict(self, name: str, *, namespace: str, uid: str) -> None:
-        send = lambda: self.port.evict(name, namespace=namespace, uid=uid)  # noqa: E731
-        await self._write("evict", ports.POD, name, send)
 
 
 def selected(stream: Stream, item: Stored) -> bool:

@@ -201,6 +201,10 @@ class Requests:
             case _:
                 return self._child(action)
 
+    def seen(self, request: Request) -> Seen | None:
+        """Identity of a request's object as the watch shows it."""
+        return self._source.seen(request.kind.kind, request.namespace, request.name)
+
     def _child(self, action: CreatePod | ApplyService | ApplyDeployment) -> Request:
         try:
             match action:

@@ -23,6 +23,7 @@ from ullage.adapters.bodies import BodySource, Requests, verb_of
 from ullage.adapters.events import EventRecorder
 from ullage.adapters.write_queue import Strikes, Waiting, WriteQueue
 from ullage.adapters.writer_bucket import Bucket
+from ullage.adapters.writer_cache import Gates
 from ullage.adapters.writer_errors import Fenced, Refused, Verdict, judge
 from ullage.adapters.writer_send import Sender
 from ullage.api.contract import Reason
@@ -88,7 +89,19 @@ class WriterStats:
 
 
 class Writer:
-    """Carries actions out in the background; ``submit`` never waits."""
+    """Carries actions out in the background; ``submit`` never waits.
+
+    Args:
+        cluster: the API server.
+        bodies: templates and identities, usually the cluster state.
+        fence: whether the Lease is held this instant; asked before each request.
+        on_result: told of each action's end: ``None``, or the error that ended it. An action
+            replaced by a newer one on the same object has no end of its own, nor has an Event.
+        on_lost: told once when the API refuses our epoch: a newer leader writes.
+        clock: time.
+        limits: speed and patience.
+        stats: counters to fill.
+    """
 
     def __init__(
         self,
@@ -102,19 +115,7 @@ class Writer:
         limits: WriteLimits | None = None,
         stats: WriterStats | None = None,
     ) -> None:
-        """Wire the writer; nothing is sent before ``run``.
-
-        Args:
-            cluster: the API server.
-            bodies: templates and identities, usually the cluster state.
-            fence: whether the Lease is held this instant; asked before each request.
-            on_result: told of each action's end: ``None``, or the error that ended it. An action
-                replaced by a newer one on the same object has no end of its own.
-            on_lost: told once when the API refuses our epoch: a newer leader writes.
-            clock: time.
-            limits: speed and patience.
-            stats: counters to fill.
-        """
+        """Nothing is sent before ``run``."""
         self._limits = limits or WriteLimits()
         self._fence = fence
         self._on_result = on_result
@@ -141,12 +142,10 @@ class Writer:
         self._events = EventRecorder(cluster, now=clock.now, guard=self._guard)
         self._sender = Sender(
             cluster,
-            bodies,
             Requests(bodies, pre_stop_sleep_s=self._limits.pre_stop_sleep_s),
             self._events,
+            gates=Gates(self._limits.remembered, clock.monotonic),
             guard=self._guard,
-            monotonic=clock.monotonic,
-            remembered=self._limits.remembered,
         )
 
     def submit(self, actions: Sequence[Action]) -> None:

@@ -9,12 +9,13 @@ need not wait for the watch. Bounded; forgetting costs one write.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 import orjson
 
+from ullage.adapters.bodies import ObjectKey
 from ullage.ports import JsonObject
 from ullage.state.blueprint import Seen
 
@@ -152,3 +153,12 @@ class StatusGate:
     def forget(self, uid: str) -> None:
         """Whatever was written may not stand any more."""
         self._kept.forget(uid)
+
+
+class Gates:
+    """What was applied last, specs and statuses apart."""
+
+    def __init__(self, remembered: int, monotonic: Callable[[], float]) -> None:
+        self.specs: ApplyGate[ObjectKey] = ApplyGate(remembered)
+        self.statuses = StatusGate(remembered)
+        self.monotonic = monotonic

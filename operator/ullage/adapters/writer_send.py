@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ullage.adapters.bodies import BodySource, ObjectKey, Request, Requests, Verb, key_of
+from ullage.adapters.bodies import Request, Requests, Verb, key_of
 from ullage.adapters.events import EventRecorder
-from ullage.adapters.writer_cache import ApplyGate, StatusGate, digest
+from ullage.adapters.writer_cache import Gates, digest
 from ullage.adapters.writer_errors import name_conflict
 from ullage.api.contract import MANAGER_OPERATOR, objects, section
 from ullage.decide.model import Action, Emit, SetStatus
@@ -43,23 +43,20 @@ class Sender:
     def __init__(
         self,
         cluster: ClusterPort,
-        source: BodySource,
         requests: Requests,
         events: EventRecorder,
         *,
+        gates: Gates,
         guard: Callable[[], None],
-        monotonic: Callable[[], float],
-        remembered: int,
     ) -> None:
         """``guard`` is asked before every request and raises where none may be sent."""
         self._cluster = cluster
-        self._source = source
         self._requests = requests
         self._events = events
         self._guard = guard
-        self._monotonic = monotonic
-        self._specs: ApplyGate[ObjectKey] = ApplyGate(remembered)
-        self._statuses = StatusGate(remembered)
+        self._specs = gates.specs
+        self._statuses = gates.statuses
+        self._monotonic = gates.monotonic
 
     async def send(self, action: Action) -> str:
         """Carry one action out; says whether anything had to be sent.
@@ -98,7 +95,7 @@ class Sender:
     async def _apply(self, action: Action, request: Request) -> str:
         key = key_of(action)
         content = digest(request.body)
-        seen = self._source.seen(request.kind.kind, request.namespace, request.name)
+        seen = self._requests.seen(request)
         if self._specs.unchanged(key, content, seen, self._monotonic()):
             return UNCHANGED
         if request.owner is not None and not request.uid:

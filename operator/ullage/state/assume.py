@@ -222,10 +222,16 @@ class Refusals:
                 del self._kept[key]
         return ended
 
-    def settle(self, key: RefusalKey) -> bool:
-        """The object was seen: its refusals are history; says whether one was shown."""
-        refusal = self._kept.pop(key, None)
-        return refusal is not None and refusal.waiting
+    def settle(self, key: RefusalKey, owner_uid: str) -> bool:
+        """An object of this name and owner was seen; says whether a refusal was shown for it.
+
+        Somebody else's object of the same name settles nothing: it may be the very obstacle.
+        """
+        refusal = self._kept.get(key)
+        if refusal is None or refusal.owner_uid != owner_uid:
+            return False
+        del self._kept[key]
+        return refusal.waiting
 
     def owner_changed(self, uid: str, generation: int | None) -> bool:
         """A workload has a new generation, or is gone (``None``): try again at once."""

@@ -195,7 +195,7 @@ class PodRoom(Room[str]):
         name = (record.namespace, record.name)
         settled = [
             overlay.drop_target(PodCreated, name),
-            self.context.refusals.settle((POD, *name)),
+            self.context.refusals.settle((POD, *name), record.owner.uid),
             GATE not in record.gates and overlay.drop_target(PodUngated, record.uid),
             record.deleting and overlay.drop_target(PodLeaving, record.uid),
         ]
