@@ -27,6 +27,8 @@ from ullage.decide.waiting import Line, Outcome, Refused, Turn
 from ullage.decide.want import Wants
 from ullage.state.records import WorkloadKind, WorkloadRecord
 
+_NAMED = (Phase.PENDING, Phase.RESERVING, Phase.STARTING, Phase.RUNNING)
+"""Phases in which the members of a gang find one another by name."""
 _EVICTABLE = (Phase.RUNNING, Phase.STARTING, Phase.RESERVING)
 
 
@@ -58,9 +60,11 @@ def allot(desk: Desk, lives: dict[str, Life]) -> Allotment:
     """Serve every workload in order; new slices are entered into the ledger."""
     result = Allotment(lives)
     workloads = desk.view.snapshot.workloads
-    for uid in sorted(lives):
-        if lives[uid].missing:
-            _create(desk, workloads[uid], lives[uid], result)
+    for uid, life in sorted(lives.items()):
+        if life.missing:
+            _create(desk, workloads[uid], life, result)
+        elif life.phase in _NAMED and not life.silent and desk.view.members_of(workloads[uid]):
+            _name_members(desk, workloads[uid], result)
     turns = [
         _turn(desk, workloads[uid], life) for uid, life in sorted(lives.items()) if life.waiting
     ]
@@ -80,18 +84,7 @@ def _create(desk: Desk, job: WorkloadRecord, life: Life, result: Allotment) -> N
         result.outcomes[job.ref.uid] = Outcome(refused=Refused(found.reason, never=found))
         return
     epoch = desk.view.settings.epoch
-    service = workers_service(job.ref.name)
-    if job.replicas > 1 and (job.ref.namespace, service) not in desk.view.snapshot.services:
-        result.steps.append(
-            ApplyService(
-                owner=job.ref,
-                name=service,
-                headless=True,
-                epoch=epoch,
-                reason=Reason.WAITING_FOR_DECISION,
-                text="gives every member its name",
-            )
-        )
+    _name_members(desk, job, result)
     result.steps.extend(
         CreatePod(
             owner=job.ref,
@@ -103,6 +96,30 @@ def _create(desk: Desk, job: WorkloadRecord, life: Life, result: Allotment) -> N
             text=f"member {rank} of {job.replicas}",
         )
         for rank in life.missing
+    )
+
+
+def _name_members(desk: Desk, job: WorkloadRecord, result: Allotment) -> None:
+    """The headless Service of a gang, whenever it is not there.
+
+    Its creation may be lost when the process dies, or it may be deleted behind our back.
+    """
+    service = workers_service(job.ref.name)
+    if (
+        job.kind is not WorkloadKind.TRAINING_JOB
+        or job.replicas == 1
+        or (job.ref.namespace, service) in desk.view.snapshot.services
+    ):
+        return
+    result.steps.append(
+        ApplyService(
+            owner=job.ref,
+            name=service,
+            headless=True,
+            epoch=desk.view.settings.epoch,
+            reason=Reason.WAITING_FOR_DECISION,
+            text="gives every member its name",
+        )
     )
 
 
