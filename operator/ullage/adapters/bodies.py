@@ -45,6 +45,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         ports.GPU_NODE,
         ports.DEVICE_PROFILE,
         ports.SCHEDULING_POLICY,
+        ports.NODE,
         ports.POD,
         ports.DEPLOYMENT,
         ports.SERVICE,
