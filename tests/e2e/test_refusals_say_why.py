@@ -89,10 +89,14 @@ def test_a_pod_nobody_placed_is_refused_on_the_node_in_its_own_events(
         return any("PlacementMissing" in message for message in messages)
 
     eventually(told, within_s=60, what="PlacementMissing in the pod's events")
-    stray = stack.get("pods", "stray", namespace)
-    assert stray is not None
-    waiting = stray["status"]["containerStatuses"][0]["state"]["waiting"]["reason"]
-    assert waiting == "CreateContainerConfigError"
+
+    def waits() -> bool:
+        stray = stack.get("pods", "stray", namespace) or {}
+        states = [c["state"] for c in stray.get("status", {}).get("containerStatuses", [])]
+        reasons = [state.get("waiting", {}).get("reason") for state in states]
+        return reasons == ["CreateContainerConfigError"]
+
+    eventually(waits, within_s=30, what="the container waits")
     stack.delete("pod", "stray", namespace, "--grace-period=0", "--force")
 
 
@@ -122,7 +126,8 @@ def test_strangers_do_not_share_a_device(stack: Stack, namespace: str) -> None:
 
 def test_a_slowdown_objective_keeps_neighbours_away(stack: Stack, namespace: str) -> None:
     for name in ("fast-a", "fast-b"):
-        job = training_job(name, namespace, gpu=share(60), slo={"maxSlowdown": "1.7"})
+        gpu = share(60, memory={"limit": "1Gi"})
+        job = training_job(name, namespace, gpu=gpu, slo={"maxSlowdown": "1.7"})
         stack.apply(job)
         stack.job_reaches(name, namespace, "Running")
     policy = {
@@ -133,7 +138,8 @@ def test_a_slowdown_objective_keeps_neighbours_away(stack: Stack, namespace: str
     }
     stack.apply(policy)
     try:
-        stack.apply(training_job("noisy", namespace, gpu=share(60)))
+        gpu = share(60, memory={"limit": "1Gi"})
+        stack.apply(training_job("noisy", namespace, gpu=gpu))
         decision = stack.job_waits_for("noisy", namespace, "PredictedSLOBreach")
         assert "fast-" in decision["message"]
         assert "1.7" in decision["message"]

@@ -25,7 +25,7 @@ def running(stack: Stack, namespace: str) -> Iterator[dict[str, str]]:
         stack.apply(training_job(name, namespace, replicas=replicas, gpu=share(25)))
     for name in JOBS:
         stack.job_reaches(name, namespace, "Running")
-    yield {p["metadata"]["name"]: p["metadata"]["uid"] for p in stack.pods(namespace)}
+    return {p["metadata"]["name"]: p["metadata"]["uid"] for p in stack.pods(namespace)}
 
 
 def _same_pods(stack: Stack, namespace: str, before: dict[str, str]) -> None:

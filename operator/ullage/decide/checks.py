@@ -106,8 +106,9 @@ CHAIN: Final[tuple[tuple[Reason, Check], ...]] = (
     (Reason.NO_CAPACITY, device_is_free),
     (Reason.TRUST_DOMAIN, trusts_the_others),
     (Reason.CONTEXT_LIMIT, context_is_left),
-    (Reason.MEMORY_WOULD_OVERFLOW, memory_fits),
+    # before memory: without a limit of its own, memory follows the share and says less
     (Reason.PERCENT_LIMIT, percent_fits),
+    (Reason.MEMORY_WOULD_OVERFLOW, memory_fits),
 )
 
 

@@ -23,8 +23,8 @@ from ullage.decide.waiting import Outcome, Refused
 from ullage.state.records import WorkloadKind, WorkloadRecord
 from ullage.state.status import DecisionRecord, RefusalLine, WorkloadStatus
 
-_QUIET = frozenset({Reason.WAITING_FOR_DECISION})
-"""Reasons that are no news."""
+_QUIET = frozenset({Reason.WAITING_FOR_DECISION, Reason.HELD_FOR_ANOTHER})
+"""Reasons that are no news: they come and go for a whole line of workloads at once."""
 _GOOD = frozenset({Reason.PLACED, Reason.COMPLETED, Reason.RUNNING, Reason.SUSPENDED})
 
 
@@ -161,6 +161,9 @@ class Reporter:
             refused = outcome.refused
             lines = _joined(refused.lines, self._lines(workload, life))
             return Ruling(reason=refused.reason, text=lambda: refused.text(workload), lines=lines)
+        if life.reason is not None and not life.phase.terminal:
+            reason = life.reason
+            return Ruling(reason=reason, text=lambda: life.message)
         passed = life.passed_over
         if passed is None:
             return None
