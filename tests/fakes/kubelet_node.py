@@ -231,6 +231,14 @@ class NodeRig:
         assert seen is not None
         return seen
 
+    async def phase_of_new(self) -> None:
+        """A new decision reaches the node and is answered; it is taken back afterwards."""
+        pod = self.a_pod()
+        self.place(pod)
+        await self.phase(pod, "Reserved")
+        self.unplace(pod)
+        await self.until(lambda: self.slice_of(pod) is None)
+
     def events(self, reason: str) -> list[dict[str, Any]]:
         """Events with this reason."""
         return [event for event in self.api.objects(EVENT) if event["reason"] == reason]

@@ -248,9 +248,10 @@ class SliceTable:
             The binding that ended with it, whose files the caller removes.
         """
         for part in self.held_for(container):
-            if part.phase is not SlicePhase.FAILED:
-                phase = SlicePhase.REFUSED if refusal.lasting else part.phase
-                self._mark(part.desired.key, phase, refusal)
+            if refusal.lasting:
+                self._mark(part.desired.key, SlicePhase.REFUSED, refusal)
+            elif part.phase is not SlicePhase.FAILED:
+                self._mark(part.desired.key, part.phase, refusal)
         return self._unbind(container) if refusal.lasting else None
 
     def set_phase(

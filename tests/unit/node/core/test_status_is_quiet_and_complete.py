@@ -1,0 +1,224 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from fakes.kubelet_backend import a_device
+from ullage.api.contract import DesiredSlice, Reason, SliceKey, SlicePhase
+from ullage.api.gpunode import GPUNode
+from ullage_node.api_client import ApiError
+from ullage_node.devices.protocol import Attachment, AttachState, ContainerKey, Progress
+from ullage_node.kubelet.registrar import Standing
+from ullage_node.publisher import Publisher
+from ullage_node.slices.records import HeldSlice, Refusal
+from ullage_node.status import (
+    NodeFacts,
+    StatusFacts,
+    body_of,
+    effective,
+    judge,
+    observed_slices,
+    urgent_digest,
+    with_transitions,
+)
+
+KEY = ContainerKey(pod_uid="uid-1", container="main")
+PART = DesiredSlice(
+    key=SliceKey(pod_uid="uid-1", container="main"),
+    pod_namespace="team",
+    pod_name="trainer",
+    gpu="gpu-0",
+    percent=40,
+    memory_mib=1000,
+    epoch=3,
+)
+HELD = HeldSlice(desired=PART, phase=SlicePhase.ATTACHED)
+REGISTERED = Standing(registered=True)
+SEEN = Attachment(state=AttachState.ENFORCED, pids=(4711, 0), memory_used_mib=77)
+MADE = Progress(steps=5, items=50, step_micros=900, solo_step_micros=300)
+
+
+def facts(**change: object) -> StatusFacts:
+    base = StatusFacts(
+        name="node-a",
+        uid="uid-of-node",
+        generation=2,
+        epoch=3,
+        version="0.1.0",
+        driver="cgroup v2",
+        devices=(a_device(),),
+        slices=observed_slices([HELD], {KEY: SEEN}, {KEY: MADE}),
+        slots=8,
+        used_slots=1,
+        conditions=with_transitions(
+            judge(NodeFacts(standing=REGISTERED)), (), "2026-01-01T00:00:00Z", 2
+        ),
+    )
+    return replace(base, **change)  # type: ignore[arg-type]
+
+
+def conditions(node: NodeFacts) -> dict[str, tuple[bool, str]]:
+    return {found.type: (found.status, found.reason.value) for found in judge(node)}
+
+
+def test_the_body_is_what_the_schema_expects() -> None:
+    body = body_of(facts(), "2026-01-01T00:00:00Z")
+    read = GPUNode.model_validate({**body, "spec": {"epoch": 3}})
+    assert read.status is not None
+    assert read.status.slices[0].solo_step_micros == 300
+    assert read.status.slices[0].pids == (4711,)
+    assert read.status.heartbeat is not None
+
+
+def test_counters_and_heartbeat_are_not_urgent() -> None:
+    body = body_of(facts(), "2026-01-01T00:00:00Z")
+    later = body_of(
+        facts(slices=observed_slices([HELD], {KEY: replace(SEEN, memory_used_mib=80)}, {})),
+        "2026-01-01T00:01:00Z",
+    )
+    assert urgent_digest(body) == urgent_digest(later)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"epoch": 4},
+        {"generation": 3},
+        {"devices": (effective(a_device(), Refusal(reason=Reason.DEVICE_UNHEALTHY, message="")),)},
+        {"slices": observed_slices([replace(HELD, phase=SlicePhase.FAILED)], {}, {})},
+        {"slices": observed_slices([replace(HELD, reason="Draining")], {}, {})},
+        {"used_slots": 2},
+        {"uid": "another-object"},
+    ],
+)
+def test_everything_else_is(change: dict[str, object]) -> None:
+    moment = "2026-01-01T00:00:00Z"
+    assert urgent_digest(body_of(facts(), moment)) != urgent_digest(
+        body_of(facts(**change), moment)
+    )
+
+
+def test_memory_of_a_container_is_said_once() -> None:
+    second = replace(PART, key=replace(PART.key, index=1))
+    both = observed_slices([HELD, replace(HELD, desired=second)], {KEY: SEEN}, {})
+    assert [part.memory_used_mib for part in both] == [77, 0]
+
+
+PROBLEM = Refusal(reason=Reason.DEVICE_CONFIG_MISSING, message="no file")
+
+
+@pytest.mark.parametrize(
+    ("node", "ready", "degraded"),
+    [
+        (NodeFacts(standing=REGISTERED), (True, "Registered"), (False, "Registered")),
+        (
+            NodeFacts(standing=Standing(problem="no socket")),
+            (False, "KubeletAway"),
+            (False, "Registered"),
+        ),
+        (
+            NodeFacts(standing=Standing(foreign_devices=2)),
+            (False, "ForeignPlugin"),
+            (True, "ForeignPlugin"),
+        ),
+        (
+            NodeFacts(standing=Standing(), backend_problem=PROBLEM),
+            (False, "DeviceConfigMissing"),
+            (True, "DeviceConfigMissing"),
+        ),
+        (
+            NodeFacts(standing=Standing(), late_binding=False),
+            (False, "CDIUnavailable"),
+            (True, "CDIUnavailable"),
+        ),
+        (
+            NodeFacts(standing=REGISTERED, problems=("spec.slices[0].gpu: missing",)),
+            (True, "Registered"),
+            (True, "InvalidObject"),
+        ),
+        (NodeFacts(standing=Standing(), retired=True), (False, "Retired"), (False, "Registered")),
+    ],
+)
+def test_conditions_say_how_the_node_stands(
+    node: NodeFacts, ready: tuple[bool, str], degraded: tuple[bool, str]
+) -> None:
+    found = conditions(node)
+    assert (found["Ready"], found["Degraded"]) == (ready, degraded)
+    assert ("Retired" in found) == node.retired
+    assert found["LateBinding"][0] == node.late_binding
+
+
+def test_a_transition_time_changes_only_with_the_status() -> None:
+    first = with_transitions(judge(NodeFacts(standing=REGISTERED)), (), "t1", 1)
+    away = judge(NodeFacts(standing=Standing(problem="x")))
+    second = {
+        str(c["type"]): c["lastTransitionTime"] for c in with_transitions(away, first, "t2", 1)
+    }
+    assert second == {"Ready": "t2", "Degraded": "t1", "LateBinding": "t1"}
+
+
+class Writer:
+    """Counts what is written; refuses while told to."""
+
+    def __init__(self) -> None:
+        self.bodies: list[Mapping[str, object]] = []
+        self.refusing = False
+
+    async def apply_status(self, name: str, body: Mapping[str, object]) -> None:
+        if self.refusing:
+            raise ApiError(503, "not now")
+        self.bodies.append(body)
+
+
+def a_publisher(writer: Writer, bodies: list[Mapping[str, object] | None]) -> Publisher:
+    return Publisher(writer, "node-a", lambda: bodies[-1], heartbeat_seconds=1000.0)
+
+
+async def test_an_unchanged_status_is_written_once() -> None:
+    writer, bodies = Writer(), [body_of(facts(), "t")]
+    publisher = a_publisher(writer, list(bodies))
+    assert [await publisher.publish() for _ in range(5)] == [True] + [False] * 4
+
+
+async def test_a_status_that_failed_is_written_again() -> None:
+    writer = Writer()
+    publisher = a_publisher(writer, [body_of(facts(), "t")])
+    writer.refusing = True
+    assert not await publisher.publish()
+    writer.refusing = False
+    assert await publisher.publish()
+    assert (publisher.writes, publisher.failures) == (1, 1)
+
+
+async def test_without_an_object_nothing_is_written() -> None:
+    publisher = a_publisher(Writer(), [None])
+    assert not await publisher.publish()
+
+
+async def test_another_object_gets_everything_anew() -> None:
+    writer = Writer()
+    publisher = a_publisher(writer, [body_of(facts(), "t")])
+    await publisher.publish()
+    publisher.forget()
+    assert await publisher.publish()
+
+
+async def test_a_burst_of_changes_is_one_write() -> None:
+    writer = Writer()
+    bodies: list[Mapping[str, object] | None] = [body_of(facts(), "t")]
+    publisher = a_publisher(writer, bodies)
+    task = asyncio.create_task(publisher.run())
+    for epoch in range(4, 40):
+        bodies.append(body_of(facts(epoch=epoch), "t"))
+        publisher.poke()
+        await asyncio.sleep(0)
+    while not writer.bodies:
+        await asyncio.sleep(0.01)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert writer.bodies == [bodies[-1]]

@@ -1,0 +1,170 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ullage.api.contract import DesiredSlice, SliceKey
+from ullage_node.devices.protocol import (
+    BindMount,
+    ContainerEdits,
+    ContainerKey,
+    DeviceNode,
+    Hook,
+    HookStage,
+)
+from ullage_node.slices.cdi import CDIDirectory, device_name, render
+from ullage_node.slices.files import write_whole
+from ullage_node.slices.steps import StepDirectories
+from ullage_node.slices.table import binding_of
+
+PART = DesiredSlice(
+    key=SliceKey(pod_uid="uid-1", container="main"),
+    pod_namespace="team",
+    pod_name="trainer",
+    gpu="gpu-0",
+    percent=100,
+    memory_mib=1000,
+    epoch=3,
+)
+SECOND = replace(PART, key=SliceKey(pod_uid="uid-1", container="main", index=1), gpu="gpu-1")
+KEY = ContainerKey(pod_uid="uid-1", container="main")
+EDITS = ContainerEdits(
+    env={"CUDA_MPS_PIPE_DIRECTORY": "/run/ullage/mps/0/pipe"},
+    device_nodes=(DeviceNode(path="/dev/nvidia0"),),
+    mounts=(BindMount(host_path="/a", container_path="/b", read_only=True),),
+    hooks=(
+        Hook(stage=HookStage.CREATE_RUNTIME, path="/bin/h", args=("h", "slot-07"), env=("A=1",)),
+    ),
+)
+
+
+def device(data: bytes) -> dict[str, object]:
+    spec = json.loads(data)
+    assert (spec["cdiVersion"], spec["kind"]) == ("0.6.0", "ullage.dev/slot")
+    (only,) = spec["devices"]
+    assert isinstance(only, dict)
+    return only
+
+
+def test_one_slot_carries_everything(tmp_path: Path) -> None:
+    files = render(binding_of([(PART, "slot-07")]), {0: PART}, EDITS, tmp_path)
+    found = device(files["slot-07"])
+    assert found["name"] == "slot-07"
+    assert found["containerEdits"] == {
+        "env": [
+            "CUDA_MPS_PIPE_DIRECTORY=/run/ullage/mps/0/pipe",
+            "ULLAGE_PERCENT=100",
+            "ULLAGE_SLICE=uid-1_main",
+            "ULLAGE_STEPS=/run/ullage/steps/record",
+        ],
+        "deviceNodes": [{"path": "/dev/nvidia0"}],
+        "mounts": [
+            {
+                "hostPath": "/a",
+                "containerPath": "/b",
+                "options": ["bind", "nosuid", "nodev", "ro"],
+            },
+            {
+                "hostPath": str(tmp_path),
+                "containerPath": "/run/ullage/steps",
+                "options": ["bind", "nosuid", "nodev", "rw"],
+            },
+        ],
+        "hooks": [
+            {
+                "hookName": "createRuntime",
+                "path": "/bin/h",
+                "timeout": 5,
+                "args": ["h", "slot-07"],
+                "env": ["A=1"],
+            }
+        ],
+    }
+
+
+def test_further_slots_only_say_whose_they_are(tmp_path: Path) -> None:
+    binding = binding_of([(PART, "slot-02"), (SECOND, "slot-05")])
+    files = render(binding, {0: PART, 1: SECOND}, EDITS, tmp_path)
+    assert device(files["slot-05"])["containerEdits"] == {"env": ["ULLAGE_SLICE=uid-1_main"]}
+
+
+def test_a_user_cannot_be_told_another_slice(tmp_path: Path) -> None:
+    edits = ContainerEdits(env={"ULLAGE_SLICE": "somebody-else"})
+    files = render(binding_of([(PART, "slot-07")]), {0: PART}, edits, tmp_path)
+    assert b"somebody-else" not in files["slot-07"]
+
+
+def test_names_are_those_that_allocate_answers() -> None:
+    assert device_name("slot-07") == "ullage.dev/slot=slot-07"
+
+
+def test_a_file_tells_the_decision_behind_it(tmp_path: Path) -> None:
+    directory = CDIDirectory(tmp_path / "cdi")
+    directory.write(render(binding_of([(PART, "slot-07")]), {0: PART}, EDITS, tmp_path))
+    assert directory.slots() == ("slot-07",)
+    assert directory.decision("slot-07") == PART
+    assert (tmp_path / "cdi/ullage.dev-slot-07.json").stat().st_mode & 0o777 == 0o644
+    directory.remove("slot-07")
+    assert directory.decision("slot-07") is None
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"devices": []}', b'{"devices": [{}]}'])
+def test_a_file_that_says_nothing_is_no_decision(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "ullage.dev-slot-07.json").write_bytes(content)
+    assert CDIDirectory(tmp_path).decision("slot-07") is None
+
+
+def test_a_sweep_leaves_others_files_alone(tmp_path: Path) -> None:
+    keep = ["ullage.dev-slot-01.json", "nvidia.com-gpu.json", "ullage.dev-other.json", ".x.tmp"]
+    gone = ["ullage.dev-slot-02.json", ".ullage.dev-slot-03.json.0a1b2c3d.tmp"]
+    for name in keep + gone:
+        (tmp_path / name).write_text("{}")
+    assert CDIDirectory(tmp_path).sweep(frozenset({"slot-01"})) == ("slot-02",)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(keep)
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
+    target = tmp_path / "state.json"
+    write_whole(target, b"old", mode=0o600)
+    with pytest.raises(OSError, match="No such file"):
+        write_whole(target, b"new", mode=0o600, via=tmp_path / "missing")
+    assert target.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_link_that_a_tenant_planted_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("untouched")
+    steps = StepDirectories(tmp_path / "steps")
+    record = steps.reset(KEY) / "record"
+    record.unlink()
+    record.symlink_to(secret)
+    steps.reset(KEY)
+    assert not record.is_symlink()
+    assert record.read_bytes() == bytes(64)
+    assert secret.read_text() == "untouched"
+
+
+def test_a_directory_in_the_place_of_the_record_is_replaced(tmp_path: Path) -> None:
+    steps = StepDirectories(tmp_path / "steps")
+    record = steps.reset(KEY) / "record"
+    record.unlink()
+    (record / "deep").mkdir(parents=True)
+    steps.reset(KEY)
+    assert record.read_bytes() == bytes(64)
+
+
+def test_step_directories_of_pods_that_are_gone_are_swept(tmp_path: Path) -> None:
+    steps = StepDirectories(tmp_path / "steps")
+    other = ContainerKey(pod_uid="uid-2", container="main")
+    steps.reset(KEY)
+    steps.reset(other)
+    steps.sweep({"uid-2"})
+    assert [path.name for path in steps.path.iterdir()] == ["uid-2_main"]
+    steps.remove(other)
+    assert list(steps.path.iterdir()) == []
