@@ -12,13 +12,10 @@ from pydantic import Field
 from ullage.api.base import (
     AGE,
     Column,
-    Count,
-    DecimalText,
     KindInfo,
     LongCount,
     Model,
     Resource,
-    Word,
     condition_column,
 )
 from ullage.api.conditions import Conditions
@@ -54,26 +51,11 @@ class SchedulingPolicySpec(Model):
     """Rounds that a waiting workload may be passed over before free room is held for it."""
 
 
-class LastSolve(Model):
-    """The last decision for the whole cluster."""
-
-    seconds: DecimalText
-    """Time that it took."""
-    result: Word
-    """How it ended: `Completed`, or the reason of its failure."""
-    inputs_hash: Word
-    """Hash of what it was made from."""
-    jobs: Count
-    """Workloads that it looked at."""
-
-
 class SchedulingPolicyStatus(Model):
     """How deciding goes."""
 
     observed_generation: LongCount | None = None
     """Generation of the spec that this status speaks of."""
-    last_solve: LastSolve | None = None
-    """The last decision for the whole cluster."""
     conditions: Conditions = ()
     """SolverDegraded; Invalid on every object that is not named `default`."""
 
@@ -98,15 +80,10 @@ class SchedulingPolicy(Resource):
                 description="Length of a round in seconds.",
             ),
             Column(
-                name="Jobs",
-                path=".status.lastSolve.jobs",
+                name="Percent",
+                path=".spec.packing.maxPercentSum",
                 type="integer",
-                description="Workloads in the last decision.",
-            ),
-            Column(
-                name="Solve",
-                path=".status.lastSolve.seconds",
-                description="Seconds that the last decision took.",
+                description="Most percent that the tenants of one device may add up to.",
             ),
             condition_column("Degraded", "SolverDegraded", "Whether decisions are late."),
             condition_column(
