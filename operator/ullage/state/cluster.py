@@ -239,6 +239,7 @@ class ClusterState:
             profiles=self._profiles.table.view(),
             device_profiles=self._device_profiles.table.view(),
             policy=self._policies.binding(),
+            idle_policies=self._policies.idle(),
             creating=frozenset(
                 (created.namespace, created.name) for created in self._overlay.all(PodCreated)
             ),

@@ -259,21 +259,18 @@ class ForeignRoom(Room[str]):
 
 
 class PolicyRoom(PlainRoom[str, PolicyRecord]):
-    """SchedulingPolicies; only the one named ``default`` can be seen by a decision."""
+    """SchedulingPolicies; the one named ``default`` binds, the others are told that they do not."""
 
     def __init__(self, stream: str, context: Context) -> None:
         super().__init__(
             stream, context, name_of, lambda raw: project_policy(raw)[1], lambda held: held.uid
         )
 
-    def put(self, raw: JsonObject, now: float) -> bool:
-        """Keep a policy as it is now."""
-        return super().put(raw, now) and self.key(raw) == BINDING_POLICY
-
-    def drop(self, key: str) -> bool:
-        """Let a policy go."""
-        return super().drop(key) and key == BINDING_POLICY
-
     def binding(self) -> PolicyRecord:
         """The policy that binds, or the defaults."""
         return self.table.get(BINDING_POLICY) or PolicyRecord()
+
+    def idle(self) -> tuple[PolicyRecord, ...]:
+        """All others, by name."""
+        others = (held for name, held in self.table.view().items() if name != BINDING_POLICY)
+        return tuple(sorted(others, key=lambda held: held.name))

@@ -156,6 +156,7 @@ def project_policy(raw: JsonObject) -> tuple[str, PolicyRecord]:
         spec = section(raw, "spec")
         packing = section(spec, "packing")
         record = PolicyRecord(
+            name=meta.name,
             uid=meta.uid,
             generation=meta.generation,
             objective=optional_text(spec, "objective") or default.objective,

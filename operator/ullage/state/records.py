@@ -324,8 +324,9 @@ class DeviceProfileRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRecord:
-    """The SchedulingPolicy ``default``, or the defaults where there is none."""
+    """A SchedulingPolicy; the one named ``default`` binds, without it these defaults do."""
 
+    name: str = "default"
     uid: str = ""
     generation: int = 0
     objective: str = "FIFO"
@@ -356,6 +357,8 @@ class Snapshot:
     profiles: Mapping[tuple[str, str], ProfileRecord] = field(default_factory=dict)
     device_profiles: Mapping[str, DeviceProfileRecord] = field(default_factory=dict)
     policy: PolicyRecord = field(default_factory=PolicyRecord)
+    idle_policies: tuple[PolicyRecord, ...] = ()
+    """SchedulingPolicies that bind nothing, because of their name; sorted by it."""
     creating: frozenset[tuple[str, str]] = frozenset()
     refused_writes: Mapping[tuple[str, str, str], str] = field(default_factory=dict)
     """Creates that the API refused, (kind, namespace, name) -> the API's own text."""

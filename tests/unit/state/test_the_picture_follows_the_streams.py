@@ -210,8 +210,9 @@ def test_an_unreadable_workload_says_so_and_wakes(state: ClusterState) -> None:
 
 
 def test_only_the_default_policy_binds(state: ClusterState) -> None:
-    assert not state.upsert(streams.SCHEDULING_POLICIES, raw_policy("other", roundSeconds=1), 0.0)
+    assert state.upsert(streams.SCHEDULING_POLICIES, raw_policy("other", roundSeconds=1), 0.0)
     assert state.freeze(0.0).policy == PolicyRecord()
+    assert [policy.name for policy in state.freeze(0.0).idle_policies] == ["other"]
 
 
 def test_the_highest_epoch_is_that_of_any_node_or_slice(state: ClusterState) -> None:
