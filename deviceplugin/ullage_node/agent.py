@@ -143,6 +143,7 @@ class Agent:
                 containers=self.containers,
                 events=self.events,
                 progress=self._progress,
+                reconciler=self.reconciler,
             )
         )
         self.publisher = Publisher(
@@ -215,6 +216,8 @@ class Agent:
 
     def _on_spec(self) -> None:
         spec = self.node.spec
+        if not self.reconciler.settled:
+            self.reconciler.earlier = self.node.earlier
         if spec is not None and self._restored.problem:
             subject = Subject(namespace="", name=self.settings.name, uid=spec.uid)
             self.events.say(

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from ullage.api.contract import JsonObject, WireError, objects, section
+from ullage.api.contract import JsonObject, ObservedSlice, WireError, objects, section
 from ullage_node.api_client import CORE, ApiClient, ApiError
 from ullage_node.slices.binder import PodUnreachable
-from ullage_node.slices.desired import NodeSpec, read_gpu_node, read_pod
+from ullage_node.slices.desired import NodeSpec, read_gpu_node, read_pod, read_reported
 from ullage_node.slices.pods import PodCache
 from ullage_node.slices.records import Pod
 
@@ -34,6 +34,9 @@ class NodeMirror:
         """``None`` = there is no such object."""
         self.conditions: tuple[JsonObject, ...] = ()
         """Conditions as they stand in the object; they outlive the agent."""
+        self.earlier: tuple[ObservedSlice, ...] = ()
+        """Slices that an earlier agent reported, as first read; it may have left nothing else."""
+        self._first = True
         self.on_change: Callable[[], None] = lambda: None
 
     def replace(self, items: Sequence[JsonObject]) -> None:
@@ -57,6 +60,9 @@ class NodeMirror:
         """
         spec = read_gpu_node(item)
         self.conditions = tuple(objects(section(item, "status"), "conditions"))
+        if self._first:
+            self._first = False
+            self.earlier = read_reported(item)
         if spec != self.spec:
             self.spec = spec
             self.on_change()

@@ -15,6 +15,7 @@ from typing import Final
 from ullage.api.contract import (
     DesiredSlice,
     JsonObject,
+    ObservedSlice,
     WireError,
     flag,
     objects,
@@ -71,6 +72,19 @@ def _read_slice(raw: JsonObject) -> DesiredSlice:
         if not SAFE_NAME.match(value):
             raise WireError(f"{field}: {value!r} cannot name a directory")
     return desired
+
+
+def read_reported(raw: JsonObject) -> tuple[ObservedSlice, ...]:
+    """Slices that the GPUNode's status says were started; unreadable ones are left out."""
+    found: list[ObservedSlice] = []
+    for entry in objects(section(raw, "status"), "slices"):
+        try:
+            seen = ObservedSlice.from_wire(entry)
+        except WireError:
+            continue  # written by another version: kubelet's list still keeps the slot taken
+        if seen.phase.started and SAFE_NAME.match(seen.key.pod_uid):
+            found.append(seen)
+    return tuple(found)
 
 
 def read_pod(raw: JsonObject) -> Pod:

@@ -15,7 +15,7 @@ from typing import Final
 
 import structlog
 
-from ullage.api.contract import DesiredSlice
+from ullage.api.contract import DesiredSlice, ObservedSlice
 from ullage_node.devices.protocol import ContainerKey
 from ullage_node.kubelet.pod_resources import KubeletUnavailable, Listing, SlotOwner
 from ullage_node.slices.binder import Binder, StartRefused, Surroundings, owner_of_binding
@@ -32,6 +32,10 @@ class Reconciler:
     def __init__(self, surroundings: Surroundings, binder: Binder) -> None:
         self._s = surroundings
         self._binder = binder
+        self.earlier: tuple[ObservedSlice, ...] = ()
+        """What an earlier agent reported; used until kubelet was heard once."""
+        self.settled = False
+        """Whether the book was compared with kubelet's list at least once."""
 
     async def run_once(self) -> tuple[ContainerKey, ...]:
         """One comparison.
@@ -48,6 +52,7 @@ class Reconciler:
             freed = await self._free(listing)
             if listing is not None:
                 self._sweep(listing)
+                self.settled, self.earlier = True, ()
         for broken in self._s.table.violations():
             _log.error("invariant broken", what=broken)
         return freed
@@ -97,26 +102,47 @@ class Reconciler:
                 _log.info("recognised", pod=f"{owner.namespace}/{owner.pod}", slots=slots)
 
     def _recognise(self, owner: SlotOwner, slots: list[str]) -> list[tuple[DesiredSlice, str]]:
-        """The slices that a container was started with, if its files say so and it still lives."""
-        table = self._s.table
-        if any(slot in table.slots for slot in slots):
-            return []
+        """The slices that a container was started with, if it still lives and they can be told.
+
+        Its CDI files tell; after a retirement they are gone and the last status tells.
+        """
         found = [(self._s.cdi.decision(slot), slot) for slot in slots]
         parts = [(desired, slot) for desired, slot in found if desired is not None]
+        if len(parts) != len(slots):
+            parts = self._reported(owner, slots)
         containers = {container_of(desired) for desired, _ in parts}
         if len(parts) != len(slots) or len(containers) != 1:
             return []
         container = containers.pop()
-        pod = self._s.pods.by_uid.get(container.pod_uid)
-        if (
-            pod is None
-            or pod.terminal
-            or (pod.namespace, pod.name) != (owner.namespace, owner.pod)
-            or container.container != owner.container
-            or table.binding(container) is not None
-        ):
+        if container.container != owner.container or not self._lives(container, owner):
             return []
         return sorted(parts, key=lambda part: part[0].key)
+
+    def _reported(self, owner: SlotOwner, slots: list[str]) -> list[tuple[DesiredSlice, str]]:
+        parts = [
+            DesiredSlice(
+                key=seen.key,
+                pod_namespace=owner.namespace,
+                pod_name=owner.pod,
+                gpu=seen.gpu,
+                percent=seen.percent,
+                memory_mib=seen.memory_mib,
+                epoch=seen.epoch,
+            )
+            for seen in sorted(self.earlier, key=lambda part: part.key)
+            if seen.key.container == owner.container and self._lives(container_of(seen), owner)
+        ]
+        return list(zip(parts, sorted(slots), strict=False))
+
+    def _lives(self, container: ContainerKey, owner: SlotOwner) -> bool:
+        """Whether the container is the one kubelet lists and stands not in the book yet."""
+        pod = self._s.pods.by_uid.get(container.pod_uid)
+        return (
+            pod is not None
+            and not pod.terminal
+            and (pod.namespace, pod.name) == (owner.namespace, owner.pod)
+            and self._s.table.binding(container) is None
+        )
 
     def _sweep(self, listing: Listing) -> None:
         """Remove files that are nobody's: neither the book nor kubelet knows an owner."""

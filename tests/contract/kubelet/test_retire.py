@@ -73,3 +73,40 @@ async def test_back_in_service_it_offers_slots_again(rig: NodeRig) -> None:
     pod = await rig.placed_pod()
     await rig.start(pod)
     await rig.until(rig.settings.paths.checkpoint.exists)
+
+
+async def test_what_ran_on_through_an_uninstall_is_known_to_the_next_agent(rig: NodeRig) -> None:
+    await rig.start_agent()
+    pod = await rig.placed_pod(percent=70, memory_mib=12_000)
+    await rig.start(pod)
+    await rig.phase(pod, "Attached")
+    rig.write_spec(retire=True)
+    await rig.until(lambda: rig.condition("Retired"))
+    await rig.stop_agent()
+    rig.unplace(pod)  # nothing is left of it but the last status
+    agent = await rig.start_agent()
+    await rig.until(lambda: agent.reconciler.settled)
+    seen = await rig.phase(pod, "Attached")
+    assert (seen.percent, seen.memory_mib, seen.gpu) == (70, 12_000, "gpu-0")
+    assert [key.pod_uid for key in agent.table.slots.values()] == [pod.uid]
+    newcomer = rig.a_pod()
+    rig.place(newcomer, memory_mib=8000)
+    assert (await rig.phase(newcomer, "Refused")).reason == "CapacityExceeded"
+    rig.remove_pod(pod)
+    await rig.until(lambda: rig.slice_of(pod) is None)
+
+
+async def test_a_slice_of_the_last_status_whose_pod_is_gone_is_not_revived(rig: NodeRig) -> None:
+    await rig.start_agent()
+    pod = await rig.placed_pod()
+    await rig.start(pod)
+    await rig.phase(pod, "Attached")
+    rig.write_spec(retire=True)
+    await rig.until(lambda: rig.condition("Retired"))
+    await rig.stop_agent()
+    rig.remove_pod(pod)
+    rig.unplace(pod)
+    agent = await rig.start_agent()
+    await rig.until(lambda: agent.reconciler.settled)
+    await rig.until(lambda: rig.slice_of(pod) is None)
+    assert agent.table.held == ()
