@@ -1,0 +1,19 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import subprocess
+import sys
+
+HEAVY = ("pydantic", "kopf", "kubernetes", "scipy", "pynvml", "numpy")
+PROGRAM = "import sys, ullage_node.main; print(' '.join(sorted(sys.modules)))"
+
+
+def test_the_agent_loads_no_client_library_and_no_models() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", PROGRAM], capture_output=True, text=True, check=True
+    )
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert loaded.isdisjoint(HEAVY)
+    ours = {name for name in done.stdout.split() if name.startswith("ullage.")}
+    assert ours <= {"ullage.api", "ullage.api.contract", "ullage.api.reasons"}
