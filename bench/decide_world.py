@@ -27,6 +27,7 @@ from ullage.api.contract import (
 from ullage.decide.model import (
     Action,
     ApplyGPUNode,
+    ApplyService,
     CreatePod,
     DeletePod,
     EvictPod,
@@ -43,6 +44,7 @@ from ullage.state.records import (
     PodStage,
     ProfileRecord,
     Resources,
+    ServiceRecord,
     Share,
     Snapshot,
     SoloEntry,
@@ -66,6 +68,7 @@ class World:
     pods: dict[str, PodRecord] = field(default_factory=dict)
     workloads: dict[str, WorkloadRecord] = field(default_factory=dict)
     profiles: dict[tuple[str, str], ProfileRecord] = field(default_factory=dict)
+    services: dict[tuple[str, str], ServiceRecord] = field(default_factory=dict)
     pods_of: dict[str, set[str]] = field(default_factory=dict)
     now: float = START
     version: int = 0
@@ -83,6 +86,7 @@ class World:
             gpu_nodes=dict(self.gpu_nodes),
             pods=dict(self.pods),
             workloads=dict(self.workloads),
+            services=dict(self.services),
             profiles=dict(self.profiles),
         )
 
@@ -151,6 +155,14 @@ class World:
                     self._run(action)
                 case DeletePod() | EvictPod():
                     self.end_pod(action.pod.uid)
+                case ApplyService():
+                    key = (action.owner.namespace, action.name)
+                    self.services[key] = ServiceRecord(
+                        namespace=key[0],
+                        name=key[1],
+                        uid=f"uid-{key[1]}",
+                        owner_uid=action.owner.uid,
+                    )
                 case SetStatus():
                     job = self.workloads[action.owner.uid]
                     self.workloads[job.ref.uid] = replace(

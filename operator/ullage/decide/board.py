@@ -8,7 +8,7 @@ stands in a spec or in a status, because capacity is free only when it stands in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,7 +20,7 @@ from ullage.decide.ground import Flags, Ground, Ints, utilisation
 from ullage.decide.ledger import Ledger
 from ullage.decide.view import View
 from ullage.engines.admission.prediction import Tenant
-from ullage.state.records import Resources, WorkloadRecord
+from ullage.state.records import GPUNodeRecord, Resources, WorkloadRecord
 
 NOBODY: Final = -1
 MIXED: Final = -2
@@ -75,8 +75,10 @@ class Board:
         self.memory_used_mib: Ints = np.zeros(count, dtype=np.int64)
         self.protected: Ints = np.zeros(count, dtype=np.int64)
         self.blocked: Flags = np.zeros(count, dtype=np.bool_)
+        self.held: Flags = np.zeros(count, dtype=np.bool_)
+        """Of the blocked, those held by whoever waited too long; the rest is taken soon anyway."""
         self.blocker: dict[int, str] = {}
-        """By device: for whom it is held back."""
+        """By device: for whom it is blocked."""
         self.free: list[dict[str, int]] = []
         self.log: list[int] = []
         self._columns: dict[str, Ints] = {}
@@ -95,9 +97,9 @@ class Board:
         self._recount(site)
         self.log.append(site)
 
-    def charge(self, node: int, wanted: Resources) -> None:
-        """Count what a pod requests against its node."""
-        self._change(node, wanted, -1)
+    def charge(self, node: int, wanted: Resources, times: int = 1) -> None:
+        """Count what a pod, or several alike, request against their node."""
+        self._change(node, wanted, -times)
 
     def refund(self, node: int, wanted: Resources) -> None:
         """Give back what a pod requested; every device of the node may now fit better."""
@@ -109,9 +111,10 @@ class Board:
         free = self.free[node]
         return all(amount <= free.get(name, 0) for name, amount in wanted)
 
-    def hold(self, sites: Iterable[int], name: str) -> None:
+    def block(self, sites: Iterable[int], name: str, *, held: bool = False) -> None:
         """Keep devices for somebody: nobody later in this cycle gets them."""
         for site in sites:
+            self.held[site] |= held
             if not self.blocked[site]:
                 self.blocked[site] = True
                 self.blocker[site] = name
@@ -133,6 +136,7 @@ class Board:
             if here:
                 board._recount(site)
         board.blocked = self.blocked.copy()
+        board.held = self.held.copy()
         board.blocker = dict(self.blocker)
         board.free = [dict(one) for one in self.free]
         for node, wanted in self._departing:
@@ -152,10 +156,10 @@ class Board:
             self._columns[name] = column
         return column
 
-    def _change(self, node: int, wanted: Resources, sign: int) -> None:
+    def _change(self, node: int, wanted: Resources, times: int) -> None:
         free = self.free[node]
         for name, amount in amounts(wanted):
-            free[name] = free.get(name, 0) + sign * amount
+            free[name] = free.get(name, 0) + times * amount
             column = self._columns.get(name)
             if column is not None:
                 column[node] = free[name]
@@ -200,29 +204,46 @@ def set_up(view: View, ground: Ground, ledger: Ledger) -> Board:
 
 def _seat_slices(view: View, board: Board, ledger: Ledger) -> None:
     ground, snapshot = board.ground, view.snapshot
+    touched: set[int] = set()
     for name in ground.node_index:
         record = snapshot.gpu_nodes[name]
-        reports = {(one.key, one.gpu): one for one in record.observed}
-        wanted = {(one.key, one.gpu): one for one in record.desired}
-        touched: set[int] = set()
-        for (key, gpu), slice_ in wanted.items():
-            seen = reports.get((key, gpu))
-            if seen is not None and seen.phase is SlicePhase.REFUSED and seen.epoch == slice_.epoch:
+        for wanted, seen in _paired(record):
+            slice_ = wanted or seen
+            site = ground.site_index.get((name, slice_.gpu)) if slice_ is not None else None
+            if slice_ is None or site is None:
                 continue
-            site = ground.site_index.get((name, gpu))
-            if site is not None:
-                leaving = ledger.dropped(name, key)
-                board.occupants[site].append(_occupant(view, board, site, slice_, leaving))
-                touched.add(site)
-        for (key, gpu), seen in reports.items():
-            site = ground.site_index.get((name, gpu))
-            if (key, gpu) in wanted or site is None or not seen.phase.holds_capacity:
+            if wanted is None:
+                if seen is None or not seen.phase.holds_capacity:
+                    continue
+                leaving = not (seen.phase.started and _runs_here(view, seen, name))
+            elif seen is not None and _says_no(wanted, seen):
                 continue
-            adopted = seen.phase.started and _runs_here(view, seen, name)
-            board.occupants[site].append(_occupant(view, board, site, seen, not adopted))
+            else:
+                leaving = ledger.dropped(name, wanted.key)
+            board.occupants[site].append(_occupant(view, board, site, slice_, leaving))
             touched.add(site)
-        for site in touched:
-            board._recount(site)
+    for site in touched:
+        board._recount(site)
+
+
+def _paired(record: GPUNodeRecord) -> Iterator[tuple[DesiredSlice | None, ObservedSlice | None]]:
+    """Every slice that counts on a node once: as wanted, as reported, or both."""
+    desired, observed = record.desired, record.observed
+    if len(desired) == len(observed) and all(
+        one.key == other.key and one.gpu == other.gpu
+        for one, other in zip(desired, observed, strict=True)
+    ):
+        yield from zip(desired, observed, strict=True)
+        return
+    reports = {(one.key, one.gpu): one for one in observed}
+    for one in desired:
+        yield one, reports.pop((one.key, one.gpu), None)
+    for seen in reports.values():
+        yield None, seen
+
+
+def _says_no(wanted: DesiredSlice, seen: ObservedSlice) -> bool:
+    return seen.phase is SlicePhase.REFUSED and seen.epoch == wanted.epoch
 
 
 def _runs_here(view: View, seen: ObservedSlice, node: str) -> bool:
@@ -271,14 +292,20 @@ def as_tenant(view: View, owner: WorkloadRecord, model: str, percent: int) -> Te
 def _charge_pods(view: View, board: Board) -> None:
     """Our own pods count where they are bound, or where their slice pins them to."""
     index = board.ground.node_index
+    alike: dict[tuple[int, int], int] = {}
+    requests: dict[int, Resources] = {}
     for group in view.members.values():
         for member in group:
-            if not member.live:
+            pod = member.pod
+            where = pod.node or (member.held[0].node if member.held else "")
+            node = index.get(where) if where else None
+            if node is None or not member.live:
                 continue
-            where = member.pod.node or (member.held[0].node if member.held else "")
-            node = index.get(where)
-            if node is None:
-                continue
-            board.charge(node, member.pod.shape.requests)
-            if member.pod.deleting:
-                board.departing(node, member.pod.shape.requests)
+            wanted = pod.shape.requests
+            requests[id(wanted)] = wanted
+            key = (node, id(wanted))
+            alike[key] = alike.get(key, 0) + 1
+            if pod.deleting:
+                board.departing(node, wanted)
+    for (node, kind), times in alike.items():
+        board.charge(node, requests[kind], times)

@@ -24,6 +24,7 @@ from ullage.decide.lifecycle_training import training_life
 from ullage.decide.model import Action, DecideSettings, Emit, Plan
 from ullage.decide.nodes import missing_gpu_nodes
 from ullage.decide.placement import Placer
+from ullage.decide.policies import void_policies
 from ullage.decide.report import Reporter, event
 from ullage.decide.view import View, members_by_owner
 from ullage.decide.want import Wants
@@ -62,15 +63,17 @@ def decide(snapshot: Snapshot, now: float, settings: DecideSettings, predictor: 
     )
     allotment = allot(desk, lives)
     reporter = Reporter(desk, allotment, Predictions(board, predictor), devices)
+    waiting = [snapshot.workloads[uid] for uid, life in lives.items() if life.waiting]
+    inputs_hash = cycle_digest(view, devices, waiting)
     statuses, events = _tell(view, reporter, lives)
     steps: list[Action] = [step for uid in sorted(lives) for step in lives[uid].steps]
     slices = ledger.slices() | dict.fromkeys(missing_gpu_nodes(snapshot), ())
     return Plan(
         version=snapshot.version,
         epoch=settings.epoch,
-        inputs_hash=cycle_digest(view, devices),
+        inputs_hash=inputs_hash,
         slices=slices,
-        steps=(*steps, *allotment.steps),
+        steps=(*steps, *allotment.steps, *void_policies(snapshot, now, settings.epoch)),
         statuses=statuses,
         events=tuple(events),
         wake_at=_wake_at(view, lives),

@@ -8,6 +8,7 @@ bytes in every process.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import sha256
 
 from ullage.decide.board import Board
@@ -31,27 +32,16 @@ def board_digest(board: Board) -> bytes:
     return found.digest()
 
 
-def cycle_digest(view: View, devices: bytes) -> str:
-    """Everything one cycle looked at."""
-    snapshot, settings = view.snapshot, view.settings
-    policy = snapshot.policy
+def cycle_digest(view: View, devices: bytes, waiting: Sequence[WorkloadRecord]) -> str:
+    """What the placing of one cycle rests on: devices, policy, and who waits for them."""
+    settings, policy = view.settings, view.snapshot.policy
     found = sha256(devices)
     found.update(f"{settings.epoch} {settings.seed} {view.now!r}\n".encode())
     found.update(
         f"{policy.max_percent_sum} {policy.round_seconds} {policy.gang_skip_limit}\n".encode()
     )
-    found.update(
-        "\n".join(
-            f"{uid} {one.resource_version} {one.generation} {one.status.phase}"
-            for uid, one in sorted(snapshot.workloads.items())
-        ).encode()
-    )
-    found.update(
-        "\n".join(
-            f"{uid} {pod.stage} {pod.node} {pod.deleting:d}{pod.ready:d}"
-            for uid, pod in sorted(snapshot.pods.items())
-        ).encode()
-    )
+    lines = sorted(f"{one.ref.uid} {one.generation}" for one in waiting)
+    found.update("\n".join(lines).encode())
     return found.hexdigest()
 
 

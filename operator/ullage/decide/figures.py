@@ -69,18 +69,26 @@ def sharing(
     """Share and slowdown of the slowest member; the record of before when it still says so."""
     if not parts:
         return None
-    predicted = [predictions.of(one.node, one.slice.gpu, one.pod_uid) for one in parts]
-    at = max(range(len(parts)), key=lambda index: (predicted[index], -index))
-    slowest = parts[at].slice
+    predicted, slowest = 0.0, parts[0].slice
+    for one in parts:
+        value = predictions.of(one.node, one.slice.gpu, one.pod_uid)
+        if value > predicted:
+            predicted, slowest = value, one.slice
     before = workload.status.sharing
-    observed = observed_slowdown(parts)
-    after = Sharing(
+    foreseen = _kept_prediction(before, predicted)
+    observed = _kept_observation(before, observed_slowdown(parts), workload.max_slowdown)
+    if (
+        before is not None
+        and (before.percent, before.memory_mib) == (slowest.percent, slowest.memory_mib)
+        and (before.predicted, before.observed) == (foreseen, observed)
+    ):
+        return before
+    return Sharing(
         percent=slowest.percent,
         memory_mib=slowest.memory_mib,
-        predicted=_kept_prediction(before, predicted[at]),
-        observed=_kept_observation(before, observed, workload.max_slowdown),
+        predicted=foreseen,
+        observed=observed,
     )
-    return before if after == before else after
 
 
 def observed_slowdown(parts: Sequence[Part]) -> float:

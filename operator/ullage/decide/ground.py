@@ -80,14 +80,15 @@ def lay_out(view: View) -> Ground:
     )
     nodes = tuple(snapshot.nodes[name] for name in names)
     node_index = {name: index for index, name in enumerate(names)}
-    sites = sorted(
-        (
-            Site(device.uuid, node_index[name], device, overhead_mib(snapshot, device))
-            for name in names
-            for device in snapshot.gpu_nodes[name].devices
-        ),
-        key=lambda site: (site.uuid, site.node),
-    )
+    overheads: dict[tuple[str, Backend], int] = {}
+    sites: list[Site] = []
+    for name in names:
+        for device in snapshot.gpu_nodes[name].devices:
+            kind = (device.model, device.backend)
+            if kind not in overheads:
+                overheads[kind] = overhead_mib(snapshot, device)
+            sites.append(Site(device.uuid, node_index[name], device, overheads[kind]))
+    sites.sort(key=lambda site: (site.uuid, site.node))
     standing = tuple(node_trouble(view, snapshot.gpu_nodes[one.name], one) for one in nodes)
     on: list[list[int]] = [[] for _ in names]
     for index, site in enumerate(sites):

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
-from ullage.api.contract import Reason
+from ullage.api.contract import Reason, SlicePhase
 from ullage.api.reasons import ConditionType
 from ullage.decide import guards
 from ullage.decide.children import pod_name, workers_service
@@ -42,6 +43,8 @@ class Ending:
 def training_life(view: View, ground: Ground, job: WorkloadRecord) -> Life:
     """What the job needs next."""
     everybody = view.members_of(job)
+    if job.status.phase == Phase.RUNNING and _runs_well(job, everybody):
+        return _running(job.status.restarts)
     members = [one for one in everybody if 0 <= one.pod.rank < job.replicas]
     phase = _phase(job)
     if job.deleting:
@@ -67,6 +70,25 @@ def training_life(view: View, ground: Ground, job: WorkloadRecord) -> Life:
         message = f"{leaving.pod.name} is being deleted and is created anew when it is gone"
         return _kept(job, Phase.PENDING, Reason.WAITING_FOR_DECISION, message)
     return advance(view, ground, job, members)
+
+
+def _runs_well(job: WorkloadRecord, members: Sequence[Member]) -> bool:
+    """Whether all members run, nothing ails their slices, and nobody wants it otherwise."""
+    if len(members) != job.replicas or job.deleting or job.suspend:
+        return False
+    for one in members:
+        pod = one.pod
+        if pod.stage is not PodStage.RUNNING or pod.deleting or pod.rank >= job.replicas:
+            return False
+        for held in one.held:
+            if held.seen is not None and held.seen.phase is SlicePhase.FAILED:
+                return False
+    return bool(job.shape.device_container)
+
+
+@cache
+def _running(restarts: int) -> Life:
+    return Life(phase=Phase.RUNNING, restarts=restarts)
 
 
 def find_ending(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Ending | None:

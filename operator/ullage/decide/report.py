@@ -161,13 +161,12 @@ class Reporter:
             refused = outcome.refused
             lines = _joined(refused.lines, self._lines(workload, life))
             return Ruling(reason=refused.reason, text=lambda: refused.text(workload), lines=lines)
+        lines = self._lines(workload, life)
         if life.reason is not None and not life.phase.terminal:
-            reason = life.reason
-            return Ruling(reason=reason, text=lambda: life.message)
+            return Ruling(reason=life.reason, text=lambda: life.message, lines=lines)
         passed = life.passed_over
         if passed is None:
             return None
-        lines = self._lines(workload, life)
         return Ruling(reason=passed.reason, text=lambda: passed.message, lines=lines)
 
     def _lines(self, workload: WorkloadRecord, life: Life) -> tuple[RefusalLine, ...]:

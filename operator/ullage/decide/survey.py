@@ -32,12 +32,12 @@ class Stage(StrEnum):
     CORDON = "cordon"
     PIN = "pin"
     MODEL = "model"
+    BLOCKED = "blocked"
     ROOM = "room"
     CHECK = "check"
     PASSED_OVER = "passed over"
     COUNT = "count"
     PREDICTION = "prediction"
-    HELD = "held"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,10 @@ def survey(scout: Scout, want: Want) -> tuple[Tally, ...]:
     facts = columns(board)
     count.stop(Reason.NO_NODE_MATCHES, Stage.MODEL, _as_short(~allowed_model(facts, want)))
     count.stop(Reason.NO_NODE_MATCHES, Stage.CORDON, _as_short(fit == int(Fit.CORDONED)))
+    # Blocked devices are counted before their tenants are looked at: else every device that comes
+    # free for a moment would change what everybody in the line is told.
+    count.stop(Reason.HELD_FOR_ANOTHER, Stage.BLOCKED, _as_short(board.held))
+    count.stop(Reason.NO_CAPACITY, Stage.BLOCKED, _as_short(board.blocked))
     count.stop(Reason.NO_CAPACITY, Stage.ROOM, _short_of_room(scout, want))
     for reason, check in CHAIN:
         count.stop(reason, Stage.CHECK, check(facts, want))
@@ -94,7 +98,6 @@ def survey(scout: Scout, want: Want) -> tuple[Tally, ...]:
     count.stop(Reason.PREDICTED_SLO_BREACH, Stage.PREDICTION, _excess(scout, want, count.alive))
     if want.count > 1:
         count.stop(Reason.NO_CAPACITY, Stage.COUNT, _short_of_count(scout, want, count.alive))
-    count.stop(Reason.HELD_FOR_ANOTHER, Stage.HELD, _as_short(board.blocked))
     return tuple(count.tallies.values())
 
 

@@ -206,15 +206,15 @@ class Line:
         for _, check in CHAIN:
             mask &= check(facts, want) <= 0
         held = mask.nonzero()[0].tolist()
-        board.hold(held, self._holder)
+        board.block(held, self._holder, held=True)
         if self._later is not None:
-            self._later.board.hold(held, self._holder)
+            self._later.board.block(held, self._holder, held=True)
 
     def _keep(self, turn: Turn, seating: Seating) -> None:
         """Nobody later in the line gets the devices that this one is about to get."""
         name = f"{turn.workload.ref.namespace}/{turn.workload.ref.name}"
         sites = [site for seat in seating.seats for site in seat.spot.sites]
-        self.placer.board.hold(sites, name)
+        self.placer.board.block(sites, name)
 
     def _future(self) -> Placer:
         if self._later is None:

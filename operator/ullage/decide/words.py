@@ -105,7 +105,7 @@ def _why(scout: Scout, want: Want, tally: Tally) -> str:
             return f"fewer than {want.count} devices of the node are free at once"
         case Stage.PASSED_OVER:
             return "its node refused or did not answer lately"
-        case Stage.HELD:
+        case Stage.BLOCKED:
             return f"kept for {board.blocker.get(site, 'another')}, which is before it in the queue"
         case Stage.PREDICTION:
             return _breach(scout, want, site)
