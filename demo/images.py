@@ -64,14 +64,18 @@ def digest(paths: Iterable[Path], *words: str) -> str:
     return total.hexdigest()[:16]
 
 
+def build_key() -> str:
+    """Names everything that the images are made from."""
+    return digest((ROOT / name for name in SOURCES), *BASE_PACKAGES, BASE_SUITE)
+
+
 def build_all(progress: Progress) -> dict[str, Path]:
     """Build what is missing.
 
     Returns:
         The OCI archive of each target.
     """
-    key = digest((ROOT / name for name in SOURCES), *BASE_PACKAGES, BASE_SUITE)
-    archives = {target: IMAGES / f"{target}-{key}.tar" for target in TARGETS}
+    archives = {target: IMAGES / f"{target}-{build_key()}.tar" for target in TARGETS}
     if all(archive.exists() for archive in archives.values()):
         progress.skip("images are up to date")
         return archives

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from demo.cluster import NODE_LABELS, Cluster
-from demo.images import ROOT, image_name
+from demo.images import ROOT, build_key, image_name
 from demo.progress import CommandFailed, Progress
 
 NAMESPACE: Final = "ullage-system"
@@ -25,6 +25,9 @@ def chart_values(settings: Mapping[str, str] | None = None) -> list[str]:
         "node.image": image_name("deviceplugin"),
         "node.imagePullPolicy": "Never",
         "node.backend": "emulated",
+        # the image's name stays the same when it is built anew: this makes its pods new too
+        "operator.podAnnotations.build": build_key(),
+        "node.podAnnotations.build": build_key(),
     }
     words = [word for name, value in values.items() for word in ("--set-string", f"{name}={value}")]
     for name, value in (settings or {}).items():

@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 
 
@@ -70,4 +72,6 @@ class Progress:
 
     def save_picture(self, path: str) -> None:
         """Save what was shown since :meth:`begin_picture` as an SVG file."""
-        self.console.save_svg(path, title="make demo")
+        # without the web fonts that the format would load
+        template = re.sub(r"@font-face \{\{.*?\}\}\n", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
+        self.console.save_svg(path, title="make demo", code_format=template)

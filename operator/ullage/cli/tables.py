@@ -62,7 +62,7 @@ def overview(found: Iterable[WorkloadRecord], now: float) -> RenderableType:
             workload.kind.value,
             Text(status.phase or "Pending", style=PHASE_STYLES.get(status.phase, "yellow")),
             _reason(status),
-            status.nodes or "-",
+            status.nodes or ",".join(sorted({p.node for p in status.placement})) or "-",
             f"{sharing.percent}%" if sharing else "-",
             times(sharing.predicted if sharing else ""),
             times(sharing.observed if sharing else ""),
