@@ -143,7 +143,6 @@ class Agent:
                 containers=self.containers,
                 events=self.events,
                 progress=self._progress,
-                reconciler=self.reconciler,
             )
         )
         self.publisher = Publisher(
@@ -216,8 +215,6 @@ class Agent:
 
     def _on_spec(self) -> None:
         spec = self.node.spec
-        if not self.reconciler.settled:
-            self.reconciler.earlier = self.node.earlier
         if spec is not None and self._restored.problem:
             subject = Subject(namespace="", name=self.settings.name, uid=spec.uid)
             self.events.say(
@@ -226,6 +223,7 @@ class Agent:
         if (spec.uid if spec else "") != self._object_uid:
             self._object_uid = spec.uid if spec else ""
             self.publisher.forget()
+        self.table.remember(self.node.take_earlier())
         self._life_changed.set()
         self._take_in()
         self._settle()
@@ -311,11 +309,15 @@ class Agent:
                     await self._reconcile_now.wait()
                     await asyncio.sleep(SETTLE_SECONDS)
             self._reconcile_now.clear()
-            if self._taken_in and self.pods.synced:
+            try:
                 await self.reconcile()
+            except OSError as error:
+                _log.error("cannot clean up", error=str(error))
 
     async def reconcile(self) -> None:
-        """Compare the book with kubelet, pods and devices once."""
+        """Compare the book with kubelet, pods and devices once; not on a partial view."""
+        if not (self._taken_in and self.pods.synced):
+            return
         version = self.table.version
         with self.instruments.reconcile.time():
             freed = await self.reconciler.run_once()

@@ -76,10 +76,9 @@ class ApiClient:
         """Open the pool.
 
         Raises:
-            OSError: the authority's file cannot be read.
+            ApiError: the authority's file cannot be read.
         """
-        secure = self._base.scheme == "https"
-        context = ssl.create_default_context(cafile=str(self._settings.ca_file)) if secure else None
+        context = self._trust() if self._base.scheme == "https" else None
         connector = aiohttp.TCPConnector(ssl=context) if context else aiohttp.TCPConnector()
         self._session = aiohttp.ClientSession(connector=connector, read_bufsize=LINE_BYTES)
         return self
@@ -93,6 +92,14 @@ class ApiClient:
         """Close the pool and every stream."""
         if self._session is not None:
             await self._session.close()
+
+    def _trust(self) -> ssl.SSLContext:
+        file = self._settings.ca_file
+        try:
+            return ssl.create_default_context(cafile=str(file))
+        except OSError as error:
+            message = f"certificate authority {file} cannot be read: {error.strerror or error}"
+            raise ApiError(0, message) from error
 
     async def get(self, path: str, timeout_seconds: float) -> JsonObject:
         """Read one object.

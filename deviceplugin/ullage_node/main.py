@@ -45,6 +45,8 @@ def run(arguments: Sequence[str] | None = None) -> None:
     try:
         settings = load_settings({**os.environ, **given})
         configure_logs(settings.log_level)
+        # Its core writes plain lines to standard error whenever kubelet goes away.
+        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
         asyncio.run(serve(settings, os.environ, version))
     except (SettingsError, ApiError, OSError) as error:
         sys.exit(f"ullage-node: {error}")

@@ -34,9 +34,7 @@ class NodeMirror:
         """``None`` = there is no such object."""
         self.conditions: tuple[JsonObject, ...] = ()
         """Conditions as they stand in the object; they outlive the agent."""
-        self.earlier: tuple[ObservedSlice, ...] = ()
-        """Slices that an earlier agent reported, as first read; it may have left nothing else."""
-        self._first = True
+        self._earlier: tuple[ObservedSlice, ...] | None = None
         self.on_change: Callable[[], None] = lambda: None
 
     def replace(self, items: Sequence[JsonObject]) -> None:
@@ -60,12 +58,17 @@ class NodeMirror:
         """
         spec = read_gpu_node(item)
         self.conditions = tuple(objects(section(item, "status"), "conditions"))
-        if self._first:
-            self._first = False
-            self.earlier = read_reported(item)
+        if self._earlier is None:
+            self._earlier = read_reported(item)
         if spec != self.spec:
             self.spec = spec
             self.on_change()
+
+    def take_earlier(self) -> tuple[ObservedSlice, ...]:
+        """Slices that an earlier agent reported, once; it may have left nothing else."""
+        earlier = self._earlier or ()
+        self._earlier = () if self._earlier is not None else None
+        return earlier
 
     def removed(self, item: JsonObject) -> None:
         """The object is gone."""

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ullage.api.contract import JsonObject, ObservedSlice
+from ullage.api.contract import JsonObject
 from ullage_node.containers import Containers
 from ullage_node.device_watch import DeviceWatch
 from ullage_node.devices.protocol import ProgressSource, ShareDriver
@@ -22,7 +22,6 @@ from ullage_node.kubelet.slot_board import SlotBoard
 from ullage_node.mirrors import NodeMirror
 from ullage_node.publisher import Publisher
 from ullage_node.settings import Settings
-from ullage_node.slices.reconcile import Reconciler
 from ullage_node.slices.table import SliceTable
 from ullage_node.status import (
     NodeFacts,
@@ -51,7 +50,6 @@ class Parts:
     containers: Containers
     events: Events
     progress: ProgressSource
-    reconciler: Reconciler
 
 
 class Reporter:
@@ -86,21 +84,14 @@ class Reporter:
             version=parts.version,
             driver=parts.driver.version if parts.watch.known else "",
             devices=parts.watch.observed,
-            slices=self._slices(),
+            slices=observed_slices(
+                parts.table.held, parts.containers.attachments, parts.containers.progress
+            ),
             slots=len(parts.board.slots),
             used_slots=len(parts.table.slots),
             conditions=self._said,
         )
         return body_of(facts, now)
-
-    def _slices(self) -> tuple[ObservedSlice, ...]:
-        """The book; before it was compared with kubelet, also what was reported before it."""
-        parts = self._parts
-        known = observed_slices(
-            parts.table.held, parts.containers.attachments, parts.containers.progress
-        )
-        keys = {seen.key for seen in known}
-        return known + tuple(seen for seen in parts.reconciler.earlier if seen.key not in keys)
 
     def _node_facts(self, problems: tuple[str, ...]) -> NodeFacts:
         parts = self._parts

@@ -114,9 +114,12 @@ class NodeRig:
     async def start_agent(self) -> Agent:
         """Start an agent and wait until kubelet offers its slots."""
         await self.launch()
+        agent = self.agent
+        assert agent is not None
+        # The count alone may still be the one of an agent that has just died.
+        await self.until(lambda: agent.registrar.standing.registered)
         await self.kubelet.allocatable(self.slot_count)
-        assert self.agent is not None
-        return self.agent
+        return agent
 
     async def launch(self) -> None:
         """Start an agent and wait for nothing."""

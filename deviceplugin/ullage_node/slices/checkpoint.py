@@ -9,6 +9,7 @@ aside and the agent rebuilds from those three.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections import defaultdict
@@ -130,7 +131,8 @@ def load(path: Path) -> Checkpoint | None:
     try:
         return decode(data)
     except CheckpointCorrupt:
-        path.replace(path.with_name(path.name + ASIDE_SUFFIX))
+        with contextlib.suppress(OSError):  # it is not trusted, whether it can be moved or not
+            path.replace(path.with_name(path.name + ASIDE_SUFFIX))
         raise
 
 

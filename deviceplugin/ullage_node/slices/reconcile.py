@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 import structlog
 
-from ullage.api.contract import DesiredSlice, ObservedSlice
+from ullage.api.contract import DesiredSlice
 from ullage_node.devices.protocol import ContainerKey
 from ullage_node.kubelet.pod_resources import KubeletUnavailable, Listing, SlotOwner
 from ullage_node.slices.binder import Binder, StartRefused, Surroundings, owner_of_binding
@@ -32,10 +33,6 @@ class Reconciler:
     def __init__(self, surroundings: Surroundings, binder: Binder) -> None:
         self._s = surroundings
         self._binder = binder
-        self.earlier: tuple[ObservedSlice, ...] = ()
-        """What an earlier agent reported; used until kubelet was heard once."""
-        self.settled = False
-        """Whether the book was compared with kubelet's list at least once."""
 
     async def run_once(self) -> tuple[ContainerKey, ...]:
         """One comparison.
@@ -52,7 +49,6 @@ class Reconciler:
             freed = await self._free(listing)
             if listing is not None:
                 self._sweep(listing)
-                self.settled, self.earlier = True, ()
         for broken in self._s.table.violations():
             _log.error("invariant broken", what=broken)
         return freed
@@ -104,12 +100,12 @@ class Reconciler:
     def _recognise(self, owner: SlotOwner, slots: list[str]) -> list[tuple[DesiredSlice, str]]:
         """The slices that a container was started with, if it still lives and they can be told.
 
-        Its CDI files tell; after a retirement they are gone and the last status tells.
+        Its CDI files tell; after a retirement they are gone and the remembered status tells.
         """
         found = [(self._s.cdi.decision(slot), slot) for slot in slots]
         parts = [(desired, slot) for desired, slot in found if desired is not None]
         if len(parts) != len(slots):
-            parts = self._reported(owner, slots)
+            parts = self._remembered(owner, slots)
         containers = {container_of(desired) for desired, _ in parts}
         if len(parts) != len(slots) or len(containers) != 1:
             return []
@@ -118,19 +114,13 @@ class Reconciler:
             return []
         return sorted(parts, key=lambda part: part[0].key)
 
-    def _reported(self, owner: SlotOwner, slots: list[str]) -> list[tuple[DesiredSlice, str]]:
+    def _remembered(self, owner: SlotOwner, slots: list[str]) -> list[tuple[DesiredSlice, str]]:
         parts = [
-            DesiredSlice(
-                key=seen.key,
-                pod_namespace=owner.namespace,
-                pod_name=owner.pod,
-                gpu=seen.gpu,
-                percent=seen.percent,
-                memory_mib=seen.memory_mib,
-                epoch=seen.epoch,
-            )
-            for seen in sorted(self.earlier, key=lambda part: part.key)
-            if seen.key.container == owner.container and self._lives(container_of(seen), owner)
+            replace(part.desired, pod_namespace=owner.namespace, pod_name=owner.pod)
+            for part in self._s.table.held
+            if part.phase.started
+            and part.container.container == owner.container
+            and self._lives(part.container, owner)
         ]
         return list(zip(parts, sorted(slots), strict=False))
 

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import DesiredSlice, ObservedSlice, Reason, SlicePhase
+from ullage.api.contract import DesiredSlice, Reason, SlicePhase
 from ullage_node.devices.protocol import ContainerKey
 
 REFUSAL_LENGTH: Final = 200
@@ -101,7 +101,7 @@ class HeldSlice:
         return container_of(self.desired)
 
 
-def container_of(desired: DesiredSlice | ObservedSlice) -> ContainerKey:
+def container_of(desired: DesiredSlice) -> ContainerKey:
     """The container that a slice is for."""
     return ContainerKey(pod_uid=desired.key.pod_uid, container=desired.key.container)
 

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from ullage.api.contract import DesiredSlice, SliceKey, SlicePhase
+from ullage.api.contract import DesiredSlice, ObservedSlice, SliceKey, SlicePhase
 from ullage_node.devices.protocol import BoundSlice, ContainerBinding, ContainerKey
 from ullage_node.slices.invariants import candidate_for, first_refusal, violations
 from ullage_node.slices.records import (
@@ -290,6 +290,25 @@ class SliceTable:
             self._slots.update(dict.fromkeys(binding.slots, binding.key))
         self.version += 1
 
+    def remember(self, reported: Iterable[ObservedSlice]) -> None:
+        """Count what an earlier agent reported as started and this book does not know.
+
+        It holds its room until it is recognised (:meth:`adopt`), starts anew, or its pod is gone.
+        """
+        for seen in reported:
+            if seen.key in self._held or not seen.phase.started:
+                continue
+            desired = DesiredSlice(
+                key=seen.key,
+                pod_namespace="",
+                pod_name="",
+                gpu=seen.gpu,
+                percent=seen.percent,
+                memory_mib=seen.memory_mib,
+                epoch=seen.epoch,
+            )
+            self._put(HeldSlice(desired=desired, phase=seen.phase, in_spec=False, seen=True))
+
     def adopt(self, parts: Sequence[tuple[DesiredSlice, str]]) -> None:
         """Take in a started container that the book does not know, from what its start left.
 
@@ -297,12 +316,16 @@ class SliceTable:
             parts: the container's slices in order of their index, each with its slot.
         """
         for desired, _ in parts:
+            before = self._held.get(desired.key)
+            failed = before is not None and before.phase is SlicePhase.FAILED
             self._put(
                 HeldSlice(
                     desired=desired,
-                    phase=SlicePhase.PREPARED,
+                    phase=SlicePhase.FAILED if failed else SlicePhase.PREPARED,
                     in_spec=desired.key in self._spec,
                     seen=True,
+                    reason=before.reason if failed and before else "",
+                    message=before.message if failed and before else "",
                 )
             )
         binding = binding_of(parts)

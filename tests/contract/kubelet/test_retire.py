@@ -85,7 +85,7 @@ async def test_what_ran_on_through_an_uninstall_is_known_to_the_next_agent(rig: 
     await rig.stop_agent()
     rig.unplace(pod)  # nothing is left of it but the last status
     agent = await rig.start_agent()
-    await rig.until(lambda: agent.reconciler.settled)
+    await rig.until(lambda: agent.table.slots)
     seen = await rig.phase(pod, "Attached")
     assert (seen.percent, seen.memory_mib, seen.gpu) == (70, 12_000, "gpu-0")
     assert [key.pod_uid for key in agent.table.slots.values()] == [pod.uid]
@@ -107,6 +107,5 @@ async def test_a_slice_of_the_last_status_whose_pod_is_gone_is_not_revived(rig: 
     rig.remove_pod(pod)
     rig.unplace(pod)
     agent = await rig.start_agent()
-    await rig.until(lambda: agent.reconciler.settled)
     await rig.until(lambda: rig.slice_of(pod) is None)
     assert agent.table.held == ()
