@@ -23,7 +23,7 @@ from ullage.decide.phases import Phase
 from ullage.decide.placement import Placer, slices_of
 from ullage.decide.preemption import Victim, possible_victims, priority_of
 from ullage.decide.view import Member, View
-from ullage.decide.waiting import Line, Outcome, Refused, Turn
+from ullage.decide.waiting import MOST_SEATED, Line, Outcome, Refused, Turn
 from ullage.decide.want import Wants
 from ullage.state.records import WorkloadKind, WorkloadRecord
 
@@ -42,6 +42,8 @@ class Allotment:
     rollouts: dict[str, Rollout] = field(default_factory=dict)
     preempted: dict[str, str] = field(default_factory=dict)
     """Victims of this cycle, and for whom they go."""
+    postponed: set[str] = field(default_factory=set)
+    """Workloads that this cycle had no time for; nothing is said to them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +62,42 @@ def allot(desk: Desk, lives: dict[str, Life]) -> Allotment:
     """Serve every workload in order; new slices are entered into the ledger."""
     result = Allotment(lives)
     workloads = desk.view.snapshot.workloads
+    _create_all(desk, lives, result)
     for uid, life in sorted(lives.items()):
-        if life.missing:
-            _create(desk, workloads[uid], life, result)
-        elif life.phase in _NAMED and not life.silent and desk.view.members_of(workloads[uid]):
+        if (
+            life.phase in _NAMED
+            and not (life.silent or life.missing)
+            and desk.view.members_of(workloads[uid])
+        ):
             _name_members(desk, workloads[uid], result)
     turns = [
         _turn(desk, workloads[uid], life) for uid, life in sorted(lives.items()) if life.waiting
     ]
     result.outcomes |= _line(desk, lives).serve(turns)
     for turn in turns:
-        _enter(desk, turn.workload, result)
+        if turn.workload.ref.uid in result.outcomes:
+            _enter(desk, turn.workload, result)
+        else:
+            result.postponed.add(turn.workload.ref.uid)
     for uid in sorted(lives):
         if lives[uid].needs_deployment:
             _deploy(desk, workloads[uid], result)
     return result
+
+
+def _create_all(desk: Desk, lives: Mapping[str, Life], result: Allotment) -> None:
+    """Create what is missing, first those who are first in line; the rest in the next cycle."""
+    workloads = desk.view.snapshot.workloads
+    lacking = [workloads[uid] for uid, life in lives.items() if life.missing]
+    lacking.sort(key=lambda one: (-one.priority, one.created, one.ref.uid))
+    budget = MOST_SEATED
+    for job in lacking:
+        life = lives[job.ref.uid]
+        if budget <= 0:
+            result.postponed.add(job.ref.uid)
+            continue
+        _create(desk, job, life, result)
+        budget -= len(life.missing)
 
 
 def _create(desk: Desk, job: WorkloadRecord, life: Life, result: Allotment) -> None:
@@ -126,14 +149,16 @@ def _name_members(desk: Desk, job: WorkloadRecord, result: Allotment) -> None:
 def _turn(desk: Desk, workload: WorkloadRecord, life: Life) -> Turn:
     members = desk.view.members_of(workload)
     index = desk.ground.node_index
-    waiting = {one.pod.uid for one in life.waiting}
-    near = frozenset(
-        index[held.node]
-        for one in members
-        if one.pod.uid not in waiting
-        for held in one.held
-        if held.node in index
-    )
+    near: frozenset[int] = frozenset()
+    if len(members) > len(life.waiting):
+        waiting = {one.pod.uid for one in life.waiting}
+        near = frozenset(
+            index[held.node]
+            for one in members
+            if one.pod.uid not in waiting
+            for held in one.held
+            if held.node in index
+        )
     avoid = guards.passed_over(desk.view, desk.ground, workload, members)
     if life.passed_over is not None and life.passed_over.reason is Reason.RESERVATION_REFUSED:
         node, _, gpu = life.passed_over.where.partition("/")

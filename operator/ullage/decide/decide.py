@@ -9,6 +9,8 @@ what everybody is told.
 
 from __future__ import annotations
 
+from typing import Final
+
 from ullage.decide.adopt import drop_refused, settle
 from ullage.decide.allot import Desk, allot, release
 from ullage.decide.board import set_up
@@ -31,6 +33,9 @@ from ullage.decide.want import Wants
 from ullage.engines.admission.prediction import Predictor
 from ullage.state.records import Snapshot, WorkloadKind
 from ullage.state.status import WorkloadStatus
+
+_AT_ONCE_S: Final = 0.05
+"""When the next cycle should come if this one left something undone."""
 
 
 def decide(snapshot: Snapshot, now: float, settings: DecideSettings, predictor: Predictor) -> Plan:
@@ -76,7 +81,7 @@ def decide(snapshot: Snapshot, now: float, settings: DecideSettings, predictor: 
         steps=(*steps, *allotment.steps, *void_policies(snapshot, now, settings.epoch)),
         statuses=statuses,
         events=tuple(events),
-        wake_at=_wake_at(view, lives),
+        wake_at=now + _AT_ONCE_S if allotment.postponed else _wake_at(view, lives),
     )
 
 

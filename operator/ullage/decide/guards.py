@@ -24,6 +24,7 @@ EXCLUSION_S: Final = 600.0
 PAUSE_S: Final = 10.0
 """How long a device is passed over after one refusal (our choice, keeps retries slow)."""
 
+_NOWHERE: Final[frozenset[int]] = frozenset()
 _PULLING: Final = frozenset(
     {
         "ContainerCreating",
@@ -108,11 +109,14 @@ def passed_over(
     view: View, ground: Ground, workload: WorkloadRecord, members: Sequence[Member]
 ) -> frozenset[int]:
     """Devices that failed this workload lately and get a rest from it."""
+    lines = _lines_in_force(view, workload)
+    if not lines and not view.snapshot.node_refusals:
+        return _NOWHERE
     sites: set[int] = set()
     for (pod_uid, gpu), times in view.snapshot.node_refusals.items():
         if _excluded(view, times) and any(one.pod.uid == pod_uid for one in members):
             sites.update(at for at, site in enumerate(ground.sites) if site.uuid == gpu)
-    for line in _lines_in_force(view, workload):
+    for line in lines:
         node, _, gpu = line.nearest.partition("/")
         index = ground.node_index.get(node)
         if index is None:

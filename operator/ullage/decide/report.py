@@ -41,6 +41,8 @@ class Reporter:
     def status(self, workload: WorkloadRecord) -> WorkloadStatus:
         """The status that a workload should show; the very record of before if nothing is new."""
         life = self.allotment.lives[workload.ref.uid]
+        if workload.ref.uid in self.allotment.postponed:
+            return workload.status
         outcome = self.allotment.outcomes.get(workload.ref.uid)
         members = self.desk.view.members_of(workload)
         refused = outcome.refused if outcome is not None else None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from ullage.api.contract import Reason
 from ullage.decide.candidates import Spot
@@ -24,7 +25,9 @@ from ullage.decide.words import headline
 from ullage.state.records import WorkloadKind, WorkloadRecord
 from ullage.state.status import RefusalLine
 
-_MOST_PREEMPTORS = 64
+MOST_SEATED: Final = 1000
+"""Members seated in one cycle, at least; the rest follows in the next, which bounds a cycle."""
+_MOST_PREEMPTORS: Final = 64
 """Owners that may make room in one cycle."""
 
 
@@ -72,6 +75,15 @@ class Outcome:
     victims: tuple[Victim, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Hopeless:
+    """A class for which nothing can be done in this cycle: so many members, up to this priority."""
+
+    members: int
+    priority: int
+    outcome: Outcome
+
+
 @dataclass(slots=True)
 class Line:
     """Serves the waiting owners of one cycle."""
@@ -82,6 +94,9 @@ class Line:
     feasibility: Feasibility
     victims: Callable[[], Sequence[Victim]]
     """Asked only when somebody does not fit; empty while an earlier wave is still leaving."""
+    budget: int = MOST_SEATED
+    """Members that are still seated in this cycle."""
+    _hopeless: dict[int, _Hopeless] = field(default_factory=dict)
     _later: Placer | None = None
     _refused: dict[int, tuple[int, NoRoom]] = field(default_factory=dict)
     _refused_later: dict[int, int] = field(default_factory=dict)
@@ -91,11 +106,21 @@ class Line:
     _holder: str = ""
 
     def serve(self, turns: Sequence[Turn]) -> dict[str, Outcome]:
-        """The outcome of every turn, by uid of the workload."""
+        """The outcome of every turn, by uid of the workload.
+
+        Turns that come when the budget of the cycle is spent have none: they are next.
+        """
         ordered = sorted(
             turns, key=lambda one: (-one.priority, one.workload.created, one.workload.ref.uid)
         )
-        return {turn.workload.ref.uid: self._turn(turn) for turn in ordered}
+        outcomes: dict[str, Outcome] = {}
+        for turn in ordered:
+            if self.budget <= 0:
+                break
+            outcome = self._turn(turn)
+            outcomes[turn.workload.ref.uid] = outcome
+            self.budget -= len(outcome.seats)
+        return outcomes
 
     def _turn(self, turn: Turn) -> Outcome:
         asked = [Asked(turn.workload, member, self.want(turn, member)) for member in turn.members]
@@ -129,6 +154,14 @@ class Line:
     def _unit(self, turn: Turn, unit: Sequence[Asked]) -> Outcome:
         """Place members that stand or fall together, or say why not."""
         number, near = unit[0].want.number, set(turn.near)
+        hopeless = self._hopeless.get(number)
+        if (
+            hopeless is not None
+            and len(unit) >= hopeless.members
+            and turn.priority <= hopeless.priority
+            and (self._holder or not self._waited_too_long(turn))
+        ):
+            return hopeless.outcome
         known = self._refused.get(number)
         if known is None or known[0] > len(unit):
             found = self.placer.seat(unit, near, explain=True)
@@ -155,7 +188,9 @@ class Line:
             prospect = f"; room is made by preempting {names}{more}"
             return Outcome(refused=replace(refused, prospect=prospect), victims=victims)
         self._maybe_hold(turn, unit[0].want)
-        return Outcome(refused=refused)
+        outcome = Outcome(refused=refused)
+        self._hopeless[unit[0].want.number] = _Hopeless(len(unit), turn.priority, outcome)
+        return outcome
 
     def _fits_later(self, turn: Turn, unit: Sequence[Asked]) -> bool:
         """Whether it fits once everything that is leaving has left; then it keeps those devices."""
@@ -195,9 +230,7 @@ class Line:
 
     def _maybe_hold(self, turn: Turn, want: Want) -> None:
         """The first who waited too long holds every device that could ever suit it."""
-        policy = self.view.snapshot.policy
-        patience_s = policy.gang_skip_limit * policy.round_seconds
-        if self._holder or self.view.now - turn.waiting_since <= patience_s:
+        if self._holder or not self._waited_too_long(turn):
             return
         self._holder = f"{turn.workload.ref.namespace}/{turn.workload.ref.name}"
         board = self.placer.board
@@ -209,6 +242,11 @@ class Line:
         board.block(held, self._holder, held=True)
         if self._later is not None:
             self._later.board.block(held, self._holder, held=True)
+
+    def _waited_too_long(self, turn: Turn) -> bool:
+        policy = self.view.snapshot.policy
+        patience_s = policy.gang_skip_limit * policy.round_seconds
+        return self.view.now - turn.waiting_since > patience_s
 
     def _keep(self, turn: Turn, seating: Seating) -> None:
         """Nobody later in the line gets the devices that this one is about to get."""
