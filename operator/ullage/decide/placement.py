@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from ullage.api.contract import DesiredSlice, SliceKey
 from ullage.decide.board import WHOLE_PERCENT, Board, Occupant
@@ -17,6 +18,9 @@ from ullage.decide.words import refusal_lines
 from ullage.engines.admission.prediction import Predictor
 from ullage.state.records import WorkloadRecord
 from ullage.state.status import RefusalLine
+
+_MOST_SHARERS: Final = 16
+"""Smallest part of a device that a gang is held to when its members crowd one another out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,7 @@ class Placer:
     predictor: Predictor
     scout: Scout = field(init=False)
     _shortlists: dict[int, Shortlist] = field(default_factory=dict)
+    _narrowed: dict[tuple[int, int], Want] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.scout = Scout(self.board, self.predictor)
@@ -67,11 +72,43 @@ class Placer:
     def seat(self, unit: Sequence[Asked], near: set[int], *, explain: bool) -> Seating | NoRoom:
         """Seat all members, or none.
 
+        Each gets the largest share that its device grants. Where the first then leave too little
+        for the last, all are held to the largest equal part of a device (a half, a third, ...) at
+        which everybody fits.
+
         Args:
             unit: members that stand or fall together.
             near: nodes that the rest of the gang is on already.
             explain: find out what stops the first member that does not fit.
         """
+        found = self._seat(unit, near, explain=explain)
+        want = unit[0].want
+        if isinstance(found, Seating) or len(unit) == 1 or want.exclusive:
+            return found
+        for sharers in range(2, _MOST_SHARERS + 1):
+            cap = want.percent_limit // sharers
+            if cap < want.min_percent:
+                break
+            if cap < want.max_percent:
+                trial = self._seat(self._held_to(unit, cap), near, explain=False)
+                if isinstance(trial, Seating):
+                    return trial
+        return found
+
+    def _held_to(self, unit: Sequence[Asked], cap: int) -> list[Asked]:
+        """The same members, content with less."""
+        return [replace(one, want=self._narrower(one.want, cap)) for one in unit]
+
+    def _narrower(self, want: Want, cap: int) -> Want:
+        known = self._narrowed.get((want.number, cap))
+        if known is None:
+            number = -1 - len(self._narrowed)
+            known = replace(want, number=number, max_percent=min(cap, want.max_percent))
+            self._narrowed[want.number, cap] = known
+        return known
+
+    def _seat(self, unit: Sequence[Asked], near: set[int], *, explain: bool) -> Seating | NoRoom:
+        """Seat all members at the largest shares, one after the other, or none."""
         seats: list[Seat] = []
         runner_up: Spot | None = None
         near = set(near)
