@@ -56,6 +56,7 @@ STALL_SECONDS: Final = 30.0
 SETTLE_SECONDS: Final = 0.2
 """How long pod changes gather before the next comparison with kubelet."""
 RETRY_SECONDS: Final = 5.0
+LAST_REPORT_SECONDS: Final = 1.0
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -103,6 +104,7 @@ class Agent:
         self.reconciler = Reconciler(self.surroundings, self.binder)
         self.events = Events(client, settings.name)
         self.containers = Containers(self.table, self.binder, backend.driver, self.events, progress)
+        self._reconcile_now, self._life_changed = asyncio.Event(), asyncio.Event()
         self._build_front(version)
         self._connect()
         self._taken_in = False
@@ -110,7 +112,6 @@ class Agent:
         self._observed_at = time.monotonic()
         self._stale: tuple[SliceKey, ...] = ()
         self._object_uid = ""
-        self._reconcile_now, self._life_changed = asyncio.Event(), asyncio.Event()
 
     def _build_front(self, version: str) -> None:
         """What kubelet, the API server and people see."""
@@ -164,10 +165,11 @@ class Agent:
 
     def _connect(self) -> None:
         self.node.on_change = self._on_spec
-        self._pod_mirror.on_change = self._on_pods
+        self._pod_mirror.on_change = self._reconcile_now.set
         self.watch.on_change = self._on_devices
         self.containers.on_change = self._settle
         self.registrar.on_change = self._settle
+        self.reconciler.before_release = self._last_report
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -227,9 +229,6 @@ class Agent:
         self._life_changed.set()
         self._take_in()
         self._settle()
-
-    def _on_pods(self) -> None:
-        self._reconcile_now.set()
 
     def _on_devices(self, changes: Sequence[HealthChange]) -> None:
         if self.watch.known:
@@ -326,6 +325,13 @@ class Agent:
         if self.table.version != version:
             self._take_in()
         self._settle()
+
+    async def _last_report(self) -> None:
+        """Say the last figures of containers that are about to be forgotten, if it goes quickly."""
+        await self.containers.observe()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_REPORT_SECONDS):
+                await self.publisher.publish(counters=True)
 
     async def _life_loop(self) -> None:
         """Take the node out of service and back, as the spec says."""

@@ -56,6 +56,7 @@ class Publisher:
         self._compose = compose
         self._heartbeat = heartbeat_seconds
         self._poked = asyncio.Event()
+        self._writing = asyncio.Lock()
         self._digest = ""
         self._written_at = -heartbeat_seconds
         self._backoff = 0.0
@@ -88,14 +89,24 @@ class Publisher:
             async with asyncio.timeout(max(due, 0.0)):
                 await self._poked.wait()
 
-    async def publish(self) -> bool:
-        """Write if there is anything to write; whether something was written."""
+    async def publish(self, *, counters: bool = False) -> bool:
+        """Write if there is anything to write; whether something was written.
+
+        Args:
+            counters: write also when nothing but counters changed, as when a container has ended
+                and its last figures would be lost.
+        """
+        async with self._writing:
+            return await self._publish(counters)
+
+    async def _publish(self, counters: bool) -> bool:
         body = self._compose()
         if body is None:
             self._written_at = time.monotonic()
             return False
         digest = urgent_digest(body)
-        if digest == self._digest and time.monotonic() < self._written_at + self._heartbeat:
+        due = counters or time.monotonic() >= self._written_at + self._heartbeat
+        if digest == self._digest and not due:
             return False
         try:
             await self._writer.apply_status(self._name, body)

@@ -10,7 +10,7 @@ ours has left its file for.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -33,6 +33,8 @@ class Reconciler:
     def __init__(self, surroundings: Surroundings, binder: Binder) -> None:
         self._s = surroundings
         self._binder = binder
+        self.before_release: Callable[[], Awaitable[None]] = _nothing
+        """Awaited once before containers are forgotten, while their last figures are there."""
 
     async def run_once(self) -> tuple[ContainerKey, ...]:
         """One comparison.
@@ -73,6 +75,8 @@ class Reconciler:
             _log.warning("cannot free", why=str(error))
             return ()
         gone = tuple(binding.key for binding in bindings if not seen[binding.key].pids)
+        if gone:
+            await self.before_release()
         for container in gone:
             await self._binder.release(container)
         return gone
@@ -147,3 +151,7 @@ class Reconciler:
 def in_use(listing: Listing, bound: Mapping[str, ContainerKey]) -> frozenset[str]:
     """Slots that are somebody's: kubelet gave them away, or a slice is bound to them."""
     return frozenset(listing.owners) | frozenset(bound)
+
+
+async def _nothing() -> None:
+    return None

@@ -5,12 +5,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from typing import Any
 
+import pytest
 import pytest_asyncio
 
 from fakes.kubelet_node import NODE, NodeRig
 from ullage.ports import GPU_NODE, POD
+from ullage_node.api_client import ApiClient
+from ullage_node.devices.protocol import ContainerKey, Progress
 
 
 @pytest_asyncio.fixture
@@ -94,10 +99,6 @@ async def test_nothing_is_written_in_steady_state(rig: NodeRig) -> None:
 
 
 async def test_a_heartbeat_carries_the_counters(rig: NodeRig) -> None:
-    from dataclasses import replace
-
-    from ullage_node.devices.protocol import ContainerKey, Progress
-
     await rig.stop_agent()
     periods = replace(rig.settings.periods, heartbeat_seconds=0.3)
     rig.settings = replace(rig.settings, periods=periods)
@@ -106,6 +107,26 @@ async def test_a_heartbeat_carries_the_counters(rig: NodeRig) -> None:
     await rig.start(pod)
     rig.devices.progress[ContainerKey(pod_uid=pod.uid, container="main")] = Progress(steps=42)
     await rig.until(lambda: (seen := rig.slice_of(pod)) and seen.steps == 42)
+
+
+async def test_the_last_figures_are_said_before_a_container_is_forgotten(
+    rig: NodeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[int] = []
+    apply = ApiClient.apply_status
+
+    async def record(self: ApiClient, name: str, body: Mapping[str, Any]) -> None:
+        said.extend(part.get("steps", 0) for part in body["status"]["slices"])
+        await apply(self, name, body)
+
+    monkeypatch.setattr(ApiClient, "apply_status", record)
+    pod = await rig.placed_pod()
+    await rig.start(pod)
+    await rig.phase(pod, "Attached")
+    rig.devices.progress[ContainerKey(pod_uid=pod.uid, container="main")] = Progress(steps=1000)
+    rig.finish(pod)
+    await rig.until(lambda: rig.slice_of(pod) is None)
+    assert said[-1] == 1000
 
 
 async def test_only_its_own_pods_and_node_are_asked_for(rig: NodeRig) -> None:
