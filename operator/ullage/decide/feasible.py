@@ -20,6 +20,7 @@ from ullage.decide.checks import (
     CHAIN,
     Breach,
     Facts,
+    Grant,
     allowed_model,
     ceiling,
     columns,
@@ -117,10 +118,17 @@ class Feasibility:
             if not (alive & (short <= 0)).any():
                 return _Room(0, reason, self._on_empty(want, reason, alive))
             alive = alive & (short <= 0)
-        breach = self._breach_alone(want, facts, alive)
-        if breach is not None:
-            return breach
-        return _Room(self._count(want, facts, alive, held))
+        least = self._least_shares(want, facts, alive)
+        if isinstance(least, Breach):
+            return _Room(
+                0,
+                Reason.PREDICTED_SLO_BREACH,
+                f"even alone on a device, at {least.percent} % it would run"
+                f" {least.predicted:.2f} times slower than on a whole one (predicted), its"
+                f" objective allows {least.allowed:g}",
+            )
+        alive = alive & (least > 0)
+        return _Room(self._count(want, facts, np.where(alive, least, 0), held))
 
     def _pods_on_empty_nodes(self, want: Want) -> Ints:
         """Pods of a shape that every node takes when empty; slots come and go with its agent."""
@@ -172,41 +180,50 @@ class Feasibility:
             case _:
                 return "no suitable device could take it even when empty"
 
-    def _breach_alone(self, want: Want, facts: Facts[Ints], alive: Flags) -> _Room | None:
+    def _least_shares(self, want: Want, facts: Facts[Ints], alive: Flags) -> Ints | Breach:
+        """By device, the least share that keeps the newcomer's own objective; 0 = none does.
+
+        Where no device has one, the breach that misses by least.
+        """
+        least = np.full(len(alive), want.min_percent, dtype=np.int64)
         if want.max_slowdown is None:
-            return None
+            return least
         nearest: Breach | None = None
+        suits = False
         tops = ceiling(facts, want)
         for model in np.unique(facts.model[alive]).tolist():
             site = int(np.flatnonzero(alive & (facts.model == model))[0])
             top = WHOLE_PERCENT if want.exclusive else tops.item(site)
             newcomer = want.tenant(NEWCOMER, model, top)
             found = largest_share(newcomer, (), (want.min_percent, top), self.scout.predictor)
-            if not isinstance(found, Breach):
-                return None
-            if nearest is None or found.excess < nearest.excess:
-                nearest = found
-        if nearest is None:
-            return None
-        return _Room(
-            0,
-            Reason.PREDICTED_SLO_BREACH,
-            f"even alone on a device, at {nearest.percent} % it would run {nearest.predicted:.2f}"
-            f" times slower than on a whole one (predicted), its objective allows"
-            f" {nearest.allowed:g}",
-        )
+            if isinstance(found, Breach):
+                least[facts.model == model] = 0
+                if nearest is None or found.excess < nearest.excess:
+                    nearest = found
+                continue
+            suits = True
+            least[facts.model == model] = next(
+                percent
+                for percent in range(want.min_percent, found.percent + 1)
+                if isinstance(
+                    largest_share(newcomer, (), (percent, percent), self.scout.predictor), Grant
+                )
+            )
+        return least if suits or nearest is None else nearest
 
-    def _count(self, want: Want, facts: Facts[Ints], alive: Flags, held: Ints) -> int:
-        """Members that fit at once on empty nodes."""
+    def _count(self, want: Want, facts: Facts[Ints], least: Ints, held: Ints) -> int:
+        """Members that fit at once on empty nodes, each at its least share (0 = refused)."""
         node_of = self.scout.board.ground.node_of
+        alive = least > 0
         if want.exclusive:
             on_node = np.bincount(node_of[alive], minlength=len(held)) // want.count
         else:
+            shares = np.maximum(least, 1)
             need = want.memory_mib + facts.overhead
             if not want.memory_mib:
-                need = facts.memory * want.min_percent // 100
+                need = facts.memory * shares // 100
             each = np.minimum(
-                np.minimum(facts.contexts, want.percent_limit // want.min_percent),
+                np.minimum(facts.contexts, want.percent_limit // shares),
                 facts.memory // np.maximum(need, 1),
             )
             on_node = np.zeros(len(held), dtype=np.int64)
