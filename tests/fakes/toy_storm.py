@@ -16,7 +16,8 @@ from dataclasses import replace
 
 import builders
 from fakes import toy_rules
-from fakes.toy_cluster import Shape, ToyCluster
+from fakes.toy_cluster import ToyCluster
+from fakes.toy_world import Shape
 from ullage.decide.decide import decide
 from ullage.decide.diff import diff
 from ullage.decide.model import Action, DecideSettings, Plan

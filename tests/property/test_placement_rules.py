@@ -1,0 +1,180 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Properties of single decisions, on situations that storms produce."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import builders
+from fakes.toy_storm import Storm
+from ullage.decide.board import Board, Domains, Occupant
+from ullage.decide.candidates import Scout, Shortlist
+from ullage.decide.checks import CHAIN, ceiling, columns, figures
+from ullage.decide.decide import decide, look
+from ullage.decide.diff import diff
+from ullage.decide.fit import amounts
+from ullage.decide.ground import lay_out
+from ullage.decide.ledger import Ledger
+from ullage.decide.model import DecideSettings, SetStatus
+from ullage.decide.transfer import Packer, Unpacker
+from ullage.decide.want import Wants
+from ullage.engines.admission.prediction import Tenant
+from ullage.engines.admission.utilisation import UtilisationSum
+from ullage.state.records import Snapshot
+
+SETTINGS = DecideSettings(epoch=3)
+SEEDS = st.integers(0, 10_000)
+
+
+def _situation(seed: int, events: int = 60) -> Snapshot:
+    storm = Storm(seed)
+    storm.toy.epoch = SETTINGS.epoch
+    storm.blow(events)
+    return storm.toy.snapshot()
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(SEEDS)
+def test_the_same_picture_gives_the_same_plan(seed: int) -> None:
+    snapshot = _situation(seed)
+    now = snapshot.taken_at
+    first = decide(snapshot, now, SETTINGS, UtilisationSum())
+    again = decide(pickle.loads(pickle.dumps(snapshot)), now, SETTINGS, UtilisationSum())
+    assert first == again
+    assert diff(first, snapshot) == diff(again, snapshot)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(SEEDS)
+def test_the_order_of_the_records_does_not_matter(seed: int) -> None:
+    snapshot = _situation(seed)
+    shuffled = {}
+    for table in ("nodes", "gpu_nodes", "pods", "workloads", "deployments", "services"):
+        items = list(getattr(snapshot, table).items())
+        random.Random(seed).shuffle(items)
+        shuffled[table] = dict(items)
+    other = replace(snapshot, **shuffled)
+    now = snapshot.taken_at
+    expected = decide(snapshot, now, SETTINGS, UtilisationSum())
+    found = decide(other, now, SETTINGS, UtilisationSum())
+    assert found == expected
+    assert diff(found, other) == diff(expected, snapshot)
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(SEEDS)
+def test_a_plan_that_was_carried_out_leaves_nothing_to_do(seed: int) -> None:
+    storm = Storm(seed)
+    storm.blow(80)
+    _, actions = storm.cycle()
+    after = storm.toy.snapshot()
+    plan = decide(after, storm.toy.now, DecideSettings(epoch=storm.toy.epoch), UtilisationSum())
+    left = diff(plan, after)
+    # what an action changed at once may ask for the next step (a pod that is there now), but the
+    # same thing is never asked for twice
+    said = {one.owner.uid: one.status for one in actions if isinstance(one, SetStatus)}
+    for one in left:
+        assert one not in actions
+        if isinstance(one, SetStatus) and one.owner.uid in said:
+            assert one.status != said[one.owner.uid]
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(SEEDS, SEEDS)
+def test_changes_sent_in_pieces_make_the_same_picture(seed: int, other: int) -> None:
+    packer, unpacker = Packer(), Unpacker()
+    storm = Storm(seed)
+    for part in range(3):
+        storm.blow(20 + other % 30)
+        snapshot = storm.toy.snapshot()
+        received, now, _ = unpacker.unpack(packer.pack(snapshot, storm.toy.now, SETTINGS))
+        assert received == snapshot
+        assert now == storm.toy.now
+        if part == 1:
+            packer.reset()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_shortlist_kept_current_equals_one_made_afresh(seed: int) -> None:
+    chance = random.Random(seed)
+    view = _view(chance)
+    ground = lay_out(view)
+    board = Board(ground, Domains())
+    board.free = [dict(amounts(node.allocatable)) | {"pods": 99} for node in ground.nodes]
+    wants, scout = Wants(view, board), Scout(board, UtilisationSum())
+    classes = [wants.of(one, one.shape) for one in view.snapshot.workloads.values()]
+    kept = [Shortlist(scout, want) for want in classes]
+    seated: list[tuple[int, Occupant]] = []
+    for _ in range(120):
+        if seated and chance.random() < 0.4:
+            site, occupant = seated.pop(chance.randrange(len(seated)))
+            board.lift(site, occupant)
+            board.refund(ground.sites[site].node, classes[0].shape.requests)
+        else:
+            site, occupant = chance.randrange(len(ground.sites)), _occupant(chance)
+            board.put(site, occupant)
+            board.charge(ground.sites[site].node, classes[0].shape.requests)
+            seated.append((site, occupant))
+        at = chance.randrange(len(classes))
+        assert kept[at].best(set()) == Shortlist(scout, classes[at]).best(set())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_check_says_the_same_of_one_device_and_of_all(seed: int) -> None:
+    chance = random.Random(seed)
+    view = _view(chance)
+    ground = lay_out(view)
+    board = Board(ground, Domains())
+    for site in range(len(ground.sites)):
+        for _ in range(chance.randrange(4)):
+            board.put(site, _occupant(chance))
+    wants = Wants(view, board)
+    for workload in view.snapshot.workloads.values():
+        want = wants.of(workload, workload.shape)
+        everything = columns(board)
+        for _, check in CHAIN:
+            together = np.broadcast_to(check(everything, want), (len(ground.sites),))
+            alone = [check(figures(board, site), want) for site in range(len(ground.sites))]
+            assert together.tolist() == alone
+        if not want.exclusive:
+            together = ceiling(everything, want)
+            assert together.tolist() == [
+                ceiling(figures(board, site), want) for site in range(len(ground.sites))
+            ]
+
+
+def _view(chance: random.Random):  # type: ignore[no-untyped-def]
+    jobs = [
+        builders.a_job("whole"),
+        builders.a_job("pair").exclusive(2),
+        builders.a_job("share").fractional(20, 60),
+        builders.a_job("fast").fractional(25, 80).slowdown(2.5),
+        builders.a_job("big").fractional(10, 50, memory_mib=6000),
+        builders.a_job("red").fractional(30).trusting("domain-1"),
+    ]
+    nodes = [builders.a_gpu_node(f"node-{at}", devices=3) for at in range(4)]
+    shapes = [builders.a_node(f"node-{at}", cpu=chance.choice((2, 6, 64))) for at in range(4)]
+    snapshot = builders.a_snapshot(*shapes, *nodes, *jobs)
+    return look(snapshot, builders.NOW, SETTINGS, Ledger(snapshot))
+
+
+def _occupant(chance: random.Random) -> Occupant:
+    whole = chance.random() < 0.2
+    percent = 100 if whole else chance.choice((10, 25, 40))
+    slowdown = chance.choice((None, None, 2.0, 5.0))
+    return Occupant(
+        pod_uid=f"pod-{chance.random()}",
+        owner_uid="someone",
+        tenant=Tenant(name="someone", percent=percent, max_slowdown=slowdown),
+        memory_mib=percent * 100,
+        domain=chance.choice((0, 0, 1)),
+        whole=whole,
+    )
