@@ -129,7 +129,7 @@ async def measure(nodes: int, count: int) -> dict[str, float]:
     with kwok_cluster(nodes) as kubeconfig, Progress() as progress:
         credentials = await find_credentials(str(kubeconfig))
         async with K8sCluster(credentials, user_agent="bench") as cluster:
-            await limit_bare(cluster, nodes, WARM_UP, progress)  # connections, caches
+            await limit_bare(cluster, nodes, WARM_UP, progress, "warm")  # connections, caches
             bare = await limit_bare(cluster, nodes, count, progress)
             same = await limit_same_objects(cluster, nodes, count, progress)
             seconds, used = await fill_ours(cluster, kubeconfig, nodes, count, progress)

@@ -100,16 +100,21 @@ async def until_running(
     progress.update(task, completed=count)
 
 
-async def limit_bare(cluster: ClusterPort, nodes: int, count: int, progress: Progress) -> float:
-    """Seconds for bare pods: create, ungate and pin, bind, Running."""
+async def limit_bare(
+    cluster: ClusterPort, nodes: int, count: int, progress: Progress, label: str = "bare"
+) -> float:
+    """Seconds for bare pods: create, ungate and pin, bind, Running.
+
+    ``label`` must be new for each call: KWOK may still delete a pod of an earlier call by name.
+    """
 
     async def one(number: int) -> None:
-        name = f"bare-{number:05d}"
-        await cluster.create(POD, _gated(name, "bare"), namespace="default")
+        name = f"{label}-{number:05d}"
+        await cluster.create(POD, _gated(name, label), namespace="default")
         patch = _ungate(f"kwok-{number % nodes:04d}")
         await cluster.json_patch(POD, name, patch, namespace="default")
 
-    return await _timed(cluster, one, count, "bare", progress)
+    return await _timed(cluster, one, count, label, progress)
 
 
 async def limit_same_objects(
