@@ -16,6 +16,8 @@ def test_a_job_runs_to_completion_and_reports_progress(stack: Stack, namespace: 
     conditions = {c["type"]: c for c in done["conditions"]}
     assert conditions["Finished"]["reason"] == "Completed"
     assert done["completionTime"]
+    assert done["progress"]["percent"] == 100
+    assert done["nodes"] == running["nodes"]
     stack.books_balance()
 
 

@@ -119,6 +119,14 @@ def progress(view: View, workload: WorkloadRecord, parts: Sequence[Part]) -> Pro
     return after
 
 
+def finished(workload: WorkloadRecord) -> Progress | None:
+    """Progress of a job whose every member ended with success: its declared work is done."""
+    total = workload.work_steps
+    if not total:
+        return workload.status.progress
+    return Progress(steps=total, total=total, percent=100)
+
+
 def _progress(view: View, workload: WorkloadRecord, seen: ObservedSlice) -> Progress:
     total = workload.work_steps
     rate = _MICROS / seen.step_micros if seen.step_micros else 0.0

@@ -86,11 +86,20 @@ def _training(view: View, told: Told) -> dict[str, object]:
     return {
         "restarts": life.restarts,
         "retry_at": 0.0 if running else whole_second(life.retry_at),
-        "nodes": ",".join(sorted({one.node for one in told.parts})),
+        # where it ran stays readable after the end
+        "nodes": (
+            before.nodes
+            if told.phase.terminal
+            else ",".join(sorted({one.node for one in told.parts}))
+        ),
         "gpus": len(told.parts),
         "start_time": now if running and not before.start_time else before.start_time,
         "completion_time": (before.completion_time or now) if told.phase.terminal else 0.0,
-        "progress": figures.progress(view, workload, told.parts),
+        "progress": (
+            figures.finished(workload)
+            if told.phase is Phase.SUCCEEDED
+            else figures.progress(view, workload, told.parts)
+        ),
     }
 
 
