@@ -35,6 +35,7 @@ test: lint test-fast test-e2e ## everything: lint, fast tests, then end to end o
 test-fast: $(VENV)/.ready ## unit, property, contract and chart tests; no cluster
 	@localcluster/run build --tools helm >/dev/null
 	@$(BIN)/python -m pytest $(FAST_FLAGS)
+	@cd localcluster && GOFLAGS=-buildvcs=false go test .
 
 .PHONY: test-e2e
 test-e2e: $(VENV)/.ready ## end to end on two real kubelets (root, Linux)
@@ -48,6 +49,7 @@ lint: $(VENV)/.ready ## format, style, types, import rules, generated files
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m ullage.api.generate --check
 	@$(BIN)/python -m ullage.app.reference --check
+	@cd localcluster && test -z "$$(gofmt -l *.go)" && GOFLAGS=-buildvcs=false go vet .
 
 .PHONY: format
 format: $(VENV)/.ready ## rewrite the code in the house's format
