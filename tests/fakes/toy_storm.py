@@ -101,11 +101,15 @@ class Storm:
         toy_rules.check_devices(self.toy)
 
     def calm(self) -> None:
-        """Stop the weather; everything must come to rest, and nothing be left behind."""
+        """Stop the weather; everything must come to rest, and nothing be left behind.
+
+        Now and then one agent stays away for good, while its node says that it is well.
+        """
         toy = self.toy
+        away = self._node() if self.random.random() < 0.25 else ""
         for name in list(toy.nodes):
             toy.nodes[name] = replace(toy.nodes[name], ready=True, unschedulable=False)
-            toy.agents[name].up, toy.agents[name].refuse_next = True, 0
+            toy.agents[name].up, toy.agents[name].refuse_next = name != away, 0
         for _ in range(MOST_CALM_STEPS):
             before = self._fingerprint()
             self._everything_moves()

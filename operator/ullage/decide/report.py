@@ -220,12 +220,12 @@ def event(workload: WorkloadRecord, status: WorkloadStatus, epoch: int) -> Emit 
     finished = status.condition(ConditionType.FINISHED)
     if finished is not None and before.condition(ConditionType.FINISHED) is None:
         return _emit(workload, Reason(finished.reason), finished.message, epoch)
-    if now is not None and (was is None or was.reason != now.reason):
-        reason = Reason(now.reason)
-        return None if reason in _QUIET else _emit(workload, reason, now.message, epoch)
     degraded = status.condition(ConditionType.DEGRADED)
     if degraded is not None and before.condition(ConditionType.DEGRADED) is None:
         return _emit(workload, Reason(degraded.reason), degraded.message, epoch)
+    if now is not None and (was is None or was.reason != now.reason):
+        reason = Reason(now.reason)
+        return None if reason in _QUIET else _emit(workload, reason, now.message, epoch)
     return None
 
 

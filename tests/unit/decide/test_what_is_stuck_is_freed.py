@@ -1,0 +1,137 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Every guard of placement: after its time, and not before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from builders import NOW, a_deployment, a_gpu_node, a_job, a_pod, a_service, a_slice, reported
+from fakes.deciding import Decided, decided
+from ullage.api.contract import Reason, SlicePhase
+from ullage.decide.model import DeletePod, EvictPod
+from ullage.state.records import PodStage
+
+UNSCHEDULED = PodStage.UNSCHEDULED
+BOUND = PodStage.BOUND
+
+
+def _job(
+    stage: PodStage,
+    *,
+    phase: SlicePhase = SlicePhase.RESERVED,
+    said: tuple[str, str] = ("", ""),
+    **pod: object,
+) -> Decided:
+    job = a_job().status(phase="Starting")
+    where = "" if stage is UNSCHEDULED else "node-1"
+    one = a_pod("train-0", owner=job.build(), stage=stage, node=where, **pod)  # type: ignore[arg-type]
+    held = a_slice(one, percent=100)
+    seen = reported(held, phase, reason=said[0], message=said[1])
+    return decided(job, one, a_gpu_node(devices=1, desired=[held], observed=[seen]))
+
+
+def _service(stage: PodStage, phase: SlicePhase = SlicePhase.RESERVED, **pod: object) -> Decided:
+    service = a_service()
+    record = service.build()
+    one = a_pod("serve-1", owner=record, stage=stage, node="node-1", **pod)  # type: ignore[arg-type]
+    held = a_slice(one, percent=100)
+    node = a_gpu_node(devices=1, desired=[held], observed=[reported(held, phase)])
+    return decided(service, one, node, a_deployment(record, surge=1, unavailable=0))
+
+
+def _restarts(found: Decided, reason: Reason) -> str:
+    status = found.status("train")
+    assert (status.phase, status.restarts) == ("Restarting", 0)
+    admitted = found.condition("train", "Admitted")
+    assert admitted.reason == reason
+    return admitted.message
+
+
+def test_a_pod_that_is_not_scheduled_for_a_minute_starts_anew() -> None:
+    said = "0/3 nodes are available: 3 Insufficient cpu"
+    early = _job(UNSCHEDULED, since=NOW - 59, scheduling_message=said)
+    assert early.status("train").phase == "Starting"
+    assert early.plan.wake_at == NOW + 1
+    late = _job(UNSCHEDULED, since=NOW - 60, scheduling_message=said)
+    assert said in _restarts(late, Reason.STUCK_UNSCHEDULED)
+
+
+def test_a_pod_that_does_not_start_for_a_minute_starts_anew() -> None:
+    waiting = ("CreateContainerConfigError", "PodUnknown: retrying")
+    early = _job(BOUND, since=NOW - 59, waiting=waiting)
+    assert early.status("train").phase == "Starting"
+    late = _job(BOUND, since=NOW - 60, waiting=waiting)
+    assert "PodUnknown: retrying" in _restarts(late, Reason.STUCK_NOT_STARTED)
+
+
+def test_what_the_node_says_is_said_first() -> None:
+    late = _job(
+        BOUND,
+        since=NOW - 60,
+        waiting=("CreateContainerConfigError", "x"),
+        said=("Draining", "slot-03 has clients"),
+    )
+    assert "Draining: slot-03 has clients" in _restarts(late, Reason.STUCK_NOT_STARTED)
+
+
+@pytest.mark.parametrize("why", ["ErrImagePull", "ImagePullBackOff", "ContainerCreating"])
+def test_a_slow_image_is_not_stuck(why: str) -> None:
+    found = _job(BOUND, since=NOW - 6000, waiting=(why, ""))
+    assert found.status("train").phase == "Starting"
+
+
+def test_a_refusal_for_good_before_the_start_is_acted_on_at_once() -> None:
+    found = _job(BOUND, phase=SlicePhase.REFUSED, said=("PredictionRefused", "46 ms > 40 ms"))
+    message = _restarts(found, Reason.RESERVATION_REFUSED)
+    assert "PredictionRefused: 46 ms > 40 ms" in message
+    assert not found.slices(), "what is refused leaves the spec at once"
+
+
+def test_a_pod_let_go_without_a_slice_starts_anew() -> None:
+    job = a_job().status(phase="Starting")
+    pod = a_pod("train-0", owner=job.build(), stage=BOUND, node="node-1")
+    found = decided(job, pod, a_gpu_node())
+    _restarts(found, Reason.PLACEMENT_MISSING)
+
+
+@pytest.mark.parametrize(
+    ("word", "reason"), [("DeviceLost", Reason.DEVICE_LOST), ("Odd", Reason.UNENFORCED)]
+)
+def test_a_slice_that_failed_under_a_running_pod_moves_it(word: str, reason: Reason) -> None:
+    found = _job(PodStage.RUNNING, phase=SlicePhase.FAILED, said=(word, "gone"))
+    _restarts(found, reason)
+    assert found.slices(), "it holds its room until the pod is gone"
+
+
+def test_pods_of_a_service_are_replaced_one_by_one() -> None:
+    stuck = _service(BOUND, since=NOW - 60, waiting=("CreateContainerError", ""))
+    assert [one.reason for one in stuck.all(DeletePod)] == [Reason.STUCK_NOT_STARTED]
+    failed = _service(PodStage.RUNNING, SlicePhase.FAILED)
+    assert [one.pod.name for one in failed.all(EvictPod)] == ["serve-1"]
+    raced = _service(PodStage.FAILED, lost_race=True, disrupted=True)
+    assert [one.reason for one in raced.all(DeletePod)] == [Reason.LOST_RACE]
+
+
+def test_a_pod_of_a_service_whose_reservation_fails_is_placed_elsewhere() -> None:
+    service = a_service()
+    pod = a_pod("serve-1", owner=service.build())
+    held = a_slice(pod, percent=100)
+    refused = a_gpu_node(devices=1, desired=[held], observed=[reported(held, SlicePhase.REFUSED)])
+    spare = a_gpu_node("node-2", devices=1)
+    deployment = a_deployment(service.build(), surge=1, unavailable=0)
+    found = decided(service, pod, refused, spare, deployment)
+    assert found.places() == {"serve-1": ["GPU-node-2-0"]}
+    late = replace(
+        a_gpu_node(devices=1, desired=[held], desired_since=NOW - 30), heartbeat=NOW - 40
+    )
+    expired = decided(service, pod, late, spare, deployment)
+    assert not expired.places()
+    assert expired.decision(service).reason is Reason.RESERVATION_EXPIRED
+
+
+def test_a_pod_that_is_being_deleted_is_left_alone() -> None:
+    found = _service(BOUND, since=NOW - 600, deleting=True)
+    assert not found.all(DeletePod)
