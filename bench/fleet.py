@@ -33,12 +33,24 @@ from ullage.api.contract import (
     text,
     whole,
 )
-from ullage.ports import GPU_NODE, POD, ApiError, ClusterPort, Gone, Kind, Selector
+from ullage.ports import (
+    GPU_NODE,
+    POD,
+    ClusterPort,
+    Conflict,
+    Gone,
+    Kind,
+    NotFound,
+    Selector,
+    Throttled,
+    Unavailable,
+)
 from ullage.state.streams import PODS
 
 SeeObject = Callable[[JsonObject], None]
 SETTLE_S = 0.1
 """Changes of a node within this time are answered by one status."""
+IN_FLIGHT = 20
 DEVICE_MIB = 81_920
 
 
@@ -110,11 +122,13 @@ class Fleet:
         self._devices_per_node = devices_per_node
         self._agents: dict[str, Agent] = {}
         self._pending: dict[str, asyncio.Task[None]] = {}
+        self._gate = asyncio.Semaphore(IN_FLIGHT)
+        self._tasks = asyncio.TaskGroup()
         self.writes = 0
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
+        async with self._tasks as tasks:
             tasks.create_task(self._follow(GPU_NODE, Selector(), self._node_changed))
             tasks.create_task(self._follow(POD, PODS.selector, self._pod_changed))
 
@@ -133,8 +147,8 @@ class Fleet:
                         version = text(section(event.object, "metadata"), "resourceVersion")
                         if event.type != "BOOKMARK":
                             see(event.object)
-            except Gone:
-                continue
+            except (Gone, Unavailable):
+                continue  # list again
 
     def _node_changed(self, item: JsonObject) -> None:
         name = text(section(item, "metadata"), "name")
@@ -157,26 +171,27 @@ class Fleet:
 
     def _tell(self, agent: Agent) -> None:
         if agent.name not in self._pending:
-            self._pending[agent.name] = asyncio.create_task(self._write(agent))
+            self._pending[agent.name] = self._tasks.create_task(self._write(agent))
 
     async def _write(self, agent: Agent) -> None:
         await asyncio.sleep(SETTLE_S)
-        del self._pending[agent.name]
-        body: Mapping[str, object] = {
-            "apiVersion": API_VERSION,
-            "kind": GPU_NODE.kind,
-            "metadata": {"name": agent.name},
-            "status": agent.status(time.time()),
-        }
-        try:
-            await self._cluster.apply(
-                GPU_NODE, agent.name, body, subresource="status", manager=MANAGER_NODE
-            )
-            self.writes += 1
-        except ApiError as error:
-            if error.status not in (404, 409, 429) and error.status < 500:
-                raise
-            self._tell(agent)
+        async with self._gate:
+            del self._pending[agent.name]
+            body: Mapping[str, object] = {
+                "apiVersion": API_VERSION,
+                "kind": GPU_NODE.kind,
+                "metadata": {"name": agent.name},
+                "status": agent.status(time.time()),
+            }
+            try:
+                await self._cluster.apply(
+                    GPU_NODE, agent.name, body, subresource="status", manager=MANAGER_NODE
+                )
+                self.writes += 1
+            except (Unavailable, Throttled, Conflict):
+                self._tell(agent)
+            except NotFound:
+                del self._agents[agent.name]
 
 
 async def _main(kubeconfig: str, devices_per_node: int) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from rich.progress import Progress
 
@@ -19,10 +20,12 @@ from ullage.ports import (
     POD,
     TRAINING_JOB,
     ClusterPort,
+    Gone,
     JsonObject,
     Kind,
     NotFound,
     Selector,
+    Unavailable,
 )
 
 IN_FLIGHT = 50
@@ -81,22 +84,33 @@ async def for_each(count: int, act: Callable[[int], Awaitable[None]]) -> None:
             tasks.create_task(worker())
 
 
-async def running(cluster: ClusterPort, selector: Selector) -> int:
-    """How many pods of a selector run."""
-    count = 0
-    async for page in cluster.list_paged(POD, selector):
-        count += sum(text(section(pod, "status"), "phase", "") == "Running" for pod in page.items)
-    return count
-
-
 async def until_running(
     cluster: ClusterPort, selector: Selector, count: int, progress: Progress, what: str
 ) -> None:
-    """Wait until so many pods run; looks once a second so as not to disturb what is measured."""
+    """Wait until so many pods have run.
+
+    Watches with a filter of the server: listing thousands of pods again and again would disturb
+    what is measured.
+    """
     task = progress.add_task(what, total=count)
-    while (now := await running(cluster, selector)) < count:
-        progress.update(task, completed=now)
-        await asyncio.sleep(1.0)
+    chosen = replace(selector, fields="status.phase=Running")
+    seen: set[str] = set()
+    while len(seen) < count:
+        version = ""
+        async for page in cluster.list_paged(POD, chosen):
+            seen |= {text(section(pod, "metadata"), "uid") for pod in page.items}
+            version = page.resource_version
+        try:
+            async for event in cluster.watch(POD, chosen, resource_version=version):
+                if event.type in ("ADDED", "MODIFIED"):
+                    seen.add(text(section(event.object, "metadata"), "uid"))
+                    progress.update(task, completed=len(seen))
+                elif event.type == "DELETED":
+                    seen.discard(text(section(event.object, "metadata"), "uid"))
+                if len(seen) >= count:
+                    break
+        except (Gone, Unavailable):
+            continue  # list again
     progress.update(task, completed=count)
 
 
