@@ -36,12 +36,20 @@ _UNPACKER = Unpacker()
 
 
 def solve(payload: bytes) -> bytes:
-    """Decide and diff in the child; both ways pickled once, here and in :class:`Solver`."""
-    snapshot, now, settings = _UNPACKER.unpack(payload)
+    """Decide and diff in the child; both ways pickled once, here and in :class:`Solver`.
+
+    Records have no cycles: the collector would walk the whole picture again and again for nothing,
+    so it rests meanwhile and never sees the picture of the last call.
+    """
     gc.collect()
-    gc.freeze()  # the picture has no cycles; walking it again and again costs more than deciding
-    plan = decide(snapshot, now, settings, UtilisationSum())
-    return pack_answer(plan, diff(plan, snapshot), snapshot)
+    gc.freeze()
+    gc.disable()
+    try:
+        snapshot, now, settings = _UNPACKER.unpack(payload)
+        plan = decide(snapshot, now, settings, UtilisationSum())
+        return pack_answer(plan, diff(plan, snapshot), snapshot)
+    finally:
+        gc.enable()
 
 
 def _warm() -> int:
