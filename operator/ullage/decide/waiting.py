@@ -25,7 +25,7 @@ from ullage.decide.words import headline
 from ullage.state.records import WorkloadKind, WorkloadRecord
 from ullage.state.status import RefusalLine
 
-MOST_SEATED: Final = 1000
+MOST_SEATED: Final = 500
 """Members seated in one cycle, at least; the rest follows in the next, which bounds a cycle."""
 _MOST_PREEMPTORS: Final = 64
 """Owners that may make room in one cycle."""
