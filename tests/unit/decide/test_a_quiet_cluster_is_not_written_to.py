@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from builders import (
@@ -171,3 +173,20 @@ def test_a_placement_is_explained_with_what_came_second() -> None:
     assert decision.runner_up == "node-1/GPU-node-1-1 40 %"
     assert len(decision.inputs_hash) == 64
     assert ("Placed", "node-1/GPU-node-1-0 40 %") in found.events()
+
+
+def test_what_is_told_reads_back_the_same() -> None:
+    ended = JOB.slowdown(3).status(phase="Running")
+    pod, node = _parts(ended, steps=500, step_us=210, solo_us=100)
+    over = replace(pod, stage=PodStage.SUCCEEDED, exit_code=0)  # type: ignore[type-var]
+    invalid = JOB.with_(invalid="spec.replicas: expected a whole number")
+    for job, parts in (
+        (JOB, [a_gpu_node()]),
+        (JOB, [*JOB.pods(), a_gpu_node()]),
+        (JOB.gang(9), [*JOB.gang(9).pods(), a_gpu_node()]),
+        (ended, [pod, node]),
+        (ended, [over, node]),
+        (invalid, [pod, node]),
+    ):
+        status = decided(job, *parts).status(job)
+        assert as_stored(job.build().kind, status) == status

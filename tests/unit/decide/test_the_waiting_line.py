@@ -19,6 +19,7 @@ from builders import (
 )
 from fakes.deciding import decided, decided_on
 from ullage.api.contract import Reason, SlicePhase
+from ullage.decide.model import CreatePod
 from ullage.state.records import PodRecord, PodStage, PolicyRecord
 
 
@@ -144,3 +145,14 @@ def test_an_expired_rest_is_slept_off() -> None:
     assert decided_on(snapshot, at=NOW + 599).places()
     twice = {key: times[:2] for key, times in refusals.items()}
     assert decided_on(replace(snapshot, node_refusals=twice)).places()
+
+
+def test_a_cycle_does_a_bounded_amount_and_comes_back_for_the_rest() -> None:
+    jobs = [a_job(f"job-{at:03}").aged(1000 - at) for at in range(501)]
+    node = a_gpu_node(devices=1)
+    created = decided(node, *jobs).all(CreatePod)
+    assert len(created) == 500
+    assert "job-500-0" not in {one.name for one in created}, "the youngest waits"
+    found = decided(node, *jobs)
+    assert found.plan.wake_at == NOW + 0.05
+    assert found.status(jobs[500]) == jobs[500].build().status, "nothing is said to it yet"
