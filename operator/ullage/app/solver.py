@@ -31,6 +31,8 @@ class SolverCrashed(Exception):
     """The decision's process died or raised; the text says how."""
 
 
+FRESH_FACTOR = 3
+"""How many deadlines the first decision of a child may take."""
 _UNPACKER = Unpacker()
 """The child's last snapshot: only what changed is sent to it."""
 
@@ -65,6 +67,8 @@ class Solver:
         self._work = work
         self._pool: ProcessPoolExecutor | None = None
         self._packer = Packer()
+        self._fresh = True
+        """The child has not answered yet: it still imports, and is sent the whole picture."""
         self.timeouts = 0
         self.crashes = 0
 
@@ -87,13 +91,14 @@ class Solver:
             SolverCrashed: the child died, or the decision raised.
         """
         payload = self._packer.pack(snapshot, now, settings)
+        deadline_s = self._deadline_s * (FRESH_FACTOR if self._fresh else 1)
         future = self._ready().submit(self._work, payload)
         try:
-            answer = await asyncio.wait_for(asyncio.wrap_future(future), self._deadline_s)
+            answer = await asyncio.wait_for(asyncio.wrap_future(future), deadline_s)
         except TimeoutError:
             self.timeouts += 1
             self._replace()
-            raise SolverTimeout(f"no decision within {self._deadline_s:g} s") from None
+            raise SolverTimeout(f"no decision within {deadline_s:g} s") from None
         except BrokenProcessPool as error:
             self.crashes += 1
             self._replace()
@@ -105,6 +110,7 @@ class Solver:
             self.crashes += 1
             self._packer.reset()
             raise SolverCrashed(f"{type(error).__name__}: {error}") from error
+        self._fresh = False
         return unpack_answer(answer)
 
     def close(self) -> None:
@@ -122,6 +128,7 @@ class Solver:
             # spawn: a fork would copy the threads' locks of this process in an unknown state
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(1, mp_context=context)
+            self._fresh = True
         return self._pool
 
     def _replace(self) -> None:
