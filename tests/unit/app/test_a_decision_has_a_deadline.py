@@ -42,7 +42,7 @@ async def test_an_empty_cluster_is_decided_in_the_child() -> None:
 async def test_a_hanging_decision_is_abandoned_and_the_next_one_works() -> None:
     solver = Solver(deadline_s=0.5, work=hang)
     try:
-        with pytest.raises(SolverTimeout, match="within 1.5 s"):  # a new child gets more time
+        with pytest.raises(SolverTimeout, match=r"within 1\.5 s"):  # a new child gets more time
             await solver.run(SNAPSHOT, 1000.0, SETTINGS)
         assert solver.timeouts == 1
         solver._work, solver._deadline_s = solve, 60.0
