@@ -71,9 +71,22 @@ def _ready(stack: Stack, name: str, namespace: str, replicas: int) -> Json:
 
 
 def _address(stack: Stack, name: str, namespace: str) -> str:
+    """Where the service answers; a moment passes until every node's proxy knows a new endpoint."""
     service = stack.get("service", name, namespace)
     assert service is not None
-    return f"http://{service['spec']['clusterIP']}:8080/"
+    url = f"http://{service['spec']['clusterIP']}:8080/"
+    eventually(lambda: _get(url), within_s=30, what=f"{url} answers")
+    return url
+
+
+def _get(url: str) -> str:
+    """What the service answers; empty when it does not."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as response:
+            answer: str = response.read().decode()
+    except OSError:
+        return ""
+    return answer
 
 
 class Load(threading.Thread):
@@ -105,8 +118,7 @@ def test_a_service_answers_and_scales(stack: Stack, namespace: str) -> None:
     status = _ready(stack, "web", namespace, 1)
     assert status["phase"] == "Ready"
     assert status["endpoint"]
-    with urllib.request.urlopen(_address(stack, "web", namespace), timeout=5) as response:
-        assert response.read() == b"one"
+    assert _get(_address(stack, "web", namespace)) == "one"
     scale = ["scale", "inferenceservices.ullage.dev", "web", "--namespace", namespace]
     stack.cluster.kubectl(*scale, "--replicas", "2")
     assert len(_ready(stack, "web", namespace, 2)["placement"]) == 2
@@ -154,11 +166,8 @@ def test_an_update_without_room_to_surge_waits_and_says_so(stack: Stack, namespa
     assert _status(stack, "big", namespace)["readyReplicas"] == 1
     stack.delete("inferenceservice.ullage.dev", "full", namespace)
 
-    def updated() -> bool:
-        with urllib.request.urlopen(_address(stack, "big", namespace), timeout=5) as response:
-            return bool(response.read() == b"two")
-
-    eventually(updated, within_s=120, what="the update went on")
+    url = _address(stack, "big", namespace)
+    eventually(lambda: _get(url) == "two", within_s=120, what="the update went on")
 
 
 def test_a_service_without_a_port_is_told_so(stack: Stack, namespace: str) -> None:
