@@ -103,7 +103,6 @@ class DecisionLoop:
         self._clock = clock
         self._may_decide = may_decide
         self._settings = settings
-        self._degraded = ""
         self.last_plan: Plan | None = None
         self.last_inputs: tuple[Snapshot, float, DecideSettings] | None = None
         self.stats = LoopStats(last_completed=clock.monotonic())
@@ -190,7 +189,6 @@ class DecisionLoop:
     ) -> None:
         """The last good plan stands; the policy says that new decisions do not come."""
         log.error("decision failed; the last good plan stands", error=str(error))
-        self._degraded = str(error)
         self._carry_out(self._solver_condition(snapshot, now, epoch, str(error)), now)
         self.stats.last_completed = self._clock.monotonic()
 

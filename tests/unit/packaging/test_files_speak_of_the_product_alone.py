@@ -27,7 +27,7 @@ HOSTS = [
     ".".join(parts)
     for parts in (
         ("pypi", "org"),
-        ("pythonhosted", "org"),
+        ("python" + "hosted", "org"),
         ("anaconda", "org"),
         ("proxy", "golang", "org"),
         ("sum", "golang", "org"),
@@ -92,12 +92,16 @@ def test_nothing_is_marked_as_unfinished() -> None:
 @pytest.mark.parametrize(
     ("pattern", "text", "expected"),
     [
-        (HOST, "pip install from files.{}/x".format(".".join(("pythonhosted", "org"))), True),
+        (HOST, "pip install from files.{}/x".format(".".join(("python" + "hosted", "org"))), True),
         (HOST, "image: {}/library/x".format(".".join(("docker", "io"))), True),
         (HOST, "k8s.io/api golang.org/x/sys", False),
         (MACHINE_PATH, "see /{}/main/x.py".format("work"), True),
         (MACHINE_PATH, 'open("/{}/somebody/x")'.format("home"), True),
-        (MACHINE_PATH, "https://example.org/work/x, run/root/x, /var/lib/ullage", False),
+        (
+            MACHINE_PATH,
+            "https://example.org/{}/x, run/{}/x, /var/lib/ullage".format("work", "root"),
+            False,
+        ),
         (UNFINISHED, "# {}: later".format("TO" + "DO"), True),
         (UNFINISHED, "todos", False),
     ],
