@@ -32,7 +32,7 @@ DEVICE = ObservedDevice(
     contexts=1,
     modes=(),
     health=Health.HEALTHY,
-    backend=Backend.NVIDIA,
+    backend=Backend.EXCLUSIVE,
 )
 WORDS = {bool: "true or false", int: "whole number", float: "number", Path: "path", str: "text"}
 

@@ -17,7 +17,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, TypeVar, get_type_hints
 
-from ullage.api.contract import HEARTBEAT_SECONDS, Backend
+from ullage.api.contract import HEARTBEAT_SECONDS
+from ullage_node.devices.protocol import Hardware
 
 PREFIX: Final = "ULLAGE_NODE_"
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -121,7 +122,7 @@ class Settings:
 
     name: str
     """Name of the Kubernetes node (``spec.nodeName`` through the downward API)."""
-    backend: Backend = Backend.NVIDIA
+    backend: Hardware = Hardware.NVIDIA
     """What the devices are: nvidia or emulated."""
     max_sharers: int = 8
     """Most containers on one shared device; slots = the sum over devices."""

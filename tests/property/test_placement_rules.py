@@ -26,7 +26,7 @@ from ullage.decide.ledger import Ledger
 from ullage.decide.model import DecideSettings, SetStatus
 from ullage.decide.transfer import Packer, Unpacker
 from ullage.decide.want import Wants
-from ullage.engines.admission.prediction import Tenant
+from ullage.engines.admission.records import Tenant
 from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.state.records import Snapshot
 

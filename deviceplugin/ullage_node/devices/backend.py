@@ -8,12 +8,11 @@ reads no cgroup file of the emulation.
 
 from __future__ import annotations
 
-from ullage.api.contract import Backend
-from ullage_node.devices.protocol import BackendPaths, DeviceBackend
+from ullage_node.devices.protocol import BackendPaths, DeviceBackend, Hardware
 
 
 def open_backend(
-    kind: Backend, *, node_name: str, contexts: int, paths: BackendPaths | None = None
+    kind: Hardware, *, node_name: str, contexts: int, paths: BackendPaths | None = None
 ) -> DeviceBackend:
     """Probe and driver of a node; nothing is opened before ``probe.start()``.
 
@@ -24,7 +23,7 @@ def open_backend(
         paths: where to read and write; the node's own places when left out.
     """
     places = paths or BackendPaths()
-    if kind is Backend.EMULATED:
+    if kind is Hardware.EMULATED:
         from ullage_node.devices.emulated import EmulatedDevices, EmulatedDriver, EmulatedProbe
         from ullage_node.devices.emulated_hook import HookScript
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ullage.api.contract import (
+    EMULATED_MODEL,
     SLOT_PATTERN,
     Backend,
     GPUMode,
@@ -95,7 +96,7 @@ class EmulatedDevices:
         except (ConfigInvalid, CgroupUnreadable) as error:
             raise BackendUnavailable(Reason.DEVICE_CONFIG_MISSING, f"{path}: {error}") from error
         named = {
-            f"{Backend.EMULATED.value}-{self._node_name}-{number}": device
+            f"{EMULATED_MODEL}-{self._node_name}-{number}": device
             for number, device in enumerate(devices)
         }
         self.known = named | self.known

@@ -331,7 +331,7 @@ def _observed(device: NvidiaDevice, *, healthy: bool) -> ObservedDevice:
         # A device in MIG mode is no whole device: it is shown, and offers nothing.
         modes=() if device.mig else (GPUMode.EXCLUSIVE,),
         health=Health.HEALTHY if healthy else Health.UNHEALTHY,
-        backend=Backend.NVIDIA,
+        backend=Backend.EXCLUSIVE,
     )
 
 

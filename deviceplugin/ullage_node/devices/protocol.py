@@ -36,6 +36,13 @@ from typing import Protocol
 from ullage.api.contract import ObservedDevice, Reason, SliceKey
 
 
+class Hardware(StrEnum):
+    """What a node's devices are; an administrator says so, nothing is guessed."""
+
+    NVIDIA = "nvidia"
+    EMULATED = "emulated"
+
+
 class BackendUnavailable(Exception):
     """The backend cannot work on this node now; the agent says ``Degraded`` and asks again.
 

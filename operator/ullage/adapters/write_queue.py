@@ -4,7 +4,8 @@
 
 The newest action on an object replaces an older one that still waits, so the queue is bounded by
 the number of objects; Events, which have no such bound, are dropped oldest first. No two writes on
-one object are ever under way together, else the older might land last.
+one object are ever under way together, else the older might land last. A status that only says
+that things move waits a little, so that the next one can overtake it.
 """
 
 from __future__ import annotations
@@ -23,22 +24,27 @@ from ullage.decide.model import (
     EvictPod,
     SetConditions,
     SetStatus,
+    UngatePod,
 )
 
-LANES: Final = 5
+LANES: Final = 6
+PASSING: Final = 4
+"""Lane of statuses that may be overtaken."""
 
 
 def lane_of(action: Action) -> int:
-    """Urgency: free room, record decisions, act on pods and children, tell, announce."""
+    """Urgency: free room, record decisions and finish, begin, tell, tell in passing, announce."""
     match action:
         case EvictPod() | DeletePod() | DeleteWorkload():
             return 0
-        case ApplyGPUNode():
+        case ApplyGPUNode() | UngatePod():
             return 1
-        case SetStatus() | SetConditions():
+        case SetStatus():
+            return PASSING if action.passing else 3
+        case SetConditions():
             return 3
         case Emit():
-            return 4
+            return 5
         case _:
             return 2
 
@@ -50,13 +56,23 @@ class Waiting:
     key: ObjectKey
     lane: int
     action: Action
+    due: float = 0.0
+    """Not to be written before, monotonic seconds."""
 
 
 class WriteQueue:
     """Actions in the order in which they may be written; times are monotonic seconds."""
 
-    def __init__(self, *, events_most: int) -> None:
-        """``events_most`` bounds the Events that wait."""
+    def __init__(
+        self, *, events_most: int, passing_s: float = 0.0, passing_most_s: float = 0.0
+    ) -> None:
+        """``events_most`` bounds the Events that wait.
+
+        A passing status waits ``passing_s`` for a better one, and gives way to more urgent writes
+        for ``passing_most_s`` at most.
+        """
+        self._passing_s = passing_s
+        self._passing_most_s = passing_most_s
         self._lanes: tuple[dict[ObjectKey, Waiting], ...] = tuple({} for _ in range(LANES))
         self._place: dict[ObjectKey, int] = {}
         self._busy: set[ObjectKey] = set()
@@ -68,13 +84,22 @@ class WriteQueue:
     def __len__(self) -> int:
         return len(self._place)
 
-    def put(self, action: Action) -> None:
-        """Queue an action; an older one on the same object is replaced."""
+    def put(self, action: Action, now: float = 0.0) -> None:
+        """Queue an action; an older one on the same object is replaced.
+
+        What replaces an urgent write is urgent, and what replaces a passing one waits no longer.
+        """
         key, lane = key_of(action), lane_of(action)
+        due = now + self._passing_s if lane == PASSING else 0.0
         before = self._place.get(key)
-        if before is not None and before != lane:
-            del self._lanes[before][key]
-        self._lanes[lane][key] = Waiting(key=key, lane=lane, action=action)
+        if before is not None:
+            earlier = self._lanes[before][key]
+            due = min(due, earlier.due)
+            if lane == PASSING and before < PASSING:
+                lane = before
+            if before != lane:
+                del self._lanes[before][key]
+        self._lanes[lane][key] = Waiting(key=key, lane=lane, action=action, due=due)
         self._place[key] = lane
         events = self._lanes[LANES - 1]
         if len(events) > self._events_most:
@@ -84,26 +109,38 @@ class WriteQueue:
 
     def pop(self, now: float) -> Waiting | None:
         """The most urgent action whose object is free; its object is busy until ``done``."""
+        found = self._free(self._lanes[PASSING], now, now - self._passing_most_s)
         for lane in self._lanes:
-            for key, waiting in lane.items():
-                if key not in self._busy and self._held.get(key, 0.0) <= now:
-                    del lane[key], self._place[key]
-                    self._held.pop(key, None)
-                    self._busy.add(key)
-                    return waiting
+            found = found or self._free(lane, now, now)
+        if found is not None:
+            key = found.key
+            del self._lanes[found.lane][key], self._place[key]
+            self._held.pop(key, None)
+            self._busy.add(key)
+        return found
+
+    def _free(self, lane: dict[ObjectKey, Waiting], now: float, due_until: float) -> Waiting | None:
+        """The first of a lane that was due by then and whose object is free."""
+        for key, waiting in lane.items():
+            if waiting.due > due_until:
+                return None  # a lane is in the order of its times
+            if key not in self._busy and self._held.get(key, 0.0) <= now:
+                return waiting
         return None
 
     def ready_at(self, now: float) -> float | None:
         """When something can be written: now, when a hold ends, or not before a write ends."""
         earliest: float | None = None
         for lane in self._lanes:
-            for key in lane:
+            for key, waiting in lane.items():
                 if key in self._busy:
                     continue
-                until = self._held.get(key, now)
+                until = max(self._held.get(key, now), waiting.due)
                 if until <= now:
                     return now
                 earliest = until if earliest is None else min(earliest, until)
+                if waiting.due > now:
+                    break  # a lane is in the order of its times
         return earliest
 
     def done(self, key: ObjectKey) -> None:

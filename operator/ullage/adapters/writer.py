@@ -32,6 +32,9 @@ from ullage.ports import ApiError, Clock, ClusterPort, Invalid, Throttled
 
 log = structlog.get_logger("ullage.writer")
 
+_ANSWER_WEIGHT = 0.05
+"""Weight of one answer in the average of their times."""
+
 OnResult = Callable[[Action, ApiError | None], None]
 
 
@@ -62,6 +65,10 @@ class WriteLimits:
     """First wait of an object that is left alone; doubles."""
     backoff_most_s: float = 300.0
     """Longest wait of an object that is left alone."""
+    passing_s: float = 3.0
+    """How long a status that only says that things move waits for the next one."""
+    passing_most_s: float = 12.0
+    """How much longer such a status gives way to more urgent writes."""
     events_most: int = 1_000
     """Events that may wait."""
     remembered: int = 50_000
@@ -82,6 +89,10 @@ class WriterStats:
     """Writes that were not sent because the Lease was not held."""
     queue_depth: int = 0
     in_flight: int = 0
+    answer_s: float = 0.0
+    """How long the API server took to answer lately, a moving average."""
+    answered_at: float = 0.0
+    """When it last answered, monotonic seconds."""
     events_dropped: int = 0
     """Events that found no room in the queue."""
     per_second: float = 0.0
@@ -126,7 +137,11 @@ class Writer:
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(self._limits.in_flight)
-        self._queue = WriteQueue(events_most=self._limits.events_most)
+        self._queue = WriteQueue(
+            events_most=self._limits.events_most,
+            passing_s=self._limits.passing_s,
+            passing_most_s=self._limits.passing_most_s,
+        )
         self._strikes = Strikes(
             limit=self._limits.strikes,
             first_s=self._limits.backoff_s,
@@ -153,9 +168,10 @@ class Writer:
         if self._stopped.is_set():
             self.stats.fenced += len(actions)
             return
+        now = self._clock.monotonic()
         for action in actions:
             if not isinstance(action, Emit) or self._events.is_news(action):
-                self._queue.put(action)
+                self._queue.put(action, now)
         self._gauge()
         self._wake.set()
 
@@ -228,15 +244,18 @@ class Writer:
         """Send until it succeeds, is hopeless, or the tries are used up."""
         attempt = 1
         while True:
+            sent = self._clock.monotonic()
             try:
                 result = await self._sender.send(waiting.action)
             except ApiError as error:
+                self._timed(sent)
                 verdict = judge(waiting.action, error)
                 self._count(waiting.action, verdict.value)
                 last = attempt >= self._limits.tries
                 if last or not await self._try_again(verdict, error, attempt):
                     return self._settle(waiting, verdict, error)
             else:
+                self._timed(sent)
                 self._count(waiting.action, result)
                 self._strikes.clear(waiting.key)
                 return None
@@ -314,6 +333,11 @@ class Writer:
             async with asyncio.timeout(seconds):
                 await self._stopped.wait()
         return self._stopped.is_set()
+
+    def _timed(self, sent: float) -> None:
+        now = self._clock.monotonic()
+        self.stats.answer_s += (now - sent - self.stats.answer_s) * _ANSWER_WEIGHT
+        self.stats.answered_at = now
 
     def _count(self, action: Action, result: str) -> None:
         verb, kind = verb_of(action)

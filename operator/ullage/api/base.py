@@ -34,6 +34,10 @@ ACRONYMS: Final = {
     "pod_uid": "podUID",
     "memory_mib": "memoryMiB",
     "memory_used_mib": "memoryUsedMiB",
+    "peak_memory_mib": "peakMemoryMiB",
+    "pcie_rx_kib_per_s": "pcieRxKiBPerS",
+    "pcie_tx_kib_per_s": "pcieTxKiBPerS",
+    "server_pid": "serverPID",
     "context_overhead_mib": "contextOverheadMiB",
 }
 """Names whose spelling in the API does not follow from the Python name."""
@@ -103,6 +107,9 @@ def _int_or_string(pattern: str) -> JsonDict:
         "maxLength": 32,
     }
 
+
+PERCENTILE_PATTERN: Final = r"^[0-9]{1,2}(\.[0-9]{1,3})?$"
+"""A percentile above 0 and below 100, as a whole number or a decimal string."""
 
 Quantity = Annotated[
     StrictInt | StrictStr,

@@ -9,12 +9,20 @@ never import anything else of the product but :mod:`ullage.api.reasons`.
 from __future__ import annotations
 
 import re
-import struct
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from ullage.api.devices import Backend as Backend
+from ullage.api.devices import GPUMode as GPUMode
+from ullage.api.devices import Health as Health
+from ullage.api.devices import MpsState as MpsState
+from ullage.api.devices import MpsStatus as MpsStatus
+from ullage.api.devices import ObservedDevice as ObservedDevice
+from ullage.api.observations import Fingerprint as Fingerprint
+from ullage.api.observations import LatencyObjective as LatencyObjective
+from ullage.api.observations import Observation as Observation
+from ullage.api.observations import ObservedPartner as ObservedPartner
 from ullage.api.readers import JsonObject as JsonObject
 from ullage.api.readers import WireError as WireError
 from ullage.api.readers import flag as flag
@@ -23,6 +31,12 @@ from ullage.api.readers import section as section
 from ullage.api.readers import text as text
 from ullage.api.readers import whole as whole
 from ullage.api.reasons import Reason as Reason
+from ullage.api.steps import STEP_LAYOUT as STEP_LAYOUT
+from ullage.api.steps import STEP_MAGIC as STEP_MAGIC
+from ullage.api.steps import STEP_RECORD_BYTES as STEP_RECORD_BYTES
+from ullage.api.steps import STEP_VERSION as STEP_VERSION
+from ullage.api.steps import STEP_WORDS as STEP_WORDS
+from ullage.api.steps import StepRecord as StepRecord
 
 GROUP: Final = "ullage.dev"
 VERSION: Final = "v1alpha1"
@@ -33,6 +47,7 @@ WIRE_VERSION: Final = 1
 # Labels and annotations (crds: keys).
 LABEL_NODE: Final = "ullage.dev/node"
 LABEL_CLASS: Final = "ullage.dev/class"
+LABEL_FAMILY: Final = "ullage.dev/family"
 LABEL_ACCELERATOR: Final = "ullage.dev/accelerator"
 LABEL_MANAGED: Final = "ullage.dev/managed"
 LABEL_KIND: Final = "ullage.dev/kind"
@@ -60,13 +75,6 @@ HEARTBEAT_SECONDS: Final = 60
 """Period of the node agent's heartbeat; older than three periods means nobody listens there."""
 
 
-class GPUMode(StrEnum):
-    """How a container asks for a device."""
-
-    EXCLUSIVE = "Exclusive"
-    FRACTIONAL = "Fractional"
-
-
 class SlicePhase(StrEnum):
     """How far a node has come with a slice."""
 
@@ -87,20 +95,6 @@ class SlicePhase(StrEnum):
     def started(self) -> bool:
         """Whether a container may have been created from the slice."""
         return self not in (SlicePhase.RESERVED, SlicePhase.REFUSED)
-
-
-class Health(StrEnum):
-    """Whether a device may be given to somebody."""
-
-    HEALTHY = "Healthy"
-    UNHEALTHY = "Unhealthy"
-
-
-class Backend(StrEnum):
-    """What enforces shares on a device."""
-
-    NVIDIA = "nvidia"
-    EMULATED = "emulated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -138,7 +132,11 @@ class SliceKey:
 class DesiredSlice:
     """One entry of ``GPUNode.spec.slices``: the durable record of a placement decision.
 
-    ``memory_mib`` is what the container may allocate, without context overhead.
+    ``memory_mib`` is what the container may allocate, without context overhead. The rest after
+    ``protected`` is there so that guard and last word need no other object: the class of work,
+    the objective as a slowdown (percent, 0 = none; a latency objective went through the queue
+    map), the reference step time alone on the whole device (0 = not known), the objective as the
+    user wrote it, and whether the tenant is on probation.
     """
 
     key: SliceKey
@@ -150,9 +148,25 @@ class DesiredSlice:
     epoch: int
     priority: int = 0
     protected: bool = False
+    klass: str = ""
+    family: str = ""
+    trust_domain: str = ""
+    max_slowdown_percent: int = 0
+    solo_step_micros: int = 0
+    slo: LatencyObjective | None = None
+    probation: bool = False
 
     def to_wire(self) -> dict[str, object]:
-        """The slice as the API stores it."""
+        """The slice as the API stores it; what is not said is left out."""
+        optional: dict[str, object] = {
+            "class": self.klass,
+            "family": self.family,
+            "trustDomain": self.trust_domain,
+            "maxSlowdownPercent": self.max_slowdown_percent,
+            "soloStepMicros": self.solo_step_micros,
+            "slo": self.slo.to_wire() if self.slo else None,
+            "probation": self.probation,
+        }
         return {
             **self.key.to_wire(),
             "podNamespace": self.pod_namespace,
@@ -163,6 +177,7 @@ class DesiredSlice:
             "priority": self.priority,
             "protected": self.protected,
             "epoch": self.epoch,
+            **{name: value for name, value in optional.items() if value},
         }
 
     @classmethod
@@ -182,6 +197,13 @@ class DesiredSlice:
             epoch=whole(raw, "epoch"),
             priority=whole(raw, "priority", 0),
             protected=flag(raw, "protected"),
+            klass=text(raw, "class", ""),
+            family=text(raw, "family", ""),
+            trust_domain=text(raw, "trustDomain", ""),
+            max_slowdown_percent=whole(raw, "maxSlowdownPercent", 0),
+            solo_step_micros=whole(raw, "soloStepMicros", 0),
+            slo=LatencyObjective.from_wire(section(raw, "slo")) if raw.get("slo") else None,
+            probation=flag(raw, "probation"),
         )
 
 
@@ -190,7 +212,9 @@ class ObservedSlice:
     """One entry of ``GPUNode.status.slices``: what the node made of a slice.
 
     ``step_micros`` is the recent time of one step, ``solo_step_micros`` what the same step takes
-    alone on the whole device; 0 means not known.
+    alone on the whole device; 0 means not known. ``latency_micros`` is the last window's latency
+    at the objective's percentile; ``windows`` and ``violations`` count the guard's windows since
+    the container started, and those above the objective.
     """
 
     key: SliceKey
@@ -208,6 +232,9 @@ class ObservedSlice:
     items: int = 0
     step_micros: int = 0
     solo_step_micros: int = 0
+    latency_micros: int = 0
+    windows: int = 0
+    violations: int = 0
 
     def to_wire(self) -> dict[str, object]:
         """The entry as the API stores it; what is not known is left out."""
@@ -229,6 +256,9 @@ class ObservedSlice:
             "items": self.items,
             "stepMicros": self.step_micros,
             "soloStepMicros": self.solo_step_micros,
+            "latencyMicros": self.latency_micros,
+            "windows": self.windows,
+            "violations": self.violations,
         }
         return body | {name: value for name, value in optional.items() if value}
 
@@ -262,65 +292,10 @@ class ObservedSlice:
             items=whole(raw, "items", 0),
             step_micros=whole(raw, "stepMicros", 0),
             solo_step_micros=whole(raw, "soloStepMicros", 0),
+            latency_micros=whole(raw, "latencyMicros", 0),
+            windows=whole(raw, "windows", 0),
+            violations=whole(raw, "violations", 0),
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObservedDevice:
-    """One entry of ``GPUNode.status.devices``.
-
-    ``model`` is the accelerator key, ``contexts`` the number of containers that may share the
-    device at once, ``mps`` the state of the MPS server there ("" where there is none).
-    """
-
-    uuid: str
-    model: str
-    product_name: str
-    memory_mib: int
-    contexts: int
-    modes: tuple[GPUMode, ...]
-    health: Health
-    backend: Backend
-    mps: str = ""
-
-    def to_wire(self) -> dict[str, object]:
-        """The device as the API stores it."""
-        body: dict[str, object] = {
-            "uuid": self.uuid,
-            "model": self.model,
-            "productName": self.product_name,
-            "memoryMiB": self.memory_mib,
-            "contexts": self.contexts,
-            "modes": [mode.value for mode in self.modes],
-            "health": self.health.value,
-            "backend": self.backend.value,
-        }
-        return body | ({"mps": self.mps} if self.mps else {})
-
-    @classmethod
-    def from_wire(cls, raw: JsonObject) -> ObservedDevice:
-        """Read one entry.
-
-        Raises:
-            WireError: a field is missing, of the wrong type, or a word is unknown.
-        """
-        modes = raw.get("modes") or []
-        if not isinstance(modes, list):
-            raise WireError("modes: expected a list of strings")
-        try:
-            return cls(
-                uuid=text(raw, "uuid"),
-                model=text(raw, "model"),
-                product_name=text(raw, "productName", ""),
-                memory_mib=whole(raw, "memoryMiB"),
-                contexts=whole(raw, "contexts"),
-                modes=tuple(GPUMode(mode) for mode in modes),
-                health=Health(text(raw, "health")),
-                backend=Backend(text(raw, "backend")),
-                mps=text(raw, "mps", ""),
-            )
-        except ValueError as error:
-            raise WireError(str(error)) from error
 
 
 SLOT_PATTERN: Final = re.compile(r"^slot-(\d{2,4})$")
@@ -345,63 +320,3 @@ def accelerator_key(product_name: str) -> str:
 def default_trust_domain(namespace: str) -> str:
     """Trust domain of a workload that names none; the slash keeps users from typing it."""
     return f"namespace/{namespace}"
-
-
-# The 64-byte step record (little endian), shared by mmap between container and agent.
-STEP_MAGIC: Final = b"ULST"
-STEP_VERSION: Final = 1
-STEP_RECORD_BYTES: Final = 64
-STEP_LAYOUT: Final = struct.Struct("<4sIQQQQIIQQ")
-"""magic, version, steps, last_step_ns, ewma_ns, items, sm_count, reserved, last_checkpoint_ns,
-busy_ns."""
-STEP_WORDS: Final[Mapping[str, int]] = {
-    "steps": 1,
-    "last_step_ns": 2,
-    "ewma_ns": 3,
-    "items": 4,
-    "last_checkpoint_ns": 6,
-    "busy_ns": 7,
-}
-"""Index of each field in the record seen as eight 8-byte words (sm_count is half of word 5)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepRecord:
-    """What a container says of its own progress. Its own claim: never a ground to grant more.
-
-    ``busy_ns`` is the sum of all step times, 0 from a writer that does not keep it. Two readings
-    give the exact mean between them, where ``ewma_ns`` of short steps misses the pauses that a CPU
-    quota puts between bursts of them.
-    """
-
-    steps: int
-    last_step_ns: int
-    ewma_ns: int
-    items: int
-    sm_count: int
-    last_checkpoint_ns: int
-    busy_ns: int = 0
-
-    @classmethod
-    def unpack(cls, raw: bytes) -> StepRecord | None:
-        """Decode a record; ``None`` when nothing was begun (all zero).
-
-        Raises:
-            WireError: wrong length, magic or version.
-        """
-        if len(raw) != STEP_RECORD_BYTES:
-            raise WireError(f"step record has {len(raw)} bytes, expected {STEP_RECORD_BYTES}")
-        if not any(raw):
-            return None
-        magic, version, steps, last, ewma, items, sms, _, checkpoint, busy = STEP_LAYOUT.unpack(raw)
-        if magic != STEP_MAGIC or version != STEP_VERSION:
-            raise WireError(f"step record has magic {magic!r} version {version}")
-        return cls(
-            steps=steps,
-            last_step_ns=last,
-            ewma_ns=ewma,
-            items=items,
-            sm_count=sms,
-            last_checkpoint_ns=checkpoint,
-            busy_ns=busy,
-        )

@@ -32,7 +32,10 @@ from ullage.api.base import (
     list_map,
 )
 from ullage.api.conditions import Conditions
-from ullage.api.contract import Backend, GPUMode, Health, SlicePhase
+from ullage.api.contract import Backend, GPUMode, Health, MpsState, SlicePhase
+from ullage.api.nodeobservation import ClassOfWork, NodeObservation
+from ullage.api.objective import LatencySLO
+from ullage.api.observations import MAX_OBSERVATIONS
 from ullage.api.rules import EPOCH_RISES, validations
 
 _KEYS = list_map("podUID", "container", "index")
@@ -62,6 +65,20 @@ class Slice(Model):
     """Priority of the pod."""
     protected: bool = False
     """The workload has an objective, so it is never frozen for a neighbour."""
+    klass: ClassOfWork | None = None
+    """Class of work that the container is; what was learned is kept by it."""
+    family: ClassOfWork | None = None
+    """Family of models that the class belongs to."""
+    trust_domain: Word | None = None
+    """Trust domain; only tenants of one domain share a device."""
+    max_slowdown_percent: Annotated[int, Field(ge=100, le=100000)] | None = None
+    """Objective as a slowdown against the whole device alone, in percent (130 = 1.3 times)."""
+    solo_step_micros: LongCount | None = None
+    """What a step takes alone on the whole device, in microseconds."""
+    slo: LatencySLO | None = None
+    """Latency objective, as the user wrote it."""
+    probation: bool = False
+    """The class is new: the first to be frozen when somebody's objective is broken."""
     epoch: Epoch
     """Term of the leader that decided this slice."""
 
@@ -80,6 +97,21 @@ class GPUNodeSpec(Model):
         tuple[Slice, ...], Field(max_length=_MAX_SLICES, json_schema_extra=_KEYS)
     ] = ()
     """Every slice that the node shall hold."""
+
+
+class NodeMPS(Model):
+    """The MPS server of one device."""
+
+    protocol: Count
+    """Version of the control protocol: 2 or 3."""
+    state: MpsState
+    """How the server is; only an Active one takes new clients."""
+    server_pid: Annotated[int, Field(ge=1)] | None = None
+    """Process id of the server on the host."""
+    contexts: Count = 0
+    """Clients that are attached now."""
+    context_limit: Count = 0
+    """Most clients that the server takes."""
 
 
 class NodeDevice(Model):
@@ -101,8 +133,8 @@ class NodeDevice(Model):
     """Whether the device may be given to somebody."""
     backend: Backend
     """What enforces shares on the device."""
-    mps: Word | None = None
-    """State of the MPS server, where there is one."""
+    mps: NodeMPS | None = None
+    """The MPS server, where there is one."""
 
 
 class NodeSlice(Model):
@@ -144,6 +176,12 @@ class NodeSlice(Model):
     """Recent time of one step in microseconds."""
     solo_step_micros: LongCount | None = None
     """What the same step takes alone on the whole device, in microseconds."""
+    latency_micros: LongCount | None = None
+    """Latency of the last window at the objective's percentile, in microseconds."""
+    windows: LongCount | None = None
+    """Windows that the guard has judged since the container started."""
+    violations: LongCount | None = None
+    """Windows above the objective."""
 
 
 class NodeTotals(Model):
@@ -189,6 +227,11 @@ class GPUNodeStatus(Model):
         tuple[NodeSlice, ...], Field(max_length=_MAX_SLICES, json_schema_extra=_KEYS)
     ] = ()
     """Slices that the node knows; each counts against its device until its container is gone."""
+    observations: Annotated[
+        tuple[NodeObservation, ...],
+        Field(max_length=MAX_OBSERVATIONS, json_schema_extra=list_map("id")),
+    ] = ()
+    """What was learned lately; the operator moves it to the WorkloadProfiles."""
     conditions: Conditions = ()
     """Ready, LateBinding, Degraded, DeviceLost and Retired."""
 

@@ -19,7 +19,7 @@ from ullage.decide.fit import amounts
 from ullage.decide.ground import Flags, Ground, Ints, utilisation
 from ullage.decide.ledger import Ledger
 from ullage.decide.view import View
-from ullage.engines.admission.prediction import Tenant
+from ullage.engines.admission.records import Tenant
 from ullage.state.records import GPUNodeRecord, Resources, WorkloadRecord
 
 NOBODY: Final = -1

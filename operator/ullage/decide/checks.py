@@ -19,7 +19,8 @@ from ullage.api.contract import Reason
 from ullage.decide.board import MIXED, Board
 from ullage.decide.ground import DEVICE_UNHEALTHY, MODE_BIT, NODE_UNHEALTHY, Flags, Ints
 from ullage.decide.want import Want
-from ullage.engines.admission.prediction import Predictor, Tenant
+from ullage.engines.admission.prediction import Predictor
+from ullage.engines.admission.records import Tenant
 
 TOLERANCE: Final = 1e-6
 """Slowdowns closer than this to an objective meet it."""

@@ -15,7 +15,8 @@ from decimal import Decimal
 from ullage.api.contract import DesiredSlice, ObservedSlice
 from ullage.decide.board import Board
 from ullage.decide.view import View
-from ullage.engines.admission.prediction import Predictor, Tenant
+from ullage.engines.admission.prediction import Predictor
+from ullage.engines.admission.records import Tenant
 from ullage.state.records import WorkloadRecord
 from ullage.state.status import Progress, Sharing
 from ullage.state.status_wire import whole_second

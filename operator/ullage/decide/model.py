@@ -129,6 +129,8 @@ class SetStatus:
     epoch: int
     reason: Reason
     text: str
+    passing: bool = False
+    """It only says that things move, and the next is expected soon: it may be overtaken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +201,9 @@ class DecideSettings:
     reserve_timeout_s: float = 30.0
     schedule_timeout_s: float = 60.0
     start_timeout_s: float = 60.0
+    calm_since: float = 0.0
+    """Since when the API server keeps up and little of ours waits to be written, seconds since the
+    epoch: patience with nodes and pods is counted from here at the earliest."""
     heartbeat_max_age_s: float = 180.0
     restart_backoff_s: float = 10.0
     restart_backoff_max_s: float = 300.0

@@ -15,7 +15,7 @@ from ullage.decide.board import WHOLE_PERCENT, Board
 from ullage.decide.fit import amounts
 from ullage.decide.ground import utilisation
 from ullage.decide.view import View
-from ullage.engines.admission.prediction import Tenant
+from ullage.engines.admission.records import Tenant
 from ullage.state.records import PodShape, WorkloadRecord
 
 

@@ -141,7 +141,7 @@ def test_memory_in_proportion_is_the_share_less_the_context() -> None:
 
 
 def test_an_nvidia_context_costs_half_a_gib_until_it_is_known() -> None:
-    device = a_device(backend=Backend.NVIDIA)
+    device = a_device(backend=Backend.EXCLUSIVE)
     found = _asked(a_job(), a_gpu_node(devices=[device]))
     assert found.slices()[0][1].memory_mib == DEVICE_MEMORY_MIB - 512
 

@@ -15,7 +15,14 @@ from unit.packaging.repository import modules
 BROUGHT_BY_ANOTHER = {"yarl"}
 """Part of aiohttp's own interface."""
 PURE = {"numpy", "scipy", "highspy"}
-CONTRACT = {"ullage.api.contract", "ullage.api.readers", "ullage.api.reasons"}
+CONTRACT = {
+    "ullage.api.contract",
+    "ullage.api.devices",
+    "ullage.api.observations",
+    "ullage.api.readers",
+    "ullage.api.reasons",
+    "ullage.api.steps",
+}
 MODEL_FREE = CONTRACT | {"ullage.api", "ullage.api.explanations"}
 
 

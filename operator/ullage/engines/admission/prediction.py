@@ -8,22 +8,9 @@ Pure values; knows nothing of Kubernetes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tenant:
-    """One workload on a shared device.
-
-    ``utilisation`` is the fraction of the device it uses when alone on the whole of it (0..1],
-    ``percent`` its share, ``max_slowdown`` its objective (``None`` = no objective).
-    """
-
-    name: str
-    percent: int
-    utilisation: float = 1.0
-    max_slowdown: float | None = None
+from ullage.engines.admission.records import Forecast, Tenant
 
 
 class Predictor(Protocol):
@@ -35,4 +22,19 @@ class Predictor(Protocol):
         self, tenants: Sequence[Tenant], newcomer: Tenant, percent: int
     ) -> tuple[float, ...]:
         """Slowdown of each tenant in order, and of the newcomer at ``percent`` last; >= 1."""
+        ...
+
+
+class Forecaster(Protocol):
+    """Predicts slowdowns with their uncertainty, on one type of accelerator.
+
+    Asked on the decision path: table look-ups only, no factorisation, no I/O.
+    """
+
+    def forecast(self, accelerator: str, tenants: Sequence[Tenant]) -> Forecast:
+        """Log slowdown of every tenant of a mixture, each at its own share.
+
+        Raises:
+            ValueError: there is no tenant, or a share is not positive.
+        """
         ...

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ullage.engines.admission.prediction import Tenant
+from ullage.engines.admission.records import Tenant
 
 WHOLE_PERCENT = 100
 

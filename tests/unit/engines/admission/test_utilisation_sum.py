@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.engines.admission.prediction import Tenant
+from ullage.engines.admission.records import Tenant
 from ullage.engines.admission.utilisation import UtilisationSum
 
 SHARES = st.integers(1, 100)

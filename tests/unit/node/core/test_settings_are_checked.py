@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ullage.api.contract import Backend
+from ullage_node.devices.protocol import Hardware
 from ullage_node.main import run
 from ullage_node.settings import LogLevel, SettingsError, load_settings
 
@@ -15,7 +15,7 @@ NAME = {"ULLAGE_NODE_NAME": "node-a"}
 
 def test_defaults_are_those_of_a_node() -> None:
     settings = load_settings(NAME)
-    assert settings.backend is Backend.NVIDIA
+    assert settings.backend is Hardware.NVIDIA
     assert settings.paths.device_plugin_dir == Path("/var/lib/kubelet/device-plugins")
     assert settings.paths.checkpoint == Path("/var/lib/ullage/node/state.json")
     assert settings.paths.steps_dir == Path("/run/ullage/steps")
@@ -38,7 +38,7 @@ def test_every_field_is_one_variable() -> None:
             "PATH": "/usr/bin",
         }
     )
-    assert settings.backend is Backend.EMULATED
+    assert settings.backend is Hardware.EMULATED
     assert (settings.max_sharers, settings.late_binding) == (4, False)
     assert settings.log_level is LogLevel.DEBUG
     assert settings.paths.cdi_dir == Path("/run/cdi")

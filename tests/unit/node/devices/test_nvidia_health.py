@@ -11,11 +11,11 @@ import pynvml
 import pytest
 
 from fakes.nvml import FakeGpu, FakeNvml
-from ullage.api.contract import Backend, GPUMode, Health, Reason
+from ullage.api.contract import GPUMode, Health, Reason
 from ullage_node.devices.backend import open_backend
 from ullage_node.devices.nvidia import NvidiaDevices, NvidiaProbe
 from ullage_node.devices.nvidia_nvml import NvmlStuck, NvmlThread
-from ullage_node.devices.protocol import BackendUnavailable, DeviceReading
+from ullage_node.devices.protocol import BackendUnavailable, DeviceReading, Hardware
 
 
 class Node:
@@ -103,7 +103,7 @@ class TestDiscovery:
         assert refused.value.reason is Reason.DRIVER_MISSING
 
     async def test_the_real_library_answers_or_is_named_but_never_crashes(self) -> None:
-        backend = open_backend(Backend.NVIDIA, node_name="here", contexts=8)
+        backend = open_backend(Hardware.NVIDIA, node_name="here", contexts=8)
         reason = None
         try:
             await backend.probe.start()

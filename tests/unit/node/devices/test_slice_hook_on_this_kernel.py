@@ -17,7 +17,7 @@ import pytest
 
 from fakes.cgroup_tree import run_hook
 from fakes.real_cgroup import RealTree, what_is_missing
-from ullage.api.contract import Backend, Reason
+from ullage.api.contract import Reason
 from ullage_node.devices.backend import open_backend
 from ullage_node.devices.cgroups import CgroupVersion, detect_version
 from ullage_node.devices.protocol import (
@@ -27,6 +27,7 @@ from ullage_node.devices.protocol import (
     ContainerBinding,
     ContainerKey,
     DeviceBackend,
+    Hardware,
 )
 
 MISSING = what_is_missing()
@@ -50,7 +51,7 @@ async def backend(tree: RealTree, tmp_path: Path) -> DeviceBackend:
     device = {"core": tree.core, "percent": 100, "memoryMiB": 1024, "model": "emulated"}
     (tmp_path / "emulated.json").write_text(json.dumps({"devices": [device]}))
     backend = open_backend(
-        Backend.EMULATED, node_name="here", contexts=8, paths=BackendPaths(state_dir=tmp_path)
+        Hardware.EMULATED, node_name="here", contexts=8, paths=BackendPaths(state_dir=tmp_path)
     )
     await backend.probe.start()
     return backend

@@ -1,0 +1,75 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The step record: how a container tells the node agent of its progress.
+
+Standard library only; must never change without a new version, because containers of older images
+write it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ullage.api.readers import WireError
+
+# The 64-byte step record (little endian), shared by mmap between container and agent.
+STEP_MAGIC: Final = b"ULST"
+STEP_VERSION: Final = 1
+STEP_RECORD_BYTES: Final = 64
+STEP_LAYOUT: Final = struct.Struct("<4sIQQQQIIQQ")
+"""magic, version, steps, last_step_ns, ewma_ns, items, sm_count, reserved, last_checkpoint_ns,
+busy_ns."""
+STEP_WORDS: Final[Mapping[str, int]] = {
+    "steps": 1,
+    "last_step_ns": 2,
+    "ewma_ns": 3,
+    "items": 4,
+    "last_checkpoint_ns": 6,
+    "busy_ns": 7,
+}
+"""Index of each field in the record seen as eight 8-byte words (sm_count is half of word 5)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRecord:
+    """What a container says of its own progress. Its own claim: never a ground to grant more.
+
+    ``busy_ns`` is the sum of all step times, 0 from a writer that does not keep it. Two readings
+    give the exact mean between them, where ``ewma_ns`` of short steps misses the pauses that a CPU
+    quota puts between bursts of them.
+    """
+
+    steps: int
+    last_step_ns: int
+    ewma_ns: int
+    items: int
+    sm_count: int
+    last_checkpoint_ns: int
+    busy_ns: int = 0
+
+    @classmethod
+    def unpack(cls, raw: bytes) -> StepRecord | None:
+        """Decode a record; ``None`` when nothing was begun (all zero).
+
+        Raises:
+            WireError: wrong length, magic or version.
+        """
+        if len(raw) != STEP_RECORD_BYTES:
+            raise WireError(f"step record has {len(raw)} bytes, expected {STEP_RECORD_BYTES}")
+        if not any(raw):
+            return None
+        magic, version, steps, last, ewma, items, sms, _, checkpoint, busy = STEP_LAYOUT.unpack(raw)
+        if magic != STEP_MAGIC or version != STEP_VERSION:
+            raise WireError(f"step record has magic {magic!r} version {version}")
+        return cls(
+            steps=steps,
+            last_step_ns=last,
+            ewma_ns=ewma,
+            items=items,
+            sm_count=sms,
+            last_checkpoint_ns=checkpoint,
+            busy_ns=busy,
+        )

@@ -1,0 +1,160 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The words of admission: what is known of a class of work, and what is foretold of a mixture.
+
+Frozen values only; no formula stands here and nothing of Kubernetes. ``None`` always means "not
+measured", never zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Rung(StrEnum):
+    """Which model answers, from the plainest to the richest (the model ladder)."""
+
+    UTILISATION_SUM = "utilisation-sum"
+    PRIOR = "prior"
+    BIAS = "prior+bias"
+    GP = "prior+gp"
+
+
+class Group(StrEnum):
+    """How new a co-location is; each group is calibrated on its own."""
+
+    SEEN_PAIR = "G0"
+    """This very pair of classes was seen on this accelerator."""
+    KNOWN = "G1"
+    """Every class has enough rows of its own."""
+    NEW_CONFIG = "G2"
+    """A class without rows, of a family that has some."""
+    NEW_FAMILY = "G3"
+    """Nothing is known of the family."""
+    MANY = "G4"
+    """Three or more tenants: sums of pairs are a guess there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fingerprint:
+    """What a class asks of a device when it is alone on the whole of it.
+
+    Fractions of the device's peak (0..1) unless the name says otherwise.
+    """
+
+    sm: float | None = None
+    dram: float | None = None
+    tensor: float | None = None
+    fp32: float | None = None
+    fp16: float | None = None
+    fp64: float | None = None
+    occupancy: float | None = None
+    kernel_idle: float | None = None
+    """Part of a step without a kernel on the device: launch-bound work."""
+    graph: float | None = None
+    """Part of the launches that are graphs."""
+    duty_cycle: float | None = None
+    cpu_cores: float | None = None
+    power_watts: float | None = None
+    launches_per_s: float | None = None
+    pcie_tx_bytes_per_s: float | None = None
+    pcie_rx_bytes_per_s: float | None = None
+    peak_memory_mib: float | None = None
+    stressor_dram: float | None = None
+    """Slowdown beside the DRAM stressor; its siblings for tensor cores and L2."""
+    stressor_tensor: float | None = None
+    stressor_l2: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareCurve:
+    """Step or service time alone at share p: ``fixed_s + scaled_s / p`` seconds."""
+
+    fixed_s: float
+    scaled_s: float
+
+    def seconds(self, share: float) -> float:
+        """Time at a share (fraction of the device, 0 < share <= 1)."""
+        return self.fixed_s + self.scaled_s / share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassProfile:
+    """What is known of one class of work on one accelerator.
+
+    ``rows`` counts its co-location rows there, ``curve`` is ``None`` until a time was measured.
+    """
+
+    klass: str
+    family: str = ""
+    fingerprint: Fingerprint = field(default_factory=Fingerprint)
+    curve: ShareCurve | None = None
+    batch: float | None = None
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenant:
+    """One workload on a shared device.
+
+    ``utilisation`` is the fraction of the device it uses when alone on the whole of it (0..1],
+    ``percent`` its share, ``max_slowdown`` its objective (``None`` = no objective; a latency
+    objective has become a slowdown by the queue map, and ``latency`` says so).
+    """
+
+    name: str
+    percent: int
+    utilisation: float = 1.0
+    max_slowdown: float | None = None
+    weight: float = 1.0
+    latency: bool = False
+    probation: bool = False
+    profile: ClassProfile | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """Predicted log slowdown of every tenant of a mixture, in the order asked.
+
+    ``mean`` and ``sd`` are of log(T with the others / T alone on the whole device); ``rung`` is
+    the model that answered, the lowest among the tenants when they differ.
+    """
+
+    mean: tuple[float, ...]
+    sd: tuple[float, ...]
+    group: Group
+    rung: Rung
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partner:
+    """Another tenant during an observation."""
+
+    klass: str
+    percent: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One observation: a class at a share, alone or beside others, on one accelerator.
+
+    ``slowdown`` is against running alone on the whole device. ``counterfactual`` rows come from a
+    freeze (with and without the neighbour inside seconds) and are the cleanest; ``at_s`` is
+    seconds since the epoch. ``max_slowdown`` is the objective it had then (``None`` = none).
+    """
+
+    id: str
+    klass: str
+    family: str = ""
+    accelerator: str
+    percent: int
+    partners: tuple[Partner, ...]
+    step_s: float
+    slowdown: float
+    at_s: float
+    max_slowdown: float | None = None
+    requests_per_s: float | None = None
+    counterfactual: bool = False
+    probation: bool = False
