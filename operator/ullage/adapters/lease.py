@@ -85,6 +85,8 @@ class Lease:
         """Epoch of this replica's leadership, or of its last one."""
         self.holder = ""
         """Who held the Lease when last seen."""
+        self.look_s = 0.0
+        """How long the last look at the Lease took, renewal included."""
 
     def held_for_write(self) -> bool:
         """Whether a write may leave this instant; ask before each request."""
@@ -104,11 +106,13 @@ class Lease:
 
     async def step(self) -> None:
         """One look at the Lease and what follows from it; failures show as an older renewal."""
+        began = self._clock.monotonic()
         try:
             async with asyncio.timeout(self._patience()):
                 await self._look()
         except (ApiError, TimeoutError) as error:
             log.warning("lease not reached", error=str(error) or "timed out", held=self.held)
+        self.look_s = self._clock.monotonic() - began
         if self.held and not self._fresh():
             self._lose(f"not renewed for {self._times.renew_deadline_s:g} s")
 

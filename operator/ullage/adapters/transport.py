@@ -14,6 +14,7 @@ import asyncio
 import random
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.request import getproxies
 
 import aiohttp
 import orjson
@@ -56,7 +57,11 @@ class Transport:
     ) -> None:
         self.credentials = credentials
         self.limits = limits
-        self._api: Any = ApiClient(credentials.configuration)
+        configuration = credentials.configuration
+        if not getproxies():
+            # else every request asks for proxies and .netrc anew, each in a thread
+            configuration.client_session_kwargs = {"trust_env": False}
+        self._api: Any = ApiClient(configuration)
         self._api.user_agent = user_agent
         self._random = random.Random(seed)
         self._renewing = asyncio.Lock()

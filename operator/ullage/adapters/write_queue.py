@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from ullage.adapters.bodies import ObjectKey, key_of
@@ -64,7 +65,7 @@ class WriteQueue:
     """Actions in the order in which they may be written; times are monotonic seconds."""
 
     def __init__(
-        self, *, events_most: int, passing_s: float = 0.0, passing_most_s: float = 0.0
+        self, *, events_most: int, passing_s: float = 0.0, passing_most_s: float = inf
     ) -> None:
         """``events_most`` bounds the Events that wait.
 

@@ -130,7 +130,7 @@ class DecisionLoop:
             self._solver_failed(snapshot, now, settings.epoch, error)
             return
         self.last_plan, self.last_inputs = plan, (snapshot, now, settings)
-        actions = (*actions, *self._solver_condition(snapshot, now, settings.epoch, ""))
+        actions = (*actions, *self._solver_condition(snapshot, now, settings.epoch, None))
         self._carry_out(actions, now)
         self._wake(plan, now)
         self._finish(time.perf_counter() - started, reasons, actions, snapshot)
@@ -189,28 +189,32 @@ class DecisionLoop:
     ) -> None:
         """The last good plan stands; the policy says that new decisions do not come."""
         log.error("decision failed; the last good plan stands", error=str(error))
-        self._carry_out(self._solver_condition(snapshot, now, epoch, str(error)), now)
+        self._carry_out(self._solver_condition(snapshot, now, epoch, error), now)
         self.stats.last_completed = self._clock.monotonic()
 
     def _solver_condition(
-        self, snapshot: Snapshot, now: float, epoch: int, failure: str
+        self,
+        snapshot: Snapshot,
+        now: float,
+        epoch: int,
+        failure: SolverTimeout | SolverCrashed | None,
     ) -> tuple[Action, ...]:
         """Say on the SchedulingPolicy whether decisions come, only when that changes."""
         policy = snapshot.policy
         before = next(
             (c for c in policy.conditions if c.type == ConditionType.SOLVER_DEGRADED), None
         )
-        status = "True" if failure else "False"
-        if not policy.uid or (before is None and not failure):
+        status = "False" if failure is None else "True"
+        if not policy.uid or (before is None and failure is None):
             return ()
         if before is not None and before.status == status:
             return ()
-        reason = Reason.SOLVER_TIMEOUT if "within" in failure else Reason.SOLVER_CRASHED
+        reason, message = _told(failure)
         condition = Condition(
             type=ConditionType.SOLVER_DEGRADED,
             status=status,
-            reason=reason if failure else Reason.COMPLETED,
-            message=failure or "decisions come in time again",
+            reason=reason,
+            message=message,
             since=now,
             observed_generation=policy.generation,
         )
@@ -227,3 +231,13 @@ class DecisionLoop:
                 text=condition.message,
             ),
         )
+
+
+def _told(failure: SolverTimeout | SolverCrashed | None) -> tuple[Reason, str]:
+    match failure:
+        case None:
+            return Reason.COMPLETED, "decisions come in time again"
+        case SolverTimeout():
+            return Reason.SOLVER_TIMEOUT, str(failure)
+        case SolverCrashed():
+            return Reason.SOLVER_CRASHED, str(failure)

@@ -13,6 +13,7 @@ import signal
 import socket
 import uuid
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
@@ -27,6 +28,7 @@ from ullage.adapters.lease import Lease
 from ullage.adapters.metrics import OperatorCollector, OperatorFigures, StreamFigures
 from ullage.adapters.reflector import Reflector
 from ullage.adapters.writer import WriteLimits, Writer, WriterStats
+from ullage.app.calm import Calm, Traffic
 from ullage.app.http import HealthView, application
 from ullage.app.kopf_shell import KopfThread, Poker, connection_info
 from ullage.app.loop import DecisionLoop
@@ -45,17 +47,18 @@ LAG_PERIOD_S = 0.5
 
 @dataclass(slots=True)
 class Pulse:
-    """Measures how late the event loop is."""
+    """Measures how late the event loop is, and tells a listener that it has."""
 
     lag_s: float = 0.0
 
-    async def run(self) -> None:
+    async def run(self, beat: Callable[[], object]) -> None:
         """Measure until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + LAG_PERIOD_S
             await asyncio.sleep(LAG_PERIOD_S)
             self.lag_s = max(0.0, loop.time() - due)
+            beat()
 
 
 def _stream_figures(reflector: Reflector) -> StreamFigures:
@@ -117,6 +120,7 @@ class Operator:
             settings=self._decide_settings,
         )
         self.pulse = Pulse()
+        self.calm = Calm(self._traffic, self.clock)
         poker = Poker(loop=asyncio.get_running_loop(), poke=self.trigger.poke)
         self.kopf = KopfThread(poker, lambda: connection_info(credentials))
 
@@ -126,7 +130,7 @@ class Operator:
         runner = await self._serve()
         try:
             async with asyncio.TaskGroup() as tasks:
-                running = [tasks.create_task(self.pulse.run())]
+                running = [tasks.create_task(self.pulse.run(self.calm.since))]
                 running += [tasks.create_task(reflector.run()) for reflector in self.reflectors]
                 await self._synced()
                 self.solver.start()
@@ -253,6 +257,16 @@ class Operator:
             return "not-synced"
         return ""
 
+    def _traffic(self) -> Traffic:
+        return Traffic(
+            waiting=self.writer_stats.queue_depth,
+            in_flight_most=self._settings.write.in_flight,
+            answer_s=self.writer_stats.answer_s,
+            answered_at=self.writer_stats.answered_at,
+            lease_s=self.lease.look_s,
+            loop_lag_s=self.pulse.lag_s,
+        )
+
     def _decide_settings(self) -> DecideSettings:
         times = self._settings.decide
         return DecideSettings(
@@ -261,6 +275,7 @@ class Operator:
             reserve_timeout_s=times.reserve_timeout_seconds,
             schedule_timeout_s=times.schedule_timeout_seconds,
             start_timeout_s=times.start_timeout_seconds,
+            calm_since=self.calm.since(),
             restart_backoff_s=times.restart_backoff_seconds,
             pre_stop_sleep_s=times.pre_stop_sleep_seconds,
         )

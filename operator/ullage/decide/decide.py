@@ -31,9 +31,10 @@ from ullage.decide.report import Reporter, event
 from ullage.decide.view import View, members_by_owner
 from ullage.decide.want import Wants
 from ullage.engines.admission.prediction import Predictor
-from ullage.state.records import Snapshot, WorkloadKind
+from ullage.state.records import PodStage, Snapshot, WorkloadKind
 from ullage.state.status import WorkloadStatus
 
+_STARTING: Final = (PodStage.UNSCHEDULED, PodStage.BOUND)
 _AT_ONCE_S: Final = 0.05
 """When the next cycle should come if this one left something undone."""
 
@@ -95,6 +96,7 @@ def look(snapshot: Snapshot, now: float, settings: DecideSettings, ledger: Ledge
         members=members_by_owner(snapshot, settled.kept, settled.observed),
         observed=settled.observed,
         names={(pod.namespace, pod.name): pod for pod in snapshot.pods.values()},
+        starting=sum(pod.stage in _STARTING for pod in snapshot.pods.values()),
     )
 
 

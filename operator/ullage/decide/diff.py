@@ -23,7 +23,8 @@ from ullage.decide.model import (
     SetStatus,
     UngatePod,
 )
-from ullage.state.records import Snapshot
+from ullage.decide.status import is_passing
+from ullage.state.records import Snapshot, WorkloadKind
 
 
 def diff(plan: Plan, snapshot: Snapshot) -> tuple[Action, ...]:
@@ -88,6 +89,10 @@ def _statuses(plan: Plan, snapshot: Snapshot) -> Iterator[SetStatus]:
             epoch=plan.epoch,
             reason=decision.reason if decision else Reason.WAITING_FOR_DECISION,
             text=status.phase,
+            passing=(
+                workload.kind is WorkloadKind.TRAINING_JOB
+                and is_passing(workload.status, status)
+            ),
         )
 
 

@@ -98,7 +98,7 @@ def _half_started(view: View, members: Sequence[Member]) -> Ending | None:
     if not left:
         return None
     first = min(one.pod.stage_since for one in members if not one.gated)
-    if view.now - first < view.settings.schedule_timeout_s:
+    if view.now - guards.counted_from(view, first) < view.settings.schedule_timeout_s:
         return None
     return Ending(
         Reason.GANG_INCOMPLETE, f"{left[0].pod.name} found no place after others had started"

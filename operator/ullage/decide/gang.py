@@ -78,7 +78,7 @@ def deadline(view: View, gated: Sequence[Member]) -> float:
     """When the first reservation that is not answered is given up; 0 = all are answered."""
     return earliest(
         *(
-            held.since + view.settings.reserve_timeout_s
+            guards.reserve_ends(view, held)
             for one in gated
             for held in one.held
             if held.seen is None

@@ -15,7 +15,7 @@ from ullage.api.contract import Reason, SlicePhase
 from ullage.decide.ground import Ground
 from ullage.decide.life import earliest
 from ullage.decide.view import Held, Member, View
-from ullage.state.records import PodStage, WorkloadRecord
+from ullage.state.records import PodRecord, PodStage, WorkloadRecord
 from ullage.state.status import RefusalLine
 
 REFUSALS_UNTIL_EXCLUDED: Final = 3
@@ -23,6 +23,10 @@ EXCLUSION_S: Final = 600.0
 """How long a device is left out for a pod that it refused that often (start value)."""
 PAUSE_S: Final = 10.0
 """How long a device is passed over after one refusal (our choice, keeps retries slow)."""
+
+STARTS_AT_ONCE: Final = 20
+"""Pods that the nodes and the API server bring up in a second, at least (our choice): when more
+start at once, each gets more time."""
 
 _NOWHERE: Final[frozenset[int]] = frozenset()
 _PULLING: Final = frozenset(
@@ -50,7 +54,7 @@ class Trouble:
 
 def trouble(view: View, member: Member) -> Trouble | None:
     """What is wrong with a pod whose gate is gone; ``None`` while there is hope."""
-    pod, settings = member.pod, view.settings
+    pod = member.pod
     if member.gated or not member.live or pod.deleting:
         return None
     for held in member.held:
@@ -63,11 +67,10 @@ def trouble(view: View, member: Member) -> Trouble | None:
             return Trouble(Reason.RESERVATION_REFUSED, _node_says(held))
     if not member.held:
         return Trouble(Reason.PLACEMENT_MISSING, f"{pod.name} was let go and has no slice any more")
-    waited_s = view.now - pod.stage_since
-    if pod.stage is PodStage.UNSCHEDULED and waited_s >= settings.schedule_timeout_s:
+    if pod.stage is PodStage.UNSCHEDULED and view.now >= _schedule_ends(view, pod):
         said = pod.scheduling_message or "kube-scheduler said nothing"
         return Trouble(Reason.STUCK_UNSCHEDULED, f"{pod.name} was not scheduled: {said}")
-    if pod.stage is PodStage.BOUND and waited_s >= settings.start_timeout_s and _ours(member):
+    if pod.stage is PodStage.BOUND and view.now >= _start_ends(view, pod) and _ours(member):
         return Trouble(
             Reason.STUCK_NOT_STARTED, f"{pod.name} did not start on {pod.node}: {_why(member)}"
         )
@@ -76,20 +79,45 @@ def trouble(view: View, member: Member) -> Trouble | None:
 
 def next_look(view: View, member: Member) -> float:
     """When a pod that is on its way must be looked at again; 0 = not before something changes."""
-    pod, settings = member.pod, view.settings
+    pod = member.pod
     if member.gated or pod.deleting:
         return 0.0
     if pod.stage is PodStage.UNSCHEDULED:
-        return pod.stage_since + settings.schedule_timeout_s
+        return _schedule_ends(view, pod)
     if pod.stage is PodStage.BOUND and _ours(member):
-        return pod.stage_since + settings.start_timeout_s
+        return _start_ends(view, pod)
     return 0.0
+
+
+def counted_from(view: View, since: float) -> float:
+    """From when on a wait counts: while the API server lags, nobody can be blamed for silence."""
+    return max(since, view.settings.calm_since)
+
+
+def _schedule_ends(view: View, pod: PodRecord) -> float:
+    return counted_from(view, pod.stage_since) + view.settings.schedule_timeout_s + _crowd_s(view)
+
+
+def _start_ends(view: View, pod: PodRecord) -> float:
+    return counted_from(view, pod.stage_since) + view.settings.start_timeout_s + _crowd_s(view)
+
+
+def _crowd_s(view: View) -> float:
+    """Extra time for a pod among many that start at once."""
+    return float(max(0, view.starting - 1) // STARTS_AT_ONCE)
+
+
+def reserve_ends(view: View, held: Held) -> float:
+    """When a node that has not answered to a reservation is given up."""
+    return counted_from(view, held.since) + view.settings.reserve_timeout_s
 
 
 def overdue(view: View, member: Member) -> Held | None:
     """A slice of a gated member that its node did not answer to in time."""
-    limit = view.now - view.settings.reserve_timeout_s
-    return next((one for one in member.held if one.seen is None and one.since <= limit), None)
+    return next(
+        (one for one in member.held if one.seen is None and view.now >= reserve_ends(view, one)),
+        None,
+    )
 
 
 def node_is_lost(view: View, ground: Ground, member: Member) -> str:

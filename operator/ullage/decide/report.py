@@ -25,7 +25,7 @@ from ullage.state.status import DecisionRecord, RefusalLine, WorkloadStatus
 
 _QUIET = frozenset({Reason.WAITING_FOR_DECISION, Reason.HELD_FOR_ANOTHER})
 """Reasons that are no news: they come and go for a whole line of workloads at once."""
-_GOOD = frozenset({Reason.PLACED, Reason.COMPLETED, Reason.RUNNING, Reason.SUSPENDED})
+_GOOD = frozenset({Reason.PLACED, Reason.COMPLETED, Reason.SUSPENDED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,11 +212,12 @@ _WAITS_FOR_ROOM = (
 
 
 def event(workload: WorkloadRecord, status: WorkloadStatus, epoch: int) -> Emit | None:
-    """The Event for a change that matters to the user; ``None`` when there is none."""
+    """The Event for a change that matters to the user; ``None`` when there is none.
+
+    One that starts as decided is no change of a decision: its pods' own Events tell that.
+    """
     before = workload.status
     was, now = before.condition(ConditionType.ADMITTED), status.condition(ConditionType.ADMITTED)
-    if status.phase == Phase.RUNNING and before.phase != Phase.RUNNING:
-        return _emit(workload, Reason.RUNNING, f"runs on {status.nodes}", epoch)
     finished = status.condition(ConditionType.FINISHED)
     if finished is not None and before.condition(ConditionType.FINISHED) is None:
         return _emit(workload, Reason(finished.reason), finished.message, epoch)

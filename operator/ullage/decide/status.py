@@ -26,6 +26,11 @@ from ullage.state.status import DecisionRecord, Placement, WorkloadStatus
 from ullage.state.status_wire import whole_second
 
 ENFORCED: Final = (SlicePhase.ATTACHED, SlicePhase.VIOLATING, SlicePhase.FROZEN)
+_ON_THE_WAY: Final = (Phase.PENDING, Phase.RESERVING, Phase.STARTING, Phase.RUNNING)
+_MOVES: Final = (Reason.WAITING_FOR_DECISION, Reason.RESERVING, Reason.STARTING)
+"""Reasons of what does not hold yet and will shortly, by itself."""
+_BAD: Final = (ConditionType.DEGRADED, ConditionType.INVALID, ConditionType.SLO_MET)
+"""Conditions that are news whatever they say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +61,23 @@ def tell(view: View, told: Told, predictions: Predictions) -> WorkloadStatus:
         changes |= _serving(told)
     changed = {name: value for name, value in changes.items() if getattr(before, name) != value}
     return replace(before, **changed) if changed else before  # type: ignore[arg-type]
+
+
+def is_passing(before: WorkloadStatus, after: WorkloadStatus) -> bool:
+    """Whether a TrainingJob's status only says that things move: the next is expected soon.
+
+    Anything that users must act on or wait for, and all that a restart must remember, is not.
+    """
+    unmet = [one for one in after.conditions if one.status != "True"]
+    return (
+        after.phase in _ON_THE_WAY
+        and before.phase in ("", *_ON_THE_WAY)
+        and (before.restarts, before.retry_at) == (after.restarts, after.retry_at)
+        and bool(unmet)
+        and all(one.reason in _MOVES for one in unmet)
+        and not any(one.type in _BAD for one in after.conditions)
+        and not any(one.type in _BAD for one in before.conditions)
+    )
 
 
 def _common(view: View, told: Told, predictions: Predictions) -> dict[str, object]:

@@ -84,6 +84,8 @@ class View:
     """What nodes report, by uid of the pod: (node, slice)."""
     names: Mapping[tuple[str, str], PodRecord]
     """Pods of ours by (namespace, name)."""
+    starting: int = 0
+    """Pods whose gate is gone and which do not run yet."""
 
     def members_of(self, workload: WorkloadRecord) -> Sequence[Member]:
         """The pods of a workload that exist."""

@@ -150,6 +150,10 @@ class Overlay:
             return None
         return found.effect, found.since
 
+    def standing(self, target: Hashable, *kinds: type[Effect]) -> tuple[Assumption | None, ...]:
+        """What is assumed of a target, by kind; the same objects as long as nothing changed."""
+        return tuple(self._kept.get(kind, {}).get(target) for kind in kinds)
+
     def all(self, kind: type[Kept]) -> Iterator[Kept]:
         """Everything assumed of one kind."""
         for found in self._kept.get(kind, {}).values():

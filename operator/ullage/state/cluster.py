@@ -38,7 +38,7 @@ from ullage.state.cluster_rooms import (
     name_of,
 )
 from ullage.state.cluster_table import Table
-from ullage.state.cluster_view import seen_gpu_node, seen_pod, seen_workload
+from ullage.state.cluster_view import Overlaid, seen_gpu_node, seen_pod, seen_workload
 from ullage.state.project_rest import (
     project_deployment,
     project_device_profile,
@@ -105,6 +105,8 @@ class ClusterState:
             self._policies,
         )
         self._rooms = {room.stream: room for room in rooms}
+        self._seen_pod = Overlaid(self._overlay, (PodUngated, PodLeaving), seen_pod)
+        self._seen_workload = Overlaid(self._overlay, (StatusSet, WorkloadLeaving), seen_workload)
         self._frozen: Snapshot | None = None
 
     # -- Sink ------------------------------------------------------------------------------
@@ -250,17 +252,13 @@ class ClusterState:
     def _seen_pods(self) -> Mapping[str, PodRecord]:
         assumed = self._overlay.targets(PodUngated, PodLeaving)
         observed = self._pods.table.view()
-        changed = {
-            uid: seen_pod(observed[uid], self._overlay) for uid in assumed if uid in observed
-        }
+        changed = self._seen_pod.records(observed, assumed)
         return {**observed, **changed} if changed else observed
 
     def _seen_workloads(self) -> Mapping[str, WorkloadRecord]:
         assumed = self._overlay.targets(StatusSet, WorkloadLeaving)
         observed = self._workloads.view()
-        changed = {
-            uid: seen_workload(observed[uid], self._overlay) for uid in assumed if uid in observed
-        }
+        changed = self._seen_workload.records(observed, assumed)
         return {**observed, **changed} if changed else observed
 
     def _seen_gpu_nodes(self) -> Mapping[str, GPUNodeRecord]:

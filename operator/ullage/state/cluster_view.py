@@ -8,10 +8,14 @@ the two can never disagree.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Generic, TypeVar
 
 from ullage.api.contract import GATE
 from ullage.state.assume import (
+    Assumption,
+    Effect,
     Overlay,
     PodLeaving,
     PodUngated,
@@ -21,6 +25,46 @@ from ullage.state.assume import (
 )
 from ullage.state.project_node import first_wanted, slices_since
 from ullage.state.records import GPUNodeRecord, PodRecord, PodStage, WorkloadRecord
+
+Record = TypeVar("Record")
+
+
+class Overlaid(Generic[Record]):
+    """Records with what is assumed on top, the very same ones as long as neither changes.
+
+    A snapshot is compared with the last one by identity: a new record would be sent anew.
+    """
+
+    def __init__(
+        self,
+        overlay: Overlay,
+        kinds: tuple[type[Effect], ...],
+        see: Callable[[Record, Overlay], Record],
+    ) -> None:
+        """``see`` lays assumptions of these kinds over a record."""
+        self._overlay = overlay
+        self._kinds = kinds
+        self._see = see
+        self._kept: dict[str, tuple[Record, tuple[Assumption | None, ...], Record]] = {}
+
+    def records(self, observed: Mapping[str, Record], targets: Iterable[str]) -> dict[str, Record]:
+        """The records of these targets that are observed, as they are seen."""
+        kept: dict[str, tuple[Record, tuple[Assumption | None, ...], Record]] = {}
+        for uid in targets:
+            record = observed.get(uid)
+            if record is None:
+                continue
+            standing = self._overlay.standing(uid, *self._kinds)
+            known = self._kept.get(uid)
+            if known is None or known[0] is not record or not _same(known[1], standing):
+                known = record, standing, self._see(record, self._overlay)
+            kept[uid] = known
+        self._kept = kept
+        return {uid: seen for uid, (_, _, seen) in kept.items()}
+
+
+def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
+    return all(a is b for a, b in zip(one, other, strict=True))
 
 
 def seen_pod(record: PodRecord, overlay: Overlay) -> PodRecord:

@@ -1,0 +1,64 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Since when the way to the API server and back is clear.
+
+While our own writes queue up or the server answers late, a silent node or a pod that does not
+start proves nothing: whoever judges by the clock counts from this moment. Never reads the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from ullage.ports import Clock
+
+LATE_ANSWER_S: Final = 0.25
+"""Average answer of a server that is at its limit; one at ease answers in a few milliseconds."""
+LATE_LOOP_S: Final = 1.0
+"""Lag of our own loop from which what the streams show is old."""
+STALE_S: Final = 10.0
+"""An average without a fresh answer says nothing after this long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """How the way to the API server is, as of now."""
+
+    waiting: int
+    """Writes that wait."""
+    in_flight_most: int
+    """Writes that may be under way at once; as many waiting again is a queue."""
+    answer_s: float
+    """Average time of the last answers to writes."""
+    answered_at: float
+    """When the last answer came, monotonic seconds."""
+    lease_s: float
+    """Time of the last look at the Lease, which goes past our queue and limits."""
+    loop_lag_s: float
+
+
+class Calm:
+    """Remembers when the way was last not clear; look at least every few seconds."""
+
+    def __init__(self, traffic: Callable[[], Traffic], clock: Clock) -> None:
+        self._traffic = traffic
+        self._clock = clock
+        self._since = 0.0
+
+    def since(self) -> float:
+        """Since when the way is clear, seconds since the epoch; 0 = it always was."""
+        if _is_busy(self._traffic(), self._clock.monotonic()):
+            self._since = self._clock.now()
+        return self._since
+
+
+def _is_busy(traffic: Traffic, monotonic: float) -> bool:
+    fresh = monotonic - traffic.answered_at < STALE_S
+    return (
+        traffic.waiting > traffic.in_flight_most
+        or (fresh and traffic.answer_s > LATE_ANSWER_S)
+        or traffic.lease_s > LATE_ANSWER_S
+        or traffic.loop_lag_s > LATE_LOOP_S
+    )
