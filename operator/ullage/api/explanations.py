@@ -142,7 +142,36 @@ _WAITING: Final[Mapping[Reason, Explanation]] = {
         "Room is being kept for a workload that has waited longer than the skip limit.",
         "Wait; raise gangSkipLimit in the SchedulingPolicy to hold room later.",
     ),
+    Reason.MULTI_GPU: _say(
+        "The workload asks for a share of more than one device; only one device at a time is "
+        "shared.",
+        "Set gpu.count to 1, or use gpu.mode Exclusive.",
+    ),
+    Reason.ENFORCEMENT_MISSING: _say(
+        "A tenant of the device runs without verified limits, so nobody may join it there.",
+        "Wait until its limits are verified or it is evicted; `kubectl ullage top` shows which.",
+    ),
+    Reason.SLO_INFEASIBLE: _say(
+        "The objective cannot be met even alone on a whole device of this kind.",
+        "Raise the objective above what the message gives as solo time, or allow a faster "
+        "accelerator.",
+    ),
+    Reason.LOAD_INFEASIBLE: _say(
+        "The offered load alone breaks the objective: it is the queue, not a neighbour.",
+        "Add replicas, lower spec.load, or raise the objective.",
+    ),
+    Reason.NEED_PROFILE: _say(
+        "Too few co-locations like this one were observed to certify the risk budget; the message "
+        "counts them.",
+        "Wait for a probation, import profiles of the class, or use gpu.mode Exclusive.",
+    ),
+    Reason.NOT_WORTH_SHARING: _say(
+        "The tenants together would get less done than without the newcomer, or less than one "
+        "after the other.",
+        "Wait for another device, or lower risk.minCombinedPercent in the SchedulingPolicy.",
+    ),
 }
+
 
 _LIFE: Final[Mapping[Reason, Explanation]] = {
     Reason.PLACED: _say("Every member has its slices.", "Nothing; status.placement lists them."),

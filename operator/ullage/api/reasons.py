@@ -38,6 +38,12 @@ class Reason(StrEnum):
     NO_PORT = "NoPort"
     NO_ROOM_TO_SURGE = "NoRoomToSurge"
     HELD_FOR_ANOTHER = "HeldForAnother"
+    MULTI_GPU = "MultiGPU"
+    ENFORCEMENT_MISSING = "EnforcementMissing"
+    SLO_INFEASIBLE = "SLOInfeasible"
+    LOAD_INFEASIBLE = "LoadInfeasible"
+    NEED_PROFILE = "NeedProfile"
+    NOT_WORTH_SHARING = "NotWorthSharing"
     # operator: life of a workload
     PLACED = "Placed"
     RESERVING = "Reserving"
