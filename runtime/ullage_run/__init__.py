@@ -15,6 +15,8 @@
         if ullage_run.stopping():
             raise SystemExit(143)
 
+A server counts its requests with ``ullage_run.requests.observe(seconds)``.
+
 Outside Ullage (``ULLAGE_STEPS`` unset) counting does nothing; SIGTERM is turned into a checkpoint
 everywhere. Nothing here raises or needs more than the standard library.
 """
@@ -24,6 +26,7 @@ from __future__ import annotations
 import os
 
 from ullage.api.contract import ENV_STEPS
+from ullage_run import requests
 from ullage_run.notices import Notice, NoticeKind, StopSignal
 from ullage_run.record import StepWriter
 
@@ -32,6 +35,7 @@ __all__ = [
     "NoticeKind",
     "checkpointed",
     "on_notice",
+    "requests",
     "should_checkpoint",
     "sm_count",
     "step",

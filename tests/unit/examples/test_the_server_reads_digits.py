@@ -97,8 +97,8 @@ def test_metrics_count_every_answer_in_a_bucket(server: DigitServer) -> None:
     status, text, _ = request(server, "GET", "/metrics")
     lines = dict(line.rsplit(" ", 1) for line in text.decode().splitlines() if line[0] != "#")
     assert status == 200
-    assert lines['digits_request_seconds_bucket{le="+Inf"}'] == "3"
-    assert lines["digits_request_seconds_count"] == "3"
+    assert lines['ullage_request_seconds_bucket{le="+Inf"}'] == "3"
+    assert lines["ullage_request_seconds_count"] == "3"
     assert lines['digits_requests_total{code="200"}'] == "2"
     assert lines['digits_requests_total{code="400"}'] == "1"
     buckets = [int(value) for name, value in lines.items() if "bucket" in name]
