@@ -18,16 +18,18 @@ import pynvml
 
 from fakes.cgroup_tree import CgroupTree, run_hook
 from fakes.nvml import FakeGpu, FakeNvml
+from ullage.api.contract import Backend
 from ullage_node.devices.emulated import EmulatedDevices, EmulatedDriver, EmulatedProbe
 from ullage_node.devices.emulated_hook import HookScript
-from ullage_node.devices.nvidia import NvidiaDevices, NvidiaDriver, NvidiaProbe
+from ullage_node.devices.nvidia.driver import NvidiaDriver
+from ullage_node.devices.nvidia.known import NvidiaDevices
+from ullage_node.devices.nvidia.probe import NvidiaProbe
 from ullage_node.devices.protocol import (
     BoundSlice,
     ContainerBinding,
     ContainerEdits,
     ContainerKey,
     DeviceBackend,
-    Hardware,
 )
 
 NODE = "node-a"
@@ -56,7 +58,7 @@ def a_binding(*gpus: str, percent: int = 100, pod_uid: str | None = None) -> Con
 class Rig(Protocol):
     """A node below the seam."""
 
-    kind: Hardware
+    kind: Backend
     gpus: tuple[str, ...]
 
     def open(self) -> DeviceBackend:
@@ -91,7 +93,7 @@ class Rig(Protocol):
 class EmulatedRig:
     """Cores of a machine made of files; the hook is the real script, run by ``sh``."""
 
-    kind = Hardware.EMULATED
+    kind = Backend.EMULATED
     gpus = tuple(f"emulated-{NODE}-{number}" for number in range(3))
 
     def __init__(self, base: Path, version: int) -> None:
@@ -163,7 +165,7 @@ class EmulatedRig:
 class NvidiaRig:
     """GPUs of a driver in memory; the runtime hands on device files."""
 
-    kind = Hardware.NVIDIA
+    kind = Backend.EXCLUSIVE
     gpus = tuple(f"GPU-{number:08x}-1111-2222-3333-444444444444" for number in range(3))
 
     def __init__(self, base: Path) -> None:

@@ -32,8 +32,10 @@ def open_backend(
             probe=EmulatedProbe(cores, hook, contexts=contexts),
             driver=EmulatedDriver(cores, hook, places),
         )
-    from ullage_node.devices.nvidia import NvidiaDevices, NvidiaDriver, NvidiaProbe
-    from ullage_node.devices.nvidia_nvml import load_nvml
+    from ullage_node.devices.nvidia.driver import NvidiaDriver
+    from ullage_node.devices.nvidia.known import NvidiaDevices
+    from ullage_node.devices.nvidia.nvml import load_nvml
+    from ullage_node.devices.nvidia.probe import NvidiaProbe
 
     gpus = NvidiaDevices(load_nvml())
     return DeviceBackend(probe=NvidiaProbe(gpus), driver=NvidiaDriver(gpus, places))

@@ -13,8 +13,9 @@ import pytest
 from fakes.nvml import FakeGpu, FakeNvml
 from ullage.api.contract import GPUMode, Health, Reason
 from ullage_node.devices.backend import open_backend
-from ullage_node.devices.nvidia import NvidiaDevices, NvidiaProbe
-from ullage_node.devices.nvidia_nvml import NvmlStuck, NvmlThread
+from ullage_node.devices.nvidia.known import NvidiaDevices
+from ullage_node.devices.nvidia.nvml import NvmlStuck, NvmlThread
+from ullage_node.devices.nvidia.probe import NvidiaProbe
 from ullage_node.devices.protocol import BackendUnavailable, DeviceReading, Hardware
 
 

@@ -20,7 +20,7 @@ from typing import Final
 import yaml
 
 from ullage.api.contract import JsonObject, WireError, objects, section, text, whole
-from ullage_node.devices.nvidia_read import NvidiaDevice
+from ullage_node.devices.nvidia.read import NvidiaDevice
 from ullage_node.devices.protocol import (
     BindMount,
     ContainerEdits,

@@ -16,7 +16,7 @@ from typing import Final
 import pynvml
 
 from ullage.api.contract import Reason
-from ullage_node.devices.nvidia_nvml import NvmlApi, NvmlError, Process
+from ullage_node.devices.nvidia.nvml import NvmlApi, NvmlError, Process
 
 EVENTS_PER_READING_MAX: Final = 64
 
