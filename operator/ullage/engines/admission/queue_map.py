@@ -1,0 +1,186 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""From a latency objective to the largest slowdown that still keeps it, at the offered load.
+
+A server that slows down by a tenth can double its queue, so a latency objective means nothing
+without the load. From here on admission works on slowdowns for training and serving alike. Pure
+arithmetic; it must never answer for a load that nobody declared or measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ullage.api.contract import Reason
+
+BISECTIONS: Final = 40
+MS: Final = 1000.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """One replica alone on the whole device.
+
+    ``mean_s`` and ``quantile_s`` are of the service time, seconds, the latter at the objective's
+    quantile; ``cv2`` is its squared coefficient of variation.
+    """
+
+    mean_s: float
+    quantile_s: float
+    cv2: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Requests offered to one replica; ``cv2`` is that of the times between arrivals."""
+
+    requests_per_s: float
+    cv2: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """A latency, seconds, and the quantile (0..1) of requests that must stay below it."""
+
+    latency_s: float
+    quantile: float = 0.99
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Infeasible:
+    """Why no slowdown at all keeps an objective."""
+
+    reason: Reason
+    text: str
+
+
+def replica_load(requests_per_s: float, replicas: int, *, cv2: float = 1.0) -> Load:
+    """The load of one replica of a service that has so many ready ones.
+
+    Raises:
+        ValueError: there is no replica to carry it.
+    """
+    if replicas < 1:
+        raise ValueError("a load needs at least one replica to carry it")
+    return Load(requests_per_s=requests_per_s / replicas, cv2=cv2)
+
+
+def latency_s(slowdown: float, service: Service, load: Load, quantile: float) -> float:
+    """Latency at the quantile when every service takes ``slowdown`` times as long; seconds.
+
+    Service time at the quantile plus the quantile of the wait in a G/G/1 queue (exponential tail,
+    Allen-Cunneen mean); ``inf`` when more arrives than is served. The sum of two quantiles is an
+    upper estimate. For M/M/1 the queueing part is exact: ln(100 rho) / (1 - rho) services at 99 %.
+    """
+    mean = slowdown * service.mean_s
+    busy = load.requests_per_s * mean
+    if busy >= 1:
+        return math.inf
+    alone = slowdown * service.quantile_s
+    if busy <= 1 - quantile:
+        return alone
+    spread = (load.cv2 + service.cv2) / 2
+    return alone + spread * mean / (1 - busy) * math.log(busy / (1 - quantile))
+
+
+def largest_slowdown(service: Service, load: Load, objective: Objective) -> float | Infeasible:
+    """The largest slowdown that keeps the objective at this load, or why there is none.
+
+    Raises:
+        ValueError: a figure is not finite, or negative, or a time or the quantile is out of range.
+    """
+    _check(service, load, objective)
+    slo = objective.latency_s
+    if service.quantile_s > slo:
+        return Infeasible(
+            reason=Reason.SLO_INFEASIBLE,
+            text=f"cannot be met even alone: solo {_ms(service.quantile_s)} > {_ms(slo)}",
+        )
+    busy = load.requests_per_s * service.mean_s
+    if busy >= 1:
+        return Infeasible(
+            reason=Reason.LOAD_INFEASIBLE,
+            text=(
+                f"{load.requests_per_s:g} requests/s of {_ms(service.mean_s)} keep one replica "
+                f"{busy:.0%} busy even alone; needs {math.floor(busy) + 1} times the replicas"
+            ),
+        )
+    alone = latency_s(1.0, service, load, objective.quantile)
+    if alone > slo:
+        return Infeasible(
+            reason=Reason.LOAD_INFEASIBLE,
+            text=(
+                f"the queue alone gives {_ms(alone)} > {_ms(slo)} at {load.requests_per_s:g} "
+                f"requests/s a replica ({busy:.0%} busy); add replicas"
+            ),
+        )
+    low, high = 1.0, slo / service.quantile_s
+    if busy > 0:
+        high = min(high, 1 / busy)
+    if latency_s(high, service, load, objective.quantile) <= slo:
+        return high
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        if latency_s(middle, service, load, objective.quantile) <= slo:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def largest_slowdown_measured(
+    inflation: Sequence[tuple[float, float]], objective: Objective
+) -> float | Infeasible:
+    """The same from measured pairs (slowdown, latency in seconds at the objective's quantile).
+
+    For servers that batch, where no queueing formula holds. Straight lines between the pairs; a
+    measured latency that falls with the slowdown counts as the larger one before it. Nothing is
+    promised beyond the largest slowdown measured.
+
+    Raises:
+        ValueError: there is no pair, or a figure is not a positive number.
+    """
+    pairs = sorted(inflation)
+    if not pairs or not all(math.isfinite(x) and x > 0 for pair in pairs for x in pair):
+        raise ValueError("an inflation table needs pairs of positive slowdowns and seconds")
+    best: tuple[float, float] | None = None
+    for slowdown, seconds in pairs:
+        if best is not None:
+            seconds = max(seconds, best[1])
+        if seconds > objective.latency_s:
+            if best is None:
+                break
+            part = (objective.latency_s - best[1]) / (seconds - best[1])
+            return best[0] + part * (slowdown - best[0])
+        best = (slowdown, seconds)
+    if best is not None:
+        return best[0]
+    return Infeasible(
+        reason=Reason.LOAD_INFEASIBLE,
+        text=f"measured {_ms(pairs[0][1])} > {_ms(objective.latency_s)} without any slowdown",
+    )
+
+
+def _check(service: Service, load: Load, objective: Objective) -> None:
+    figures = {
+        "mean service time": service.mean_s,
+        "service time at the quantile": service.quantile_s,
+        "cv2 of the service": service.cv2,
+        "requests per second": load.requests_per_s,
+        "cv2 of the arrivals": load.cv2,
+        "latency objective": objective.latency_s,
+    }
+    for name, value in figures.items():
+        if not (math.isfinite(value) and value >= 0):
+            raise ValueError(f"{name} must be a number of at least 0, not {value:g}")
+    if service.mean_s <= 0 or service.quantile_s <= 0 or objective.latency_s <= 0:
+        raise ValueError("service times and the latency objective must be above 0")
+    if not 0 < objective.quantile < 1:
+        raise ValueError(f"quantile {objective.quantile:g} must lie between 0 and 1")
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * MS:.4g} ms"
