@@ -197,7 +197,7 @@ class Brain:
             on_result=self._written,
             on_lost=self._lose,
             clock=wall,
-            limits=WriteLimits(per_second=10_000.0, moved_on_s=0.0),
+            limits=WriteLimits(per_second=10_000.0, moved_on_s=0.0, passing_s=0.0),
             stats=self.stats,
         )
         self._running = asyncio.create_task(self.writer.run())

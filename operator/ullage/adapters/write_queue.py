@@ -29,8 +29,13 @@ from ullage.decide.model import (
 )
 
 LANES: Final = 6
+TELL: Final = 3
+"""Lane of statuses and conditions."""
 PASSING: Final = 4
 """Lane of statuses that may be overtaken."""
+TELL_EVERY: Final = 4
+"""One write in so many tells somebody something, whatever more urgent waits: a workload needs about
+three other writes, so that those of a burst are told while it is served."""
 
 
 def lane_of(action: Action) -> int:
@@ -41,9 +46,9 @@ def lane_of(action: Action) -> int:
         case ApplyGPUNode() | UngatePod():
             return 1
         case SetStatus():
-            return PASSING if action.passing else 3
+            return PASSING if action.passing else TELL
         case SetConditions():
-            return 3
+            return TELL
         case Emit():
             return 5
         case _:
@@ -69,8 +74,8 @@ class WriteQueue:
     ) -> None:
         """``events_most`` bounds the Events that wait.
 
-        A passing status waits ``passing_s`` for a better one, and gives way to more urgent writes
-        for ``passing_most_s`` at most.
+        A passing status waits ``passing_s`` for a better one; when it gave way to more urgent
+        writes for ``passing_most_s``, it counts among those that must be told.
         """
         self._passing_s = passing_s
         self._passing_most_s = passing_most_s
@@ -79,6 +84,7 @@ class WriteQueue:
         self._busy: set[ObjectKey] = set()
         self._held: dict[ObjectKey, float] = {}
         self._events_most = events_most
+        self._pops = 0
         self.dropped = 0
         """Events that found no room."""
 
@@ -110,7 +116,8 @@ class WriteQueue:
 
     def pop(self, now: float) -> Waiting | None:
         """The most urgent action whose object is free; its object is busy until ``done``."""
-        found = self._free(self._lanes[PASSING], now, now - self._passing_most_s)
+        self._pops += 1
+        found = self._to_tell(now) if self._pops % TELL_EVERY == 0 else None
         for lane in self._lanes:
             found = found or self._free(lane, now, now)
         if found is not None:
@@ -119,6 +126,13 @@ class WriteQueue:
             self._held.pop(key, None)
             self._busy.add(key)
         return found
+
+    def _to_tell(self, now: float) -> Waiting | None:
+        """A status, every other time one in passing that gave way for too long."""
+        told = self._lanes[TELL], now
+        late = self._lanes[PASSING], now - self._passing_most_s
+        first, second = (told, late) if self._pops % (2 * TELL_EVERY) else (late, told)
+        return self._free(first[0], now, first[1]) or self._free(second[0], now, second[1])
 
     def _free(self, lane: dict[ObjectKey, Waiting], now: float, due_until: float) -> Waiting | None:
         """The first of a lane that was due by then and whose object is free."""

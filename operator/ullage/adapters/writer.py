@@ -22,7 +22,7 @@ import structlog
 from ullage.adapters.bodies import BodySource, Requests, verb_of
 from ullage.adapters.events import EventRecorder
 from ullage.adapters.write_queue import Strikes, Waiting, WriteQueue
-from ullage.adapters.writer_bucket import Bucket
+from ullage.adapters.writer_bucket import Bucket, Window
 from ullage.adapters.writer_cache import Gates
 from ullage.adapters.writer_errors import Fenced, Refused, Verdict, judge
 from ullage.adapters.writer_send import Sender
@@ -45,7 +45,7 @@ class WriteLimits:
     per_second: float = 50.0
     """Writes a second, on average; a second's worth may leave at once."""
     in_flight: int = 20
-    """Writes under way at once."""
+    """Writes under way at once, at most; fewer while the server answers late."""
     tries: int = 3
     """Attempts of one write while the server does not answer or is too busy."""
     retry_s: float = 0.2
@@ -69,7 +69,7 @@ class WriteLimits:
     """How long a status that only says that things move waits for the next one."""
     passing_most_s: float = 12.0
     """How much longer such a status gives way to more urgent writes."""
-    events_most: int = 1_000
+    events_most: int = 10_000
     """Events that may wait."""
     remembered: int = 50_000
     """Objects whose last apply is remembered."""
@@ -136,7 +136,7 @@ class Writer:
         self._stopped = asyncio.Event()
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._slots = asyncio.Semaphore(self._limits.in_flight)
+        self._window = Window(self._limits.in_flight)
         self._queue = WriteQueue(
             events_most=self._limits.events_most,
             passing_s=self._limits.passing_s,
@@ -179,7 +179,6 @@ class Writer:
         """Write until ``stop``; ends when nothing is under way any more."""
         async with asyncio.TaskGroup() as group:
             while True:
-                await self._slots.acquire()
                 waiting = await self._next()
                 if waiting is None:
                     break
@@ -213,7 +212,8 @@ class Writer:
         """
         while not self._stopped.is_set():
             now = self._clock.monotonic()
-            ready = self._queue.ready_at(now)
+            full = self.stats.in_flight >= self._window.width
+            ready = None if full else self._queue.ready_at(now)
             if ready is not None and ready <= now:
                 await self._bucket.acquire()
                 waiting = self._queue.pop(self._clock.monotonic())
@@ -237,7 +237,6 @@ class Writer:
         self._tasks.discard(task)
         self.stats.in_flight -= 1
         self._queue.done(waiting.key)
-        self._slots.release()
         self._wake.set()
 
     async def _attempts(self, waiting: Waiting) -> ApiError | None:
@@ -337,6 +336,7 @@ class Writer:
     def _timed(self, sent: float) -> None:
         now = self._clock.monotonic()
         self.stats.answer_s += (now - sent - self.stats.answer_s) * _ANSWER_WEIGHT
+        self._window.answered(now - sent)
         self.stats.answered_at = now
 
     def _count(self, action: Action, result: str) -> None:

@@ -1,7 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How fast writes may leave: a token bucket that halves when the API server says it is too much.
+"""How fast writes may leave, and how many may be under way at once.
 
+A token bucket that halves when the API server says it is too much, and a window that narrows while
+it answers late.
 The rate comes back by doubling once the server has been content for a while. It never falls to
 zero: an operator that stops writing strands reservations.
 """
@@ -9,6 +11,7 @@ zero: an operator that stops writing strands reservations.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import Final
 
 from aiolimiter import AsyncLimiter
@@ -62,3 +65,40 @@ class Bucket:
         self.per_second = per_second
         self._changed = self._monotonic()
         self._limiter = AsyncLimiter(per_second, 1.0)
+
+
+class Window:
+    """How many writes may be under way at once.
+
+    A server at its limit does not get faster by more requests at once: they only wait there, and
+    everybody else's with them (kubelets, kube-scheduler, the Lease). Additive increase and
+    decrease around the width at which answers begin to come late.
+    """
+
+    LEAST: Final = 8
+    LATE_S: Final = 0.1
+    """An answer that takes this much longer than twice the best one is late (our choice)."""
+    WIDER: Final = 0.1
+    NARROWER: Final = 0.4
+    """Steps for an answer in time and a late one: a fifth of the answers come late at rest."""
+    FORGET: Final = 1.001
+    """The best time grows by this with every answer, so that a slower way is found out."""
+
+    def __init__(self, most: int) -> None:
+        """``most`` is never exceeded; a smaller number is taken as it is."""
+        self._most = float(most)
+        self._least = min(float(self.LEAST), self._most)
+        self._width = self._most
+        self._best_s = inf
+
+    @property
+    def width(self) -> int:
+        """Writes that may be under way now."""
+        return int(self._width)
+
+    def answered(self, seconds: float) -> None:
+        """A write was answered after this time."""
+        self._best_s = min(self._best_s * self.FORGET, max(seconds, 0.001))
+        late = seconds > self.LATE_S + 2 * self._best_s
+        step = -self.NARROWER if late else self.WIDER
+        self._width = min(self._most, max(self._least, self._width + step))

@@ -18,9 +18,11 @@ import kopf
 
 from ullage.adapters.credentials import Credentials
 from ullage.api.contract import GROUP
-from ullage.ports import INFERENCE_SERVICE, SCHEDULING_POLICY, TRAINING_JOB, Kind
+from ullage.ports import INFERENCE_SERVICE, SCHEDULING_POLICY, Kind
 
-POKING_KINDS: tuple[Kind, ...] = (TRAINING_JOB, INFERENCE_SERVICE, SCHEDULING_POLICY)
+POKING_KINDS: tuple[Kind, ...] = (INFERENCE_SERVICE, SCHEDULING_POLICY)
+"""TrainingJobs come by the thousand and our own reflector pokes for them: a second watch would cost
+the API server and this process one more decoding of each of their changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

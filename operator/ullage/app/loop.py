@@ -45,7 +45,7 @@ class State(Protocol):
         """Take one assumption back."""
         ...
 
-    def expire(self, now: float) -> int:
+    def expire(self, now: float, calm_since: float = 0.0) -> int:
         """Drop assumptions that were never seen; returns how many."""
         ...
 
@@ -120,10 +120,10 @@ class DecisionLoop:
             self.stats.last_completed = self._clock.monotonic()
             return
         now = self._clock.now()
-        self.stats.expired += self._state.expire(now)
+        settings = self._settings()
+        self.stats.expired += self._state.expire(now, settings.calm_since)
         started = time.perf_counter()
         snapshot = self._state.freeze(now)
-        settings = self._settings()
         try:
             plan, actions = await self._solver.run(snapshot, now, settings)
         except (SolverTimeout, SolverCrashed) as error:

@@ -3,8 +3,8 @@
 """When to decide: shortly after the last of a burst of changes, never too late, never too often.
 
 After Karpenter's batcher: a window opens at the first poke, each further poke extends it by the
-idle time, and the maximum caps it. The gap between decisions is at least the duration of the
-last one, so that a slow decision cannot take the whole process. Never reads cluster state.
+idle time, and the maximum caps it. The gap between decisions is at least twice the duration of the
+last one, so that slow decisions never take more than a third of a core. Never reads cluster state.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Trigger:
         self._wake_at = asyncio.get_running_loop().time() + max(0.0, seconds)
 
     def rest(self, seconds: float) -> None:
-        """Leave at least this much time before the next decision."""
-        self._not_before = asyncio.get_running_loop().time() + seconds
+        """A decision took this long: leave at least twice as much time before the next one."""
+        self._not_before = asyncio.get_running_loop().time() + 2 * seconds
 
     async def wait(self) -> frozenset[str]:
         """Wait until a decision is due; returns the reasons of the pokes it answers."""

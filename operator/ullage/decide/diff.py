@@ -90,8 +90,7 @@ def _statuses(plan: Plan, snapshot: Snapshot) -> Iterator[SetStatus]:
             reason=decision.reason if decision else Reason.WAITING_FOR_DECISION,
             text=status.phase,
             passing=(
-                workload.kind is WorkloadKind.TRAINING_JOB
-                and is_passing(workload.status, status)
+                workload.kind is WorkloadKind.TRAINING_JOB and is_passing(workload.status, status)
             ),
         )
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ullage.api.contract import Reason
+from ullage.api.reasons import ConditionType
 from ullage.decide.model import Action, DeletePod, EvictPod
 from ullage.decide.phases import Phase
 from ullage.decide.view import Member, View
@@ -53,6 +54,9 @@ class Passed:
     message: str
 
 
+_OF_THE_API = (Reason.CREATE_REFUSED, Reason.NAME_CONFLICT, Reason.WRITE_REFUSED)
+
+
 def earliest(*moments: float) -> float:
     """The first of some moments; 0 stands for never."""
     return min((moment for moment in moments if moment > 0), default=0.0)
@@ -70,6 +74,23 @@ def write_refused(view: View, kind: str, namespace: str, name: str) -> tuple[Rea
         if text.startswith(f"{reason}: "):
             return reason, text.removeprefix(f"{reason}: ")
     return Reason.CREATE_REFUSED, text
+
+
+def refusal_under_retry(workload: WorkloadRecord) -> tuple[Reason, str] | None:
+    """What the API last said to a write that is tried again now, as the status remembers it.
+
+    It goes on being shown until something came of the new try, or the user changed the object.
+    """
+    for type_, status in ((ConditionType.ADMITTED, "False"), (ConditionType.DEGRADED, "True")):
+        shown = workload.status.condition(type_)
+        if (
+            shown is not None
+            and shown.status == status
+            and shown.reason in _OF_THE_API
+            and shown.observed_generation == workload.generation
+        ):
+            return Reason(shown.reason), shown.message
+    return None
 
 
 def pod_ref(member: Member) -> ObjectRef:

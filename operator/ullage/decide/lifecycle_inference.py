@@ -15,7 +15,15 @@ from ullage.api.contract import Reason
 from ullage.decide import guards
 from ullage.decide.gang import deadline, ungate
 from ullage.decide.ground import Ground
-from ullage.decide.life import Life, Passed, delete, earliest, evict, write_refused
+from ullage.decide.life import (
+    Life,
+    Passed,
+    delete,
+    earliest,
+    evict,
+    refusal_under_retry,
+    write_refused,
+)
 from ullage.decide.model import Action, ApplyDeployment, ApplyService
 from ullage.decide.phases import Phase
 from ullage.decide.view import Member, View
@@ -44,11 +52,12 @@ def inference_life(view: View, ground: Ground, service: WorkloadRecord) -> Life:
     if not service.shape.device_container:
         return Life(phase=Phase.PENDING, reason=Reason.INVALID_OBJECT, message=service.invalid)
     obstacle = _obstacle(view, service)
+    shown = obstacle or _under_retry(view, service)
     life = _pods(view, ground, service, members)
     return Life(
         phase=_phase(service, members),
-        reason=obstacle[0] if obstacle else None,
-        message=obstacle[1] if obstacle else "",
+        reason=shown[0] if shown else None,
+        message=shown[1] if shown else "",
         steps=life.steps,
         waiting=life.waiting,
         release=life.release,
@@ -153,6 +162,16 @@ def _obstacle(view: View, service: WorkloadRecord) -> tuple[Reason, str] | None:
     if child is not None and child.owner_uid != service.ref.uid:
         return Reason.NAME_CONFLICT, f"the Service {key[1]} exists and belongs to another owner"
     return write_refused(view, "Deployment", *key) or write_refused(view, "Service", *key)
+
+
+def _under_retry(view: View, service: WorkloadRecord) -> tuple[Reason, str] | None:
+    """What the API said of a child that is not there yet, while it is tried again."""
+    key = (service.ref.namespace, service.ref.name)
+    deployment = view.snapshot.deployments.get(key)
+    made = deployment is not None and deployment.template_hash == service.template_hash
+    if made and key in view.snapshot.services:
+        return None
+    return refusal_under_retry(service)
 
 
 def _pods(view: View, ground: Ground, service: WorkloadRecord, members: Sequence[Member]) -> Life:

@@ -19,7 +19,7 @@ from ullage.decide.children import pod_name, workers_service
 from ullage.decide.endings import close, find_ending
 from ullage.decide.gang import advance, deadline
 from ullage.decide.ground import Ground
-from ullage.decide.life import Life, delete, evict, write_refused
+from ullage.decide.life import Life, delete, evict, refusal_under_retry, write_refused
 from ullage.decide.model import Action, DeleteWorkload
 from ullage.decide.phases import Phase
 from ullage.decide.view import Member, View
@@ -205,10 +205,15 @@ def _missing(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Life
             missing.append(rank)
         obstacle = obstacle or write_refused(view, "Pod", *name)
     late = [one for one in members if one.held and guards.overdue(view, one)]
+    reason, message = (
+        obstacle
+        or refusal_under_retry(job)
+        or (Reason.WAITING_FOR_DECISION, "its pods are being created")
+    )
     return Life(
         phase=Phase.PENDING,
-        reason=obstacle[0] if obstacle else Reason.WAITING_FOR_DECISION,
-        message=obstacle[1] if obstacle else "its pods are being created",
+        reason=reason,
+        message=message,
         restarts=job.status.restarts,
         retry_at=job.status.retry_at,
         missing=() if obstacle else tuple(missing),

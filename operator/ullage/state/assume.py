@@ -169,8 +169,13 @@ class Overlay:
             if isinstance(target, str)
         }
 
-    def expire(self, now: float) -> int:
-        """Forget what was not seen within the time to live; returns how many."""
+    def expire(self, now: float, calm_since: float = 0.0) -> int:
+        """Forget what was not seen within the time to live; returns how many.
+
+        Time before ``calm_since`` does not count: what still waits to be written cannot be seen.
+        """
+        if now - calm_since < self._ttl_s:
+            return 0
         late = [
             (kept, target)
             for kept in self._kept.values()

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""kopf over the fake API server: it tells of every change of our kinds and touches nothing."""
+"""kopf over the fake API server: it tells of every change of the kinds it watches and touches nothing."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator, Callable
 import kopf
 import pytest
 
-from contract.api.suite.world import a_job
+from builders_raw import raw_service
 from fakes.apiserver import FakeApiServer
 from ullage.app.kopf_shell import KopfThread, Poker
-from ullage.ports import SCHEDULING_POLICY, TRAINING_JOB
+from ullage.ports import INFERENCE_SERVICE, SCHEDULING_POLICY
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -23,16 +23,14 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-def put_job(api: FakeApiServer, name: str, replicas: int = 1) -> None:
-    job = a_job(name, replicas=replicas)
-    job["metadata"]["namespace"] = "d"
-    api.put(TRAINING_JOB, job)
+def put_service(api: FakeApiServer, name: str, replicas: int = 1) -> None:
+    api.put(INFERENCE_SERVICE, raw_service(name, replicas=replicas))
 
 
 @pytest.fixture
 async def pokes(api: FakeApiServer) -> AsyncIterator[Counter[str]]:
-    """What kopf told while it ran; one job and one policy are there from the start."""
-    put_job(api, "first")
+    """What kopf told while it ran; one service and one policy are there from the start."""
+    put_service(api, "first")
     api.put(SCHEDULING_POLICY, {"metadata": {"name": "default"}, "spec": {}})
     seen: Counter[str] = Counter()
 
@@ -45,7 +43,7 @@ async def pokes(api: FakeApiServer) -> AsyncIterator[Counter[str]]:
     )
     thread.start()
     try:
-        await until(lambda: api.open_watches == 3)
+        await until(lambda: api.open_watches == 2)
         yield seen
     finally:
         await thread.stop(timeout_s=20.0)
@@ -54,33 +52,33 @@ async def pokes(api: FakeApiServer) -> AsyncIterator[Counter[str]]:
 
 
 async def test_every_change_pokes(api: FakeApiServer, pokes: Counter[str]) -> None:
-    jobs, policies = "kopf:trainingjobs", "kopf:schedulingpolicies"
-    await until(lambda: pokes[jobs] == 1 and pokes[policies] == 1)
-    put_job(api, "second")
-    await until(lambda: pokes[jobs] == 2)
-    put_job(api, "second", replicas=2)
-    await until(lambda: pokes[jobs] == 3)
-    api.remove(TRAINING_JOB, "second", "d")
-    await until(lambda: pokes[jobs] == 4)
+    services, policies = "kopf:inferenceservices", "kopf:schedulingpolicies"
+    await until(lambda: pokes[services] == 1 and pokes[policies] == 1)
+    put_service(api, "second")
+    await until(lambda: pokes[services] == 2)
+    put_service(api, "second", replicas=2)
+    await until(lambda: pokes[services] == 3)
+    api.remove(INFERENCE_SERVICE, "second", "default")
+    await until(lambda: pokes[services] == 4)
     assert pokes[policies] == 1
 
 
 async def test_it_writes_nothing_and_asks_for_nothing_else(
     api: FakeApiServer, pokes: Counter[str]
 ) -> None:
-    put_job(api, "second")
-    await until(lambda: pokes["kopf:trainingjobs"] == 2)
+    put_service(api, "second")
+    await until(lambda: pokes["kopf:inferenceservices"] == 2)
     assert not api.writes
     asked = {seen.ask.plural for seen in api.requests}
-    assert asked == {"trainingjobs", "inferenceservices", "schedulingpolicies"}
+    assert asked == {"inferenceservices", "schedulingpolicies"}
     lists = [seen for seen in api.requests if seen.ask.verb == "list"]
     assert {seen.query["limit"] for seen in lists} == {"500"}
 
 
 async def test_an_expired_watch_is_opened_again(api: FakeApiServer, pokes: Counter[str]) -> None:
-    await until(lambda: pokes["kopf:trainingjobs"] == 1)
+    await until(lambda: pokes["kopf:inferenceservices"] == 1)
     api.expire_watches()
     await until(lambda: api.open_watches == 0)
-    await until(lambda: api.open_watches == 3)
-    put_job(api, "late")
-    await until(lambda: pokes["kopf:trainingjobs"] >= 2)
+    await until(lambda: api.open_watches == 2)
+    put_service(api, "late")
+    await until(lambda: pokes["kopf:inferenceservices"] >= 2)

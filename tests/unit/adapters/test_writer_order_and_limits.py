@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from builders import a_slice
 from fakes import writer_rig as do
+from fakes.cluster_port import Call
 from fakes.virtual_time import START, run_virtual
 from fakes.writer_rig import a_rig
 from ullage.adapters.events import event_name
+from ullage.decide.model import SetStatus
 from ullage.ports import Throttled
 
 
@@ -32,9 +35,9 @@ def test_urgency_orders_what_waits() -> None:
         ("evict", "b-0"),
         ("delete", "c-0"),
         ("apply", "n1"),
+        ("apply", "s"),  # the fourth write tells
         ("create", "a-0"),
         ("apply", "train-workers"),
-        ("apply", "s"),
         ("create", event_name(do.job(), "Placed")),
     ]
 
@@ -155,3 +158,90 @@ def test_the_rate_comes_back_when_the_server_is_content() -> None:
             return rates
 
     assert run_virtual(main()) == [25.0, 50.0, 100.0, 100.0]
+
+
+def _passing(phase: str) -> SetStatus:
+    return replace(do.status(phase), passing=True)
+
+
+def _phases(calls: list[Call]) -> list[object]:
+    return [call.body["status"]["phase"] for call in calls]
+
+
+def test_a_status_in_passing_is_overtaken_by_the_next_one() -> None:
+    async def main() -> list[Call]:
+        async with a_rig(passing_s=3.0) as rig:
+            rig.writer.submit([_passing("Pending")])
+            await asyncio.sleep(1.0)
+            rig.writer.submit([_passing("Starting")])
+            await asyncio.sleep(1.0)
+            await rig.write(do.status("Running"))
+            return rig.cluster.calls
+
+    calls = run_virtual(main())
+    assert _phases(calls) == ["Running"]
+    assert calls[0].at - START == pytest.approx(2.0, abs=0.1)
+
+
+def test_a_status_in_passing_is_told_in_time_however_often_it_is_overtaken_in_passing() -> None:
+    async def main() -> list[Call]:
+        async with a_rig(passing_s=3.0) as rig:
+            for phase in ("Pending", "Reserving", "Starting"):
+                rig.writer.submit([_passing(phase)])
+                await asyncio.sleep(1.0)
+            await rig.settle()
+            return rig.cluster.calls
+
+    calls = run_virtual(main())
+    assert _phases(calls) == ["Starting"]
+    assert calls[0].at - START == pytest.approx(3.0, abs=0.1)
+
+
+def test_what_replaces_an_urgent_status_is_not_delayed() -> None:
+    async def main() -> list[Call]:
+        async with a_rig(passing_s=3.0) as rig:
+            await rig.write(do.status("Restarting"), _passing("Pending"))
+            return rig.cluster.calls
+
+    calls = run_virtual(main())
+    assert _phases(calls) == ["Pending"]
+    assert calls[0].at - START < 0.1
+
+
+def test_a_status_in_passing_gives_way_but_is_not_starved() -> None:
+    async def main() -> list[str]:
+        async with a_rig(passing_s=1.0, passing_most_s=2.0, in_flight=1) as rig:
+            rig.cluster.latency_s = 0.1
+            rig.writer.submit([_passing("Pending"), *(do.delete(f"p-{i}") for i in range(60))])
+            await asyncio.sleep(10.0)
+            return [verb for verb, _ in rig.cluster.verbs()]
+
+    at = run_virtual(main()).index("apply")
+    assert 28 <= at <= 36, "after three seconds, before all that is more urgent"
+
+
+def test_fewer_are_under_way_while_the_server_answers_late() -> None:
+    async def main() -> tuple[int, int]:
+        async with a_rig(in_flight=50) as rig:
+            rig.cluster.latency_s = 0.01
+            await rig.write(*(do.delete(f"a-{i}") for i in range(200)))
+            quick = rig.cluster.most_busy
+            rig.cluster.latency_s = 0.5
+            await rig.write(*(do.delete(f"b-{i}") for i in range(300)), seconds=60)
+            rig.cluster.most_busy = 0
+            await rig.write(*(do.delete(f"c-{i}") for i in range(50)), seconds=60)
+            return quick, rig.cluster.most_busy
+
+    assert run_virtual(main()) == (50, 8)
+
+
+def test_those_who_are_served_are_told_while_the_burst_goes_on() -> None:
+    async def main() -> list[str]:
+        async with a_rig(in_flight=1) as rig:
+            rig.cluster.latency_s = 0.1
+            statuses = [do.status(name=f"s{i}") for i in range(2)]
+            await rig.write(*(do.delete(f"p-{i}") for i in range(30)), *statuses)
+            return [verb for verb, _ in rig.cluster.verbs()]
+
+    verbs = run_virtual(main())
+    assert [at for at, verb in enumerate(verbs) if verb == "apply"] == [3, 7]

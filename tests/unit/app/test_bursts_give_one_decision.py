@@ -46,3 +46,13 @@ async def test_a_poke_during_the_decision_is_not_lost() -> None:
     await trigger.wait()
     trigger.poke("second")
     assert await trigger.wait() == {"second"}
+
+
+async def test_a_slow_decision_is_followed_by_a_longer_pause() -> None:
+    trigger = _trigger()
+    loop = asyncio.get_running_loop()
+    trigger.rest(0.1)
+    began = loop.time()
+    trigger.poke("pods")
+    await trigger.wait()
+    assert loop.time() - began >= 0.19

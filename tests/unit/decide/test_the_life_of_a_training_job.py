@@ -27,9 +27,11 @@ from ullage.decide.model import (
     DeletePod,
     DeleteWorkload,
     EvictPod,
+    SetStatus,
     UngatePod,
 )
 from ullage.state.records import GPUNodeRecord, PodRecord, PodStage
+from ullage.state.status import Condition
 
 WORKERS = "train-workers"
 
@@ -49,6 +51,19 @@ def _held(*pods: PodRecord, phase: SlicePhase = SlicePhase.ATTACHED) -> GPUNodeR
 def _started(job: WorkloadBuilder, **pod: object) -> tuple[tuple[PodRecord, ...], GPUNodeRecord]:
     pods = job.pods(PodStage.RUNNING, node="node-1", **pod)
     return pods, _held(*pods)
+
+
+def _refused(reason: Reason) -> WorkloadBuilder:
+    """A job that was told in its first generation why the API takes no pod of it."""
+    shown = Condition(
+        type="Admitted",
+        status="False",
+        reason=reason,
+        message="quota",
+        since=NOW - 60,
+        observed_generation=1,
+    )
+    return a_job().with_(generation=1).status(conditions=(shown,))
 
 
 def _failed(job: WorkloadBuilder, code: int | None = 1, **pod: object) -> Decided:
@@ -319,3 +334,38 @@ def test_a_member_that_is_lost_takes_the_gang_with_it_but_not_a_finished_one() -
     assert "train-1 is gone" in found.condition(job, "Admitted").message
     done = replace(pods[1], stage=PodStage.SUCCEEDED, exit_code=0, deleting=True)
     assert decided(job, pods[0], done, node, service).status(job).phase == "Running"
+
+
+@pytest.mark.parametrize("reason", [Reason.CREATE_REFUSED, Reason.NAME_CONFLICT])
+def test_a_refusal_stays_shown_while_the_create_is_tried_again(reason: Reason) -> None:
+    job = _refused(reason)
+    retried = decided(a_gpu_node(), job)
+    assert retried.all(CreatePod)
+    admitted = retried.condition(job, "Admitted")
+    assert (admitted.reason, admitted.message) == (reason, "quota")
+    under_way = decided(a_gpu_node(), job, creating=[("default", "train-0")])
+    assert under_way.condition(job, "Admitted").reason == reason
+
+
+def test_a_changed_job_is_not_told_what_became_of_the_last_version() -> None:
+    job = _refused(Reason.CREATE_REFUSED).with_(generation=2)
+    found = decided(a_gpu_node(), job)
+    assert found.condition(job, "Admitted").reason == Reason.WAITING_FOR_DECISION
+
+
+def test_what_only_moves_may_be_overtaken_and_what_waits_may_not() -> None:
+    def passing(found: Decided) -> bool:
+        return found.one(SetStatus).passing
+
+    job = a_job()
+    assert passing(decided(a_gpu_node(), job)), "its pods are being created"
+    assert passing(decided(a_gpu_node(), job, *job.pods())), "reserving"
+    assert not passing(decided(a_gpu_node(devices=0), job)), "a refusal"
+    quota = {("Pod", "default", "train-0"): "quota"}
+    assert not passing(decided(a_gpu_node(), job, refused_writes=quota))
+    pods, node = _started(gang := a_job().gang(2))
+    runs = decided(gang, *pods, node, a_kube_service(gang.build(), WORKERS))
+    assert runs.status(gang).phase == "Running"
+    assert not passing(runs)
+    again = a_job().status(phase="Restarting", restarts=1, retry_at=NOW + 10)
+    assert not passing(decided(a_gpu_node(), again)), "a restart must be remembered"

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from builders import NOW, a_deployment, a_gpu_node, a_job, a_pod, a_service, a_slice, reported
-from fakes.deciding import Decided, decided
+from fakes.deciding import SETTINGS, Decided, decided
 from ullage.api.contract import Reason, SlicePhase
-from ullage.decide.model import DeletePod, EvictPod
+from ullage.decide.model import DecideSettings, DeletePod, EvictPod
 from ullage.state.records import PodStage
 
 UNSCHEDULED = PodStage.UNSCHEDULED
@@ -23,6 +23,7 @@ def _job(
     *,
     phase: SlicePhase = SlicePhase.RESERVED,
     said: tuple[str, str] = ("", ""),
+    settings: DecideSettings = SETTINGS,
     **pod: object,
 ) -> Decided:
     job = a_job().status(phase="Starting")
@@ -30,7 +31,8 @@ def _job(
     one = a_pod("train-0", owner=job.build(), stage=stage, node=where, **pod)  # type: ignore[arg-type]
     held = a_slice(one, percent=100)
     seen = reported(held, phase, reason=said[0], message=said[1])
-    return decided(job, one, a_gpu_node(devices=1, desired=[held], observed=[seen]))
+    node = a_gpu_node(devices=1, desired=[held], observed=[seen])
+    return decided(job, one, node, settings=settings)
 
 
 def _service(stage: PodStage, phase: SlicePhase = SlicePhase.RESERVED, **pod: object) -> Decided:
@@ -135,3 +137,44 @@ def test_a_pod_of_a_service_whose_reservation_fails_is_placed_elsewhere() -> Non
 def test_a_pod_that_is_being_deleted_is_left_alone() -> None:
     found = _service(BOUND, since=NOW - 600, deleting=True)
     assert not found.all(DeletePod)
+
+
+LAGS = replace(SETTINGS, calm_since=NOW - 10)
+"""The API server keeps up again since ten seconds ago."""
+
+
+@pytest.mark.parametrize("stage", [UNSCHEDULED, BOUND])
+def test_time_in_which_the_api_server_lagged_does_not_count(stage: PodStage) -> None:
+    slow = _job(stage, settings=LAGS, since=NOW - 500)
+    assert slow.status("train").phase == "Starting"
+    assert slow.plan.wake_at == NOW + 50
+    stuck = _job(stage, settings=replace(SETTINGS, calm_since=NOW - 60), since=NOW - 500)
+    assert stuck.status("train").phase == "Restarting"
+
+
+def test_a_node_is_not_blamed_for_silence_while_the_api_server_lagged() -> None:
+    job = a_job().status(phase="Reserving")
+    (pod,) = job.pods()
+    held = a_slice(pod, percent=100)
+    node = a_gpu_node(devices=1, desired=[held], desired_since=NOW - 500)
+    assert decided(job, pod, node).status(job).phase == "Pending"
+    patient = decided(job, pod, node, settings=LAGS)
+    assert patient.status(job).phase == "Reserving"
+    assert patient.plan.wake_at == NOW + 20
+
+
+def test_many_pods_that_start_at_once_get_more_time() -> None:
+    def crowd(size: int, since: float) -> Decided:
+        job = a_job("crowd").gang(size).status(phase="Starting")
+        pods = [
+            a_pod(f"crowd-{rank}", owner=job.build(), rank=rank, stage=BOUND, node="node-1")
+            for rank in range(size)
+        ]
+        pods = [replace(one, stage_since=since) for one in pods]
+        held = [a_slice(one, percent=2) for one in pods]
+        seen = [reported(one, SlicePhase.RESERVED) for one in held]
+        return decided(job, *pods, a_gpu_node(devices=1, desired=held, observed=seen))
+
+    assert crowd(41, NOW - 61).status("crowd").phase == "Starting"
+    assert crowd(41, NOW - 62).status("crowd").phase == "Restarting"
+    assert crowd(20, NOW - 60).status("crowd").phase == "Restarting"

@@ -264,3 +264,19 @@ class TestRefusals:
         state.expire(NOW + 700)
         self.refuse(state, NOW + 700)
         assert state.next_retry() == NOW + 710
+
+
+def test_what_is_assumed_gives_the_very_same_record_until_it_changes(state: ClusterState) -> None:
+    state.assume([UNGATE], NOW)
+    first = state.freeze(NOW).pods[POD.uid]
+    state.upsert(streams.NODES, raw_node("node-2"), NOW)
+    later = state.freeze(NOW + 1)
+    assert later.pods[POD.uid] is first
+    state.assume([DeletePod(pod=POD, owner=JOB, epoch=EPOCH, reason=Reason.PLACED, text="")], NOW)
+    assert state.freeze(NOW + 2).pods[POD.uid].deleting
+
+
+def test_nothing_expires_while_the_api_server_lags(state: ClusterState) -> None:
+    state.assume([UNGATE], NOW)
+    assert state.expire(NOW + 100, calm_since=NOW + 90) == 0
+    assert state.expire(NOW + 120, calm_since=NOW + 90) == 1
