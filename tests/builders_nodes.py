@@ -13,6 +13,7 @@ from ullage.api.contract import (
     DesiredSlice,
     GPUMode,
     Health,
+    MpsStatus,
     ObservedDevice,
     ObservedSlice,
     SliceKey,
@@ -77,7 +78,7 @@ def a_device(
     modes: Sequence[GPUMode] = (GPUMode.EXCLUSIVE, GPUMode.FRACTIONAL),
     health: Health = Health.HEALTHY,
     backend: Backend = Backend.EMULATED,
-    mps: str = "",
+    mps: MpsStatus | None = None,
 ) -> ObservedDevice:
     """A healthy emulated device that offers both modes."""
     return ObservedDevice(

@@ -4,14 +4,23 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
-from pydantic import Field, StrictInt, StrictStr, WithJsonSchema
+from pydantic import AfterValidator, Field, StrictInt, StrictStr, WithJsonSchema
 
 from ullage.api.base import PERCENTILE_PATTERN, Model
 
+
+def _a_percentile(value: int | str) -> int | str:
+    if not re.match(PERCENTILE_PATTERN, str(value)) or float(value) <= 0:
+        raise ValueError(f"{value!r} is no percentile: write a number above 0 and below 100")
+    return value
+
+
 Percentile = Annotated[
     StrictInt | StrictStr,
+    AfterValidator(_a_percentile),
     WithJsonSchema(
         {
             "x-kubernetes-int-or-string": True,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from golden_manifests import Golden, goldens
 from structure import list_faults, shape_faults, unknown_fields
-from ullage.api.base import Resource
+from ullage.api.base import PERCENTILE_PATTERN, Resource
 from ullage.api.crd import KINDS, schema
 
 MOST_ITEMS = 3
@@ -26,6 +26,8 @@ def values(node: dict[str, Any]) -> st.SearchStrategy[Any]:
     if "enum" in node:
         return st.sampled_from(node["enum"])
     if node.get("x-kubernetes-int-or-string"):
+        if node["pattern"] == PERCENTILE_PATTERN:
+            return st.integers(1, 99) | st.decimals("0.001", "99.999", places=3).map(str)
         return st.integers(0, 2**40) | st.from_regex(r"[1-9][0-9]{0,5}(Ki|Mi|Gi)", fullmatch=True)
     match node["type"]:
         case "boolean":

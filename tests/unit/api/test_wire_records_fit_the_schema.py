@@ -12,17 +12,25 @@ from ullage.api.base import Resource
 from ullage.api.contract import (
     Backend,
     DesiredSlice,
+    Fingerprint,
     GPUMode,
     Health,
+    LatencyObjective,
+    MpsState,
+    MpsStatus,
+    Observation,
     ObservedDevice,
+    ObservedPartner,
     ObservedSlice,
     SliceKey,
     SlicePhase,
 )
 from ullage.api.crd import schema
-from ullage.api.gpunode import GPUNode, NodeDevice, NodeSlice, Slice
+from ullage.api.gpunode import GPUNode, NodeDevice, NodeMPS, NodeSlice, Slice
 from ullage.api.gpurequest import GPURequest, GPUShare
 from ullage.api.inferenceservice import InferenceService
+from ullage.api.nodeobservation import NodeObservation, SeenFingerprint, SeenPartner
+from ullage.api.objective import LatencySLO
 from ullage.api.reasons import ConditionType, Reason
 from ullage.api.schedulingpolicy import SchedulingPolicySpec
 from ullage.api.trainingjob import FailurePolicy, TrainingJob, TrainingJobSpec
@@ -51,6 +59,13 @@ DESIRED = DesiredSlice(
     epoch=3,
     priority=7,
     protected=True,
+    klass="resnet50-amp",
+    family="resnet",
+    trust_domain="namespace/default",
+    max_slowdown_percent=130,
+    solo_step_micros=400,
+    slo=LatencyObjective(latency_ms=40, percentile="99.9", metric="seconds", window_seconds=7),
+    probation=True,
 )
 OBSERVED = ObservedSlice(
     key=KEY,
@@ -68,7 +83,11 @@ OBSERVED = ObservedSlice(
     items=50,
     step_micros=900,
     solo_step_micros=400,
+    latency_micros=41_000,
+    windows=30,
+    violations=2,
 )
+MPS = MpsStatus(protocol=2, state=MpsState.ACTIVE, server_pid=4100, contexts=2, context_limit=48)
 DEVICE = ObservedDevice(
     uuid="gpu-1",
     model="emulated",
@@ -78,7 +97,27 @@ DEVICE = ObservedDevice(
     modes=(GPUMode.EXCLUSIVE, GPUMode.FRACTIONAL),
     health=Health.HEALTHY,
     backend=Backend.EMULATED,
-    mps="ACTIVE",
+    mps=MPS,
+)
+OBSERVATION = Observation(
+    id="uid-1/main/30",
+    klass="resnet50-amp",
+    namespace="default",
+    accelerator="emulated",
+    percent=40,
+    step_micros=900,
+    at_s=1_767_607_500,
+    family="resnet",
+    partners=(ObservedPartner(klass="bert", percent=50), ObservedPartner(klass="gpt", percent=10)),
+    solo_step_micros=400,
+    latency_micros=41_000,
+    requests_milli=12_000,
+    max_slowdown_percent=130,
+    image="sha256:0f2c",
+    frozen=True,
+    probation=True,
+    violated=True,
+    fingerprint=Fingerprint(**{one: 5 + at for at, one in enumerate(Fingerprint.__slots__)}),
 )
 
 
@@ -95,6 +134,20 @@ def test_wire_records_have_exactly_the_fields_of_the_schema() -> None:
     assert DESIRED.to_wire().keys() == spellings(Slice)
     assert OBSERVED.to_wire().keys() == spellings(NodeSlice)
     assert DEVICE.to_wire().keys() == spellings(NodeDevice)
+    assert MPS.to_wire().keys() == spellings(NodeMPS)
+    assert DESIRED.slo
+    assert DESIRED.slo.to_wire().keys() == spellings(LatencySLO)
+
+
+def test_observations_have_exactly_the_fields_of_the_schema() -> None:
+    wire = OBSERVATION.to_wire()
+    assert wire.keys() == spellings(NodeObservation)
+    assert OBSERVATION.fingerprint
+    assert OBSERVATION.fingerprint.to_wire().keys() == spellings(SeenFingerprint)
+    partners = wire["partners"]
+    assert isinstance(partners, list)
+    assert partners[0].keys() == spellings(SeenPartner)
+    assert Observation.from_wire(stored(NodeObservation, wire)) == OBSERVATION
 
 
 def test_wire_records_come_back_equal() -> None:
@@ -176,7 +229,7 @@ def test_whole_node_status_is_stored_as_written() -> None:
     node = schema(GPUNode)["properties"]["status"]
     assert shape_faults(node, written) == []
     assert not [*list_faults(node, written), *unknown_fields(node, written)]
-    assert node["properties"].keys() == written.keys()
+    assert node["properties"].keys() == written.keys() | {"observations"}
 
 
 def test_defaults_of_the_schema_are_those_of_the_records() -> None:

@@ -104,8 +104,11 @@ def test_it_runs_on_the_standard_library_alone(unpacked: Path, module: str) -> N
     assert {name for name in ours if name.startswith("ullage.")} <= {
         "ullage.api",
         "ullage.api.contract",
+        "ullage.api.devices",
+        "ullage.api.observations",
         "ullage.api.readers",
         "ullage.api.reasons",
+        "ullage.api.steps",
     }
 
 

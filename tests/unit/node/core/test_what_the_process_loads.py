@@ -16,5 +16,5 @@ def test_the_agent_loads_no_client_library_and_no_models() -> None:
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
     assert loaded.isdisjoint(HEAVY)
     ours = {name for name in done.stdout.split() if name.startswith("ullage.")}
-    names = ("contract", "readers", "reasons")
+    names = ("contract", "devices", "observations", "readers", "reasons", "steps")
     assert ours <= {"ullage.api", *(f"ullage.api.{name}" for name in names)}
