@@ -9,6 +9,7 @@ knows what the backend makes of it.
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -79,6 +80,37 @@ class FakeGpu:
     processes: dict[int, int | None] = field(default_factory=dict)
     """Host pid to MiB; ``None`` = the driver does not say."""
     mps_processes: dict[int, int] = field(default_factory=dict)
+    gpm: dict[int, float] | None = None
+    """GPM metric number to what it is, the mean of all time; ``None`` = a device without GPM."""
+    busy_percent: int | None = None
+    """Utilisation, power, clocks, replays: ``None`` = the device does not say."""
+    power_milliwatts: int | None = None
+    sm_mhz: int | None = None
+    sm_mhz_most: int | None = None
+    pcie_replays: int | None = None
+
+
+@dataclass(frozen=True)
+class FakeUtilisation:
+    gpu: int
+    memory: int = 0
+
+
+@dataclass(frozen=True)
+class FakeGpmSupport:
+    isSupportedDevice: int
+
+
+@dataclass(eq=False)
+class FakeGpmSample:
+    """A buffer of GPM: what the device showed when it was filled, ``None`` = never filled."""
+
+    gpu: FakeGpu | None = None
+    filled: int = 0
+    freed: bool = False
+    memory: ctypes.Array[ctypes.c_char] = field(
+        default_factory=lambda: ctypes.create_string_buffer(8)
+    )
 
 
 class FakeEventSet:
@@ -100,6 +132,7 @@ class FakeNvml:
         self.callers: set[str] = set()
         self.calls = 0
         self.event_sets: list[FakeEventSet] = []
+        self.gpm_samples: list[FakeGpmSample] = []
         self.hang: threading.Event | None = None
         """While set to an event, every call waits for it: a driver that hangs."""
         self._events: deque[FakeEvent] = deque()
@@ -226,6 +259,64 @@ class FakeNvml:
         self._call()
         self._set(eventSet).freed = True
 
+    def nvmlDeviceGetUtilizationRates(self, handle: object) -> FakeUtilisation:
+        return FakeUtilisation(_known(self._device(handle).busy_percent))
+
+    def nvmlDeviceGetPowerUsage(self, handle: object) -> int:
+        return _known(self._device(handle).power_milliwatts)
+
+    def nvmlDeviceGetClockInfo(self, handle: object, type: int) -> int:
+        assert type == pynvml.NVML_CLOCK_SM
+        return _known(self._device(handle).sm_mhz)
+
+    def nvmlDeviceGetMaxClockInfo(self, handle: object, type: int) -> int:
+        assert type == pynvml.NVML_CLOCK_SM
+        return _known(self._device(handle).sm_mhz_most)
+
+    def nvmlDeviceGetPcieReplayCounter(self, handle: object) -> int:
+        return _known(self._device(handle).pcie_replays)
+
+    def nvmlGpmQueryDeviceSupport(self, device: object) -> FakeGpmSupport:
+        return FakeGpmSupport(int(self._device(device).gpm is not None))
+
+    def nvmlGpmSampleAlloc(self) -> object:
+        self._call()
+        self.gpm_samples.append(FakeGpmSample())
+        return ctypes.cast(self.gpm_samples[-1].memory, pynvml.c_nvmlGpmSample_t)
+
+    def nvmlGpmSampleFree(self, gpmSample: object) -> None:
+        self._call()
+        sample = self._sample(gpmSample)
+        assert not sample.freed, "freed twice"
+        sample.freed = True
+
+    def nvmlGpmSampleGet(self, device: object, gpmSample: object) -> object:
+        gpu = self._device(device)
+        sample = self._sample(gpmSample)
+        if gpu.gpm is None or sample.freed:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        sample.gpu, sample.filled = gpu, self.calls
+        return gpmSample
+
+    def nvmlGpmMetricsGet(self, metricsGet: pynvml.c_nvmlGpmMetricsGet_t) -> object:
+        self._call()
+        older, newer = (self._sample(one) for one in (metricsGet.sample1, metricsGet.sample2))
+        if older.gpu is None or older.gpu is not newer.gpu or older.filled >= newer.filled:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        given = older.gpu.gpm or {}
+        for metric in metricsGet.metrics[: metricsGet.numMetrics]:
+            known = metric.metricId in given
+            metric.value = given.get(metric.metricId, 0.0)
+            metric.nvmlReturn = pynvml.NVML_SUCCESS if known else pynvml.NVML_ERROR_NOT_SUPPORTED
+        return metricsGet
+
+    def _sample(self, pointer: object) -> FakeGpmSample:
+        """The buffer that a pointer of the library's own type leads to."""
+        assert isinstance(pointer, pynvml.c_nvmlGpmSample_t)
+        address = ctypes.cast(pointer, ctypes.c_void_p).value
+        (found,) = (one for one in self.gpm_samples if ctypes.addressof(one.memory) == address)
+        return found
+
     def _raise(self, event: FakeEvent) -> None:
         wanted = any(
             events.devices.get(event.device.uuid, 0) & event.eventType
@@ -260,3 +351,10 @@ class FakeNvml:
         if handle.freed:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         return handle
+
+
+def _known(value: int | None) -> int:
+    """A reading, or the driver's error where the device does not give it."""
+    if value is None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    return value

@@ -239,6 +239,8 @@ class Progress:
     ``steps`` and ``items`` count since the container's last start. ``step_micros`` is the recent
     time of one step, ``solo_step_micros`` what the same step takes alone on the whole device.
     ``stalled`` means that no step came for ten times the usual: not slow, standing still.
+    ``busy_ns`` is the sum of all step times and ``last_step_ns`` the moment of the last step
+    (CLOCK_MONOTONIC), as the record says them.
     """
 
     steps: int = 0
@@ -247,6 +249,8 @@ class Progress:
     solo_step_micros: int = 0
     sm_count: int = 0
     stalled: bool = False
+    busy_ns: int = 0
+    last_step_ns: int = 0
 
 
 class DeviceProbe(Protocol):

@@ -8,11 +8,13 @@ Only frozen records and their readers; no I/O, no clock.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from ullage.api.contract import DesiredSlice, Reason, SlicePhase
 from ullage_node.devices.protocol import ContainerKey
+from ullage_node.guard.standstill import Standstill
+from ullage_node.slices.endpoints import MetricsEndpoint
 
 REFUSAL_LENGTH: Final = 200
 """Longest refusal text that kubelet's event shows whole."""
@@ -75,6 +77,10 @@ class Pod:
     created: str = ""
     deleting: bool = False
     node: str = ""
+    endpoint: MetricsEndpoint = field(default_factory=MetricsEndpoint)
+    """Where it serves metrics."""
+    images: tuple[tuple[str, str], ...] = ()
+    """Container and digest of the image that it runs."""
 
     @property
     def terminal(self) -> bool:

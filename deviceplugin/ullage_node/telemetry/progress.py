@@ -95,4 +95,6 @@ def _progress(pace: Pace, record: StepRecord, solo_ns: int, now_ns: int) -> Prog
         solo_step_micros=pace.solo_step_micros(),
         sm_count=record.sm_count,
         stalled=is_stalled(last_step_ns=record.last_step_ns, ewma_ns=record.ewma_ns, now_ns=now_ns),
+        busy_ns=record.busy_ns,
+        last_step_ns=record.last_step_ns,
     )

@@ -77,7 +77,12 @@ def test_progress_and_both_times_of_a_step(steps: Steps, source: StepTelemetry) 
         attachments = {binding.key: enforced(solo_ns=SECOND + second * 20 * 15 * 10**6)}
         found = source.sample([binding], attachments, steps.now)
     assert found[binding.key] == Progress(
-        steps=181, items=181 * 32, step_micros=50_000, solo_step_micros=15_000
+        steps=181,
+        items=181 * 32,
+        step_micros=50_000,
+        solo_step_micros=15_000,
+        busy_ns=181 * 50 * 10**6,
+        last_step_ns=109 * SECOND,
     )
 
 

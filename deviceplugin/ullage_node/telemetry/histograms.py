@@ -1,0 +1,210 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Latency histograms of serving pods: what a page says, and what happened between two pages.
+
+Pure: text in, counts and percentiles out. A percentile always comes from the difference of two
+pages, never from an average of averages; what the buckets cannot tell is an error with a sentence
+for the user, never a guess. The page is the tenant's own claim.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client.parser import text_string_to_metric_families
+
+DEFAULT_METRIC: Final = "ullage_request_seconds"
+"""Histogram of the runtime library (``ullage_run.requests``)."""
+REQUESTS_OF: Final[Mapping[str, str]] = {
+    "vllm:inter_token_latency_seconds": "vllm:e2e_request_latency_seconds",
+    "vllm:time_per_output_token_seconds": "vllm:e2e_request_latency_seconds",
+    "vllm:request_time_per_output_token_seconds": "vllm:e2e_request_latency_seconds",
+}
+"""Histograms that count tokens: which one counts the requests of the same server."""
+MOST_BUCKETS: Final = 512
+NAMED_MOST: Final = 3
+_SUFFIXES: Final = ("_bucket{", "_sum", "_count", "{", " ")
+_UNITS: Final = {
+    "_ms": 1e-3,
+    "_milliseconds": 1e-3,
+    "_us": 1e-6,
+    "_microseconds": 1e-6,
+}
+_NOT_HISTOGRAMS: Final = {
+    "counter": "a counter, a sum that only grows",
+    "gauge": "a gauge, one value of the moment",
+    "summary": "a summary, whose percentiles cannot be taken over a window",
+}
+
+
+class HistogramUnusable(Exception):
+    """No percentile can be made of a page; the text says why and what would help."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Histogram:
+    """Counts since the server started: ``cumulative[i]`` observations of at most ``bounds[i]``.
+
+    The last bound is infinite. ``sum_seconds`` is the sum of all observations, ``requests`` the
+    requests behind them (the same as the count, but for histograms of tokens).
+    """
+
+    bounds: tuple[float, ...]
+    cumulative: tuple[float, ...]
+    sum_seconds: float
+    requests: float
+
+    @property
+    def count(self) -> float:
+        """All observations."""
+        return self.cumulative[-1]
+
+    def since(self, earlier: Histogram) -> Histogram | None:
+        """What was observed after an earlier page; ``None`` = the server began anew."""
+        if self.bounds != earlier.bounds:
+            return None
+        pairs = zip(self.cumulative, earlier.cumulative, strict=True)
+        grown = tuple(now - before for now, before in pairs)
+        requests = self.requests - earlier.requests
+        seconds = self.sum_seconds - earlier.sum_seconds
+        if requests < 0 or seconds < 0 or grown[0] < 0:
+            return None
+        if any(high < low for low, high in itertools.pairwise(grown)):
+            return None
+        return Histogram(
+            bounds=self.bounds, cumulative=grown, sum_seconds=seconds, requests=requests
+        )
+
+    def mean_micros(self) -> int:
+        """Mean of the observations, microseconds; 0 = there are none."""
+        return round(self.sum_seconds / self.count * 1e6) if self.count else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantile:
+    """A percentile; ``floor`` means that it lies above the last finite bound, which is given."""
+
+    micros: int
+    floor: bool = False
+
+
+def quantile(histogram: Histogram, fraction: float) -> Quantile | None:
+    """The value below which a fraction of the observations lies; ``None`` = there are none.
+
+    Linear inside the bucket, as Prometheus' ``histogram_quantile`` does.
+    """
+    rank = fraction * histogram.count
+    if histogram.count <= 0:
+        return None
+    below, lower = 0.0, 0.0
+    for bound, cumulative in zip(histogram.bounds, histogram.cumulative, strict=True):
+        if cumulative >= rank and cumulative > below:
+            if math.isinf(bound):
+                break
+            inside = (rank - below) / (cumulative - below)
+            return Quantile(micros=round((lower + (bound - lower) * max(inside, 0.0)) * 1e6))
+        below, lower = cumulative, bound
+    return Quantile(micros=round(histogram.bounds[-2] * 1e6), floor=True)
+
+
+def wanted_names(metric: str) -> tuple[str, ...]:
+    """The histograms that must be read to judge one."""
+    other = REQUESTS_OF.get(metric)
+    return (metric, other) if other else (metric,)
+
+
+def keep_line(line: str, names: Iterable[str]) -> bool:
+    """Whether a line of a page matters: a sample of these histograms, or any type."""
+    return line.startswith("# TYPE ") or any(
+        line.startswith(name) and line[len(name) :].startswith(_SUFFIXES) for name in names
+    )
+
+
+def read_histogram(lines: Iterable[str], metric: str) -> Histogram:
+    """The histogram of this name, its label sets added up.
+
+    Args:
+        lines: lines of a page; those that :func:`keep_line` drops may be left out.
+        metric: name of the histogram, without a suffix.
+
+    Raises:
+        HistogramUnusable: there is none, it is none, or its numbers make no sense.
+    """
+    kept = list(lines)
+    types = dict(_types(kept))
+    kind = types.get(metric, "histogram")
+    if kind != "histogram":
+        what = _NOT_HISTOGRAMS.get(kind, f"of type {kind}")
+        raise HistogramUnusable(
+            f"{metric} is {what}: no percentile can be made of it; set slo.metric to a histogram"
+            + _named(types)
+        )
+    text = "\n".join((*(line for line in kept if not line.startswith("#")), ""))
+    try:
+        families = list(text_string_to_metric_families(text))
+    except (ValueError, IndexError, KeyError) as error:
+        raise HistogramUnusable(f"{metric}: the page cannot be parsed ({error})") from error
+    samples = [sample for family in families for sample in family.samples]
+    buckets: dict[float, float] = {}
+    totals: dict[str, float] = {}
+    for sample in samples:
+        if not math.isfinite(sample.value) or sample.value < 0:
+            raise HistogramUnusable(f"{metric}: {sample.name} is {sample.value}")
+        totals[sample.name] = totals.get(sample.name, 0.0) + sample.value
+        if sample.name == f"{metric}_bucket":
+            bound = _bound(metric, sample.labels.get("le", ""))
+            buckets[bound] = buckets.get(bound, 0.0) + sample.value
+    if not buckets:
+        raise HistogramUnusable(f"the page has no histogram {metric}" + _named(types))
+    return _checked(metric, buckets, totals)
+
+
+def _checked(metric: str, buckets: Mapping[float, float], totals: Mapping[str, float]) -> Histogram:
+    """A histogram in seconds whose counts only rise."""
+    whole = {math.inf: totals.get(f"{metric}_count", 0.0)} | dict(buckets)
+    bounds = sorted(whole)
+    cumulative = tuple(whole[bound] for bound in bounds)
+    if len(bounds) < 2:
+        raise HistogramUnusable(f"{metric} has no bucket but +Inf: no percentile can be made of it")
+    if len(bounds) > MOST_BUCKETS:
+        raise HistogramUnusable(f"{metric} has {len(bounds)} buckets, at most {MOST_BUCKETS}")
+    if any(high < low for low, high in itertools.pairwise(cumulative)):
+        raise HistogramUnusable(f"{metric}: its buckets do not rise; they must be cumulative")
+    unit = next((scale for end, scale in _UNITS.items() if metric.endswith(end)), 1.0)
+    return Histogram(
+        bounds=tuple(bound * unit for bound in bounds),
+        cumulative=cumulative,
+        sum_seconds=totals.get(f"{metric}_sum", 0.0) * unit,
+        requests=totals.get(f"{REQUESTS_OF.get(metric, metric)}_count", cumulative[-1]),
+    )
+
+
+def _bound(metric: str, text: str) -> float:
+    try:
+        bound = float(text)
+    except ValueError:
+        bound = math.nan
+    if math.isnan(bound):
+        raise HistogramUnusable(f"{metric}: a bucket has the bound {text!r}, which is no number")
+    return bound
+
+
+def _types(lines: Iterable[str]) -> Iterable[tuple[str, str]]:
+    """Name and type of every metric that says its type."""
+    for line in lines:
+        words = line.split()
+        if len(words) == 4 and words[:2] == ["#", "TYPE"]:
+            yield words[2], words[3]
+
+
+def _named(types: Mapping[str, str]) -> str:
+    """A few histograms that are there."""
+    there = sorted(name for name, kind in types.items() if kind == "histogram")
+    if not there:
+        return ""
+    more = ", ..." if len(there) > NAMED_MOST else ""
+    return f" (there are: {', '.join(there[:NAMED_MOST])}{more})"

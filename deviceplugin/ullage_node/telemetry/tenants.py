@@ -1,0 +1,101 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Who is on the node's devices at one moment, with everything that was seen of them.
+
+Pure: the book of slices and the newest readings in, one record for each container out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ullage.api.contract import DesiredSlice, LatencyObjective, SlicePhase
+from ullage_node.devices.protocol import Attachment, AttachState, ContainerKey, Progress
+from ullage_node.slices.records import HeldSlice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenant:
+    """One container on a device; of one with several devices the first slice speaks.
+
+    ``gpus`` are all its devices.
+    """
+
+    desired: DesiredSlice
+    phase: SlicePhase
+    gpus: tuple[str, ...]
+    attachment: Attachment = field(default_factory=lambda: Attachment(state=AttachState.ABSENT))
+    progress: Progress = field(default_factory=Progress)
+
+    @property
+    def key(self) -> ContainerKey:
+        """The container."""
+        return ContainerKey(pod_uid=self.desired.key.pod_uid, container=self.desired.key.container)
+
+    @property
+    def gpu(self) -> str:
+        """Its device, the first one of several."""
+        return self.desired.gpu
+
+    @property
+    def running(self) -> bool:
+        """Whether a process of it is there."""
+        return self.attachment.state is not AttachState.ABSENT
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the guard has stopped it."""
+        return self.phase is SlicePhase.FROZEN
+
+    @property
+    def objective(self) -> Objective:
+        """What it was promised."""
+        return Objective(
+            max_slowdown_percent=self.desired.max_slowdown_percent,
+            # What this very container takes beats what its class took somewhere else.
+            solo_step_micros=self.progress.solo_step_micros or self.desired.solo_step_micros,
+            slo=self.desired.slo,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """What a tenant was promised: a latency, else a slowdown against its time alone."""
+
+    max_slowdown_percent: int = 0
+    solo_step_micros: int = 0
+    slo: LatencyObjective | None = None
+
+    @property
+    def limit_micros(self) -> int:
+        """Longest step or latency that keeps it; 0 = nothing promised, or nothing to compare."""
+        if self.slo is not None:
+            return self.slo.latency_ms * 1000
+        return self.solo_step_micros * self.max_slowdown_percent // 100
+
+
+def tenants_of(
+    held: Iterable[HeldSlice],
+    attachments: Mapping[ContainerKey, Attachment],
+    progress: Mapping[ContainerKey, Progress],
+) -> tuple[Tenant, ...]:
+    """Every container with a started slice, sorted by its key."""
+    parts: dict[ContainerKey, list[HeldSlice]] = {}
+    for part in held:
+        if part.phase.started:
+            parts.setdefault(part.container, []).append(part)
+    absent = Attachment(state=AttachState.ABSENT)
+    found: list[Tenant] = []
+    for key in sorted(parts):
+        slices = sorted(parts[key], key=lambda part: part.desired.key.index)
+        found.append(
+            Tenant(
+                desired=slices[0].desired,
+                phase=slices[0].phase,
+                gpus=tuple(part.desired.gpu for part in slices),
+                attachment=attachments.get(key, absent),
+                progress=progress.get(key, Progress()),
+            )
+        )
+    return tuple(found)
