@@ -1,0 +1,279 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The decision: may a newcomer join a device, at which share, and what does that cost others?
+
+Hard rules first, then the risk of breaking anyone's objective, then worth. The node repeats the
+first two as its last word. Pure and deterministic: same inputs, same bytes. It must never fit,
+wait or look at the clock: it runs inside a start of a container.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ullage.api.contract import Reason
+from ullage.engines.admission.filters import (
+    Device,
+    Newcomer,
+    Refusal,
+    Resident,
+    candidate_shares,
+    check_device,
+    check_newcomer,
+    first_refusal,
+    mixture,
+    own_memory_mib,
+)
+from ullage.engines.admission.margin import Margin, margin, nearest
+from ullage.engines.admission.records import Tenant
+from ullage.engines.admission.sayings import admitted_text, outlooks, refused
+from ullage.engines.admission.verdict import Arrival, Basis, Verdict, Weighed
+
+TOLERANCE: Final = 1e-9
+"""Worths closer than this are equal; the smaller share wins then."""
+MOST_ARRIVALS: Final = 8
+"""Classes asked about when room is priced: the most frequent; the rest counts as unharmed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """A share with its forecast; worth is added where the margin suffices."""
+
+    percent: int
+    margin: Margin
+    value: float
+    combined: float
+
+
+def admit(device: Device, newcomer: Newcomer, basis: Basis) -> Verdict:
+    """Decide whether a newcomer may join a device, and at which share.
+
+    Args:
+        device: Facts of the device and everybody on it.
+        newcomer: Who wants to join, between which shares.
+        basis: Forecaster, thresholds, settings and the classes that usually arrive.
+
+    Raises:
+        ValueError: a figure of the inputs or of the forecast is impossible; the text names it.
+    """
+    return _decide(device, newcomer, basis, last_word=False)
+
+
+def confirm(device: Device, newcomer: Newcomer, percent: int, basis: Basis) -> Verdict:
+    """The node's last word on a share already granted: hard rules and risk, nothing of worth.
+
+    It may only refuse; an admitted verdict carries the very share that was asked about.
+
+    Raises:
+        ValueError: a figure of the inputs or of the forecast is impossible; the text names it.
+    """
+    exact = replace(newcomer, min_percent=percent, max_percent=percent)
+    return _decide(replace(device, steps=()), exact, basis, last_word=True)
+
+
+def best_of(verdicts: Iterable[Verdict]) -> Verdict | None:
+    """The admitted verdict of largest worth; ties: smaller share, then lower uuid."""
+    admitted = [one for one in verdicts if one.admitted and one.chosen is not None]
+    return min(admitted, key=_rank, default=None)
+
+
+def _rank(one: Verdict) -> tuple[float, int, str]:
+    net = one.chosen.net if one.chosen else -math.inf
+    return (-round(net / TOLERANCE) * TOLERANCE, one.percent, one.device)
+
+
+def _decide(device: Device, newcomer: Newcomer, basis: Basis, *, last_word: bool) -> Verdict:
+    check_device(device)
+    check_newcomer(newcomer, device)
+    draft = Verdict(
+        device=device.uuid,
+        newcomer=newcomer.tenant.name,
+        percent=0,
+        reason=None,
+        text="",
+        inputs=inputs_hash(device, newcomer, basis),
+    )
+    refusal = first_refusal(newcomer, device)
+    shares = candidate_shares(newcomer, device) if refusal is None else ()
+    if refusal is None and not shares:
+        refusal = Refusal(
+            reason=Reason.PERCENT_LIMIT,
+            text=(
+                f"no share that {device.accelerator} tells apart lies between "
+                f"{newcomer.min_percent} % and {newcomer.max_percent} %"
+            ),
+        )
+    if refusal is not None:
+        return replace(draft, reason=refusal.reason, text=refusal.text, binding=refusal.binding)
+    options = [_option(device, newcomer, percent, basis) for percent in shares]
+    safe = [one for one in options if one.margin.passes]
+    if not safe:
+        return refused(draft, nearest([(one.percent, one.margin) for one in options]))
+    if last_word:
+        return _granted(draft, safe[0], (Weighed(
+            percent=safe[0].percent, value=safe[0].value, gain=0.0, fragmentation=0.0,
+            eviction_risk=0.0,
+        ),))  # fmt: skip
+    return _worthwhile(draft, device, newcomer, basis, safe)
+
+
+def _option(device: Device, newcomer: Newcomer, percent: int, basis: Basis) -> _Option:
+    tenants = mixture(device, (newcomer.at(percent),))
+    found = _margin(device, tenants, basis)
+    speeds = [math.exp(-max(mean, 0.0)) for mean in found.forecast.mean]
+    value = math.fsum(one.weight * speed for one, speed in zip(tenants, speeds, strict=True))
+    return _Option(percent, found, value, math.fsum(speeds))
+
+
+def _margin(device: Device, tenants: Sequence[Tenant], basis: Basis) -> Margin:
+    forecast = basis.forecaster.forecast(device.accelerator, tenants)
+    return margin(tenants, forecast, basis.thresholds)
+
+
+def _present_value(device: Device, basis: Basis) -> float:
+    if not device.residents:
+        return 0.0
+    tenants = mixture(device)
+    forecast = basis.forecaster.forecast(device.accelerator, tenants)
+    return math.fsum(
+        one.weight * math.exp(-max(mean, 0.0))
+        for one, mean in zip(tenants, forecast.mean, strict=True)
+    )
+
+
+def _worthwhile(
+    draft: Verdict, device: Device, newcomer: Newcomer, basis: Basis, safe: Sequence[_Option]
+) -> Verdict:
+    """Drop what is not worth it, then weigh the rest, the most promising first."""
+    present = _present_value(device, basis)
+    floor = basis.settings.min_combined_percent / 100 if device.residents else 0.0
+    worth = [
+        one for one in safe if one.value > present + TOLERANCE and one.combined >= floor - TOLERANCE
+    ]
+    if not worth:
+        best = max(safe, key=lambda one: (one.value, -one.percent))
+        text = (
+            f"at {best.percent} % the tenants together would reach {best.combined:.0%} of a "
+            f"device, at least {floor:.0%} is asked"
+            if best.combined < floor - TOLERANCE
+            else f"at {best.percent} % the tenants together would reach {best.value:.2f}, not "
+            f"more than {present:.2f} without {newcomer.tenant.name}"
+        )
+        return replace(_described(draft, best), reason=Reason.NOT_WORTH_SHARING, text=text)
+    weighed = _weigh(worth, _Room(device, newcomer, basis), newcomer, basis, present)
+    return _granted(draft, weighed[0][1], tuple(one for one, _ in weighed))
+
+
+def _weigh(
+    worth: Sequence[_Option], room: _Room, newcomer: Newcomer, basis: Basis, present: float
+) -> list[tuple[Weighed, _Option]]:
+    """The best options, best first; room is priced only where that can change the first two."""
+    ceilings = {one.percent: _ceiling(one, newcomer, basis, present) for one in worth}
+    weighed: list[tuple[Weighed, _Option]] = []
+    for one in sorted(worth, key=lambda one: (-ceilings[one.percent], one.percent)):
+        ceiling = ceilings[one.percent]
+        if len(weighed) > 1 and ceiling < weighed[1][0].net - TOLERANCE:
+            break  # room has no negative price: what follows cannot be better
+        gain = one.value - present
+        found = Weighed(
+            percent=one.percent,
+            value=one.value,
+            gain=gain,
+            fragmentation=basis.settings.fragmentation_weight * room.lost(one.percent),
+            eviction_risk=gain - ceiling,
+        )
+        weighed.append((found, one))
+        weighed.sort(key=lambda pair: (-round(pair[0].net / TOLERANCE), pair[0].percent))
+    return weighed
+
+
+def _ceiling(option: _Option, newcomer: Newcomer, basis: Basis, present: float) -> float:
+    """Worth before the price of room: an upper bound of the net."""
+    risk = 0.5 * math.erfc(option.margin.z / math.sqrt(2))
+    risk *= basis.settings.eviction_weight * newcomer.tenant.weight
+    return option.value - present - risk
+
+
+def _granted(draft: Verdict, option: _Option, weighed: tuple[Weighed, ...]) -> Verdict:
+    described = _described(draft, option)
+    return replace(
+        described,
+        percent=option.percent,
+        text=admitted_text(described, option.percent),
+        chosen=weighed[0],
+        runner_up=weighed[1] if len(weighed) > 1 else None,
+    )
+
+
+def _described(draft: Verdict, option: _Option) -> Verdict:
+    return outlooks(draft, option.margin)
+
+
+class _Room:
+    """What the usual classes lose when a newcomer takes its share of a device."""
+
+    def __init__(self, device: Device, newcomer: Newcomer, basis: Basis) -> None:
+        self._device = device
+        self._newcomer = newcomer
+        self._basis = basis
+        self._total = math.fsum(one.weight for one in basis.arrivals)
+        self._before: list[tuple[Arrival, int]] | None = None
+
+    def lost(self, percent: int) -> float:
+        """Arrival-weighted share of the classes that fit before and no longer after, 0..1."""
+        if self._total <= 0:
+            return 0.0
+        if self._before is None:
+            self._before = list(self._fitting())
+        after = self._after(percent)
+        return math.fsum(
+            one.weight
+            for one, share in self._before
+            if self._fits(after, one.newcomer, first=share) is None
+        ) / self._total  # fmt: skip
+
+    def _fitting(self) -> Iterator[tuple[Arrival, int]]:
+        usual = sorted(
+            self._basis.arrivals, key=lambda one: (-one.weight, one.newcomer.tenant.name)
+        )
+        for one in usual[:MOST_ARRIVALS]:
+            share = self._fits(self._device, one.newcomer, first=0)
+            if share is not None:
+                yield one, share
+
+    def _after(self, percent: int) -> Device:
+        taken = Resident(
+            tenant=self._newcomer.at(percent),
+            memory_mib=own_memory_mib(self._newcomer),
+            contexts=self._newcomer.contexts,
+            trust_domain=self._newcomer.trust_domain,
+        )
+        return replace(self._device, residents=(*self._device.residents, taken))
+
+    def _fits(self, device: Device, newcomer: Newcomer, *, first: int) -> int | None:
+        """A share at which a class passes rules and risk: of least, middle and most."""
+        if first_refusal(newcomer, device) is not None:
+            return None
+        shares = candidate_shares(newcomer, device)
+        tried = {shares[0], shares[len(shares) // 2], shares[-1]} if shares else set()
+        for percent in sorted(tried, key=lambda share: (share != first, share)):
+            tenants = mixture(device, (newcomer.at(percent),))
+            if _margin(device, tenants, self._basis).passes:
+                return percent
+        return None
+
+
+def inputs_hash(device: Device, newcomer: Newcomer, basis: Basis) -> str:
+    """Hash of everything a decision sees but the model itself, whose version stands beside."""
+    seen = (
+        device,
+        newcomer,
+        basis.settings,
+        basis.arrivals,
+        sorted((*key, one) for key, one in basis.thresholds.items()),
+    )
+    return hashlib.sha256(repr(seen).encode()).hexdigest()[:16]

@@ -1,0 +1,329 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Who may join a device, at which share, and what the answer says."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from fakes.admission import (
+    CrowdForecaster,
+    certified,
+    device,
+    newcomer,
+    resident,
+    tenant,
+    uncertified,
+)
+from ullage.api.contract import MpsState, Reason
+from ullage.engines.admission.baseline import SumForecaster
+from ullage.engines.admission.decision import admit, best_of, confirm
+from ullage.engines.admission.filters import (
+    Device,
+    Newcomer,
+    Resident,
+    candidate_shares,
+    usable_contexts,
+)
+from ullage.engines.admission.records import (
+    ClassProfile,
+    Fingerprint,
+    Forecast,
+    Group,
+    Rung,
+    ShareCurve,
+)
+from ullage.engines.admission.verdict import Arrival, Basis, RiskSettings
+
+BASIS = Basis(forecaster=CrowdForecaster(), thresholds=certified())
+BUSY = device(resident(tenant("old", 40)))
+JOINS = newcomer(tenant("new"))
+
+
+def refused_for(where: Device, who: Newcomer, basis: Basis = BASIS) -> Reason | None:
+    verdict = admit(where, who, basis)
+    assert not verdict.admitted
+    assert verdict.percent == 0
+    assert verdict.text
+    return verdict.reason
+
+
+def test_an_admitted_newcomer_gets_a_share_and_every_figure_behind_it() -> None:
+    verdict = admit(BUSY, JOINS, BASIS)
+    assert verdict.admitted
+    assert 10 <= verdict.percent <= 60
+    assert [one.name for one in verdict.tenants] == ["old", "new"]
+    own = verdict.tenants[-1]
+    assert own.predicted == pytest.approx(math.exp(own.mean))
+    assert own.upper > own.predicted
+    assert verdict.z == min(one.z for one in verdict.tenants) >= verdict.required == 1.0
+    assert (verdict.group, verdict.rung, verdict.model_version) == (Group.KNOWN, Rung.GP, 7)
+    assert verdict.band == "<=1.6"
+    assert verdict.chosen is not None
+    assert verdict.chosen.percent == verdict.percent
+    assert verdict.runner_up is not None
+    assert verdict.chosen.net >= verdict.runner_up.net
+    assert "utilisation sum" in verdict.text
+    assert verdict.baseline_admits is True
+
+
+def test_a_first_tenant_joins_an_empty_device() -> None:
+    verdict = admit(device(), newcomer(tenant("new", use=0.3), 30, 60), BASIS)
+    assert verdict.admitted
+    assert verdict.required == pytest.approx(1.645)
+
+
+@pytest.mark.parametrize(
+    ("where", "who", "reason"),
+    [
+        (BUSY, replace(JOINS, devices=2), Reason.MULTI_GPU),
+        (BUSY, newcomer(tenant("new", slo=0.9)), Reason.SLO_INFEASIBLE),
+        (BUSY, replace(JOINS, trust_domain="other"), Reason.TRUST_DOMAIN),
+        (replace(BUSY, mps=MpsState.FAULT), JOINS, Reason.MPS_NOT_READY),
+        (device(resident(tenant("old", 40), enforced=False)), JOINS, Reason.ENFORCEMENT_MISSING),
+        (replace(BUSY, contexts=1), JOINS, Reason.CONTEXT_LIMIT),
+        (BUSY, newcomer(tenant("new"), 70, 80), Reason.PERCENT_LIMIT),
+        (BUSY, newcomer(tenant("new"), memory_mib=15_000), Reason.MEMORY_WOULD_OVERFLOW),
+        (replace(BUSY, steps=(14, 28)), newcomer(tenant("new"), 15, 20), Reason.PERCENT_LIMIT),
+    ],
+)
+def test_rules_come_before_any_forecast(where: Device, who: Newcomer, reason: Reason) -> None:
+    forecaster = CrowdForecaster()
+    assert refused_for(where, who, replace(BASIS, forecaster=forecaster)) is reason
+    assert forecaster.asked == 0
+
+
+def test_the_first_broken_rule_is_the_one_that_is_named() -> None:
+    worst = replace(
+        device(resident(tenant("old", 90), memory_mib=15_900, enforced=False)),
+        mps=MpsState.DOWN,
+        contexts=0,
+    )
+    stranger = replace(JOINS, trust_domain="other", devices=2)
+    assert refused_for(worst, stranger) is Reason.MULTI_GPU
+    assert refused_for(worst, replace(stranger, devices=1)) is Reason.TRUST_DOMAIN
+    assert refused_for(worst, JOINS) is Reason.MPS_NOT_READY
+
+
+def test_a_starting_mps_server_is_not_ready_and_an_active_one_is() -> None:
+    assert refused_for(replace(BUSY, mps=MpsState.STARTING), JOINS) is Reason.MPS_NOT_READY
+    assert admit(replace(BUSY, mps=MpsState.ACTIVE), JOINS, BASIS).admitted
+
+
+def test_limits_not_verified_yet_count_as_the_whole_device() -> None:
+    sure = admit(device(resident(tenant("old", 20, use=0.2))), JOINS, BASIS)
+    unsure = admit(device(resident(tenant("old", 20, use=0.2), enforced=None)), JOINS, BASIS)
+    assert sure.admitted
+    assert unsure.tenants[0].percent == 100
+    assert unsure.tenants[-1].mean > sure.tenants[-1].mean
+
+
+def test_memory_counts_contexts_limits_peaks_and_shares() -> None:
+    exact = newcomer(tenant("new"), memory_mib=16_000 - 1_512 - 1_024, contexts=2)
+    assert admit(BUSY, exact, BASIS).admitted
+    assert (
+        refused_for(BUSY, replace(exact, memory_mib=exact.memory_mib + 1))
+        is Reason.MEMORY_WOULD_OVERFLOW
+    )
+    peak = ClassProfile(klass="c", fingerprint=Fingerprint(peak_memory_mib=14_000))
+    by_peak = newcomer(replace(tenant("new"), profile=peak), memory_mib=0)
+    assert "15212 MiB with contexts" in admit(BUSY, by_peak, BASIS).text
+    by_share = newcomer(tenant("new"), 10, 60, memory_mib=0)
+    full = device(resident(tenant("old", 40), memory_mib=11_000))
+    verdict = admit(full, by_share, BASIS)
+    assert verdict.admitted
+    assert 16_000 * verdict.percent // 100 <= 16_000 - 11_512
+    tiny = newcomer(tenant("new"), 3, 60, memory_mib=0)
+    assert "ask for a larger share" in admit(BUSY, tiny, BASIS).text
+
+
+def test_some_contexts_of_a_server_are_kept_back() -> None:
+    assert [usable_contexts(limit) for limit in (48, 60, 2)] == [44, 56, 0]
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "steps", "expected"),
+    [
+        (10, 60, (), (10, 20, 30, 40, 50, 60)),
+        (15, 38, (), (15, 20, 30, 38)),
+        (25, 25, (), (25,)),
+        (10, 60, (7, 14, 28, 42, 57, 100), (14, 28, 42, 57)),
+        (30, 40, (14, 28, 57), ()),
+    ],
+)
+def test_shares_to_try_are_tenths_bounds_and_what_the_hardware_tells_apart(
+    least: int, most: int, steps: tuple[int, ...], expected: tuple[int, ...]
+) -> None:
+    who = newcomer(tenant("new"), least, most)
+    assert candidate_shares(who, replace(device(), steps=steps)) == expected
+
+
+def test_a_refusal_names_who_binds_and_the_missing_slack() -> None:
+    tight = device(resident(replace(tenant("tenant-a", 50), max_slowdown=1.10)))
+    verdict = admit(tight, newcomer(tenant("new"), 50, 50), BASIS)
+    assert verdict.reason is Reason.PREDICTED_SLO_BREACH
+    assert verdict.binding == "tenant-a"
+    assert verdict.text.startswith("tenant-a predicted 1.25x > 1.10x at 50 %; needs ")
+    required = math.exp(verdict.tenants[0].mean + verdict.required * verdict.tenants[0].sd)
+    assert verdict.missing_points == pytest.approx(100 * (required - 1.10))
+    loose = replace(tight.residents[0].tenant, max_slowdown=1.10 + verdict.missing_points / 100)
+    relaxed = replace(tight, residents=(resident(replace(loose, max_slowdown=1.3143)),))
+    assert admit(relaxed, newcomer(tenant("new"), 50, 50), BASIS).admitted
+
+
+def test_a_mean_within_the_objective_but_not_its_margin_is_told_apart() -> None:
+    close = device(resident(replace(tenant("tenant-a", 50), max_slowdown=1.27)))
+    verdict = admit(close, newcomer(tenant("new"), 50, 50), BASIS)
+    assert verdict.text.startswith(
+        "tenant-a predicted 1.25x (1.31x with its margin) > 1.27x at 50 %; needs 5 points more"
+    )
+
+
+def test_without_rows_it_says_how_many_are_missing() -> None:
+    verdict = admit(BUSY, JOINS, replace(BASIS, thresholds=uncertified(11)))
+    assert verdict.reason is Reason.NEED_PROFILE
+    assert "rows 11 of 32" in verdict.text
+    assert (verdict.rows, verdict.rows_needed) == (11, 32)
+    assert admit(BUSY, JOINS, replace(BASIS, thresholds={})).reason is Reason.NEED_PROFILE
+
+
+def test_nobody_with_an_objective_needs_no_certificate() -> None:
+    easy = device(resident(tenant("old", 40, slo=None)))
+    basis = replace(BASIS, thresholds=uncertified())
+    verdict = admit(easy, newcomer(tenant("new", slo=None)), basis)
+    assert verdict.admitted
+    assert verdict.z == math.inf
+    assert verdict.risk == 0.0
+
+
+def test_a_mixture_worse_than_one_after_the_other_is_not_worth_it() -> None:
+    basis = replace(BASIS, forecaster=CrowdForecaster(toll=3.0))
+    free = device(resident(tenant("old", 40, slo=None)))
+    verdict = admit(free, newcomer(tenant("new", slo=None), 60, 60), basis)
+    assert verdict.reason is Reason.NOT_WORTH_SHARING
+    assert "at least 100% is asked" in verdict.text
+    settings = RiskSettings(min_combined_percent=0.0)
+    verdict = admit(
+        free, newcomer(tenant("new", slo=None), 60, 60), replace(basis, settings=settings)
+    )
+    assert verdict.reason is Reason.NOT_WORTH_SHARING
+    assert "not more than 1.00 without new" in verdict.text
+
+
+def test_room_for_the_usual_classes_keeps_the_first_tenant_small() -> None:
+    usual = tuple(
+        Arrival(newcomer=newcomer(tenant(f"class-{n}", slo=None), 50, 50), weight=1.0 + n)
+        for n in range(3)
+    )
+    greedy = newcomer(tenant("new", use=0.8, slo=None), 10, 100)
+    settings = RiskSettings(eviction_weight=0.0)
+    alone = admit(device(), greedy, replace(BASIS, settings=settings))
+    assert alone.percent == 80
+    priced = admit(device(), greedy, replace(BASIS, settings=settings, arrivals=usual))
+    assert priced.percent == 50
+    assert priced.chosen is not None
+    assert priced.chosen.fragmentation == 0.0
+    free = replace(settings, fragmentation_weight=0.0)
+    assert admit(device(), greedy, replace(BASIS, settings=free, arrivals=usual)).percent == 80
+
+
+def test_the_node_may_only_refuse_a_share_that_was_granted() -> None:
+    verdict = confirm(BUSY, JOINS, 30, BASIS)
+    assert verdict.admitted
+    assert verdict.percent == 30
+    crowded = device(resident(replace(tenant("old", 40), max_slowdown=1.05)))
+    assert confirm(crowded, JOINS, 30, BASIS).reason is Reason.PREDICTED_SLO_BREACH
+    unworthy = replace(BASIS, settings=RiskSettings(min_combined_percent=900))
+    assert admit(BUSY, JOINS, unworthy).reason is Reason.NOT_WORTH_SHARING
+    assert confirm(BUSY, JOINS, 30, unworthy).admitted
+
+
+def test_of_several_devices_the_worth_decides_then_the_share_then_the_name() -> None:
+    twins = [admit(replace(BUSY, uuid=name), JOINS, BASIS) for name in ("GPU-b", "GPU-a")]
+    best = best_of(twins)
+    assert best is not None
+    assert best.device == "GPU-a"
+    empty = admit(replace(device(), uuid="GPU-z"), JOINS, BASIS)
+    assert best_of([*twins, empty]) == empty
+    assert best_of([admit(BUSY, replace(JOINS, devices=2), BASIS)]) is None
+
+
+def test_the_utilisation_sum_can_be_chosen_as_the_rule() -> None:
+    basis = Basis(forecaster=SumForecaster(), thresholds=uncertified())
+    fits = device(resident(tenant("old", 50, use=0.5, slo=1.05)))
+    assert admit(fits, newcomer(tenant("new", use=0.4, slo=1.05), 40, 50), basis).admitted
+    verdict = admit(fits, newcomer(tenant("new", use=0.8, slo=1.5), 50, 50), basis)
+    assert verdict.reason is Reason.PREDICTED_SLO_BREACH
+    assert verdict.rung is Rung.UTILISATION_SUM
+
+
+BAD = ClassProfile(klass="c", fingerprint=Fingerprint(sm=math.nan))
+
+
+@pytest.mark.parametrize(
+    ("where", "who", "what"),
+    [
+        (BUSY, newcomer(tenant("new", slo=math.nan)), "max_slowdown"),
+        (BUSY, newcomer(tenant("new", slo=-1.0)), "max_slowdown"),
+        (BUSY, newcomer(tenant("new", use=math.nan)), "utilisation"),
+        (BUSY, newcomer(tenant("new", weight=-1.0)), "weight"),
+        (BUSY, newcomer(replace(tenant("new"), profile=BAD)), "class c: sm"),
+        (
+            BUSY,
+            newcomer(
+                replace(
+                    tenant("new"),
+                    profile=ClassProfile(klass="c", curve=ShareCurve(fixed_s=-1, scaled_s=1)),
+                )
+            ),
+            "class c: fixed_s",
+        ),
+        (BUSY, newcomer(tenant("new"), 60, 50), "above the most"),
+        (BUSY, newcomer(tenant("new"), 0, 50), "outside 1..100"),
+        (BUSY, newcomer(tenant("new"), 10, 101), "outside 1..100"),
+        (BUSY, newcomer(tenant("new"), memory_mib=-1), "memory of new"),
+        (BUSY, newcomer(tenant("new"), contexts=0), "contexts of new"),
+        (BUSY, replace(JOINS, known="p100"), "measured on p100, this device is v100"),
+        (replace(BUSY, memory_mib=0), JOINS, "memory of GPU-1"),
+        (device(resident(tenant("old", 0))), JOINS, "old: share 0 %"),
+        (device(resident(tenant("old"), memory_mib=-5)), JOINS, "memory of old"),
+    ],
+)
+def test_impossible_figures_are_named(where: Device, who: Newcomer, what: str) -> None:
+    with pytest.raises(ValueError, match=what):
+        admit(where, who, BASIS)
+
+
+@pytest.mark.parametrize("mean", [math.nan, math.inf])
+def test_a_forecast_that_is_no_number_is_never_admitted_on(mean: float) -> None:
+    class Broken(CrowdForecaster):
+        def forecast(self, accelerator: str, tenants: object) -> Forecast:
+            return Forecast(mean=(mean, 0.1), sd=(0.1, 0.1), group=Group.KNOWN, rung=Rung.GP)
+
+    with pytest.raises(ValueError, match="forecast of old is no number"):
+        admit(BUSY, JOINS, Basis(forecaster=Broken(), thresholds=certified()))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("eps_percent", 0.0),
+        ("eps_percent", math.nan),
+        ("confidence_percent", 100.0),
+        ("fragmentation_weight", -1.0),
+        ("min_combined_percent", math.inf),
+    ],
+)
+def test_settings_outside_their_range_are_refused(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=name):
+        RiskSettings(**{name: value})
+
+
+def test_two_residents_of_the_same_name_keep_their_own_figures() -> None:
+    twins = device(resident(tenant("same", 20)), resident(tenant("same", 30)))
+    verdict = admit(twins, newcomer(tenant("same"), 10, 20), BASIS)
+    assert [one.percent for one in verdict.tenants[:-1]] == [20, 30]
+    assert isinstance(twins.residents[0], Resident)

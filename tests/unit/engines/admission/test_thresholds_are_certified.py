@@ -1,0 +1,205 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""A threshold admits only what an exact test on past co-locations certifies."""
+
+from __future__ import annotations
+
+import math
+import random
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import beta, binom
+
+from ullage.engines.admission.calibration import (
+    GRID,
+    Band,
+    Scored,
+    TightSLO,
+    band_of,
+    binomial_tail,
+    conformal,
+    fixed_sequence,
+    online_step,
+    recency_weights,
+    risk_bound,
+    rows_needed,
+    thresholds,
+    uncertified_scan,
+    weighted_quantile,
+)
+from ullage.engines.admission.records import Group
+
+RISK = {"eps": 0.05, "confidence": 0.80}
+
+
+def row(z: float, *, violated: bool = False, residual: float | None = None) -> Scored:
+    return Scored(z=z, violated=violated, group=Group.KNOWN, band=Band.MEDIUM, residual=residual)
+
+
+def test_clean_rows_that_certify_five_percent() -> None:
+    assert [rows_needed(v, 0.05, 0.80) for v in range(3)] == [32, 59, 85]
+
+
+@pytest.mark.parametrize(("tightest", "band"), [(1.3, Band.TIGHT), (1.31, Band.CLOSE),
+    (1.6, Band.CLOSE), (2.0, Band.MEDIUM), (2.5, Band.MEDIUM), (3.0, Band.WIDE),
+    (math.inf, Band.WIDE)])  # fmt: skip
+def test_bands_close_at_their_upper_edge(tightest: float, band: Band) -> None:
+    assert band_of(tightest) is band
+
+
+@pytest.mark.parametrize("tightest", [0.0, -1.0, math.nan])
+def test_no_band_for_what_is_no_objective(tightest: float) -> None:
+    with pytest.raises(ValueError, match="positive"):
+        band_of(tightest)
+
+
+@given(st.integers(0, 60), st.integers(1, 400), st.floats(0.001, 0.999))
+def test_the_tail_is_the_binomials(successes: int, trials: int, probability: float) -> None:
+    expected = binom.cdf(successes, trials, probability)
+    assert binomial_tail(successes, trials, probability) == pytest.approx(expected, abs=1e-10)
+
+
+def test_the_tail_is_exact_where_fractions_can_say_it() -> None:
+    p = Fraction(1, 20)
+    exact = sum(math.comb(59, k) * p**k * (1 - p) ** (59 - k) for k in range(2))
+    assert binomial_tail(1, 59, 0.05) == pytest.approx(float(exact), abs=1e-14)
+
+
+@pytest.mark.parametrize(("violations", "rows"), [(0, 32), (1, 59), (2, 85), (10, 40), (59, 60)])
+def test_the_risk_bound_is_clopper_pearsons(violations: int, rows: int) -> None:
+    expected = beta.ppf(0.8, violations + 1, rows - violations)
+    assert risk_bound(violations, rows, 0.8) == pytest.approx(expected, abs=1e-9)
+    assert risk_bound(rows, rows, 0.8) == 1.0
+
+
+def test_thirty_one_clean_rows_admit_nobody_and_the_thirty_second_does() -> None:
+    few = fixed_sequence([row(5.0)] * 31, **RISK)
+    assert few.refuses
+    assert few.said() == "none yet: rows 31 of 32"
+    enough = fixed_sequence([row(5.0)] * 32, **RISK)
+    assert enough.value == GRID[-1]
+    assert (enough.admitted, enough.violations) == (32, 0)
+
+
+def test_the_run_ends_at_the_first_margin_that_fails_even_if_a_looser_one_would_pass() -> None:
+    rows = [row(3.05)] * 59 + [row(2.05, violated=True)] * 4 + [row(1.05)] * 200
+    found = fixed_sequence(rows, **RISK)
+    assert (found.admitted, found.violations) == (59, 0)
+    assert found.value == pytest.approx(2.1)
+    scan = uncertified_scan(rows, **RISK)
+    assert scan.admitted == 263
+
+
+def test_a_violation_among_the_strictest_rows_ends_it_before_it_began() -> None:
+    rows = [row(3.0, violated=True)] * 3 + [row(2.0)] * 56 + [row(1.0)] * 30
+    found = fixed_sequence(rows, **RISK)
+    assert found.refuses
+    assert found.needed == 0
+    assert "none is safe" in found.said()
+
+
+def test_where_the_run_starts_depends_on_margins_alone() -> None:
+    rng = random.Random(4)
+    margins = [rng.uniform(0, 4) for _ in range(120)]
+    clean = fixed_sequence([row(z) for z in margins], **RISK)
+    first = sorted(margins, reverse=True)[58]
+    start = max(value for value in GRID if sum(z >= value for z in margins) >= 59)
+    assert start <= first
+    spoilt = fixed_sequence([row(z, violated=z < start) for z in margins], **RISK)
+    assert clean.value == GRID[-1]
+    assert start - 0.3 <= spoilt.value <= start
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(st.floats(-3, 6), st.booleans()), max_size=150),
+    st.sampled_from([0.02, 0.05, 0.1, 0.2]),
+)
+def test_whatever_is_admitted_was_certified_and_more_risk_never_admits_less(
+    pairs: list[tuple[float, bool]], eps: float
+) -> None:
+    rows = [row(z, violated=bad) for z, bad in pairs]
+    found = fixed_sequence(rows, eps=eps, confidence=0.8)
+    if found.refuses:
+        return
+    admitted = [one for one in rows if one.z >= found.value]
+    bad = sum(one.violated for one in admitted)
+    assert (found.admitted, found.violations) == (len(admitted), bad)
+    assert risk_bound(bad, len(admitted), 0.8) <= eps + 1e-9
+    surer = fixed_sequence(rows, eps=eps, confidence=0.5)
+    assert surer.refuses or risk_bound(surer.violations, surer.admitted, 0.5) <= eps + 1e-9
+
+
+def test_the_certificate_holds_as_often_as_it_says() -> None:
+    """Margins that mean nothing, at twice the budget: admitting at all is the error."""
+    rng = random.Random(11)
+    wrong = 0
+    for _ in range(200):
+        rows = [row(rng.gauss(1.5, 1.0), violated=rng.random() < 0.10) for _ in range(150)]
+        wrong += not fixed_sequence(rows, **RISK).refuses
+    assert wrong / 200 <= 0.20
+
+
+def test_every_group_and_band_has_an_answer_and_rows_count_where_they_belong() -> None:
+    rows = [row(3.0)] * 40 + [
+        Scored(z=3.0, violated=False, group=Group.MANY, band=Band.WIDE) for _ in range(11)
+    ]
+    rows += [row(math.inf), row(math.nan)]
+    found = thresholds(rows, **RISK)
+    assert len(found) == len(Group) * len(Band)
+    assert not found[Group.KNOWN, Band.MEDIUM].refuses
+    assert found[Group.KNOWN, Band.MEDIUM].rows == 40
+    assert found[Group.MANY, Band.WIDE].said() == "none yet: rows 11 of 32"
+    assert found[Group.SEEN_PAIR, Band.TIGHT].rows == 0
+
+
+def test_where_few_keep_their_objectives_the_conformal_bound_stands_in() -> None:
+    rows = [row(-1.0, violated=True, residual=r / 100) for r in range(100, 200)]
+    rows += [row(3.0, residual=0.5)] * 20
+    assert thresholds(rows, **RISK)[Group.KNOWN, Band.MEDIUM].value == pytest.approx(1.94)
+    strict = thresholds(rows, **RISK, tight=TightSLO.REFUSE)
+    assert strict[Group.KNOWN, Band.MEDIUM].refuses
+
+
+def test_the_conformal_bound_covers_what_it_says() -> None:
+    rng = random.Random(3)
+    kept = 0
+    for _ in range(300):
+        rows = [row(1.0, residual=rng.gauss(0.4, 1.3)) for _ in range(60)]
+        kept += rng.gauss(0.4, 1.3) <= conformal(rows).value
+    assert kept / 300 >= 0.93
+
+
+def test_too_few_rows_for_the_coverage_admit_nothing() -> None:
+    assert conformal([row(1.0, residual=0.1)] * 18).said() == "none yet: rows 18 of 19"
+    assert not conformal([row(1.0, residual=0.1)] * 19).refuses
+    assert conformal([row(1.0)] * 50).refuses
+
+
+def test_recent_rows_weigh_more() -> None:
+    weights = recency_weights([0.0, 10.0, 20.0], half_life_s=10.0)
+    assert weights == (0.25, 0.5, 1.0)
+    values = [0.0] * 50 + [1.0] * 30
+    assert weighted_quantile(values, [1.0] * 80, 0.5) == 0.0
+    assert weighted_quantile(values, [0.01] * 50 + [1.0] * 30, 0.5) == 1.0
+
+
+def test_the_online_step_drifts_to_the_budget() -> None:
+    value = 1.0
+    for step in range(1, 201):
+        value = online_step(value, violated=step % 20 == 0, eps=0.05)
+    assert value == pytest.approx(1.0, abs=1e-9)
+    assert (
+        online_step(1.0, violated=True, eps=0.05) > 1.0 > online_step(1.0, violated=False, eps=0.05)
+    )
+    assert online_step(math.inf, violated=False, eps=0.05) == math.inf
+    assert online_step(0.0, violated=False, eps=0.05) == GRID[-1]
+
+
+@pytest.mark.parametrize(("eps", "confidence"), [(0.0, 0.8), (1.0, 0.8), (0.05, 1.0), (5, 80)])
+def test_a_budget_outside_its_range_is_refused(eps: float, confidence: float) -> None:
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        thresholds([], eps=eps, confidence=confidence)
