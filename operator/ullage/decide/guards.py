@@ -27,6 +27,9 @@ PAUSE_S: Final = 10.0
 STARTS_AT_ONCE: Final = 20
 """Pods that the nodes and the API server bring up in a second, at least (our choice): when more
 start at once, each gets more time."""
+MOST_LAG_S: Final = 600.0
+"""Lag of the API server that excuses a node or a pod, at most (our choice): a server that is always
+slow must not keep the stuck where they are for ever."""
 
 _NOWHERE: Final[frozenset[int]] = frozenset()
 _PULLING: Final = frozenset(
@@ -91,7 +94,7 @@ def next_look(view: View, member: Member) -> float:
 
 def counted_from(view: View, since: float) -> float:
     """From when on a wait counts: while the API server lags, nobody can be blamed for silence."""
-    return max(since, view.settings.calm_since)
+    return max(since, min(view.settings.calm_since, since + MOST_LAG_S))
 
 
 def _schedule_ends(view: View, pod: PodRecord) -> float:

@@ -172,15 +172,15 @@ class Overlay:
     def expire(self, now: float, calm_since: float = 0.0) -> int:
         """Forget what was not seen within the time to live; returns how many.
 
-        Time before ``calm_since`` does not count: what still waits to be written cannot be seen.
+        Time before ``calm_since`` does not count, up to ten times the time to live: what still
+        waits to be written cannot be seen.
         """
-        if now - calm_since < self._ttl_s:
-            return 0
+        ttl_s = self._ttl_s if now - calm_since >= self._ttl_s else 10 * self._ttl_s
         late = [
             (kept, target)
             for kept in self._kept.values()
             for target, assumption in kept.items()
-            if now - assumption.since >= self._ttl_s
+            if now - assumption.since >= ttl_s
         ]
         for kept, target in late:
             del kept[target]

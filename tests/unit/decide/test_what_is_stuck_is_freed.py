@@ -150,6 +150,8 @@ def test_time_in_which_the_api_server_lagged_does_not_count(stage: PodStage) -> 
     assert slow.plan.wake_at == NOW + 50
     stuck = _job(stage, settings=replace(SETTINGS, calm_since=NOW - 60), since=NOW - 500)
     assert stuck.status("train").phase == "Restarting"
+    always = _job(stage, settings=LAGS, since=NOW - 660)
+    assert always.status("train").phase == "Restarting", "no server is slow for ever"
 
 
 def test_a_node_is_not_blamed_for_silence_while_the_api_server_lagged() -> None:

@@ -280,3 +280,5 @@ def test_nothing_expires_while_the_api_server_lags(state: ClusterState) -> None:
     state.assume([UNGATE], NOW)
     assert state.expire(NOW + 100, calm_since=NOW + 90) == 0
     assert state.expire(NOW + 120, calm_since=NOW + 90) == 1
+    state.assume([UNGATE], NOW)
+    assert state.expire(NOW + 300, calm_since=NOW + 299) == 1
