@@ -320,6 +320,31 @@ _NODE: Final[Mapping[Reason, Explanation]] = {
         "cannot use up.",
         "Raise resources.limits.cpu of the device container, or lower gpu.share.",
     ),
+    Reason.SLO_AT_RISK: _say(
+        "A container runs above nine tenths of its objective; nobody is paused for it yet.",
+        "Nothing, or ask for a larger share at its next start.",
+    ),
+    Reason.BEST_EFFORT_PAUSED: _say(
+        "A container without an objective stands still for some seconds, because a neighbour on "
+        "the device is above its own.",
+        "Nothing: it goes on by itself. Give it an objective (slo) if it must never be paused.",
+    ),
+    Reason.BEST_EFFORT_RESUMED: _say(
+        "A paused container runs again.", "Nothing; the message says what the pause showed."
+    ),
+    Reason.INTERFERING: _say(
+        "A neighbour kept its objective only while this container stood still.",
+        "Nothing: it is moved to another device. Ask for a smaller share, or a whole device.",
+    ),
+    Reason.SELF_VIOLATING: _say(
+        "A container is above its objective, and not because of its neighbours: pausing them did "
+        "not help, or there are none.",
+        "Lower its load, add replicas, ask for a larger share, or loosen the objective.",
+    ),
+    Reason.PAUSE_FAILED: _say(
+        "A container is above its objective and its neighbours could not be paused.",
+        "Look at the guard container of the node agent: it needs the host's cgroup tree, writable.",
+    ),
 }
 
 REASONS: Final[Mapping[Reason, Explanation]] = {**_WAITING, **_LIFE, **_NODE}

@@ -84,6 +84,13 @@ class Reason(StrEnum):
     REGISTERED = "Registered"
     KUBELET_AWAY = "KubeletAway"
     CPU_LIMIT_BELOW_SHARE = "CPULimitBelowShare"
+    # guard
+    SLO_AT_RISK = "SLOAtRisk"
+    BEST_EFFORT_PAUSED = "BestEffortPaused"
+    BEST_EFFORT_RESUMED = "BestEffortResumed"
+    INTERFERING = "Interfering"
+    SELF_VIOLATING = "SelfViolating"
+    PAUSE_FAILED = "PauseFailed"
 
 
 class ConditionType(StrEnum):

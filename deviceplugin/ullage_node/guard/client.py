@@ -1,0 +1,107 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's end of the socket to the freezer.
+
+Losing the connection is never dangerous: the freezer lets everybody run when its agent goes away.
+Nothing here waits longer than the freezer may take, and nothing raises: a problem is a text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, Protocol
+
+from ullage_node.guard.protocol import (
+    LINE_BYTES,
+    Request,
+    Target,
+    Verb,
+    decode_answer,
+    encode_request,
+)
+
+ANSWER_SECONDS: Final = 1.5
+
+
+class FreezerPort(Protocol):
+    """Whoever stops containers; every answer is a problem, empty when all went well."""
+
+    async def freeze(self, targets: Iterable[Target], limit_seconds: float, why: str) -> str:
+        """Stop these containers, all or none, for at most so long."""
+        ...
+
+    async def thaw(self, targets: Iterable[Target]) -> str:
+        """Let these containers run."""
+        ...
+
+    async def beat(self) -> str:
+        """Say that the agent lives."""
+        ...
+
+
+class FreezerClient:
+    """A ``FreezerPort`` over the guard's socket; connects when it is needed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._number = 0
+
+    @property
+    def connected(self) -> bool:
+        """Whether the guard answered lately."""
+        return self._streams is not None
+
+    async def freeze(self, targets: Iterable[Target], limit_seconds: float, why: str) -> str:
+        """Stop these containers, all or none, for at most so long."""
+        return await self._ask(Verb.FREEZE, tuple(targets), limit_seconds, why)
+
+    async def thaw(self, targets: Iterable[Target]) -> str:
+        """Let these containers run."""
+        return await self._ask(Verb.THAW, tuple(targets))
+
+    async def beat(self) -> str:
+        """Say that the agent lives."""
+        return await self._ask(Verb.BEAT)
+
+    async def close(self) -> None:
+        """Go away; whoever stands still runs again."""
+        self._drop()
+
+    async def _ask(
+        self, verb: Verb, targets: tuple[Target, ...] = (), limit: float = 0.0, why: str = ""
+    ) -> str:
+        self._number += 1
+        request = Request(
+            verb=verb, number=self._number, targets=targets, limit_seconds=limit, why=why
+        )
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await self._exchange(request)
+        except TimeoutError:
+            self._drop()
+            return f"the guard does not answer for {ANSWER_SECONDS} s"
+        except (OSError, ValueError) as error:
+            self._drop()
+            return f"the guard at {self._path} cannot be reached: {error}"
+
+    async def _exchange(self, request: Request) -> str:
+        if self._streams is None:
+            self._streams = await asyncio.open_unix_connection(self._path, limit=LINE_BYTES)
+        reader, writer = self._streams
+        writer.write(encode_request(request))
+        await writer.drain()
+        while line := await reader.readline():
+            answer = decode_answer(line)
+            if answer.number == request.number:
+                return answer.problem
+            if answer.number == 0 and answer.problem:
+                return answer.problem  # it could not even read the number
+        raise ConnectionResetError("it closed the connection")
+
+    def _drop(self) -> None:
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None

@@ -1,0 +1,148 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Finding a container's cgroup in the host's tree by its pod's uid and its processes.
+
+Nothing that was sent ever becomes part of a path: the tree is walked, and a folder counts only
+when it lies directly below a folder of that pod and holds one of the named processes. Knows the
+layouts of both kubelet drivers, under any root. Reads only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from ullage_node.devices.cgroups import CgroupUnreadable, controller_paths, pod_uid_of, read_text
+from ullage_node.guard.protocol import Target
+
+DEEPEST: Final = 9
+"""Levels below the root at which pods are looked for."""
+
+
+class Kind(StrEnum):
+    """How a container is stopped."""
+
+    V2 = "v2"
+    V1 = "v1"
+    SIGNAL = "signal"
+    """No freezer on this kernel: every process gets SIGSTOP."""
+
+
+class NotFound(Exception):
+    """There is no such container in the tree; the text says what was looked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A container's cgroup: the folder, and how what is in it is stopped."""
+
+    folder: Path
+    kind: Kind
+
+
+def hierarchy(root: Path) -> tuple[Path, Kind]:
+    """The hierarchy in which containers are stopped on this host.
+
+    Raises:
+        NotFound: there is none below the root.
+    """
+    if (root / "cgroup.controllers").exists():
+        return root, Kind.V2
+    if (root / "freezer" / "cgroup.procs").exists():
+        return root / "freezer", Kind.V1
+    for name in ("pids", "cpu", "cpu,cpuacct", "memory"):
+        if (root / name / "cgroup.procs").exists():
+            return root / name, Kind.SIGNAL
+    raise NotFound(f"no cgroup hierarchy below {root}")
+
+
+def find(root: Path, proc_root: Path, target: Target) -> Place:
+    """The cgroup of one container.
+
+    Raises:
+        NotFound: no folder of that pod holds one of the processes.
+        CgroupUnreadable: the kernel's answer cannot be read.
+    """
+    base, kind = hierarchy(root)
+    seen = 0
+    for pod in _pods(base, target.key.pod_uid):
+        for folder in sorted(_subfolders(pod)):
+            seen += 1
+            if _holds(folder, pod, proc_root, target):
+                stops = kind is not Kind.V2 or (folder / "cgroup.freeze").exists()
+                return Place(folder=folder, kind=kind if stops else Kind.SIGNAL)
+    named = ", ".join(map(str, target.pids[:5])) or "none named"
+    raise NotFound(
+        f"pod {target.key.pod_uid}: none of its {seen} cgroups holds the processes of container "
+        f"{target.key.container} ({named})"
+    )
+
+
+def is_container(root: Path, folder: Path) -> bool:
+    """Whether a folder is a container's: directly below a pod's, inside the tree.
+
+    What a journal says is checked with it before anything is written there.
+    """
+    try:
+        base, _ = hierarchy(root)
+        inside = folder.resolve().relative_to(base.resolve())
+    except (NotFound, ValueError):
+        return False
+    parts = inside.parts
+    return len(parts) >= 2 and pod_uid_of(f"{'/'.join(parts[:-1])}/") is not None
+
+
+def members(place: Place) -> set[int]:
+    """Processes of the container that the reader's process namespace shows, below it too.
+
+    Raises:
+        CgroupUnreadable: the kernel's list cannot be read.
+    """
+    found: set[int] = set()
+    for folder, _, _ in os.walk(place.folder):
+        text = read_text(f"{folder}/cgroup.procs") or ""
+        found |= {int(word) for word in text.split() if word.isdigit() and int(word) > 1}
+    return found
+
+
+def _pods(base: Path, uid: str) -> Iterator[Path]:
+    level = [base]
+    for _ in range(DEEPEST):
+        below: list[Path] = []
+        for folder in level:
+            for child in _subfolders(folder):
+                owner = pod_uid_of(f"{child.name}/")
+                if owner == uid:
+                    yield child
+                elif owner is None:
+                    below.append(child)
+        level = below
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            return [Path(one.path) for one in entries if one.is_dir(follow_symlinks=False)]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise CgroupUnreadable(f"{folder}: {error.strerror}") from error
+
+
+def _holds(folder: Path, pod: Path, proc_root: Path, target: Target) -> bool:
+    """Whether one of the processes is in the folder or below it.
+
+    The process's own word comes first: in a namespace of processes of its own, the kernel's list
+    hides everybody else. Its path may begin anywhere above the pod, so only the end is compared.
+    """
+    end = f"/{pod.name}/{folder.name}"
+    for pid in target.pids:
+        text = read_text(proc_root / str(pid) / "cgroup") or ""
+        if any(f"{path}/".find(f"{end}/") >= 0 for path in controller_paths(text).values()):
+            return True
+    listed = members(Place(folder=folder, kind=Kind.SIGNAL))
+    return not listed.isdisjoint(target.pids)

@@ -1,0 +1,138 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Stopping containers and letting them run: cgroup v2, cgroup v1, or signals.
+
+Freezing stops CPU threads; kernels already queued on a device drain, memory stays. Blocking, with
+one deadline for all that is asked for at once. It decides nothing and remembers nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ullage_node.devices.cgroups import CgroupUnreadable, read_text
+from ullage_node.guard.finder import Kind, Place, members
+
+DEADLINE_SECONDS: Final = 0.5
+POLL_SECONDS: Final = 0.001
+STOPPED: Final = frozenset("Tt")
+DEAD: Final = frozenset("ZX")
+
+
+class FreezeFailed(Exception):
+    """Containers could not be stopped, or let go, in time; the text says which and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freezer:
+    """Writes the one file that stops a container, and waits until the kernel says that it holds."""
+
+    proc_root: Path = Path("/proc")
+    deadline_seconds: float = DEADLINE_SECONDS
+    clock: Callable[[], float] = time.monotonic
+
+    def freeze(self, places: Collection[Place]) -> None:
+        """Stop everything in these containers.
+
+        Raises:
+            FreezeFailed: not all stand still within the deadline. Some may: thaw them.
+        """
+        for place in places:
+            self._write(place, frozen=True)
+        self._wait(places, frozen=True)
+
+    def thaw(self, places: Collection[Place]) -> None:
+        """Let everything in these containers run; one that is gone is as good.
+
+        Raises:
+            FreezeFailed: not all run within the deadline; every one was told to.
+        """
+        problems: list[str] = []
+        for place in places:
+            try:
+                self._write(place, frozen=False)
+            except FreezeFailed as error:
+                problems.append(str(error))
+        if problems:
+            raise FreezeFailed("; ".join(problems))
+        self._wait(places, frozen=False)
+
+    def is_frozen(self, place: Place) -> bool:
+        """Whether everything in the container stands still; ``False`` when it is gone.
+
+        Raises:
+            CgroupUnreadable: the kernel's answer cannot be read.
+        """
+        if place.kind is Kind.V2:
+            text = read_text(place.folder / "cgroup.events")
+            return text is not None and "frozen 1" in text.splitlines()
+        if place.kind is Kind.V1:
+            return (read_text(place.folder / "freezer.state") or "").strip() == "FROZEN"
+        states = self._states(place)
+        return bool(states) and states <= STOPPED | DEAD
+
+    def _runs(self, place: Place) -> bool:
+        if place.kind is Kind.V1:
+            text = read_text(place.folder / "freezer.state")
+            return text is None or text.strip() == "THAWED"
+        if place.kind is Kind.SIGNAL:
+            return self._states(place).isdisjoint(STOPPED)
+        return not self.is_frozen(place)
+
+    def _write(self, place: Place, *, frozen: bool) -> None:
+        try:
+            if place.kind is Kind.SIGNAL:
+                self._signal(place, signal.SIGSTOP if frozen else signal.SIGCONT)
+                return
+            v2 = place.kind is Kind.V2
+            words = ("1", "0") if v2 else ("FROZEN", "THAWED")
+            file = place.folder / ("cgroup.freeze" if v2 else "freezer.state")
+            descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.write(descriptor, words[0 if frozen else 1].encode())
+            finally:
+                os.close(descriptor)
+        except (OSError, CgroupUnreadable) as error:
+            if not frozen and not place.folder.exists():
+                return
+            raise FreezeFailed(f"{place.folder}: {error}") from error
+
+    def _signal(self, place: Place, number: signal.Signals) -> None:
+        for pid in members(place):
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                continue  # it ended meanwhile
+
+    def _wait(self, places: Collection[Place], *, frozen: bool) -> None:
+        deadline = self.clock() + self.deadline_seconds
+        done = self.is_frozen if frozen else self._runs
+        waiting = list(places)
+        while waiting := self._still(waiting, done):
+            if self.clock() >= deadline:
+                named = ", ".join(str(place.folder) for place in waiting)
+                state = "frozen" if frozen else "running"
+                raise FreezeFailed(f"not {state} after {self.deadline_seconds:.1f} s: {named}")
+            time.sleep(POLL_SECONDS)
+            for place in waiting:
+                if frozen and place.kind is not Kind.V2:
+                    # Version 1 may stay at FREEZING while tasks fork, and signals miss new
+                    # children: both need to be told again.
+                    self._write(place, frozen=True)
+
+    def _still(self, waiting: list[Place], done: Callable[[Place], bool]) -> list[Place]:
+        try:
+            return [place for place in waiting if not done(place)]
+        except CgroupUnreadable as error:
+            raise FreezeFailed(str(error)) from error
+
+    def _states(self, place: Place) -> set[str]:
+        """Letters of the states of the container's processes, as ``/proc/<pid>/stat`` says."""
+        texts = (read_text(self.proc_root / str(pid) / "stat") for pid in members(place))
+        return {text.rpartition(")")[2].split()[0] for text in texts if text}

@@ -1,0 +1,95 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""From the agent's book, readings and pods to the guard's tenants. Pure; nothing waits here.
+
+Whoever is not known well enough may not be paused: a slice that only an earlier agent reported, a
+pod that the API server never showed, a container without a process to find it by.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from itertools import groupby
+from typing import Final
+
+from ullage.api.contract import SlicePhase
+from ullage_node.devices.protocol import Attachment, ContainerKey, Progress
+from ullage_node.guard.protocol import MAX_FREEZE_SECONDS
+from ullage_node.guard.records import Subject, Tenant
+from ullage_node.guard.standstill import Standstill
+from ullage_node.slices.records import HeldSlice, Pod
+
+RUNNING: Final = (SlicePhase.ATTACHED, SlicePhase.FAILED)
+"""Phases in which a container's processes are known to run."""
+
+
+def tenants(
+    held: Iterable[HeldSlice],
+    attachments: Mapping[ContainerKey, Attachment],
+    pods: Mapping[str, Pod],
+) -> tuple[Tenant, ...]:
+    """Everybody who runs on the node's devices, in order of their keys."""
+    found: list[Tenant] = []
+    ordered = sorted(held, key=lambda part: part.desired.key)
+    for key, group in groupby(ordered, key=lambda part: part.container):
+        parts = list(group)
+        pids = attachments[key].pids if key in attachments else ()
+        if parts[0].phase in RUNNING and parts[0].desired.pod_name and pids:
+            found.append(_tenant(key, parts, pids, pods.get(key.pod_uid)))
+    here = Counter(one.gang for one in found)
+    sizes = {one.uid: one.standstill.members for one in pods.values()}
+    return tuple(
+        replace(one, gang_here=here[one.gang] >= sizes.get(one.key.pod_uid, 1)) if one.gang else one
+        for one in found
+    )
+
+
+def subjects(
+    held: Iterable[HeldSlice], progress: Mapping[ContainerKey, Progress]
+) -> tuple[Subject, ...]:
+    """Containers with an objective, and the step time that it is relative to."""
+    found: list[Subject] = []
+    for part in held:
+        wanted = part.desired
+        if wanted.key.index or part.phase not in RUNNING:
+            continue
+        if not wanted.max_slowdown_percent and wanted.slo is None:
+            continue
+        made = progress.get(part.container, Progress())
+        found.append(
+            Subject(
+                key=part.container,
+                max_slowdown_percent=wanted.max_slowdown_percent,
+                solo_micros=wanted.solo_step_micros or made.solo_step_micros,
+            )
+        )
+    return tuple(found)
+
+
+def _tenant(
+    key: ContainerKey, parts: list[HeldSlice], pids: tuple[int, ...], pod: Pod | None
+) -> Tenant:
+    first = parts[0].desired
+    bears = pod.standstill if pod else Standstill()
+    patience = bears.patience_of(key.container)
+    half = MAX_FREEZE_SECONDS if patience is None else patience / 2
+    return Tenant(
+        key=key,
+        namespace=first.pod_namespace,
+        pod=first.pod_name,
+        gpus=tuple(sorted({part.desired.gpu for part in parts})),
+        percent=first.percent,
+        epoch=first.epoch,
+        priority=first.priority,
+        protected=first.protected,
+        probation=first.probation,
+        klass=first.klass,
+        family=first.family,
+        max_slowdown_percent=first.max_slowdown_percent,
+        gang=bears.gang,
+        freeze_seconds=min(MAX_FREEZE_SECONDS, half),
+        pids=pids,
+        leaving=pod is None or pod.deleting or not all(part.in_spec for part in parts),
+    )

@@ -1,0 +1,177 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The guard inside the agent: reads windows, asks the machine, does what it says.
+
+One task owns everything here. It needs neither the operator nor the API server: it works from the
+book as last heard. A freezer that is away costs the brake and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from ullage_node.devices.protocol import ContainerKey
+from ullage_node.events import Event, Subject
+from ullage_node.guard.client import FreezerPort
+from ullage_node.guard.learning import ObservationSink, observations
+from ullage_node.guard.machine import GuardMachine
+from ullage_node.guard.metrics import GuardMetrics
+from ullage_node.guard.protocol import HEARTBEAT_SECONDS, Target
+from ullage_node.guard.records import (
+    Action,
+    Cut,
+    Ended,
+    Freeze,
+    Learned,
+    Mark,
+    Tally,
+    Tell,
+    Tenant,
+    Thaw,
+    Windows,
+)
+from ullage_node.guard.records import Subject as Watched
+
+LOOK_SECONDS: Final = 0.25
+"""Between two looks at the windows; a tenth of what a brake may take."""
+RECONNECT_SECONDS: Final = 5.0
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the guard is given by the agent."""
+
+    tenants: Callable[[], tuple[Tenant, ...]]
+    """Everybody who runs on the devices now."""
+    subjects: Callable[[], tuple[Watched, ...]]
+    """Those with an objective."""
+    windows: Windows
+    freezer: FreezerPort
+    sink: ObservationSink
+    metrics: GuardMetrics
+    model_of: Callable[[str], str]
+    """Accelerator key of a device."""
+    say: Callable[[Event], bool]
+    clock: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+
+
+@dataclass(slots=True)
+class Guard:
+    """The task and what it has to say."""
+
+    around: Surroundings
+    machine: GuardMachine = field(default_factory=GuardMachine)
+    on_change: Callable[[], None] = lambda: None
+    _tenants: dict[ContainerKey, Tenant] = field(default_factory=dict)
+    _marks: Mapping[ContainerKey, Mark] = field(default_factory=dict)
+    _beat_due: float = 0.0
+
+    @property
+    def marks(self) -> Mapping[ContainerKey, Mark]:
+        """What the status says of each tenant beside what the node saw."""
+        return self._marks
+
+    @property
+    def tallies(self) -> Mapping[ContainerKey, Tally]:
+        """The counted windows of each tenant."""
+        return self.machine.tallies
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        while True:
+            await self.look()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def look(self) -> None:
+        """Take in everything that happened since the last look, and act on it."""
+        around = self.around
+        self._tenants = {one.key: one for one in around.tenants()}
+        await self._do(self.machine.see(self._tenants.values(), around.clock()))
+        for window in around.windows.next(around.subjects(), around.clock()):
+            around.metrics.windows.labels(window.verdict.value).inc()
+            await self._do(self.machine.window(window, around.clock()))
+        await self._do(self.machine.tick(around.clock()))
+        await self._beat()
+        self._publish()
+
+    async def _beat(self) -> None:
+        now = self.around.clock()
+        if now < self._beat_due:
+            return
+        problem = await self.around.freezer.beat()
+        self.around.metrics.reachable.set(0.0 if problem else 1.0)
+        self._beat_due = now + (RECONNECT_SECONDS if problem else HEARTBEAT_SECONDS)
+        if problem and self.machine.frozen:
+            await self._do(self.machine.lost(problem, self.around.clock()))
+
+    def _publish(self) -> None:
+        self.around.metrics.frozen.set(len(self.machine.frozen))
+        marks = self.machine.marks
+        if marks != self._marks:
+            self._marks = marks
+            self.on_change()
+
+    async def _do(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            match action:
+                case Freeze():
+                    await self._freeze(action)
+                case Thaw():
+                    await self._thaw(action)
+                case Cut():
+                    self.around.windows.cut(action.key, self.around.clock())
+                case Tell():
+                    self._tell(action)
+                case Ended():
+                    self.around.metrics.freezes.labels(action.result.value).inc()
+                    if action.seconds:
+                        self.around.metrics.seconds.observe(action.seconds)
+                    _log.info("pause over", result=action.result.value, seconds=action.seconds)
+                case Learned():
+                    self._learn(action)
+
+    async def _freeze(self, action: Freeze) -> None:
+        targets = [Target(key=key, pids=self._tenants[key].pids) for key in action.keys]
+        problem = await self.around.freezer.freeze(targets, action.limit_seconds, action.why)
+        _log.info(
+            "pause",
+            containers=[key.directory for key in action.keys],
+            why=action.why,
+            problem=problem,
+        )
+        await self._do(self.machine.answered(action.pause, problem, self.around.clock()))
+
+    async def _thaw(self, action: Thaw) -> None:
+        problem = await self.around.freezer.thaw([Target(key=key) for key in action.keys])
+        if problem:
+            # The freezer keeps them in its journal and thaws them when their time is up.
+            _log.warning("not thawed", problem=problem)
+
+    def _tell(self, action: Tell) -> None:
+        tenant = self._tenants.get(action.key)
+        if tenant is None:
+            return
+        subject = Subject(namespace=tenant.namespace, name=tenant.pod, uid=tenant.key.pod_uid)
+        self.around.say(
+            Event(
+                subject=subject,
+                reason=action.reason.value,
+                message=action.message,
+                warning=action.warning,
+            )
+        )
+        _log.info("guard", pod=tenant.name, reason=action.reason.value, message=action.message)
+
+    def _learn(self, action: Learned) -> None:
+        model = self.around.model_of(action.victim.gpus[0])
+        for observation in observations(action, model, self.around.wall()):
+            self.around.sink.take(observation)

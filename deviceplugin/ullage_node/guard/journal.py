@@ -1,0 +1,94 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Who stands still by our hand, one file each, written before the first process is stopped.
+
+Whoever finds an entry that nobody answers for lets its container run. An entry is removed only
+after its container runs again, so a crash between any two lines leaves one entry too many and
+never one too few.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ullage_node.guard.finder import Kind, Place
+
+SUFFIX = ".json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One container that is, or may be, stopped; times are CLOCK_MONOTONIC seconds."""
+
+    slice: str
+    """``<pod uid>_<container>``."""
+    place: Place
+    since_s: float
+    until_s: float
+    """When it must run again, whatever else happens."""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """The entries below one folder of the node's tmpfs."""
+
+    folder: Path
+
+    def write(self, entry: Entry) -> None:
+        """Note that a container is about to be stopped.
+
+        Raises:
+            OSError: the folder cannot be written; then nothing may be stopped.
+        """
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        body = {
+            "version": 1,
+            "slice": entry.slice,
+            "folder": str(entry.place.folder),
+            "kind": entry.place.kind.value,
+            "since": entry.since_s,
+            "until": entry.until_s,
+            "why": entry.why,
+        }
+        fresh = self.folder / f".{entry.slice}.new"
+        with fresh.open("w", encoding="utf-8") as file:
+            json.dump(body, file)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(self.folder / f"{entry.slice}{SUFFIX}")
+
+    def remove(self, name: str) -> None:
+        """Forget a container that runs again."""
+        (self.folder / f"{name}{SUFFIX}").unlink(missing_ok=True)
+
+    def entries(self) -> tuple[Entry, ...]:
+        """All entries that can be read, in order of their names."""
+        return tuple(entry for path in self._files() if (entry := _read(path)) is not None)
+
+    def discard_unreadable(self) -> int:
+        """Remove entries that say nothing; how many there were."""
+        broken = [path for path in self._files() if _read(path) is None]
+        for path in broken:
+            path.unlink(missing_ok=True)
+        return len(broken)
+
+    def _files(self) -> list[Path]:
+        return sorted(self.folder.glob(f"*{SUFFIX}")) if self.folder.is_dir() else []
+
+
+def _read(path: Path) -> Entry | None:
+    try:
+        body = json.loads(path.read_text(encoding="utf-8"))
+        return Entry(
+            slice=path.name.removesuffix(SUFFIX),
+            place=Place(folder=Path(str(body["folder"])), kind=Kind(body["kind"])),
+            since_s=float(body["since"]),
+            until_s=float(body["until"]),
+            why=str(body.get("why", "")),
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

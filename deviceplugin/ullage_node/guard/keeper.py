@@ -1,0 +1,111 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Stops containers all or none, and answers for every one that stands still.
+
+Order of every stop: find, note in the journal, write. Order of every release: write, see that it
+runs, forget. So the journal holds at any moment at least what is stopped. Guard and watchdog use
+the same keeper on the same journal; releasing twice is harmless.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from ullage_node.devices.cgroups import CgroupUnreadable
+from ullage_node.guard.finder import NotFound, find, is_container
+from ullage_node.guard.freezer import FreezeFailed, Freezer
+from ullage_node.guard.journal import Entry, Journal
+from ullage_node.guard.protocol import Request, Target
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keeper:
+    """The freezer with a memory; ``clock`` is CLOCK_MONOTONIC, the same for every process."""
+
+    cgroup_root: Path
+    proc_root: Path
+    journal: Journal
+    freezer: Freezer
+    clock: Callable[[], float] = time.monotonic
+
+    def freeze(self, request: Request) -> str:
+        """Stop the containers of a request; the problem, empty when all stand still.
+
+        On any problem every one of them runs again.
+        """
+        begun = self.clock()
+        try:
+            entries = [self._entry(target, request, begun) for target in request.targets]
+            for entry in entries:
+                self.journal.write(entry)
+        except (NotFound, CgroupUnreadable, OSError) as error:
+            self.release(self.journal.entries(), only=_names(request.targets))
+            return str(error)
+        try:
+            self.freezer.freeze([entry.place for entry in entries])
+        except FreezeFailed as error:
+            self.release(entries)
+            return str(error)
+        took = round(self.clock() - begun, 4)
+        _log.info("frozen", slices=[one.slice for one in entries], seconds=took, why=request.why)
+        return ""
+
+    def thaw(self, targets: Iterable[Target]) -> str:
+        """Let these containers run; the problem, empty when all run."""
+        return self.release(self.journal.entries(), only=_names(targets))
+
+    def thaw_all(self, why: str) -> str:
+        """Let everybody run whom the journal names; the problem, empty when all run."""
+        entries = self.journal.entries()
+        if entries:
+            _log.warning("thawing everybody", slices=[one.slice for one in entries], why=why)
+        problem = self.release(entries)
+        if broken := self.journal.discard_unreadable():
+            _log.error("journal entries unreadable", count=broken)
+        return problem
+
+    def thaw_overdue(self, grace_seconds: float = 0.0) -> str:
+        """Let everybody run whose time is up; the problem, empty when all run."""
+        now = self.clock()
+        late = [one for one in self.journal.entries() if now >= one.until_s + grace_seconds]
+        if late:
+            _log.warning("time is up", slices=[one.slice for one in late])
+        return self.release(late)
+
+    def release(self, entries: Iterable[Entry], only: frozenset[str] | None = None) -> str:
+        """Let the containers of these entries run and forget those that do."""
+        problems: list[str] = []
+        for entry in entries:
+            if only is not None and entry.slice not in only:
+                continue
+            try:
+                # A folder that is no container's was not written by us: nothing is touched there.
+                if is_container(self.cgroup_root, entry.place.folder):
+                    self.freezer.thaw([entry.place])
+                self.journal.remove(entry.slice)
+                _log.info("thawed", slice=entry.slice, after=round(self.clock() - entry.since_s, 3))
+            except (FreezeFailed, OSError) as error:
+                problems.append(f"{entry.slice}: {error}")
+        if problems:
+            _log.error("not thawed", problems=problems)
+        return "; ".join(problems)
+
+    def _entry(self, target: Target, request: Request, now: float) -> Entry:
+        return Entry(
+            slice=target.key.directory,
+            place=find(self.cgroup_root, self.proc_root, target),
+            since_s=now,
+            until_s=now + request.limit_seconds,
+            why=request.why,
+        )
+
+
+def _names(targets: Iterable[Target]) -> frozenset[str]:
+    return frozenset(target.key.directory for target in targets)

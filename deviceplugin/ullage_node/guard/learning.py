@@ -1,0 +1,99 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a pause teaches: the same tenant beside its neighbours and without them, seconds apart.
+
+Pure. The cleanest label there is, and a negative one: this class beside those breaks its
+objective. Work or neighbours
+without a class, or a window without a step time, teach nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Iterable
+from itertools import islice
+from typing import Final, Protocol
+
+from ullage.api.contract import Observation, ObservedPartner
+from ullage_node.guard.records import Learned, Tenant, Window
+
+MAX_PARTNERS: Final = 16
+"""Most neighbours that one observation names."""
+
+
+class ObservationSink(Protocol):
+    """Where observations go."""
+
+    def take(self, observation: Observation) -> None:
+        """Keep it; never waits and never fails."""
+        ...
+
+
+class RecentObservations:
+    """Keeps the newest observations until somebody publishes them."""
+
+    def __init__(self, most: int = 32) -> None:
+        self._kept: deque[Observation] = deque(maxlen=most)
+
+    def take(self, observation: Observation) -> None:
+        """Keep it; the oldest goes when there are too many."""
+        self._kept.append(observation)
+
+    @property
+    def newest(self) -> tuple[Observation, ...]:
+        """What was kept, oldest first."""
+        return tuple(self._kept)
+
+
+def observations(learned: Learned, accelerator: str, wall_s: float) -> tuple[Observation, ...]:
+    """The two rows of a pause: with the neighbours (violated), and without (frozen).
+
+    Args:
+        learned: the pause's two windows.
+        accelerator: key of the device's model.
+        wall_s: the moment, seconds since the epoch.
+    """
+    victim = learned.victim
+    classes = [one.klass for one in (victim, *learned.neighbours)]
+    if not all(classes) or not (learned.beside.step_micros and learned.without.step_micros):
+        return ()
+    return (
+        _row(learned, accelerator, wall_s, frozen=False),
+        _row(learned, accelerator, wall_s, frozen=True),
+    )
+
+
+def _row(learned: Learned, accelerator: str, wall_s: float, *, frozen: bool) -> Observation:
+    victim = learned.victim
+    window = learned.without if frozen else learned.beside
+    at_s = int(wall_s - (learned.without.at_s - window.at_s))
+    return Observation(
+        id=_identity(victim, window, frozen),
+        klass=victim.klass,
+        namespace=victim.namespace,
+        accelerator=accelerator,
+        percent=victim.percent,
+        step_micros=window.step_micros,
+        at_s=at_s,
+        family=victim.family,
+        partners=_partners(learned.remaining if frozen else learned.neighbours),
+        solo_step_micros=window.solo_micros,
+        latency_micros=window.latency_micros,
+        requests_milli=window.requests_milli,
+        max_slowdown_percent=victim.max_slowdown_percent,
+        frozen=frozen,
+        probation=victim.probation,
+        violated=not frozen,
+    )
+
+
+def _partners(neighbours: Iterable[Tenant]) -> tuple[ObservedPartner, ...]:
+    found = (ObservedPartner(klass=one.klass, percent=one.percent) for one in neighbours)
+    return tuple(islice(found, MAX_PARTNERS))
+
+
+def _identity(victim: Tenant, window: Window, frozen: bool) -> str:
+    """A name that stays the same when the same row is told again."""
+    text = f"{victim.key.directory}/{window.at_s:.3f}/{frozen}"
+    return f"guard-{hashlib.sha256(text.encode()).hexdigest()[:32]}"

@@ -1,0 +1,367 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""When to pause whom: the guard's rules as a state machine without I/O and without a clock.
+
+A tenant above its objective in two of three windows has its best-effort neighbours paused. Cured
+within the next windows, they are the cause: learn it and ask for one of them to go elsewhere. Not
+cured, it is the tenant's own load: let them run at once and blame nobody. It must never pause a
+container that has an objective, part of a gang, or anybody for longer than its probes allow.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from ullage.api.contract import Reason, SlicePhase
+from ullage_node.devices.protocol import ContainerKey
+from ullage_node.guard.pause import Pause, Stage
+from ullage_node.guard.records import (
+    Action,
+    Cut,
+    Ended,
+    Freeze,
+    Learned,
+    Mark,
+    Result,
+    Tally,
+    Tell,
+    Tenant,
+    Thaw,
+    Verdict,
+    Window,
+)
+from ullage_node.guard.watched import HISTORY, VIOLATED, Watched, figures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How often and how long the guard may act."""
+
+    cool_down_seconds: float = 60.0
+    """Between two pauses on one device."""
+    pauses_per_hour: int = 20
+    """Most pauses on one device in an hour."""
+    blame_seconds: float = 300.0
+    """How long a neighbour found guilty stays marked when nobody moves it."""
+
+
+@dataclass(slots=True)
+class _Gpu:
+    """What is remembered of one device."""
+
+    pauses: deque[float] = field(default_factory=deque)
+    pause: Pause | None = None
+    cool_until: float = 0.0
+
+
+class GuardMachine:
+    """The guard of one node; every method takes the moment and returns what is to be done."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self._limits = limits or Limits()
+        self._tenants: dict[ContainerKey, Tenant] = {}
+        self._watched: dict[ContainerKey, Watched] = {}
+        self._gpus: dict[str, _Gpu] = {}
+        self._guilty: dict[ContainerKey, tuple[float, str]] = {}
+        self._numbers = 0
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    @property
+    def marks(self) -> Mapping[ContainerKey, Mark]:
+        """What the status says of each tenant beside what the node saw."""
+        found: dict[ContainerKey, Mark] = {}
+        for key, (_, text) in self._guilty.items():
+            found[key] = Mark(phase=None, reason=Reason.INTERFERING, message=text)
+        for key, watched in self._watched.items():
+            if watched.violating:
+                own = watched.self_made
+                reason = Reason.SELF_VIOLATING if own else Reason.ABOVE_OBJECTIVE
+                found[key] = Mark(phase=SlicePhase.VIOLATING, reason=reason, message=watched.note)
+        for pause in self._pauses():
+            for key in pause.keys if pause.frozen else ():
+                told = found.get(key) or Mark(
+                    phase=None, reason=Reason.BEST_EFFORT_PAUSED, message=pause.why
+                )
+                found[key] = replace(told, phase=SlicePhase.FROZEN)
+        return found
+
+    @property
+    def tallies(self) -> Mapping[ContainerKey, Tally]:
+        """The counted windows of each tenant since its container started."""
+        return {key: watched.tally for key, watched in self._watched.items()}
+
+    @property
+    def frozen(self) -> frozenset[ContainerKey]:
+        """Containers that stand still by our hand, or are about to."""
+        return frozenset(key for pause in self._pauses() for key in pause.keys)
+
+    def _pauses(self) -> list[Pause]:
+        """Every pause once: a gang's pause holds several devices."""
+        running = (gpu.pause for gpu in self._gpus.values())
+        return list({pause.number: pause for pause in running if pause}.values())
+
+    # -- what happened ---------------------------------------------------------------------------
+
+    def see(self, tenants: Iterable[Tenant], now: float) -> list[Action]:
+        """Learn who runs on the node now; a container that starts anew must be left out once."""
+        self._tenants = {tenant.key: tenant for tenant in tenants}
+        for gone in self._watched.keys() - self._tenants.keys():
+            del self._watched[gone]
+        for gone in self._guilty.keys() - self._tenants.keys():
+            del self._guilty[gone]
+        actions: list[Action] = []
+        for pause in self._pauses():
+            left = [key for key in pause.keys if key not in self._tenants]
+            leaving = any(self._tenants[k].leaving for k in pause.keys if k in self._tenants)
+            if left or leaving or pause.victim not in self._tenants:
+                result = Result.CURED if pause.stage is Stage.CURED else Result.UNDECIDED
+                actions += self._end(pause, result, now)
+        return actions
+
+    def window(self, window: Window, now: float) -> list[Action]:
+        """Take in one window of one tenant."""
+        tenant = self._tenants.get(window.key)
+        verdict = window.verdict
+        if tenant is None or verdict is Verdict.NO_DATA:
+            return []
+        watched = self._watched.setdefault(window.key, Watched())
+        watched.count(window)
+        for pause in self._pauses():
+            if pause.victim == window.key and pause.takes(window):
+                return self._judge(pause, watched, window, now)
+        watched.remember(window)
+        return self._conclude(tenant, watched, window, now)
+
+    def answered(self, number: int, problem: str, now: float) -> list[Action]:
+        """The freezer answered: stopped since ``now``, or not and why."""
+        for pause in self._pauses():
+            if pause.number == number and pause.stage is Stage.ASKED:
+                if problem:
+                    return self._failed(pause, problem, now)
+                pause.froze(now)
+                text = (
+                    f"{pause.why}; {len(pause.keys)} paused for {pause.limit_seconds:.1f} s at most"
+                )
+                told = (
+                    Tell(key=key, reason=Reason.BEST_EFFORT_PAUSED, message=text)
+                    for key in pause.keys
+                )
+                return [Cut(key=pause.victim), *told]
+        return []
+
+    def lost(self, problem: str, now: float) -> list[Action]:
+        """The freezer is away and has let everybody go, or will."""
+        actions: list[Action] = []
+        for pause in self._pauses():
+            if pause.stage is Stage.CURED:
+                actions += self._end(pause, Result.CURED, now)
+            else:
+                actions += self._failed(pause, problem, now)
+        return actions
+
+    def tick(self, now: float) -> list[Action]:
+        """Let time pass."""
+        actions: list[Action] = []
+        for pause in self._pauses():
+            if pause.late(now):
+                actions += self._failed(pause, "no answer from the freezer", now)
+            elif pause.over(now):
+                result = Result.CURED if pause.stage is Stage.CURED else Result.UNDECIDED
+                actions += self._end(pause, result, now)
+        for key, (until, _) in list(self._guilty.items()):
+            if now >= until:
+                del self._guilty[key]
+        for uuid in [uuid for uuid, gpu in self._gpus.items() if self._idle(uuid, gpu, now)]:
+            del self._gpus[uuid]
+        return actions
+
+    def _idle(self, uuid: str, gpu: _Gpu, now: float) -> bool:
+        used = any(uuid in tenant.gpus for tenant in self._tenants.values())
+        return not used and gpu.pause is None and now - max(gpu.pauses, default=-3600.0) >= 3600
+
+    # -- drawing conclusions ---------------------------------------------------------------------
+
+    def _conclude(
+        self, tenant: Tenant, watched: Watched, window: Window, now: float
+    ) -> list[Action]:
+        violated = watched.violated
+        calm = all(one.verdict is Verdict.MET for one in watched.recent)
+        if violated >= VIOLATED:
+            if not watched.violating:
+                watched.begun = f"{figures(window)} in {violated} of {len(watched.recent)} windows"
+                watched.violating, watched.because = True, ""
+            now_above = window.verdict is Verdict.VIOLATED
+            return self._brake(tenant, watched, window, now) if now_above else []
+        uneasy = sum(one.verdict is not Verdict.MET for one in watched.recent) >= VIOLATED
+        if uneasy and not watched.at_risk and not watched.violating:
+            watched.at_risk = True
+            text = f"{figures(window)}; neighbours are paused only above it"
+            return [Tell(key=tenant.key, reason=Reason.SLO_AT_RISK, message=text)]
+        if calm and len(watched.recent) == HISTORY:
+            watched.at_risk = False
+        return []
+
+    def _brake(self, victim: Tenant, watched: Watched, window: Window, now: float) -> list[Action]:
+        """Pause the best-effort neighbours, or note why not."""
+        if not victim.protected or victim.probation or len(victim.gpus) != 1:
+            return []
+        beside = self._beside(victim)
+        crowd = frozenset(one.key for one in beside)
+        if watched.self_made and crowd <= watched.crowd:
+            return []
+        watched.self_made = False
+        if not beside:
+            return self._own_load(victim, watched, "nobody shares its device")
+        gpu = self._gpus.setdefault(victim.gpus[0], _Gpu())
+        group, why_not = self._group(beside, window)
+        why_not = why_not or self._hold_back(gpu, group, now)
+        if why_not:
+            watched.because = why_not
+            return []
+        watched.because = "its best-effort neighbours are paused"
+        self._numbers += 1
+        pause = Pause(
+            number=self._numbers,
+            victim=victim.key,
+            keys=tuple(one.key for one in group),
+            asked_at=now,
+            limit_seconds=min(one.freeze_seconds for one in group),
+            before=window,
+            why=f"{victim.name} is at {figures(window)}",
+        )
+        for uuid in {uuid for one in (victim, *group) for uuid in one.gpus}:
+            self._gpus.setdefault(uuid, _Gpu()).pause = pause
+        gpu.pauses.append(now)
+        return [
+            Freeze(
+                pause=pause.number,
+                keys=pause.keys,
+                limit_seconds=pause.limit_seconds,
+                why=pause.why,
+            )
+        ]
+
+    def _beside(self, victim: Tenant) -> list[Tenant]:
+        others = (one for one in self._tenants.values() if one.key != victim.key)
+        return sorted((one for one in others if victim.gpus[0] in one.gpus), key=lambda t: t.key)
+
+    def _group(self, beside: list[Tenant], window: Window) -> tuple[list[Tenant], str]:
+        """Whom to stop: best effort, whole gangs only, and long enough to learn something."""
+        chosen: dict[ContainerKey, Tenant] = {}
+        why_not = "no best-effort neighbour on its device"
+        for one in beside:
+            if not one.best_effort or one.leaving:
+                continue
+            members = [one]
+            if one.gang:
+                members = [t for t in self._tenants.values() if t.gang == one.gang]
+            if not all(m.gang_here and m.best_effort and not m.leaving for m in members):
+                why_not = f"{one.name} is part of a gang that cannot be paused as a whole"
+            elif min(m.freeze_seconds for m in members) < window.clean_seconds:
+                why_not = f"{one.name} may not stand still for as long as one window"
+            else:
+                chosen |= {member.key: member for member in members}
+        return [chosen[key] for key in sorted(chosen)], "" if chosen else why_not
+
+    def _hold_back(self, gpu: _Gpu, group: list[Tenant], now: float) -> str:
+        """Why nobody may be paused now, empty if somebody may."""
+        devices = {uuid for one in group for uuid in one.gpus}
+        busy = any(self._gpus[uuid].pause for uuid in devices if uuid in self._gpus)
+        if gpu.pause or busy:
+            return "a pause is under way"
+        if now < gpu.cool_until:
+            return f"no pause before {self._limits.cool_down_seconds:.0f} s after the last one"
+        while gpu.pauses and now - gpu.pauses[0] >= 3600:
+            gpu.pauses.popleft()
+        if len(gpu.pauses) >= self._limits.pauses_per_hour:
+            return f"no more than {self._limits.pauses_per_hour} pauses an hour"
+        return ""
+
+    def _own_load(self, victim: Tenant, watched: Watched, because: str) -> list[Action]:
+        watched.self_made = True
+        watched.crowd = frozenset(one.key for one in self._beside(victim))
+        watched.because = because
+        return [Tell(key=victim.key, reason=Reason.SELF_VIOLATING, message=watched.note)]
+
+    # -- during a pause --------------------------------------------------------------------------
+
+    def _judge(self, pause: Pause, watched: Watched, window: Window, now: float) -> list[Action]:
+        """A clean window of the victim while its neighbours stand still."""
+        if pause.stage is Stage.CURED:
+            watched.remember(window)
+            return []
+        if window.verdict is Verdict.VIOLATED:
+            pause.bad_windows += 1
+            if pause.bad_windows < pause.windows_needed:
+                return []
+            victim = self._tenants[pause.victim]
+            ended = self._end(pause, Result.NOT_CURED, now)
+            return ended + self._own_load(victim, watched, "pausing its neighbours did not help")
+        pause.stage = Stage.CURED
+        watched.remember(window)
+        return self._convict(pause, window, now)
+
+    def _convict(self, pause: Pause, window: Window, now: float) -> list[Action]:
+        """The neighbours are the cause: learn it, and name the one that should go."""
+        victim = self._tenants[pause.victim]
+        frozen = [self._tenants[key] for key in pause.keys]
+        local = [one for one in frozen if victim.gpus[0] in one.gpus]
+        # Whoever matters least goes first; of equals the larger share, then the newest.
+        guilty = min(local, key=lambda one: (one.priority, -one.percent, -one.epoch, one.key))
+        text = (
+            f"{pause.why}; with {', '.join(one.name for one in local)} paused at "
+            f"{window.ratio:.2f} of it: must leave this device"
+        )
+        self._guilty[guilty.key] = (now + self._limits.blame_seconds, text)
+        beside = self._beside(victim)
+        return [
+            Learned(
+                victim=victim,
+                neighbours=tuple(beside),
+                remaining=tuple(one for one in beside if one.key not in pause.keys),
+                beside=pause.before,
+                without=window,
+            ),
+            Tell(key=guilty.key, reason=Reason.INTERFERING, message=text),
+        ]
+
+    def _failed(self, pause: Pause, problem: str, now: float) -> list[Action]:
+        told = Tell(
+            key=pause.victim,
+            reason=Reason.PAUSE_FAILED,
+            message=f"{pause.why}; its neighbours could not be paused: {problem}",
+        )
+        return [*self._end(pause, Result.FAILED, now), told]
+
+    def _end(self, pause: Pause, result: Result, now: float) -> list[Action]:
+        """Let everybody run again; thawing what already runs is harmless."""
+        for gpu in self._gpus.values():
+            if gpu.pause is pause:
+                gpu.pause = None
+                gpu.cool_until = now + self._limits.cool_down_seconds
+        seconds = now - pause.frozen_at if pause.frozen else 0.0
+        actions: list[Action] = [
+            Thaw(keys=pause.keys),
+            Cut(key=pause.victim),
+            Ended(result=result, seconds=seconds),
+        ]
+        if pause.frozen:
+            text = f"after {seconds:.1f} s; {_ENDINGS[result]}"
+            actions += [
+                Tell(key=key, reason=Reason.BEST_EFFORT_RESUMED, message=text, warning=False)
+                for key in pause.keys
+                if key in self._tenants
+            ]
+        return actions
+
+
+_ENDINGS: Final[Mapping[Result, str]] = {
+    Result.CURED: "the neighbour kept its objective meanwhile",
+    Result.NOT_CURED: "the neighbour did not get better, its load is its own",
+    Result.UNDECIDED: "nothing could be learned in that time",
+    Result.FAILED: "the pause did not hold",
+}

@@ -1,0 +1,60 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Entry point of the process that stops containers: ``ullage-node guard``.
+
+It has the host's cgroup tree and nothing else; it decides nothing. The agent in the next container
+decides and has no right to write there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+
+from ullage_node.guard.freezer import Freezer
+from ullage_node.guard.journal import Journal
+from ullage_node.guard.keeper import Keeper
+from ullage_node.guard.protocol import FOLDER, SOCKET
+from ullage_node.guard.server import GuardServer
+from ullage_node.guard.watchdog import Watchdog
+from ullage_node.settings import Settings
+
+
+def guard_socket(run_dir: Path) -> Path:
+    """Where the guard listens."""
+    return run_dir / FOLDER / SOCKET
+
+
+def keeper_of(settings: Settings) -> Keeper:
+    """The keeper over this node's directories."""
+    paths = settings.paths
+    return Keeper(
+        cgroup_root=paths.cgroup_root,
+        proc_root=paths.proc_root,
+        journal=Journal(folder=paths.run_dir / FOLDER / "frozen"),
+        freezer=Freezer(proc_root=paths.proc_root),
+    )
+
+
+def run_guard(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Raises:
+        OSError: the socket cannot be made, or the watchdog is gone.
+    """
+    keeper = keeper_of(settings)
+    watchdog = Watchdog(keeper)
+    try:
+        asyncio.run(_serve(settings, keeper, watchdog))
+    finally:
+        watchdog.close()
+
+
+async def _serve(settings: Settings, keeper: Keeper, watchdog: Watchdog) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, stop.set)
+    socket = guard_socket(settings.paths.run_dir)
+    await GuardServer(socket, keeper, beat=watchdog.beat).run(stop)

@@ -1,0 +1,76 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""One pause: who stands still for whom, since when, and what may be concluded from it.
+
+Pure; times are CLOCK_MONOTONIC seconds given by the caller.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from ullage_node.devices.protocol import ContainerKey
+from ullage_node.guard.records import Window
+
+ANSWER_SECONDS: Final = 2.0
+"""How long the freezer may take to answer."""
+WINDOWS_NEEDED: Final = 2
+"""Windows without a cure after which the neighbours are innocent."""
+OVERLAP_SECONDS: Final = 0.05
+"""A window that began this much before the containers stood still is clean all the same."""
+
+
+class Stage(Enum):
+    """How far a pause has come."""
+
+    ASKED = "asked"
+    JUDGING = "judging"
+    CURED = "cured"
+
+
+@dataclass(slots=True, kw_only=True)
+class Pause:
+    """The neighbours ``keys`` stand still, or are asked to, for the sake of ``victim``."""
+
+    number: int
+    victim: ContainerKey
+    keys: tuple[ContainerKey, ...]
+    asked_at: float
+    limit_seconds: float
+    before: Window
+    why: str
+    stage: Stage = Stage.ASKED
+    frozen_at: float = 0.0
+    bad_windows: int = 0
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the containers stand still."""
+        return self.stage is not Stage.ASKED
+
+    @property
+    def windows_needed(self) -> int:
+        """Bad windows that acquit the neighbours: fewer where the limit leaves room for one."""
+        one = self.before.clean_seconds
+        window = self.before.at_s - self.before.begin_s
+        more = int((self.limit_seconds - one) // max(window, one - window, 1e-3))
+        return max(1, min(WINDOWS_NEEDED, 1 + more))
+
+    def froze(self, now: float) -> None:
+        """The containers stand still since ``now``."""
+        self.stage = Stage.JUDGING
+        self.frozen_at = now
+
+    def takes(self, window: Window) -> bool:
+        """Whether a window of the victim lies within the pause."""
+        return self.frozen and window.begin_s >= self.frozen_at - OVERLAP_SECONDS
+
+    def late(self, now: float) -> bool:
+        """Whether the freezer owes an answer for too long."""
+        return self.stage is Stage.ASKED and now - self.asked_at > ANSWER_SECONDS
+
+    def over(self, now: float) -> bool:
+        """Whether the containers must run again."""
+        return self.frozen and now - self.asked_at >= self.limit_seconds

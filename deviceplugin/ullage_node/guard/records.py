@@ -1,0 +1,222 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The values that the guard works on: windows, tenants, what it asks for and what it says.
+
+Only frozen records and their readers; no I/O and no clock. All times are CLOCK_MONOTONIC seconds
+unless a name says otherwise, so that a wall clock that jumps changes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Protocol
+
+from ullage.api.contract import Reason, SlicePhase
+from ullage_node.devices.protocol import ContainerKey
+
+AT_RISK_RATIO: Final = 0.9
+"""Above this part of its objective a tenant is at risk."""
+
+
+class Verdict(StrEnum):
+    """What one window says of a tenant's objective."""
+
+    MET = "Met"
+    AT_RISK = "AtRisk"
+    VIOLATED = "Violated"
+    NO_DATA = "NoData"
+    """No step or request ended in it, or the figures make no sense: it counts neither way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """One window of one tenant.
+
+    ``ratio`` is the observed step time or latency over the largest allowed one; 0 = no data.
+    ``begin_s`` and ``at_s`` are its ends. Microseconds are 0 where not measured; ``step_micros``
+    is the mean step or service time, ``solo_micros`` the same alone on the whole device,
+    ``requests_milli`` the offered load in requests per 1,000 s.
+    """
+
+    key: ContainerKey
+    begin_s: float
+    at_s: float
+    ratio: float = 0.0
+    step_micros: int = 0
+    solo_micros: int = 0
+    latency_micros: int = 0
+    requests_milli: int = 0
+
+    @property
+    def verdict(self) -> Verdict:
+        """What it says of the objective."""
+        if not math.isfinite(self.ratio) or self.ratio <= 0:
+            return Verdict.NO_DATA
+        if self.ratio > 1:
+            return Verdict.VIOLATED
+        return Verdict.AT_RISK if self.ratio > AT_RISK_RATIO else Verdict.MET
+
+    @property
+    def clean_seconds(self) -> float:
+        """How long the next window takes after conditions changed.
+
+        That is a window, and the step that was under way at the change and tells nothing.
+        """
+        step = max(self.step_micros, self.latency_micros) / 1e6
+        return max(self.at_s - self.begin_s, step) + step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenant:
+    """One started container, as far as the guard cares.
+
+    ``protected``: it has an objective that others are paused for; ``best_effort``: it may be
+    paused. ``gang`` names containers that stall when one of them stands still, "" = alone;
+    ``gang_here`` says whether all of them run on this node. ``freeze_seconds`` is how long it may
+    stand still before kubelet would take it for dead.
+    """
+
+    key: ContainerKey
+    namespace: str
+    pod: str
+    gpus: tuple[str, ...]
+    percent: int
+    epoch: int
+    priority: int = 0
+    protected: bool = False
+    probation: bool = False
+    klass: str = ""
+    family: str = ""
+    max_slowdown_percent: int = 0
+    gang: str = ""
+    gang_here: bool = True
+    freeze_seconds: float = 10.0
+    pids: tuple[int, ...] = ()
+    leaving: bool = False
+    """Its pod is being deleted or its slice left the spec: it must be able to end itself."""
+
+    @property
+    def best_effort(self) -> bool:
+        """Whether it may be paused for others."""
+        return not self.protected or self.probation
+
+    @property
+    def name(self) -> str:
+        """The pod, as people write it."""
+        return f"{self.namespace}/{self.pod}"
+
+
+class Result(StrEnum):
+    """How a pause ended; label of ``ullage_guard_freezes_total``."""
+
+    CURED = "cured"
+    NOT_CURED = "not_cured"
+    UNDECIDED = "undecided"
+    """The time was up, or somebody left, before the windows said anything."""
+    FAILED = "failed"
+    """The containers could not be stopped in time; they run again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freeze:
+    """Stop these containers, all or none, for at most ``limit_seconds``."""
+
+    pause: int
+    keys: tuple[ContainerKey, ...]
+    limit_seconds: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thaw:
+    """Let these containers run again."""
+
+    keys: tuple[ContainerKey, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """End the tenant's running window here: what follows is under other conditions."""
+
+    key: ContainerKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tell:
+    """Say something about a tenant, once."""
+
+    key: ContainerKey
+    reason: Reason
+    message: str
+    warning: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A pause is over: for the counters."""
+
+    result: Result
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learned:
+    """The same tenant with and without its neighbours, seconds apart."""
+
+    victim: Tenant
+    neighbours: tuple[Tenant, ...]
+    """Everybody else on the device before."""
+    remaining: tuple[Tenant, ...]
+    """Those of them that went on."""
+    beside: Window
+    """Above the objective, beside all neighbours."""
+    without: Window
+    """While the others were stopped."""
+
+
+Action = Freeze | Thaw | Cut | Tell | Ended | Learned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """What the guard adds to a slice's status; ``phase`` ``None`` leaves the phase alone."""
+
+    phase: SlicePhase | None
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """Windows of a container that counted, those above the objective, and the last latency."""
+
+    windows: int = 0
+    violations: int = 0
+    latency_micros: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A tenant whose objective is watched.
+
+    ``max_slowdown_percent`` is the allowed slowdown, ``solo_micros`` the step time that it is
+    relative to; 0 = not known, then nothing can be said.
+    """
+
+    key: ContainerKey
+    max_slowdown_percent: int
+    solo_micros: int
+
+
+class Windows(Protocol):
+    """Where windows come from: step records, latency histograms."""
+
+    def next(self, subjects: tuple[Subject, ...], now: float) -> tuple[Window, ...]:
+        """Windows that ended since the last call; what is remembered of others is dropped."""
+        ...
+
+    def cut(self, key: ContainerKey, now: float) -> None:
+        """End the running window now and begin a clean one."""
+        ...

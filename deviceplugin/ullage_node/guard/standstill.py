@@ -1,0 +1,85 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a pod's own text says about standing still: for how long it may, and with whom it must.
+
+Pure: a pod as the API server shows it in, records out. What cannot be read is taken as forbidding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ullage.api.contract import (
+    LABEL_KIND,
+    LABEL_OWNER,
+    LABEL_RANK,
+    JsonObject,
+    objects,
+    section,
+    text,
+    whole,
+)
+
+PROBES: Final = ("livenessProbe", "startupProbe")
+"""Probes by which kubelet kills; a frozen container answers none."""
+WORLD: Final = ("WORLD_SIZE", "PET_NNODES", "JAX_NUM_PROCESSES")
+"""Variables that say how many members wait for one another."""
+PERIOD_SECONDS: Final = 10
+FAILURES: Final = 3
+"""Defaults of a probe, as in the Kubernetes API."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standstill:
+    """How a pod bears standing still.
+
+    ``patience`` holds seconds until kubelet would kill a silent container, by container, for those
+    that have a probe. ``gang`` names the pods that wait for one another, "" = none do; ``members``
+    is how many they are.
+    """
+
+    patience: tuple[tuple[str, float], ...] = ()
+    gang: str = ""
+    members: int = 1
+
+    def patience_of(self, container: str) -> float | None:
+        """Seconds until kubelet would kill this container, ``None`` = it never would."""
+        return dict(self.patience).get(container)
+
+
+def read_standstill(pod: JsonObject) -> Standstill:
+    """Read a pod.
+
+    Raises:
+        WireError: a field has a type that no pod has.
+    """
+    metadata = section(pod, "metadata")
+    labels = section(metadata, "labels")
+    containers = objects(section(pod, "spec"), "containers")
+    patience = {
+        text(container, "name", ""): min(found)
+        for container in containers
+        if (found := [_seconds(section(container, p)) for p in PROBES if container.get(p)])
+    }
+    members = max((_world(container) for container in containers), default=1)
+    owner = text(labels, LABEL_OWNER, "")
+    gang = ""
+    if members > 1:
+        kind, namespace = text(labels, LABEL_KIND, ""), text(metadata, "namespace", "")
+        gang = f"{kind}/{namespace}/{owner or text(metadata, 'name', '')}"
+    elif owner and text(labels, LABEL_RANK, "0") != "0":
+        gang, members = f"rank/{owner}", 2  # a later rank that does not say how many they are
+    return Standstill(patience=tuple(sorted(patience.items())), gang=gang, members=members)
+
+
+def _seconds(probe: JsonObject) -> float:
+    period = whole(probe, "periodSeconds", PERIOD_SECONDS)
+    failures = whole(probe, "failureThreshold", FAILURES)
+    return float(max(1, period) * max(1, failures))
+
+
+def _world(container: JsonObject) -> int:
+    values = {text(one, "name", ""): one.get("value") for one in objects(container, "env")}
+    sizes = [values.get(name) for name in WORLD]
+    return max((int(one) for one in sizes if isinstance(one, str) and one.isdigit()), default=1)

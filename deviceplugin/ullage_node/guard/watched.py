@@ -1,0 +1,69 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the guard remembers of one tenant with an objective: its last windows and what they mean.
+
+Pure; times are CLOCK_MONOTONIC seconds given by the windows themselves.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from ullage_node.devices.protocol import ContainerKey
+from ullage_node.guard.records import Tally, Verdict, Window
+
+HISTORY: Final = 3
+VIOLATED: Final = 2
+"""Above the objective in this many of the last :data:`HISTORY` windows that count."""
+HISTORY_SECONDS: Final = 300.0
+"""Windows further back tell nothing of now."""
+
+
+@dataclass(slots=True)
+class Watched:
+    """One tenant with windows."""
+
+    recent: deque[Window] = field(default_factory=lambda: deque(maxlen=HISTORY))
+    tally: Tally = field(default_factory=Tally)
+    violating: bool = False
+    at_risk: bool = False
+    self_made: bool = False
+    """Its violation is its own load, as long as nobody new is beside it."""
+    crowd: frozenset[ContainerKey] = frozenset()
+    """Who was beside it when that was found."""
+    begun: str = ""
+    """What was seen when the violation began; later figures would make every second a news."""
+    because: str = ""
+
+    @property
+    def note(self) -> str:
+        """What the status says of the violation."""
+        return f"{self.begun}; {self.because}" if self.because else self.begun
+
+    @property
+    def violated(self) -> int:
+        """How many of the last windows were above the objective."""
+        return sum(one.verdict is Verdict.VIOLATED for one in self.recent)
+
+    def count(self, window: Window) -> None:
+        """Add a window to the sums."""
+        self.tally = Tally(
+            windows=self.tally.windows + 1,
+            violations=self.tally.violations + (window.verdict is Verdict.VIOLATED),
+            latency_micros=window.latency_micros,
+        )
+
+    def remember(self, window: Window) -> None:
+        """Add a window to the last few; enough good ones end a violation."""
+        while self.recent and window.at_s - self.recent[0].at_s > HISTORY_SECONDS:
+            self.recent.popleft()
+        self.recent.append(window)
+        if not self.violated and len(self.recent) == HISTORY:
+            self.violating = self.self_made = False
+
+
+def figures(window: Window) -> str:
+    """What a window says, for people."""
+    return f"{window.ratio:.2f} of its objective"

@@ -1,0 +1,130 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Windows of one second from step records: the plain source of the guard's verdicts.
+
+The record is the tenant's own claim. It is used for the tenant's own objective only, and figures
+that make no sense are no data: they pause nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from ullage.api.contract import StepRecord, WireError
+from ullage_node.devices.protocol import ContainerKey
+from ullage_node.guard.records import Subject, Window
+
+WINDOW_SECONDS: Final = 1.0
+WARM_UP_SECONDS: Final = 5.0
+WARM_UP_STEPS: Final = 5
+"""Both must have passed since the first step: loading and tuning are no slowdown."""
+OVERDUE: Final = 3.0
+"""A window this many times longer than meant mixes too much: the agent itself stood still."""
+
+Read = Callable[[ContainerKey], StepRecord | None]
+
+
+@dataclass(slots=True)
+class _Track:
+    """What is remembered of one container."""
+
+    base: StepRecord | None = None
+    """The record at the window's begin; ``None`` = not seen yet."""
+    begun: float = 0.0
+    newest: StepRecord | None = None
+    warm_from: tuple[float, int] | None = None
+    """When the first step was seen, and how many there were."""
+    clean: bool = True
+    """Whether no step is under way that began before the window's conditions did."""
+    cut_steps: int = 0
+
+
+class StepWindows:
+    """A ``Windows`` over the records that ``read`` gives; damaged ones count as none."""
+
+    def __init__(self, read: Read, window_seconds: float = WINDOW_SECONDS) -> None:
+        self._read = read
+        self._length = window_seconds
+        self._tracks: dict[ContainerKey, _Track] = {}
+
+    def next(self, subjects: tuple[Subject, ...], now: float) -> tuple[Window, ...]:
+        """Windows that ended since the last call; what is remembered of others is dropped."""
+        keys = {subject.key for subject in subjects}
+        self._tracks = {key: self._tracks.get(key, _Track()) for key in keys}
+        found = (self._advance(subject, now) for subject in subjects)
+        return tuple(window for window in found if window is not None)
+
+    def cut(self, key: ContainerKey, now: float) -> None:
+        """End the running window now; the step under way began before and will not count."""
+        track = self._tracks.get(key)
+        if track is None:
+            return
+        record = self._reading(key) or track.newest
+        track.base, track.begun, track.clean = record, now, False
+        track.cut_steps = record.steps if record else 0
+
+    def _reading(self, key: ContainerKey) -> StepRecord | None:
+        try:
+            return self._read(key)
+        except WireError:
+            return None  # counted and told by whoever reads the records for the status
+
+    def _advance(self, subject: Subject, now: float) -> Window | None:
+        track = self._tracks[subject.key]
+        record = self._reading(subject.key)
+        if record is None or not record.steps:
+            return None
+        if track.base is None or track.newest is None or _went_back(track.newest, record):
+            track.base = track.newest = record
+            track.begun, track.clean, track.warm_from = now, True, (now, record.steps)
+            return None
+        if not track.clean and record.steps > track.cut_steps:
+            track.base, track.clean = record, True  # the step that straddled the cut is over
+        track.newest = record
+        if now - track.begun < self._length:
+            return None
+        base, begun = track.base, track.begun
+        track.begun = now
+        if not track.clean:
+            return Window(key=subject.key, begin_s=begun, at_s=now)
+        track.base = record
+        if now - begun > OVERDUE * self._length or not _warm(track, record, now):
+            return Window(key=subject.key, begin_s=begun, at_s=now)
+        return _window(subject, base, record, (begun, now))
+
+
+def _went_back(before: StepRecord, after: StepRecord) -> bool:
+    """Whether the container started anew, or its record is not to be believed."""
+    return (
+        after.steps < before.steps
+        or after.busy_ns < before.busy_ns
+        or after.last_step_ns < before.last_step_ns
+    )
+
+
+def _warm(track: _Track, record: StepRecord, now: float) -> bool:
+    since, steps = track.warm_from or (now, record.steps)
+    return now - since >= WARM_UP_SECONDS and record.steps - steps >= WARM_UP_STEPS
+
+
+def _window(
+    subject: Subject, base: StepRecord, record: StepRecord, ends: tuple[float, float]
+) -> Window:
+    """The mean step between two records, against the largest allowed one."""
+    begin_s, at_s = ends
+    steps = record.steps - base.steps
+    spent_ns = record.busy_ns - base.busy_ns or record.last_step_ns - base.last_step_ns
+    allowed = subject.solo_micros * subject.max_slowdown_percent / 100
+    if steps <= 0 or spent_ns <= 0 or allowed <= 0:
+        return Window(key=subject.key, begin_s=begin_s, at_s=at_s)
+    micros = spent_ns / steps / 1000
+    return Window(
+        key=subject.key,
+        begin_s=begin_s,
+        at_s=at_s,
+        ratio=micros / allowed,
+        step_micros=int(micros),
+        solo_micros=subject.solo_micros,
+    )
