@@ -23,8 +23,8 @@ from ullage.api.contract import (
     text,
     whole,
 )
-from ullage_node.slices.endpoints import read_endpoint, read_images
 from ullage_node.guard.standstill import read_standstill
+from ullage_node.slices.endpoints import read_endpoint, read_images
 from ullage_node.slices.records import Pod
 
 SAFE_NAME: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9.-]{0,252}$")
@@ -106,4 +106,5 @@ def read_pod(raw: JsonObject) -> Pod:
         node=text(section(raw, "spec"), "nodeName", ""),
         endpoint=read_endpoint(raw),
         images=read_images(raw),
+        standstill=read_standstill(raw),
     )

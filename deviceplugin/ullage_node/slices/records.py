@@ -81,6 +81,8 @@ class Pod:
     """Where it serves metrics."""
     images: tuple[tuple[str, str], ...] = ()
     """Container and digest of the image that it runs."""
+    standstill: Standstill = field(default_factory=Standstill)
+    """How it bears being paused."""
 
     @property
     def terminal(self) -> bool:
