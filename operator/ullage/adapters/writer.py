@@ -25,7 +25,7 @@ from ullage.adapters.write_queue import Strikes, Waiting, WriteQueue
 from ullage.adapters.writer_bucket import Bucket, Window
 from ullage.adapters.writer_cache import Gates
 from ullage.adapters.writer_errors import Fenced, Refused, Verdict, judge
-from ullage.adapters.writer_send import Sender
+from ullage.adapters.writer_send import SENT, Sender
 from ullage.api.contract import Reason
 from ullage.decide.model import Action, Emit
 from ullage.ports import ApiError, Clock, ClusterPort, Invalid, Throttled
@@ -254,7 +254,8 @@ class Writer:
                 if last or not await self._try_again(verdict, error, attempt):
                     return self._settle(waiting, verdict, error)
             else:
-                self._timed(sent)
+                if result == SENT:
+                    self._timed(sent)
                 self._count(waiting.action, result)
                 self._strikes.clear(waiting.key)
                 return None
