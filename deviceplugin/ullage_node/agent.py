@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import structlog
@@ -27,11 +27,13 @@ from ullage_node.devices.protocol import DeviceBackend, ProgressSource
 from ullage_node.events import Event, Events, Subject
 from ullage_node.follow import Follower
 from ullage_node.follow import Subject as Followed
+from ullage_node.guard.assemble import GuardParts, guard_of
 from ullage_node.health import HealthChange, HealthTracker
 from ullage_node.kubelet.plugin_server import DevicePluginService, PluginServer
 from ullage_node.kubelet.pod_resources import PodResources
 from ullage_node.kubelet.registrar import PLUGIN_SOCKET, Registrar, Rhythm
-from ullage_node.kubelet.slot_board import DeviceRoom, SlotBoard, offered_slots
+from ullage_node.kubelet.rooms import rooms_of
+from ullage_node.kubelet.slot_board import SlotBoard, offered_slots
 from ullage_node.mirrors import ApiPods, NodeMirror, PodMirror
 from ullage_node.publisher import Publisher
 from ullage_node.reporter import Parts, Reporter
@@ -46,6 +48,7 @@ from ullage_node.slices.retire import remove_everything
 from ullage_node.slices.saver import Saver
 from ullage_node.slices.steps import StepDirectories
 from ullage_node.slices.table import SliceTable
+from ullage_node.tasks import end, spawn
 from ullage_node.telemetry.metrics import MemoryCollector, MemoryFigures
 from ullage_node.web import AgentCollector, Instruments, WebServer
 
@@ -131,6 +134,17 @@ class Agent:
                 check=settings.periods.kubelet_check_seconds,
             ),
         )
+        self.guard = guard_of(
+            GuardParts(
+                paths=settings.paths,
+                table=self.table,
+                containers=self.containers,
+                pods=self.pods,
+                watch=self.watch,
+                events=self.events,
+                registry=registry,
+            )
+        )
         self.reporter = Reporter(
             Parts(
                 settings=settings,
@@ -144,6 +158,7 @@ class Agent:
                 containers=self.containers,
                 events=self.events,
                 progress=self._progress,
+                guard=self.guard,
             )
         )
         self.publisher = Publisher(
@@ -168,6 +183,7 @@ class Agent:
         self._pod_mirror.on_change = self._reconcile_now.set
         self.watch.on_change = self._on_devices
         self.containers.on_change = self._settle
+        self.guard.on_change = self.publisher.poke
         self.registrar.on_change = self._settle
         self.reconciler.before_release = self._last_report
 
@@ -180,11 +196,12 @@ class Agent:
         nodes = Followed(path=GPU_NODES, fields=f"metadata.name={name}")
         pods = Followed(path=f"{CORE}/pods", fields=f"spec.nodeName={name}")
         registrar = asyncio.create_task(self.registrar.run(), name="registrar")
-        others = self._spawn(
+        others = spawn(
             devices=self.watch.run(),
             node=Follower(self._client, nodes, self.node).run(),
             pods=Follower(self._client, pods, self._pod_mirror).run(),
             observe=self._observe_loop(),
+            guard=self.guard.run(),
             reconcile=self._reconcile_loop(),
             life=self._life_loop(),
             gate=self._open_gate(),
@@ -197,15 +214,12 @@ class Agent:
             await asyncio.wait({stopped, registrar, *others}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             # At once: a stream that ends after a successor registered would take it down.
-            await _end([registrar])
-            await _end([stopped, *others])
+            await end([registrar])
+            await end([stopped, *others])
             await self._close()
         for task in (registrar, *others):
             if not task.cancelled() and (error := task.exception()) is not None:
                 raise error
-
-    def _spawn(self, **work: Coroutine[None, None, None]) -> list[asyncio.Task[None]]:
-        return [asyncio.create_task(each, name=name) for name, each in work.items()]
 
     async def _close(self) -> None:
         with contextlib.suppress(OSError):
@@ -255,21 +269,10 @@ class Agent:
 
     def _settle(self) -> None:
         """Bring slots, status and checkpoint in line with the book."""
-        self.board.publish(offered_slots(self._rooms(), self._in_use()))
+        self.board.publish(offered_slots(rooms_of(self.table), self._in_use()))
         self.registrar.serve(self._serving_wanted())
         self.publisher.poke()
         self._saver.poke()
-
-    def _rooms(self) -> list[DeviceRoom]:
-        parts = [part for binding in self.table.bindings for part in binding.slices]
-        return [
-            DeviceRoom(
-                sharers=device.contexts,
-                used=sum(part.gpu == device.uuid for part in parts),
-                healthy=device.refusal is None,
-            )
-            for device in self.table.devices.values()
-        ]
 
     def _in_use(self) -> frozenset[str]:
         return in_use(self.binder.last_listing, self.table.slots)
@@ -390,9 +393,3 @@ class Agent:
         if not self._serving_wanted() or standing.registered or standing.foreign_devices:
             return "" if self._taken_in or self._gate_open else "waiting for the first spec"
         return standing.problem or "not registered with kubelet yet"
-
-
-async def _end(tasks: Sequence[asyncio.Task[object]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

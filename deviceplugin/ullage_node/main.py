@@ -21,6 +21,7 @@ from ullage_node.agent import Agent
 from ullage_node.api_client import ApiClient, ApiError
 from ullage_node.devices.backend import open_backend
 from ullage_node.devices.protocol import BackendPaths
+from ullage_node.guard.main import run_guard
 from ullage_node.logs import configure_logs
 from ullage_node.settings import PREFIX, Settings, SettingsError, load_settings
 from ullage_node.telemetry.progress import StepTelemetry
@@ -37,17 +38,31 @@ def run(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="ullage-node", description="Ullage node agent")
     version = importlib.metadata.version("ullage")
     parser.add_argument("--version", action="version", version=f"ullage-node {version}")
+    parser.add_argument(
+        "part",
+        nargs="?",
+        choices=("agent", "guard"),
+        default="agent",
+        help="agent (default), or guard: the process beside it that may stop containers",
+    )
     parser.add_argument("--api-server", help="URL of the API server (default: the own cluster)")
     parser.add_argument("--token-file", help="file with the bearer token")
     parser.add_argument("--ca-file", help="certificate authority of the API server")
     options = vars(parser.parse_args(arguments))
-    given = {f"{PREFIX}{OPTIONS[name]}": value for name, value in options.items() if value}
+    given = {
+        f"{PREFIX}{OPTIONS[name]}": value
+        for name, value in options.items()
+        if name in OPTIONS and value
+    }
     try:
         settings = load_settings({**os.environ, **given})
         configure_logs(settings.log_level)
         # Its core writes plain lines to standard error whenever kubelet goes away.
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-        asyncio.run(serve(settings, os.environ, version))
+        if options["part"] == "guard":
+            run_guard(settings)
+        else:
+            asyncio.run(serve(settings, os.environ, version))
     except (SettingsError, ApiError, OSError) as error:
         sys.exit(f"ullage-node: {error}")
 

@@ -20,6 +20,7 @@ from typing import get_type_hints
 from prometheus_client import CollectorRegistry, generate_latest
 
 from ullage.api.contract import Backend, Health, ObservedDevice, Reason
+from ullage_node.guard.metrics import GuardMetrics
 from ullage_node.settings import PREFIX, Settings
 from ullage_node.telemetry.metrics import MemoryCollector, MemoryFigures
 from ullage_node.web import AgentCollector, Figures, Instruments
@@ -41,6 +42,7 @@ def metrics_text() -> str:
     """Every metric once, as Prometheus reads it."""
     registry = CollectorRegistry(auto_describe=False)
     Instruments(registry)
+    GuardMetrics(registry)
     figures = Figures(
         slots=Counter(free=1),
         refusals=Counter({Reason.SLOT_UNKNOWN: 1}),

@@ -17,6 +17,7 @@ from ullage_node.containers import Containers
 from ullage_node.device_watch import DeviceWatch
 from ullage_node.devices.protocol import ProgressSource, ShareDriver
 from ullage_node.events import Events
+from ullage_node.guard.guard import Guard
 from ullage_node.kubelet.registrar import Registrar
 from ullage_node.kubelet.slot_board import SlotBoard
 from ullage_node.mirrors import NodeMirror
@@ -27,6 +28,7 @@ from ullage_node.status import (
     NodeFacts,
     StatusFacts,
     body_of,
+    guarded_slices,
     judge,
     observed_slices,
     timestamp,
@@ -50,6 +52,7 @@ class Parts:
     containers: Containers
     events: Events
     progress: ProgressSource
+    guard: Guard
 
 
 class Reporter:
@@ -84,8 +87,12 @@ class Reporter:
             version=parts.version,
             driver=parts.driver.version if parts.watch.known else "",
             devices=parts.watch.observed,
-            slices=observed_slices(
-                parts.table.held, parts.containers.attachments, parts.containers.progress
+            slices=guarded_slices(
+                observed_slices(
+                    parts.table.held, parts.containers.attachments, parts.containers.progress
+                ),
+                parts.guard.marks,
+                parts.guard.tallies,
             ),
             slots=len(parts.board.slots),
             used_slots=len(parts.table.slots),

@@ -24,13 +24,26 @@ from ullage.api.contract import (
     ObservedDevice,
     ObservedSlice,
     Reason,
+    SlicePhase,
 )
 from ullage_node.devices.protocol import Attachment, AttachState, ContainerKey, Progress
+from ullage_node.guard.records import Mark, Tally
 from ullage_node.kubelet.registrar import Standing
 from ullage_node.slices.records import HeldSlice, Refusal
 
 COUNTERS: Final = frozenset(
-    {"pids", "smCount", "memoryUsedMiB", "steps", "items", "stepMicros", "soloStepMicros"}
+    {
+        "pids",
+        "smCount",
+        "memoryUsedMiB",
+        "steps",
+        "items",
+        "stepMicros",
+        "soloStepMicros",
+        "latencyMicros",
+        "windows",
+        "violations",
+    }
 )
 """Fields of a slice that change all the time."""
 MOST_PIDS: Final = 512
@@ -196,6 +209,42 @@ def _observed(
         items=made.items,
         step_micros=made.step_micros,
         solo_step_micros=made.solo_step_micros,
+    )
+
+
+def guarded_slices(
+    slices: Iterable[ObservedSlice],
+    marks: Mapping[ContainerKey, Mark],
+    tallies: Mapping[ContainerKey, Tally],
+) -> tuple[ObservedSlice, ...]:
+    """The same slices with what the guard says: who violates, who stands still, who must go.
+
+    A slice that is not attached keeps what the node saw: its phase matters more.
+    """
+    return tuple(_guarded(part, marks, tallies) for part in slices)
+
+
+def _guarded(
+    part: ObservedSlice,
+    marks: Mapping[ContainerKey, Mark],
+    tallies: Mapping[ContainerKey, Tally],
+) -> ObservedSlice:
+    key = ContainerKey(pod_uid=part.key.pod_uid, container=part.key.container)
+    if part.key.index == 0 and (tally := tallies.get(key)):
+        part = replace(
+            part,
+            windows=tally.windows,
+            violations=tally.violations,
+            latency_micros=tally.latency_micros,
+        )
+    mark = marks.get(key)
+    if mark is None or part.phase is not SlicePhase.ATTACHED:
+        return part
+    return replace(
+        part,
+        phase=mark.phase or part.phase,
+        reason=mark.reason.value,
+        message=mark.message[:LONGEST_MESSAGE],
     )
 
 

@@ -40,6 +40,10 @@ class FreezerPort(Protocol):
         """Say that the agent lives."""
         ...
 
+    def close(self) -> None:
+        """Go away; whoever stands still runs again."""
+        ...
+
 
 class FreezerClient:
     """A ``FreezerPort`` over the guard's socket; connects when it is needed."""
@@ -66,7 +70,7 @@ class FreezerClient:
         """Say that the agent lives."""
         return await self._ask(Verb.BEAT)
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Go away; whoever stands still runs again."""
         self._drop()
 

@@ -86,10 +86,13 @@ class Guard:
         return self.machine.tallies
 
     async def run(self) -> None:
-        """Work until cancelled."""
-        while True:
-            await self.look()
-            await asyncio.sleep(LOOK_SECONDS)
+        """Work until cancelled; the freezer lets everybody run when it loses us."""
+        try:
+            while True:
+                await self.look()
+                await asyncio.sleep(LOOK_SECONDS)
+        finally:
+            self.around.freezer.close()
 
     async def look(self) -> None:
         """Take in everything that happened since the last look, and act on it."""

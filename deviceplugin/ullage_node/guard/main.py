@@ -10,20 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from pathlib import Path
 
 from ullage_node.guard.freezer import Freezer
 from ullage_node.guard.journal import Journal
 from ullage_node.guard.keeper import Keeper
-from ullage_node.guard.protocol import FOLDER, SOCKET
+from ullage_node.guard.protocol import FOLDER, guard_socket
 from ullage_node.guard.server import GuardServer
 from ullage_node.guard.watchdog import Watchdog
 from ullage_node.settings import Settings
-
-
-def guard_socket(run_dir: Path) -> Path:
-    """Where the guard listens."""
-    return run_dir / FOLDER / SOCKET
 
 
 def keeper_of(settings: Settings) -> Keeper:

@@ -13,6 +13,7 @@ import math
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Final
 
 from ullage_node.devices.protocol import ContainerKey
@@ -33,6 +34,11 @@ SILENCE_SECONDS: Final = 10.0
 
 _POD_UID: Final = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _CONTAINER: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def guard_socket(run_dir: Path) -> Path:
+    """Where the freezer listens."""
+    return run_dir / FOLDER / SOCKET
 
 
 class ProtocolError(ValueError):
