@@ -1,0 +1,35 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""A fake of NVIDIA's Multi-Process Service: the control daemon, its servers and its clients.
+
+The executables in ``bin`` stand in for the real ones on PATH; this package is the same machine as
+a library on an injected clock. Needs the standard library only.
+"""
+
+from fake_mps.dispatch import run_line, run_words
+from fake_mps.hardware import Gpu
+from fake_mps.machine import Machine, Options
+from fake_mps.model import Answer, Client, ClientState, Hello, Server, ServerState
+from fake_mps.rig import MemoryLogs, Rig, StandInServers, StillClock
+from fake_mps.script import Script, load_script, read_script
+
+__all__ = [
+    "Answer",
+    "Client",
+    "ClientState",
+    "Gpu",
+    "Hello",
+    "Machine",
+    "MemoryLogs",
+    "Options",
+    "Rig",
+    "Script",
+    "Server",
+    "ServerState",
+    "StandInServers",
+    "StillClock",
+    "load_script",
+    "read_script",
+    "run_line",
+    "run_words",
+]
