@@ -53,10 +53,10 @@ class Rendered:
         assert len(found) == 1, f"{len(found)} objects {kind} {name}"
         return found[0]
 
-    def container(self, kind: str, name: str) -> Json:
-        """The only container of a Deployment, DaemonSet or Job."""
-        (container,) = self.one(kind, name)["spec"]["template"]["spec"]["containers"]
-        return container
+    def container(self, kind: str, name: str, container: str = "") -> Json:
+        """A container of a Deployment, DaemonSet or Job: the one of that name, else the first."""
+        found: list[Json] = self.one(kind, name)["spec"]["template"]["spec"]["containers"]
+        return next(one for one in found if container in ("", one["name"]))
 
     def hooks(self) -> list[Json]:
         return [body for body in self.objects if HOOK in annotations(body)]

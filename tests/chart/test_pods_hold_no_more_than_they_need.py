@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from chart.rendered import ROOT, Json, Rendered, environment
-from ullage.app.reference_pages import AGENT_FOLDERS
+from ullage.app.reference_pages import AGENT_FOLDERS, GUARD_FOLDERS
+from ullage_node.guard.protocol import guard_socket
+from ullage_node.settings import PathSettings
 
 RESTRICTED_VOLUMES = {
     "configMap",
@@ -85,14 +87,15 @@ def test_the_agent_is_root_without_any_power(backend: str, request: Any) -> None
     bodies: Rendered = request.getfixturevalue(backend)
     pod = bodies.one("DaemonSet", "ullage-node")["spec"]["template"]["spec"]
     assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
-    (container,) = pod["containers"]
-    assert container["securityContext"] == {
-        "runAsUser": 0,
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
+    assert [container["name"] for container in pod["containers"]] == ["plugin", "guard"]
+    for container in pod["containers"]:
+        assert container["securityContext"] == {
+            "runAsUser": 0,
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }
 
 
 @pytest.mark.parametrize("backend", ["rendered", "emulated"])
@@ -100,16 +103,40 @@ def test_the_agent_sees_the_documented_folders_only(backend: str, request: Any) 
     bodies: Rendered = request.getfixturevalue(backend)
     other = "emulated devices" if backend == "rendered" else "NVIDIA devices"
     listed = {path: access for path, access, use in AGENT_FOLDERS if not use.startswith(other)}
-    assert host_folders(bodies) == listed
+    assert host_folders(bodies, "plugin") == listed
     page = (ROOT / "docs" / "reference" / "rbac.md").read_text(encoding="utf-8")
     assert all(f"| `{path}` | {access} |" in page for path, access in listed.items())
 
 
-def host_folders(bodies: Rendered) -> dict[str, str]:
+@pytest.mark.parametrize("backend", ["rendered", "emulated"])
+def test_the_guard_alone_may_write_control_groups(backend: str, request: Any) -> None:
+    bodies: Rendered = request.getfixturevalue(backend)
+    assert host_folders(bodies, "guard") == {path: access for path, access, _ in GUARD_FOLDERS}
+    page = (ROOT / "docs" / "reference" / "rbac.md").read_text(encoding="utf-8")
+    assert all(f"| `{path}` | {access} |" in page for path, access, _ in GUARD_FOLDERS)
+    assert host_folders(bodies, "plugin").get("/sys/fs/cgroup", "read") == "read"
+
+
+def test_the_guard_finds_tree_and_processes_where_they_are_mounted(rendered: Rendered) -> None:
+    container = rendered.container("DaemonSet", "ullage-node", "guard")
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    said = environment(container)
+    assert container["args"] == ["guard"]
+    assert said["ULLAGE_NODE_PATHS_CGROUP_ROOT"] == mounts["host-cgroup"]
+    assert said["ULLAGE_NODE_PATHS_PROC_ROOT"] == mounts["host-proc"]
+    assert mounts["guard"] == str(guard_socket(PathSettings().run_dir).parent)
+
+
+def test_every_folder_of_the_host_is_somebodys(rendered: Rendered) -> None:
+    pod = rendered.one("DaemonSet", "ullage-node")["spec"]["template"]["spec"]
+    mounted = {mount["name"] for each in pod["containers"] for mount in each["volumeMounts"]}
+    assert mounted == {volume["name"] for volume in pod["volumes"]}
+
+
+def host_folders(bodies: Rendered, container: str) -> dict[str, str]:
     pod = bodies.one("DaemonSet", "ullage-node")["spec"]["template"]["spec"]
     paths = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"]}
-    mounts = bodies.container("DaemonSet", "ullage-node")["volumeMounts"]
-    assert {mount["name"] for mount in mounts} == paths.keys()
+    mounts = bodies.container("DaemonSet", "ullage-node", container)["volumeMounts"]
     return {paths[m["name"]]: "read" if m.get("readOnly") else "write" for m in mounts}
 
 

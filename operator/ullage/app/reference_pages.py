@@ -51,7 +51,13 @@ AGENT_FOLDERS: Final[tuple[tuple[str, str, str], ...]] = (
     ("/etc/cdi", "read", "NVIDIA devices: the container toolkit's specification"),
     ("/proc", "read", "NVIDIA devices: whose processes are on a device"),
 )
-"""Folders of the host in the agent's pod: path, access, what for."""
+"""Folders of the host in the agent's container: path, access, what for."""
+GUARD_FOLDERS: Final[tuple[tuple[str, str, str], ...]] = (
+    ("/sys/fs/cgroup", "write", "the files that freeze a container; no other is written"),
+    ("/proc", "read", "which control group a container's processes are in"),
+    ("/run/ullage/guard", "write", "socket to the agent, journal of who stands still"),
+)
+"""Folders of the host in the guard's container."""
 
 
 def chart_value(variable: str) -> str:
@@ -148,6 +154,13 @@ def rights_page() -> str:
         "| Folder | Access | What for |",
         "|---|---|---|",
         *(f"| `{path}` | {access} | {use} |" for path, access, use in AGENT_FOLDERS),
+        "",
+        "The container `guard` beside it (`node.guard.enabled`) runs with as little power, reads "
+        "no API and listens on no port. It sees:",
+        "",
+        "| Folder | Access | What for |",
+        "|---|---|---|",
+        *(f"| `{path}` | {access} | {use} |" for path, access, use in GUARD_FOLDERS),
         *_rights(
             "Hooks: `ullage-retire`",
             "Exists only while the chart is installed or uninstalled: takes nodes in and out of "
