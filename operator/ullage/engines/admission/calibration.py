@@ -11,8 +11,8 @@ Pure arithmetic; it must never look at a label to choose where a test begins.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from itertools import product
@@ -36,6 +36,10 @@ ACI_GAIN: Final = 0.05
 RECENCY_HALF_LIFE_S: Final = 7 * 86_400.0
 
 
+HARDER: Final = (Group.SEEN_PAIR, Group.KNOWN, Group.NEW_CONFIG, Group.NEW_FAMILY)
+"""Groups of two tenants, the better known first."""
+
+
 class Band(StrEnum):
     """Tightest objective on a device, in bands; each is calibrated on its own."""
 
@@ -45,7 +49,8 @@ class Band(StrEnum):
     WIDE = ">2.5"
 
 
-_EDGES: Final = ((1.3, Band.TIGHT), (1.6, Band.CLOSE), (2.5, Band.MEDIUM))
+EDGES: Final = ((1.3, Band.TIGHT), (1.6, Band.CLOSE), (2.5, Band.MEDIUM))
+"""Upper edges, slowdowns; what is above the last is wide."""
 
 
 def band_of(tightest: float) -> Band:
@@ -56,7 +61,7 @@ def band_of(tightest: float) -> Band:
     """
     if not tightest > 0:
         raise ValueError(f"an objective must be a positive slowdown, not {tightest:g}")
-    return next((band for edge, band in _EDGES if tightest <= edge + 1e-9), Band.WIDE)
+    return next((band for edge, band in EDGES if tightest <= edge + 1e-9), Band.WIDE)
 
 
 class TightSLO(StrEnum):
@@ -90,7 +95,8 @@ class Threshold:
 
     ``rows`` is how many co-locations stand behind it, ``admitted`` how many of them it admits and
     ``violations`` how many of those broke an objective. ``needed`` is the least number of admitted
-    rows that can certify the budget, 0 where rows are not what is missing.
+    rows that can certify the budget, 0 where rows are not what is missing. ``pooled`` names the
+    harder groups whose rows were lent because the group's own are too few.
     """
 
     value: float
@@ -98,6 +104,7 @@ class Threshold:
     admitted: int
     violations: int
     needed: int = 0
+    pooled: tuple[Group, ...] = ()
 
     @property
     def refuses(self) -> bool:
@@ -161,7 +168,9 @@ def thresholds(
     """The threshold of every group and band; a pair without rows refuses.
 
     The rule is the fixed-sequence test; where few co-locations keep their objectives and rows are
-    few, the conformal bound stands in for it, or nothing is admitted (``tight``).
+    few, the conformal bound stands in for it, or nothing is admitted (``tight``). A group with
+    too few rows of its own is lent those of the next harder groups of one or two tenants: what
+    is certified where less is known holds where more is (derived).
 
     Args:
         scored: Past co-locations, each once; rows without a finite margin do not count.
@@ -178,8 +187,29 @@ def thresholds(
         if math.isfinite(one.z):
             found[one.group, one.band].append(one)
     return {
-        key: _rule(rows, eps=eps, confidence=confidence, tight=tight) for key, rows in found.items()
+        key: _lent(
+            key, found, lambda rows: _rule(rows, eps=eps, confidence=confidence, tight=tight)
+        )
+        for key in found
     }
+
+
+def _lent(
+    key: tuple[Group, Band],
+    found: Mapping[tuple[Group, Band], Sequence[Scored]],
+    rule: Callable[[Sequence[Scored]], Threshold],
+) -> Threshold:
+    group, band = key
+    rows = list(found[key])
+    own = rule(rows)
+    harder = HARDER[HARDER.index(group) + 1 :] if group in HARDER else ()
+    result = own
+    for count, other in enumerate(harder, start=1):
+        if not result.needed:
+            break
+        rows += found[other, band]
+        result = replace(rule(rows), pooled=harder[:count])
+    return own if result.refuses else result
 
 
 def _rule(rows: Sequence[Scored], *, eps: float, confidence: float, tight: TightSLO) -> Threshold:

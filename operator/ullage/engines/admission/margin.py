@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.engines.admission.calibration import Band, Threshold, band_of
+from ullage.engines.admission.calibration import EDGES, Band, Threshold, band_of
 from ullage.engines.admission.records import Forecast, Group, Tenant
 
 SLACK_TOLERANCE: Final = 1e-6
@@ -74,38 +74,72 @@ def margin(
 ) -> Margin:
     """Set a forecast beside everybody's objective and the threshold of its group and band.
 
+    What passes as if nobody's objective were looser than a tighter band's edge passes as it is,
+    since whoever keeps the tighter objective keeps the looser one: a tighter objective never
+    opens a door, and few rows are enough where rows of a tighter band exist (derived).
+
     Raises:
         ValueError: the forecast is not one finite mean and spread for each tenant.
     """
     means, spreads = forecast.mean, forecast.sd
     if not len(tenants) == len(means) == len(spreads):
         raise ValueError(f"a forecast of {len(means)} tenants for {len(tenants)}")
-    margins = []
-    binding, least, tightest = -1, math.inf, math.inf
-    for index, (one, mean, sd) in enumerate(zip(tenants, means, spreads, strict=True)):
+    for one, mean, sd in zip(tenants, means, spreads, strict=True):
         if not (math.isfinite(mean) and math.isfinite(sd) and sd >= 0):
             raise ValueError(f"forecast of {one.name} is no number: mean {mean:g}, sd {sd:g}")
-        if one.max_slowdown is None:
-            margins.append(math.inf)
-            continue
-        z = _distance(math.log(one.max_slowdown) - mean, sd)
-        margins.append(z)
-        tightest = min(tightest, one.max_slowdown)
-        if binding < 0 or z < least:
-            binding, least = index, z
-    band, threshold, required = None, None, -math.inf
-    if binding >= 0:
-        band = band_of(tightest)
-        if len(tenants) == 1:
-            required = ALONE_Z
-        else:
-            threshold = thresholds.get((forecast.group, band))
-            required = threshold.value if threshold is not None else math.inf
+    tightest = min(
+        (one.max_slowdown for one in tenants if one.max_slowdown is not None), default=math.inf
+    )
+    if math.isinf(tightest):
+        return _margin(tenants, forecast, math.inf, required=-math.inf)
+    own = band_of(tightest)
+    if len(tenants) == 1:
+        return _margin(tenants, forecast, math.inf, required=ALONE_Z, band=own)
+    found = _calibrated(tenants, forecast, math.inf, own, thresholds)
+    if found.passes:
+        return found
+    for edge, band in reversed(EDGES):
+        if edge < tightest:
+            stricter = _calibrated(tenants, forecast, edge, band, thresholds)
+            if stricter.passes:
+                return stricter
+    return found
+
+
+def _calibrated(
+    tenants: Sequence[Tenant],
+    forecast: Forecast,
+    cap: float,
+    band: Band,
+    thresholds: Mapping[tuple[Group, Band], Threshold],
+) -> Margin:
+    threshold = thresholds.get((forecast.group, band))
+    required = threshold.value if threshold is not None else math.inf
+    return _margin(tenants, forecast, cap, required=required, band=band, threshold=threshold)
+
+
+def _margin(
+    tenants: Sequence[Tenant],
+    forecast: Forecast,
+    cap: float,
+    *,
+    required: float,
+    band: Band | None = None,
+    threshold: Threshold | None = None,
+) -> Margin:
+    margins = tuple(
+        math.inf
+        if one.max_slowdown is None
+        else _distance(math.log(min(one.max_slowdown, cap)) - mean, sd)
+        for one, mean, sd in zip(tenants, forecast.mean, forecast.sd, strict=True)
+    )
+    bound = [index for index, one in enumerate(tenants) if one.max_slowdown is not None]
+    binding = min(bound, key=lambda index: margins[index], default=-1)
     return Margin(
         tenants=tuple(tenants),
         forecast=forecast,
-        margins=tuple(margins),
-        z=least,
+        margins=margins,
+        z=margins[binding] if binding >= 0 else math.inf,
         binding=binding,
         required=required,
         threshold=threshold,

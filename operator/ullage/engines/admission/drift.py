@@ -1,0 +1,51 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""When a class no longer behaves as it did: sums of residuals that do not average out.
+
+An image under the same name may change what it does; its old rows then mislead. Pure; it must
+never take one odd row for a change.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+ALARM: Final = 5.0
+"""Sum of standardised residuals beyond which a class counts as novel again; a start value."""
+SLACK: Final = 0.5
+"""Part of every residual that is forgiven: half of the shift that is to be found, in sd."""
+CLIP: Final = 3.0
+"""A residual beyond this counts as this much: one row never raises the alarm alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """Two-sided CUSUM of one class: ``slower`` and ``faster`` than foretold, both >= 0."""
+
+    slower: float = 0.0
+    faster: float = 0.0
+    rows: int = 0
+
+    def drifted(self, *, alarm: float = ALARM) -> bool:
+        """Whether the class is to be taken for a novel one."""
+        return max(self.slower, self.faster) > alarm
+
+
+def follow(before: Drift, residual: float) -> Drift:
+    """Add one row's residual, (observed - mean) / sd of log slowdown.
+
+    Source: Page's CUSUM. After an alarm start again from ``Drift()``.
+
+    Raises:
+        ValueError: the residual is no finite number.
+    """
+    if not math.isfinite(residual):
+        raise ValueError(f"a residual must be a finite number, not {residual:g}")
+    clipped = max(-CLIP, min(CLIP, residual))
+    return Drift(
+        slower=max(0.0, before.slower + clipped - SLACK),
+        faster=max(0.0, before.faster - clipped - SLACK),
+        rows=before.rows + 1,
+    )

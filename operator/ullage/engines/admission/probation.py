@@ -1,0 +1,151 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Who may be tried out where, for how long, and when a trial ends in staying or leaving.
+
+Rows come only from co-locations, so without trials a class nobody knows would stay unknown. A
+trial is small, short, guarded and paid from the class's own budget. Pure; it must never risk a
+latency objective, and never two strangers at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from ullage.api.contract import Reason
+from ullage.engines.admission.filters import Device, Newcomer
+from ullage.engines.admission.verdict import RiskSettings, Verdict
+
+LEAST_SECONDS: Final = 20.0
+MOST_SECONDS: Final = 60.0
+CLIENT_PRIORITY: Final = 1
+"""Of the MPS client on trial: below normal."""
+LEAST_WINDOWS: Final = 4
+"""Windows with a finished step or request before a trial may end well."""
+VIOLATIONS: Final = 2
+OF_WINDOWS: Final = 3
+"""A violation is two windows above an objective in three that counted, as for the guard."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """What a class has cost in trials so far, on one kind of accelerator.
+
+    ``rows`` is how many rows it had after the trial that was booked last; ``faults`` how often it
+    faulted a device while it shared one (Xid 13, 31, 43), until somebody clears it.
+    """
+
+    klass: str
+    spent_s: float = 0.0
+    rows: int = 0
+    faults: int = 0
+
+    def left_s(self, settings: RiskSettings, rows: int) -> float:
+        """Seconds of trial left when the class has so many rows; a new row fills it again."""
+        spent = 0.0 if rows > self.rows else self.spent_s
+        return max(0.0, settings.probation_seconds_per_class - spent)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A share on trial: ``percent`` for at most ``seconds``, at a client priority below normal."""
+
+    percent: int
+    seconds: float
+    client_priority: int = CLIENT_PRIORITY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoTrial:
+    """Why a newcomer is not tried out here."""
+
+    reason: Reason
+    text: str
+
+
+class Outcome(StrEnum):
+    """Where a trial stands."""
+
+    GOES_ON = "GoesOn"
+    COMMIT = "Commit"
+    ROLL_BACK = "RollBack"
+
+
+def may_probe(
+    verdict: Verdict, device: Device, newcomer: Newcomer, account: Account, settings: RiskSettings
+) -> Trial | NoTrial:
+    """Whether a newcomer that was refused for lack of rows may be tried out on this device.
+
+    Raises:
+        ValueError: the verdict is about another device or newcomer.
+    """
+    if (verdict.device, verdict.newcomer) != (device.uuid, newcomer.tenant.name):
+        raise ValueError(f"the verdict is about {verdict.newcomer} on {verdict.device}")
+    if verdict.reason is not Reason.NEED_PROFILE:
+        return _no(verdict.reason or Reason.NEED_PROFILE, verdict.text or "it needs no trial")
+    if account.faults:
+        return _no(
+            Reason.DEVICE_UNHEALTHY,
+            f"class {account.klass} faulted a shared device {account.faults} times; it shares "
+            "no more until that is cleared",
+        )
+    other = next((one.tenant for one in device.residents if one.tenant.probation), None)
+    if other is not None:
+        return _no(Reason.NEED_PROFILE, f"{other.name} is on trial on {device.uuid} already")
+    beside = next((one.tenant for one in device.residents if one.tenant.latency), None)
+    if beside is not None:
+        return _no(
+            Reason.NEED_PROFILE,
+            f"nobody is tried out beside the latency objective of {beside.name}",
+        )
+    rows = newcomer.tenant.profile.rows if newcomer.tenant.profile else 0
+    left = account.left_s(settings, rows)
+    if left < LEAST_SECONDS:
+        return _no(
+            Reason.NEED_PROFILE,
+            f"class {account.klass} has {left:.0f} s of trial left and one takes "
+            f"{LEAST_SECONDS:.0f} s; it needs a whole device until new rows exist",
+        )
+    # the share the verdict is about: there the forecast itself keeps every objective best
+    return Trial(percent=verdict.tenants[-1].percent, seconds=min(left, MOST_SECONDS))
+
+
+def end_of_trial(windows: Sequence[bool | None], *, elapsed_s: float, trial: Trial) -> Outcome:
+    """Where a trial stands after these windows, oldest first.
+
+    ``True`` = somebody on the device was above an objective in that window, ``None`` = nobody
+    finished a step or a request, which counts neither way. It ends badly at once after two
+    violations in three counted windows, and at its end without enough counted windows.
+    """
+    counted = [one for one in windows if one is not None]
+    for last in range(VIOLATIONS, len(counted) + 1):
+        if sum(counted[max(0, last - OF_WINDOWS) : last]) >= VIOLATIONS:
+            return Outcome.ROLL_BACK
+    calm = len(counted) >= LEAST_WINDOWS and not any(counted[-OF_WINDOWS:])
+    if elapsed_s >= LEAST_SECONDS and calm:
+        return Outcome.COMMIT
+    return Outcome.ROLL_BACK if elapsed_s >= trial.seconds else Outcome.GOES_ON
+
+
+def booked(
+    account: Account, *, seconds: float, rows: tuple[int, int], faulted: bool = False
+) -> Account:
+    """The account after a trial of so many seconds; ``rows`` of the class before it and after it.
+
+    Rows that the trial itself gave do not fill the budget again.
+
+    Raises:
+        ValueError: the seconds are negative or no number.
+    """
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"a trial takes at least 0 s, not {seconds:g}")
+    before, after = rows
+    spent = seconds if before > account.rows else account.spent_s + seconds
+    return replace(account, spent_s=spent, rows=after, faults=account.faults + faulted)
+
+
+def _no(reason: Reason, text: str) -> NoTrial:
+    return NoTrial(reason=reason, text=text)

@@ -1,0 +1,250 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Random admissions and departures on random devices: memory and contexts are never overcommitted.
+
+Three thousand admissions by default; ``ULLAGE_ADMISSIONS`` sets another number. What is held is
+counted here anew, not by the functions that decide.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fakes.admission import CrowdForecaster, certified, device, newcomer, resident, tenant
+from ullage.api.contract import Reason
+from ullage.engines.admission.decision import admit, confirm
+from ullage.engines.admission.filters import Device, Newcomer, Resident, candidate_shares
+from ullage.engines.admission.records import ClassProfile, Fingerprint, Tenant
+from ullage.engines.admission.verdict import Arrival, Basis, RiskSettings, Verdict
+
+ADMISSIONS = int(os.environ.get("ULLAGE_ADMISSIONS", "3000"))
+PER_CASE = 500
+
+
+@pytest.mark.parametrize("case", range(max(1, ADMISSIONS // PER_CASE)))
+def test_no_admission_overcommits_memory_contexts_or_percent(case: int) -> None:
+    rng = random.Random(case)
+    here, basis = _random_device(rng), _random_basis(rng)
+    admitted = 0
+    for number in range(PER_CASE):
+        if rng.random() < 0.02:
+            here, basis = _random_device(rng), _random_basis(rng)
+        if here.residents and rng.random() < 0.3:
+            gone = rng.randrange(len(here.residents))
+            here = replace(here, residents=here.residents[:gone] + here.residents[gone + 1 :])
+        who = _random_newcomer(rng, number)
+        verdict = admit(here, who, basis)
+        assert verdict.admitted == (verdict.percent > 0), f"case {case}, {number}"
+        if verdict.admitted:
+            assert who.min_percent <= verdict.percent <= who.max_percent
+            here = _joined(here, who, verdict)
+            _assert_nothing_is_overcommitted(here, f"case {case}, admission {number}")
+            admitted += 1
+        else:
+            assert verdict.text
+    assert admitted > PER_CASE // 20
+
+
+def _assert_nothing_is_overcommitted(here: Device, where: str) -> None:
+    held = 0.0
+    for one in here.residents:
+        if one.memory_mib is None:
+            held += math.floor(here.memory_mib * one.tenant.percent / 100)
+        else:
+            held += one.memory_mib + one.contexts * here.context_overhead_mib
+    assert held <= here.memory_mib, where
+    assert sum(one.contexts for one in here.residents) <= here.contexts, where
+    assert sum(one.tenant.percent for one in here.residents) <= here.percent_limit, where
+
+
+def _joined(here: Device, who: Newcomer, verdict: Verdict) -> Device:
+    peak = who.tenant.profile.fingerprint.peak_memory_mib if who.tenant.profile else None
+    memory = who.memory_mib or (math.ceil(1.05 * peak) if peak else None)
+    new = Resident(
+        tenant=replace(who.tenant, percent=verdict.percent),
+        memory_mib=memory,
+        contexts=who.contexts,
+        trust_domain=who.trust_domain,
+    )
+    return replace(here, residents=(*here.residents, new))
+
+
+def _random_device(rng: random.Random) -> Device:
+    return replace(
+        device(),
+        memory_mib=rng.choice([1, 511, 4_096, 16_384, 81_920]),
+        contexts=rng.choice([0, 1, 4, 44]),
+        context_overhead_mib=rng.choice([0, 307, 512]),
+        percent_limit=rng.choice([100, 100, 200, 800]),
+        steps=rng.choice([(), (), tuple(range(7, 101, 7)), (100,)]),
+    )
+
+
+def _random_basis(rng: random.Random) -> Basis:
+    usual = Arrival(newcomer=_random_newcomer(rng, -1), weight=rng.random())
+    return Basis(
+        forecaster=CrowdForecaster(toll=rng.choice([0.0, 0.3, 1.0]), sd=rng.choice([0.0, 0.1])),
+        thresholds=certified(rng.choice([0.0, 1.0, 2.0])),
+        settings=RiskSettings(min_combined_percent=rng.choice([0, 100])),
+        arrivals=(usual,) if rng.random() < 0.3 else (),
+    )
+
+
+def _random_newcomer(rng: random.Random, number: int) -> Newcomer:
+    least = rng.choice([1, 5, 10, 25, rng.randint(1, 100)])
+    peak = rng.choice([None, None, 100.5, 3_000.0])
+    profile = ClassProfile(klass="c", fingerprint=Fingerprint(peak_memory_mib=peak))
+    one = tenant(
+        f"t{number}",
+        slo=rng.choice([None, 1.05, 1.5, 2.0, 10.0]),
+        use=rng.choice([0.0, 0.05, 0.3, 1.0]),
+        weight=rng.choice([1.0, 0.5, 3.0]),
+    )
+    return replace(
+        newcomer(
+            replace(one, profile=rng.choice([None, profile])),
+            least,
+            rng.randint(least, 100),
+            memory_mib=rng.choice([0, 1, 800, 5_000, 40_000]),
+            contexts=rng.choice([1, 1, 2, 5]),
+        )
+    )
+
+
+tenants = st.builds(
+    tenant,
+    st.sampled_from(["a", "b", "c"]),
+    st.integers(5, 60),
+    slo=st.sampled_from([None, 1.2, 1.5, 2.0, 4.0]),
+    use=st.sampled_from([0.1, 0.4, 0.9]),
+    weight=st.sampled_from([0.5, 1.0, 2.0]),
+)
+crowds = st.lists(tenants, max_size=3).map(
+    lambda all_: device(*(resident(one) for one in all_), percent_limit=250)
+)
+bounds = st.tuples(st.integers(1, 100), st.integers(1, 100)).map(sorted)
+bases = st.builds(
+    lambda toll, sd, required, floor, risk: Basis(
+        forecaster=CrowdForecaster(toll=toll, sd=sd),
+        thresholds=certified(required),
+        settings=RiskSettings(min_combined_percent=floor, eviction_weight=risk),
+    ),
+    st.sampled_from([0.1, 0.5, 1.0]),
+    st.sampled_from([0.0, 0.05, 0.3]),
+    st.sampled_from([0.0, 1.0, 2.5]),
+    st.sampled_from([0.0, 80.0, 100.0]),
+    st.sampled_from([0.0, 1.0]),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(crowds, tenants, bounds, bases)
+def test_the_share_is_the_one_that_trying_all_would_choose(
+    here: Device, one: Tenant, between: list[int], basis: Basis
+) -> None:
+    least, most = between
+    verdict = admit(here, newcomer(one, least, most), basis)
+    assert verdict.percent == _by_trying_all(here, one, (least, most), basis)
+
+
+def _by_trying_all(here: Device, one: Tenant, between: tuple[int, int], basis: Basis) -> int:
+    """Sections of the rule written out plainly: margin, worth, largest net, smaller share."""
+    present = [each.tenant for each in here.residents]
+    top = min(between[1], here.percent_limit - sum(each.percent for each in present))
+    tried = {between[0], top, *range(10, 101, 10)} if top >= between[0] else set()
+    before = _value(present, basis)[0]
+    best = (-math.inf, 0)
+    for percent in sorted(share for share in tried if between[0] <= share <= top):
+        mixture = [*present, replace(one, percent=percent)]
+        forecast = basis.forecaster.forecast("v100", mixture)
+        zs = [
+            _margin(math.log(each.max_slowdown) - mean, sd)
+            for each, mean, sd in zip(mixture, forecast.mean, forecast.sd, strict=True)
+            if each.max_slowdown is not None
+        ]
+        z = min(zs, default=math.inf)
+        asked = 1.645 if not present else basis.thresholds[next(iter(basis.thresholds))].value
+        value, combined = _value(mixture, basis)
+        worth = value > before + 1e-9
+        if present:
+            worth &= combined >= basis.settings.min_combined_percent / 100 - 1e-9
+        if (zs and z < asked) or not worth:
+            continue
+        risk = one.weight * basis.settings.eviction_weight * math.erfc(z / math.sqrt(2)) / 2
+        if value - before - risk > best[0] + 1e-9:
+            best = (value - before - risk, percent)
+    return best[1]
+
+
+def _margin(slack: float, sd: float) -> float:
+    return slack / sd if sd else math.copysign(math.inf, slack + 1e-6)
+
+
+def _value(mixture: list[Tenant], basis: Basis) -> tuple[float, float]:
+    if not mixture:
+        return 0.0, 0.0
+    means = basis.forecaster.forecast("v100", mixture).mean
+    speeds = [math.exp(-max(0.0, mean)) for mean in means]
+    weighted = math.fsum(one.weight * speed for one, speed in zip(mixture, speeds, strict=True))
+    return weighted, math.fsum(speeds)
+
+
+@settings(max_examples=150, deadline=None)
+@given(crowds, tenants, bounds, bases, st.floats(0.3, 1.0), st.data())
+def test_a_tighter_objective_never_admits_more(
+    here: Device, one: Tenant, between: list[int], basis: Basis, by: float, data: st.DataObject
+) -> None:
+    """The newcomer's objective or any resident's is tightened; nothing else changes."""
+    with_slo = replace(one, max_slowdown=one.max_slowdown or 3.0)
+    who = newcomer(with_slo, *between)
+    loose = {share for share in candidate_shares(who, here) if _safe(here, who, share, basis)}
+    index = data.draw(st.integers(0, len(here.residents)))
+    if index == len(here.residents):
+        tight = replace(with_slo, max_slowdown=max(1.0, with_slo.max_slowdown * by))
+        who = newcomer(tight, *between)
+    else:
+        held = here.residents[index]
+        slo = max(1.0, (held.tenant.max_slowdown or 3.0) * by)
+        tightened = replace(held, tenant=replace(held.tenant, max_slowdown=slo))
+        here = replace(
+            here,
+            residents=(*here.residents[:index], tightened, *here.residents[index + 1 :]),
+        )
+    left = {share for share in candidate_shares(who, here) if _safe(here, who, share, basis)}
+    assert left <= loose
+
+
+def _safe(here: Device, who: Newcomer, percent: int, basis: Basis) -> bool:
+    return confirm(here, who, percent, basis).admitted
+
+
+@settings(max_examples=100, deadline=None)
+@given(crowds, tenants, bounds, bases)
+def test_the_same_question_has_the_same_answer_byte_for_byte(
+    here: Device, one: Tenant, between: list[int], basis: Basis
+) -> None:
+    first = admit(here, newcomer(one, *between), basis)
+    again = admit(here, newcomer(one, *between), basis)
+    assert repr(first) == repr(again)
+    other = admit(replace(here, memory_mib=here.memory_mib + 1), newcomer(one, *between), basis)
+    assert other.inputs != first.inputs
+
+
+@settings(max_examples=100, deadline=None)
+@given(crowds, tenants, bounds, bases)
+def test_what_the_operator_admits_the_node_confirms_when_nothing_changed(
+    here: Device, one: Tenant, between: list[int], basis: Basis
+) -> None:
+    verdict = admit(here, newcomer(one, *between), basis)
+    if verdict.admitted:
+        assert confirm(here, newcomer(one, *between), verdict.percent, basis).admitted
+    elif verdict.reason is Reason.NOT_WORTH_SHARING:
+        percent = verdict.tenants[-1].percent
+        assert confirm(here, newcomer(one, *between), percent, basis).admitted

@@ -1,0 +1,144 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Who may be tried out where, and how a trial ends."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from fakes.admission import (
+    CrowdForecaster,
+    certified,
+    device,
+    newcomer,
+    resident,
+    tenant,
+    uncertified,
+)
+from ullage.api.contract import Reason
+from ullage.engines.admission.decision import admit
+from ullage.engines.admission.filters import Device, Newcomer
+from ullage.engines.admission.probation import (
+    Account,
+    NoTrial,
+    Outcome,
+    Trial,
+    booked,
+    end_of_trial,
+    may_probe,
+)
+from ullage.engines.admission.records import ClassProfile
+from ullage.engines.admission.verdict import Basis, RiskSettings
+
+UNSURE = Basis(forecaster=CrowdForecaster(), thresholds=uncertified())
+BUSY = device(resident(tenant("old", 40)))
+STRANGER = newcomer(replace(tenant("new"), profile=ClassProfile(klass="c", rows=3)))
+ACCOUNT = Account(klass="c", rows=3)
+SETTINGS = RiskSettings()
+TRIAL = Trial(percent=20, seconds=60)
+
+
+def asked(
+    where: Device = BUSY, who: Newcomer = STRANGER, account: Account = ACCOUNT
+) -> Trial | NoTrial:
+    return may_probe(admit(where, who, UNSURE), where, who, account, SETTINGS)
+
+
+def said(answer: Trial | NoTrial) -> str:
+    assert isinstance(answer, NoTrial)
+    return answer.text
+
+
+def test_a_stranger_gets_a_short_trial_below_normal_priority() -> None:
+    trial = asked()
+    assert isinstance(trial, Trial)
+    assert STRANGER.min_percent <= trial.percent <= STRANGER.max_percent
+    assert (trial.seconds, trial.client_priority) == (60.0, 1)
+
+
+def test_there_is_one_stranger_on_a_device() -> None:
+    on_trial = device(resident(replace(tenant("old", 40), probation=True)))
+    assert "old is on trial on GPU-1 already" in said(asked(on_trial))
+
+
+def test_nobody_is_tried_out_beside_a_latency_objective() -> None:
+    serving = device(resident(replace(tenant("web", 40), latency=True)))
+    assert "latency objective of web" in said(asked(serving))
+
+
+def test_a_class_that_faulted_a_device_shares_no_more() -> None:
+    refused = asked(account=replace(ACCOUNT, faults=1))
+    assert isinstance(refused, NoTrial)
+    assert refused.reason is Reason.DEVICE_UNHEALTHY
+
+
+def test_a_forecast_breach_is_no_case_for_a_trial() -> None:
+    crowd = replace(UNSURE, forecaster=CrowdForecaster(toll=3.0))
+    answer = may_probe(admit(BUSY, STRANGER, crowd), BUSY, STRANGER, ACCOUNT, SETTINGS)
+    assert isinstance(answer, NoTrial)
+    assert answer.reason is Reason.PREDICTED_SLO_BREACH
+
+
+def test_who_was_admitted_needs_no_trial() -> None:
+    sure = replace(UNSURE, thresholds=certified())
+    verdict = admit(BUSY, STRANGER, sure)
+    answer = may_probe(verdict, BUSY, STRANGER, ACCOUNT, SETTINGS)
+    assert isinstance(answer, NoTrial)
+
+
+def test_a_verdict_of_another_device_is_refused() -> None:
+    verdict = replace(admit(BUSY, STRANGER, UNSURE), device="GPU-2")
+    with pytest.raises(ValueError, match="about new on GPU-2"):
+        may_probe(verdict, BUSY, STRANGER, ACCOUNT, SETTINGS)
+
+
+def test_a_spent_budget_ends_trials_until_new_rows_exist() -> None:
+    account = booked(ACCOUNT, seconds=30, rows=(3, 5))
+    more = replace(
+        STRANGER, tenant=replace(STRANGER.tenant, profile=ClassProfile(klass="c", rows=5))
+    )
+    second = asked(who=more, account=account)
+    assert isinstance(second, Trial)
+    assert second.seconds == 30.0
+    account = booked(account, seconds=30, rows=(5, 6))
+    last = replace(more, tenant=replace(more.tenant, profile=ClassProfile(klass="c", rows=6)))
+    assert "needs a whole device until new rows exist" in said(asked(who=last, account=account))
+    later = replace(last, tenant=replace(last.tenant, profile=ClassProfile(klass="c", rows=7)))
+    assert isinstance(asked(who=later, account=account), Trial)
+    assert booked(account, seconds=10, rows=(7, 8)).spent_s == 10
+
+
+def test_faults_are_kept_in_the_account() -> None:
+    assert booked(ACCOUNT, seconds=1, rows=(0, 0), faulted=True).faults == 1
+
+
+@pytest.mark.parametrize("seconds", [-1.0, math.nan, math.inf])
+def test_impossible_seconds_are_refused(seconds: float) -> None:
+    with pytest.raises(ValueError, match="at least 0 s"):
+        booked(ACCOUNT, seconds=seconds, rows=(0, 0))
+
+
+@pytest.mark.parametrize(
+    ("windows", "elapsed_s", "outcome"),
+    [
+        ([], 5, Outcome.GOES_ON),
+        ([False] * 19, 19, Outcome.GOES_ON),
+        ([False] * 20, 20, Outcome.COMMIT),
+        ([False, True, False, True], 4, Outcome.ROLL_BACK),
+        ([True, None, None, True], 4, Outcome.ROLL_BACK),
+        ([True, False, False, True, False, False, False], 25, Outcome.COMMIT),
+        ([False] * 20 + [True], 21, Outcome.GOES_ON),
+        ([True, True] + [False] * 30, 32, Outcome.ROLL_BACK),
+        ([None] * 59, 59, Outcome.GOES_ON),
+        ([None] * 60, 60, Outcome.ROLL_BACK),
+        ([False] * 3, 60, Outcome.ROLL_BACK),
+        ([False] * 59 + [True], 60, Outcome.ROLL_BACK),
+    ],
+)
+def test_a_trial_ends_by_its_windows(
+    windows: list[bool | None], elapsed_s: float, outcome: Outcome
+) -> None:
+    assert end_of_trial(windows, elapsed_s=elapsed_s, trial=TRIAL) is outcome
