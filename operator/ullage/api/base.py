@@ -132,6 +132,9 @@ ReasonWord = Annotated[
 ]
 """A reason; no enum, so that an older schema takes the reasons of a newer operator."""
 DecimalText = Annotated[str, Field(max_length=16, pattern=r"^[0-9]{1,9}(\.[0-9]{1,6})?$")]
+SignedDecimal = Annotated[str, Field(max_length=17, pattern=r"^-?[0-9]{1,9}(\.[0-9]{1,6})?$")]
+Threshold = Annotated[str, Field(max_length=17, pattern=r"^(-?[0-9]{1,9}(\.[0-9]{1,6})?|Refuse)$")]
+"""Least safety margin of an admission; Refuse = nothing is admitted."""
 Percent = Annotated[int, Field(ge=1, le=100, json_schema_extra={"format": "int32"})]
 Count = Annotated[int, Field(ge=0, le=2**31 - 1, json_schema_extra={"format": "int32"})]
 LongCount = Annotated[int, Field(ge=0)]

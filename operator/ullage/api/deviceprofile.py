@@ -11,12 +11,17 @@ from pydantic import ConfigDict, Field
 from ullage.api.base import (
     AGE,
     Column,
+    Count,
     KindInfo,
     LongCount,
     Model,
     Quantity,
     Resource,
+    Threshold,
+    Time,
+    Word,
     condition_column,
+    list_map,
 )
 from ullage.api.conditions import Conditions
 from ullage.api.rules import ACCELERATOR_NAME, DEVICE_MEMORY_POSITIVE, validations
@@ -31,11 +36,61 @@ class DeviceProfileSpec(Model):
     """Memory in MiB that every container costs on the device beyond what it allocates."""
 
 
+class ModelThreshold(Model):
+    """Least safety margin of one group of mixtures and one band of objectives."""
+
+    group: Word
+    """How new the mixture is: G0 (seen before) to G4 (three or more tenants)."""
+    band: Word
+    """Band of the tightest objective on the device."""
+    threshold: Annotated[Threshold, Field(alias="lambda")]
+    """Least margin in standard deviations; Refuse = nothing is admitted."""
+    rows: Count
+    """Rows that the threshold was chosen from."""
+    violations: Count
+    """Broken objectives among the rows that it would have admitted."""
+
+
+class ModelParameter(Model):
+    """One fitted figure of the model."""
+
+    name: Word
+    """Name of the figure."""
+    value: Annotated[float, Field(ge=-1e9, le=1e9)]
+    """Its value."""
+
+
+class LearnedModel(Model):
+    """The predictor of slowdowns on this type of device."""
+
+    version: LongCount
+    """Grows with every refit."""
+    rung: Word
+    """Model in force, from utilisation-sum over prior and prior+bias to prior+gp."""
+    rows: Count
+    """Observations that it was fitted on."""
+    knee: Annotated[float, Field(ge=0, le=2)] | None = None
+    """Sum of memory demands, as a part of the peak, above which tenants slow down."""
+    hyperparameters: Annotated[
+        tuple[ModelParameter, ...], Field(max_length=64, json_schema_extra=list_map("name"))
+    ] = ()
+    """Fitted figures of the model."""
+    thresholds: Annotated[
+        tuple[ModelThreshold, ...],
+        Field(max_length=64, json_schema_extra=list_map("group", "band")),
+    ] = ()
+    """What the risk budget asks for, per group and band."""
+    updated: Time
+    """When it was fitted."""
+
+
 class DeviceProfileStatus(Model):
-    """Whether the profile is in use."""
+    """What was learned of the type."""
 
     observed_generation: LongCount | None = None
     """Generation of the spec that this status speaks of."""
+    model: LearnedModel | None = None
+    """The predictor of slowdowns on this type of device."""
     conditions: Conditions = ()
     """Invalid, when the newest version cannot be used."""
 
@@ -60,6 +115,17 @@ class DeviceProfile(Resource):
                 type="integer",
                 description="Memory in MiB that every container costs.",
             ),
+            Column(
+                name="Model",
+                path=".status.model.rung",
+                description="Model that predicts slowdowns.",
+            ),
+            Column(
+                name="Samples",
+                path=".status.model.rows",
+                type="integer",
+                description="Observations that it was fitted on.",
+            ),
             condition_column("Invalid", "Invalid", "Whether the newest version is unusable."),
             Column(
                 name="Generation",
@@ -76,4 +142,4 @@ class DeviceProfile(Resource):
     spec: DeviceProfileSpec
     """Capabilities of the type."""
     status: DeviceProfileStatus | None = None
-    """Whether the profile is in use."""
+    """What was learned of the type."""

@@ -20,12 +20,21 @@ from ullage.api.base import (
     ObjectName,
     Resource,
     Word,
+    condition_column,
 )
 from ullage.api.conditions import Conditions
 from ullage.api.gpurequest import Accelerators, GPURequest, TrustDomain
+from ullage.api.objective import LatencySLO
 from ullage.api.placement import Decision, Placements, Sharing
 from ullage.api.podtemplate import ServingTemplate
-from ullage.api.rules import REPLICAS_WITHIN_SCALING, SCALING_ORDER, WORKLOAD_NAME, validations
+from ullage.api.rules import (
+    PERCENTILE_IN_RANGE,
+    REPLICAS_WITHIN_SCALING,
+    SCALING_ORDER,
+    WORKLOAD_NAME,
+    validations,
+)
+from ullage.api.sharing import Load, SharingRules
 
 Replicas = Annotated[int, Field(ge=0, le=1024, json_schema_extra={"format": "int32"})]
 
@@ -53,8 +62,16 @@ class InferenceServiceSpec(Model):
     """Number of replicas; `kubectl scale` and autoscalers set it."""
     scaling: Scaling | None = None
     """Bounds of replicas; a scaling beyond them is refused."""
+    slo: Annotated[LatencySLO, Field(json_schema_extra=validations(PERCENTILE_IN_RANGE))] | None = (
+        None
+    )
+    """How fast requests shall be answered; with it the service's slices are protected."""
+    load: Load | None = None
+    """Requests that the service is offered; absent = as measured."""
     gpu: GPURequest = GPURequest()
     """Devices of each replica."""
+    sharing: SharingRules = SharingRules()
+    """What sharing may do to the service and to its neighbours."""
     accelerators: Accelerators = ()
     """Accelerator types that will do, by key such as nvidia-h100-80gb-hbm3; empty means any."""
     trust_domain: TrustDomain | None = None
@@ -95,7 +112,7 @@ class InferenceServiceStatus(Model):
     template_hash: Word | None = None
     """Which version of the template runs."""
     conditions: Conditions = ()
-    """Admitted, Placed, Ready, Enforced and Invalid."""
+    """Admitted, Placed, Ready, Enforced, SLOMet and Invalid."""
 
 
 class InferenceService(Resource):
@@ -127,6 +144,17 @@ class InferenceService(Resource):
                 description="Wanted replicas.",
             ),
             Column(
+                name="P99",
+                path=".status.sharing.latencyMs",
+                type="integer",
+                description="Latency at the objective's percentile, in milliseconds.",
+            ),
+            Column(
+                name="Attainment",
+                path=".status.sharing.attainment",
+                description="Part of the windows that kept the objective.",
+            ),
+            Column(
                 name="Share",
                 path=".status.sharing.percent",
                 type="integer",
@@ -139,6 +167,7 @@ class InferenceService(Resource):
                 description="Predicted slowdown of the slowest replica.",
                 wide=True,
             ),
+            condition_column("SLO", "SLOMet", "Whether the objective is kept.", wide=True),
             Column(
                 name="Reason",
                 path=".status.decision.reason",

@@ -18,7 +18,9 @@ from ullage.api.base import (
     Model,
     Percent,
     ReasonWord,
+    SignedDecimal,
     Text,
+    Threshold,
     Time,
     Word,
     list_map,
@@ -98,6 +100,22 @@ class Sharing(Model):
     memory_mib: LongCount
     """Granted device memory in MiB."""
     predicted: DecimalText | None = None
-    """Predicted slowdown, 1 = as fast as alone on the whole device."""
+    """Predicted slowdown (median), 1 = as fast as alone on the whole device."""
+    predicted_upper: DecimalText | None = None
+    """Slowdown that 95 of 100 such predictions stay below."""
     observed: DecimalText | None = None
     """Observed slowdown; absent until it is known."""
+    latency_ms: LongCount | None = None
+    """Observed latency of the last window at the objective's percentile, in milliseconds."""
+    attainment: DecimalText | None = None
+    """Part of the windows since the start that kept the objective, 0 to 1."""
+    group: Word | None = None
+    """How new this mixture of classes is: G0 (seen before) to G4 (three or more tenants)."""
+    source: Word | None = None
+    """Model that predicted, such as prior+gp."""
+    z: SignedDecimal | None = None
+    """Safety margin of the device's tightest objective, in standard deviations."""
+    threshold: Annotated[Threshold | None, Field(alias="lambda")] = None
+    """Least margin that the risk budget asks for; Refuse = none is enough."""
+    risk_used: DecimalText | None = None
+    """Predicted chance that an objective on the device is broken."""

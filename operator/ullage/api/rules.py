@@ -103,6 +103,44 @@ SLOWDOWN_AT_LEAST_ONE: Final = Rule(
     message='slo.maxSlowdown must be a quoted decimal number of at least 1: "1.3" means at most '
     "30 % slower than alone on the whole device",
 )
+ONE_OBJECTIVE: Final = Rule(
+    name="one-objective",
+    rule="has(self.maxSlowdown) != has(self.minThroughput)",
+    message="slo needs exactly one of maxSlowdown (against running alone) and minThroughput "
+    "(steps per second)",
+)
+THROUGHPUT_POSITIVE: Final = Rule(
+    name="throughput-positive",
+    rule="self.matches('^[0-9]+([.][0-9]+)?$') && double(self) > 0.0",
+    message="slo.minThroughput must be a quoted decimal number above 0, in steps per second: "
+    '"12.5"',
+)
+RESIZE_NEEDS_CHECKPOINT: Final = Rule(
+    name="resize-needs-checkpoint",
+    rule="!has(self.sharing) || self.sharing.resizable != 'Restart' || has(self.checkpoint)",
+    message="sharing.resizable Restart restarts the job at a checkpoint: add spec.checkpoint, or "
+    "leave resizable at Never",
+    field=".sharing.resizable",
+)
+PERCENTILE_IN_RANGE: Final = Rule(
+    name="percentile-in-range",
+    rule="string(self.percentile).matches('^[0-9]{1,2}([.][0-9]{1,3})?$') "
+    "&& double(string(self.percentile)) > 0.0",
+    message="slo.percentile must be above 0 and below 100: 99, or with a fraction as a quoted "
+    'number such as "99.9"',
+    field=".percentile",
+)
+RATE_POSITIVE: Final = Rule(
+    name="rate-positive",
+    rule="self.matches('^[0-9]+([.][0-9]+)?$') && double(self) > 0.0",
+    message='load.requestsPerSecond must be a quoted decimal number above 0: "12.5"; leave load '
+    "out to have it measured",
+)
+ARRIVALS_NOT_NEGATIVE: Final = Rule(
+    name="arrivals-not-negative",
+    rule="self.matches('^[0-9]+([.][0-9]+)?$')",
+    message='load.cv2 must be a quoted decimal number of at least 0: "1" for independent arrivals',
+)
 ACCELERATOR_KEY: Final = Rule(
     name="accelerator-key",
     rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",

@@ -36,6 +36,44 @@ class Packing(Model):
     """Ceiling of the sum of shares on one device, in percent; above 100 the shares overlap."""
 
 
+class RiskPredictor(StrEnum):
+    """What foretells the slowdowns that admission goes by."""
+
+    LEARNED = "Learned"
+    UTILISATION_SUM = "UtilisationSum"
+
+
+class TightSLO(StrEnum):
+    """What happens to objectives so tight that too few observations back a risk threshold."""
+
+    CONFORMAL = "Conformal"
+    REFUSE = "Refuse"
+
+
+_Int32 = Field(json_schema_extra={"format": "int32"})
+
+
+class Risk(Model):
+    """How much risk an admission may take with anybody's objective."""
+
+    predictor: RiskPredictor = RiskPredictor.LEARNED
+    """`Learned`: the model that observations certify; `UtilisationSum`: shares and utilisations
+    alone, without learning."""
+    eps_percent: Annotated[int, Field(ge=1, le=50), _Int32] = 5
+    """Risk budget: of 100 admissions beside others, so many may break somebody's objective."""
+    confidence_percent: Annotated[int, Field(ge=50, le=99), _Int32] = 80
+    """How sure the budget must be before a threshold counts as certified."""
+    min_combined_percent: Annotated[int, Field(ge=0, le=400), _Int32] = 100
+    """Least sum of speeds on a shared device, in percent of one tenant alone; below it, taking
+    turns would be faster."""
+    probation_seconds_per_class: Annotated[int, Field(ge=0, le=86400), _Int32] = 60
+    """Seconds of broken objectives that a new class may cost while it is on probation; 0 = no
+    probation."""
+    tight_slo: Annotated[TightSLO, Field(alias="tightSLO")] = TightSLO.CONFORMAL
+    """`Conformal`: objectives without a certified threshold are admitted by a 95 % bound;
+    `Refuse`: not at all."""
+
+
 class SchedulingPolicySpec(Model):
     """The policy."""
 
@@ -43,6 +81,8 @@ class SchedulingPolicySpec(Model):
     """`FIFO`: by priority, then by age."""
     packing: Packing = Packing()
     """How full a shared device may be."""
+    risk: Risk = Risk()
+    """How much risk an admission may take with anybody's objective."""
     round_seconds: Annotated[int, Field(ge=1, le=86400, json_schema_extra={"format": "int32"})] = (
         360
     )
@@ -84,6 +124,12 @@ class SchedulingPolicy(Resource):
                 path=".spec.packing.maxPercentSum",
                 type="integer",
                 description="Most percent that the tenants of one device may add up to.",
+            ),
+            Column(
+                name="Risk",
+                path=".spec.risk.epsPercent",
+                type="integer",
+                description="Risk budget in percent.",
             ),
             condition_column("Degraded", "SolverDegraded", "Whether decisions are late."),
             condition_column(

@@ -32,25 +32,47 @@ from ullage.api.rules import (
     FROZEN_ACCELERATORS,
     FROZEN_GPU,
     FROZEN_REPLICAS,
+    ONE_OBJECTIVE,
+    RESIZE_NEEDS_CHECKPOINT,
     SLOWDOWN_AT_LEAST_ONE,
+    THROUGHPUT_POSITIVE,
     WORKLOAD_NAME,
     validations,
 )
+from ullage.api.sharing import SharingRules
 
 
 class TrainingObjective(Model):
     """What the job must not lose by sharing."""
 
-    max_slowdown: Annotated[
-        str,
-        Field(
-            max_length=16,
-            pattern=r"^[0-9]{1,4}(\.[0-9]{1,4})?$",
-            json_schema_extra=validations(SLOWDOWN_AT_LEAST_ONE),
-        ),
-    ]
+    model_config = ConfigDict(json_schema_extra=validations(ONE_OBJECTIVE))
+
+    max_slowdown: (
+        Annotated[
+            str,
+            Field(
+                max_length=16,
+                pattern=r"^[0-9]{1,4}(\.[0-9]{1,4})?$",
+                json_schema_extra=validations(SLOWDOWN_AT_LEAST_ONE),
+            ),
+        ]
+        | None
+    ) = None
     """Most that a step may be slower than alone on the whole device, as a quoted decimal number:
     "1.3" allows 30 % more time. Neighbours that would break it are not admitted."""
+    min_throughput: (
+        Annotated[
+            str,
+            Field(
+                max_length=16,
+                pattern=r"^[0-9]{1,9}(\.[0-9]{1,6})?$",
+                json_schema_extra=validations(THROUGHPUT_POSITIVE),
+            ),
+        ]
+        | None
+    ) = None
+    """Least steps per second of each member, as a quoted decimal number; instead of maxSlowdown.
+    It needs a measured or declared speed alone on the device."""
 
 
 class Work(Model):
@@ -92,7 +114,9 @@ class TrainingJobSpec(Model):
     """What to train, and on what."""
 
     model_config = ConfigDict(
-        json_schema_extra=validations(FROZEN_REPLICAS, FROZEN_GPU, FROZEN_ACCELERATORS)
+        json_schema_extra=validations(
+            FROZEN_REPLICAS, FROZEN_GPU, FROZEN_ACCELERATORS, RESIZE_NEEDS_CHECKPOINT
+        )
     )
 
     template: TrainingTemplate
@@ -110,6 +134,8 @@ class TrainingJobSpec(Model):
     Changes only while suspended."""
     slo: TrainingObjective | None = None
     """What sharing must not cost; with it the job's slices are protected."""
+    sharing: SharingRules = SharingRules()
+    """What sharing may do to the job and to its neighbours."""
     work: Work | None = None
     """How much there is to do, for progress and estimated end."""
     checkpoint: Checkpoint | None = None

@@ -11,56 +11,80 @@ from pydantic import Field
 from ullage.api.base import (
     AGE,
     Column,
+    Count,
     KindInfo,
     LongCount,
     Model,
-    Percent,
     Resource,
+    Time,
     condition_column,
-    list_map,
 )
 from ullage.api.conditions import Conditions
-from ullage.api.gpurequest import Accelerator
-
-
-class Solo(Model):
-    """Behaviour alone on one type of device at one share, as declared."""
-
-    device: Accelerator
-    """Accelerator key of the device."""
-    share: Percent
-    """Percent of the device that the work had."""
-    sm_util: Annotated[float, Field(ge=0, le=1)]
-    """Part of the device's compute that the work keeps busy, 0 to 1."""
-    steps_per_second: Annotated[float, Field(ge=0)] | None = None
-    """Steps per second that the work did."""
+from ullage.api.profilerows import (
+    ClassName,
+    Fraction,
+    InterferenceRows,
+    MeasuredSoloRows,
+    Ratio,
+    SoloRows,
+    Source,
+    StepTimes,
+)
 
 
 class WorkloadProfileSpec(Model):
     """Declared values."""
 
-    klass: Annotated[str, Field(min_length=1, max_length=253)]
-    """Class of work that the values hold for."""
-    solo: Annotated[
-        tuple[Solo, ...], Field(max_length=256, json_schema_extra=list_map("device", "share"))
-    ] = ()
+    klass: ClassName
+    """Class of work that the values hold for: the label ullage.dev/class of the pods, else a hash
+    of image, command and arguments."""
+    solo: SoloRows = ()
     """Behaviour alone, per type of device and share; without a row a workload counts as using
     all that it is given."""
 
 
 class WorkloadProfileStatus(Model):
-    """Whether the profile is in use."""
+    """What was measured of the class."""
 
     observed_generation: LongCount | None = None
     """Generation of the spec that this status speaks of."""
+    source: Source | None = None
+    """Where the best values come from."""
+    source_hash: Annotated[str, Field(max_length=253)] | None = None
+    """Image digest that the measured values hold for; another one starts them anew."""
+    former_hash: Annotated[str, Field(max_length=253)] | None = None
+    """Digest before that; late rows of it are left out."""
+    family: ClassName | None = None
+    """Family of models that the class belongs to."""
+    since: Time | None = None
+    """Since when rows count: the last change of the image, or of the behaviour."""
+    updated: Time | None = None
+    """When this status last took in observations."""
+    last_used: Time | None = None
+    """End of the newest window."""
+    rows: Count | None = None
+    """Rows in stepTime."""
+    confidence: Fraction | None = None
+    """How far the measured values can be relied on, 0 to 1: rows / (rows + 10)."""
+    novel: bool | None = None
+    """The class behaves otherwise than before, so it counts as unknown until enough new rows."""
+    drift: Ratio | None = None
+    """How far times have wandered from those before, in standard deviations (cumulated)."""
+    solo: MeasuredSoloRows = ()
+    """Behaviour alone, measured: medians of times, running means of counters."""
+    step_time: StepTimes = ()
+    """The newest windows, alone and beside others."""
+    interference: InterferenceRows = ()
+    """How the class takes and causes slowdowns."""
     conditions: Conditions = ()
-    """Invalid, when the newest version cannot be used."""
+    """Fresh, Conflicting; Invalid, when the newest version cannot be used."""
 
 
 class WorkloadProfile(Resource):
-    """How a class of work uses a device when it is alone, so that sharing can be predicted.
+    """How a class of work uses a device, alone and beside others, so that sharing can be predicted.
 
-    A TrainingJob or InferenceService names it in `spec.profileRef`.
+    A TrainingJob or InferenceService names it in `spec.profileRef`; for the others the operator
+    keeps one per class. `spec` is what people declare, `status` what was measured.
     """
 
     info: ClassVar[KindInfo] = KindInfo(
@@ -70,20 +94,29 @@ class WorkloadProfile(Resource):
         namespaced=True,
         columns=(
             Column(name="Class", path=".spec.class", description="Class of work."),
-            Column(name="Device", path=".spec.solo[0].device", description="Device, first row."),
+            Column(name="Source", path=".status.source", description="Where the values come from."),
             Column(
-                name="Share",
-                path=".spec.solo[0].share",
-                type="integer",
-                description="Percent of the device, first row.",
-            ),
-            Column(
-                name="SMUtil",
-                path=".spec.solo[0].smUtil",
+                name="Confidence",
+                path=".status.confidence",
                 type="number",
-                description="Part of the device kept busy, first row.",
+                description="How far the measured values can be relied on, 0 to 1.",
             ),
-            condition_column("Invalid", "Invalid", "Whether the newest version is unusable."),
+            Column(
+                name="Samples",
+                path=".status.rows",
+                type="integer",
+                description="Windows that were measured.",
+            ),
+            condition_column("Fresh", "Fresh", "Whether the values hold for what runs now."),
+            condition_column(
+                "Conflicting",
+                "Conflicting",
+                "Whether declared and measured values disagree.",
+                wide=True,
+            ),
+            condition_column(
+                "Invalid", "Invalid", "Whether the newest version is unusable.", wide=True
+            ),
             AGE,
         ),
     )
@@ -93,4 +126,4 @@ class WorkloadProfile(Resource):
     spec: WorkloadProfileSpec
     """Declared values."""
     status: WorkloadProfileStatus | None = None
-    """Whether the profile is in use."""
+    """What was measured of the class."""

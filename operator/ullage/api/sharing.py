@@ -1,0 +1,61 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a workload lets be done to it on a shared device, and the load that it serves."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from ullage.api.base import Model
+from ullage.api.rules import ARRIVALS_NOT_NEGATIVE, RATE_POSITIVE, validations
+
+_DECIMAL = r"^[0-9]{1,9}(\.[0-9]{1,6})?$"
+
+
+class Resizable(StrEnum):
+    """Whether the share of a running container may become another one."""
+
+    NEVER = "Never"
+    RESTART = "Restart"
+
+
+class OnViolation(StrEnum):
+    """What the guard does when the objective is broken."""
+
+    FREEZE_NEIGHBOURS = "FreezeNeighbours"
+    ALERT = "Alert"
+
+
+class SharingRules(Model):
+    """What sharing may do to the workload and to its neighbours."""
+
+    allow: bool = True
+    """Whether others may run on the device; with false the workload is alone there, whatever
+    share it asked for."""
+    resizable: Resizable = Resizable.NEVER
+    """`Restart`: the operator may give another share by restarting at a checkpoint. A share never
+    changes while a container runs."""
+    on_violation: OnViolation = OnViolation.FREEZE_NEIGHBOURS
+    """`FreezeNeighbours` stops neighbours without an objective while this one's is broken;
+    `Alert` only tells."""
+
+
+class Load(Model):
+    """Requests that the whole service is offered."""
+
+    requests_per_second: Annotated[
+        str,
+        Field(max_length=16, pattern=_DECIMAL, json_schema_extra=validations(RATE_POSITIVE)),
+    ]
+    """Requests per second of all replicas together, as a quoted decimal number."""
+    cv2: Annotated[
+        str,
+        Field(
+            max_length=16, pattern=_DECIMAL, json_schema_extra=validations(ARRIVALS_NOT_NEGATIVE)
+        ),
+    ] = "1"
+    """Squared coefficient of variation of the times between requests: "1" for independent
+    arrivals, more for bursts, "0" for a steady clock."""
