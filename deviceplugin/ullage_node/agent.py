@@ -27,7 +27,6 @@ from ullage_node.devices.protocol import DeviceBackend, ProgressSource
 from ullage_node.events import Event, Events, Subject
 from ullage_node.follow import Follower
 from ullage_node.follow import Subject as Followed
-from ullage_node.guard.assemble import GuardParts, guard_of
 from ullage_node.health import HealthChange, HealthTracker
 from ullage_node.kubelet.plugin_server import DevicePluginService, PluginServer
 from ullage_node.kubelet.pod_resources import PodResources
@@ -49,7 +48,8 @@ from ullage_node.slices.saver import Saver
 from ullage_node.slices.steps import StepDirectories
 from ullage_node.slices.table import SliceTable
 from ullage_node.tasks import end, spawn
-from ullage_node.telemetry.metrics import MemoryCollector, MemoryFigures
+from ullage_node.telemetry.assemble import watchers_of
+from ullage_node.telemetry.station import Sources
 from ullage_node.web import AgentCollector, Instruments, WebServer
 
 FIRST_SPEC_SECONDS: Final = 2.0
@@ -134,17 +134,15 @@ class Agent:
                 check=settings.periods.kubelet_check_seconds,
             ),
         )
-        self.guard = guard_of(
-            GuardParts(
-                paths=settings.paths,
-                table=self.table,
-                containers=self.containers,
-                pods=self.pods,
-                watch=self.watch,
-                events=self.events,
-                registry=registry,
-            )
+        sources = Sources(
+            around=self.surroundings,
+            containers=self.containers,
+            watch=self.watch,
+            events=self.events,
+            sampler=self._backend.sampler,
         )
+        watchers = watchers_of(sources, settings.paths, registry)
+        self.telemetry, self.guard = watchers.telemetry, watchers.guard
         self.reporter = Reporter(
             Parts(
                 settings=settings,
@@ -159,6 +157,7 @@ class Agent:
                 events=self.events,
                 progress=self._progress,
                 guard=self.guard,
+                telemetry=self.telemetry,
             )
         )
         self.publisher = Publisher(
@@ -168,22 +167,14 @@ class Agent:
             settings.periods.heartbeat_seconds,
         )
         registry.register(AgentCollector(lambda: self.reporter.figures(self.publisher)))
-        registry.register(MemoryCollector(self._memory))
         self.web = WebServer(settings.http, registry, self.unhealthy, self.unready)
-
-    def _memory(self) -> MemoryFigures:
-        return MemoryFigures(
-            devices=self.watch.observed,
-            bindings=self.table.bindings,
-            attachments=self.containers.attachments,
-        )
 
     def _connect(self) -> None:
         self.node.on_change = self._on_spec
         self._pod_mirror.on_change = self._reconcile_now.set
         self.watch.on_change = self._on_devices
         self.containers.on_change = self._settle
-        self.guard.on_change = self.publisher.poke
+        self.guard.on_change = self.telemetry.book.on_change = self.publisher.poke
         self.registrar.on_change = self._settle
         self.reconciler.before_release = self._last_report
 
@@ -202,6 +193,7 @@ class Agent:
             pods=Follower(self._client, pods, self._pod_mirror).run(),
             observe=self._observe_loop(),
             guard=self.guard.run(),
+            telemetry=self.telemetry.run(),
             reconcile=self._reconcile_loop(),
             life=self._life_loop(),
             gate=self._open_gate(),
@@ -240,6 +232,7 @@ class Agent:
             self._object_uid = spec.uid if spec else ""
             self.publisher.forget()
         self.table.remember(self.node.take_earlier())
+        self.telemetry.book.restore(self.node.take_observations())
         self._life_changed.set()
         self._take_in()
         self._settle()
@@ -301,6 +294,7 @@ class Agent:
         while True:
             if not self.reporter.retired:
                 await self.containers.observe()
+                self.telemetry.look(time.monotonic(), time.time())
             self._observed_at = time.monotonic()
             await asyncio.sleep(self.settings.periods.observe_seconds)
 

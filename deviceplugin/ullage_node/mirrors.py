@@ -12,10 +12,23 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from ullage.api.contract import JsonObject, ObservedSlice, WireError, objects, section
+from ullage.api.contract import (
+    JsonObject,
+    Observation,
+    ObservedSlice,
+    WireError,
+    objects,
+    section,
+)
 from ullage_node.api_client import CORE, ApiClient, ApiError
 from ullage_node.slices.binder import PodUnreachable
-from ullage_node.slices.desired import NodeSpec, read_gpu_node, read_pod, read_reported
+from ullage_node.slices.desired import (
+    NodeSpec,
+    read_gpu_node,
+    read_observations,
+    read_pod,
+    read_reported,
+)
 from ullage_node.slices.pods import PodCache
 from ullage_node.slices.records import Pod
 
@@ -35,6 +48,7 @@ class NodeMirror:
         self.conditions: tuple[JsonObject, ...] = ()
         """Conditions as they stand in the object; they outlive the agent."""
         self._earlier: tuple[ObservedSlice, ...] | None = None
+        self._rows: tuple[Observation, ...] = ()
         self.on_change: Callable[[], None] = lambda: None
 
     def replace(self, items: Sequence[JsonObject]) -> None:
@@ -60,6 +74,7 @@ class NodeMirror:
         self.conditions = tuple(objects(section(item, "status"), "conditions"))
         if self._earlier is None:
             self._earlier = read_reported(item)
+            self._rows = read_observations(item)
         if spec != self.spec:
             self.spec = spec
             self.on_change()
@@ -69,6 +84,11 @@ class NodeMirror:
         earlier = self._earlier or ()
         self._earlier = () if self._earlier is not None else None
         return earlier
+
+    def take_observations(self) -> tuple[Observation, ...]:
+        """Rows that an earlier agent told, once; they are kept nowhere else."""
+        rows, self._rows = self._rows, ()
+        return rows
 
     def removed(self, item: JsonObject) -> None:
         """The object is gone."""

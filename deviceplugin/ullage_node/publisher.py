@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Writes ``GPUNode.status``: changes at once, counters with the heartbeat, nothing otherwise.
+"""Writes ``GPUNode.status``: changes at once, rows at a pace, counters with the heartbeat.
 
 One task, one write at a time. A burst of changes becomes one write; an unchanged status becomes
-none until the heartbeat is due. When the API server is away the newest status waits, older ones
+none until the heartbeat is due. New observations wait until ten seconds have passed since the last
+ones, and then all go together. When the API server is away the newest status waits, older ones
 are never sent.
 """
 
@@ -19,10 +20,12 @@ from typing import Final, Protocol
 import structlog
 
 from ullage_node.api_client import ApiError
-from ullage_node.status import urgent_digest
+from ullage_node.status import row_ids, urgent_digest
 
 SETTLE_SECONDS: Final = 0.05
 """How long to wait for more changes before writing."""
+ROWS_SECONDS: Final = 10.0
+"""Least time between two writes for the sake of observations."""
 BACKOFF_FIRST_SECONDS: Final = 0.5
 BACKOFF_MOST_SECONDS: Final = 5.0
 
@@ -50,6 +53,8 @@ class Publisher:
         name: str,
         compose: Callable[[], Mapping[str, object] | None],
         heartbeat_seconds: float,
+        *,
+        rows_seconds: float = ROWS_SECONDS,
     ) -> None:
         self._writer = writer
         self._name = name
@@ -59,6 +64,10 @@ class Publisher:
         self._writing = asyncio.Lock()
         self._digest = ""
         self._written_at = -heartbeat_seconds
+        self._pace = rows_seconds
+        self._rows: tuple[str, ...] = ()
+        self._rows_at = -rows_seconds
+        self._rows_wait = False
         self._backoff = 0.0
         self.writes = 0
         self.failures = 0
@@ -70,6 +79,7 @@ class Publisher:
     def forget(self) -> None:
         """The object is another one now: what was written before is not in it."""
         self._digest = ""
+        self._rows = ()
         self._poked.set()
 
     async def run(self) -> None:
@@ -84,7 +94,10 @@ class Publisher:
         if self._backoff:
             await asyncio.sleep(self._backoff * random.uniform(0.7, 1.0))  # jitter only
             return
-        due = self._written_at + self._heartbeat - time.monotonic()
+        due = self._written_at + self._heartbeat
+        if self._rows_wait:
+            due = min(due, self._rows_at + self._pace)
+        due -= time.monotonic()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(due, 0.0)):
                 await self._poked.wait()
@@ -105,7 +118,10 @@ class Publisher:
             self._written_at = time.monotonic()
             return False
         digest = urgent_digest(body)
-        due = counters or time.monotonic() >= self._written_at + self._heartbeat
+        rows, now = row_ids(body), time.monotonic()
+        due = counters or now >= self._written_at + self._heartbeat
+        self._rows_wait = rows != self._rows
+        due = due or (self._rows_wait and now >= self._rows_at + self._pace)
         if digest == self._digest and not due:
             return False
         try:
@@ -119,5 +135,7 @@ class Publisher:
         self._backoff = 0.0
         self._digest = digest
         self._written_at = time.monotonic()
+        if self._rows_wait:
+            self._rows, self._rows_at, self._rows_wait = rows, self._written_at, False
         self.writes += 1
         return True

@@ -22,7 +22,14 @@ from prometheus_client import CollectorRegistry, generate_latest
 from ullage.api.contract import Backend, Health, ObservedDevice, Reason
 from ullage_node.guard.metrics import GuardMetrics
 from ullage_node.settings import PREFIX, Settings
-from ullage_node.telemetry.metrics import MemoryCollector, MemoryFigures
+from ullage_node.telemetry.metrics import (
+    DeviceCollector,
+    MemoryCollector,
+    MemoryFigures,
+    TelemetryCollector,
+    TelemetryFigures,
+)
+from ullage_node.telemetry.samples import DeviceSample, Metric
 from ullage_node.web import AgentCollector, Figures, Instruments
 
 DEVICE = ObservedDevice(
@@ -56,6 +63,19 @@ def metrics_text() -> str:
     registry.register(AgentCollector(lambda: figures))
     memory = MemoryFigures(devices=(DEVICE,), bindings=(), attachments={})
     registry.register(MemoryCollector(lambda: memory))
+    sample = DeviceSample(
+        uuid=DEVICE.uuid,
+        at_s=0.0,
+        ratios={Metric.SM: 0.5},
+        busy=1.0,
+        clock_ratio=1.0,
+        power_milliwatts=1,
+    )
+    registry.register(DeviceCollector(lambda: (sample,)))
+    counts = TelemetryFigures(
+        pages=0, page_failures=0, unmeasured=0, stretches=0, observations=0, left_out={"same": 0}
+    )
+    registry.register(TelemetryCollector(lambda: counts))
     return generate_latest(registry).decode()
 
 

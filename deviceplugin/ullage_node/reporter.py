@@ -34,6 +34,7 @@ from ullage_node.status import (
     timestamp,
     with_transitions,
 )
+from ullage_node.telemetry.station import Telemetry
 from ullage_node.web import Figures
 
 
@@ -53,6 +54,7 @@ class Parts:
     events: Events
     progress: ProgressSource
     guard: Guard
+    telemetry: Telemetry
 
 
 class Reporter:
@@ -97,6 +99,7 @@ class Reporter:
             slots=len(parts.board.slots),
             used_slots=len(parts.table.slots),
             conditions=self._said,
+            observations=parts.telemetry.book.rows,
         )
         return body_of(facts, now)
 

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the agent says of its node: the body of ``GPUNode.status``.
 
-Pure: facts in, JSON out. Two bodies that differ only in counters or the heartbeat have the same
-:func:`urgent_digest`: those wait for the next heartbeat, everything else is written at once.
+Pure: facts in, JSON out. Two bodies that differ only in counters, rows or the heartbeat have the
+same :func:`urgent_digest`: counters wait for the next heartbeat, new rows (:func:`row_ids`) for
+their pace, everything else is written at once.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ullage.api.contract import (
     WIRE_VERSION,
     Health,
     JsonObject,
+    Observation,
     ObservedDevice,
     ObservedSlice,
     Reason,
@@ -89,6 +91,7 @@ class StatusFacts:
     slots: int
     used_slots: int
     conditions: tuple[JsonObject, ...]
+    observations: tuple[Observation, ...] = ()
 
 
 def judge(facts: NodeFacts) -> tuple[Condition, ...]:
@@ -272,22 +275,30 @@ def body_of(facts: StatusFacts, heartbeat: str) -> dict[str, object]:
             },
             "devices": [device.to_wire() for device in facts.devices],
             "slices": [part.to_wire() for part in facts.slices],
+            "observations": [row.to_wire() for row in facts.observations],
             "conditions": [dict(condition) for condition in facts.conditions],
         },
     }
 
 
 def urgent_digest(body: Mapping[str, object]) -> str:
-    """Hash of what must be written at once: everything but heartbeat and counters."""
+    """Hash of what must be written at once: everything but heartbeat, counters and rows."""
     status = body["status"]
     assert isinstance(status, dict)
     slices = [
         {name: value for name, value in part.items() if name not in COUNTERS}
         for part in status["slices"]
     ]
-    urgent = {**status, "slices": slices, "heartbeat": None}
+    urgent = {**status, "slices": slices, "heartbeat": None, "observations": None}
     stable = orjson.dumps([body["metadata"], urgent], option=orjson.OPT_SORT_KEYS)
     return hashlib.sha256(stable).hexdigest()
+
+
+def row_ids(body: Mapping[str, object]) -> tuple[str, ...]:
+    """Which observations a body holds; one of an id never changes."""
+    status = body["status"]
+    assert isinstance(status, dict)
+    return tuple(row["id"] for row in status["observations"])
 
 
 def timestamp(wall: float) -> str:

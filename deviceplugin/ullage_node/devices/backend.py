@@ -36,6 +36,11 @@ def open_backend(
     from ullage_node.devices.nvidia.known import NvidiaDevices
     from ullage_node.devices.nvidia.nvml import load_nvml
     from ullage_node.devices.nvidia.probe import NvidiaProbe
+    from ullage_node.telemetry.gpm import NvmlSampler
 
     gpus = NvidiaDevices(load_nvml())
-    return DeviceBackend(probe=NvidiaProbe(gpus), driver=NvidiaDriver(gpus, places))
+    return DeviceBackend(
+        probe=NvidiaProbe(gpus),
+        driver=NvidiaDriver(gpus, places),
+        sampler=NvmlSampler(gpus.thread, lambda: gpus.known),
+    )

@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ullage.api.contract import ObservedDevice, Reason, SliceKey
+from ullage_node.telemetry.samples import DeviceSampler
 
 
 class Hardware(StrEnum):
@@ -340,3 +341,5 @@ class DeviceBackend:
 
     probe: DeviceProbe
     driver: ShareDriver
+    sampler: DeviceSampler | None = None
+    """Counters of the devices, where they have any."""

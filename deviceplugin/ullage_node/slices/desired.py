@@ -15,6 +15,7 @@ from typing import Final
 from ullage.api.contract import (
     DesiredSlice,
     JsonObject,
+    Observation,
     ObservedSlice,
     WireError,
     flag,
@@ -86,6 +87,17 @@ def read_reported(raw: JsonObject) -> tuple[ObservedSlice, ...]:
             continue  # written by another version: kubelet's list still keeps the slot taken
         if seen.phase.started and SAFE_NAME.match(seen.key.pod_uid):
             found.append(seen)
+    return tuple(found)
+
+
+def read_observations(raw: JsonObject) -> tuple[Observation, ...]:
+    """Observations in the GPUNode's status, oldest first; unreadable ones are left out."""
+    found: list[Observation] = []
+    for entry in objects(section(raw, "status"), "observations"):
+        try:
+            found.append(Observation.from_wire(entry))
+        except WireError:
+            continue  # written by another version; the operator has read it or will not
     return tuple(found)
 
 

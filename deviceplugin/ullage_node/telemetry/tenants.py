@@ -7,10 +7,10 @@ Pure: the book of slices and the newest readings in, one record for each contain
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ullage.api.contract import DesiredSlice, LatencyObjective, SlicePhase
+from ullage.api.contract import DesiredSlice, LatencyObjective
 from ullage_node.devices.protocol import Attachment, AttachState, ContainerKey, Progress
 from ullage_node.slices.records import HeldSlice
 
@@ -19,14 +19,14 @@ from ullage_node.slices.records import HeldSlice
 class Tenant:
     """One container on a device; of one with several devices the first slice speaks.
 
-    ``gpus`` are all its devices.
+    ``gpus`` are all its devices, ``frozen`` says that the guard has stopped it.
     """
 
     desired: DesiredSlice
-    phase: SlicePhase
     gpus: tuple[str, ...]
     attachment: Attachment = field(default_factory=lambda: Attachment(state=AttachState.ABSENT))
     progress: Progress = field(default_factory=Progress)
+    frozen: bool = False
 
     @property
     def key(self) -> ContainerKey:
@@ -42,11 +42,6 @@ class Tenant:
     def running(self) -> bool:
         """Whether a process of it is there."""
         return self.attachment.state is not AttachState.ABSENT
-
-    @property
-    def frozen(self) -> bool:
-        """Whether the guard has stopped it."""
-        return self.phase is SlicePhase.FROZEN
 
     @property
     def objective(self) -> Objective:
@@ -79,6 +74,7 @@ def tenants_of(
     held: Iterable[HeldSlice],
     attachments: Mapping[ContainerKey, Attachment],
     progress: Mapping[ContainerKey, Progress],
+    frozen: Collection[ContainerKey] = (),
 ) -> tuple[Tenant, ...]:
     """Every container with a started slice, sorted by its key."""
     parts: dict[ContainerKey, list[HeldSlice]] = {}
@@ -92,10 +88,10 @@ def tenants_of(
         found.append(
             Tenant(
                 desired=slices[0].desired,
-                phase=slices[0].phase,
                 gpus=tuple(part.desired.gpu for part in slices),
                 attachment=attachments.get(key, absent),
                 progress=progress.get(key, Progress()),
+                frozen=key in frozen,
             )
         )
     return tuple(found)

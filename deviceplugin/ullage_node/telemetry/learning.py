@@ -1,0 +1,254 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""From steady half minutes to rows: what each tenant of a device took beside the others.
+
+A row is made only of a stretch in which nobody came, went, restarted, was stopped or changed its
+load, after everybody's warm-up. What a stretch cannot say is left out of the row; a neighbour of
+unknown class spoils the rows of all, since a row that hides a neighbour would teach a lie. Pure but
+for its memory: looks in, rows out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from ullage.api.observations import MAX_PARTNERS
+from ullage_node.devices.protocol import ContainerKey
+from ullage_node.telemetry.observations import ObservationBook
+from ullage_node.telemetry.rows import Reading, RowMaker, Stretch
+from ullage_node.telemetry.samples import Samples
+from ullage_node.telemetry.tenants import Tenant
+from ullage_node.telemetry.windows import Page
+
+STEADY_SECONDS: Final = 30.0
+WARM_UP_STEPS: Final = 20
+WARM_UP_SECONDS: Final = 30.0
+"""For a container that reports no steps: since it was first seen."""
+GAP_SECONDS: Final = 5.0
+"""Looks further apart miss what happened between."""
+LOAD_CHANGE: Final = 0.1
+SIGMAS: Final = 2.0
+"""Arrivals are random: a change counts when it is also more than chance (Poisson) makes it."""
+BUSY: Final = 0.9
+"""A tenant that works this part of the time or more has no load but its own pace."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """Everything at one moment; ``now`` is CLOCK_MONOTONIC, ``wall`` seconds since the epoch."""
+
+    now: float
+    wall: float
+    tenants: tuple[Tenant, ...]
+    models: Mapping[str, str]
+    """Accelerator key of every device."""
+    pages: Mapping[ContainerKey, Page] = field(default_factory=dict)
+    images: Mapping[ContainerKey, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Track:
+    """What is remembered of one tenant during a stretch."""
+
+    entered_steps: int
+    first: Reading | None = None
+    middle: Reading | None = None
+    newest: Reading | None = None
+    first_page: Page | None = None
+    middle_page: Page | None = None
+    newest_page: Page | None = None
+    peak_mib: int = 0
+
+    @property
+    def pages(self) -> tuple[Page, Page] | None:
+        """The pages that the stretch lies between."""
+        if self.first_page is None or self.newest_page is None:
+            return None
+        return self.first_page, self.newest_page
+
+
+@dataclass(slots=True)
+class _Device:
+    """The stretch that runs on one device."""
+
+    crowd: frozenset[tuple[object, ...]]
+    since: float
+    seen_at: float
+    tracks: dict[ContainerKey, _Track]
+
+
+class Learning:
+    """Watches every device and offers rows to the book."""
+
+    def __init__(self, node: str, book: ObservationBook, samples: Samples) -> None:
+        self._book = book
+        self._maker = RowMaker(node, samples)
+        self._devices: dict[str, _Device] = {}
+        self._first_seen: dict[ContainerKey, float] = {}
+        self.stretches: int = 0
+        """Steady stretches that ended whole."""
+
+    def take(self, look: Look) -> None:
+        """Take in one look at the node, about once a second."""
+        running = [tenant for tenant in look.tenants if tenant.running]
+        keys = {tenant.key for tenant in running}
+        self._first_seen = {key: self._first_seen.get(key, look.now) for key in keys}
+        gpus = {gpu for tenant in running for gpu in tenant.gpus}
+        self._devices = {gpu: one for gpu, one in self._devices.items() if gpu in gpus}
+        for gpu in sorted(gpus):
+            self._advance(gpu, [one for one in running if gpu in one.gpus], look)
+
+    def _advance(self, gpu: str, tenants: list[Tenant], look: Look) -> None:
+        device = self._devices.get(gpu)
+        crowd = frozenset(_mark(tenant) for tenant in tenants)
+        if not all(self._fit(tenant, look) for tenant in tenants):
+            self._devices.pop(gpu, None)
+            return
+        if (
+            device is None
+            or device.crowd != crowd
+            or not 0 <= look.now - device.seen_at <= GAP_SECONDS
+            or _restarted(device, tenants, look.now)
+        ):
+            self._devices[gpu] = _begin(crowd, tenants, look.now)
+            device = self._devices[gpu]
+        device.seen_at = look.now
+        middle = look.now - device.since >= STEADY_SECONDS / 2
+        for tenant in tenants:
+            _follow(device, device.tracks[tenant.key], tenant, look, middle=middle)
+        if look.now - device.since >= STEADY_SECONDS:
+            self._conclude(gpu, device, tenants, look)
+            self._devices[gpu] = _go_on(device, tenants, look.now)
+
+    def _fit(self, tenant: Tenant, look: Look) -> bool:
+        """Whether a tenant is past its warm-up and runs freely."""
+        if tenant.frozen:
+            return False
+        if tenant.progress.steps:
+            return tenant.progress.steps >= WARM_UP_STEPS
+        return look.now - self._first_seen[tenant.key] >= WARM_UP_SECONDS
+
+    def _conclude(self, gpu: str, device: _Device, tenants: list[Tenant], look: Look) -> None:
+        known = all(tenant.desired.klass for tenant in tenants)
+        if not known or len(tenants) > MAX_PARTNERS + 1 or gpu not in look.models:
+            return
+        if any(_load_changed(device.tracks[tenant.key]) for tenant in tenants):
+            return
+        self.stretches += 1
+        for tenant in tenants:
+            if tenant.gpu != gpu:
+                continue  # of several devices the first one speaks
+            track = device.tracks[tenant.key]
+            stretch = Stretch(
+                tenant=tenant,
+                others=tuple(one for one in tenants if one is not tenant),
+                accelerator=look.models[gpu],
+                since=device.since,
+                now=look.now,
+                at_s=max(int(look.wall), 0),
+                image=look.images.get(tenant.key, ""),
+                peak_mib=track.peak_mib,
+                first=track.first,
+                last=track.newest,
+                pages=track.pages,
+            )
+            row = self._maker.row(stretch)
+            if row is not None:
+                self._book.offer(row)
+
+
+def _mark(tenant: Tenant) -> tuple[object, ...]:
+    """What makes a tenant another neighbour than before."""
+    part = tenant.desired
+    return (tenant.key, part.klass, part.percent, part.probation, part.max_slowdown_percent)
+
+
+def _begin(crowd: frozenset[tuple[object, ...]], tenants: list[Tenant], now: float) -> _Device:
+    """A stretch under new conditions: the step under way began under the old ones."""
+    tracks = {one.key: _Track(entered_steps=one.progress.steps) for one in tenants}
+    return _Device(crowd=crowd, since=now, seen_at=now, tracks=tracks)
+
+
+def _go_on(device: _Device, tenants: list[Tenant], now: float) -> _Device:
+    """The next stretch under the same conditions."""
+    begun = _begin(device.crowd, tenants, now)
+    for tenant in tenants:
+        before, track = device.tracks[tenant.key], begun.tracks[tenant.key]
+        track.first = track.newest = Reading.of(tenant, now)
+        track.first_page = before.newest_page or before.first_page
+    return begun
+
+
+def _restarted(device: _Device, tenants: list[Tenant], now: float) -> bool:
+    for tenant in tenants:
+        newest = device.tracks[tenant.key].newest
+        if newest is not None and newest.restarted_by(Reading.of(tenant, now)):
+            return True
+    return False
+
+
+def _follow(device: _Device, track: _Track, tenant: Tenant, look: Look, *, middle: bool) -> None:
+    """Note where a tenant is."""
+    reading = Reading.of(tenant, look.now)
+    track.newest = reading
+    track.peak_mib = max(track.peak_mib, tenant.attachment.memory_used_mib)
+    if track.first is None and (reading.steps > track.entered_steps or not reading.steps):
+        track.first = reading
+    if middle and track.middle is None:
+        track.middle = reading
+    page = look.pages.get(tenant.key)
+    if page is not None:
+        _follow_page(track, page, device.since, middle=middle)
+
+
+def _follow_page(track: _Track, page: Page, since: float, *, middle: bool) -> None:
+    if track.first_page is None:
+        # A page from before the stretch counted under other conditions.
+        track.first_page = page if page.at_s >= since else None
+    elif page.at_s > (track.newest_page or track.first_page).at_s:
+        track.newest_page = page
+        if middle and track.middle_page is None:
+            track.middle_page = page
+
+
+def _load_changed(track: _Track) -> bool:
+    """Whether more or less was asked of a tenant in the second half than in the first."""
+    first, half, last = track.first_page, track.middle_page, track.newest_page
+    if first is not None and half is not None and last is not None:
+        one_half = half.histogram.since(first.histogram)
+        other_half = last.histogram.since(half.histogram)
+        if one_half is None or other_half is None:
+            return True  # the server began anew
+        return _differs(
+            (one_half.requests, half.at_s - first.at_s),
+            (other_half.requests, last.at_s - half.at_s),
+        )
+    return _pace_changed(track)
+
+
+def _pace_changed(track: _Track) -> bool:
+    """The same of a tenant that serves without a histogram: it is idle part of the time."""
+    one, two, three = track.first, track.middle, track.newest
+    if one is None or two is None or three is None or not one.at_s < two.at_s < three.at_s:
+        return False
+    busy = (three.busy_ns - one.busy_ns) / ((three.at_s - one.at_s) * 1e9)
+    if not three.busy_ns or busy >= BUSY:
+        return False
+    return _differs(
+        (two.steps - one.steps, two.at_s - one.at_s),
+        (three.steps - two.steps, three.at_s - two.at_s),
+    )
+
+
+def _differs(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    """Whether two counts over two spans are of different rates."""
+    (first, first_s), (second, second_s) = one, other
+    if first_s <= 0 or second_s <= 0 or first + second <= 0:
+        return False
+    rates = first / first_s, second / second_s
+    mean = (first + second) / (first_s + second_s)
+    chance = SIGMAS * math.sqrt(mean / first_s + mean / second_s)
+    return abs(rates[0] - rates[1]) > max(LOAD_CHANGE * mean, chance)

@@ -1,0 +1,195 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the metrics page of serving pods, a few times a minute, whatever the pods do.
+
+The page belongs to the tenant: it may be huge, slow, endless or wrong. So every read has a limit
+of time and size, follows no redirect, keeps only the lines that matter, and a failure is one
+stable sentence for the user, said when it lasts. No pod can delay the reading of another by more
+than the limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import aiohttp
+import structlog
+
+from ullage_node.devices.protocol import ContainerKey
+from ullage_node.telemetry.histograms import (
+    DEFAULT_METRIC,
+    HistogramUnusable,
+    keep_line,
+    read_histogram,
+    wanted_names,
+)
+from ullage_node.telemetry.windows import Page
+
+READ_SECONDS: Final = 1.0
+PAGE_BYTES_MAX: Final = 4 << 20
+LINE_BYTES_MAX: Final = 16 << 10
+LINES_KEPT_MAX: Final = 2048
+READS_AT_ONCE: Final = 8
+TICK_SECONDS: Final = 0.25
+LASTING_READS: Final = 3
+"""Failures in a row before one is told: a server that starts answers nothing at first."""
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+class PageUnreadable(Exception):
+    """A page could not be read; the text is stable, so that it is told once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A page to read; an empty ``url`` = the pod does not say where it is."""
+
+    key: ContainerKey
+    url: str
+    metric: str = DEFAULT_METRIC
+    period_s: float = 5.0
+
+
+@dataclass(slots=True)
+class _State:
+    """What is remembered of one target."""
+
+    due_at: float = 0.0
+    failures: int = 0
+    problem: str = ""
+
+
+class Scraper:
+    """Reads pages and hands them on.
+
+    Args:
+        targets: what is to be read now.
+        take: called with every page.
+        tell: called once with a failure that lasts, and with "" when it is over.
+    """
+
+    def __init__(
+        self,
+        targets: Callable[[], Iterable[Target]],
+        take: Callable[[ContainerKey, Page], None],
+        tell: Callable[[ContainerKey, str], None],
+    ) -> None:
+        self._targets = targets
+        self._take = take
+        self._tell = tell
+        self._states: dict[ContainerKey, _State] = {}
+        self.reads = 0
+        self.failures = 0
+
+    @property
+    def problems(self) -> Mapping[ContainerKey, str]:
+        """Failures that last."""
+        return {key: one.problem for key, one in self._states.items() if one.problem}
+
+    def hurry(self, key: ContainerKey) -> None:
+        """Read this page at the next occasion."""
+        if key in self._states:
+            self._states[key].due_at = 0.0
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        connector = aiohttp.TCPConnector(limit=READS_AT_ONCE)
+        async with aiohttp.ClientSession(
+            connector=connector, timeout=aiohttp.ClientTimeout(total=READ_SECONDS)
+        ) as session:
+            while True:
+                await self.run_once(session, time.monotonic())
+                await asyncio.sleep(TICK_SECONDS)
+
+    async def run_once(self, session: aiohttp.ClientSession, now: float) -> None:
+        """Read every page that is due."""
+        targets = {target.key: target for target in self._targets()}
+        self._states = {key: self._states.get(key, _State()) for key in targets}
+        due = [key for key in sorted(targets) if now >= self._states[key].due_at]
+        for start in range(0, len(due), READS_AT_ONCE):
+            async with asyncio.TaskGroup() as group:
+                for key in due[start : start + READS_AT_ONCE]:
+                    self._states[key].due_at = now + targets[key].period_s
+                    group.create_task(self._read(session, targets[key]))
+
+    async def _read(self, session: aiohttp.ClientSession, target: Target) -> None:
+        try:
+            lines = await fetch_lines(session, target)
+            page = Page(at_s=time.monotonic(), histogram=read_histogram(lines, target.metric))
+        except (PageUnreadable, HistogramUnusable) as error:
+            self.failures += 1
+            self._fail(target.key, str(error))
+            return
+        self.reads += 1
+        self._succeed(target.key)
+        self._take(target.key, page)
+
+    def _fail(self, key: ContainerKey, why: str) -> None:
+        state = self._states.get(key)
+        if state is None:
+            return
+        state.failures += 1
+        if state.failures >= LASTING_READS and state.problem != why:
+            state.problem = why
+            _log.warning("latency not measured", container=key.directory, why=why)
+            self._tell(key, why)
+
+    def _succeed(self, key: ContainerKey) -> None:
+        state = self._states.get(key)
+        if state is None:
+            return
+        state.failures = 0
+        if state.problem:
+            state.problem = ""
+            self._tell(key, "")
+
+
+async def fetch_lines(session: aiohttp.ClientSession, target: Target) -> list[str]:
+    """The lines of a page that matter for one histogram.
+
+    Raises:
+        PageUnreadable: no address, no answer in time, an error, or more than a page may hold.
+    """
+    if not target.url:
+        raise PageUnreadable(
+            "the pod does not say where its metrics are: name a container port metrics or http, "
+            "or annotate it with prometheus.io/port"
+        )
+    try:
+        async with session.get(
+            target.url, allow_redirects=False, headers={"Accept": "text/plain;version=0.0.4"}
+        ) as answer:
+            if answer.status != 200:
+                raise PageUnreadable(f"{target.url} answers {answer.status}, not 200")
+            return await _lines(answer, target)
+    except TimeoutError as error:
+        raise PageUnreadable(f"{target.url} did not answer within {READ_SECONDS:g} s") from error
+    except (aiohttp.ClientError, ValueError) as error:
+        # Without the error's own text: it may name another port or address at every try.
+        raise PageUnreadable(f"{target.url} cannot be read ({type(error).__name__})") from error
+
+
+async def _lines(answer: aiohttp.ClientResponse, target: Target) -> list[str]:
+    names, kept, rest, read = wanted_names(target.metric), list[str](), b"", 0
+    async for chunk in answer.content.iter_any():
+        read += len(chunk)
+        *whole, rest = (rest + chunk).split(b"\n")
+        if read > PAGE_BYTES_MAX or len(rest) > LINE_BYTES_MAX:
+            raise PageUnreadable(
+                f"{target.url}: more than {PAGE_BYTES_MAX >> 20} MiB, or a line of more than "
+                f"{LINE_BYTES_MAX >> 10} KiB"
+            )
+        kept += _kept(whole, names)
+        if len(kept) > LINES_KEPT_MAX:
+            raise PageUnreadable(f"{target.url}: more than {LINES_KEPT_MAX} lines that matter")
+    return kept + _kept([rest], names)
+
+
+def _kept(lines: Iterable[bytes], names: tuple[str, ...]) -> list[str]:
+    texts = (line.decode("utf-8", "replace").rstrip("\r") for line in lines)
+    return [line for line in texts if keep_line(line, names)]

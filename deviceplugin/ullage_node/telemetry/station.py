@@ -1,0 +1,151 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The telemetry of one node: joins readings, pages and device counters, and feeds the learning.
+
+The agent calls :meth:`Telemetry.look` after every reading of the containers. Nothing here decides
+anything, and nothing that a tenant serves or writes can stop it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ullage.api.contract import LatencyObjective
+from ullage_node.containers import Containers
+from ullage_node.device_watch import DeviceWatch
+from ullage_node.devices.protocol import ContainerKey
+from ullage_node.events import Event, Events, Subject
+from ullage_node.guard.records import Windows
+from ullage_node.slices.binder import Surroundings
+from ullage_node.telemetry.histograms import DEFAULT_METRIC
+from ullage_node.telemetry.learning import Learning, Look
+from ullage_node.telemetry.metrics import MemoryFigures, TelemetryFigures
+from ullage_node.telemetry.observations import ObservationBook
+from ullage_node.telemetry.samples import DeviceSampler, Samples
+from ullage_node.telemetry.scrape import Scraper, Target
+from ullage_node.telemetry.tenants import Tenant, tenants_of
+from ullage_node.telemetry.windows import MIN_SECONDS, Page, TenantWindows
+
+PERIOD_MAX_SECONDS: Final = 5.0
+"""A page is read at least this often, also for longer windows."""
+UNMEASURED: Final = "LatencyUnmeasured"
+"""Event of a pod whose latency objective cannot be judged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Where the telemetry looks; ``sampler`` ``None`` = devices without counters."""
+
+    around: Surroundings
+    containers: Containers
+    watch: DeviceWatch
+    events: Events
+    sampler: DeviceSampler | None = None
+
+
+class Telemetry:
+    """Windows, samples and rows of one node."""
+
+    def __init__(self, sources: Sources, steps: Windows) -> None:
+        self._sources = sources
+        self._tenants: tuple[Tenant, ...] = ()
+        self._pages: dict[ContainerKey, Page] = {}
+        self.samples = Samples()
+        self.book = ObservationBook()
+        self.learning = Learning(sources.around.node, self.book, self.samples)
+        self.scraper = Scraper(self._targets, self._take_page, self._tell)
+        self.windows = TenantWindows(steps, self._objectives, self.scraper.hurry)
+        self.frozen: Callable[[], Collection[ContainerKey]] = tuple
+        """Containers that the guard holds still."""
+
+    @property
+    def memory(self) -> MemoryFigures:
+        """What the memory metrics show."""
+        return MemoryFigures(
+            devices=self._sources.watch.observed,
+            bindings=self._sources.around.table.bindings,
+            attachments=self._sources.containers.attachments,
+        )
+
+    @property
+    def figures(self) -> TelemetryFigures:
+        """What the other metrics show."""
+        unmeasured = {*self.scraper.problems, *self.windows.latency.problems}
+        return TelemetryFigures(
+            pages=self.scraper.reads,
+            page_failures=self.scraper.failures,
+            unmeasured=len(unmeasured),
+            stretches=self.learning.stretches,
+            observations=self.book.taken,
+            left_out=self.book.left_out,
+        )
+
+    async def run(self) -> None:
+        """Read pages and counters until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.scraper.run(), name="scrape")
+            if self._sources.sampler is not None:
+                group.create_task(self.samples.run(self._sources.sampler), name="sample")
+
+    def look(self, now: float, wall: float) -> None:
+        """Take in the newest readings of the containers."""
+        found, seen = self._sources, self._sources.containers
+        self._tenants = tenants_of(
+            found.around.table.held, seen.attachments, seen.progress, self.frozen()
+        )
+        keys = {tenant.key for tenant in self._tenants}
+        self._pages = {key: page for key, page in self._pages.items() if key in keys}
+        self.learning.take(
+            Look(
+                now=now,
+                wall=wall,
+                tenants=self._tenants,
+                models={device.uuid: device.model for device in found.watch.observed},
+                pages=self._pages,
+                images=self._images(),
+            )
+        )
+        for key, why in self.windows.latency.problems.items():
+            self._tell(key, why)
+
+    def _images(self) -> Mapping[ContainerKey, str]:
+        pods = self._sources.around.pods.by_uid
+        return {
+            ContainerKey(pod_uid=uid, container=name): digest
+            for uid in {tenant.key.pod_uid for tenant in self._tenants} & pods.keys()
+            for name, digest in pods[uid].images
+        }
+
+    def _objectives(self) -> Mapping[ContainerKey, LatencyObjective]:
+        return {one.key: one.desired.slo for one in self._tenants if one.desired.slo}
+
+    def _targets(self) -> Iterable[Target]:
+        """The page of every running tenant with a latency objective."""
+        for tenant in self._tenants:
+            slo, pod = tenant.desired.slo, self._sources.around.pods.by_uid.get(tenant.key.pod_uid)
+            if slo is not None and pod is not None and tenant.running and not tenant.frozen:
+                seconds = max(float(slo.window_seconds), MIN_SECONDS)
+                yield Target(
+                    key=tenant.key,
+                    url=pod.endpoint.url,
+                    metric=slo.metric or DEFAULT_METRIC,
+                    period_s=seconds / math.ceil(seconds / PERIOD_MAX_SECONDS),
+                )
+
+    def _take_page(self, key: ContainerKey, page: Page) -> None:
+        self._pages[key] = page
+        self.windows.latency.take(key, page)
+
+    def _tell(self, key: ContainerKey, why: str) -> None:
+        """Say on the pod why its objective cannot be judged; the same text is said seldom."""
+        binding = self._sources.around.table.binding(key)
+        if why and binding is not None:
+            subject = Subject(
+                namespace=binding.pod_namespace, name=binding.pod_name, uid=key.pod_uid
+            )
+            message = f"latency objective not judged: {why}"
+            self._sources.events.say(Event(subject=subject, reason=UNMEASURED, message=message))

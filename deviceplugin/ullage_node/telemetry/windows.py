@@ -1,0 +1,159 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Windows of every tenant that has an objective: latency where it promised one, else steps.
+
+A few seconds of requests, always the difference of two pages of a histogram, never an average of
+averages. A window in which nothing was finished says nothing, and so does one across a restart, a
+freeze or a jump of the clock. Steps are read by :mod:`ullage_node.guard.windows`. No I/O here:
+pages and times in, windows out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ullage.api.contract import LatencyObjective
+from ullage_node.devices.protocol import ContainerKey
+from ullage_node.guard.records import Subject, Window, Windows
+from ullage_node.telemetry.histograms import Histogram, quantile
+
+MIN_SECONDS: Final = 2.0
+"""Shorter windows hold too few requests; a pause of the guard lasts ten seconds at most."""
+SLACK: Final = 0.1
+"""Part of a window by which a page may come early and still end it."""
+OVERDUE: Final = 3.0
+"""A window this many times longer than meant mixes too much."""
+
+Objectives = Callable[[], Mapping[ContainerKey, LatencyObjective]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A latency histogram as it stood at a moment, CLOCK_MONOTONIC seconds."""
+
+    at_s: float
+    histogram: Histogram
+
+
+@dataclass(slots=True, kw_only=True)
+class _Track:
+    """What is remembered of one container: the page at the window's begin, and the newest."""
+
+    base: Page | None = None
+    newest: Page | None = None
+    cut_at: float = 0.0
+
+
+class LatencyWindows:
+    """Turns pages into windows, one container at a time."""
+
+    def __init__(self) -> None:
+        self._tracks: dict[ContainerKey, _Track] = {}
+        self.problems: dict[ContainerKey, str] = {}
+        """Why buckets cannot tell whether an objective holds."""
+
+    def keep(self, containers: set[ContainerKey]) -> None:
+        """Forget all other containers."""
+        self._tracks = {key: one for key, one in self._tracks.items() if key in containers}
+        self.problems = {key: why for key, why in self.problems.items() if key in containers}
+
+    def take(self, key: ContainerKey, page: Page) -> None:
+        """A page was read; one that is older than the newest is a clock that jumped."""
+        track = self._tracks.setdefault(key, _Track())
+        if track.newest is not None and page.at_s <= track.newest.at_s:
+            track.base = None
+        track.newest = page
+        if track.base is None and page.at_s >= track.cut_at:
+            track.base = page
+
+    def cut(self, key: ContainerKey, now: float) -> None:
+        """Begin a clean window with the first page from now on."""
+        track = self._tracks.setdefault(key, _Track())
+        track.base, track.cut_at = None, now
+
+    def ended(self, key: ContainerKey, slo: LatencyObjective) -> Window | None:
+        """The window that the newest page ends; ``None`` = it goes on, or says nothing."""
+        track = self._tracks.get(key)
+        if track is None or track.base is None or track.newest is None:
+            return None
+        base, newest = track.base, track.newest
+        seconds = max(float(slo.window_seconds), MIN_SECONDS)
+        passed = newest.at_s - base.at_s
+        if passed < seconds * (1 - SLACK):
+            return None
+        track.base = newest
+        made = newest.histogram.since(base.histogram)
+        if passed > OVERDUE * seconds or made is None or made.count < 1:
+            return None
+        return self._window(key, slo, made, (base.at_s, newest.at_s))
+
+    def _window(
+        self, key: ContainerKey, slo: LatencyObjective, made: Histogram, ends: tuple[float, float]
+    ) -> Window:
+        """A window of requests, its percentile set against the objective."""
+        begin_s, at_s = ends
+        limit = slo.latency_ms * 1000
+        found = quantile(made, slo.quantile)
+        assert found is not None, "a window without requests is none"
+        ratio = found.micros / limit
+        self.problems.pop(key, None)
+        if found.floor:
+            # Above the last finite bound: beyond doubt above the objective, or nobody can tell.
+            ratio = max(ratio, _JUST_ABOVE) if found.micros >= limit else 0.0
+            if not ratio:
+                self.problems[key] = (
+                    f"the last bucket ends at {found.micros / 1e6:g} s, below the objective of "
+                    f"{limit / 1e6:g} s; give the histogram buckets above it"
+                )
+        return Window(
+            key=key,
+            begin_s=begin_s,
+            at_s=at_s,
+            ratio=ratio,
+            step_micros=made.mean_micros(),
+            latency_micros=found.micros,
+            requests_milli=round(made.requests / (at_s - begin_s) * 1000),
+        )
+
+
+_JUST_ABOVE: Final = 1.000001
+
+
+class TenantWindows:
+    """A ``Windows``: latency for tenants with a latency objective, steps for the others.
+
+    Args:
+        steps: where windows of steps come from.
+        objectives: the latency objectives that hold now.
+        hurry: asks for a fresh page of a container.
+    """
+
+    def __init__(
+        self,
+        steps: Windows,
+        objectives: Objectives,
+        hurry: Callable[[ContainerKey], None] = lambda key: None,
+    ) -> None:
+        self._steps = steps
+        self._objectives = objectives
+        self._hurry = hurry
+        self.latency = LatencyWindows()
+
+    def next(self, subjects: tuple[Subject, ...], now: float) -> tuple[Window, ...]:
+        """Windows that ended since the last call; what is remembered of others is dropped."""
+        objectives = self._objectives()
+        serving = {one.key: objectives[one.key] for one in subjects if one.key in objectives}
+        self.latency.keep(set(serving))
+        found = (self.latency.ended(key, slo) for key, slo in sorted(serving.items()))
+        others = tuple(one for one in subjects if one.key not in serving)
+        return (*(one for one in found if one is not None), *self._steps.next(others, now))
+
+    def cut(self, key: ContainerKey, now: float) -> None:
+        """End the running window now and begin a clean one."""
+        if key in self._objectives():
+            self.latency.cut(key, now)
+            self._hurry(key)
+        else:
+            self._steps.cut(key, now)
