@@ -22,7 +22,7 @@ from ullage.api.contract import Backend
 from ullage_node.devices.emulated import EmulatedDevices, EmulatedDriver, EmulatedProbe
 from ullage_node.devices.emulated_hook import HookScript
 from ullage_node.devices.nvidia.driver import NvidiaDriver
-from ullage_node.devices.nvidia.known import NvidiaDevices
+from ullage_node.devices.nvidia.known import MpsShares, NvidiaDevices
 from ullage_node.devices.nvidia.probe import NvidiaProbe
 from ullage_node.devices.protocol import (
     BoundSlice,
@@ -176,7 +176,7 @@ class NvidiaRig:
         self._running: dict[ContainerKey, int] = {}
 
     def open(self) -> DeviceBackend:
-        gpus = NvidiaDevices(self.nvml)
+        gpus = NvidiaDevices(self.nvml, MpsShares(None))
         return DeviceBackend(probe=NvidiaProbe(gpus), driver=NvidiaDriver(gpus, self.tree.paths))
 
     async def start_container(self, binding: ContainerBinding, edits: ContainerEdits) -> int:

@@ -48,6 +48,9 @@ class FakeDevices:
     refuse: PrepareRefused | None = None
     prepared: list[ContainerBinding] = field(default_factory=list)
     released: list[ContainerBinding] = field(default_factory=list)
+    detached: list[ContainerBinding] = field(default_factory=list)
+    stuck: dict[ContainerKey, str] = field(default_factory=dict)
+    unshared: dict[str, str] = field(default_factory=dict)
     progress: dict[ContainerKey, Progress] = field(default_factory=dict)
     cleaned: int = 0
     started: int = 0
@@ -78,6 +81,9 @@ class FakeDevices:
             for device in self.devices
         )
 
+    def problems(self) -> Mapping[str, str]:
+        return self.unshared
+
     async def close(self) -> None:
         return None
 
@@ -101,6 +107,10 @@ class FakeDevices:
         pids = self.pids.get(key, ())
         state = AttachState.ENFORCED if pids else AttachState.ABSENT
         return replace(self.enforced.get(key, Attachment(state=state)), pids=pids)
+
+    async def detach(self, binding: ContainerBinding) -> str:
+        self.detached.append(binding)
+        return self.stuck.get(binding.key, "")
 
     async def release(self, binding: ContainerBinding) -> None:
         self.released.append(binding)

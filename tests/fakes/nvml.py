@@ -77,6 +77,10 @@ class FakeGpu:
     rows_pending: bool = False
     rows_failed: bool = False
     events_supported: int = _SUPPORTED_EVENTS
+    capability: tuple[int, int] = (9, 0)
+    cores: int | None = 16_896
+    """CUDA cores; ``None`` = the driver does not say."""
+    compute_mode: int = pynvml.NVML_COMPUTEMODE_DEFAULT
     processes: dict[int, int | None] = field(default_factory=dict)
     """Host pid to MiB; ``None`` = the driver does not say."""
     mps_processes: dict[int, int] = field(default_factory=dict)
@@ -125,6 +129,7 @@ class FakeNvml:
     """The functions of ``pynvml``, over a list of :class:`FakeGpu`."""
 
     def __init__(self, *gpus: FakeGpu, driver_version: str = "580.65.06") -> None:
+        self.cuda_version = 13_000
         self.gpus = list(gpus)
         self.driver_version = driver_version
         self.init_error: int | None = None
@@ -197,6 +202,22 @@ class FakeNvml:
         gpu = self._device(handle)
         total, used = gpu.memory_mib * MIB, gpu.used_mib * MIB
         return FakeMemory(total=total, used=used, free=total - used)
+
+    def nvmlSystemGetCudaDriverVersion(self) -> int:
+        self._call()
+        return self.cuda_version
+
+    def nvmlDeviceGetCudaComputeCapability(self, handle: object) -> tuple[int, int]:
+        return self._device(handle).capability
+
+    def nvmlDeviceGetComputeMode(self, handle: object) -> int:
+        return self._device(handle).compute_mode
+
+    def nvmlDeviceGetNumGpuCores(self, device: object) -> int:
+        cores = self._device(device).cores
+        if cores is None:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return cores
 
     def nvmlDeviceGetMigMode(self, device: object) -> list[int]:
         gpu = self._device(device)

@@ -33,12 +33,15 @@ def open_backend(
             driver=EmulatedDriver(cores, hook, places),
         )
     from ullage_node.devices.nvidia.driver import NvidiaDriver
-    from ullage_node.devices.nvidia.known import NvidiaDevices
+    from ullage_node.devices.nvidia.known import MpsShares, NvidiaDevices
     from ullage_node.devices.nvidia.nvml import load_nvml
     from ullage_node.devices.nvidia.probe import NvidiaProbe
+    from ullage_node.mps.client import MpsClient
+    from ullage_node.mps.server import SOCKET
     from ullage_node.telemetry.gpm import NvmlSampler
 
-    gpus = NvidiaDevices(load_nvml())
+    port = MpsClient(places.run_dir / "mps" / SOCKET)
+    gpus = NvidiaDevices(load_nvml(), MpsShares(port))
     return DeviceBackend(
         probe=NvidiaProbe(gpus),
         driver=NvidiaDriver(gpus, places),

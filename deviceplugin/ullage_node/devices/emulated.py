@@ -176,6 +176,10 @@ class EmulatedProbe:
             for uuid, device in sorted(self._devices.known.items())
         )
 
+    def problems(self) -> Mapping[str, str]:
+        """Every device is shared as well as it can be."""
+        return {}
+
     async def close(self) -> None:
         """Nothing is held open."""
 
@@ -230,6 +234,10 @@ class EmulatedDriver:
     ) -> Mapping[ContainerKey, Attachment]:
         """Read limits, processes, CPU time and memory of each container."""
         return {binding.key: self._observe_one(binding) for binding in bindings}
+
+    async def detach(self, binding: ContainerBinding) -> str:
+        """Killing a process disturbs no other on its core."""
+        return ""
 
     async def release(self, binding: ContainerBinding) -> None:
         """Remove the records that the hook left for the container's slots."""

@@ -14,6 +14,7 @@ Order of calls for one container, which a backend may rely on::
                         after a crash, and again when the runtime never created the container.
                         The container's cgroup does not exist yet.
     observe(bindings)   every second, one call for all prepared containers of the node
+    detach(binding)     before its processes are killed, when its pod is being deleted
     release(binding)    once its pod is terminal or gone and observe showed no process of it
     cleanup_all()       only when the node is taken out for good; close() at every stop
 
@@ -104,7 +105,8 @@ class BoundSlice:
     """One slice and the slot that became it.
 
     ``memory_mib`` is what the container may allocate, without context overhead; ``protected``
-    means that the workload has an objective (MPS client priority 0, else 1).
+    means that the workload has an objective (MPS client priority 0, else 1), ``probation`` that
+    little is known of it.
     """
 
     slot: str
@@ -113,6 +115,7 @@ class BoundSlice:
     percent: int
     memory_mib: int
     protected: bool = False
+    probation: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,6 +280,10 @@ class DeviceProbe(Protocol):
         """One reading per device ever discovered; a vanished one is a hard fault."""
         ...
 
+    def problems(self) -> Mapping[str, str]:
+        """Why a device is not shared as well as it could be, by uuid; nothing to say = left out."""
+        ...
+
     async def close(self) -> None:
         """Let go of the device library; nothing on the node changes."""
         ...
@@ -306,6 +313,13 @@ class ShareDriver(Protocol):
         self, bindings: Sequence[ContainerBinding]
     ) -> Mapping[ContainerKey, Attachment]:
         """One reading per binding, all of them; what could not be read is ``UNVERIFIED``."""
+        ...
+
+    async def detach(self, binding: ContainerBinding) -> str:
+        """Take the container's processes off its devices, so that killing them harms nobody.
+
+        May take long: 10 s for each process. "" = they may be killed, else what stands against it.
+        """
         ...
 
     async def release(self, binding: ContainerBinding) -> None:

@@ -375,6 +375,7 @@ def binding_of(parts: Sequence[tuple[DesiredSlice, str]]) -> ContainerBinding:
                 percent=desired.percent,
                 memory_mib=desired.memory_mib,
                 protected=desired.protected,
+                probation=desired.probation,
             )
             for desired, slot in parts
         ),

@@ -1,37 +1,73 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Hands whole GPUs to containers and sees who uses them."""
+"""Hands GPUs and shares of them to containers, and proves that each stays inside its share.
+
+A container with a whole device gets it past MPS; the device's server ends meanwhile. A container
+with a share becomes a client of the device's server. Who uses which device is NVML's list of
+processes with their cgroups, who is a client is the server's; a share counts only when both agree
+(``proof``). Nothing is started here and nothing waited for: a server that is not ready is a
+refusal, and kubelet asks again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
-from ullage.api.contract import Reason
+from ullage.api.contract import STEPS_FILE, Backend, Reason, WireError
 from ullage_node.devices.cgroups import CgroupUnreadable, controller_paths, pod_uid_of, read_text
-from ullage_node.devices.nvidia.cdi import CdiUnusable, ToolkitSpecifications, plain_edits
+from ullage_node.devices.nvidia.cdi import CdiUnusable, ToolkitSpecifications, merge, plain_edits
+from ullage_node.devices.nvidia.choice import MPS_BACKENDS, WHOLE_PERCENT
 from ullage_node.devices.nvidia.known import NvidiaDevices, said
 from ullage_node.devices.nvidia.nvml import NvmlError, NvmlStuck
-from ullage_node.devices.nvidia.read import GpuProcess, read_processes
+from ullage_node.devices.nvidia.read import GpuProcess, NvidiaDevice, read_processes
+from ullage_node.devices.nvidia.sharing import client_edits, limits_of, namespace_of
+from ullage_node.devices.nvidia.sight import Sight, attachment_of
 from ullage_node.devices.protocol import (
     Attachment,
     AttachState,
     BackendPaths,
+    BoundSlice,
     ContainerBinding,
     ContainerEdits,
     ContainerKey,
     PrepareRefused,
 )
+from ullage_node.mps.client import MpsUnreachable
+from ullage_node.mps.records import Server
+from ullage_node.telemetry.record import read_step_record
+
+CONTEXT_OVERHEAD_MIB: Final = 512
+"""What a context costs beside its tenant's memory, until a DeviceProfile says better; the
+operator's default too."""
+GONE_SECONDS: Final = 2.0
+"""How long a terminated client may still stand in the list."""
+GONE_PAUSE_SECONDS: Final = 0.2
 
 
 class NvidiaDriver:
-    """Hands whole GPUs to containers and sees who uses them."""
+    """Turns decided shares into edits, and readings into proof."""
 
-    def __init__(self, devices: NvidiaDevices, paths: BackendPaths) -> None:
+    def __init__(
+        self,
+        devices: NvidiaDevices,
+        paths: BackendPaths,
+        *,
+        overhead_mib: int = CONTEXT_OVERHEAD_MIB,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
         self._devices = devices
-        self._proc_root = paths.proc_root
+        self._shares = devices.shares
+        self._paths = paths
+        self._overhead_mib = overhead_mib
+        self._clock = clock or (lambda: asyncio.get_running_loop().time())
         self._toolkit = ToolkitSpecifications(paths.cdi_dirs)
         self._last_seen: dict[ContainerKey, tuple[int, ...]] = {}
+        self._unlisted_since: dict[tuple[str, int], float] = {}
+        self._once_listed: set[tuple[str, int]] = set()
 
     @property
     def version(self) -> str:
@@ -39,63 +75,247 @@ class NvidiaDriver:
         return self._devices.driver_version
 
     def context_overhead_mib(self, gpu: str) -> int:
-        """Nothing is set aside: a whole device has one tenant, who sees all of its memory."""
-        return 0
+        """What each context costs; nothing where a device has one tenant, who sees all of it."""
+        if gpu not in self._devices.known:
+            return 0
+        backend = self._devices.choice(gpu).backend
+        return 0 if backend is Backend.EXCLUSIVE else self._overhead_mib
+
+    # -- before a start --------------------------------------------------------------------------
 
     async def prepare(self, binding: ContainerBinding) -> ContainerEdits:
-        """Device files and libraries for one start of the container.
+        """Device files, libraries and the share for one start of the container.
 
         Raises:
-            PrepareRefused: an unknown device, a share of one, or a broken toolkit specification.
+            PrepareRefused: an unknown device, a share that cannot be given, a server that is not
+                ready, or a broken toolkit specification.
         """
         for part in binding.slices:
-            if part.percent != 100:
-                raise PrepareRefused(
-                    Reason.MODE_UNSUPPORTED,
-                    f"{part.percent} % of {part.gpu}: shares need MPS, which this agent does not "
-                    "drive yet; ask for mode Exclusive",
-                )
             if part.gpu not in self._devices.known:
                 raise PrepareRefused(Reason.DEVICE_LOST, f"{part.gpu} was never seen on this node")
         devices = [self._devices.known[part.gpu] for part in binding.slices]
         try:
-            return self._toolkit.edits(devices) or plain_edits(devices)
+            whole = self._toolkit.edits(devices) or plain_edits(devices)
         except CdiUnusable as error:
             raise PrepareRefused(Reason.CDI_UNAVAILABLE, str(error)) from error
+        if all(part.percent == WHOLE_PERCENT for part in binding.slices):
+            await self._clear(binding)
+            return whole
+        if len(binding.slices) > 1:
+            raise PrepareRefused(
+                Reason.MODE_UNSUPPORTED, "several devices of one container must be whole"
+            )
+        share = await self._share(binding, binding.slices[0], devices[0])
+        return merge([whole, share])
+
+    async def _clear(self, binding: ContainerBinding) -> None:
+        """Make sure that the container has its devices for itself."""
+        self._shares.stand_aside(binding)
+        await self._refresh()
+        for part in binding.slices:
+            server = self._shares.server(part.gpu)
+            if server is not None and server.clients:
+                raise PrepareRefused(
+                    Reason.DRAINING, f"{len(server.clients)} clients have not left {part.gpu}"
+                )
+
+    async def _share(
+        self, binding: ContainerBinding, part: BoundSlice, device: NvidiaDevice
+    ) -> ContainerEdits:
+        choice = self._devices.choice(part.gpu)
+        if choice.backend is Backend.TIME_SLICE:
+            return ContainerEdits()
+        if choice.backend not in MPS_BACKENDS:
+            raise PrepareRefused(
+                Reason.MODE_UNSUPPORTED,
+                f"{part.percent} % of {part.gpu}: {choice.problem}; ask for mode Exclusive",
+            )
+        await self._refresh()
+        self._ready(part.gpu)
+        cap_mib = part.memory_mib + self._overhead_mib
+        name = ""
+        if choice.backend is Backend.MPS3:
+            name = namespace_of(binding.key)
+            await self._limit(part, name, cap_mib)
+        return client_edits(self._paths.run_dir, device, part, cap_mib=cap_mib, namespace=name)
+
+    def _ready(self, gpu: str) -> Server:
+        """The device's server, if a client may be sent there now."""
+        server = self._shares.server(gpu)
+        if server is None:
+            why = self._shares.problem or "its MPS server is ordered and not there yet"
+            raise PrepareRefused(Reason.MPS_NOT_READY, f"{gpu}: {why}")
+        if not server.ready:
+            text = f"the MPS server of {gpu} is {server.state.value}: {server.why}"
+            raise PrepareRefused(Reason.MPS_NOT_READY, text)
+        return server
+
+    async def _limit(self, part: BoundSlice, name: str, cap_mib: int) -> None:
+        assert self._shares.port is not None
+        try:
+            failed = await self._shares.port.limit(part.gpu, limits_of(part, name, cap_mib))
+        except MpsUnreachable as error:
+            failed = str(error)
+        if failed:
+            raise PrepareRefused(
+                Reason.MPS_NOT_READY, f"{part.gpu} has no namespace for the slice: {failed}"
+            )
+
+    # -- while it runs ---------------------------------------------------------------------------
 
     async def observe(
         self, bindings: Sequence[ContainerBinding]
     ) -> Mapping[ContainerKey, Attachment]:
-        """Who uses which GPU, by NVML's list of processes and their cgroups."""
-        uuids = sorted(self._devices.known)
+        """Who uses which GPU, and whether as decided."""
+        for binding in bindings:
+            self._shares.stand_aside(binding)
+        self._shares.ordering = True
         try:
-            usage = await self._devices.thread.call(lambda api: read_processes(api, uuids))
-            owners = {pid: self._pod_of(pid) for pid in {p.pid for p in usage.processes}}
+            sight = await self._look(bindings)
         except (NvmlError, NvmlStuck, CgroupUnreadable) as error:
             unread = Attachment(state=AttachState.UNVERIFIED, message=said(error))
-            found = {binding.key: unread for binding in bindings}
-            return {key: self._remember(key, attachment) for key, attachment in found.items()}
-        never_seen = {
+            return {binding.key: self._remember(binding.key, unread) for binding in bindings}
+        return {
+            binding.key: self._remember(binding.key, attachment_of(binding, bindings, sight))
+            for binding in bindings
+        }
+
+    async def _look(self, bindings: Sequence[ContainerBinding]) -> Sight:
+        """Processes first, clients after: who is among the former must be among the latter."""
+        uuids = sorted(self._devices.known)
+        usage = await self._devices.thread.call(lambda api: read_processes(api, uuids))
+        owners = {pid: self._pod_of(pid) for pid in {p.pid for p in usage.processes}}
+        shared = {part.gpu for b in bindings for part in b.slices if part.percent < WHOLE_PERCENT}
+        ours = {binding.key.pod_uid for binding in bindings}
+        await self._refresh(
+            fresh={
+                process.gpu
+                for process in usage.processes
+                if process.gpu in shared
+                and owners[process.pid] in ours
+                and process.pid not in self._clients(process.gpu)
+            }
+        )
+        clients = {gpu: self._clients(gpu) for gpu in shared}
+        owners |= {
+            pid: self._pod_of(pid) for pids in clients.values() for pid in pids if pid not in owners
+        }
+        return Sight(
+            processes=usage.processes,
+            owners=owners,
+            blind=self._blind(bindings) | dict(usage.unread),
+            clients=clients,
+            servers={gpu: self._shares.server(gpu) for gpu in shared},
+            server_problem=self._shares.problem,
+            devices=self._devices.known,
+            choices={gpu: self._devices.choice(gpu) for gpu in shared & set(uuids)},
+            overhead_mib=self._overhead_mib,
+            sm_counts={binding.key: self._reported_sms(binding.key) for binding in bindings},
+            unlisted=self._unlisted(usage.processes),
+            once_listed=self._once_listed,
+        )
+
+    def _blind(self, bindings: Sequence[ContainerBinding]) -> dict[str, str]:
+        return {
             part.gpu: f"{part.gpu} was never seen on this node"
             for binding in bindings
             for part in binding.slices
             if part.gpu not in self._devices.known
         }
-        blind = never_seen | dict(usage.unread)
+
+    def _clients(self, gpu: str) -> tuple[int, ...]:
+        server = self._shares.server(gpu)
+        return (server.clients or ()) if server else ()
+
+    def _unlisted(self, processes: Sequence[GpuProcess]) -> dict[tuple[str, int], float]:
+        """How long each process has used a device with a server without being its client."""
+        now, before = self._clock(), self._unlisted_since
         found = {
-            binding.key: _attachment(
-                binding, bindings, processes=usage.processes, owners=owners, blind=blind
-            )
-            for binding in bindings
+            (process.gpu, process.pid)
+            for process in processes
+            if self._devices.choice(process.gpu).backend in MPS_BACKENDS
         }
-        return {key: self._remember(key, attachment) for key, attachment in found.items()}
+        listed = {(gpu, pid) for gpu, pid in found if pid in self._clients(gpu)}
+        self._once_listed = (self._once_listed & found) | listed
+        self._unlisted_since = {one: before.get(one, now) for one in found - listed}
+        return {one: now - since for one, since in self._unlisted_since.items()}
+
+    def _reported_sms(self, key: ContainerKey) -> int:
+        """The SM count in the container's step record, 0 = none; a broken record says nothing."""
+        path = self._paths.run_dir / "steps" / key.directory / STEPS_FILE
+        with contextlib.suppress(WireError):
+            record = read_step_record(path)
+            return record.sm_count if record else 0
+        return 0
+
+    async def _refresh(self, fresh: set[str] | None = None) -> None:
+        devices = tuple(self._devices.known.values())
+        await self._shares.refresh(devices, self._devices.driver, fresh or ())
+
+    # -- its end ---------------------------------------------------------------------------------
+
+    async def detach(self, binding: ContainerBinding) -> str:
+        """Tear the container's clients down through their server, one after another.
+
+        After it killing the container's processes disturbs nobody else on the device.
+        """
+        if self._shares.port is None:
+            return ""
+        failed: list[str] = []
+        for part in binding.slices:
+            await self._refresh(fresh={part.gpu})
+            for pid in self._own_clients(binding, part.gpu):
+                try:
+                    why = await self._shares.port.terminate(part.gpu, pid)
+                except MpsUnreachable as error:
+                    why = str(error)
+                failed += [f"{pid}: {why}"] if why else []
+            if not failed and not await self._left(binding, part.gpu):
+                failed.append(f"clients are still listed on {part.gpu}")
+        return "; ".join(failed)
+
+    async def _left(self, binding: ContainerBinding, gpu: str) -> bool:
+        for _ in range(int(GONE_SECONDS / GONE_PAUSE_SECONDS)):
+            await self._refresh(fresh={gpu})
+            if not self._own_clients(binding, gpu):
+                return True
+            await asyncio.sleep(GONE_PAUSE_SECONDS)
+        return False
+
+    def _own_clients(self, binding: ContainerBinding, gpu: str) -> tuple[int, ...]:
+        found = []
+        for pid in self._clients(gpu):
+            with contextlib.suppress(CgroupUnreadable):
+                if self._pod_of(pid) == binding.key.pod_uid:
+                    found.append(pid)
+        return tuple(found)
 
     async def release(self, binding: ContainerBinding) -> None:
-        """Forget who was seen; nothing else of a container is kept."""
+        """Forget the container, and remove its namespace."""
         self._last_seen.pop(binding.key, None)
+        self._shares.come_back(binding)
+        for part in binding.slices:
+            known = part.gpu in self._devices.known and part.percent < WHOLE_PERCENT
+            if known and self._devices.choice(part.gpu).backend is Backend.MPS3:
+                assert self._shares.port is not None
+                with contextlib.suppress(MpsUnreachable):  # it goes with its server at the latest
+                    await self._shares.port.unlimit(part.gpu, namespace_of(binding.key))
 
     async def cleanup_all(self) -> None:
-        """Nothing was put on the node."""
+        """End every MPS server, its clients first, and remove what was made for it.
+
+        Raises:
+            OSError: the supervisor does not answer though it is there.
+        """
+        self._shares.ordering = False
+        if self._shares.port is None or not (self._paths.run_dir / "mps").exists():
+            return
+        try:
+            await self._shares.port.retire()
+        except MpsUnreachable as error:
+            raise OSError(f"MPS servers are not ended: {error}") from error
+
+    # -- who was there ---------------------------------------------------------------------------
 
     def _remember(self, key: ContainerKey, now: Attachment) -> Attachment:
         """Keep who was seen. What cannot be read now is not gone: who still lives is added."""
@@ -115,44 +335,5 @@ class NvidiaDriver:
 
     def _pod_of(self, pid: int) -> str | None:
         """UID of the pod that a process of the host belongs to."""
-        paths = controller_paths(read_text(self._proc_root / str(pid) / "cgroup") or "")
+        paths = controller_paths(read_text(self._paths.proc_root / str(pid) / "cgroup") or "")
         return next((uid for path in paths.values() if (uid := pod_uid_of(path))), None)
-
-
-def _attachment(
-    binding: ContainerBinding,
-    bindings: Sequence[ContainerBinding],
-    *,
-    processes: Sequence[GpuProcess],
-    owners: Mapping[int, str | None],
-    blind: Mapping[str, str],
-) -> Attachment:
-    """What one container does on the GPUs: containers of one pod are told apart by their GPUs."""
-    pod_uid = binding.key.pod_uid
-    own = {part.gpu for part in binding.slices}
-    granted = {p.gpu for other in bindings if other.key.pod_uid == pod_uid for p in other.slices}
-    theirs = [process for process in processes if owners[process.pid] == pod_uid]
-    used = [process for process in theirs if process.gpu in own or process.gpu not in granted]
-    state, reason, message = _judge_use({process.gpu for process in used}, own, blind)
-    return Attachment(
-        state=state,
-        pids=tuple(sorted({process.pid for process in used})),
-        memory_used_mib=sum(process.memory_mib for process in used),
-        reason=reason,
-        message=message,
-    )
-
-
-def _judge_use(
-    used: Set[str], own: Set[str], blind: Mapping[str, str]
-) -> tuple[AttachState, Reason | None, str]:
-    """What the use of these GPUs means for a container that was given ``own``."""
-    if astray := sorted(used - own):
-        text = (
-            f"uses {', '.join(astray)}, which the pod was not given; is it privileged, or does it "
-            "set NVIDIA_VISIBLE_DEVICES?"
-        )
-        return AttachState.UNENFORCED, Reason.UNENFORCED, text
-    if unseen := sorted(own & blind.keys()):
-        return AttachState.UNVERIFIED, Reason.DEVICE_LOST, blind[unseen[0]]
-    return (AttachState.ENFORCED if used else AttachState.ABSENT), None, ""

@@ -1,20 +1,165 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What probe and driver of a node both need: the GPUs ever found, and the way to ask about them."""
+"""What probe and driver of a node both need: the GPUs ever found, how each is shared, the servers.
+
+The supervisor is asked here and nowhere else. While it is away, a device keeps the way of sharing
+that it had: its tenants did not change because a container restarted. A report that is older than
+:data:`REPORT_SECONDS` proves nothing any more.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from typing import Final
+
+import structlog
+
+from ullage.api.contract import MpsState, MpsStatus
+from ullage_node.devices.nvidia.choice import MPS_BACKENDS, WHOLE_PERCENT, Choice, Driver, choose
 from ullage_node.devices.nvidia.nvml import NvmlApi, NvmlError, NvmlThread
 from ullage_node.devices.nvidia.read import NvidiaDevice, explain
+from ullage_node.devices.protocol import ContainerBinding, ContainerKey
+from ullage_node.mps.client import MpsPort, MpsUnreachable
+from ullage_node.mps.records import INDEX_MAX, Installed, Order, Report, Server
+
+REPORT_SECONDS: Final = 4.0
+"""Oldest report that is believed; one is asked for every second."""
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class NvidiaDevices:
-    """The devices ever found, and the thread that talks to them; probe and driver share it."""
+    """The devices ever found, and the thread that talks to them."""
 
-    def __init__(self, api: NvmlApi) -> None:
+    def __init__(self, api: NvmlApi, shares: MpsShares) -> None:
         self.thread = NvmlThread(api)
         self.known: dict[str, NvidiaDevice] = {}
-        self.driver_version = ""
+        self.driver = Driver()
+        self.shares = shares
+
+    @property
+    def driver_version(self) -> str:
+        """Version of the kernel driver, as NVML says it."""
+        return self.driver.version
+
+    def choice(self, uuid: str) -> Choice:
+        """How a known device is shared."""
+        return self.shares.choice(self.known[uuid], self.driver)
+
+    def problem(self, uuid: str) -> str:
+        """Why a device is not shared by MPS now, or not as it should be; empty if it is."""
+        choice = self.choice(uuid)
+        if choice.problem or not choice.protocol:
+            return choice.problem
+        server = self.shares.server(uuid)
+        if server is None:
+            return self.shares.problem
+        return "" if server.ready else f"its MPS server is {server.state.value}: {server.why}"
+
+    def mps_status(self, uuid: str) -> MpsStatus | None:
+        """What to say of a device's server, ``None`` where there is none to be had."""
+        choice = self.choice(uuid)
+        if not choice.protocol:
+            return None
+        server = self.shares.server(uuid)
+        return MpsStatus(
+            protocol=choice.protocol,
+            state=server.state if server else MpsState.UNKNOWN,
+            server_pid=server.server_pid if server else 0,
+            contexts=len(server.clients or ()) if server else 0,
+            context_limit=choice.context_limit,
+        )
+
+
+class MpsShares:
+    """The supervisor as the agent sees it; ``port`` ``None`` = the node has none."""
+
+    def __init__(self, port: MpsPort | None, *, clock: Callable[[], float] | None = None) -> None:
+        self._port = port
+        self._clock = clock or (lambda: asyncio.get_running_loop().time())
+        self._report = Report()
+        self._reported_at: float | None = None
+        self._problem = "the MPS supervisor was not asked yet"
+        self._installed: Installed | None = None
+        self._choices: dict[str, Choice] = {}
+        self._whole: dict[str, ContainerKey] = {}
+        self.ordering = False
+        """Whether devices are ordered yet: not before the node's containers are known."""
+
+    @property
+    def port(self) -> MpsPort | None:
+        """The way to the supervisor."""
+        return self._port
+
+    @property
+    def problem(self) -> str:
+        """Why the supervisor's word is not known now, empty if it is."""
+        if self._reported_at is None or self._problem:
+            return self._problem
+        age = self._clock() - self._reported_at
+        return f"the MPS supervisor's last word is {age:.0f} s old" if age > REPORT_SECONDS else ""
+
+    def server(self, uuid: str) -> Server | None:
+        """A device's server as of now; ``None`` = nobody knows, or none is ordered."""
+        return None if self.problem else self._report.servers.get(uuid)
+
+    def choice(self, device: NvidiaDevice, driver: Driver) -> Choice:
+        """How a device is shared; MPS once chosen stays while the supervisor is away."""
+        before = self._choices.get(device.uuid)
+        installed = None if self.problem else self._installed
+        if before is not None and before.backend in MPS_BACKENDS:
+            if installed is None:
+                return before
+            # Who comes second is the stranger: our tenants are not ended for it.
+            installed = replace(installed, strangers=())
+        found = choose(device, driver, installed, self.problem)
+        if found != before:
+            _log.info(
+                "way of sharing", gpu=device.uuid, backend=found.backend.value, why=found.problem
+            )
+        self._choices[device.uuid] = found
+        return found
+
+    def stand_aside(self, binding: ContainerBinding) -> None:
+        """A container has these devices whole: no server takes memory on them meanwhile."""
+        for part in binding.slices:
+            if part.percent == WHOLE_PERCENT:
+                self._whole[part.gpu] = binding.key
+
+    def come_back(self, binding: ContainerBinding) -> None:
+        """The container is gone."""
+        self._whole = {gpu: key for gpu, key in self._whole.items() if key != binding.key}
+
+    async def refresh(
+        self, devices: Iterable[NvidiaDevice], driver: Driver, fresh: Collection[str] = ()
+    ) -> None:
+        """Ask how the servers are, and have those served that should be; never raises."""
+        if self._port is None:
+            self._problem = "no MPS supervisor runs on this node (chart value node.mps.enabled)"
+            return
+        try:
+            if self._installed is None:
+                self._take(await self._port.look(None))
+            orders = self._orders(devices, driver) if self.ordering else None
+            self._take(await self._port.look(orders, sorted(fresh)))
+        except MpsUnreachable as error:
+            if self._problem != str(error):
+                _log.warning("MPS supervisor", why=str(error))
+            self._problem = str(error)
+
+    def _take(self, report: Report) -> None:
+        self._report, self._installed, self._problem = report, report.installed, ""
+        self._reported_at = self._clock()
+
+    def _orders(self, devices: Iterable[NvidiaDevice], driver: Driver) -> list[Order]:
+        wanted = []
+        for device in devices:
+            choice = self.choice(device, driver)
+            if choice.protocol and device.uuid not in self._whole and device.minor <= INDEX_MAX:
+                wanted.append(Order(uuid=device.uuid, index=device.minor, protocol=choice.protocol))
+        return wanted
 
 
 def said(error: Exception) -> str:

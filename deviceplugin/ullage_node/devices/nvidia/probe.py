@@ -11,17 +11,16 @@ hysteresis and writes nothing on the node.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from ullage.api.contract import (
-    Backend,
-    GPUMode,
     Health,
     ObservedDevice,
     Reason,
     accelerator_key,
 )
+from ullage_node.devices.nvidia.choice import Driver, modes_of
 from ullage_node.devices.nvidia.known import NvidiaDevices, said
 from ullage_node.devices.nvidia.nvml import NvmlApi, NvmlError, NvmlStuck
 from ullage_node.devices.nvidia.read import (
@@ -64,7 +63,7 @@ class NvidiaProbe:
         """
         await self.close()
         try:
-            self._devices.driver_version = await self._devices.thread.call(_open)
+            self._devices.driver = await self._devices.thread.call(_open)
         except (NvmlError, NvmlStuck) as error:
             raise _unavailable(Reason.DRIVER_MISSING, error) from error
         self._open = True
@@ -88,8 +87,9 @@ class NvidiaProbe:
                 "NVML sees no GPU on this node: compare with nvidia-smi -L on the host, and check "
                 "that /dev/nvidia* are in the agent's container",
             )
+        await self._ask_shares()
         return tuple(
-            _observed(device, healthy=uuid not in faults)
+            self._observed(device, healthy=uuid not in faults)
             for uuid, device in sorted(self._devices.known.items())
         )
 
@@ -103,7 +103,16 @@ class NvidiaProbe:
             faults = dict.fromkeys(self._devices.known, soft)
         else:
             self._reported.clear()
+        await self._ask_shares()
+        # From the second look on: by then the node's containers were looked at once, so no server
+        # is started on a device that one of them has whole.
+        self._devices.shares.ordering = True
         return tuple(_reading(uuid, faults.get(uuid)) for uuid in sorted(self._devices.known))
+
+    def problems(self) -> Mapping[str, str]:
+        """Why a device is not shared by MPS, or its server not to be had."""
+        found = {uuid: self._devices.problem(uuid) for uuid in sorted(self._devices.known)}
+        return {uuid: problem for uuid, problem in found.items() if problem}
 
     async def close(self) -> None:
         """Let go of the library; a driver that hangs is left to its thread."""
@@ -118,6 +127,25 @@ class NvidiaProbe:
             return  # nothing is held on the node, and the process ends or opens again
         finally:
             self._devices.thread.stop()
+
+    async def _ask_shares(self) -> None:
+        """How the MPS servers are; also orders them while no container is there."""
+        devices = self._devices
+        await devices.shares.refresh(tuple(devices.known.values()), devices.driver)
+
+    def _observed(self, device: NvidiaDevice, *, healthy: bool) -> ObservedDevice:
+        choice = self._devices.choice(device.uuid)
+        return ObservedDevice(
+            uuid=device.uuid,
+            model=accelerator_key(device.product_name),
+            product_name=device.product_name,
+            memory_mib=device.memory_mib,
+            contexts=choice.contexts,
+            modes=modes_of(device, choice),
+            health=Health.HEALTHY if healthy else Health.UNHEALTHY,
+            backend=choice.backend,
+            mps=self._devices.mps_status(device.uuid),
+        )
 
     async def _watch(self, found: Sequence[NvidiaDevice]) -> None:
         """Register for error events whenever the set of GPUs has changed."""
@@ -166,20 +194,6 @@ class NvidiaProbe:
         return Fault(hard=False, reason=Reason.DEVICE_UNHEALTHY, message=text)
 
 
-def _observed(device: NvidiaDevice, *, healthy: bool) -> ObservedDevice:
-    return ObservedDevice(
-        uuid=device.uuid,
-        model=accelerator_key(device.product_name),
-        product_name=device.product_name,
-        memory_mib=device.memory_mib,
-        contexts=1,
-        # A device in MIG mode is no whole device: it is shown, and offers nothing.
-        modes=() if device.mig else (GPUMode.EXCLUSIVE,),
-        health=Health.HEALTHY if healthy else Health.UNHEALTHY,
-        backend=Backend.EXCLUSIVE,
-    )
-
-
 def _reading(uuid: str, fault: Fault | None) -> DeviceReading:
     if fault is None:
         return DeviceReading(uuid=uuid, healthy=True)
@@ -188,9 +202,11 @@ def _reading(uuid: str, fault: Fault | None) -> DeviceReading:
     )
 
 
-def _open(api: NvmlApi) -> str:
+def _open(api: NvmlApi) -> Driver:
     api.nvmlInit()
-    return api.nvmlSystemGetDriverVersion()
+    return Driver(
+        version=api.nvmlSystemGetDriverVersion(), cuda=api.nvmlSystemGetCudaDriverVersion()
+    )
 
 
 def _close(api: NvmlApi, events: object | None) -> None:

@@ -9,9 +9,9 @@ lacks a feature) counts as "not known", never as a fault.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import pynvml
 
@@ -32,6 +32,13 @@ SLOWDOWN_REASONS: Final[int] = (
     | pynvml.nvmlClocksEventReasonSwThermalSlowdown
 )
 """Reasons for low clocks that mean heat or power trouble, not idleness or an ordinary cap."""
+
+CORES_PER_SM: Final = {(7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64}
+"""CUDA cores of one SM by compute capability (CUDA programming guide): Volta, Turing, A100."""
+CORES_PER_SM_LATER: Final = 128
+"""GA10x, Ada, Hopper, Blackwell."""
+
+Result = TypeVar("Result")
 
 _HARD_ERRORS: Final = frozenset(
     {
@@ -63,13 +70,21 @@ _EVENTS_WANTED: Final[int] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvidiaDevice:
-    """What a device is; ``minor`` is the number of its device file."""
+    """What a device is; ``minor`` is the number of its device file.
+
+    ``capability`` is the compute capability, (0, 0) = not known; ``sm_count`` 0 = not known;
+    ``prohibited`` = its compute mode lets no program in, ``one_process`` = it lets one in.
+    """
 
     uuid: str
     product_name: str
     memory_mib: int
     minor: int
     mig: bool
+    capability: tuple[int, int] = (0, 0)
+    sm_count: int = 0
+    prohibited: bool = False
+    one_process: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,13 +139,41 @@ def read_inventory(api: NvmlApi) -> tuple[NvidiaDevice, ...]:
 
 
 def _describe(api: NvmlApi, handle: object) -> NvidiaDevice:
+    capability = _capability(api, handle)
+    mode = _known(lambda: api.nvmlDeviceGetComputeMode(handle), pynvml.NVML_COMPUTEMODE_DEFAULT)
     return NvidiaDevice(
         uuid=api.nvmlDeviceGetUUID(handle),
         product_name=api.nvmlDeviceGetName(handle),
         memory_mib=api.nvmlDeviceGetMemoryInfo(handle).total >> 20,
         minor=api.nvmlDeviceGetMinorNumber(handle),
         mig=_has_mig(api, handle),
+        capability=capability,
+        sm_count=_sm_count(api, handle, capability),
+        prohibited=mode == pynvml.NVML_COMPUTEMODE_PROHIBITED,
+        one_process=mode == pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS,
     )
+
+
+def _capability(api: NvmlApi, handle: object) -> tuple[int, int]:
+    nothing: Sequence[int] = (0, 0)
+    major, minor = _known(lambda: api.nvmlDeviceGetCudaComputeCapability(handle), nothing)
+    return major, minor
+
+
+def _sm_count(api: NvmlApi, handle: object, capability: tuple[int, int]) -> int:
+    """NVML counts cores only; how many make an SM is a matter of the generation."""
+    cores = _known(lambda: api.nvmlDeviceGetNumGpuCores(handle), 0)
+    return cores // CORES_PER_SM.get(capability, CORES_PER_SM_LATER) if capability[0] >= 7 else 0
+
+
+def _known(read: Callable[[], Result], otherwise: Result) -> Result:
+    """A figure that an old driver or a type of device may not know."""
+    try:
+        return read()
+    except NvmlError as error:
+        if _code(error) in _UNSUPPORTED:
+            return otherwise
+        raise
 
 
 def read_state(api: NvmlApi, uuid: str) -> DeviceState:

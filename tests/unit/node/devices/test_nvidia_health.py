@@ -13,7 +13,7 @@ import pytest
 from fakes.nvml import FakeGpu, FakeNvml
 from ullage.api.contract import GPUMode, Health, Reason
 from ullage_node.devices.backend import open_backend
-from ullage_node.devices.nvidia.known import NvidiaDevices
+from ullage_node.devices.nvidia.known import MpsShares, NvidiaDevices
 from ullage_node.devices.nvidia.nvml import NvmlStuck, NvmlThread
 from ullage_node.devices.nvidia.probe import NvidiaProbe
 from ullage_node.devices.protocol import BackendUnavailable, DeviceReading, Hardware
@@ -27,7 +27,7 @@ class Node:
         self.second = FakeGpu(uuid="GPU-bbbb", minor=1, name="Tesla T4", memory_mib=15360)
         self.nvml = FakeNvml(self.first, self.second)
         self.now = 1000.0
-        self.devices = NvidiaDevices(self.nvml)
+        self.devices = NvidiaDevices(self.nvml, MpsShares(None))
         self.probe = NvidiaProbe(self.devices, clock=lambda: self.now)
 
     async def open(self) -> Node:
@@ -79,7 +79,7 @@ class TestDiscovery:
         assert node.nvml.open_event_sets == 1
 
     async def test_a_node_without_a_gpu_says_where_to_look(self) -> None:
-        probe = NvidiaProbe(NvidiaDevices(FakeNvml()))
+        probe = NvidiaProbe(NvidiaDevices(FakeNvml(), MpsShares(None)))
         await probe.start()
         with pytest.raises(BackendUnavailable, match="nvidia-smi -L"):
             await probe.discover()

@@ -1,0 +1,131 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which way of sharing a device gets, from what was found out; nobody configures it.
+
+Pure. Everything that speaks against MPS leaves whole devices and a sentence that says why, for
+people to read. Source of versions and limits: NVIDIA's MPS documentation, release 615.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from ullage.api.contract import Backend, GPUMode
+from ullage_node.devices.nvidia.read import NvidiaDevice
+from ullage_node.mps.records import Installed
+
+OLDEST_DRIVER: Final = 535
+"""Oldest branch in the field whose MPS is known here."""
+NAMESPACES_SINCE: Final = 615
+"""First branch with protocol 3."""
+VOLTA: Final = (7, 0)
+"""First compute capability whose MPS limits a client's SMs."""
+CUDA_WITH_60_CONTEXTS: Final = 13010
+CONTEXTS_OLD: Final = 48
+CONTEXTS_NEW: Final = 60
+CONTEXTS_BEFORE_VOLTA: Final = 16
+CONTEXTS_SPARE: Final = 4
+"""Kept free: a client that is one too many is refused by the device in the middle of its start."""
+
+WHOLE_PERCENT: Final = 100
+MPS_BACKENDS: Final = frozenset({Backend.MPS2, Backend.MPS3})
+_BRANCH: Final = re.compile(r"^(\d+)\.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Driver:
+    """The kernel driver: its version, and the CUDA that it brings (13010 = 13.1)."""
+
+    version: str = ""
+    cuda: int = 0
+
+    @property
+    def branch(self) -> int:
+        """Number of the release branch, 0 = not known."""
+        found = _BRANCH.match(self.version)
+        return int(found[1]) if found else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """How a device is shared; ``problem`` says why it is not shared by MPS, if so."""
+
+    backend: Backend
+    problem: str = ""
+    context_limit: int = 0
+
+    @property
+    def protocol(self) -> int:
+        """Of its MPS server, 0 = it has none."""
+        return {Backend.MPS2: 2, Backend.MPS3: 3}.get(self.backend, 0)
+
+    @property
+    def contexts(self) -> int:
+        """Containers that may share the device."""
+        return max(1, self.context_limit - CONTEXTS_SPARE)
+
+
+def choose(device: NvidiaDevice, driver: Driver, installed: Installed | None, why: str) -> Choice:
+    """The best way that device, driver and installation allow.
+
+    Args:
+        device: what NVML says of it.
+        driver: what NVML says of the driver.
+        installed: what the supervisor found, ``None`` = it was not reached.
+        why: why it was not reached.
+    """
+    if device.mig:
+        return _whole("it is in MIG mode")
+    if device.prohibited:
+        return _whole("its compute mode is PROHIBITED; nvidia-smi -c DEFAULT lets programs in")
+    if (0, 0) < device.capability < VOLTA and not device.one_process:
+        return Choice(
+            backend=Backend.TIME_SLICE,
+            problem="it is older than Volta: its tenants take equal turns, no share is enforced",
+            context_limit=CONTEXTS_BEFORE_VOLTA,
+        )
+    against = _against_mps(device, driver, installed, why)
+    if against or installed is None:
+        return _whole(against)
+    three = driver.branch >= NAMESPACES_SINCE and 3 in installed.protocols
+    return Choice(
+        backend=Backend.MPS3 if three else Backend.MPS2,
+        context_limit=CONTEXTS_NEW if driver.cuda >= CUDA_WITH_60_CONTEXTS else CONTEXTS_OLD,
+    )
+
+
+def _against_mps(
+    device: NvidiaDevice, driver: Driver, installed: Installed | None, why: str
+) -> str:
+    if installed is None:
+        return why
+    if installed.problem:
+        return installed.problem
+    if device.capability < VOLTA:
+        return "its compute capability is older than Volta's, or not known"
+    if not device.sm_count:
+        return "the driver does not say how many SMs it has, so no share could be proven"
+    if driver.branch < OLDEST_DRIVER:
+        return f"driver {driver.version} is older than {OLDEST_DRIVER}; update it"
+    other = next((one for one in installed.strangers if one.serves(device.uuid)), None)
+    if other is not None:
+        return (
+            f"process {other.pid} of somebody else runs an MPS control daemon for it; stop that "
+            "one, or take the node from Ullage"
+        )
+    return ""
+
+
+def modes_of(device: NvidiaDevice, choice: Choice) -> tuple[GPUMode, ...]:
+    """How containers may ask for the device."""
+    if device.mig or device.prohibited:
+        return ()  # shown, and offers nothing
+    if choice.backend is Backend.EXCLUSIVE:
+        return (GPUMode.EXCLUSIVE,)
+    return (GPUMode.EXCLUSIVE, GPUMode.FRACTIONAL)
+
+
+def _whole(problem: str) -> Choice:
+    return Choice(backend=Backend.EXCLUSIVE, problem=problem)

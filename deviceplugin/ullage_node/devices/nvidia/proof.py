@@ -1,0 +1,110 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""When a share counts as enforced: three pieces of evidence, and silence is none of them.
+
+A client whose pipe is missing runs on the whole device without any error, so a tenant counts as
+enforced only when its processes are clients of our server, the SM count that it sees is not above
+the share's, and its memory is below the cap. The SM count is the tenant's own word (step record):
+it can hide an excess, never create one, and the list of clients is the server's. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ullage.api.contract import Reason
+from ullage_node.devices.protocol import AttachState
+
+SM_STEP: Final = 2
+"""Hardware step that a share is rounded down to; even SMs (NVIDIA's measurements on 188 SMs: 50 %
+gave 94, 25 % 46, 10 % 18)."""
+LISTED_SECONDS: Final = 4.0
+"""How long a process may use a device before it must stand among the clients: the list is read
+after the processes, and a context is there before its first kernel."""
+LIST_AGE_SECONDS: Final = 8.0
+"""Oldest list of clients that proves anything; a healthy server is asked every 5 s."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What was seen of one container on its device.
+
+    ``clients`` are its processes that the server lists, ``unlisted`` those that use the device and
+    stand in no list, ``unlisted_seconds`` for how long the oldest has, ``orphaned`` = one of them
+    was a client of a server that has ended since. ``list_problem`` says why
+    the list proves nothing now, "" = it does. ``memory_mib`` 0 = the driver does not say.
+    """
+
+    clients: tuple[int, ...]
+    unlisted: tuple[int, ...]
+    unlisted_seconds: float
+    orphaned: bool
+    list_problem: str
+    memory_mib: int
+    cap_mib: int
+    sm_seen: int
+    sm_allowed: int
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Every process of the container on the device."""
+        return tuple(sorted({*self.clients, *self.unlisted}))
+
+
+Verdict = tuple[AttachState, Reason | None, str]
+
+
+def judge_share(seen: Evidence) -> Verdict:
+    """What the evidence comes to, worst news first."""
+    if not seen.pids:
+        return AttachState.ABSENT, None, ""
+    if seen.memory_mib > seen.cap_mib:
+        return _escaped(f"uses {seen.memory_mib} MiB where {seen.cap_mib} MiB were decided")
+    if seen.sm_seen > seen.sm_allowed:
+        return _escaped(f"sees {seen.sm_seen} SMs where {seen.sm_allowed} were decided")
+    if seen.list_problem:
+        return _unproven(seen.list_problem)
+    if seen.unlisted:
+        return _judge_unlisted(seen)
+    if not seen.sm_seen:
+        return _unproven(
+            "has not reported the SM count that it sees; ullage_run does, at its import with torch "
+            "or by ullage_run.sm_count()"
+        )
+    return AttachState.ENFORCED, None, ""
+
+
+def _judge_unlisted(seen: Evidence) -> Verdict:
+    names = ", ".join(str(pid) for pid in seen.unlisted[:4])
+    if seen.unlisted_seconds < LISTED_SECONDS:
+        return _unproven(f"process {names} is no client of the MPS server yet")
+    if seen.orphaned:
+        return _escaped(f"the MPS server of process {names} has ended; the container must restart")
+    return _escaped(
+        f"process {names} uses the whole device past the MPS server; does the image or its command "
+        "change CUDA_MPS_PIPE_DIRECTORY, or is the pod privileged?"
+    )
+
+
+def sms_of(sm_total: int, percent: int) -> int:
+    """SMs that a share comes to on a device: rounded down to the hardware's step, at least one."""
+    wanted = sm_total * percent // 100
+    return min(sm_total, max(SM_STEP, wanted - wanted % SM_STEP))
+
+
+def judge_turns(*, pids: tuple[int, ...], memory_mib: int, cap_mib: int) -> Verdict:
+    """A tenant of a device whose tenants take turns: nothing but its memory can be checked."""
+    if not pids:
+        return AttachState.ABSENT, None, ""
+    if memory_mib > cap_mib:
+        return _escaped(f"uses {memory_mib} MiB where {cap_mib} MiB were decided")
+    return AttachState.ENFORCED, None, ""
+
+
+def _escaped(message: str) -> Verdict:
+    return AttachState.UNENFORCED, Reason.UNENFORCED, message
+
+
+def _unproven(message: str) -> Verdict:
+    return AttachState.UNVERIFIED, None, message

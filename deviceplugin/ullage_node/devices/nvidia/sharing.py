@@ -1,0 +1,66 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a container must get to be a client of its device's MPS server, with its share. Pure.
+
+Everything is named by uuid: one entry that names a device which the client cannot see makes the
+client drop every limit it has (measured by NVIDIA's users on driver 615.71).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Final
+
+from ullage_node.devices.nvidia.read import NvidiaDevice
+from ullage_node.devices.protocol import BindMount, BoundSlice, ContainerEdits, ContainerKey
+from ullage_node.mps.control import SERVER
+from ullage_node.mps.records import Limits
+
+NAMESPACE_DIGITS: Final = 10
+"""Of the hash that names a namespace: short, because it is part of a socket's path."""
+BELOW_NORMAL: Final = 1
+NORMAL: Final = 0
+
+
+def client_edits(
+    run_dir: Path, device: NvidiaDevice, part: BoundSlice, *, cap_mib: int, namespace: str
+) -> ContainerEdits:
+    """Variables and mounts of one share.
+
+    Args:
+        run_dir: the product's directory, under the same name in daemon and client.
+        device: whose server it is.
+        part: the decided share.
+        cap_mib: its memory with what a context costs.
+        namespace: of protocol 3, "" under protocol 2.
+    """
+    home = run_dir / "mps" / str(device.minor)
+    pipe = home / "pipe"
+    return ContainerEdits(
+        env={
+            "CUDA_MPS_PIPE_DIRECTORY": str(pipe / SERVER / namespace if namespace else pipe),
+            "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(part.percent),
+            "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"{device.uuid}={cap_mib}M",
+            "CUDA_MPS_CLIENT_PRIORITY": str(priority_of(part)),
+        },
+        mounts=(
+            BindMount(host_path=str(pipe), container_path=str(pipe)),
+            BindMount(host_path=str(home / "shm"), container_path="/dev/shm"),
+        ),
+    )
+
+
+def limits_of(part: BoundSlice, name: str, cap_mib: int) -> Limits:
+    """The namespace of one share."""
+    return Limits(name=name, percent=part.percent, memory_mib=cap_mib, priority=priority_of(part))
+
+
+def priority_of(part: BoundSlice) -> int:
+    """Who has no objective, or is on probation, comes second on the device."""
+    return NORMAL if part.protected and not part.probation else BELOW_NORMAL
+
+
+def namespace_of(key: ContainerKey) -> str:
+    """Name of a container's namespace."""
+    return hashlib.sha256(key.directory.encode()).hexdigest()[:NAMESPACE_DIGITS]

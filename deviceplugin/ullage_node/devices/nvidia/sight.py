@@ -1,0 +1,164 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""From one look at all devices to what each container does there. Pure over gathered facts.
+
+Containers of one pod are told apart by their devices: a cgroup names the pod only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from ullage.api.contract import Backend, Reason
+from ullage_node.devices.nvidia.choice import MPS_BACKENDS, WHOLE_PERCENT, Choice
+from ullage_node.devices.nvidia.proof import (
+    LIST_AGE_SECONDS,
+    Evidence,
+    Verdict,
+    judge_share,
+    judge_turns,
+    sms_of,
+)
+from ullage_node.devices.nvidia.read import GpuProcess, NvidiaDevice
+from ullage_node.devices.protocol import (
+    Attachment,
+    AttachState,
+    BoundSlice,
+    ContainerBinding,
+    ContainerKey,
+)
+from ullage_node.mps.records import Server
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """What was seen of all devices at one moment.
+
+    ``owners`` says whose pod a process is, ``blind`` of which device nothing could be read,
+    ``clients`` who is attached to each shared device's server, ``sm_counts`` what each container
+    reports, ``unlisted`` for how many seconds a process has used a device without being a client
+    of its server, ``once_listed`` those that were one at some time.
+    """
+
+    processes: Sequence[GpuProcess]
+    owners: Mapping[int, str | None]
+    blind: Mapping[str, str]
+    clients: Mapping[str, Sequence[int]]
+    servers: Mapping[str, Server | None]
+    server_problem: str
+    devices: Mapping[str, NvidiaDevice]
+    choices: Mapping[str, Choice]
+    overhead_mib: int
+    sm_counts: Mapping[ContainerKey, int]
+    unlisted: Mapping[tuple[str, int], float]
+    once_listed: Set[tuple[str, int]]
+
+
+def attachment_of(
+    binding: ContainerBinding, bindings: Sequence[ContainerBinding], sight: Sight
+) -> Attachment:
+    """What one container does on the devices."""
+    pod_uid = binding.key.pod_uid
+    own = {part.gpu for part in binding.slices}
+    granted = {p.gpu for other in bindings if other.key.pod_uid == pod_uid for p in other.slices}
+    theirs = [process for process in sight.processes if sight.owners[process.pid] == pod_uid]
+    used = [process for process in theirs if process.gpu in own or process.gpu not in granted]
+    listed = _listed(binding, sight)
+    memory_mib = sum(process.memory_mib for process in used)
+    state, reason, message = _astray({process.gpu for process in used}, own, sight.blind) or (
+        _judge(binding, used, listed, sight)
+    )
+    return Attachment(
+        state=state,
+        pids=tuple(sorted({process.pid for process in used} | set(listed))),
+        memory_used_mib=memory_mib,
+        sm_count=sight.sm_counts.get(binding.key, 0),
+        reason=reason,
+        message=message,
+    )
+
+
+def _listed(binding: ContainerBinding, sight: Sight) -> tuple[int, ...]:
+    """The container's processes that its server knows; one may hold no memory yet."""
+    found = {
+        pid
+        for part in binding.slices
+        for pid in sight.clients.get(part.gpu, ())
+        if sight.owners.get(pid) == binding.key.pod_uid
+    }
+    return tuple(sorted(found))
+
+
+def _astray(used: Set[str], own: Set[str], blind: Mapping[str, str]) -> Verdict | None:
+    """A use of devices that were not given, or a device of which nothing is known."""
+    if astray := sorted(used - own):
+        text = (
+            f"uses {', '.join(astray)}, which the pod was not given; is it privileged, or does it "
+            "set NVIDIA_VISIBLE_DEVICES?"
+        )
+        return AttachState.UNENFORCED, Reason.UNENFORCED, text
+    if unseen := sorted(own & blind.keys()):
+        return AttachState.UNVERIFIED, Reason.DEVICE_LOST, blind[unseen[0]]
+    return None
+
+
+def _judge(
+    binding: ContainerBinding,
+    used: Sequence[GpuProcess],
+    listed: tuple[int, ...],
+    sight: Sight,
+) -> Verdict:
+    part = binding.slices[0]
+    choice = sight.choices.get(part.gpu)
+    if part.percent == WHOLE_PERCENT or choice is None:
+        return (AttachState.ENFORCED if used else AttachState.ABSENT), None, ""
+    if choice.backend is Backend.TIME_SLICE:
+        return judge_turns(
+            pids=tuple(process.pid for process in used),
+            memory_mib=sum(process.memory_mib for process in used),
+            cap_mib=part.memory_mib + sight.overhead_mib,
+        )
+    if choice.backend not in MPS_BACKENDS:
+        return _unshared(part, used, choice)
+    return judge_share(_evidence(binding, part, used, listed, sight))
+
+
+def _evidence(
+    binding: ContainerBinding,
+    part: BoundSlice,
+    used: Sequence[GpuProcess],
+    listed: tuple[int, ...],
+    sight: Sight,
+) -> Evidence:
+    unlisted = tuple(sorted({process.pid for process in used} - set(listed)))
+    return Evidence(
+        clients=listed,
+        unlisted=unlisted,
+        unlisted_seconds=max(
+            (sight.unlisted.get((part.gpu, pid), 0) for pid in unlisted), default=0
+        ),
+        orphaned=any((part.gpu, pid) in sight.once_listed for pid in unlisted),
+        list_problem=_list_problem(sight.servers.get(part.gpu), sight.server_problem),
+        memory_mib=sum(process.memory_mib for process in used),
+        cap_mib=part.memory_mib + sight.overhead_mib,
+        sm_seen=sight.sm_counts.get(binding.key, 0),
+        sm_allowed=sms_of(sight.devices[part.gpu].sm_count, part.percent),
+    )
+
+
+def _list_problem(server: Server | None, problem: str) -> str:
+    """Why the server's list of clients proves nothing now, empty if it does."""
+    if server is None:
+        return problem or "no MPS server is known for its device"
+    if server.clients is None or server.age_ms > LIST_AGE_SECONDS * 1000:
+        return f"the MPS server is {server.state.value}: {server.why or 'its list is old'}"
+    return ""
+
+
+def _unshared(part: BoundSlice, used: Sequence[GpuProcess], choice: Choice) -> Verdict:
+    """A share on a device that is not shared any more (MPS was taken away under it)."""
+    if not used:
+        return AttachState.ABSENT, None, ""
+    text = f"{part.percent} % cannot be held: {choice.problem}"
+    return AttachState.UNENFORCED, Reason.UNENFORCED, text

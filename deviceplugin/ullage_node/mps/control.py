@@ -1,0 +1,353 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The words of ``nvidia-cuda-mps-control``: what is asked, and how its answers are read.
+
+Protocol 2 is one command a call on the standard input, protocol 3 words on the command line with
+answers as CSV. Everything that becomes part of a command was checked before (records). An answer
+that cannot be read is an error, never a guess: "unknown" must not look like "healthy".
+Source of both: NVIDIA's MPS documentation, release 615.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+from ullage.api.contract import MpsState
+from ullage_node.mps.programs import Call, Done, Programs, ProgramSilent
+from ullage_node.mps.records import Installed, Limits
+
+PROGRAM: Final = "nvidia-cuda-mps-control"
+ANSWER_SECONDS: Final = 2.0
+"""Longest wait for an answer about the state."""
+TERMINATE_SECONDS: Final = 10.0
+"""Longest wait for the end of one client; the command blocks until its contexts are gone."""
+QUIT_SECONDS: Final = 3.0
+SERVER: Final = "u"
+"""Name of our only server under protocol 3; short, because socket paths end at 108 bytes."""
+DEFAULT_NAMESPACE_PERCENT: Final = 10
+"""What a client gets that names no namespace of ours (protocol 3): enough to be seen, no more."""
+NOBODY_THERE: Final = ("cannot find mps control daemon", "failed to connect", "no mps control")
+
+_STATES: Final = {
+    "ACTIVE": MpsState.ACTIVE,
+    "READY": MpsState.ACTIVE,
+    "INITIALIZING": MpsState.STARTING,
+    "STARTING": MpsState.STARTING,
+    "FAULT": MpsState.FAULT,
+}
+
+
+class ControlDown(Exception):
+    """No control daemon listens there."""
+
+
+class ControlUnclear(Exception):
+    """The daemon answered something that cannot be read, or an error; the text is its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where the daemon of one device lives: ``<root>/<index>/{pipe,log,shm}``."""
+
+    uuid: str
+    directory: Path
+
+    @property
+    def pipe(self) -> Path:
+        """The daemon's sockets; clients find it by this name."""
+        return self.directory / "pipe"
+
+    @property
+    def log(self) -> Path:
+        """``control.log`` and ``server.log``."""
+        return self.directory / "log"
+
+    @property
+    def shm(self) -> Path:
+        """Memory that daemon and clients share; their ``/dev/shm``."""
+        return self.directory / "shm"
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Environment of the daemon and of everybody who asks it."""
+        return {
+            "CUDA_VISIBLE_DEVICES": self.uuid,
+            "CUDA_MPS_PIPE_DIRECTORY": str(self.pipe),
+            "CUDA_MPS_LOG_DIRECTORY": str(self.log),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """One look at a daemon; ``server_pid`` 0 = it has no server."""
+
+    server_pid: int
+    state: MpsState
+    default_percent: int = 0
+    """What a client without a wish of its own gets; 0 = not asked."""
+    clients: Mapping[int, str] = field(default_factory=dict)
+    """Host pid to the client's namespace ("" under protocol 2)."""
+
+
+class Control(Protocol):
+    """One daemon, whatever protocol it speaks. Every call has a deadline.
+
+    All of them raise :class:`ControlDown`, :class:`ControlUnclear` or :class:`ProgramSilent`.
+    """
+
+    default_percent: int
+    """What the default should be."""
+
+    def daemon(self) -> Call:
+        """The call that runs the daemon in the foreground."""
+        ...
+
+    async def look(self) -> Look:
+        """State of the server and who is attached."""
+        ...
+
+    async def begin(self) -> None:
+        """Set our defaults and start the server, so that the first client need not wait."""
+        ...
+
+    async def terminate(self, look: Look, pid: int) -> None:
+        """Tear one client's contexts down; its process is safe to kill afterwards."""
+        ...
+
+    async def limit(self, limits: Limits) -> None:
+        """Make a namespace with these limits, or give an unused one these limits."""
+        ...
+
+    async def unlimit(self, name: str) -> None:
+        """Remove a namespace; one that is not there is no error."""
+        ...
+
+    async def quit(self) -> None:
+        """Ask the daemon to end."""
+        ...
+
+
+class _Asking:
+    """Calls the program for one place."""
+
+    def __init__(self, place: Place, programs: Programs) -> None:
+        self.place = place
+        self._programs = programs
+
+    async def ask(
+        self, *words: str, stdin: str = "", timeout_seconds: float = ANSWER_SECONDS
+    ) -> str:
+        call = Call(words=(PROGRAM, *words), stdin=stdin, env=self.place.env)
+        done = await self._programs.run(call, timeout_seconds)
+        if any(text in (done.stdout + done.stderr).lower() for text in NOBODY_THERE):
+            raise ControlDown(_one_line(done))
+        if done.code != 0:
+            raise ControlUnclear(f"exit status {done.code}: {_one_line(done)}")
+        return done.stdout.strip()
+
+
+class Control2:
+    """Protocol 2: every driver in the field."""
+
+    default_percent = 100
+    """The share is the client's own variable, which can only lower the server's value."""
+
+    def __init__(self, place: Place, programs: Programs, installed: Installed) -> None:
+        self._asking = _Asking(place, programs)
+        self._place = place
+        self._installed = installed
+
+    def daemon(self) -> Call:
+        """See :class:`Control`."""
+        extra = ("-multiuser-server",) if self._installed.multi_user else ()
+        return Call(words=(PROGRAM, "-f", *extra), env=self._place.env)
+
+    async def look(self) -> Look:
+        """See :class:`Control`."""
+        servers = whole_lines(await self._command("get_server_list"))
+        percent = read_percent(await self._command("get_default_active_thread_percentage"))
+        if not servers:
+            return Look(server_pid=0, state=MpsState.DOWN, default_percent=percent)
+        pid = servers[-1]
+        state = read_state(await self._command(f"get_server_status {pid}"))
+        clients = whole_lines(await self._command(f"get_client_list {pid}"))
+        return Look(
+            server_pid=pid,
+            state=state,
+            default_percent=percent,
+            clients=dict.fromkeys(clients, ""),
+        )
+
+    async def begin(self) -> None:
+        """See :class:`Control`."""
+        await self._command(f"set_default_active_thread_percentage {self.default_percent}")
+        await self._command("start_server -uid 0")
+
+    async def terminate(self, look: Look, pid: int) -> None:
+        """See :class:`Control`."""
+        command = f"terminate_client {look.server_pid} {pid}"
+        answer = await self._command(command, timeout_seconds=TERMINATE_SECONDS)
+        if answer not in ("", "0"):
+            raise ControlUnclear(f"terminate_client of {pid}: {answer}")
+
+    async def limit(self, limits: Limits) -> None:
+        """Protocol 2 has no namespaces: the client's own variables say its share."""
+
+    async def unlimit(self, name: str) -> None:
+        """See :meth:`limit`."""
+
+    async def quit(self) -> None:
+        """See :class:`Control`."""
+        await self._command("quit -t 1", timeout_seconds=QUIT_SECONDS)
+
+    async def _command(self, line: str, timeout_seconds: float = ANSWER_SECONDS) -> str:
+        return await self._asking.ask(stdin=f"{line}\n", timeout_seconds=timeout_seconds)
+
+
+class Control3:
+    """Protocol 3: one server of ours, a namespace for each slice."""
+
+    default_percent = DEFAULT_NAMESPACE_PERCENT
+
+    def __init__(self, place: Place, programs: Programs, installed: Installed) -> None:
+        self._asking = _Asking(place, programs)
+        self._place = place
+
+    def daemon(self) -> Call:
+        """See :class:`Control`. Without ``-m`` a client would need the owner's uid."""
+        return Call(words=(PROGRAM, "-f", "-p", "3", "-m"), env=self._place.env)
+
+    async def look(self) -> Look:
+        """See :class:`Control`."""
+        rows = read_csv(await self._words("server", "list", "--format=csv,noheader"), columns=4)
+        ours = [row for row in rows if row[0] == SERVER]
+        if not ours:
+            return Look(server_pid=0, state=MpsState.DOWN)
+        clients = read_csv(await self._words("client", "list", "--format=csv,noheader"), columns=4)
+        return Look(
+            server_pid=read_whole(ours[0][2]) if ours[0][2] != "-" else 0,
+            state=read_state(ours[0][3]),
+            default_percent=self.default_percent,
+            clients={read_whole(row[0]): row[3] for row in clients if row[1] == SERVER},
+        )
+
+    async def begin(self) -> None:
+        """See :class:`Control`."""
+        if (await self.look()).server_pid == 0:
+            await self._words("server", "create", SERVER, f"--devices={self._place.uuid}")
+        percent = f"--active-thread-percentage={self.default_percent}"
+        await self._words("namespace", "set", "default", f"--server={SERVER}", percent)
+
+    async def terminate(self, look: Look, pid: int) -> None:
+        """See :class:`Control`."""
+        await self._words(
+            "client", "terminate", str(pid), f"--server={SERVER}", timeout_seconds=TERMINATE_SECONDS
+        )
+
+    async def limit(self, limits: Limits) -> None:
+        """See :class:`Control`."""
+        known = read_csv(
+            await self._words("namespace", "list", f"--server={SERVER}", "--format=csv,noheader"),
+            columns=1,
+        )
+        verb = "set" if any(row[0] == limits.name for row in known) else "create"
+        await self._words(
+            "namespace",
+            verb,
+            limits.name,
+            f"--server={SERVER}",
+            f"--active-thread-percentage={limits.percent}",
+            f"--pinned-memory-limit={self._place.uuid}={limits.memory_mib}M",
+            f"--client-priority={limits.priority}",
+        )
+
+    async def unlimit(self, name: str) -> None:
+        """See :class:`Control`."""
+        await self._words("namespace", "delete", name, f"--server={SERVER}")
+
+    async def quit(self) -> None:
+        """See :class:`Control`."""
+        await self._words("server", "delete", SERVER, timeout_seconds=QUIT_SECONDS)
+
+    async def _words(self, *words: str, timeout_seconds: float = ANSWER_SECONDS) -> str:
+        return await self._asking.ask(*words, timeout_seconds=timeout_seconds)
+
+
+def whole_lines(answer: str) -> tuple[int, ...]:
+    """One number a line.
+
+    Raises:
+        ControlUnclear: a line is none.
+    """
+    return tuple(read_whole(line) for line in answer.splitlines() if line.strip())
+
+
+def read_whole(word: str) -> int:
+    """A pid or a count.
+
+    Raises:
+        ControlUnclear: it is none.
+    """
+    word = word.strip()
+    if not (word.isascii() and word.isdigit()):
+        raise ControlUnclear(f"{word[:80]!r} is no number")
+    return int(word)
+
+
+def read_percent(answer: str) -> int:
+    """A percentage as the daemon prints it (``100.0``).
+
+    Raises:
+        ControlUnclear: it is none.
+    """
+    try:
+        percent = float(answer)
+    except ValueError:
+        raise ControlUnclear(f"{answer[:80]!r} is no percentage") from None
+    if not 0 <= percent <= 100:
+        raise ControlUnclear(f"{percent:g} is no percentage")
+    return round(percent)
+
+
+def read_state(word: str) -> MpsState:
+    """State of a server.
+
+    Raises:
+        ControlUnclear: a word that is not known.
+    """
+    try:
+        return _STATES[word.strip().upper()]
+    except KeyError:
+        raise ControlUnclear(f"{word[:80]!r} is no state of a server") from None
+
+
+def read_csv(answer: str, columns: int) -> Sequence[Sequence[str]]:
+    """Rows of a CSV answer, each with at least so many columns.
+
+    Raises:
+        ControlUnclear: a row is shorter.
+    """
+    rows = [[cell.strip() for cell in row] for row in csv.reader(io.StringIO(answer)) if row]
+    for row in rows:
+        if len(row) < columns:
+            raise ControlUnclear(f"{','.join(row)[:80]!r} has fewer than {columns} columns")
+    return rows
+
+
+def control_for(protocol: int, place: Place, programs: Programs, installed: Installed) -> Control:
+    """The words of a protocol for one place."""
+    kind = Control3 if protocol == 3 else Control2
+    return kind(place, programs, installed)
+
+
+TROUBLE: Final = (ControlDown, ControlUnclear, ProgramSilent)
+"""What may be wrong with an answer; a missing program is another matter."""
+
+
+def _one_line(done: Done) -> str:
+    return " ".join((done.stderr or done.stdout).split())[:200]

@@ -1,0 +1,59 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Entry point of the MPS supervisor (``ullage-node mps``), the one privileged program of the node.
+
+It reads no API and no setting but its log level and its directory, listens on one socket that only
+root may use, and ends its daemons in order when it is told to stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import Final
+
+from ullage_node.mps.control import Place
+from ullage_node.mps.places import HostMounts, Places
+from ullage_node.mps.probe import HostProcesses
+from ullage_node.mps.programs import Call, HostPrograms
+from ullage_node.mps.server import SupervisorSocket
+from ullage_node.mps.supervisor import Supervisor
+
+DIRECTORY: Final = "mps"
+"""Below the run directory, under the same name in every container."""
+
+
+def with_own_memory(place: Place, call: Call) -> Call:
+    """The daemon's call with the device's own ``/dev/shm`` around it."""
+    launch = (sys.executable, "-m", "ullage_node.mps.launch", str(place.shm))
+    return Call(words=(*launch, *call.words), stdin=call.stdin, env=call.env)
+
+
+async def serve(root: Path) -> None:
+    """Supervise until SIGTERM or SIGINT.
+
+    Raises:
+        OSError: the directory or the socket cannot be used.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, stop.set)
+    supervisor = Supervisor(
+        HostPrograms(),
+        Places(root=root, mounts=HostMounts()),
+        HostProcesses(),
+        with_own_memory,
+    )
+    async with SupervisorSocket(supervisor, root):
+        watching = asyncio.create_task(supervisor.run(), name="supervisor")
+        stopped = asyncio.create_task(stop.wait(), name="stop")
+        await asyncio.wait({watching, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (watching, stopped):
+            task.cancel()
+        results = await asyncio.gather(watching, stopped, return_exceptions=True)
+        for result in results:
+            if isinstance(result, Exception):
+                raise result

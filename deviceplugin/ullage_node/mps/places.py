@@ -1,0 +1,147 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Directories of the daemons: made before each start, gone after the end.
+
+Each device has a tmpfs of its own for the memory that daemon and clients share, because clients of
+different devices must not see one another's regions. Mounting needs privileges and is therefore
+behind a seam; nothing here follows a name that a tenant chose.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from ullage_node.mps.control import Place
+from ullage_node.mps.records import Order
+
+MS_NOSUID: Final = 2
+MS_NODEV: Final = 4
+MNT_DETACH: Final = 2
+LOG_BYTES_MAX: Final = 8 << 20
+"""A log that grew past this is emptied: it lies in memory."""
+SOCKET_PATH_MAX: Final = 107
+"""Bytes of a socket's path (``sun_path`` without its end); a longer one fails without a word."""
+SHARED_REGIONS: Final = "cuda.shm.*"
+"""Named regions of daemon and clients."""
+LONGEST_SOCKET: Final = "pipe/u/0123456789abcdef/control"
+
+
+class PlaceUnusable(Exception):
+    """The directories cannot be made; the text says which and why."""
+
+
+class Mounts(Protocol):
+    """Mounts a tmpfs, or not."""
+
+    def mount(self, path: Path) -> None:
+        """A tmpfs at this empty directory, for everybody; half of the machine's memory at most.
+
+        Raises:
+            OSError: it cannot be mounted.
+        """
+        ...
+
+    def unmount(self, path: Path) -> None:
+        """Take it away; where there is none, nothing happens."""
+        ...
+
+
+class HostMounts:
+    """mount(2) of this machine; the chart passes the mounts on to the host."""
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+
+    def mount(self, path: Path) -> None:
+        """See :class:`Mounts`."""
+        if os.path.ismount(path):
+            return
+        target = os.fsencode(path)
+        if self._libc.mount(b"tmpfs", target, b"tmpfs", MS_NOSUID | MS_NODEV, b"mode=1777"):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), str(path))
+
+    def unmount(self, path: Path) -> None:
+        """See :class:`Mounts`."""
+        if os.path.ismount(path):
+            self._libc.umount2(os.fsencode(path), MNT_DETACH)
+
+
+class PlainDirectories:
+    """No mounts: the directories lie on a tmpfs already, and one device is served (tests)."""
+
+    def mount(self, path: Path) -> None:
+        """A directory that everybody may write to."""
+        path.chmod(0o1777)
+
+    def unmount(self, path: Path) -> None:
+        """Nothing is mounted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where daemons live, below one root."""
+
+    root: Path
+    mounts: Mounts
+
+    def of(self, order: Order) -> Place:
+        """The place of one device.
+
+        Raises:
+            PlaceUnusable: a socket there would have a name that is too long.
+        """
+        place = Place(uuid=order.uuid, directory=self.root / str(order.index))
+        longest = len(os.fsencode(place.directory / LONGEST_SOCKET))
+        if longest > SOCKET_PATH_MAX:
+            raise PlaceUnusable(
+                f"{place.directory}: a socket's path would have {longest} bytes of at most "
+                f"{SOCKET_PATH_MAX}; choose a shorter run directory"
+            )
+        return place
+
+    def prepare(self, place: Place) -> None:
+        """Empty directories for a new daemon; what the last one left is stale.
+
+        Raises:
+            PlaceUnusable: they cannot be made.
+        """
+        try:
+            for path in (place.pipe, place.log):
+                path.mkdir(parents=True, exist_ok=True)
+                path.chmod(0o755)
+                _remove(path.iterdir())
+            place.shm.mkdir(exist_ok=True)
+            self.mounts.mount(place.shm)
+            # Containers of the last server may still have it as their /dev/shm: only its own
+            # regions are stale, the rest is theirs.
+            _remove(place.shm.glob(SHARED_REGIONS))
+        except OSError as error:
+            raise PlaceUnusable(f"{error.filename or place.directory}: {error.strerror}") from error
+
+    def trim(self, place: Place) -> None:
+        """Keep the logs from filling the memory."""
+        for path in (place.log / "control.log", place.log / "server.log"):
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_size > LOG_BYTES_MAX:
+                    os.truncate(path, 0)
+
+    def remove(self, place: Place) -> None:
+        """Take everything of one device away."""
+        self.mounts.unmount(place.shm)
+        shutil.rmtree(place.directory, ignore_errors=True)
+
+
+def _remove(entries: Iterable[Path]) -> None:
+    for entry in list(entries):
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()

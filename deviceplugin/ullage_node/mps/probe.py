@@ -1,0 +1,134 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What MPS this node has, found out and never configured.
+
+The control program must be there, answer its version and list its options; protocol 3 is believed
+only after a daemon of its own answered in it. A daemon that somebody else runs is found among the
+processes: two of them on one device would take turns, so ours stays away. Starts nothing that
+stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+from pathlib import Path
+from typing import Final, Protocol
+
+from ullage_node.mps.control import ANSWER_SECONDS, PROGRAM, Place
+from ullage_node.mps.programs import Call, Done, ProgramMissing, Programs, ProgramSilent
+from ullage_node.mps.records import Installed, Stranger
+
+DAEMON_COMM: Final = PROGRAM[:15]
+"""The kernel keeps fifteen characters of a program's name."""
+CMDLINE_MAX: Final = 4096
+VERSION: Final = re.compile(r"\d[\w.]*")
+PROBE_PLACE: Final = "p"
+PROBE_TRIES: Final = 10
+PROBE_PAUSE_SECONDS: Final = 0.2
+
+
+class Processes(Protocol):
+    """Who runs on this machine."""
+
+    def strangers(self, root: Path) -> tuple[Stranger, ...]:
+        """Control daemons whose pipes are not below our root."""
+        ...
+
+
+class HostProcesses:
+    """The processes of /proc; the container shares the host's."""
+
+    def __init__(self, proc_root: Path = Path("/proc")) -> None:
+        self._proc = proc_root
+
+    def strangers(self, root: Path) -> tuple[Stranger, ...]:
+        """See :class:`Processes`; what cannot be read any more has ended."""
+        found = []
+        for entry in sorted(self._proc.iterdir()):
+            if not entry.name.isdigit():
+                continue
+            with contextlib.suppress(OSError):
+                if _is_daemon(entry):
+                    env = _environment(entry)
+                    if not env.get("CUDA_MPS_PIPE_DIRECTORY", "").startswith(f"{root}/"):
+                        gpus = env.get("CUDA_VISIBLE_DEVICES", "")
+                        found.append(Stranger(pid=int(entry.name), gpus=_uuids(gpus)))
+        return tuple(found)
+
+
+async def look_around(programs: Programs, processes: Processes, root: Path) -> Installed:
+    """What is installed and who else uses it; what is missing stands in ``problem``."""
+    strangers = processes.strangers(root)
+    try:
+        said = await programs.run(Call(words=(PROGRAM, "-v")), ANSWER_SECONDS)
+        helped = await programs.run(Call(words=(PROGRAM, "--help")), ANSWER_SECONDS)
+        version = VERSION.search(said.stdout + said.stderr)
+        if version is None:
+            return Installed(problem=_unknown(said), strangers=strangers)
+        options = helped.stdout + helped.stderr
+        if "-f" not in options:
+            return Installed(problem=_unknown(helped), strangers=strangers)
+        return Installed(
+            version=version[0],
+            protocols=(2, 3) if await _speaks_three(programs, root, options) else (2,),
+            multi_user="-multiuser-server" in options,
+            strangers=strangers,
+        )
+    except (ProgramMissing, ProgramSilent) as error:
+        text = f"{error}; the driver's container image or the runtime class nvidia brings it"
+        return Installed(problem=text, strangers=strangers)
+
+
+async def _speaks_three(programs: Programs, root: Path, options: str) -> bool:
+    """Whether a daemon started with ``-p 3`` answers in protocol 3."""
+    if "-p" not in options.split() and "-p " not in options:
+        return False
+    # No device is visible to it, so no server can start and none of ours is disturbed.
+    place = Place(uuid="", directory=root / PROBE_PLACE)
+    for path in (place.pipe, place.log):
+        path.mkdir(parents=True, exist_ok=True)
+    try:
+        running = await programs.start(Call(words=(PROGRAM, "-f", "-p", "3", "-m"), env=place.env))
+    except ProgramMissing:
+        return False
+    try:
+        ask = Call(words=(PROGRAM, "server", "list", "--format=csv,noheader"), env=place.env)
+        for _ in range(PROBE_TRIES):
+            with contextlib.suppress(ProgramSilent, ProgramMissing):
+                if (await programs.run(ask, ANSWER_SECONDS)).code == 0:
+                    return True
+            if running.returncode is not None:
+                return False
+            await asyncio.sleep(PROBE_PAUSE_SECONDS)
+        return False
+    finally:
+        await running.stop(1.0)
+
+
+def _is_daemon(process: Path) -> bool:
+    """Server and control program share their first fifteen characters: the command line tells."""
+    if (process / "comm").read_text().strip() != DAEMON_COMM:
+        return False
+    with (process / "cmdline").open("rb") as file:
+        words = file.read(CMDLINE_MAX).split(b"\0")
+    program = os.path.basename(words[0].decode("utf-8", "replace"))
+    return program == PROGRAM and (b"-d" in words or b"-f" in words)
+
+
+def _environment(process: Path) -> dict[str, str]:
+    raw = (process / "environ").read_bytes().decode("utf-8", "replace")
+    return {name: value for name, _, value in (line.partition("=") for line in raw.split("\0"))}
+
+
+def _uuids(visible: str) -> tuple[str, ...]:
+    """Devices that a daemon names by uuid; any other naming may mean all of them."""
+    names = tuple(filter(None, (part.strip() for part in visible.split(","))))
+    return names if all(name.startswith("GPU-") for name in names) else ()
+
+
+def _unknown(done: Done) -> str:
+    said = " ".join((done.stdout + done.stderr).split())[:120]
+    return f"{PROGRAM} answers {said!r}, which this agent does not know; is it NVIDIA's?"

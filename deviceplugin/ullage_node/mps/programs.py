@@ -1,0 +1,168 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""How the control program is called: one seam, an argument list, a deadline on everything.
+
+No shell ever sees a word of ours. What the program prints is taken up to a limit, what hangs is
+killed. Tests put the stand-in program first on PATH, or another :class:`Programs` here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+OUTPUT_MAX: Final = 1 << 20
+"""Bytes of an answer that are read; 60 clients take 4 KiB."""
+KILL_SECONDS: Final = 2.0
+
+
+class ProgramMissing(Exception):
+    """The program is not there or cannot be started; the text says which and why."""
+
+
+class ProgramSilent(Exception):
+    """No answer within the deadline; the call was killed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call of a program: words, what it reads from its standard input, its environment."""
+
+    words: tuple[str, ...]
+    stdin: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What came of a call."""
+
+    code: int
+    stdout: str
+    stderr: str = ""
+
+
+class Running(Protocol):
+    """A program that runs until it is stopped or dies."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        ...
+
+    @property
+    def returncode(self) -> int | None:
+        """``None`` while it runs."""
+        ...
+
+    async def stop(self, patience_seconds: float) -> None:
+        """SIGTERM to its group, SIGKILL after the patience; returns when it is gone."""
+        ...
+
+
+class Programs(Protocol):
+    """Calls programs."""
+
+    async def run(self, call: Call, timeout_seconds: float) -> Done:
+        """Call a program that answers and ends.
+
+        Raises:
+            ProgramMissing: it cannot be started.
+            ProgramSilent: it did not end in time.
+        """
+        ...
+
+    async def start(self, call: Call) -> Running:
+        """Start a program that stays; its output goes nowhere.
+
+        Raises:
+            ProgramMissing: it cannot be started.
+        """
+        ...
+
+
+class HostPrograms:
+    """Real processes."""
+
+    async def run(self, call: Call, timeout_seconds: float) -> Done:
+        """See :class:`Programs`."""
+        process = await _spawn(call, stdin=PIPE, output=PIPE)
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                out, err = await process.communicate(call.stdin.encode())
+        except TimeoutError:
+            raise ProgramSilent(
+                f"{call.words[0]} gave no answer in {timeout_seconds:g} s"
+            ) from None
+        finally:
+            await _kill(process)
+        assert process.returncode is not None
+        return Done(code=process.returncode, stdout=_text(out), stderr=_text(err))
+
+    async def start(self, call: Call) -> Running:
+        """See :class:`Programs`."""
+        return _Child(await _spawn(call, stdin=DEVNULL, output=DEVNULL))
+
+
+class _Child:
+    """A program of our own in a process group of its own."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.returncode
+
+    async def stop(self, patience_seconds: float) -> None:
+        _signal_group(self._process.pid, signal.SIGTERM)
+        try:
+            async with asyncio.timeout(patience_seconds):
+                await self._process.wait()
+        except TimeoutError:
+            pass
+        finally:
+            # Also when the daemon went by itself: its server is a child of it and may be left.
+            _signal_group(self._process.pid, signal.SIGKILL)
+        await self._process.wait()
+
+
+async def _spawn(call: Call, *, stdin: int, output: int) -> asyncio.subprocess.Process:
+    try:
+        return await asyncio.create_subprocess_exec(
+            *call.words,
+            stdin=stdin,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, **call.env},
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise ProgramMissing(f"{call.words[0]}: {error.strerror}") from error
+
+
+async def _kill(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        _signal_group(process.pid, signal.SIGKILL)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(KILL_SECONDS):
+                await process.wait()
+
+
+def _signal_group(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, number)
+
+
+def _text(raw: bytes) -> str:
+    return raw[:OUTPUT_MAX].decode("utf-8", "replace")

@@ -1,0 +1,163 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""All daemons of a node: one a device that the agent ordered, none that it did not.
+
+The agent's last order stands while the agent is away: its restart disturbs no client. A device
+where somebody else runs a daemon is left alone and reported. Every device has its own task, so a
+daemon that hangs holds up nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Final
+
+import structlog
+
+from ullage.api.contract import MpsState
+from ullage_node.mps.control import control_for
+from ullage_node.mps.daemon import Daemon, Launcher
+from ullage_node.mps.places import Places, PlaceUnusable
+from ullage_node.mps.probe import Processes, look_around
+from ullage_node.mps.programs import Programs
+from ullage_node.mps.records import Installed, Limits, Order, Report, Server
+
+AROUND_SECONDS: Final = 30.0
+"""Between two looks at what is installed and who else runs a daemon."""
+FRESH_SECONDS: Final = 2.5
+"""How long a report waits for a daemon's fresh answer; an old list says that it is old."""
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+class Supervisor:
+    """Serves devices. ``look`` and the others may be called at any time, also at once."""
+
+    def __init__(
+        self, programs: Programs, places: Places, processes: Processes, launcher: Launcher
+    ) -> None:
+        self._programs = programs
+        self._places = places
+        self._processes = processes
+        self._launcher = launcher
+        self._installed: Installed | None = None
+        self._daemons: dict[str, tuple[Daemon, asyncio.Task[None]]] = {}
+        self._refused: dict[str, Server] = {}
+        self._changing = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Look around for ever; at the end every daemon ends and its directory goes."""
+        try:
+            while True:
+                await self._look_around()
+                await asyncio.sleep(AROUND_SECONDS)
+        finally:
+            await self.retire()
+
+    async def look(self, orders: Sequence[Order] | None, fresh: Sequence[str] = ()) -> Report:
+        """Serve exactly these devices and say how they are.
+
+        Args:
+            orders: everything that is to be served from now on; ``None`` = as before.
+            fresh: devices whose clients must be known as of this moment.
+        """
+        async with self._changing:
+            installed = self._installed or await self._look_around()
+            if orders is not None:
+                await self._follow(orders, installed)
+        wanted = [self._daemons[uuid][0] for uuid in set(fresh) & self._daemons.keys()]
+        if wanted:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FRESH_SECONDS):
+                    await asyncio.gather(*(daemon.refresh() for daemon in wanted))
+        known = {uuid: daemon.server for uuid, (daemon, _) in self._daemons.items()}
+        return Report(installed=installed, servers=self._refused | known)
+
+    async def terminate(self, uuid: str, pid: int) -> str:
+        """Tear down one client of a device; "" = done, or it was none."""
+        found = self._daemons.get(uuid)
+        return await found[0].terminate(pid) if found else ""
+
+    async def limit(self, uuid: str, limits: Limits) -> str:
+        """Give a namespace its limits; "" = done."""
+        found = self._daemons.get(uuid)
+        return await found[0].limit(limits) if found else f"{uuid} is not served"
+
+    async def unlimit(self, uuid: str, name: str) -> str:
+        """Remove a namespace; "" = done."""
+        found = self._daemons.get(uuid)
+        return await found[0].unlimit(name) if found else ""
+
+    async def retire(self) -> None:
+        """End every daemon, clients first, and remove what was made for it."""
+        async with self._changing:
+            await self._drop(list(self._daemons))
+            self._refused.clear()
+
+    async def _look_around(self) -> Installed:
+        found = await look_around(self._programs, self._processes, self._places.root)
+        if found != self._installed:
+            _log.info(
+                "MPS installed",
+                version=found.version,
+                protocols=found.protocols,
+                problem=found.problem,
+                strangers=[one.pid for one in found.strangers],
+            )
+        self._installed = found
+        return found
+
+    async def _follow(self, orders: Sequence[Order], installed: Installed) -> None:
+        wanted = {order.uuid: order for order in orders}
+        obsolete = [
+            uuid
+            for uuid, (daemon, task) in self._daemons.items()
+            if wanted.get(uuid) != daemon.order or task.done()
+        ]
+        await self._drop(obsolete)
+        self._refused = {}
+        for uuid, order in sorted(wanted.items()):
+            if uuid not in self._daemons:
+                self._begin(order, installed)
+
+    def _begin(self, order: Order, installed: Installed) -> None:
+        why = _obstacle(order, installed)
+        try:
+            if why:
+                raise PlaceUnusable(why)
+            control = control_for(order.protocol, self._places.of(order), self._programs, installed)
+            daemon = Daemon(order, control, self._programs, self._places, self._launcher)
+        except PlaceUnusable as error:
+            self._refused[order.uuid] = Server(
+                uuid=order.uuid, protocol=order.protocol, state=MpsState.DOWN, why=str(error)
+            )
+            return
+        task = asyncio.create_task(daemon.run(), name=f"mps {order.index}")
+        self._daemons[order.uuid] = (daemon, task)
+
+    async def _drop(self, uuids: Sequence[str]) -> None:
+        gone = [self._daemons.pop(uuid)[1] for uuid in uuids]
+        for task in gone:
+            task.cancel()
+        for task, outcome in zip(
+            gone, await asyncio.gather(*gone, return_exceptions=True), strict=True
+        ):
+            if isinstance(outcome, Exception):
+                _log.error("MPS daemon's task failed", task=task.get_name(), error=str(outcome))
+
+
+def _obstacle(order: Order, installed: Installed) -> str:
+    """Why a device cannot be served, empty if it can."""
+    if installed.problem:
+        return installed.problem
+    if order.protocol not in installed.protocols:
+        return f"the control program {installed.version} does not speak protocol {order.protocol}"
+    other = next((one for one in installed.strangers if one.serves(order.uuid)), None)
+    if other is not None:
+        return (
+            f"process {other.pid} of somebody else runs an MPS control daemon for it; stop that "
+            "one, or take the node from Ullage"
+        )
+    return ""
