@@ -36,6 +36,9 @@ from ullage_node.guard.records import (
 from ullage_node.guard.watched import HISTORY, VIOLATED, Watched, figures
 
 
+DOUBLINGS: Final = 4
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """How often and how long the guard may act."""
@@ -55,6 +58,8 @@ class _Gpu:
     pauses: deque[float] = field(default_factory=deque)
     pause: Pause | None = None
     cool_until: float = 0.0
+    failures: int = 0
+    """Pauses in a row that did not come about; each doubles the wait for the next."""
 
 
 class GuardMachine:
@@ -274,7 +279,7 @@ class GuardMachine:
         if gpu.pause or busy:
             return "a pause is under way"
         if now < gpu.cool_until:
-            return f"no pause before {self._limits.cool_down_seconds:.0f} s after the last one"
+            return "it is too soon after the last pause"
         while gpu.pauses and now - gpu.pauses[0] >= 3600:
             gpu.pauses.popleft()
         if len(gpu.pauses) >= self._limits.pauses_per_hour:
@@ -342,7 +347,9 @@ class GuardMachine:
         for gpu in self._gpus.values():
             if gpu.pause is pause:
                 gpu.pause = None
-                gpu.cool_until = now + self._limits.cool_down_seconds
+                gpu.failures = gpu.failures + 1 if result is Result.FAILED else 0
+                waits = 2 ** min(max(0, gpu.failures - 1), DOUBLINGS)
+                gpu.cool_until = now + self._limits.cool_down_seconds * waits
         seconds = now - pause.frozen_at if pause.frozen else 0.0
         actions: list[Action] = [
             Thaw(keys=pause.keys),

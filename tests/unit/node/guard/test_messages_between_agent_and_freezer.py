@@ -1,0 +1,102 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ullage_node.devices.protocol import ContainerKey
+from ullage_node.guard.protocol import (
+    Answer,
+    ProtocolError,
+    Request,
+    Target,
+    Verb,
+    decode_answer,
+    decode_request,
+    encode_answer,
+    encode_request,
+)
+
+UID = "0a1b2c3d-0000-4000-8000-00000000000a"
+TARGET = Target(key=ContainerKey(pod_uid=UID, container="main"), pids=(4711, 4712))
+FREEZE = Request(verb=Verb.FREEZE, number=7, targets=(TARGET,), limit_seconds=9.5, why="slow")
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        FREEZE,
+        Request(verb=Verb.THAW, number=8, targets=(TARGET,)),
+        Request(verb=Verb.BEAT, number=9),
+    ],
+)
+def test_what_is_sent_is_what_is_read(request_: Request) -> None:
+    assert decode_request(encode_request(request_)) == request_
+
+
+def test_answers_come_back_as_they_were_said() -> None:
+    answer = Answer(number=7, problem="no such container")
+    assert decode_answer(encode_answer(answer)) == answer
+
+
+def changed(**change: Any) -> bytes:
+    return json.dumps(json.loads(encode_request(FREEZE)) | change).encode()
+
+
+def with_target(**change: Any) -> bytes:
+    body = json.loads(encode_request(FREEZE))
+    body["containers"][0] |= change
+    return json.dumps(body).encode()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"[]",
+        b"freeze everything",
+        changed(version=2),
+        changed(version=None),
+        changed(verb="kill"),
+        changed(number=-1),
+        changed(number=True),
+        changed(limitSeconds=0),
+        changed(limitSeconds=10.5),
+        changed(limitSeconds=float("nan")),
+        changed(limitSeconds="9"),
+        changed(containers=[]),
+        changed(containers="all"),
+        changed(containers=[json.loads(encode_request(FREEZE))["containers"][0]] * 65),
+        with_target(podUID="../../system.slice"),
+        with_target(podUID=UID + "/.."),
+        with_target(podUID=None),
+        with_target(container="../main"),
+        with_target(container=""),
+        with_target(pids=[1]),
+        with_target(pids=["4711"]),
+        with_target(pids=[True]),
+        with_target(pids=list(range(2, 600))),
+    ],
+)
+def test_what_nobody_may_ask_for_is_refused(line: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        decode_request(line)
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_a_message_or_refused(line: bytes) -> None:
+    for decode in (decode_request, decode_answer):
+        try:
+            decode(line)
+        except ProtocolError:
+            continue
+
+
+def test_another_version_says_what_to_do() -> None:
+    with pytest.raises(ProtocolError, match="same image"):
+        decode_request(changed(version=2))
