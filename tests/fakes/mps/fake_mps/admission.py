@@ -47,18 +47,10 @@ def admit(machine: Machine, server: Server, client: Client) -> str | None:
 
 
 def limits_for(server: Server, namespace: str, protocol: int) -> Limits:
-    """Ceilings for a newcomer; under v3 the server's own count only in ``default``."""
+    """Ceilings for a newcomer: the server's under v2, its namespace's and no other under v3."""
     if protocol != 3:
         return server.limits
-    own = server.namespaces[namespace]
-    if namespace != "default":
-        return own
-    caps = dict(server.limits.memory_mib)
-    for uuid, cap in own.memory_mib.items():
-        caps[uuid] = min(cap, caps.get(uuid, cap))
-    return Limits(
-        percent=min(server.limits.percent or 100.0, own.percent or 100.0), memory_mib=caps
-    )
+    return server.namespaces[namespace]
 
 
 def memory_cap(gpu: Gpu, limits: Limits, hello: Hello, seen: tuple[Gpu, ...]) -> int | None:
@@ -107,11 +99,20 @@ def _tell(machine: Machine, server: Server, client: Client, percent: float) -> N
             "percent": percent,
             "sm_count": client.sm_count,
             "memory_cap_mib": cap,
+            "priority": _priority(machine, server, hello),
             "allocatable_mib": total if cap is None else min(total, allocatable_mib(cap)),
             "memory_free_mib": total if cap is None else min(total, cap),
             "memory_total_mib": total,
+            "region": server.region,
+            "exclusive": gpu.exclusive,
         }
     )
+
+
+def _priority(machine: Machine, server: Server, hello: Hello) -> int:
+    if hello.priority is not None:
+        return hello.priority
+    return limits_for(server, hello.namespace, machine.options.protocol).priority or 0
 
 
 def _words(uuid: str) -> list[str]:

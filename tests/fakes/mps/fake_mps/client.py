@@ -24,8 +24,6 @@ from fake_mps.host import SHM_VARIABLE
 from fake_mps.model import Message
 from fake_mps.script import SCRIPT_VARIABLE, load_script
 
-UID_VARIABLE = "FAKE_CUDA_UID"
-
 
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run the program, with ``--processes`` as that many processes; gives the exit status."""
@@ -84,16 +82,10 @@ class Process:
         except wire.NoDaemon as missing:
             self._result(cuda.without_mps(self._environ, self._script, stale=missing.stale))
             return
-        if not self._shares_memory():
-            connection.close()
-            stale = not any(gpu.exclusive for gpu in self._script.gpus)
-            name = "CUDA_ERROR_MPS_CONNECTION_FAILED" if stale else "CUDA_ERROR_DEVICE_UNAVAILABLE"
-            self._result(cuda.error_message(name))
-            return
         self._connection = connection
         reader = wire.Reader(connection)
         selector.register(connection, selectors.EVENT_READ, lambda: self._hear(reader))
-        claimed = self._environ.get(UID_VARIABLE)
+        claimed = self._environ.get(wire.UID_VARIABLE)
         hello = cuda.hello_of(
             self._environ,
             command=self._options.command or _own_command(),
@@ -102,9 +94,9 @@ class Process:
         )
         wire.send(connection, {"hello": hello})
 
-    def _shares_memory(self) -> bool:
+    def _shares_memory(self, region: str) -> bool:
         directory = self._environ.get(SHM_VARIABLE)
-        return directory is None or Path(directory).is_dir()
+        return directory is None or Path(directory, region.lstrip("/")).exists()
 
     def _hear(self, reader: wire.Reader) -> bool:
         messages = reader.read()
@@ -114,10 +106,14 @@ class Process:
             self._connection = None
             return False
         for message in messages:
-            if message["event"] == "attached":
+            if message["event"] != "attached":
+                self._result(cuda.error_message(str(message["error"])))
+            elif self._shares_memory(str(message["region"])):
                 self._result(message)
             else:
-                self._result(cuda.error_message(str(message["error"])))
+                self._result(cuda.without_shared_memory(exclusive=bool(message["exclusive"])))
+                self._say_bye()
+                return False
         return True
 
     # -- what happens then -----------------------------------------------------------------------
@@ -174,6 +170,7 @@ class Process:
         if self._connection is not None:
             wire.send(self._connection, {"bye": True})
             self._connection.close()
+            self._connection = None
 
 
 def _client_pipe(environ: Mapping[str, str]) -> str:

@@ -64,30 +64,31 @@ def read_arguments(arguments: Sequence[str], script: Script, environ: Mapping[st
         Usage: an option that is unknown to such a binary.
     """
     call = Call()
-    if 3 in script.protocols and environ.get("CUDA_MPS_PROTOCOL_VERSION") == "3":
-        call.protocol = 3
+    v3 = 3 in script.protocols
     rest = list(arguments)
     while rest:
         word = rest.pop(0)
         if not word.startswith("-"):
             call.words = (*word.split(), *rest)
             break
-        if word == "-d":
+        if word in ("-d", "--daemon"):
             call.daemon = True
-        elif word == "-f":
+        elif word in ("-f", "--foreground"):
             call.foreground = True
-        elif word == "-multiuser-server" or (word == "-m" and 3 in script.protocols):
+        elif word == "-multiuser-server" or (v3 and word in ("-m", "--multiuser")):
             call.multiuser = True
-        elif word == "-S" and script.static_partitioning:
+        elif word in ("-S", "--static-partitioning") and script.static_partitioning:
             call.static = True
-        elif word == "-q" and 3 in script.protocols:
+        elif v3 and word in ("-q", "--quit"):
             call.words = ("quit",)
-        elif word == "-a" and 3 in script.protocols and rest:
+        elif v3 and word in ("-a", "--apply") and rest:
             call.config = rest.pop(0)
-        elif word == "-p" and 3 in script.protocols and rest and rest[0] in ("2", "3"):
+        elif v3 and word in ("-p", "--protocol") and rest[:1] in (["2"], ["3"]):
             call.protocol = int(rest.pop(0))
         else:
             raise Usage(f"Unknown option {word}")
+    if v3 and environ.get("CUDA_MPS_PROTOCOL_VERSION") in ("2", "3"):
+        call.protocol = int(environ["CUDA_MPS_PROTOCOL_VERSION"])  # wins over the flag
     return call
 
 
@@ -120,7 +121,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     if any(word in ("-h", "--help") for word in arguments):
         sys.stdout.write(help_text(script))
         return 0
-    if "-v" in arguments:
+    if any(word in ("-v", "--version") for word in arguments):
         print(f"Binary version: {script.binary_version}")
         return 0
     try:
@@ -158,9 +159,19 @@ def _start(call: Call, script: Script, environ: Mapping[str, str]) -> int:
         print(ALREADY_RUNNING, flush=True)
         return 1
     if call.config is not None:
-        from fake_mps.v3 import apply_config
+        from fake_mps.v3_config import ConfigError, apply_config
 
-        apply_config(daemon.machine, call.config)
+        try:
+            apply_config(daemon.machine, call.config)
+        except ConfigError as error:
+            print(error, file=sys.stderr, flush=True)
+            daemon.abandon()
+            return 1
+    if call.protocol == 3:
+        print(
+            f"To connect CUDA applications to this daemon, set CUDA_MPS_PIPE_DIRECTORY={directory}",
+            flush=True,
+        )
     if told is not None:
         told.ready()
     daemon.run()
@@ -204,18 +215,26 @@ def _speak(call: Call, environ: Mapping[str, str]) -> int:
         print(NO_DAEMON)
         return 1
     with connection:
-        reader = wire.Reader(connection)
+        reader, claimed = wire.Reader(connection), environ.get(wire.UID_VARIABLE)
         if call.words:
-            return _ask(connection, reader, call.words)
+            return abs(_ask(connection, reader, call.words, claimed))
         for line in sys.stdin:
-            if line.strip() and _ask(connection, reader, line.split()) < 0:
+            if line.strip() and _ask(connection, reader, line.split(), claimed) < 0:
                 return 1
     return 0
 
 
-def _ask(connection: wire.Socket, reader: wire.Reader, words: Sequence[str]) -> int:
+def _ask(
+    connection: wire.Socket,
+    reader: wire.Reader,
+    words: Sequence[str],
+    claimed_uid: str | None,
+) -> int:
     """Send one command and print its answer; below zero when the daemon is gone."""
-    wire.send(connection, {"words": list(words)})
+    message: dict[str, object] = {"words": list(words)}
+    if claimed_uid:
+        message["claimed_uid"] = int(claimed_uid)
+    wire.send(connection, message)
     messages: list[dict[str, object]] | None = []
     while messages == []:
         messages = reader.read()
@@ -224,5 +243,5 @@ def _ask(connection: wire.Socket, reader: wire.Reader, words: Sequence[str]) -> 
         return -1
     text, code = str(messages[0]["text"]), messages[0]["exit"]
     if text:
-        print(text, flush=True, file=sys.stderr if code else sys.stdout)
+        print(text, flush=True)
     return code if isinstance(code, int) else 1

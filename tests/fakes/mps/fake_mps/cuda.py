@@ -80,6 +80,13 @@ def without_mps(environ: Mapping[str, str], script: Script, *, stale: bool) -> M
     return unlimited(gpu)
 
 
+def without_shared_memory(*, exclusive: bool) -> Message:
+    """What a process gets that reaches the daemon and not the server's shared memory."""
+    return error_message(
+        "CUDA_ERROR_DEVICE_UNAVAILABLE" if exclusive else "CUDA_ERROR_MPS_CONNECTION_FAILED"
+    )
+
+
 def unlimited(gpu: Gpu) -> Message:
     """The whole GPU."""
     return {

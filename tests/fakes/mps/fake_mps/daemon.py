@@ -18,6 +18,7 @@ from pathlib import Path
 
 from fake_mps import wire
 from fake_mps.dispatch import run_words
+from fake_mps.endings import quit_daemon
 from fake_mps.host import SHM_VARIABLE, FileLogs, ForkedServers, SystemClock
 from fake_mps.machine import Machine, Options
 from fake_mps.model import Answer, Client, ClientState, Hello, Message
@@ -67,6 +68,7 @@ class Daemon:
             script, options, clock=SystemClock(), processes=self._servers, logs=self._logs
         )
         self._script_seen = _script_mark()
+        self._stop_asked = False
         self._listen()
         (self._pipe / PID_FILE).write_text(f"{os.getpid()}\n", encoding="ascii")
 
@@ -77,6 +79,7 @@ class Daemon:
         wanted: dict[tuple[str | None, str], Path] = {(None, "default"): self._pipe}
         if self._options.protocol == 3:
             for server in self.machine.servers.values():
+                wanted[server.name, ""] = self._pipe / server.name
                 for namespace in server.namespaces:
                     wanted[server.name, namespace] = self._pipe / server.name / namespace
         for key in [key for key in self._listeners if key not in wanted]:
@@ -124,7 +127,7 @@ class Daemon:
         self._clean_up()
 
     def _asked_to_stop(self, *_: object) -> None:
-        self.machine.quit(Answer(), None)
+        self._stop_asked = True
 
     def _step(self) -> None:
         wait_s = self.machine.timers.wait_s
@@ -139,6 +142,8 @@ class Daemon:
                 key.data.recv(4096)
         for pid, status in self._servers.ended():
             self.machine.server_exited(pid, status)
+        if self._stop_asked:
+            quit_daemon(self.machine, Answer(), None)
         self.machine.tick()
         if self.machine.crashed:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -173,7 +178,7 @@ class Daemon:
                 connection.is_ui = True
                 self._logs.control("Accepting connection...")
                 self._logs.control("NEW UI")
-            connection.answer = run_words(self.machine, words, connection.peer.uid)
+            connection.answer = run_words(self.machine, words, _uid(connection, message))
         elif "do" in message:
             self.machine.do(str(message["do"]))
             connection.answer = Answer(text="")
@@ -190,10 +195,9 @@ class Daemon:
         raw = message["hello"]
         assert isinstance(raw, dict)
         given = {key: value for key, value in raw.items() if key in _HELLO_WORDS}
-        given["server"], given["namespace"] = connection.path
-        claimed = raw.get("claimed_uid")
-        uid = connection.peer.uid if claimed is None else int(claimed)
-        return Hello(pid=connection.peer.pid, uid=uid, **given)
+        given["server"] = connection.path[0]
+        given["namespace"] = connection.path[1] or "default"
+        return Hello(pid=connection.peer.pid, uid=_uid(connection, raw), **given)
 
     def _drop(self, connection: _Connection) -> None:
         self._selector.unregister(connection.socket)
@@ -222,6 +226,11 @@ class Daemon:
         while client is not None and client.inbox:
             wire.send(connection.socket, client.inbox.pop(0))
 
+    def abandon(self) -> None:
+        """Stop before having served."""
+        quit_daemon(self.machine, Answer(), None)
+        self._clean_up()
+
     def _clean_up(self) -> None:
         for connection in self._connections:
             connection.socket.close()
@@ -230,6 +239,11 @@ class Daemon:
         (self._pipe / PID_FILE).unlink(missing_ok=True)
         self._servers.unshare()
         self._lock.close()
+
+
+def _uid(connection: _Connection, message: Message) -> int:
+    claimed = message.get("claimed_uid")
+    return claimed if isinstance(claimed, int) else connection.peer.uid
 
 
 def _script_mark() -> tuple[int, int] | None:

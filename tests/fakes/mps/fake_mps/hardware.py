@@ -100,7 +100,7 @@ class MemoryWish:
 
 
 def read_memory_wish(text: str | None, gpus: Sequence[Gpu]) -> MemoryWish:
-    """Resolve ``0=1G,GPU-uuid=512M``; entries that cannot be read are ignored, as the driver does."""
+    """Resolve ``0=1G,GPU-uuid=512M``; an entry that cannot be read counts as absent."""
     caps: dict[str, int] = {}
     for entry in filter(None, (part.strip() for part in (text or "").split(","))):
         device, _, value = entry.partition("=")

@@ -42,8 +42,15 @@ class FileLogs:
     def __init__(self, directory: str, pid: int) -> None:
         os.makedirs(directory, exist_ok=True)
         self._control = Path(directory, "control.log")
-        self._server = Path(directory, "server.log")
+        self._directory = Path(directory)
+        self._server: dict[int, Path] = {}
         self._pid = pid
+
+    def opened(self, pid: int, folder: str | None) -> None:
+        """Choose the server's file."""
+        place = self._directory if folder is None else self._directory / folder
+        place.mkdir(exist_ok=True)
+        self._server[pid] = place / "server.log"
 
     def control(self, text: str) -> None:
         """Append to control.log."""
@@ -52,7 +59,7 @@ class FileLogs:
 
     def server(self, pid: int, text: str) -> None:
         """Append to server.log."""
-        with self._server.open("a", encoding="utf-8") as log:
+        with self._server[pid].open("a", encoding="utf-8") as log:
             log.write(f"{stamp(time.time(), 'Other', pid)} {text}\n")
 
 

@@ -14,9 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fake_mps.admission import admit
-from fake_mps.hardware import Gpu, visible_gpus
+from fake_mps.hardware import Gpu, find_gpu, visible_gpus
 from fake_mps.model import (
-    Answer,
     Client,
     ClientState,
     Clock,
@@ -28,13 +27,12 @@ from fake_mps.model import (
     ServerState,
 )
 from fake_mps.partitions import Partitions
-from fake_mps.script import Script, Start, Termination
+from fake_mps.script import Script, Start
 from fake_mps.timers import Timers
 
 CONNECTION_FAILED = "CUDA_ERROR_MPS_CONNECTION_FAILED"
 NOT_READY = "CUDA_ERROR_MPS_SERVER_NOT_READY"
 RPC_FAILURE = "CUDA_ERROR_MPS_RPC_FAILURE"
-TERMINATED = "CUDA_ERROR_MPS_CLIENT_TERMINATED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +65,10 @@ class Machine:
         self.logs = logs
         self.timers = Timers(clock)
         self.gpus: tuple[Gpu, ...] = visible_gpus(script.gpus, options.visible_devices)
-        self.defaults = Limits(percent=100.0, priority=0)
+        self.default_percent = 100.0
+        self.default_priority = 0
+        self.default_memory: dict[str, int] = {}
+        self.features_off: set[str] = set()
         self.servers: dict[str, Server] = {}
         self.queue: list[Client] = []
         self.partitions = Partitions()
@@ -77,7 +78,7 @@ class Machine:
         self.wedged = False
         self._processes = processes
         self._starts = 0
-        self._terminations = 0
+        self.terminations = 0
         self.rule_uses: dict[int, int] = {}
         self._regions = itertools.count(1)
         self._dice = random.Random(script.seed)
@@ -112,6 +113,7 @@ class Machine:
                 self._recover(server)
         if action == "recover":
             self.hung = False
+            self.serve_queue()
 
     # -- clients ---------------------------------------------------------------------------------
 
@@ -141,7 +143,7 @@ class Machine:
         if self.wedged or self.hung or self.queue or (server is not None and server.uid != uid):
             self._pend(client)
             self.queue.append(client)
-            self._serve_queue()
+            self.serve_queue()
         elif server is None:
             self._pend(client)
             self.start_server(uid, None).waiting.append(client)
@@ -202,8 +204,8 @@ class Machine:
             )
             if harmed and not client.faulted:
                 self._damage(server, client)
-            self._check_recovery(server)
-        self._serve_queue()
+            self.check_recovery(server)
+        self.serve_queue()
         self.tick()
 
     def server_of(self, client: Client) -> Server | None:
@@ -227,7 +229,7 @@ class Machine:
             if client.state is ClientState.ATTACHED and not client.faulted:
                 client.faulted = True
                 client.inbox.append({"event": "error", "error": error})
-        self._check_recovery(server)
+        self.check_recovery(server)
 
     def _damage(self, server: Server, client: Client) -> None:
         kind = self.script.killed_client
@@ -241,18 +243,28 @@ class Machine:
             self._processes.stop(server.pid)
             self.server_exited(server.pid, 1)
 
-    def _check_recovery(self, server: Server) -> None:
+    def check_recovery(self, server: Server) -> None:
+        """A faulted server begins to recover once its last client left."""
         if server.state is ServerState.FAULT and not server.clients and not server.gone:
             self.timers.after(self.script.recover_s, lambda: self._recover(server))
 
     def _recover(self, server: Server) -> None:
         server.hung = False
-        if server.state is ServerState.FAULT and not server.clients:
+        if server.state is ServerState.ACTIVE or (
+            server.state is ServerState.FAULT and not server.clients
+        ):
             self._ready(server)
 
     # -- servers ---------------------------------------------------------------------------------
 
-    def start_server(self, uid: int, name: str | None) -> Server:
+    def start_server(
+        self,
+        uid: int,
+        name: str | None,
+        *,
+        gpus: tuple[Gpu, ...] | None = None,
+        allowed: str = "all",
+    ) -> Server:
         """Start a server process; it serves once its scripted initialisation is over."""
         start = self._next_start()
         pid = self._processes.spawn(uid)
@@ -260,15 +272,27 @@ class Machine:
             pid=pid,
             uid=uid,
             name=name or str(pid),
-            gpus=self.gpus,
-            limits=self.defaults.copy(),
+            gpus=self.gpus if gpus is None else gpus,
+            limits=self._default_limits(),
             namespaces={"default": Limits()},
+            allowed=allowed,
         )
         self.servers[server.name] = server
+        self.logs.opened(pid, name)
         self.logs.control(f"Starting new server {pid} for user {uid}")
         self.logs.server(pid, "Start")
         self.timers.after(start.init_s, lambda: self._started(server, start))
         return server
+
+    def _default_limits(self) -> Limits:
+        if self.options.protocol == 3:
+            return Limits()
+        limits = Limits(percent=self.default_percent, priority=self.default_priority)
+        for device, mib in self.default_memory.items():
+            gpu = find_gpu(self.gpus, device)
+            if gpu is not None:
+                limits.memory_mib[gpu.uuid] = mib
+        return limits
 
     def _next_start(self) -> Start:
         start = self.script.starts[min(self._starts, len(self.script.starts) - 1)]
@@ -289,9 +313,9 @@ class Machine:
             self.logs.server(
                 server.pid, f"Volta MPS: Creating server context on device {ordinal} ({gpu.name})"
             )
-        region = f"/cuda.shm.{server.uid:x}.{server.pid:x}.{next(self._regions)}"
-        self._processes.share(region)
-        self.logs.server(server.pid, f"Created named shared memory region {region}")
+        server.region = f"/cuda.shm.{server.uid:x}.{server.pid:x}.{next(self._regions)}"
+        self._processes.share(server.region)
+        self.logs.server(server.pid, f"Created named shared memory region {server.region}")
         self.log_limits(server, server.limits)
         self.logs.control(f"NEW SERVER {server.pid}: Ready")
         self._ready(server)
@@ -315,7 +339,7 @@ class Machine:
         waiting, server.waiting = server.waiting, []
         for client in waiting:
             self._admit(server, client)
-        self._serve_queue()
+        self.serve_queue()
 
     def server_exited(self, pid: int, status: int) -> None:
         """A server process ended, by itself or by anyone's signal."""
@@ -331,9 +355,10 @@ class Machine:
         for client in server.waiting:
             self.refuse(client, CONNECTION_FAILED)
         server.clients, server.waiting = [], []
-        self._serve_queue()
+        self.serve_queue()
 
-    def _serve_queue(self) -> None:
+    def serve_queue(self) -> None:
+        """Give the server to the UID that is first in line, if it is free."""
         if not self.queue or self.wedged or self.hung or self.options.protocol == 3:
             return
         server = next(iter(self.servers.values()), None)
@@ -354,56 +379,3 @@ class Machine:
         """Shut a server down in order."""
         self._processes.stop(server.pid)
         self.server_exited(server.pid, 0)
-
-    # -- commands that take time -----------------------------------------------------------------
-
-    def terminate(self, server: Server, client: Client) -> Answer:
-        """Tear a client's contexts down; the answer comes when that is done."""
-        answer = Answer()
-        used = min(self._terminations, len(self.script.terminations) - 1)
-        plan = self.script.terminations[used]
-        self._terminations += 1
-        server.terminating += 1
-        if not plan.hang:
-            self.timers.after(plan.seconds, lambda: self._torn(server, client, plan, answer))
-        return answer
-
-    def _torn(self, server: Server, client: Client, plan: Termination, answer: Answer) -> None:
-        server.terminating -= 1
-        if plan.result == "0" and client in server.clients:
-            client.state = ClientState.TERMINATED
-            client.inbox.append({"event": "error", "error": TERMINATED})
-            self.timers.after(plan.linger_s, lambda: self._forget(server, client))
-        answer.finish(plan.result)
-
-    def _forget(self, server: Server, client: Client) -> None:
-        if client in server.clients:
-            server.clients.remove(client)
-            self._check_recovery(server)
-            self._serve_queue()
-
-    def quit(self, answer: Answer, timeout_s: float | None) -> None:
-        """Stop the servers and the daemon, at once or when the clients left within the time."""
-        if timeout_s is None or not any(server.clients for server in self.servers.values()):
-            self._stop(answer)
-            return
-        deadline_s = [timeout_s]
-
-        def look() -> None:
-            deadline_s[0] -= 0.05
-            busy = any(server.clients for server in self.servers.values())
-            if busy and deadline_s[0] > 0:
-                self.timers.after(0.05, look)
-            else:
-                self._stop(answer)
-
-        self.timers.after(0.05, look)
-
-    def _stop(self, answer: Answer) -> None:
-        if self.stopped:
-            return
-        self.stopped = True
-        for server in list(self.servers.values()):
-            self.stop_server(server)
-        self.logs.control("Exit")
-        answer.finish("")

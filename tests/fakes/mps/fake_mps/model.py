@@ -33,9 +33,15 @@ class Processes(Protocol):
     def stop(self, pid: int) -> None:
         """End a server process; one that is gone already is no error."""
 
+    def share(self, name: str) -> None:
+        """Make a named shared memory region."""
+
 
 class Logs(Protocol):
     """Where the two logs go."""
+
+    def opened(self, pid: int, folder: str | None) -> None:
+        """A server begins to log; under v3 in a folder of its own."""
 
     def control(self, text: str) -> None:
         """One line of control.log."""
@@ -122,6 +128,8 @@ class Server:
     gpus: tuple[Gpu, ...]
     limits: Limits
     namespaces: dict[str, Limits]
+    allowed: str = "all"
+    region: str = ""
     state: ServerState = ServerState.INITIALIZING
     clients: list[Client] = field(default_factory=list)
     waiting: list[Client] = field(default_factory=list)

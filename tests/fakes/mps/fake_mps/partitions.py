@@ -54,7 +54,7 @@ class Partitions:
         if not 0 < chunks <= self.chunks(gpu)[0]:
             return None
         self.made += 1
-        opaque = bytes([chunks, self.made]) + bytes(25)
+        opaque = bytes([chunks, self.made]) + bytes(28)
         row = Partition(
             gpu=gpu.uuid,
             identifier=base64.b64encode(opaque).decode(),

@@ -73,6 +73,9 @@ class MemoryLogs:
         self.control_lines: list[str] = []
         self.server_lines: list[str] = []
 
+    def opened(self, pid: int, folder: str | None) -> None:
+        """All servers share one list."""
+
     def control(self, text: str) -> None:
         """A line of control.log."""
         self.control_lines.append(

@@ -18,6 +18,7 @@ from fake_mps.hardware import Gpu
 
 SCRIPT_VARIABLE = "FAKE_MPS_SCRIPT"
 ACTIONS = ("fault", "crash_server", "crash_control", "hang_server", "hang_control", "recover")
+CLIENT_ROWS = ("documented", "captured")
 KILL_DAMAGE = ("none", "fault", "hang", "exit", "random")
 
 
@@ -71,6 +72,7 @@ class Script:
             anyone after it.
         killed_client: damage when a client with outstanding work vanishes.
         recover_s: seconds from the last client of a faulted server to ACTIVE.
+        v3_client_rows: csv of ``client list`` as NVIDIA documents it, or as captured on 615.71.
         seed: of the only random choice, ``killed_client: random``.
     """
 
@@ -85,11 +87,14 @@ class Script:
     recover_s: float = 0.0
     killed_client: str = "fault"
     wedge_uid: int | None = None
+    v3_client_rows: str = "documented"
     seed: int = 0
 
     def __post_init__(self) -> None:
         if self.killed_client not in KILL_DAMAGE:
             raise ValueError(f"killed_client {self.killed_client!r} is not one of {KILL_DAMAGE}")
+        if self.v3_client_rows not in CLIENT_ROWS:
+            raise ValueError(f"v3_client_rows {self.v3_client_rows!r} is not one of {CLIENT_ROWS}")
         for event in self.events:
             if event.do not in ACTIONS:
                 raise ValueError(f"events: {event.do!r} is not one of {ACTIONS}")

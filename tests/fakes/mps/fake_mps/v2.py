@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from fake_mps.endings import quit_daemon, terminate
 from fake_mps.hardware import Gpu, find_gpu, parse_memory_mib
 from fake_mps.machine import Machine
-from fake_mps.model import Answer, Client, Server
+from fake_mps.model import Answer, Client, Limits, Server
 from fake_mps.partitions import INVALID, shortened
 
 Arguments = Sequence[str]
@@ -98,60 +99,65 @@ def _ps_row(
 
 
 def _set_default_percent(machine: Machine, args: Arguments) -> str:
-    machine.defaults.percent = _percent(args, 0)
-    return f"{machine.defaults.percent:.1f}"
+    percent = _percent(args, 0)
+    machine.default_percent = percent
+    return f"{percent:.1f}"
 
 
 def _get_default_percent(machine: Machine, _: Arguments) -> str:
-    return f"{machine.defaults.percent:.1f}"
+    return f"{machine.default_percent:.1f}"
 
 
 def _set_percent(machine: Machine, args: Arguments) -> str:
-    server = _server(machine, args)
-    server.limits.percent = _percent(args, 1)
-    machine.logs.server(server.pid, f"Active Threads Percentage set to {server.limits.percent:.1f}")
-    return f"{server.limits.percent:.1f}"
+    server, percent = _server(machine, args), _percent(args, 1)
+    server.limits.percent = percent
+    machine.logs.server(server.pid, f"Active Threads Percentage set to {percent:.1f}")
+    return f"{percent:.1f}"
 
 
 def _get_percent(machine: Machine, args: Arguments) -> str:
-    return f"{_server(machine, args).limits.percent:.1f}"
+    percent = _server(machine, args).limits.percent
+    return "100.0" if percent is None else f"{percent:.1f}"
 
 
 def _set_default_memory(machine: Machine, args: Arguments) -> str:
-    machine.defaults.memory_mib[_gpu(machine, args, 0).uuid] = _memory(args, 1)
+    cap = _memory(args, 1)
+    machine.default_memory.pop(args[0], None)  # whichever was set last wins at the next start
+    machine.default_memory[args[0]] = cap
     return ""
 
 
 def _get_default_memory(machine: Machine, args: Arguments) -> str:
-    return _cap_text(machine.defaults.memory_mib, _gpu(machine, args, 0))
+    return _cap_text(machine.default_memory, args[0] if args else "")
 
 
 def _set_memory(machine: Machine, args: Arguments) -> str:
     server, gpu, cap = _server(machine, args), _gpu(machine, args, 1), _memory(args, 2)
     server.limits.memory_mib[gpu.uuid] = cap
-    machine.log_limits(server, type(server.limits)(memory_mib={gpu.uuid: cap}))
+    machine.log_limits(server, Limits(memory_mib={gpu.uuid: cap}))
     return ""
 
 
 def _get_memory(machine: Machine, args: Arguments) -> str:
-    return _cap_text(_server(machine, args).limits.memory_mib, _gpu(machine, args, 1))
+    caps = _server(machine, args).limits.memory_mib
+    return _cap_text(caps, _gpu(machine, args, 1).uuid)
 
 
-def _cap_text(caps: Mapping[str, int], gpu: Gpu) -> str:
-    return f"{caps[gpu.uuid]}M" if gpu.uuid in caps else "No limit"
+def _cap_text(caps: Mapping[str, int], device: str) -> str:
+    return f"{caps[device]}M" if device in caps else "No limit"
 
 
 def _set_default_priority(machine: Machine, args: Arguments) -> str:
     if args not in (["0"], ["1"]):
         raise Refused("Client priority is 0 (normal) or 1 (below normal)")
-    machine.defaults.priority = int(args[0])
+    machine.default_priority = int(args[0])
     for server in machine.servers.values():
-        server.limits.priority = machine.defaults.priority
+        server.limits.priority = machine.default_priority
     return args[0]
 
 
 def _get_default_priority(machine: Machine, _: Arguments) -> str:
-    return str(machine.defaults.priority)
+    return str(machine.default_priority)
 
 
 # -- life ------------------------------------------------------------------------------------------
@@ -183,14 +189,14 @@ def _terminate(machine: Machine, args: Arguments) -> str | Answer:
     client = _client(server, args[1])
     if client is None:
         return "CUDA_ERROR_INVALID_VALUE"
-    return machine.terminate(server, client)
+    return terminate(machine, server, client)
 
 
 def _quit(machine: Machine, args: Arguments) -> Answer:
     if args and (len(args) != 2 or args[0] != "-t" or not args[1].isdigit()):
         raise Refused("Usage: quit [-t <seconds>]")
     answer = Answer()
-    machine.quit(answer, float(args[1]) if args else None)
+    quit_daemon(machine, answer, float(args[1]) if args else None)
     return answer
 
 
@@ -216,6 +222,8 @@ def _sm_partition(machine: Machine, args: Arguments) -> str:
         raise Refused("Static SM partitioning is not enabled")
     if len(args) == 3 and args[0] == "add" and args[2].isdigit():
         gpu, chunks = _gpu(machine, args, 1), int(args[2])
+        if any(client.gpu is gpu for one in machine.servers.values() for client in one.clients):
+            raise Refused(f"Device {gpu.uuid} has active clients, error {INVALID}")
         row = machine.partitions.add(gpu, chunks)
         if row is None:
             raise Refused(

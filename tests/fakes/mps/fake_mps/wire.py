@@ -19,6 +19,7 @@ Socket = socket.socket
 
 SOCKET_NAME = "control"
 SUN_PATH_BYTES = 108
+UID_VARIABLE = "FAKE_CUDA_UID"
 _CREDENTIALS = struct.Struct("3i")
 
 
