@@ -96,7 +96,10 @@ class Daemon:
 
     @property
     def server(self) -> Server:
-        """What is known now."""
+        """What is known now; that the daemon has ended is known at once."""
+        if self._running is not None and self._running.returncode is not None:
+            self._poked.set()
+            self._set(MpsState.DOWN, f"the control daemon ended with {self._running.returncode}")
         age = 0.0 if self._seen_at is None else _now() - self._seen_at
         return Server(
             uuid=self.order.uuid,
