@@ -14,9 +14,11 @@ from ullage.api.contract import (
     LABEL_NODE,
     DesiredSlice,
     JsonObject,
+    Observation,
     ObservedDevice,
     ObservedSlice,
     SliceKey,
+    WireError,
     flag,
     objects,
     section,
@@ -83,6 +85,21 @@ def first_wanted(record: GPUNodeRecord) -> dict[DesiredSlice, float]:
     }
 
 
+def _observations(status: JsonObject) -> tuple[tuple[Observation, ...], int]:
+    """What was learned, by id, and how many entries are garbage: these hold up nothing else."""
+    entries = objects(status, "observations")
+    found: dict[str, Observation] = {}
+    unreadable = 0
+    for entry in entries:
+        try:
+            one = Observation.from_wire(entry)
+        except WireError:
+            unreadable += 1
+        else:
+            found[one.id] = one
+    return tuple(found[key] for key in sorted(found)), unreadable
+
+
 def project_gpu_node(
     raw: JsonObject, now: float, wanted_since: Mapping[DesiredSlice, float]
 ) -> GPUNodeRecord:
@@ -98,6 +115,7 @@ def project_gpu_node(
         epoch = optional_whole(spec, "epoch")
         retire = flag(spec, "retire")
     with within("status"):
+        learned, unreadable = _observations(status)
         return GPUNodeRecord(
             name=meta.name,
             uid=meta.uid,
@@ -109,5 +127,7 @@ def project_gpu_node(
             heartbeat=seconds(status.get("heartbeat"), "heartbeat"),
             conditions=read_conditions(status),
             slots=optional_whole(section(status, "totals"), "slots"),
+            observations=learned,
+            unreadable_observations=unreadable,
             desired_since=slices_since(desired, wanted_since, now),
         )

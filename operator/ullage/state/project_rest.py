@@ -15,6 +15,11 @@ from ullage.api.contract import (
     text,
     whole,
 )
+from ullage.state.profile_wire import (
+    device_model_of,
+    profile_status_from_wire,
+    solo_from_wire,
+)
 from ullage.state.project import (
     optional_text,
     optional_whole,
@@ -29,15 +34,8 @@ from ullage.state.records import (
     PolicyRecord,
     ProfileRecord,
     ServiceRecord,
-    SoloEntry,
 )
-
-
-def _number(raw: JsonObject, field: str, default: float | None = None) -> float:
-    value = raw.get(field, default)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise WireError(f"{field}: expected a number, got {type(value).__name__}")
-    return float(value)
+from ullage.state.terms import RiskSettings
 
 
 def _budget(raw: JsonObject, field: str, replicas: int, *, up: bool) -> int:
@@ -113,18 +111,19 @@ def project_profile(raw: JsonObject) -> ProfileRecord:
     meta = read_meta(raw)
     with within("spec"):
         spec = section(raw, "spec")
-        solo = tuple(
-            SoloEntry(
-                device=text(row, "device"),
-                share=whole(row, "share"),
-                sm_util=_number(row, "smUtil"),
-                steps_per_second=_number(row, "stepsPerSecond", 0.0),
-            )
-            for row in objects(spec, "solo")
-        )
-        return ProfileRecord(
-            namespace=meta.namespace, name=meta.name, klass=text(spec, "class"), solo=solo
-        )
+        klass = text(spec, "class")
+        solo = tuple(solo_from_wire(row) for row in objects(spec, "solo"))
+    with within("status"):
+        status = profile_status_from_wire(section(raw, "status"))
+    return ProfileRecord(
+        namespace=meta.namespace,
+        name=meta.name,
+        klass=klass,
+        uid=meta.uid,
+        generation=meta.generation,
+        solo=solo,
+        status=status,
+    )
 
 
 def project_device_profile(raw: JsonObject) -> DeviceProfileRecord:
@@ -137,10 +136,34 @@ def project_device_profile(raw: JsonObject) -> DeviceProfileRecord:
     with within("spec"):
         spec = section(raw, "spec")
         memory = spec.get("memory")
-        return DeviceProfileRecord(
-            name=meta.name,
-            memory_mib=0 if memory is None else mib_down(memory, "memory"),
-            context_overhead_mib=optional_whole(spec, "contextOverheadMiB"),
+        memory_mib = 0 if memory is None else mib_down(memory, "memory")
+        overhead_mib = optional_whole(spec, "contextOverheadMiB")
+    with within("status"):
+        model = device_model_of(section(raw, "status"))
+    return DeviceProfileRecord(
+        name=meta.name,
+        memory_mib=memory_mib,
+        context_overhead_mib=overhead_mib,
+        uid=meta.uid,
+        generation=meta.generation,
+        model=model,
+    )
+
+
+def _risk(spec: JsonObject) -> RiskSettings:
+    with within("risk"):
+        raw, default = section(spec, "risk"), RiskSettings()
+        return RiskSettings(
+            learned=optional_text(raw, "predictor") != "UtilisationSum",
+            eps_percent=optional_whole(raw, "epsPercent", default.eps_percent),
+            confidence_percent=optional_whole(raw, "confidencePercent", default.confidence_percent),
+            min_combined_percent=optional_whole(
+                raw, "minCombinedPercent", default.min_combined_percent
+            ),
+            probation_seconds_per_class=optional_whole(
+                raw, "probationSecondsPerClass", default.probation_seconds_per_class
+            ),
+            conformal=optional_text(raw, "tightSLO") != "Refuse",
         )
 
 
@@ -163,6 +186,7 @@ def project_policy(raw: JsonObject) -> tuple[str, PolicyRecord]:
             max_percent_sum=optional_whole(packing, "maxPercentSum", default.max_percent_sum),
             round_seconds=optional_whole(spec, "roundSeconds", default.round_seconds),
             gang_skip_limit=optional_whole(spec, "gangSkipLimit", default.gang_skip_limit),
+            risk=_risk(spec),
             conditions=read_conditions(section(raw, "status")),
         )
     return meta.name, record

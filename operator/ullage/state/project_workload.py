@@ -13,7 +13,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from ullage.api.contract import (
+    LABEL_CLASS,
+    LABEL_FAMILY,
     GPUMode,
+    LatencyObjective,
     WireError,
     default_trust_domain,
     flag,
@@ -24,6 +27,7 @@ from ullage.api.contract import (
 )
 from ullage.ports import JsonObject
 from ullage.state.blueprint import Blueprint, canonical_json, template_hash
+from ullage.state.klass import class_key, family_key
 from ullage.state.project import (
     Meta,
     Sharer,
@@ -46,6 +50,7 @@ from ullage.state.records import (
 )
 from ullage.state.status import WorkloadStatus
 from ullage.state.status_wire import status_from_wire
+from ullage.state.terms import OfferedLoad, SharingRules
 
 
 def _gpu(spec: JsonObject) -> GPURequest:
@@ -84,19 +89,49 @@ def _failure(spec: JsonObject) -> FailurePolicy:
         )
 
 
-def _max_slowdown(spec: JsonObject) -> float | None:
-    slo = section(spec, "slo")
-    if slo.get("maxSlowdown") is None:
+def _decimal(raw: JsonObject, field: str, least: float) -> float | None:
+    """A decimal string of at least ``least``; absent is ``None``."""
+    if raw.get(field) is None:
         return None
+    stated = text(raw, field)
+    try:
+        value = float(stated)
+    except ValueError as error:
+        raise WireError(f"{field}: {stated!r} is no decimal number") from error
+    if not least <= value < float("inf"):
+        raise WireError(f"{field}: {stated!r} must be a number of at least {least:g}")
+    return value
+
+
+def _latency(spec: JsonObject) -> LatencyObjective | None:
     with within("slo"):
-        stated = text(slo, "maxSlowdown")
-        try:
-            value = float(stated)
-        except ValueError as error:
-            raise WireError(f"maxSlowdown: {stated!r} is no decimal number") from error
-        if not 1.0 <= value < float("inf"):
-            raise WireError(f"maxSlowdown: {stated!r} must be a number of at least 1")
-        return value
+        slo = section(spec, "slo")
+        return LatencyObjective.from_wire(slo) if slo.get("latencyMs") is not None else None
+
+
+def _slo(spec: JsonObject, field: str, least: float) -> float | None:
+    with within("slo"):
+        return _decimal(section(spec, "slo"), field, least)
+
+
+def _load(spec: JsonObject) -> OfferedLoad | None:
+    with within("load"):
+        raw = section(spec, "load")
+        rate = _decimal(raw, "requestsPerSecond", 0.0)
+        if not rate:
+            return None
+        cv2 = _decimal(raw, "cv2", 0.0)
+        return OfferedLoad(requests_per_s=rate, cv2=1.0 if cv2 is None else cv2)
+
+
+def _sharing(spec: JsonObject) -> SharingRules:
+    with within("sharing"):
+        raw = section(spec, "sharing")
+        return SharingRules(
+            allow=raw.get("allow") is not False,
+            resizable=optional_text(raw, "resizable") == "Restart",
+            freeze_neighbours=optional_text(raw, "onViolation") != "Alert",
+        )
 
 
 def _reference(kind: WorkloadKind, meta: Meta) -> ObjectRef:
@@ -111,10 +146,12 @@ class _Template:
     version: str
     priority: int
     has_port: bool
+    klass: str
+    family: str
 
 
 @lru_cache(maxsize=8192)
-def _read_template(template_json: str, slots: int) -> _Template:
+def _read_template(template_json: str, slots: int, labels: frozenset[tuple[str, str]]) -> _Template:
     """Read a template once, however many workloads and status events bear it.
 
     Raises:
@@ -128,6 +165,8 @@ def _read_template(template_json: str, slots: int) -> _Template:
             version=template_hash(template_json, slots),
             priority=optional_whole(spec, "priority"),
             has_port=bool(objects(objects(spec, "containers")[0], "ports")),
+            klass=class_key(template, dict(labels)),
+            family=family_key(template, dict(labels)),
         )
 
 
@@ -148,7 +187,8 @@ def _record(
         raise WireError("template: missing; give the template of the pods")
     template_json = share(canonical_json(spec["template"]))
     gpu = _gpu(spec)
-    template = _read_template(template_json, gpu.count)
+    said = frozenset((key, meta.labels.get(key, "")) for key in (LABEL_CLASS, LABEL_FAMILY))
+    template = _read_template(template_json, gpu.count, said)
     checkpoint = spec.get("checkpoint") is not None
     training = kind is WorkloadKind.TRAINING_JOB
     record = WorkloadRecord(
@@ -169,7 +209,13 @@ def _record(
         profile_ref=share(optional_text(spec, "profileRef")),
         priority=template.priority,
         suspend=flag(spec, "suspend"),
-        max_slowdown=_max_slowdown(spec),
+        max_slowdown=_slo(spec, "maxSlowdown", 1.0),
+        min_throughput=_slo(spec, "minThroughput", 0.0),
+        slo=share(_latency(spec)),
+        load=_load(spec),
+        sharing=share(_sharing(spec)),
+        klass=share(template.klass),
+        family=share(template.family),
         work_steps=optional_whole(section(spec, "work"), "steps"),
         checkpoint=checkpoint,
         failure=share(_failure(spec)),

@@ -12,8 +12,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ullage.api.contract import DesiredSlice, GPUMode, ObservedDevice, ObservedSlice, SliceKey
+from ullage.api.contract import (
+    DesiredSlice,
+    GPUMode,
+    LatencyObjective,
+    Observation,
+    ObservedDevice,
+    ObservedSlice,
+    SliceKey,
+)
+from ullage.state.profile_records import DeviceProfileRecord as DeviceProfileRecord
+from ullage.state.profile_records import ProfileRecord as ProfileRecord
+from ullage.state.profile_records import SoloEntry as SoloEntry
 from ullage.state.status import Condition, WorkloadStatus
+from ullage.state.terms import OfferedLoad, RiskSettings, SharingRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +201,10 @@ class GPUNodeRecord:
     heartbeat: float = 0.0
     conditions: tuple[Condition, ...] = ()
     slots: int = 0
+    observations: tuple[Observation, ...] = ()
+    """What the node learned lately of classes of work; sorted by id."""
+    unreadable_observations: int = 0
+    """Observations that could not be read; they cost nothing else of the record."""
     desired_since: Mapping[SliceKey, float] = field(default_factory=dict)
     """When this process first saw (or assumed) each desired slice."""
 
@@ -252,6 +268,15 @@ class WorkloadRecord:
     """From the template's ``priority`` if it states one, else 0; pods know the real one."""
     suspend: bool = False
     max_slowdown: float | None = None
+    min_throughput: float | None = None
+    """Least steps per second of each member."""
+    slo: LatencyObjective | None = None
+    load: OfferedLoad | None = None
+    sharing: SharingRules = field(default_factory=SharingRules)
+    klass: str = ""
+    """Key of its class of work."""
+    family: str = ""
+    """Model family of the class."""
     work_steps: int = 0
     checkpoint: bool = False
     failure: FailurePolicy = field(default_factory=FailurePolicy)
@@ -294,35 +319,6 @@ class ServiceRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SoloEntry:
-    """Declared behaviour of a class of work alone on a device type at a share."""
-
-    device: str
-    share: int
-    sm_util: float
-    steps_per_second: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileRecord:
-    """A WorkloadProfile."""
-
-    namespace: str
-    name: str
-    klass: str
-    solo: tuple[SoloEntry, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceProfileRecord:
-    """A DeviceProfile; the name is the accelerator key."""
-
-    name: str
-    memory_mib: int = 0
-    context_overhead_mib: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRecord:
     """A SchedulingPolicy; the one named ``default`` binds, without it these defaults do."""
 
@@ -333,6 +329,7 @@ class PolicyRecord:
     max_percent_sum: int = 100
     round_seconds: int = 360
     gang_skip_limit: int = 1
+    risk: RiskSettings = field(default_factory=RiskSettings)
     conditions: tuple[Condition, ...] = ()
 
 

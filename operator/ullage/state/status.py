@@ -74,12 +74,25 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharing:
-    """Share of the slowest member and its slowdown, as decimal strings ("" = not known)."""
+    """Share of the slowest member and its slowdown, as decimal strings ("" = not known).
+
+    ``predicted_upper`` is the bound that 95 of 100 such predictions stay below; ``attainment`` the
+    part of the guard's windows that kept the objective; ``group``, ``source`` (rung), ``z``,
+    ``threshold`` (lambda, ``Refuse`` = none is enough) and ``risk_used`` are of the admission.
+    """
 
     percent: int
     memory_mib: int
     predicted: str = ""
+    predicted_upper: str = ""
     observed: str = ""
+    latency_ms: int = 0
+    attainment: str = ""
+    group: str = ""
+    source: str = ""
+    z: str = ""
+    threshold: str = ""
+    risk_used: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,6 +37,19 @@ TEXT_LIMIT: Final = 32_768
 REFUSAL_LIMIT: Final = 8
 """Refusals that a decision lists in the schema."""
 
+_SHARING: Final = {
+    "predicted": "predicted",
+    "predictedUpper": "predicted_upper",
+    "observed": "observed",
+    "attainment": "attainment",
+    "group": "group",
+    "source": "source",
+    "z": "z",
+    "lambda": "threshold",
+    "riskUsed": "risk_used",
+}
+"""Texts of ``status.sharing`` -> attributes of the record."""
+
 _RANK: Final = {type_.value: rank for rank, type_ in enumerate(ConditionType)}
 """Order of conditions; those of other managers are left alone, on reading too."""
 
@@ -119,7 +132,10 @@ def _progress_to_wire(progress: Progress) -> dict[str, object]:
 
 def _sharing_to_wire(sharing: Sharing) -> dict[str, object]:
     return {"percent": sharing.percent, "memoryMiB": sharing.memory_mib} | _filled(
-        {"predicted": sharing.predicted, "observed": sharing.observed}
+        {
+            "latencyMs": sharing.latency_ms,
+            **{name: getattr(sharing, attribute) for name, attribute in _SHARING.items()},
+        }
     )
 
 
@@ -224,8 +240,8 @@ def _sharing(raw: JsonObject) -> Sharing:
     return Sharing(
         percent=whole(raw, "percent"),
         memory_mib=whole(raw, "memoryMiB"),
-        predicted=optional_text(raw, "predicted"),
-        observed=optional_text(raw, "observed"),
+        latency_ms=optional_whole(raw, "latencyMs"),
+        **{attribute: optional_text(raw, name) for name, attribute in _SHARING.items()},
     )
 
 

@@ -32,9 +32,10 @@ from ullage.api.inferenceservice import InferenceService
 from ullage.api.nodeobservation import NodeObservation, SeenFingerprint, SeenPartner
 from ullage.api.objective import LatencySLO
 from ullage.api.reasons import ConditionType, Reason
-from ullage.api.schedulingpolicy import SchedulingPolicySpec
+from ullage.api.schedulingpolicy import RiskPredictor, SchedulingPolicySpec, TightSLO
+from ullage.api.sharing import Load, OnViolation, Resizable, SharingRules
 from ullage.api.trainingjob import FailurePolicy, TrainingJob, TrainingJobSpec
-from ullage.state import records
+from ullage.state import records, terms
 from ullage.state.records import WorkloadKind
 from ullage.state.status import (
     Condition,
@@ -183,7 +184,20 @@ STATUS = WorkloadStatus(
         ),
     ),
     progress=Progress(steps=1, total=10, percent=10, steps_per_second="1.5", eta=3000.0),
-    sharing=Sharing(percent=40, memory_mib=1024, predicted="1.25", observed="1.3"),
+    sharing=Sharing(
+        percent=40,
+        memory_mib=1024,
+        predicted="1.25",
+        predicted_upper="1.4",
+        observed="1.3",
+        latency_ms=38,
+        attainment="0.99",
+        group="G1",
+        source="prior+gp",
+        z="-0.5",
+        threshold="Refuse",
+        risk_used="0.003",
+    ),
     template_hash="abc",
     replicas=2,
     ready_replicas=1,
@@ -241,6 +255,26 @@ def test_defaults_of_the_schema_are_those_of_the_records() -> None:
     assert policy.packing.max_percent_sum == plain.max_percent_sum
     assert policy.round_seconds == plain.round_seconds
     assert policy.gang_skip_limit == plain.gang_skip_limit
+    risk, plain_risk = policy.risk, plain.risk
+    assert plain_risk.learned is (risk.predictor is RiskPredictor.LEARNED)
+    assert plain_risk.conformal is (risk.tight_slo is TightSLO.CONFORMAL)
+    for name in (
+        "eps_percent",
+        "confidence_percent",
+        "min_combined_percent",
+        "probation_seconds_per_class",
+    ):
+        assert getattr(risk, name) == getattr(plain_risk, name)
+    rules, plain_rules = SharingRules(), terms.SharingRules()
+    assert rules.allow is plain_rules.allow
+    assert plain_rules.resizable is (rules.resizable is Resizable.RESTART)
+    assert plain_rules.freeze_neighbours is (rules.on_violation is OnViolation.FREEZE_NEIGHBOURS)
+    load = Load(requests_per_second="2")
+    assert float(load.cv2) == terms.OfferedLoad(requests_per_s=2.0).cv2
+    slo = LatencySLO(latency_ms=40)
+    assert LatencyObjective.from_wire({"latencyMs": 40}) == LatencyObjective(
+        latency_ms=40, percentile=str(slo.percentile), window_seconds=slo.window_seconds
+    )
     asked = records.GPURequest()
     assert (request.mode, request.count, request.share) == (asked.mode, asked.count, asked.share)
     wide = records.Share(min_percent=1)

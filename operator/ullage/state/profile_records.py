@@ -1,0 +1,162 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of classes of work and of types of devices: profiles as records.
+
+``None`` means not measured, never zero. Fractions are of the device's peak; times are seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ullage.engines.admission.records import Fingerprint, Partner
+from ullage.state.status import Condition
+
+
+class Source(StrEnum):
+    """Where a value comes from."""
+
+    DECLARED = "Declared"
+    MEASURED = "Measured"
+    ESTIMATED = "Estimated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoloEntry:
+    """Behaviour of a class of work alone on a device type at a share (percent).
+
+    ``sm_util`` and ``steps_per_second`` 0 = not known. ``latency`` holds (quantile, seconds) of
+    the time to serve one request that does not wait, in rising order; ``n`` is how many windows a
+    measured row stands for.
+    """
+
+    device: str
+    share: int
+    sm_util: float = 0.0
+    steps_per_second: float = 0.0
+    fingerprint: Fingerprint = field(default_factory=Fingerprint)
+    latency: tuple[tuple[float, float], ...] = ()
+    cs2: float | None = None
+    counter: str = ""
+    n: int = 0
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of a step, or of serving one request; 0 = not known."""
+        return 1 / self.steps_per_second if self.steps_per_second > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRow:
+    """One steady window of a class on a device, ``partners`` empty when it was alone.
+
+    ``slowdown`` is against running alone on the whole device.
+    """
+
+    id: str
+    accelerator: str
+    share: int
+    step_s: float
+    at_s: float
+    partners: tuple[Partner, ...] = ()
+    slowdown: float | None = None
+    max_slowdown: float | None = None
+    requests_per_s: float | None = None
+    source: Source = Source.MEASURED
+    counterfactual: bool = False
+    probation: bool = False
+    violated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterferenceEntry:
+    """How a class takes and causes slowdowns on one device type (geometric means)."""
+
+    accelerator: str
+    sensitivity: float
+    aggressiveness: float | None = None
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileStatus:
+    """Status of a WorkloadProfile: what was measured; read and written as one record."""
+
+    observed_generation: int = 0
+    source: str = ""
+    source_hash: str = ""
+    """Image digest that the values hold for."""
+    former_hash: str = ""
+    family: str = ""
+    since: float = 0.0
+    """Since when rows count, seconds since the epoch."""
+    updated: float = 0.0
+    last_used: float = 0.0
+    confidence: float = 0.0
+    novel: bool = False
+    """The class counts as unknown until it has enough new rows."""
+    drift: float = 0.0
+    solo: tuple[SoloEntry, ...] = ()
+    step_time: tuple[StepRow, ...] = ()
+    """Newest first."""
+    interference: tuple[InterferenceEntry, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+
+    def condition(self, type_: str) -> Condition | None:
+        """The condition of this type, if it is set."""
+        return next((c for c in self.conditions if c.type == type_), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileRecord:
+    """A WorkloadProfile: declared rows, and the status with the measured ones.
+
+    ``uid`` is empty while the object was only asked for.
+    """
+
+    namespace: str
+    name: str
+    klass: str
+    uid: str = ""
+    generation: int = 0
+    solo: tuple[SoloEntry, ...] = ()
+    status: ProfileStatus = field(default_factory=ProfileStatus)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelThreshold:
+    """Least safety margin of a group and band; ``threshold`` ``None`` = refuse."""
+
+    group: str
+    band: str
+    threshold: float | None
+    rows: int = 0
+    violations: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceModel:
+    """``DeviceProfile.status.model``: the predictor of slowdowns on one type of device."""
+
+    version: int
+    rung: str
+    rows: int
+    updated: float
+    knee: float | None = None
+    hyperparameters: tuple[tuple[str, float], ...] = ()
+    """Sorted by name."""
+    thresholds: tuple[ModelThreshold, ...] = ()
+    """Sorted by group and band."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceProfileRecord:
+    """A DeviceProfile; the name is the accelerator key."""
+
+    name: str
+    memory_mib: int = 0
+    context_overhead_mib: int = 0
+    uid: str = ""
+    generation: int = 0
+    model: DeviceModel | None = None

@@ -1,0 +1,44 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a workload and the policy say about sharing: load, rules, risk budget.
+
+Values only, with the same defaults as the API's models; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferedLoad:
+    """``spec.load``: requests of all replicas together, and how irregularly they come."""
+
+    requests_per_s: float
+    cv2: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharingRules:
+    """``spec.sharing``: what sharing may do to the workload and its neighbours."""
+
+    allow: bool = True
+    """False: nobody else may be on its device, though it asks for a share only."""
+    resizable: bool = False
+    """Another share may be given by a restart at a checkpoint."""
+    freeze_neighbours: bool = True
+    """False (``onViolation: Alert``): a broken objective is told, and nobody is stopped for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RiskSettings:
+    """``SchedulingPolicy.spec.risk``."""
+
+    learned: bool = True
+    """False (``predictor: UtilisationSum``): by shares and utilisations alone."""
+    eps_percent: int = 5
+    confidence_percent: int = 80
+    min_combined_percent: int = 100
+    probation_seconds_per_class: int = 60
+    conformal: bool = True
+    """False (``tightSLO: Refuse``): what no certified threshold covers is refused."""
