@@ -14,6 +14,7 @@ from fakes.mps import Client, Script
 from fakes.mps_programs import HELP, MEMORY, PIPE, SHARE, FakeProcesses, FakePrograms
 from fakes.virtual_time import run_virtual
 from ullage.api.contract import MpsState
+from ullage_node.mps.control import SERVER
 from ullage_node.mps.places import Places, PlainDirectories
 from ullage_node.mps.records import Order, Server
 from ullage_node.mps.supervisor import Supervisor
@@ -61,9 +62,10 @@ class MpsNode:
         return await self.until(lambda server: server.ready, uuid)
 
     def client(self, uuid: str = A, pid: int = 9741, percent: int = 40, uid: int = 0) -> Client:
-        index = next(order.index for order in self.order if order.uuid == uuid)
+        order = next(order for order in self.order if order.uuid == uuid)
+        pipe = self.root / str(order.index) / "pipe"
         env = {
-            PIPE: str(self.root / str(index) / "pipe"),
+            PIPE: str(pipe / SERVER / "default" if order.protocol == 3 else pipe),
             SHARE: str(percent),
             MEMORY: f"{uuid}=1024M",
         }

@@ -230,49 +230,52 @@ class Control3:
             return Look(server_pid=0, state=MpsState.DOWN)
         clients = read_csv(await self._words("client", "list", "--format=csv,noheader"), columns=4)
         return Look(
-            server_pid=read_whole(ours[0][2]) if ours[0][2] != "-" else 0,
+            server_pid=read_whole(ours[0][2]),
             state=read_state(ours[0][3]),
-            default_percent=self.default_percent,
+            default_percent=(await self._namespaces()).get("default", 0),
             clients={read_whole(row[0]): row[3] for row in clients if row[1] == SERVER},
         )
+
+    async def _namespaces(self) -> dict[str, int]:
+        """Our namespaces and the percentage of each, 100 = unlimited."""
+        words = ("namespace", "list", f"--server={SERVER}", "--format=csv,noheader")
+        rows = read_csv(await self._words(*words), columns=5)
+        return {row[0]: 100 if row[4] == "-" else read_percent(row[4]) for row in rows}
 
     async def begin(self) -> None:
         """See :class:`Control`."""
         if (await self.look()).server_pid == 0:
-            await self._words("server", "create", SERVER, f"--devices={self._place.uuid}")
+            allowed = f"--allowed-devices={self._place.uuid}"
+            await self._words("server", "create", SERVER, allowed)
         percent = f"--active-thread-percentage={self.default_percent}"
         await self._words("namespace", "set", "default", f"--server={SERVER}", percent)
 
     async def terminate(self, look: Look, pid: int) -> None:
         """See :class:`Control`."""
-        await self._words(
-            "client", "terminate", str(pid), f"--server={SERVER}", timeout_seconds=TERMINATE_SECONDS
-        )
+        await self._words("client", "terminate", str(pid), timeout_seconds=TERMINATE_SECONDS)
 
     async def limit(self, limits: Limits) -> None:
         """See :class:`Control`."""
-        known = read_csv(
-            await self._words("namespace", "list", f"--server={SERVER}", "--format=csv,noheader"),
-            columns=1,
-        )
-        verb = "set" if any(row[0] == limits.name for row in known) else "create"
+        if limits.name not in await self._namespaces():
+            await self._words("namespace", "create", limits.name, f"--server={SERVER}")
         await self._words(
             "namespace",
-            verb,
+            "set",
             limits.name,
             f"--server={SERVER}",
             f"--active-thread-percentage={limits.percent}",
-            f"--pinned-memory-limit={self._place.uuid}={limits.memory_mib}M",
+            f"--pinned-memory-limit={limits.memory_mib}M",
             f"--client-priority={limits.priority}",
         )
 
     async def unlimit(self, name: str) -> None:
         """See :class:`Control`."""
-        await self._words("namespace", "delete", name, f"--server={SERVER}")
+        if name in await self._namespaces():
+            await self._words("namespace", "delete", name, f"--server={SERVER}")
 
     async def quit(self) -> None:
         """See :class:`Control`."""
-        await self._words("server", "delete", SERVER, timeout_seconds=QUIT_SECONDS)
+        await self._words("server", "delete", SERVER, "--force", timeout_seconds=QUIT_SECONDS)
 
     async def _words(self, *words: str, timeout_seconds: float = ANSWER_SECONDS) -> str:
         return await self._asking.ask(*words, timeout_seconds=timeout_seconds)
