@@ -18,12 +18,14 @@ from typing import Final
 from ullage.api.observations import MAX_PARTNERS
 from ullage_node.devices.protocol import ContainerKey
 from ullage_node.telemetry.observations import ObservationBook
-from ullage_node.telemetry.rows import Reading, RowMaker, Stretch
+from ullage_node.telemetry.rows import STEPS_MIN, Reading, RowMaker, Stretch
 from ullage_node.telemetry.samples import Samples
 from ullage_node.telemetry.tenants import Tenant
 from ullage_node.telemetry.windows import Page
 
 STEADY_SECONDS: Final = 30.0
+CARRY_SECONDS: Final = 600.0
+"""How long steps are counted that are too long for one stretch."""
 WARM_UP_STEPS: Final = 20
 WARM_UP_SECONDS: Final = 30.0
 """For a container that reports no steps: since it was first seen."""
@@ -178,8 +180,16 @@ def _go_on(device: _Device, tenants: list[Tenant], now: float) -> _Device:
     for tenant in tenants:
         before, track = device.tracks[tenant.key], begun.tracks[tenant.key]
         track.first = track.newest = Reading.of(tenant, now)
+        if before.first is not None and _too_few(before.first, track.newest):
+            track.first = before.first  # long steps need more than one stretch
         track.first_page = before.newest_page or before.first_page
     return begun
+
+
+def _too_few(first: Reading, newest: Reading) -> bool:
+    """Whether steps are so long that counting goes on."""
+    few = newest.steps - first.steps < STEPS_MIN
+    return few and newest.at_s - first.at_s < CARRY_SECONDS
 
 
 def _restarted(device: _Device, tenants: list[Tenant], now: float) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
+from typing import Final
 
 from ullage.api.contract import Fingerprint, Observation, ObservedPartner
 from ullage_node.telemetry.histograms import Histogram, quantile
@@ -17,9 +18,9 @@ from ullage_node.telemetry.samples import Samples, fingerprint_of, permille
 from ullage_node.telemetry.tenants import Tenant
 from ullage_node.telemetry.windows import Page
 
-STEPS_MIN = 3
+STEPS_MIN: Final = 3
 """Fewer finished steps or requests make no row."""
-PAGES_SECONDS_MIN = 10.0
+PAGES_SECONDS_MIN: Final = 10.0
 """Pages closer together than this are too little of a stretch."""
 
 

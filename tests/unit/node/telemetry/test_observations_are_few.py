@@ -1,0 +1,195 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from ullage.api.contract import Fingerprint, Observation, ObservedPartner
+from ullage.api.observations import MAX_OBSERVATIONS
+from ullage_node.publisher import Publisher
+from ullage_node.telemetry.observations import BURST, MIXTURE_MOST, ObservationBook
+
+ROW = Observation(
+    id="0",
+    klass="resnet",
+    namespace="team",
+    accelerator="emulated",
+    percent=40,
+    step_micros=10_000,
+    at_s=1_700_000_000,
+    partners=(ObservedPartner(klass="bert", percent=60), ObservedPartner(klass="gpt", percent=20)),
+)
+
+
+class Book:
+    """A book and its clock."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.book = ObservationBook(clock=lambda: self.now)
+        self.ids = iter(range(1, 10**6))
+
+    def offer(self, row: Observation = ROW, **change: object) -> bool:
+        return self.book.offer(replace(row, id=str(next(self.ids)), **change))  # type: ignore[arg-type]
+
+
+def test_the_same_of_a_mixture_is_told_again_after_ten_minutes() -> None:
+    book = Book()
+    told = []
+    for minute in range(21):
+        book.now = minute * 60.0
+        told.append(book.offer(step_micros=10_000 + minute))
+    assert [minute for minute, kept in enumerate(told) if kept] == [0, 10, 20]
+    assert book.book.left_out == {"same": 18}
+
+
+@pytest.mark.parametrize(
+    ("change", "new"),
+    [
+        ({"step_micros": 10_190}, False),
+        ({"step_micros": 10_300}, True),
+        ({"partners": ROW.partners[::-1]}, False),
+        ({"partners": ROW.partners[:1]}, True),
+        ({"percent": 50}, True),
+        ({"image": "sha256:other"}, True),
+        ({"violated": True}, True),
+        ({"fingerprint": Fingerprint(sm_permille=3)}, True),
+        ({"requests_milli": 5000}, True),
+        ({"solo_step_micros": 5000}, True),
+        ({"latency_micros": 5000}, False),
+    ],
+)
+def test_what_makes_a_row_new(change: dict[str, object], new: bool) -> None:
+    book = Book()
+    assert book.offer()
+    assert book.offer(**change) is new
+
+
+def test_a_mixture_that_never_settles_is_told_a_few_times_only() -> None:
+    book = Book()
+    dice = random.Random(7)
+    for half_minute in range(120):
+        book.now = half_minute * 30.0
+        book.offer(step_micros=dice.randrange(1000, 100_000))
+    assert book.book.left_out["flood"] > 0
+    assert book.book.taken <= 6 * (MIXTURE_MOST + 1)
+
+
+def test_a_flood_is_held_back_and_room_comes_again() -> None:
+    book = Book()
+    kept = sum(book.offer(klass=f"class-{number}") for number in range(10_000))
+    assert kept == BURST
+    assert len(book.book.rows) == BURST
+    book.now = 20.0
+    assert [book.offer(klass=f"more-{number}") for number in range(11)].count(True) == 10
+
+
+def test_the_newest_are_kept() -> None:
+    book = Book()
+    for number in range(500):
+        book.now += 10.0
+        assert book.offer(klass=f"class-{number}")
+    rows = book.book.rows
+    assert len(rows) == MAX_OBSERVATIONS
+    assert [row.klass for row in (rows[0], rows[-1])] == ["class-372", "class-499"]
+
+
+def test_rows_of_the_guard_are_taken_whatever_was_said() -> None:
+    book = Book()
+    book.offer()
+    book.book.take(replace(ROW, id="guard-1", frozen=True))
+    book.book.take(replace(ROW, id="guard-2"))
+    book.book.take(replace(ROW, id="guard-2"))
+    assert [row.id for row in book.book.rows] == ["1", "guard-1", "guard-2"], "no id twice"
+
+
+def test_a_new_agent_goes_on_where_the_last_one_was() -> None:
+    book = Book()
+    earlier = [replace(ROW, id=f"old-{n}", klass=f"class-{n}") for n in range(200)]
+    assert book.offer(klass="young")
+    book.book.restore(earlier)
+    rows = book.book.rows
+    assert len(rows) == MAX_OBSERVATIONS
+    assert (rows[0].id, rows[-1].klass) == ("old-73", "young")
+    assert not book.offer(klass="class-5"), "said by the agent before"
+
+
+def test_whoever_publishes_is_told_of_every_new_row() -> None:
+    book, changes = Book(), list[int]()
+    book.book.on_change = lambda: changes.append(len(book.book.rows))
+    book.offer()
+    book.offer()
+    book.offer(percent=10)
+    assert changes == [1, 2]
+
+
+class Status:
+    """A status with rows, and the API server's side of it."""
+
+    def __init__(self) -> None:
+        self.book = ObservationBook()
+        self.message = ""
+        self.written: list[tuple[str, ...]] = []
+
+    def compose(self) -> Mapping[str, object]:
+        status = {
+            "slices": [],
+            "message": self.message,
+            "heartbeat": "t",
+            "observations": [row.to_wire() for row in self.book.rows],
+        }
+        return {"metadata": {}, "status": status}
+
+    async def apply_status(self, name: str, body: Mapping[str, object]) -> None:
+        status = body["status"]
+        assert isinstance(status, dict)
+        self.written.append(tuple(row["id"] for row in status["observations"]))
+
+    def publisher(self, rows_seconds: float) -> Publisher:
+        made = Publisher(self, "node-a", self.compose, 1000.0, rows_seconds=rows_seconds)
+        self.book.on_change = made.poke
+        return made
+
+    def add(self, number: int) -> None:
+        self.book.take(replace(ROW, id=f"row-{number}"))
+
+
+async def test_rows_wait_for_their_pace_and_then_go_together() -> None:
+    status = Status()
+    publisher = status.publisher(rows_seconds=0.3)
+    task = asyncio.create_task(publisher.run())
+    while not status.written:
+        await asyncio.sleep(0.01)
+    status.add(0)
+    while len(status.written[-1]) < 1:
+        await asyncio.sleep(0.01)
+    for number in range(1, 12):
+        status.add(number)
+    while len(status.written[-1]) < 12:  # nobody pokes again: it wakes up by itself
+        await asyncio.sleep(0.01)
+    assert publisher.writes == 3
+    writes = publisher.writes
+    for _ in range(20):
+        publisher.poke()
+        await asyncio.sleep(0.01)
+    assert publisher.writes == writes, "nothing new, so nothing is written"
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_change_that_is_urgent_takes_the_rows_along() -> None:
+    status = Status()
+    publisher = status.publisher(rows_seconds=1000.0)
+    status.add(1)
+    assert await publisher.publish()
+    status.add(2)
+    assert not await publisher.publish(), "the pace"
+    status.message = "a slice has failed"
+    assert await publisher.publish()
+    assert status.written == [("row-1",), ("row-1", "row-2")]
+    assert not await publisher.publish()
