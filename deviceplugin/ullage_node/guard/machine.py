@@ -35,7 +35,6 @@ from ullage_node.guard.records import (
 )
 from ullage_node.guard.watched import HISTORY, VIOLATED, Watched, figures
 
-
 DOUBLINGS: Final = 4
 
 

@@ -16,7 +16,7 @@ from ullage_node.guard.journal import Journal
 from ullage_node.guard.keeper import Keeper
 from ullage_node.guard.protocol import FOLDER, guard_socket
 from ullage_node.guard.server import GuardServer
-from ullage_node.guard.watchdog import Watchdog
+from ullage_node.guard.watchdog import Lifeline, under_watchdog
 from ullage_node.settings import Settings
 
 
@@ -32,23 +32,20 @@ def keeper_of(settings: Settings) -> Keeper:
 
 
 def run_guard(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT.
+    """Serve until SIGTERM or SIGINT, in a child of a process that watches it.
 
     Raises:
         OSError: the socket cannot be made, or the watchdog is gone.
     """
     keeper = keeper_of(settings)
-    watchdog = Watchdog(keeper)
-    try:
-        asyncio.run(_serve(settings, keeper, watchdog))
-    finally:
-        watchdog.close()
+    lifeline = under_watchdog(keeper)
+    asyncio.run(_serve(settings, keeper, lifeline))
 
 
-async def _serve(settings: Settings, keeper: Keeper, watchdog: Watchdog) -> None:
+async def _serve(settings: Settings, keeper: Keeper, lifeline: Lifeline) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop.set)
     socket = guard_socket(settings.paths.run_dir)
-    await GuardServer(socket, keeper, beat=watchdog.beat).run(stop)
+    await GuardServer(socket, keeper, beat=lifeline.beat).run(stop)

@@ -1,10 +1,11 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A process of its own that lets everybody run when the guard no longer does.
+"""The process above the guard: it lets everybody run when the guard no longer does.
 
-It hears the guard through a pipe. End of file means that the guard died, silence that it hangs:
-either way the journal is emptied at once, and a hanging guard is ended so that it starts anew. It
-never stops anything.
+It is the container's first process and does nothing but listen to a pipe. End of file means that
+the guard ended, silence that it hangs: either way the journal is emptied at once, and a hanging
+guard is killed. The end of the watchdog itself closes the pipe, which ends the guard. It never
+stops anything.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from typing import Final, NoReturn
+from types import FrameType
+from typing import Final
 
 import structlog
 
@@ -31,20 +33,12 @@ TRIES: Final = 20
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
-class Watchdog:
-    """The guard's side: a child process and the pipe to it."""
+class Lifeline:
+    """The guard's end of the pipe."""
 
-    def __init__(self, keeper: Keeper) -> None:
-        """Start it; call this before there are threads or an event loop."""
-        here, there = os.pipe()
-        guard = os.getpid()
-        self.pid = os.fork()
-        if self.pid == 0:
-            os.close(there)
-            _live(here, guard, keeper)
-        os.close(here)
-        os.set_blocking(there, False)
-        self._pipe = there
+    def __init__(self, descriptor: int) -> None:
+        os.set_blocking(descriptor, False)
+        self._descriptor = descriptor
 
     def beat(self) -> None:
         """Say that the guard lives.
@@ -53,28 +47,33 @@ class Watchdog:
             ChildProcessError: the watchdog is gone; the guard must not go on without it.
         """
         try:
-            os.write(self._pipe, b".")
+            os.write(self._descriptor, b".")
         except BlockingIOError:
-            pass  # it is behind with reading, which is as good as hearing
+            return  # it is behind with reading, which is as good as hearing
         except BrokenPipeError as error:
             raise ChildProcessError("the watchdog is gone") from error
 
-    def close(self) -> None:
-        """Let it end, after a last look at the journal."""
-        os.close(self._pipe)
-        os.waitpid(self.pid, 0)
 
+def under_watchdog(keeper: Keeper) -> Lifeline:
+    """Become the guard: the caller goes on as a child, this process watches it and exits.
 
-def _live(pipe: int, guard: int, keeper: Keeper) -> NoReturn:
-    # A signal to the whole group must not end the watchdog before the guard: the pipe ends it.
-    for name in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(name, signal.SIG_IGN)
-    code = 1
-    try:
-        code = watch(pipe, keeper, end_guard=lambda: os.kill(guard, signal.SIGKILL))
-    finally:
-        sys.stderr.flush()
-        os._exit(code)
+    Call it before there are threads or an event loop.
+    """
+    here, there = os.pipe()
+    guard = os.fork()
+    if guard == 0:
+        os.close(here)
+        return Lifeline(there)
+    os.close(there)
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        os.kill(guard, number)
+
+    for name in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(name, pass_on)
+    code = watch(here, keeper, end_guard=lambda: os.kill(guard, signal.SIGKILL))
+    _, status = os.waitpid(guard, 0)
+    sys.exit(code or abs(os.waitstatus_to_exitcode(status)))
 
 
 def watch(
@@ -90,7 +89,7 @@ def watch(
         ready, _, _ = select.select([pipe], [], [], LOOK_SECONDS)
         if ready:
             if not os.read(pipe, 4096):
-                return _release(keeper, "the guard died")
+                return _release(keeper, "the guard ended")
             heard_at = time.monotonic()
         elif time.monotonic() - heard_at > silence_seconds:
             code = _release(keeper, f"the guard hangs for {silence_seconds:.0f} s")
