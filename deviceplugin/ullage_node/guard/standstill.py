@@ -15,6 +15,7 @@ from ullage.api.contract import (
     LABEL_OWNER,
     LABEL_RANK,
     JsonObject,
+    WireError,
     objects,
     section,
     text,
@@ -48,19 +49,30 @@ class Standstill:
         return dict(self.patience).get(container)
 
 
-def read_standstill(pod: JsonObject) -> Standstill:
-    """Read a pod.
+UNREADABLE: Final = Standstill(gang="unreadable", members=1 << 31)
+"""Never all here, so never paused."""
 
-    Raises:
-        WireError: a field has a type that no pod has.
-    """
+
+def read_standstill(pod: JsonObject) -> Standstill:
+    """Read a pod; one with fields of types that no pod has must never be paused."""
+    try:
+        return _read(pod)
+    except WireError:
+        return UNREADABLE
+
+
+def _read(pod: JsonObject) -> Standstill:
     metadata = section(pod, "metadata")
     labels = section(metadata, "labels")
     containers = objects(section(pod, "spec"), "containers")
     patience = {
         text(container, "name", ""): min(found)
         for container in containers
-        if (found := [_seconds(section(container, p)) for p in PROBES if container.get(p)])
+        if (
+            found := [
+                _seconds(section(container, p)) for p in PROBES if container.get(p) is not None
+            ]
+        )
     }
     members = max((_world(container) for container in containers), default=1)
     owner = text(labels, LABEL_OWNER, "")

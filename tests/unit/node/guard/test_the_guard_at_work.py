@@ -1,0 +1,163 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The task inside the agent: from windows to a stopped neighbour, events, rows and counters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fakes.guard_rig import VICTIM, GuardRig, a_tenant, key_of
+from ullage.api.contract import ObservedPartner, ObservedSlice, Reason, SliceKey, SlicePhase
+from ullage_node.guard.records import Mark, Tally
+from ullage_node.status import guarded_slices
+
+NOISE = key_of("noise")
+
+
+@pytest.fixture
+def rig() -> GuardRig:
+    return GuardRig()
+
+
+async def test_interference_is_stopped_soon_after_the_window_that_proves_it(rig: GuardRig) -> None:
+    rig.windows.ratios["victim"] = 2.0
+    begun = rig.clock.monotonic()
+    while NOISE not in rig.freezer.frozen:
+        await rig.pass_time(0.25)
+        assert rig.clock.monotonic() - begun < 4.0
+    assert rig.guard.marks[NOISE].phase is SlicePhase.FROZEN
+    assert rig.reasons == ["BestEffortPaused"]
+    assert rig.events[0].subject.name == "noise"
+    assert rig.changes > 0
+
+
+async def test_a_cure_is_learned_told_and_counted(rig: GuardRig) -> None:
+    rig.windows.ratios["victim"] = 2.0
+    await rig.pass_time(2.5)
+    rig.windows.ratios["victim"] = 0.6
+    await rig.pass_time(12)
+    beside, without = rig.sink.newest
+    assert (beside.violated, beside.frozen) == (True, False)
+    assert beside.partners == (ObservedPartner(klass="class-noise", percent=40),)
+    assert (without.violated, without.frozen, without.partners) == (False, True, ())
+    assert beside.klass == without.klass == "class-victim"
+    assert beside.accelerator == "emulated"
+    assert 0 <= without.at_s - beside.at_s <= 3
+    assert beside.id != without.id
+    assert rig.reasons == ["BestEffortPaused", "Interfering", "BestEffortResumed"]
+    assert rig.counted("cured") == 1
+    assert rig.freezer.frozen == {}
+    assert rig.registry.get_sample_value("ullage_guard_freeze_seconds_count") == 1
+
+
+async def test_a_load_of_its_own_frees_the_neighbours_at_once(rig: GuardRig) -> None:
+    rig.windows.ratios["victim"] = 2.0
+    await rig.pass_time(5)
+    assert rig.freezer.frozen == {}
+    assert rig.reasons == ["BestEffortPaused", "BestEffortResumed", "SelfViolating"]
+    assert rig.sink.newest == ()
+    assert rig.counted("not_cured") == 1
+
+
+async def test_work_without_a_class_teaches_nothing(rig: GuardRig) -> None:
+    rig.tenants[1] = replace(rig.tenants[1], klass="")
+    rig.windows.ratios["victim"] = 2.0
+    await rig.pass_time(2.5)
+    rig.windows.ratios["victim"] = 0.6
+    await rig.pass_time(3)
+    assert rig.counted("cured") == 0
+    assert "Interfering" in rig.reasons
+    assert rig.sink.newest == ()
+
+
+async def test_a_freezer_that_is_away_costs_the_brake_and_nothing_else(rig: GuardRig) -> None:
+    rig.freezer.problem = "the guard cannot be reached"
+    rig.windows.ratios["victim"] = 2.0
+    await rig.pass_time(10)
+    assert rig.reasons == ["PauseFailed"]
+    assert rig.counted("failed") == 1
+    assert rig.registry.get_sample_value("ullage_guard_reachable") == 0
+    assert rig.guard.marks[VICTIM.key].phase is SlicePhase.VIOLATING
+    assert rig.freezer.beats <= 3
+
+
+async def test_a_freezer_that_goes_away_during_a_pause_ends_it(rig: GuardRig) -> None:
+    rig.windows.ratios["victim"] = 2.0
+    while not rig.freezer.frozen:
+        await rig.pass_time(0.25)
+    rig.freezer.problem = "gone"
+    await rig.pass_time(1.5)
+    assert rig.counted("failed") == 1
+    assert rig.guard.machine.frozen == frozenset()
+
+
+async def test_a_pod_that_is_deleted_while_frozen_runs_to_hear_of_it(rig: GuardRig) -> None:
+    rig.windows.ratios["victim"] = 2.0
+    while not rig.freezer.frozen:
+        await rig.pass_time(0.25)
+    rig.tenants[1] = replace(rig.tenants[1], leaving=True)
+    await rig.pass_time(0.25)
+    assert rig.freezer.frozen == {}
+
+
+async def test_a_calm_node_writes_nothing_and_stops_nobody(rig: GuardRig) -> None:
+    rig.windows.ratios["victim"] = 0.7
+    await rig.pass_time(120)
+    assert (rig.changes, rig.events, rig.freezer.log) == (0, [], [])
+    assert rig.guard.tallies[VICTIM.key].windows > 80
+    assert rig.registry.get_sample_value("ullage_guard_windows_total", {"verdict": "Met"}) > 80
+
+
+async def test_clocks_of_the_wall_do_not_matter(rig: GuardRig) -> None:
+    """Only the rows carry the wall's time; a jump of it changes no decision."""
+    jumps = iter(range(0, 10**9, 86_400))
+    rig.guard.around = replace(rig.guard.around, wall=lambda: float(next(jumps)))
+    rig.windows.ratios["victim"] = 2.0
+    await rig.pass_time(2.5)
+    assert NOISE in rig.freezer.frozen
+
+
+async def test_everybody_is_told_of_a_pause_of_several(rig: GuardRig) -> None:
+    rig.tenants.append(a_tenant("more"))
+    rig.windows.ratios["victim"] = 2.0
+    await rig.pass_time(2.5)
+    assert {event.subject.name for event in rig.events} == {"noise", "more"}
+
+
+def a_slice(phase: SlicePhase, index: int = 0) -> ObservedSlice:
+    return ObservedSlice(
+        key=SliceKey(pod_uid=NOISE.pod_uid, container=NOISE.container, index=index),
+        phase=phase,
+        gpu="gpu-0",
+        percent=40,
+        memory_mib=1,
+        epoch=1,
+        reason="CPULimitBelowShare",
+    )
+
+
+MARK = Mark(phase=SlicePhase.FROZEN, reason=Reason.BEST_EFFORT_PAUSED, message="why")
+
+
+def test_the_status_says_what_the_guard_did() -> None:
+    tally = Tally(windows=9, violations=2, latency_micros=7)
+    first, second = guarded_slices(
+        [a_slice(SlicePhase.ATTACHED), a_slice(SlicePhase.ATTACHED, 1)],
+        {NOISE: MARK},
+        {NOISE: tally},
+    )
+    assert (first.phase, first.reason, first.message) == (
+        SlicePhase.FROZEN,
+        "BestEffortPaused",
+        "why",
+    )
+    assert (first.windows, first.violations, first.latency_micros) == (9, 2, 7)
+    assert second.windows == 0
+
+
+@pytest.mark.parametrize("phase", [SlicePhase.FAILED, SlicePhase.PREPARED, SlicePhase.REFUSED])
+def test_what_is_not_attached_keeps_its_own_phase(phase: SlicePhase) -> None:
+    (part,) = guarded_slices([a_slice(phase)], {NOISE: MARK}, {})
+    assert (part.phase, part.reason) == (phase, "CPULimitBelowShare")
