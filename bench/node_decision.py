@@ -1,0 +1,208 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What one admission decision costs: eight tenants on a device, ten shares to choose from.
+
+The agent's last word on one share is measured beside it. Neither may fit or solve anything.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from itertools import product
+from typing import Final
+
+from bench import report
+from ullage.engines.admission.calibration import Band, Threshold
+from ullage.engines.admission.decision import admit, confirm
+from ullage.engines.admission.filters import Device, Newcomer, Resident
+from ullage.engines.admission.prediction import Forecaster
+from ullage.engines.admission.records import (
+    ClassProfile,
+    Fingerprint,
+    Forecast,
+    Group,
+    Rung,
+    ShareCurve,
+    Tenant,
+)
+from ullage.engines.admission.verdict import Arrival, Basis
+
+LIMIT_MS: Final = 10.0
+AGENT_LIMIT_PERCENT: Final = 1.0
+TENANTS: Final = 8
+CLASSES: Final = 26
+DECISIONS: Final = 600
+PER_AGENT_SECOND: Final = 1.0
+"""Last words that an agent is asked for in a busy second: a start every second for ever."""
+
+
+def profiles(rng: random.Random) -> list[ClassProfile]:
+    """Classes as different from one another as real ones."""
+    return [
+        ClassProfile(
+            klass=f"class-{number:02d}",
+            family=f"family-{number % 7}",
+            fingerprint=Fingerprint(
+                sm=rng.uniform(0.1, 0.9),
+                dram=rng.uniform(0.05, 0.8),
+                tensor=rng.uniform(0.0, 0.7),
+                fp32=rng.uniform(0.0, 0.4),
+                occupancy=rng.uniform(0.1, 0.9),
+                kernel_idle=rng.uniform(0.0, 0.3),
+            ),
+            curve=ShareCurve(fixed_s=rng.uniform(0.0, 0.02), scaled_s=rng.uniform(0.01, 0.1)),
+            batch=float(2 ** rng.randint(0, 8)),
+            rows=20,
+        )
+        for number in range(CLASSES)
+    ]
+
+
+def tenant(name: str, profile: ClassProfile, percent: int, slo: float | None) -> Tenant:
+    """A tenant of a class."""
+    return Tenant(
+        name=name,
+        percent=percent,
+        utilisation=profile.fingerprint.sm or 1.0,
+        max_slowdown=slo,
+        profile=profile,
+    )
+
+
+def question(rng: random.Random, known: Sequence[ClassProfile]) -> tuple[Device, Newcomer]:
+    """Eight tenants with objectives and a newcomer that takes 10 to 100 %."""
+    residents = tuple(
+        Resident(
+            tenant=tenant(f"t{number}", rng.choice(known), 10, rng.choice([None, 20.0, 40.0])),
+            memory_mib=2_000,
+        )
+        for number in range(TENANTS)
+    )
+    device = Device(
+        uuid="GPU-0", accelerator="h100", memory_mib=81_920, contexts=44,
+        percent_limit=200, residents=residents,
+    )  # fmt: skip
+    who = Newcomer(
+        tenant=tenant("new", rng.choice(known), 10, 40.0),
+        min_percent=10,
+        max_percent=100,
+        memory_mib=2_000,
+    )
+    return device, who
+
+
+def basis(forecaster: Forecaster, known: Sequence[ClassProfile]) -> Basis:
+    """All groups certified, and the usual classes for the price of room."""
+    sure = Threshold(value=1.0, rows=100, admitted=60, violations=1)
+    usual = tuple(
+        Arrival(
+            newcomer=Newcomer(
+                tenant=tenant(one.klass, one, 10, 40.0),
+                min_percent=10,
+                max_percent=50,
+                memory_mib=2_000,
+            ),
+            weight=1.0 / (1 + number),
+        )
+        for number, one in enumerate(known)
+    )
+    return Basis(
+        forecaster=forecaster,
+        thresholds=dict.fromkeys(product(Group, Band), sure),
+        arrivals=usual,
+    )
+
+
+class Cells:
+    """A forecaster that looks two cells up for every pair of tenants, as a filled model does."""
+
+    def __init__(self, rng: random.Random, known: Sequence[ClassProfile]) -> None:
+        shares = range(10, 101, 10)
+        names = [one.klass for one in known]
+        self._cells = {
+            (a, p, b, q): (rng.uniform(0.0, 0.06), rng.uniform(0.005, 0.02))
+            for a, p, b, q in product(names, shares, names, shares)
+        }
+
+    def forecast(self, accelerator: str, tenants: Sequence[Tenant]) -> Forecast:
+        """Own share, then the sum of the pairs' cells."""
+        keys = [(one.profile.klass if one.profile else "", one.percent) for one in tenants]
+        means, spreads = [], []
+        for me, (klass, percent) in enumerate(keys):
+            cells = [
+                self._cells[klass, percent, *other]
+                for index, other in enumerate(keys)
+                if index != me
+            ]
+            means.append(math.log(100 / percent) + sum(cell[0] for cell in cells))
+            spreads.append(sum(cell[1] for cell in cells))
+        return Forecast(
+            mean=tuple(means), sd=tuple(spreads), group=Group.MANY, rung=Rung.GP, version=1
+        )
+
+
+def forecaster(rng: random.Random, known: Sequence[ClassProfile]) -> tuple[str, Forecaster]:
+    """What is asked, and its name."""
+    return "table", Cells(rng, known)
+
+
+def main() -> int:
+    """Ask many questions once each, so that nothing but the code is warm.
+
+    Returns:
+        0, or 1 when a limit is missed.
+    """
+    rng = random.Random(5)
+    known = profiles(rng)
+    name, model = forecaster(rng, known)
+    rests_on = basis(model, known)
+    questions = [question(rng, known) for _ in range(DECISIONS)]
+    admit(*questions[0], rests_on)
+    decisions, words, admitted = [], [], 0
+    for device, who in questions:
+        started = time.perf_counter_ns()
+        verdict = admit(device, who, rests_on)
+        decisions.append((time.perf_counter_ns() - started) / 1e6)
+        admitted += verdict.admitted
+        started = time.perf_counter_ns()
+        confirm(device, who, verdict.percent or who.min_percent, rests_on)
+        words.append((time.perf_counter_ns() - started) / 1e6)
+    p50, p99 = statistics.median(decisions), statistics.quantiles(decisions, n=100)[98]
+    word50, word99 = statistics.median(words), statistics.quantiles(words, n=100)[98]
+    core = statistics.fmean(words) / 1000 * PER_AGENT_SECOND * 100
+    report.write(
+        "node-decision",
+        {
+            "p50_ms": round(p50, 4),
+            "p99_ms": round(p99, 4),
+            "agent_p50_ms": round(word50, 4),
+            "agent_p99_ms": round(word99, 4),
+            "agent_core_percent": round(core, 4),
+            "decisions": DECISIONS,
+            "admitted": admitted,
+            "tenants": TENANTS,
+            "shares": 10,
+        },
+        [
+            report.Row(what=f"decision, median ({name})", ours=f"{p50:.2f} ms"),
+            report.Row(what="decision, p99", ours=f"{p99:.2f} ms", limit=f"{LIMIT_MS:.0f} ms"),
+            report.Row(what="agent's last word, median", ours=f"{word50:.2f} ms"),
+            report.Row(what="agent's last word, p99", ours=f"{word99:.2f} ms"),
+            report.Row(
+                what="agent, one start a second for ever",
+                ours=f"{core:.3f} % of a core",
+                limit=f"{AGENT_LIMIT_PERCENT:.0f} %",
+            ),
+            report.Row(what="admitted", ours=f"{admitted} of {DECISIONS}"),
+        ],
+    )
+    return 0 if p99 <= LIMIT_MS and core <= AGENT_LIMIT_PERCENT else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
