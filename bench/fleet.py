@@ -50,6 +50,8 @@ from ullage.state.streams import PODS
 SeeObject = Callable[[JsonObject], None]
 SETTLE_S = 0.1
 """Changes of a node within this time are answered by one status."""
+HEARTBEAT_S = 60.0
+"""An agent without news speaks after this time, as a real one does."""
 IN_FLIGHT = 20
 DEVICE_MIB = 81_920
 
@@ -80,6 +82,8 @@ class Agent:
     desired: dict[SliceKey, DesiredSlice] = field(default_factory=dict)
     running: set[str] = field(default_factory=set)
     epoch: int = 0
+    told_at: float = 0.0
+    """When it last spoke, monotonic seconds."""
 
     def observe(self, spec: JsonObject) -> bool:
         """Take the spec in; returns whether anything changed."""
@@ -131,6 +135,7 @@ class Fleet:
         async with self._tasks as tasks:
             tasks.create_task(self._follow(GPU_NODE, Selector(), self._node_changed))
             tasks.create_task(self._follow(POD, PODS.selector, self._pod_changed))
+            tasks.create_task(self._beat())
 
     async def _follow(self, kind: Kind, selector: Selector, see: SeeObject) -> None:
         while True:
@@ -149,6 +154,14 @@ class Fleet:
                             see(event.object)
             except (Gone, Unavailable):
                 continue  # list again
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            silent_since = time.monotonic() - HEARTBEAT_S
+            for agent in self._agents.values():
+                if agent.told_at <= silent_since:
+                    self._tell(agent)
 
     def _node_changed(self, item: JsonObject) -> None:
         name = text(section(item, "metadata"), "name")
@@ -188,6 +201,7 @@ class Fleet:
                     GPU_NODE, agent.name, body, subresource="status", manager=MANAGER_NODE
                 )
                 self.writes += 1
+                agent.told_at = time.monotonic()
             except (Unavailable, Throttled, Conflict):
                 self._tell(agent)
             except NotFound:

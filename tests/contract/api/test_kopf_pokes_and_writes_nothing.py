@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""kopf over the fake API server: it tells of every change of the kinds it watches and touches nothing."""
+"""kopf over the fake API server: it tells of every change of its kinds and touches nothing."""
 
 from __future__ import annotations
 
