@@ -60,10 +60,18 @@ class Rig(Protocol):
 
     kind: Backend
     gpus: tuple[str, ...]
+    percent: int
+    """What the suite's containers ask of one device."""
 
     def open(self) -> DeviceBackend:
         """A new backend, as after a restart of the agent."""
         ...
+
+    async def settle(self, backend: DeviceBackend) -> None:
+        """Whatever the backend needs beside itself is ready."""
+        ...
+
+    async def close(self) -> None: ...
 
     async def start_container(self, binding: ContainerBinding, edits: ContainerEdits) -> int:
         """What the runtime does with the edits; answers the host pid, which uses the device."""
@@ -94,6 +102,7 @@ class EmulatedRig:
     """Cores of a machine made of files; the hook is the real script, run by ``sh``."""
 
     kind = Backend.EMULATED
+    percent = 100
     gpus = tuple(f"emulated-{NODE}-{number}" for number in range(3))
 
     def __init__(self, base: Path, version: int) -> None:
@@ -121,6 +130,12 @@ class EmulatedRig:
             probe=EmulatedProbe(devices, hook, contexts=8),
             driver=EmulatedDriver(devices, hook, paths),
         )
+
+    async def settle(self, backend: DeviceBackend) -> None:
+        return None
+
+    async def close(self) -> None:
+        return None
 
     async def start_container(self, binding: ContainerBinding, edits: ContainerEdits) -> int:
         pid = next(self._pids)
@@ -166,6 +181,7 @@ class NvidiaRig:
     """GPUs of a driver in memory; the runtime hands on device files."""
 
     kind = Backend.EXCLUSIVE
+    percent = 100
     gpus = tuple(f"GPU-{number:08x}-1111-2222-3333-444444444444" for number in range(3))
 
     def __init__(self, base: Path) -> None:
@@ -178,6 +194,12 @@ class NvidiaRig:
     def open(self) -> DeviceBackend:
         gpus = NvidiaDevices(self.nvml, MpsShares(None))
         return DeviceBackend(probe=NvidiaProbe(gpus), driver=NvidiaDriver(gpus, self.tree.paths))
+
+    async def settle(self, backend: DeviceBackend) -> None:
+        return None
+
+    async def close(self) -> None:
+        return None
 
     async def start_container(self, binding: ContainerBinding, edits: ContainerEdits) -> int:
         pid = next(self._pids)

@@ -113,7 +113,7 @@ class FakePrograms:
         return [daemon for daemon in self.daemons.values() if daemon.returncode is None]
 
     def connect(self, env: Mapping[str, str], pid: int, uid: int = 0) -> Client | None:
-        """A CUDA process with this environment; ``None`` = no daemon is found, it runs unlimited."""
+        """A CUDA process with this environment; ``None`` = it finds no daemon."""
         wanted = env.get(PIPE, "")
         for pipe, daemon in self.daemons.items():
             rest = Path(wanted).relative_to(pipe).parts if wanted.startswith(pipe) else None

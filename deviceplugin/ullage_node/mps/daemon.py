@@ -38,6 +38,8 @@ HEALTH_SECONDS: Final = 5.0
 """Between two looks at a healthy server."""
 UNSETTLED_SECONDS: Final = 1.0
 """Between two looks at any other."""
+YOUNG_SECONDS: Final = 0.1
+"""Between two looks at one that was started just now: containers may wait for it."""
 LISTEN_SECONDS: Final = 5.0
 """How long a new daemon may need until it listens."""
 START_SECONDS: Final = 15.0
@@ -189,7 +191,10 @@ class Daemon:
                 return max(wait, UNSETTLED_SECONDS / 2)
         await self._watch()
         self._places.trim(self.place)
-        return HEALTH_SECONDS if self.server.ready else UNSETTLED_SECONDS
+        if self.server.ready:
+            return HEALTH_SECONDS
+        young = _now() - self._started_at < LISTEN_SECONDS
+        return YOUNG_SECONDS if young and self._state is MpsState.STARTING else UNSETTLED_SECONDS
 
     async def _start(self) -> bool:
         self._queue.forget()

@@ -4,12 +4,15 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from fakes.device_rigs import EmulatedRig, NvidiaRig, Rig, a_binding
-from ullage.api.contract import GPUMode, Health, ObservedDevice
+from fakes.mps_rig import MpsRig
+from ullage.api.contract import Backend, GPUMode, Health, ObservedDevice
 from ullage_node.devices.protocol import (
     Attachment,
     AttachState,
@@ -20,12 +23,26 @@ from ullage_node.devices.protocol import (
     PrepareRefused,
 )
 
+RIGS: Mapping[str, Callable[[Path], Rig]] = {
+    "emulated-cgroup-v1": lambda base: EmulatedRig(base, version=1),
+    "emulated-cgroup-v2": lambda base: EmulatedRig(base, version=2),
+    "exclusive": NvidiaRig,
+    "timeslice": lambda base: MpsRig(base, Backend.TIME_SLICE),
+    "mps2": lambda base: MpsRig(base, Backend.MPS2),
+    "mps3": lambda base: MpsRig(base, Backend.MPS3),
+}
 
-@pytest.fixture(params=["emulated-cgroup-v1", "emulated-cgroup-v2", "nvidia"])
-def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Rig:
-    if request.param == "nvidia":
-        return NvidiaRig(tmp_path)
-    return EmulatedRig(tmp_path, version=int(request.param[-1]))
+
+@pytest_asyncio.fixture(params=RIGS)
+async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Rig]:
+    made = RIGS[request.param](tmp_path)
+    yield made
+    await made.close()
+
+
+def wants(rig: Rig, *gpus: str) -> ContainerBinding:
+    """A share of one device, as the rig's kind has them, or several whole ones."""
+    return a_binding(*gpus, percent=rig.percent if len(gpus) == 1 else 100)
 
 
 @pytest.fixture
@@ -37,11 +54,12 @@ async def opened(rig: Rig) -> DeviceBackend:
     backend = rig.open()
     await backend.probe.start()
     await backend.probe.discover()
+    await rig.settle(backend)
     return backend
 
 
 async def started(rig: Rig, backend: DeviceBackend, *gpus: str) -> tuple[ContainerBinding, int]:
-    binding = a_binding(*gpus)
+    binding = wants(rig, *gpus)
     return binding, await rig.start_container(binding, await backend.driver.prepare(binding))
 
 
@@ -165,14 +183,14 @@ class TestPrepare:
     async def test_asking_again_gives_the_same_edits(
         self, rig: Rig, backend: DeviceBackend
     ) -> None:
-        binding = a_binding(rig.gpus[0])
+        binding = wants(rig, rig.gpus[0])
         first = await backend.driver.prepare(binding)
         assert first == await backend.driver.prepare(binding)
         assert first.hooks or first.device_nodes
 
     async def test_edits_differ_by_device(self, rig: Rig, backend: DeviceBackend) -> None:
-        one = await backend.driver.prepare(a_binding(rig.gpus[0]))
-        other = await backend.driver.prepare(a_binding(rig.gpus[1]))
+        one = await backend.driver.prepare(wants(rig, rig.gpus[0]))
+        other = await backend.driver.prepare(wants(rig, rig.gpus[1]))
         assert (one.hooks, one.device_nodes) != (other.hooks, other.device_nodes)
 
     async def test_overhead_is_a_number_for_every_device(
@@ -185,7 +203,7 @@ class TestObserve:
     async def test_nothing_is_there_before_the_container(
         self, rig: Rig, backend: DeviceBackend
     ) -> None:
-        binding = a_binding(rig.gpus[0])
+        binding = wants(rig, rig.gpus[0])
         await backend.driver.prepare(binding)
         assert await seen(backend, binding) == Attachment(state=AttachState.ABSENT)
 
@@ -268,7 +286,7 @@ class TestObserve:
 
     async def test_every_binding_gets_a_reading(self, rig: Rig, backend: DeviceBackend) -> None:
         running, _ = await started(rig, backend, rig.gpus[0])
-        waiting = a_binding(rig.gpus[1])
+        waiting = wants(rig, rig.gpus[1])
         readings = await backend.driver.observe([running, waiting])
         assert set(readings) == {running.key, waiting.key}
         assert await backend.driver.observe([]) == {}
@@ -282,14 +300,14 @@ class TestRelease:
         rig.end_container(binding)
         await backend.driver.release(binding)
         await backend.driver.release(binding)
-        await backend.driver.release(a_binding(rig.gpus[1]))
+        await backend.driver.release(wants(rig, rig.gpus[1]))
         assert (await seen(backend, binding)).state is AttachState.ABSENT
 
     async def test_a_slot_given_to_another_pod_shows_nothing_of_the_last_one(
         self, rig: Rig, backend: DeviceBackend
     ) -> None:
         old, _ = await started(rig, backend, rig.gpus[0])
-        other = a_binding(rig.gpus[0])
+        other = wants(rig, rig.gpus[0])
         heir = ContainerBinding(
             key=other.key, pod_namespace="default", pod_name="heir", slices=old.slices
         )

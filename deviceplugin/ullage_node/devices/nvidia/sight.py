@@ -69,11 +69,12 @@ def attachment_of(
     state, reason, message = _astray({process.gpu for process in used}, own, sight.blind) or (
         _judge(binding, used, listed, sight)
     )
+    pids = tuple(sorted({process.pid for process in used} | set(listed)))
     return Attachment(
         state=state,
-        pids=tuple(sorted({process.pid for process in used} | set(listed))),
+        pids=pids,
         memory_used_mib=memory_mib,
-        sm_count=sight.sm_counts.get(binding.key, 0),
+        sm_count=sight.sm_counts.get(binding.key, 0) if pids else 0,
         reason=reason,
         message=message,
     )
