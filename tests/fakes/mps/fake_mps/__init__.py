@@ -8,7 +8,7 @@ a library on an injected clock. Needs the standard library only.
 
 from fake_mps.dispatch import run_line, run_words
 from fake_mps.hardware import DEFAULT_UUID, Gpu
-from fake_mps.installation import Installation, RunningClient, inject
+from fake_mps.installation import Factory, Installation, RunningClient, inject
 from fake_mps.machine import Machine, Options
 from fake_mps.model import Answer, Client, ClientState, Hello, Server, ServerState
 from fake_mps.rig import MemoryLogs, Rig, StandInServers, StillClock
@@ -21,6 +21,7 @@ __all__ = [
     "ClientState",
     "CommandRule",
     "Event",
+    "Factory",
     "Gpu",
     "Hello",
     "Installation",

@@ -119,6 +119,8 @@ class Process:
     # -- what happens then -----------------------------------------------------------------------
 
     def _result(self, message: Message) -> None:
+        if message["event"] == "attached" and self._options.busy:
+            self._tell({"busy": True})  # before the report, so that a reader can rely on it
         self._report(message)
         if message["event"] in ("attached", "unlimited"):
             reach = message["allocatable_mib"]
@@ -126,8 +128,6 @@ class Process:
             self._allocatable_mib = reach
             if self._options.allocate_mib:
                 self._allocate(self._options.allocate_mib)
-            if self._options.busy:
-                self._tell({"busy": True})
         if self._options.once:
             self._leave.set()
 
@@ -147,6 +147,7 @@ class Process:
             self._leave.set()
         elif words[:1] == ["busy"] or words[:1] == ["idle"]:
             self._tell({"busy": words[0] == "busy"})
+            self._report({"event": words[0]})
         elif words[:1] == ["fault"]:
             self._tell({"fault": words[1] if len(words) > 1 else "CUDA_ERROR_ILLEGAL_ADDRESS"})
         elif words[:1] == ["allocate"]:

@@ -13,7 +13,7 @@ import os
 import selectors
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from fake_mps import wire
@@ -204,6 +204,9 @@ class Installation:
             if daemon.poll() is None:
                 daemon.kill()
             daemon.wait(_PATIENCE_S)
+
+
+Factory = Callable[..., Installation]
 
 
 def inject(pipe_directory: str | Path, action: str) -> None:

@@ -359,15 +359,15 @@ class Machine:
 
     def serve_queue(self) -> None:
         """Give the server to the UID that is first in line, if it is free."""
-        if not self.queue or self.wedged or self.hung or self.options.protocol == 3:
+        if self.stopped or self.wedged or self.hung or not self.queue:
             return
         server = next(iter(self.servers.values()), None)
         uid = self.server_uid(self.queue[0].hello.uid)
         if server is not None and server.uid != uid:
             if server.clients or server.waiting or server.hung:
                 return
-            self.stop_server(server)
-            server = None
+            self.stop_server(server)  # whose end serves the queue again
+            return
         if server is None:
             server = self.start_server(uid, None)
         while self.queue and self.server_uid(self.queue[0].hello.uid) == server.uid:

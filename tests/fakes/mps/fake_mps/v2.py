@@ -148,7 +148,7 @@ def _cap_text(caps: Mapping[str, int], device: str) -> str:
 
 
 def _set_default_priority(machine: Machine, args: Arguments) -> str:
-    if args not in (["0"], ["1"]):
+    if tuple(args) not in (("0",), ("1",)):
         raise Refused("Client priority is 0 (normal) or 1 (below normal)")
     machine.default_priority = int(args[0])
     for server in machine.servers.values():
