@@ -117,7 +117,8 @@ class FakePrograms:
         wanted = env.get(PIPE, "")
         for pipe, daemon in self.daemons.items():
             rest = Path(wanted).relative_to(pipe).parts if wanted.startswith(pipe) else None
-            if rest is None or daemon.returncode is not None:
+            depths = (0, 2) if daemon.machine.options.protocol == 3 else (0,)
+            if rest is None or len(rest) not in depths or daemon.returncode is not None:
                 continue
             percent = env.get(SHARE)
             where = dict(zip(("server", "namespace"), rest, strict=False))

@@ -109,15 +109,16 @@ class NvidiaDriver:
         return merge([whole, share])
 
     async def _clear(self, binding: ContainerBinding) -> None:
-        """Make sure that the container has its devices for itself."""
+        """Make sure that the container has its devices for itself; their servers end."""
+        gpus = {part.gpu for part in binding.slices}
+        await self._refresh(fresh=gpus)
+        for gpu in sorted(gpus):
+            if clients := self._clients(gpu):
+                raise PrepareRefused(
+                    Reason.DRAINING, f"{len(clients)} MPS clients have not left {gpu}"
+                )
         self._shares.stand_aside(binding)
         await self._refresh()
-        for part in binding.slices:
-            server = self._shares.server(part.gpu)
-            if server is not None and server.clients:
-                raise PrepareRefused(
-                    Reason.DRAINING, f"{len(server.clients)} clients have not left {part.gpu}"
-                )
 
     async def _share(
         self, binding: ContainerBinding, part: BoundSlice, device: NvidiaDevice

@@ -1,0 +1,74 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The NVIDIA backend without its thread, so that it runs on virtual time; a port that can be away.
+
+What the thread adds (deadlines for a driver that hangs) has its own tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from fakes.mps_rig import MpsRig
+from fakes.nvml import FakeNvml
+from ullage_node.devices.nvidia.driver import NvidiaDriver
+from ullage_node.devices.nvidia.known import MpsShares, NvidiaDevices
+from ullage_node.devices.nvidia.nvml import NvmlApi, NvmlThread
+from ullage_node.devices.nvidia.probe import NvidiaProbe
+from ullage_node.devices.protocol import DeviceBackend
+from ullage_node.mps.client import MpsUnreachable
+from ullage_node.mps.records import Limits, Order, Report
+
+Result = TypeVar("Result")
+
+
+class InlineNvml(NvmlThread):
+    """Calls at once, on the caller's own thread."""
+
+    def __init__(self, nvml: FakeNvml) -> None:
+        super().__init__(nvml)
+        self._nvml = nvml
+
+    async def call(self, work: Callable[[NvmlApi], Result]) -> Result:
+        return work(self._nvml)
+
+
+class FlakyPort:
+    """The supervisor, while nothing is in the way."""
+
+    def __init__(self, rig: MpsRig) -> None:
+        self._rig = rig
+        self.away = ""
+
+    async def look(self, orders: Sequence[Order] | None, fresh: Sequence[str] = ()) -> Report:
+        self._check()
+        return await self._rig.supervisor.look(orders, fresh)
+
+    async def terminate(self, uuid: str, pid: int) -> str:
+        self._check()
+        return await self._rig.supervisor.terminate(uuid, pid)
+
+    async def limit(self, uuid: str, limits: Limits) -> str:
+        self._check()
+        return await self._rig.supervisor.limit(uuid, limits)
+
+    async def unlimit(self, uuid: str, name: str) -> str:
+        self._check()
+        return await self._rig.supervisor.unlimit(uuid, name)
+
+    async def retire(self) -> None:
+        self._check()
+        await self._rig.supervisor.retire()
+
+    def _check(self) -> None:
+        if self.away:
+            raise MpsUnreachable(self.away)
+
+
+def inline(rig: MpsRig) -> DeviceBackend:
+    """A new backend over the rig, as after a restart of the agent."""
+    rig.port = FlakyPort(rig)
+    devices = NvidiaDevices(rig.nvml, MpsShares(rig.port))
+    devices.thread = InlineNvml(rig.nvml)
+    return DeviceBackend(probe=NvidiaProbe(devices), driver=NvidiaDriver(devices, rig.paths))
