@@ -1,0 +1,397 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""A Gaussian process over (victim, aggressor) rows: what one class of work does to another.
+
+Seven kernel terms: how alike two victims and two aggressors are in their solo features, and
+whether they are the very same class (learned sensitivity and aggressiveness, and their products).
+Built and asked in the background only; a decision must never solve against its factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+TERMS: Final = 7
+_VICTIM_SCALE, _AGGRESSOR_SCALE, _NOISE = 7, 8, 9
+THETA_START: Final = np.log(np.array([0.05] * 5 + [0.02] * 2 + [1.0] * 2 + [0.01]))
+"""Log amplitudes of the terms, log length scales of victim and aggressor, log noise variance."""
+_PULL: Final = 0.02
+"""Weak prior that draws the log hyper-parameters to their start (derived from the reference)."""
+_REACH: Final = 7.0
+"""Furthest that a log hyper-parameter may go from its start; keeps exponentials finite."""
+_JITTER: Final = 1e-6
+_LEAST_WEIGHT: Final = 0.02
+_NO_FACTOR: Final = 1e10
+MAX_ROWS: Final = 2_000
+FOLDS: Final = 5
+"""Inner folds in which the kind of noise is chosen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Directional rows: class numbers and standardised features of both sides, row by row."""
+
+    victim: Ints
+    aggressor: Ints
+    victim_features: Floats
+    aggressor_features: Floats
+
+    def __post_init__(self) -> None:
+        count = len(self.victim)
+        sides = (self.aggressor, self.victim_features, self.aggressor_features)
+        if any(len(side) != count for side in sides):
+            raise ValueError("every row needs a class and features on both sides")
+        if not all(np.isfinite(side).all() for side in sides[1:]):
+            raise ValueError("a feature is not a finite number; leave what is not measured out")
+
+    def __len__(self) -> int:
+        """How many rows."""
+        return len(self.victim)
+
+    def take(self, index: Ints | NDArray[np.bool_]) -> Rows:
+        """The rows of an index or mask."""
+        return Rows(
+            victim=self.victim[index],
+            aggressor=self.aggressor[index],
+            victim_features=self.victim_features[index],
+            aggressor_features=self.aggressor_features[index],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """How hyper-parameters are sought.
+
+    ``tail`` is the degrees of freedom of the Student t noise, 0 = Gaussian noise. ``rounds`` is
+    how often the rows are weighed anew under it.
+    """
+
+    iterations: int = 40
+    max_rows: int = 600
+    seed: int = 0
+    tail: float = 0.0
+    rounds: int = 2
+
+
+REFERENCE: Final = Fit(iterations=25, max_rows=300)
+"""One run of 25 iterations on at most 300 rows, Gaussian noise."""
+ROBUST: Final = Fit(tail=2.0)
+"""Heavy-tailed noise: single measurements without repeats hold outliers that would otherwise
+pull every prediction around them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hyper:
+    """Fitted hyper-parameters: enough to condition on any rows again."""
+
+    theta: tuple[float, ...]
+    tail: float = 0.0
+
+    @property
+    def noise(self) -> float:
+        """Variance of one observation."""
+        return float(np.exp(self.theta[_NOISE]))
+
+
+def _squared(left: Floats, right: Floats) -> Floats:
+    if not left.shape[1]:
+        return np.zeros((len(left), len(right)))
+    cross = left @ right.T
+    sums = (left**2).sum(1)[:, None] + (right**2).sum(1)[None]
+    return np.maximum(sums - 2.0 * cross, 0.0) / left.shape[1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Distances:
+    """What a kernel needs of two sets of rows, whatever the hyper-parameters."""
+
+    victim: Floats
+    aggressor: Floats
+    same_victim: Floats
+    same_aggressor: Floats
+
+    @classmethod
+    def between(cls, left: Rows, right: Rows) -> _Distances:
+        return cls(
+            _squared(left.victim_features, right.victim_features),
+            _squared(left.aggressor_features, right.aggressor_features),
+            (left.victim[:, None] == right.victim).astype(float),
+            (left.aggressor[:, None] == right.aggressor).astype(float),
+        )
+
+    def take(self, index: Ints) -> _Distances:
+        grid = np.ix_(index, index)
+        return _Distances(
+            self.victim[grid],
+            self.aggressor[grid],
+            self.same_victim[grid],
+            self.same_aggressor[grid],
+        )
+
+    def sides(self, theta: Floats) -> tuple[Floats, Floats]:
+        scales = np.exp(-2.0 * theta[[_VICTIM_SCALE, _AGGRESSOR_SCALE]])
+        victim: Floats = np.exp(-0.5 * scales[0] * self.victim)
+        aggressor: Floats = np.exp(-0.5 * scales[1] * self.aggressor)
+        return victim, aggressor
+
+    def kernel(self, theta: Floats) -> Floats:
+        amplitude = np.exp(theta[:TERMS])
+        victim, aggressor = self.sides(theta)
+        left = amplitude[0] * aggressor + amplitude[1] + amplitude[6] * self.same_aggressor
+        right = amplitude[2] + amplitude[5] * self.same_victim
+        own = amplitude[3] * self.same_victim + amplitude[4] * self.same_aggressor
+        total: Floats = victim * left + aggressor * right + own
+        return total
+
+
+def kernel(theta: Sequence[float], left: Rows, right: Rows) -> Floats:
+    """Prior covariance between two sets of rows, without noise."""
+    return _Distances.between(left, right).kernel(np.asarray(theta))
+
+
+def negative_log_likelihood(
+    theta: Floats, distances: _Distances, target: Floats, weights: Floats
+) -> tuple[float, Floats]:
+    """Negative log posterior of the hyper-parameters, and its gradient.
+
+    A covariance that cannot be factored counts as very unlikely.
+    """
+    from scipy.linalg import lapack
+
+    amplitude, noise = np.exp(theta[:TERMS]), np.exp(theta[_NOISE])
+    victim, aggressor = distances.sides(theta)
+    same_v, same_a = distances.same_victim, distances.same_aggressor
+    of_victim = amplitude[0] * aggressor + amplitude[1] + amplitude[6] * same_a
+    of_aggressor = amplitude[2] + amplitude[5] * same_v
+    covariance = victim * of_victim + aggressor * of_aggressor
+    covariance += amplitude[3] * same_v + amplitude[4] * same_a
+    covariance[np.diag_indices(len(target))] += noise / weights + _JITTER
+    factor, info = lapack.dpotrf(covariance, lower=1)
+    if info:
+        return _NO_FACTOR, np.zeros(len(theta))
+    logs = np.log(np.diag(factor)).sum()
+    lower = np.tril(lapack.dpotri(factor, lower=1)[0])
+    inverse = lower + np.tril(lower, -1).T
+    solved = inverse @ target
+    pull = theta - THETA_START
+    value = 0.5 * target @ solved + logs + _PULL * (pull @ pull)
+
+    slope = 0.5 * (inverse - np.outer(solved, solved))
+    by_victim, by_aggressor = slope * victim, slope * aggressor
+    gradient = 2.0 * _PULL * pull
+    both = np.vdot(by_victim, aggressor)
+    sums = [both, by_victim.sum(), by_aggressor.sum(), np.vdot(slope, same_v)]
+    sums += [np.vdot(slope, same_a), np.vdot(by_aggressor, same_v), np.vdot(by_victim, same_a)]
+    gradient[:TERMS] += amplitude * np.array(sums)
+    scales = np.exp(-2.0 * theta[[_VICTIM_SCALE, _AGGRESSOR_SCALE]])
+    gradient[_VICTIM_SCALE] += scales[0] * np.vdot(by_victim, distances.victim * of_victim)
+    aggressor_part = distances.aggressor * (of_aggressor + amplitude[0] * victim)
+    gradient[_AGGRESSOR_SCALE] += scales[1] * np.vdot(by_aggressor, aggressor_part)
+    gradient[_NOISE] += noise * (np.diag(slope) / weights).sum()
+    return float(value), gradient
+
+
+def fit(rows: Rows, target: Floats, how: Fit = REFERENCE) -> Hyper:
+    """Seek hyper-parameters by maximum a posteriori.
+
+    Args:
+        rows: Directional rows.
+        target: One value a row; its mean is taken off first.
+        how: Iterations, rows and tails.
+
+    Raises:
+        ValueError: there is no row, or a target is not a finite number.
+    """
+    _check(rows, target)
+    if len(rows) > how.max_rows:
+        some = np.random.default_rng(how.seed).choice(len(rows), how.max_rows, replace=False)
+        rows, target = rows.take(np.sort(some)), target[np.sort(some)]
+    distances = _Distances.between(rows, rows)
+    weights = np.ones(len(rows))
+    theta = _minimise(THETA_START, distances, target - target.mean(), weights, how.iterations)
+    for _ in range(how.rounds if how.tail else 0):
+        weights = _weigh(distances.kernel(theta), target, float(theta[_NOISE]), weights, how.tail)
+        centred = target - np.average(target, weights=weights)
+        theta = _minimise(theta, distances, centred, weights, how.iterations // 2)
+    return Hyper(theta=tuple(float(value) for value in theta), tail=how.tail)
+
+
+def _minimise(
+    start: Floats, distances: _Distances, target: Floats, weights: Floats, iterations: int
+) -> Floats:
+    from scipy.optimize import minimize
+
+    found = minimize(
+        negative_log_likelihood,
+        start,
+        args=(distances, target, weights),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(value - _REACH, value + _REACH) for value in THETA_START],
+        options={"maxiter": iterations},
+    )
+    theta: Floats = found.x
+    return theta
+
+
+def _inverse(covariance: Floats) -> Floats:
+    from scipy.linalg import lapack
+
+    factor, info = lapack.dpotrf(covariance, lower=1)
+    if info:
+        raise ValueError("the covariance of the rows cannot be factored; fit again")
+    lower: Floats = np.tril(lapack.dpotri(factor, lower=1)[0])
+    inverse: Floats = lower + np.tril(lower, -1).T
+    return inverse
+
+
+def _weigh(prior: Floats, target: Floats, log_noise: float, weights: Floats, tail: float) -> Floats:
+    """Weights of a Student t likelihood from residuals of rows left out one at a time."""
+    noise = float(np.exp(log_noise))
+    covariance = prior.copy()
+    covariance[np.diag_indices(len(target))] += noise / weights + _JITTER
+    inverse = _inverse(covariance)
+    spread = 1.0 / np.diag(inverse)
+    mean = np.average(target, weights=weights)
+    residual = (inverse @ (target - mean)) * spread
+    plain = np.maximum(spread - noise / weights, 0.0) + noise
+    return np.maximum((tail + 1.0) / (tail + residual**2 / plain), _LEAST_WEIGHT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Posterior:
+    """A Gaussian process conditioned on rows; immutable.
+
+    ``weights`` divide the noise of each row: 1 = an ordinary row, near 0 = an outlier.
+    """
+
+    hyper: Hyper
+    rows: Rows
+    target: Floats
+    weights: Floats
+    mean: float
+    inverse: Floats
+    solved: Floats
+
+    def predict(self, rows: Rows) -> tuple[Floats, Floats]:
+        """Mean and standard deviation of a new observation of each row."""
+        cross = kernel(self.hyper.theta, rows, self.rows)
+        amplitude = float(np.exp(np.asarray(self.hyper.theta[:TERMS])).sum())
+        known = ((cross @ self.inverse) * cross).sum(1)
+        variance = np.maximum(amplitude - known, 0.0) + self.hyper.noise
+        return self.mean + cross @ self.solved, np.sqrt(variance)
+
+
+def condition(
+    rows: Rows, target: Floats, hyper: Hyper, weights: Floats | None = None, *, rounds: int = 2
+) -> Posterior:
+    """Condition on rows with hyper-parameters that stay as they are.
+
+    Args:
+        rows: At most ``MAX_ROWS`` directional rows.
+        target: One value a row.
+        hyper: From ``fit``.
+        weights: Known weights of the rows; ``None`` = weigh them ``rounds`` times.
+        rounds: Of weighing, where the noise is heavy-tailed.
+
+    Raises:
+        ValueError: there is no row, too many, or a target is not a finite number.
+    """
+    _check(rows, target)
+    if len(rows) > MAX_ROWS:
+        raise ValueError(f"{len(rows)} rows, at most {MAX_ROWS} are kept; drop the oldest")
+    prior = kernel(hyper.theta, rows, rows)
+    if weights is None:
+        weights = np.ones(len(rows))
+        for _ in range(rounds if hyper.tail else 0):
+            weights = _weigh(prior, target, hyper.theta[_NOISE], weights, hyper.tail)
+    prior[np.diag_indices(len(rows))] += hyper.noise / weights + _JITTER
+    inverse = _inverse(prior)
+    mean = float(np.average(target, weights=weights))
+    return Posterior(
+        hyper=hyper,
+        rows=rows,
+        target=target,
+        weights=weights,
+        mean=mean,
+        inverse=inverse,
+        solved=inverse @ (target - mean),
+    )
+
+
+def learn(
+    rows: Rows, target: Floats, blocks: Sequence[Ints], *, how: Sequence[Fit] = (Fit(), ROBUST)
+) -> Posterior:
+    """Fit with every kind of noise and keep what predicts left-out blocks best.
+
+    Args:
+        rows: Directional rows.
+        target: One value a row.
+        blocks: Rows that belong together (both directions of a co-location), by index.
+        how: The fits to choose from.
+
+    Raises:
+        ValueError: there is no row, or a target is not a finite number.
+    """
+    hypers = [fit(rows, target, one) for one in how]
+    if len(hypers) > 1 and len(blocks) > 1:
+        hypers = [min(hypers, key=lambda one: _error(rows, target, one, blocks))]
+    return condition(rows, target, hypers[0])
+
+
+def _error(rows: Rows, target: Floats, hyper: Hyper, blocks: Sequence[Ints]) -> float:
+    mean, _ = out_of_fold(rows, target, hyper, blocks)
+    return float(np.nanmean(np.abs(mean - target)))
+
+
+def out_of_fold(
+    rows: Rows, target: Floats, hyper: Hyper, blocks: Sequence[Ints], *, folds: int = FOLDS
+) -> tuple[Floats, Floats]:
+    """Predict every block from rows of other blocks; the hyper-parameters stay as they are.
+
+    Outliers are weighed anew without the block, so that nothing of it is seen.
+
+    Args:
+        rows: Directional rows.
+        target: One value a row.
+        hyper: From ``fit``.
+        blocks: What is left out together, by index; blocks may overlap (the last one counts).
+        folds: Blocks are dealt round robin into so many folds; 0 = each is a fold of its own.
+
+    Returns:
+        Mean and standard deviation; NaN for rows of no block or without any other row.
+    """
+    mean, sd = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
+    count = min(folds, len(blocks)) if folds else len(blocks)
+    for start in range(count):
+        out = np.concatenate(blocks[start::count])
+        kept = np.ones(len(rows), bool)
+        kept[out] = False
+        if kept.any():
+            rest = condition(rows.take(kept), target[kept], hyper)
+            mean[out], sd[out] = rest.predict(rows.take(out))
+    return mean, sd
+
+
+def point(mean: Floats, sd: Floats) -> Floats:
+    """Slowdown to name where one number is asked for: >= 1, least expected relative error.
+
+    The median of a log-normal law weighted by 1/y is exp(mean - sd^2) (derived).
+    """
+    out: Floats = np.exp(np.maximum(mean - sd**2, 0.0))
+    return out
+
+
+def _check(rows: Rows, target: Floats) -> None:
+    if not len(rows) or len(rows) != len(target):
+        raise ValueError(f"{len(rows)} rows with {len(target)} targets; at least one is needed")
+    if not np.isfinite(target).all():
+        raise ValueError("a target is not a finite number; refuse the row when it arrives")
