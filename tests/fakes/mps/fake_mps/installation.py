@@ -8,9 +8,11 @@ ended by ``close``; nothing waits longer than it is told to.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import selectors
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -80,9 +82,10 @@ class RunningClient:
         self.process.wait(_PATIENCE_S)
 
     def close(self) -> None:
-        """Leave nothing behind."""
-        if self.process.poll() is None:
-            self.kill()
+        """Leave nothing behind, the other processes of a pod neither."""
+        with contextlib.suppress(ProcessLookupError):  # the whole group ended by itself
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(_PATIENCE_S)
         self._selector.close()
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
@@ -191,6 +194,7 @@ class Installation:
             env=self.environ | claimed | environ,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            start_new_session=True,
         )
         client = RunningClient(process)
         self._clients.append(client)
