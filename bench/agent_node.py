@@ -1,0 +1,241 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""A pretended node for the agent's benchmark: files like a kernel's, pods that work and serve.
+
+The agent is the real one and reads everything as it would on a node; there is no kubelet. Nothing
+here measures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+
+from ullage.api.contract import (
+    API_VERSION,
+    STEP_RECORD_BYTES,
+    STEPS_FILE,
+    DesiredSlice,
+    LatencyObjective,
+    SliceKey,
+    SlicePhase,
+)
+from ullage_node.slices.checkpoint import Checkpoint, save
+from ullage_node.slices.records import HeldSlice
+from ullage_node.slices.restore import boot_id
+from ullage_node.slices.table import binding_of
+from ullage_run.record import StepWriter
+from ullage_run.requests import RequestHistogram
+
+NODE: Final = "bench"
+CONTAINER: Final = "main"
+PERCENT: Final = 25
+STEP_SECONDS: Final = 0.02
+PAGE_LINES: Final = 3000
+"""Lines of a page beside the histogram: as many as a large model server has."""
+
+
+@dataclass(slots=True)
+class Tenant:
+    """One container: what was decided, its step record, its server."""
+
+    number: int
+    root: Path
+    histogram: RequestHistogram = field(default_factory=RequestHistogram)
+    cpu_us: int = 0
+
+    @property
+    def uid(self) -> str:
+        """Of its pod."""
+        return f"00000000-0000-4000-8000-{self.number:012d}"
+
+    @property
+    def serves(self) -> bool:
+        """Whether it has a latency objective; the others train."""
+        return self.number % 2 == 1
+
+    @property
+    def slice(self) -> DesiredSlice:
+        """What was decided for it."""
+        return DesiredSlice(
+            key=SliceKey(pod_uid=self.uid, container=CONTAINER),
+            pod_namespace="bench",
+            pod_name=f"pod-{self.number}",
+            gpu=f"emulated-{NODE}-{self.number // 4}",
+            percent=PERCENT,
+            memory_mib=512,
+            epoch=1,
+            klass=f"class-{self.number}",
+            max_slowdown_percent=500,
+            slo=LatencyObjective(latency_ms=200) if self.serves else None,
+        )
+
+    @property
+    def cgroup(self) -> str:
+        """Path in the tree, as kubelet names it."""
+        uid = self.uid.replace("-", "_")
+        return f"/kubepods.slice/kubepods-pod{uid}.slice/cri-containerd-c{self.number}.scope"
+
+    @property
+    def record(self) -> Path:
+        """Its step record."""
+        return self.root / "run" / "steps" / self.slice.key.directory / STEPS_FILE
+
+    def build(self) -> None:
+        """Its files, as kernel, agent and hook leave them."""
+        own = self.root / "cgroup" / self.cgroup[1:]
+        for place in (own.parent, own):
+            _write(place / "cpu.max", "max 100000")
+        _write(own / "cpu.max", f"{PERCENT * 1000} 100000")
+        _write(own / "cpuset.cpus", "0")
+        _write(own / "cgroup.procs", str(50_000 + self.number))
+        _write(own / "cgroup.events", "populated 1\nfrozen 0")
+        _write(own / "memory.current", str(300 << 20))
+        _write(own / "memory.stat", "anon 1\ninactive_file 0")
+        _write(
+            self.root / "state" / "slots" / f"slot-{self.number:02d}",
+            f"pid={50_000 + self.number} quota={PERCENT * 1000} version=2 unified={self.cgroup}",
+        )
+        self.record.parent.mkdir(parents=True)
+        self.record.write_bytes(bytes(STEP_RECORD_BYTES))
+        self.burn(0.0)
+
+    def burn(self, seconds: float) -> None:
+        """Use CPU time."""
+        self.cpu_us += int(seconds * PERCENT / 100 * 1e6)
+        stat = self.root / "cgroup" / self.cgroup[1:] / "cpu.stat"
+        _write(stat, f"usage_usec {self.cpu_us}\nuser_usec 0\nsystem_usec 0")
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text + "\n")
+
+
+class PretendedNode:
+    """API server, pods and files; an agent is started on it by whoever measures."""
+
+    def __init__(self, root: Path, tenants: int) -> None:
+        self.root = root
+        self.tenants = [Tenant(number=number, root=root) for number in range(tenants)]
+        self.status_bytes: list[int] = []
+        self.pages = 0
+        self.url = ""
+        self.observations = 0
+        self._runner: web.AppRunner | None = None
+
+    def environment(self) -> dict[str, str]:
+        """The agent's settings."""
+        (self.root / "token").write_text("none")
+        paths = {
+            "DEVICE_PLUGIN_DIR": "plugins",
+            "POD_RESOURCES_SOCKET": "plugins/pods.sock",
+            "CDI_DIR": "cdi",
+            "STATE_DIR": "state",
+            "RUN_DIR": "run",
+            "CGROUP_ROOT": "cgroup",
+        }
+        return {
+            "ULLAGE_NODE_NAME": NODE,
+            "ULLAGE_NODE_BACKEND": "emulated",
+            "ULLAGE_NODE_API_SERVER": self.url,
+            "ULLAGE_NODE_API_TOKEN_FILE": str(self.root / "token"),
+            "ULLAGE_NODE_HTTP_HOST": "127.0.0.1",
+            "ULLAGE_NODE_HTTP_PORT": "0",
+            **{f"ULLAGE_NODE_PATHS_{name}": str(self.root / at) for name, at in paths.items()},
+        }
+
+    async def start(self) -> None:
+        """Write the files and listen."""
+        devices = [
+            {"core": 0, "percent": 50, "memoryMiB": 8192, "model": "emulated"}
+            for _ in range((len(self.tenants) + 3) // 4)
+        ]
+        _write(self.root / "state" / "emulated.json", json.dumps({"devices": devices}))
+        _write(self.root / "cgroup" / "cgroup.controllers", "cpuset cpu memory pids")
+        _write(self.root / "cgroup" / "cpuset.cpus.effective", "0-1")
+        (self.root / "plugins").mkdir()
+        for tenant in self.tenants:
+            tenant.build()
+        parts = [(one.slice, f"slot-{one.number:02d}") for one in self.tenants]
+        held = tuple(HeldSlice(desired=part, phase=SlicePhase.ATTACHED) for part, _ in parts)
+        state = Checkpoint(
+            boot_id=boot_id(Path("/proc")),
+            epoch=1,
+            held=held,
+            bindings=tuple(binding_of([one]) for one in parts),
+            quarantine={},
+        )
+        save(self.root / "state" / "node" / "state.json", state)
+        application = web.Application()
+        application.router.add_get("/metrics/{number}", self._page)
+        application.router.add_route("*", "/{rest:.*}", self._api)
+        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.2)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def work(self) -> None:
+        """Let every tenant step and serve until cancelled."""
+        dice = random.Random(1)
+        writers = [StepWriter(str(tenant.record)) for tenant in self.tenants]
+        while True:
+            for tenant, writer in zip(self.tenants, writers, strict=True):
+                took = STEP_SECONDS * dice.uniform(0.8, 1.2)
+                writer.step(took_ns=int(took * 1e9))
+                tenant.histogram.observe(took * 2)
+                tenant.burn(STEP_SECONDS)
+            await asyncio.sleep(STEP_SECONDS)
+
+    async def _page(self, request: web.Request) -> web.Response:
+        self.pages += 1
+        tenant = self.tenants[int(request.match_info["number"])]
+        others = "".join(f'model_metric_{n}{{model="m"}} {n}\n' for n in range(PAGE_LINES))
+        return web.Response(text=others + tenant.histogram.metrics_text())
+
+    async def _api(self, request: web.Request) -> web.StreamResponse:
+        if request.method == "PATCH":
+            body = await request.read()
+            self.status_bytes.append(len(body))
+            self.observations = len(json.loads(body)["status"]["observations"])
+            return web.json_response({})
+        if request.method == "POST":
+            return web.json_response({}, status=201)
+        if request.query.get("watch"):
+            await asyncio.sleep(3600)
+        pods = request.path.endswith("/pods")
+        items = [self._pod(one) for one in self.tenants] if pods else [self._gpu_node()]
+        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": items})
+
+    def _gpu_node(self) -> dict[str, object]:
+        slices = [tenant.slice.to_wire() for tenant in self.tenants]
+        return {
+            "apiVersion": API_VERSION,
+            "kind": "GPUNode",
+            "metadata": {"name": NODE, "uid": "node", "generation": 1},
+            "spec": {"epoch": 1, "slices": slices},
+        }
+
+    def _pod(self, tenant: Tenant) -> dict[str, object]:
+        port = int(self.url.rpartition(":")[2])
+        annotations = {
+            "prometheus.io/port": str(port),
+            "prometheus.io/path": f"/metrics/{tenant.number}",
+        }
+        metadata = {"name": tenant.slice.pod_name, "namespace": "bench", "uid": tenant.uid}
+        return {
+            "metadata": {**metadata, "annotations": annotations},
+            "spec": {"nodeName": NODE, "containers": [{"name": CONTAINER}]},
+            "status": {"phase": "Running", "podIP": "127.0.0.1"},
+        }
