@@ -92,3 +92,8 @@ bench-fill: $(VENV)/.ready ## 4,000 jobs on 500 KWOK nodes beside the pipeline's
 clean: ## take the local cluster down and remove what was built
 	@localcluster/run down
 	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+.PHONY: bench-agent
+bench: bench-agent
+bench-agent: $(VENV)/.ready ## CPU and memory of the node agent beside eight busy tenants
+	@$(BIN)/python -m bench.agent
