@@ -16,18 +16,21 @@ from typing import Final, Protocol
 from ullage import ports
 from ullage.adapters.writer_errors import Refused
 from ullage.api.contract import Reason, WireError
-from ullage.decide import children
+from ullage.decide import children, profile_bodies
 from ullage.decide.model import (
     Action,
     ApplyDeployment,
     ApplyGPUNode,
     ApplyService,
     CreatePod,
+    CreateProfile,
     DeletePod,
     DeleteWorkload,
     Emit,
     EvictPod,
     SetConditions,
+    SetDeviceModel,
+    SetProfile,
     SetStatus,
     UngatePod,
 )
@@ -119,8 +122,10 @@ def verb_of(action: Action) -> tuple[Verb, str]:
             return Verb.DELETE, action.owner.kind
         case SetStatus():
             return Verb.APPLY, f"{action.owner.kind}/status"
-        case SetConditions():
+        case SetConditions() | SetProfile() | SetDeviceModel():
             return Verb.APPLY, f"{action.target.kind}/status"
+        case CreateProfile():
+            return Verb.CREATE, action.target.kind
         case Emit():
             return Verb.CREATE, ports.EVENT.kind
 
@@ -142,8 +147,10 @@ def key_of(action: Action) -> ObjectKey:
             return action.owner.kind, action.owner.namespace, action.owner.name, ""
         case SetStatus():
             return action.owner.kind, action.owner.namespace, action.owner.name, "status"
-        case SetConditions():
+        case SetConditions() | SetProfile() | SetDeviceModel():
             return action.target.kind, action.target.namespace, action.target.name, "status"
+        case CreateProfile():
+            return action.target.kind, action.target.namespace, action.target.name, ""
         case Emit():
             return ports.EVENT.kind, action.target.namespace, action.target.uid, action.reason.value
 
@@ -195,6 +202,13 @@ class Requests:
             case SetConditions():
                 body = children.conditions_body(action)
                 return self._about(Verb.APPLY, action.target, "status", body)
+            case SetProfile() | SetDeviceModel():
+                body = profile_bodies.status_body(action)
+                return self._about(Verb.APPLY, action.target, "status", body)
+            case CreateProfile():
+                return self._about(
+                    Verb.CREATE, action.target, "", profile_bodies.profile_body(action)
+                )
             case ApplyGPUNode():
                 return self._gpu_node(action)
             case Emit():

@@ -60,6 +60,7 @@ def _writes() -> Iterable[Permission]:
         ports.DEPLOYMENT: ("create", "patch"),
         ports.SERVICE: ("create", "patch"),
         ports.GPU_NODE: ("create", "patch"),
+        ports.WORKLOAD_PROFILE: ("create",),
         ports.TRAINING_JOB: ("delete",),
         ports.EVENT: ("get", "create", "patch"),
     }

@@ -19,11 +19,14 @@ from ullage.adapters.bodies import ObjectKey, key_of
 from ullage.decide.model import (
     Action,
     ApplyGPUNode,
+    CreateProfile,
     DeletePod,
     DeleteWorkload,
     Emit,
     EvictPod,
     SetConditions,
+    SetDeviceModel,
+    SetProfile,
     SetStatus,
     UngatePod,
 )
@@ -47,7 +50,7 @@ def lane_of(action: Action) -> int:
             return 1
         case SetStatus():
             return PASSING if action.passing else TELL
-        case SetConditions():
+        case SetConditions() | CreateProfile() | SetProfile() | SetDeviceModel():
             return TELL
         case Emit():
             return 5

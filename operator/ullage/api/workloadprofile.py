@@ -68,8 +68,16 @@ class WorkloadProfileStatus(Model):
     """How far the measured values can be relied on, 0 to 1: rows / (rows + 10)."""
     novel: bool | None = None
     """The class behaves otherwise than before, so it counts as unknown until enough new rows."""
-    drift: Ratio | None = None
-    """How far times have wandered from those before, in standard deviations (cumulated)."""
+    drift_slower: Ratio | None = None
+    """How far times have become longer than before, in standard deviations (cumulated)."""
+    drift_faster: Ratio | None = None
+    """How far times have become shorter than before, in standard deviations (cumulated)."""
+    trial_seconds: Ratio | None = None
+    """Seconds that trials of the class on shared devices have cost since its last new row."""
+    trial_rows: Count | None = None
+    """Rows that the class had when the last trial was booked."""
+    faults: Count | None = None
+    """How often the class faulted a device that it shared; above 0 it shares no more."""
     solo: MeasuredSoloRows = ()
     """Behaviour alone, measured: medians of times, running means of counters."""
     step_time: StepTimes = ()

@@ -19,6 +19,7 @@ from ullage.decide.feasible import Feasibility
 from ullage.decide.figures import Predictions
 from ullage.decide.ground import Ground, lay_out
 from ullage.decide.guards import rest_ends
+from ullage.decide.learning import profiles_to_write
 from ullage.decide.ledger import Ledger
 from ullage.decide.life import Life, earliest
 from ullage.decide.lifecycle_inference import inference_life
@@ -73,16 +74,27 @@ def decide(snapshot: Snapshot, now: float, settings: DecideSettings, predictor: 
     inputs_hash = cycle_digest(view, devices, waiting)
     statuses, events = _tell(view, reporter, lives)
     steps: list[Action] = [step for uid in sorted(lives) for step in lives[uid].steps]
+    lessons = profiles_to_write(snapshot, now, settings.epoch)
     slices = ledger.slices() | dict.fromkeys(missing_gpu_nodes(snapshot), ())
     return Plan(
         version=snapshot.version,
         epoch=settings.epoch,
         inputs_hash=inputs_hash,
         slices=slices,
-        steps=(*steps, *allotment.steps, *void_policies(snapshot, now, settings.epoch)),
+        steps=(
+            *steps,
+            *allotment.steps,
+            *void_policies(snapshot, now, settings.epoch),
+            *lessons.actions,
+        ),
         statuses=statuses,
         events=tuple(events),
-        wake_at=now + _AT_ONCE_S if allotment.postponed else _wake_at(view, lives),
+        dropped={reason.value: count for reason, count in lessons.dropped.items()},
+        wake_at=(
+            now + _AT_ONCE_S
+            if allotment.postponed
+            else earliest(_wake_at(view, lives), lessons.wake_at)
+        ),
     )
 
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 from ullage.decide.model import (
     ApplyGPUNode,
     CreatePod,
+    CreateProfile,
     DeletePod,
     DeleteWorkload,
     EvictPod,
+    SetProfile,
     SetStatus,
     UngatePod,
 )
@@ -21,10 +23,12 @@ from ullage.state.assume import (
     PodCreated,
     PodLeaving,
     PodUngated,
+    ProfileSet,
     SlicesSet,
     StatusSet,
     WorkloadLeaving,
 )
+from ullage.state.profile_wire import profile_as_stored
 from ullage.state.project_node import by_key
 from ullage.state.records import WorkloadKind
 from ullage.state.status_wire import as_stored
@@ -46,5 +50,11 @@ def effect_of(action: object) -> Effect | None:
         case SetStatus():
             kind = WorkloadKind(action.owner.kind)
             return StatusSet(uid=action.owner.uid, status=as_stored(kind, action.status))
+        case CreateProfile():
+            at = (action.target.namespace, action.target.name)
+            return ProfileSet(target=at, klass=action.klass, status=None)
+        case SetProfile():
+            at = (action.target.namespace, action.target.name)
+            return ProfileSet(target=at, klass="", status=profile_as_stored(action.status))
         case _:
             return None

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ullage.api.contract import DesiredSlice, Reason
+from ullage.state.profile_records import DeviceModel, ProfileStatus
 from ullage.state.records import NodeAffinity, ObjectRef
 from ullage.state.status import Condition, WorkloadStatus
 
@@ -146,6 +147,40 @@ class SetConditions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CreateProfile:
+    """Create the WorkloadProfile of a class; ``target`` has no uid yet."""
+
+    target: ObjectRef
+    klass: str
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetProfile:
+    """Apply the whole status of a WorkloadProfile."""
+
+    target: ObjectRef
+    status: ProfileStatus
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetDeviceModel:
+    """Apply what was learned of a type of device to its DeviceProfile's status."""
+
+    target: ObjectRef
+    generation: int
+    model: DeviceModel
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Emit:
     """One Event on the user's own object; aggregated by (object, reason)."""
 
@@ -167,6 +202,9 @@ Action = (
     | DeleteWorkload
     | SetStatus
     | SetConditions
+    | CreateProfile
+    | SetProfile
+    | SetDeviceModel
     | Emit
 )
 
@@ -189,6 +227,8 @@ class Plan:
     statuses: Mapping[str, WorkloadStatus] = field(default_factory=dict)
     """By workload uid."""
     events: tuple[Emit, ...] = ()
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    """Observations in the snapshot that teach nothing, by reason."""
     wake_at: float = 0.0
 
 

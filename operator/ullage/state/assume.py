@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from ullage.api.contract import DesiredSlice
+from ullage.state.profile_records import ProfileStatus
 from ullage.state.status import WorkloadStatus
 
 ASSUME_TTL_S: Final = 30.0
@@ -98,10 +99,31 @@ class StatusSet:
         return self.uid
 
 
-Effect = PodCreated | PodUngated | PodLeaving | SlicesSet | WorkloadLeaving | StatusSet
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileSet:
+    """A WorkloadProfile was asked for (``status`` ``None``), or its status was written.
+
+    ``target`` is its namespace and name.
+    """
+
+    target: tuple[str, str]
+    klass: str
+    status: ProfileStatus | None
+
+
+Effect = PodCreated | PodUngated | PodLeaving | SlicesSet | WorkloadLeaving | StatusSet | ProfileSet
 """What the next picture must show because of one action."""
 
-Kept = TypeVar("Kept", PodCreated, PodUngated, PodLeaving, SlicesSet, WorkloadLeaving, StatusSet)
+Kept = TypeVar(
+    "Kept",
+    PodCreated,
+    PodUngated,
+    PodLeaving,
+    SlicesSet,
+    WorkloadLeaving,
+    StatusSet,
+    ProfileSet,
+)
 
 EffectOf = Callable[[object], Effect | None]
 """Names the effect of an action; ``None`` where the picture need not change."""

@@ -34,7 +34,7 @@ from ullage.state.cluster_rooms import (
     ForeignRoom,
     PlainRoom,
     PolicyRoom,
-    full_name_of,
+    ProfileRoom,
     name_of,
 )
 from ullage.state.cluster_table import Table
@@ -42,7 +42,6 @@ from ullage.state.cluster_view import Overlaid, seen_gpu_node, seen_pod, seen_wo
 from ullage.state.project_rest import (
     project_deployment,
     project_device_profile,
-    project_profile,
     project_service,
 )
 from ullage.state.records import (
@@ -50,7 +49,6 @@ from ullage.state.records import (
     DeviceProfileRecord,
     GPUNodeRecord,
     PodRecord,
-    ProfileRecord,
     Resources,
     ServiceRecord,
     Snapshot,
@@ -84,9 +82,7 @@ class ClusterState:
         self._kube_services: ChildRoom[ServiceRecord] = ChildRoom(
             streams.SERVICES.name, context, "Service", project_service, lambda r: r.uid
         )
-        self._profiles: PlainRoom[tuple[str, str], ProfileRecord] = PlainRoom(
-            streams.WORKLOAD_PROFILES.name, context, full_name_of, project_profile
-        )
+        self._profiles = ProfileRoom(streams.WORKLOAD_PROFILES.name, context)
         self._device_profiles: PlainRoom[str, DeviceProfileRecord] = PlainRoom(
             streams.DEVICE_PROFILES.name, context, name_of, project_device_profile
         )
@@ -241,7 +237,7 @@ class ClusterState:
             workloads=self._seen_workloads(),
             deployments=self._deployments.table.view(),
             services=self._kube_services.table.view(),
-            profiles=self._profiles.table.view(),
+            profiles=self._profiles.seen(),
             device_profiles=self._device_profiles.table.view(),
             policy=self._policies.binding(),
             idle_policies=self._policies.idle(),

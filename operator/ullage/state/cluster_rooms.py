@@ -11,20 +11,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from ullage.api.contract import WireError, section, text
 from ullage.ports import JsonObject
-from ullage.state.assume import Overlay, Refusals
+from ullage.state.assume import Overlay, ProfileSet, Refusals
 from ullage.state.blueprint import Seen
 from ullage.state.cluster_memory import NodeRefusals
 from ullage.state.cluster_table import ForeignTable, Table
+from ullage.state.cluster_view import seen_profile
 from ullage.state.project import Sharer, optional_text, read_meta
 from ullage.state.project_pod import project_foreign
-from ullage.state.project_rest import project_policy
-from ullage.state.records import PolicyRecord
+from ullage.state.project_rest import project_policy, project_profile
+from ullage.state.records import PolicyRecord, ProfileRecord
 
 Key = TypeVar("Key", bound=Hashable)
 Record = TypeVar("Record")
@@ -221,6 +222,44 @@ class ChildRoom(PlainRoom[tuple[str, str], Record]):
         """Let an object go."""
         self.context.seen.pop((self._kind, *key), None)
         return super().drop(key)
+
+
+class ProfileRoom(PlainRoom[tuple[str, str], ProfileRecord]):
+    """WorkloadProfiles; a status of ours that was read back is no news."""
+
+    def __init__(self, stream: str, context: Context) -> None:
+        super().__init__(stream, context, full_name_of, project_profile, lambda held: held.uid)
+
+    def put(self, raw: JsonObject, now: float) -> bool:
+        """Keep a profile as it is now."""
+        key = self.key(raw)
+        held = self.table.get(key)
+        changed = super().put(raw, now)
+        record = self.table.get(key)
+        overlay = self.context.overlay
+        assumed = overlay.get(ProfileSet, key)
+        if record is None or assumed is None:
+            return changed
+        if held is None or assumed[0].status == record.status:
+            overlay.drop_target(ProfileSet, key)
+            self.context.touch()
+            return held is None or (changed and replace(held, status=record.status) != record)
+        return changed
+
+    def drop(self, key: tuple[str, str]) -> bool:
+        """Let a profile go."""
+        self.context.overlay.drop_target(ProfileSet, key)
+        return super().drop(key)
+
+    def seen(self) -> Mapping[tuple[str, str], ProfileRecord]:
+        """Every profile with what is assumed of it."""
+        observed = self.table.view()
+        changed = {}
+        for assumed in self.context.overlay.all(ProfileSet):
+            record = seen_profile(observed.get(assumed.target), assumed)
+            if record is not None:
+                changed[assumed.target] = record
+        return {**observed, **changed} if changed else observed
 
 
 class ForeignRoom(Room[str]):

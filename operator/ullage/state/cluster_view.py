@@ -19,12 +19,13 @@ from ullage.state.assume import (
     Overlay,
     PodLeaving,
     PodUngated,
+    ProfileSet,
     SlicesSet,
     StatusSet,
     WorkloadLeaving,
 )
 from ullage.state.project_node import first_wanted, slices_since
-from ullage.state.records import GPUNodeRecord, PodRecord, PodStage, WorkloadRecord
+from ullage.state.records import GPUNodeRecord, PodRecord, PodStage, ProfileRecord, WorkloadRecord
 
 Record = TypeVar("Record")
 
@@ -101,6 +102,14 @@ def seen_gpu_node(
             desired_since=since,
         )
     return replace(record, epoch=wanted.epoch, desired=wanted.slices, desired_since=since)
+
+
+def seen_profile(record: ProfileRecord | None, assumed: ProfileSet) -> ProfileRecord | None:
+    """A WorkloadProfile with its assumed status; one that is only asked for has no uid yet."""
+    if assumed.status is not None:
+        return replace(record, status=assumed.status) if record is not None else None
+    namespace, name = assumed.target
+    return record or ProfileRecord(namespace=namespace, name=name, klass=assumed.klass)
 
 
 def seen_workload(record: WorkloadRecord, overlay: Overlay) -> WorkloadRecord:

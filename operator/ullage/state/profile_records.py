@@ -96,7 +96,14 @@ class ProfileStatus:
     confidence: float = 0.0
     novel: bool = False
     """The class counts as unknown until it has enough new rows."""
-    drift: float = 0.0
+    drift_slower: float = 0.0
+    drift_faster: float = 0.0
+    """Sums of residuals that do not average out (CUSUM), in standard deviations."""
+    trial_s: float = 0.0
+    """Seconds that trials have cost, ``trial_rows`` the rows it had when the last was booked."""
+    trial_rows: int = 0
+    faults: int = 0
+    """How often the class faulted a device that it shared."""
     solo: tuple[SoloEntry, ...] = ()
     step_time: tuple[StepRow, ...] = ()
     """Newest first."""

@@ -231,7 +231,11 @@ def profile_status_to_wire(status: ProfileStatus) -> dict[str, object]:
         "rows": len(status.step_time),
         "confidence": six_digits(status.confidence),
         "novel": status.novel,
-        "drift": six_digits(status.drift),
+        "driftSlower": six_digits(status.drift_slower),
+        "driftFaster": six_digits(status.drift_faster),
+        "trialSeconds": six_digits(status.trial_s),
+        "trialRows": status.trial_rows,
+        "faults": status.faults,
         "solo": [solo_to_wire(row) for row in status.solo],
         "stepTime": [step_to_wire(row) for row in status.step_time],
         "interference": [_interference_to_wire(entry) for entry in status.interference],
@@ -263,7 +267,11 @@ def profile_status_from_wire(raw: JsonObject) -> ProfileStatus:
         last_used=seconds(raw.get("lastUsed"), "lastUsed"),
         confidence=number(raw, "confidence") or 0.0,
         novel=flag(raw, "novel"),
-        drift=number(raw, "drift") or 0.0,
+        drift_slower=number(raw, "driftSlower") or 0.0,
+        drift_faster=number(raw, "driftFaster") or 0.0,
+        trial_s=number(raw, "trialSeconds") or 0.0,
+        trial_rows=optional_whole(raw, "trialRows"),
+        faults=optional_whole(raw, "faults"),
         solo=tuple(sorted(solo, key=lambda row: (row.device, row.share))),
         step_time=tuple(sorted(steps, key=newest_first)),
         interference=tuple(sorted(entries, key=lambda entry: entry.accelerator)),
@@ -312,9 +320,8 @@ def device_model_from_wire(raw: JsonObject) -> DeviceModel:
         WireError: a field is missing or of the wrong type.
     """
     with within("hyperparameters"):
-        figures = [
-            (text(one, "name"), _signed(one, "value")) for one in objects(raw, "hyperparameters")
-        ]
+        listed = objects(raw, "hyperparameters")
+        figures = [(text(one, "name"), _signed(one, "value")) for one in listed]
     with within("thresholds"):
         thresholds = [_threshold(one) for one in objects(raw, "thresholds")]
     return DeviceModel(

@@ -86,7 +86,7 @@ def test_what_was_written_reads_back_equal(
         source_hash="sha256:1",
         family="example/resnet",
         updated=1.5e9,
-        drift=drift,
+        drift_slower=drift,
         novel=novel,
         solo=tuple(solo),
         step_time=tuple(steps),

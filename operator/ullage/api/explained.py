@@ -1,0 +1,28 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The shape of an explanation of a reason or condition. Standard library only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """One reason: what it says, and what whoever reads it can do."""
+
+    meaning: str
+    what_to_do: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConditionExplanation:
+    """One condition: when it is True, and whether that is the good state."""
+
+    true_when: str
+    good_when_true: bool
+
+
+def say(meaning: str, what_to_do: str) -> Explanation:
+    """An explanation."""
+    return Explanation(meaning=meaning, what_to_do=what_to_do)
