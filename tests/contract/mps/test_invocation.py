@@ -4,13 +4,28 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
+import subprocess
 
-from fakes.mps import Factory
+from fakes.mps import BIN, Factory
 
 
 def test_the_version_is_that_of_the_script(scripted: Factory) -> None:
     assert scripted(cuda_version="13.1").call("-v") == (0, "Binary version: 13010")
+
+
+def test_the_executables_stand_first_on_path(scripted: Factory) -> None:
+    mps = scripted()
+    mps.start()
+    path = f"{BIN}{os.pathsep}{mps.environ['PATH']}"
+    shell = "fake_cuda_client --once && echo get_server_list | nvidia-cuda-mps-control"
+    done = subprocess.run(
+        ["sh", "-c", shell], env=mps.environ | {"PATH": path}, capture_output=True, check=True
+    )
+    attached, server = done.stdout.decode().splitlines()
+    assert json.loads(attached)["server"] == int(server)
 
 
 def test_help_names_only_what_this_binary_can_do(scripted: Factory) -> None:

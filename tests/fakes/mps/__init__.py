@@ -13,7 +13,7 @@ BIN = HERE / "bin"
 if str(HERE) not in sys.path:
     sys.path.insert(0, str(HERE))
 
-from fake_mps import (  # noqa: E402
+from fake_mps.library import (  # noqa: E402
     DEFAULT_UUID,
     Answer,
     Client,

@@ -14,6 +14,7 @@ import os
 import selectors
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -24,8 +25,9 @@ from fake_mps.model import Message
 from fake_mps.script import SCRIPT_VARIABLE
 
 BIN = Path(__file__).resolve().parent.parent / "bin"
-CONTROL = (str(BIN / "nvidia-cuda-mps-control"),)
-CLIENT = (str(BIN / "fake_cuda_client"),)
+_PYTHON = (sys.executable, "-IS")  # straight, without a search for python3 on PATH
+CONTROL = (*_PYTHON, str(BIN / "nvidia-cuda-mps-control"))
+CLIENT = (*_PYTHON, str(BIN / "fake_cuda_client"))
 _PATIENCE_S = 20.0
 
 
