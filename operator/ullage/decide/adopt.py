@@ -100,6 +100,7 @@ def _adopted(
         epoch=settings.epoch,
         priority=pod.priority,
         protected=owner is not None and owner.max_slowdown is not None,
+        max_slowdown_percent=round(100 * ((owner.max_slowdown if owner else None) or 0)),
     )
 
 

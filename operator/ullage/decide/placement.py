@@ -194,6 +194,7 @@ def slices_of(placer: Placer, seat: Seat, epoch: int) -> tuple[tuple[str, Desire
                 epoch=epoch,
                 priority=pod.priority,
                 protected=workload.max_slowdown is not None,
+                max_slowdown_percent=round(100 * (workload.max_slowdown or 0)),
             ),
         )
         for index, site in enumerate(seat.spot.sites)
