@@ -1,0 +1,174 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Interference on a real node: the neighbour is frozen by the kernel, told of it, and goes on.
+
+Slices of an emulated device cannot take more than their quota from one another, so interference is
+injected: the neighbour sends packets, and the victim waits while they come. Waiting costs it no
+CPU time, so its reference stays what it is; a frozen neighbour sends nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from demo.install import NAMESPACE
+from e2e.stack import Json, Stack, busy_template, eventually, share, training_job
+
+CGROUP = Path("/sys/fs/cgroup")
+PORT = "9999"
+NODE = "node-1"
+VICTIM = """
+import signal, socket, sys, time
+import ullage_run
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+inbox = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+inbox.bind(("0.0.0.0", int(sys.argv[1])))
+inbox.setblocking(False)
+heard = 0.0
+while True:
+    sum(i * i for i in range(20000))
+    try:
+        while inbox.recv(16):
+            heard = time.monotonic()
+    except BlockingIOError:
+        pass
+    if time.monotonic() - heard < 0.2:
+        time.sleep(0.15)
+    ullage_run.step()
+"""
+NEIGHBOUR = """
+import signal, socket, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+time.sleep(float(sys.argv[3]))
+while True:
+    out.sendto(b"noise", (sys.argv[1], int(sys.argv[2])))
+    time.sleep(0.02)
+"""
+WARM_UP_SECONDS = 12.0
+"""The guard looks away while a container warms up, and needs a reference of its step time."""
+
+
+def _template(program: str, *words: str) -> Json:
+    template = busy_template(container={"command": ["python3", "-c", program, *words]})
+    template["spec"]["nodeSelector"] = {"kubernetes.io/hostname": NODE}
+    return template
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A job with an objective, and the one that disturbs it."""
+
+    namespace: str
+    victim_uid: str
+    neighbour_uid: str
+    freezers: list[Path]
+
+
+@pytest.fixture
+def pair(stack: Stack, namespace: str) -> Pair:
+    """Both run; the neighbour begins to disturb once the victim is known."""
+    job = training_job(
+        "victim", namespace, _template(VICTIM, PORT), gpu=share(50), slo={"maxSlowdown": "4"}
+    )
+    stack.apply(job)
+    stack.job_reaches("victim", namespace, "Running")
+    (victim,) = stack.pods(namespace, "victim")
+    words = (victim["status"]["podIP"], PORT, str(WARM_UP_SECONDS))
+    stack.apply(training_job("noise", namespace, _template(NEIGHBOUR, *words), gpu=share(20)))
+    stack.job_reaches("noise", namespace, "Running")
+    (noise,) = stack.pods(namespace, "noise")
+    uid = noise["metadata"]["uid"]
+    return Pair(namespace, victim["metadata"]["uid"], uid, _freezers(uid))
+
+
+def _freezers(pod_uid: str) -> list[Path]:
+    """The files in which the kernel says whether containers of a pod stand still."""
+    found: list[Path] = []
+    for uid in {pod_uid, pod_uid.replace("-", "_")}:
+        found += (CGROUP / "freezer").glob(f"**/*pod{uid}*/*/freezer.state")
+        if (CGROUP / "cgroup.controllers").exists():
+            found += CGROUP.glob(f"**/*pod{uid}*/*/cgroup.events")
+    assert found, "no control group of the pod"
+    return found
+
+
+def _is_frozen(pair: Pair) -> bool:
+    """What the kernel says of any container of the neighbour."""
+    texts = [file.read_text().splitlines() for file in pair.freezers]
+    return any({"FROZEN", "frozen 1"} & set(lines) for lines in texts)
+
+
+def _slice(stack: Stack, pod_uid: str) -> Json:
+    node = stack.get("gpunodes.ullage.dev", NODE) or {}
+    slices = node.get("status", {}).get("slices", [])
+    return next((one for one in slices if one["podUID"] == pod_uid), {})
+
+
+def _reasons(stack: Stack, namespace: str, pod: str) -> set[str]:
+    return {event["reason"] for event in stack.events(namespace, pod)}
+
+
+def _until_frozen(pair: Pair) -> None:
+    eventually(lambda: _is_frozen(pair), within_s=60, what="it is frozen", every_s=0.02)
+
+
+def test_a_disturbing_neighbour_is_paused_and_named(stack: Stack, pair: Pair) -> None:
+    _until_frozen(pair)
+    eventually(
+        lambda: _slice(stack, pair.neighbour_uid).get("phase") == "Frozen",
+        within_s=10,
+        what="the status says so",
+        every_s=0.1,
+    )
+    told = {"BestEffortPaused", "Interfering", "BestEffortResumed"}
+    eventually(
+        lambda: told <= _reasons(stack, pair.namespace, "noise-0"), within_s=30, what="Events"
+    )
+    eventually(lambda: not _is_frozen(pair), within_s=12, what="it runs again")
+    assert _slice(stack, pair.neighbour_uid).get("reason") == "Interfering"
+    victim = stack.pods(pair.namespace, "victim")
+    assert [pod["metadata"]["uid"] for pod in victim] == [pair.victim_uid]
+    assert _restarts(stack, pair.namespace) == [0, 0]
+
+
+def test_an_agent_that_dies_leaves_nobody_frozen(stack: Stack, pair: Pair) -> None:
+    _until_frozen(pair)
+    for process in _agents():
+        os.kill(process, signal.SIGKILL)
+    eventually(lambda: not _is_frozen(pair), within_s=3, what="it runs again", every_s=0.05)
+    time.sleep(1)
+    assert not _is_frozen(pair)
+    stack.cluster.kubectl(
+        "rollout", "status", "daemonset/ullage-node", "--namespace", NAMESPACE, "--timeout=60s"
+    )
+    stack.books_balance()
+
+
+def _restarts(stack: Stack, namespace: str) -> list[int]:
+    return [
+        status["restartCount"]
+        for pod in stack.pods(namespace)
+        for status in pod["status"]["containerStatuses"]
+    ]
+
+
+def _agents() -> list[int]:
+    """Processes of this machine that are node agents and not guards."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if any(word.endswith(b"/ullage-node") for word in words) and b"guard" not in words:
+            found.append(int(folder.name))
+    return found
