@@ -32,24 +32,25 @@ PER_CASE = 500
 def test_no_admission_overcommits_memory_contexts_or_percent(case: int) -> None:
     rng = random.Random(case)
     here, basis = _random_device(rng), _random_basis(rng)
-    admitted = 0
-    for number in range(PER_CASE):
-        if rng.random() < 0.02:
-            here, basis = _random_device(rng), _random_basis(rng)
-        if here.residents and rng.random() < 0.3:
-            gone = rng.randrange(len(here.residents))
-            here = replace(here, residents=here.residents[:gone] + here.residents[gone + 1 :])
-        who = _random_newcomer(rng, number)
+    admitted = asked = 0
+    while admitted < PER_CASE:
+        asked += 1
+        assert asked < 100 * PER_CASE, f"case {case} admits next to nobody"
+        who = _random_newcomer(rng, asked)
         verdict = admit(here, who, basis)
-        assert verdict.admitted == (verdict.percent > 0), f"case {case}, {number}"
+        assert verdict.admitted == (verdict.percent > 0), f"case {case}, {asked}"
         if verdict.admitted:
             assert who.min_percent <= verdict.percent <= who.max_percent
             here = _joined(here, who, verdict)
-            _assert_nothing_is_overcommitted(here, f"case {case}, admission {number}")
+            _assert_nothing_is_overcommitted(here, f"case {case}, question {asked}")
             admitted += 1
-        else:
-            assert verdict.text
-    assert admitted > PER_CASE // 20
+            continue
+        assert verdict.text
+        if here.residents and rng.random() < 0.5:
+            gone = rng.randrange(len(here.residents))
+            here = replace(here, residents=here.residents[:gone] + here.residents[gone + 1 :])
+        elif rng.random() < 0.2:
+            here, basis = _random_device(rng), _random_basis(rng)
 
 
 def _assert_nothing_is_overcommitted(here: Device, where: str) -> None:
