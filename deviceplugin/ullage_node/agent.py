@@ -34,12 +34,14 @@ from ullage_node.kubelet.registrar import PLUGIN_SOCKET, Registrar, Rhythm
 from ullage_node.kubelet.rooms import rooms_of
 from ullage_node.kubelet.slot_board import SlotBoard, offered_slots
 from ullage_node.mirrors import ApiPods, NodeMirror, PodMirror
+from ullage_node.mps.metrics import MpsCollector
 from ullage_node.publisher import Publisher
 from ullage_node.reporter import Parts, Reporter
 from ullage_node.settings import Settings
 from ullage_node.slices.binder import Binder, Surroundings
 from ullage_node.slices.cdi import CDIDirectory, device_name
 from ullage_node.slices.checkpoint import snapshot
+from ullage_node.slices.detach import Detacher
 from ullage_node.slices.pods import PodCache
 from ullage_node.slices.reconcile import Reconciler, in_use
 from ullage_node.slices.restore import boot_id, restore
@@ -107,6 +109,9 @@ class Agent:
         self.reconciler = Reconciler(self.surroundings, self.binder)
         self.events = Events(client, settings.name)
         self.containers = Containers(self.table, self.binder, backend.driver, self.events, progress)
+        self.detacher = Detacher(
+            self.table, self.pods, backend.driver, lambda: self.containers.attachments
+        )
         self._reconcile_now, self._life_changed = asyncio.Event(), asyncio.Event()
         self._build_front(version)
         self._connect()
@@ -166,6 +171,9 @@ class Agent:
             self.reporter.status,
             settings.periods.heartbeat_seconds,
         )
+        registry.register(
+            MpsCollector(lambda: self.watch.observed, self.watch.faults, self.detacher.results)
+        )
         registry.register(AgentCollector(lambda: self.reporter.figures(self.publisher)))
         self.web = WebServer(settings.http, registry, self.unhealthy, self.unready)
 
@@ -173,6 +181,7 @@ class Agent:
         self.node.on_change = self._on_spec
         self._pod_mirror.on_change = self._reconcile_now.set
         self.watch.on_change = self._on_devices
+        self.detacher.on_result = self.containers.tell_detached
         self.containers.on_change = self._settle
         self.guard.on_change = self.telemetry.book.on_change = self.publisher.poke
         self.registrar.on_change = self._settle
@@ -192,6 +201,7 @@ class Agent:
             node=Follower(self._client, nodes, self.node).run(),
             pods=Follower(self._client, pods, self._pod_mirror).run(),
             observe=self._observe_loop(),
+            detach=self.detacher.run(),
             guard=self.guard.run(),
             telemetry=self.telemetry.run(),
             reconcile=self._reconcile_loop(),

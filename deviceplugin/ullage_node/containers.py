@@ -152,6 +152,18 @@ class Containers:
             word = "SliceUnenforced" if failed else why.reason.value
             self._events.say(Event(subject=_subject(binding), reason=word, message=why.message))
 
+    def tell_detached(self, binding: ContainerBinding, failed: str) -> None:
+        """Tell a pod that is being deleted what became of its clients."""
+        text = failed or "its clients were terminated; its processes may be killed"
+        self._events.say(
+            Event(
+                subject=_subject(binding),
+                reason="ClientTerminated" if not failed else "ClientNotTerminated",
+                message=text,
+                warning=bool(failed),
+            )
+        )
+
     def tell_health(self, changes: Sequence[HealthChange]) -> None:
         """Tell the tenants of devices that turned."""
         for change in changes:

@@ -11,18 +11,21 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
 import structlog
 
-from ullage.api.contract import ObservedDevice, Reason
+from ullage.api.contract import Backend, MpsState, ObservedDevice, Reason
 from ullage_node.devices.protocol import BackendUnavailable, DeviceProbe, ShareDriver
 from ullage_node.health import HealthChange, HealthTracker
 from ullage_node.settings import PeriodSettings
 from ullage_node.slices.records import Device, Refusal
 from ullage_node.status import effective
 
+UNSERVED: Final = frozenset({MpsState.FAULT, MpsState.DOWN, MpsState.UNKNOWN})
+"""States of an MPS server in which a device is given to nobody; one that starts will serve soon."""
 PROBE_SECONDS: Final = 5.0
 """Longest wait for one answer of a probe."""
 
@@ -49,6 +52,10 @@ class DeviceWatch:
         self._retry = asyncio.Event()
         self.paused = False
         """Leave the devices alone."""
+        self._problems: Mapping[str, str] = {}
+        self._unserved: dict[str, Refusal] = {}
+        self.faults: Counter[str] = Counter()
+        """Times that a device's MPS server stopped serving."""
         self.problem: Refusal | None = None
         """Why the backend cannot work, if so."""
         self.on_change: Callable[[tuple[HealthChange, ...]], None] = lambda changes: None
@@ -63,14 +70,18 @@ class DeviceWatch:
     def observed(self) -> tuple[ObservedDevice, ...]:
         """All devices with the health that they count as having."""
         return tuple(
-            effective(device, self._tracker.refusal(uuid))
-            for uuid, device in sorted(self._devices.items())
+            effective(device, self._refusal(uuid)) for uuid, device in sorted(self._devices.items())
         )
 
     @property
     def quarantine(self) -> Mapping[str, float]:
         """Devices that are not trusted, for the checkpoint."""
         return self._tracker.quarantine
+
+    @property
+    def problems(self) -> Mapping[str, str]:
+        """Why devices are not shared as well as they could be."""
+        return self._problems
 
     @property
     def lost(self) -> tuple[str, ...]:
@@ -88,8 +99,11 @@ class DeviceWatch:
                 uuid=uuid,
                 memory_mib=device.memory_mib,
                 contexts=min(device.contexts, max_sharers),
+                context_limit=device.contexts if device.mps else 0,
+                contexts_used=device.mps.contexts if device.mps else 0,
+                equal_turns=device.backend is Backend.TIME_SLICE,
                 overhead_mib=self._driver.context_overhead_mib(uuid),
-                refusal=self._tracker.refusal(uuid),
+                refusal=self._refusal(uuid),
             )
             for uuid, device in sorted(self._devices.items())
         )
@@ -131,18 +145,20 @@ class DeviceWatch:
             self._set_problem(Refusal(reason=Reason.DEVICE_UNHEALTHY, message=message))
         if not self._devices:
             return ()
-        return await self._judge(now, wall)
+        return (*await self._judge(now, wall), *self._judge_servers())
 
     async def _discover(self, now: float) -> None:
         if not self._opened:
             await self._probe.start()
             self._opened = True
-        if self.problem or now - self._discovered_at >= self._rhythm.discover_seconds:
+        due = now - self._discovered_at >= self._rhythm.discover_seconds
+        if self.problem or due or self._probe.problems() != self._problems:
             found = {device.uuid: device for device in await self._probe.discover()}
             self._discovered_at = now
             if found.keys() - self._devices.keys():
                 _log.info("devices", uuids=sorted(found))
             self._devices |= found
+            self._problems = dict(self._probe.problems())
 
     async def _judge(self, now: float, wall: float) -> tuple[HealthChange, ...]:
         try:
@@ -155,6 +171,27 @@ class DeviceWatch:
             why = change.refusal.message if change.refusal else "healthy again"
             _log.warning("device health", uuid=change.uuid, why=why)
         return changes
+
+    def _judge_servers(self) -> tuple[HealthChange, ...]:
+        """Devices whose server stopped or resumed serving: at once, and for them alone."""
+        before = self._unserved
+        self._unserved = {
+            uuid: Refusal(
+                reason=Reason.MPS_NOT_READY,
+                message=f"{uuid}: {self._problems.get(uuid, 'its MPS server does not serve')}",
+            )
+            for uuid, device in self._devices.items()
+            if device.mps is not None and device.mps.state in UNSERVED
+        }
+        self.faults.update(self._unserved.keys() - before.keys())
+        turned = before.keys() ^ self._unserved.keys()
+        return tuple(
+            HealthChange(uuid=uuid, refusal=self._unserved.get(uuid)) for uuid in sorted(turned)
+        )
+
+    def _refusal(self, uuid: str) -> Refusal | None:
+        """Why nothing may start on a device: its own health first, then its server's."""
+        return self._tracker.refusal(uuid) or self._unserved.get(uuid)
 
     def _set_problem(self, problem: Refusal | None) -> None:
         if problem and problem != self.problem:

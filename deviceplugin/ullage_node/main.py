@@ -23,6 +23,8 @@ from ullage_node.devices.backend import open_backend
 from ullage_node.devices.protocol import BackendPaths
 from ullage_node.guard.main import run_guard
 from ullage_node.logs import configure_logs
+from ullage_node.mps.main import DIRECTORY
+from ullage_node.mps.main import serve as serve_mps
 from ullage_node.settings import PREFIX, Settings, SettingsError, load_settings
 from ullage_node.telemetry.progress import StepTelemetry
 
@@ -41,9 +43,10 @@ def run(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "part",
         nargs="?",
-        choices=("agent", "guard"),
+        choices=("agent", "guard", "mps"),
         default="agent",
-        help="agent (default), or guard: the process beside it that may stop containers",
+        help="agent (default), or a process beside it: guard, which may stop containers, or mps, "
+        "which runs the MPS control daemons",
     )
     parser.add_argument("--api-server", help="URL of the API server (default: the own cluster)")
     parser.add_argument("--token-file", help="file with the bearer token")
@@ -61,6 +64,8 @@ def run(arguments: Sequence[str] | None = None) -> None:
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
         if options["part"] == "guard":
             run_guard(settings)
+        elif options["part"] == "mps":
+            asyncio.run(serve_mps(settings.paths.run_dir / DIRECTORY))
         else:
             asyncio.run(serve(settings, os.environ, version))
     except (SettingsError, ApiError, OSError) as error:
@@ -89,6 +94,7 @@ async def serve(settings: Settings, environment: Mapping[str, str], version: str
             cgroup_root=paths.cgroup_root,
             proc_root=paths.proc_root,
         ),
+        overhead_mib=settings.context_overhead_mib,
     )
     progress = StepTelemetry(paths.steps_dir)
     async with ApiClient(settings.api, environment) as client:

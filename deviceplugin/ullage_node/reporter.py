@@ -112,6 +112,7 @@ class Reporter:
             backend_problem=parts.watch.problem,
             lost_devices=parts.watch.lost,
             problems=problems,
+            unshared=parts.watch.problems,
         )
 
     def figures(self, publisher: Publisher) -> Figures:

@@ -126,6 +126,8 @@ class Settings:
     """What the devices are: nvidia or emulated."""
     max_sharers: int = 8
     """Most containers on one shared device; slots = the sum over devices."""
+    context_overhead_mib: int = 512
+    """Memory that a context costs beside its tenant's; as in the DeviceProfile."""
     late_binding: bool = True
     """Whether the container runtime honours CDI; false = the node offers no slots."""
     log_level: LogLevel = LogLevel.INFO

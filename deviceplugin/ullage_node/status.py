@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -74,6 +74,8 @@ class NodeFacts:
     lost_devices: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     """Parts of the spec that could not be read."""
+    unshared: Mapping[str, str] = field(default_factory=dict)
+    """Why devices are not shared by MPS as they could be, by uuid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +125,10 @@ def judge(facts: NodeFacts) -> tuple[Condition, ...]:
         message = f"lost: {', '.join(facts.lost_devices)}"
         lost = Refusal(reason=Reason.DEVICE_LOST, message=message)
         found.append(_condition("DeviceLost", True, lost))
+    if facts.unshared:
+        message = "; ".join(f"{uuid}: {why}" for uuid, why in sorted(facts.unshared.items()))
+        sharing = Refusal(reason=Reason.MPS_NOT_READY, message=message)
+        found.append(_condition("Sharing", False, sharing))
     if facts.retired:
         found.append(_condition("Retired", True, unready))
     return tuple(found)
@@ -289,7 +295,17 @@ def urgent_digest(body: Mapping[str, object]) -> str:
         {name: value for name, value in part.items() if name not in COUNTERS}
         for part in status["slices"]
     ]
-    urgent = {**status, "slices": slices, "heartbeat": None, "observations": None}
+    devices = [
+        {**device, "mps": {**device["mps"], "contexts": None}} if "mps" in device else device
+        for device in status["devices"]
+    ]
+    urgent = {
+        **status,
+        "slices": slices,
+        "devices": devices,
+        "heartbeat": None,
+        "observations": None,
+    }
     stable = orjson.dumps([body["metadata"], urgent], option=orjson.OPT_SORT_KEYS)
     return hashlib.sha256(stable).hexdigest()
 

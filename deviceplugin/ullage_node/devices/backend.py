@@ -12,7 +12,12 @@ from ullage_node.devices.protocol import BackendPaths, DeviceBackend, Hardware
 
 
 def open_backend(
-    kind: Hardware, *, node_name: str, contexts: int, paths: BackendPaths | None = None
+    kind: Hardware,
+    *,
+    node_name: str,
+    contexts: int,
+    paths: BackendPaths | None = None,
+    overhead_mib: int = 512,
 ) -> DeviceBackend:
     """Probe and driver of a node; nothing is opened before ``probe.start()``.
 
@@ -20,6 +25,7 @@ def open_backend(
         kind: the configured backend.
         node_name: name of the Node, part of an emulated device's uuid.
         contexts: containers that may share an emulated device; a whole GPU has one.
+        overhead_mib: memory that a context costs on a shared GPU beside its tenant's.
         paths: where to read and write; the node's own places when left out.
     """
     places = paths or BackendPaths()
@@ -44,6 +50,6 @@ def open_backend(
     gpus = NvidiaDevices(load_nvml(), MpsShares(port))
     return DeviceBackend(
         probe=NvidiaProbe(gpus),
-        driver=NvidiaDriver(gpus, places),
+        driver=NvidiaDriver(gpus, places, overhead_mib=overhead_mib),
         sampler=NvmlSampler(gpus.thread, lambda: gpus.known),
     )

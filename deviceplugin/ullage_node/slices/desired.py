@@ -8,8 +8,10 @@ A faulty slice is left out and named, it never hides the others.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from ullage.api.contract import (
@@ -101,6 +103,13 @@ def read_observations(raw: JsonObject) -> tuple[Observation, ...]:
     return tuple(found)
 
 
+def _moment(written: str) -> float:
+    """A time of the API in seconds since the epoch; 0 for none, and for what is no time."""
+    with contextlib.suppress(ValueError):
+        return datetime.fromisoformat(written).timestamp()
+    return 0.0
+
+
 def read_pod(raw: JsonObject) -> Pod:
     """Read a pod, whichever node it is on.
 
@@ -115,6 +124,8 @@ def read_pod(raw: JsonObject) -> Pod:
         phase=text(status, "phase", ""),
         created=text(metadata, "creationTimestamp", ""),
         deleting=bool(metadata.get("deletionTimestamp")),
+        deletes_at=_moment(text(metadata, "deletionTimestamp", "")),
+        grace_seconds=whole(metadata, "deletionGracePeriodSeconds", 30),
         node=text(section(raw, "spec"), "nodeName", ""),
         endpoint=read_endpoint(raw),
         images=read_images(raw),

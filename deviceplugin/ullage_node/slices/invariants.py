@@ -4,8 +4,8 @@
 
 A chain of small checks judges one newcomer against what is held already; :func:`violations` states
 the same rules over a whole table. Pure. Percentages are ceilings and may sum to more than 100;
-whether that is wise is admission's question, not ours. Trust domains are not part of a slice's
-record, so sharing across them is judged by the operator alone.
+whether that is wise is admission's question, not ours. A slice whose trust domain is not known
+(recognised from a status of an older agent) is left to the operator's judgement.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import DesiredSlice, Reason
+from ullage.api.contract import DesiredSlice, Reason, SlicePhase, default_trust_domain
 from ullage_node.devices.protocol import ContainerBinding, ContainerKey
 from ullage_node.slices.records import Device, HeldSlice, Refusal, container_of
 
 WHOLE_PERCENT: Final = 100
+_WITHOUT_PROCESS: Final = frozenset({SlicePhase.RESERVED, SlicePhase.PREPARED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,10 @@ class Candidate:
     """Slices that hold room on the same device."""
     siblings: tuple[DesiredSlice, ...]
     """Other slices of the same container."""
+    waiting: int = 0
+    """Neighbours that have no process on the device yet."""
+    unproven: tuple[str, ...] = ()
+    """Neighbours whose limits do not hold, ``namespace/name``."""
 
 
 Check = Callable[[Candidate], Refusal | None]
@@ -77,6 +82,62 @@ def contexts_fit(candidate: Candidate) -> Refusal | None:
     )
 
 
+def processes_fit(candidate: Candidate) -> Refusal | None:
+    """I2: contexts, not containers: what is attached, what will be, and the newcomer's own."""
+    device = candidate.device
+    if device is None or not device.context_limit:
+        return None
+    needed = device.contexts_used + candidate.waiting + 1
+    if needed <= device.context_limit:
+        return None
+    return Refusal(
+        reason=Reason.CAPACITY_EXCEEDED,
+        message=f"{needed} contexts on {device.uuid}, which takes {device.context_limit}",
+    )
+
+
+def same_trust_domain(candidate: Candidate) -> Refusal | None:
+    """I3: who shares a device shares its faults and its memory's names: one trust domain."""
+    own = trust_domain_of(candidate.newcomer)
+    others = {trust_domain_of(part) for part in candidate.neighbours} - {own, ""}
+    if not own or not others:
+        return None
+    return Refusal(
+        reason=Reason.TRUST_DOMAIN,
+        message=f"{candidate.newcomer.gpu} belongs to {', '.join(sorted(others))}, not to {own}",
+    )
+
+
+def neighbours_are_proven(candidate: Candidate) -> Refusal | None:
+    """A neighbour outside its limits counts as the whole device: nobody joins it."""
+    if not candidate.unproven:
+        return None
+    return Refusal(
+        reason=Reason.UNENFORCED,
+        message=f"{candidate.newcomer.gpu} is used past its limits by "
+        f"{', '.join(candidate.unproven)}",
+    )
+
+
+def turns_suffice(candidate: Candidate) -> Refusal | None:
+    """Where tenants take equal turns nobody gets more than one, and no objective holds."""
+    device = candidate.device
+    if device is None or not device.equal_turns:
+        return None
+    everyone = (*candidate.neighbours, candidate.newcomer)
+    turn = WHOLE_PERCENT // len(everyone)
+    if candidate.newcomer.protected and len(everyone) > 1:
+        text = f"tenants of {device.uuid} take equal turns: no objective holds there"
+        return Refusal(reason=Reason.MODE_UNSUPPORTED, message=text)
+    most = max(part.percent for part in everyone)
+    if most <= turn:
+        return None
+    return Refusal(
+        reason=Reason.CAPACITY_EXCEEDED,
+        message=f"{len(everyone)} equal turns on {device.uuid} give {turn} % each, not {most} %",
+    )
+
+
 def one_device_unless_whole(candidate: Candidate) -> Refusal | None:
     """I4: a container holds several slices only as whole devices, each a different one."""
     if not candidate.siblings:
@@ -97,6 +158,10 @@ CHECKS: Final[tuple[Check, ...]] = (
     device_is_usable,
     memory_fits,
     contexts_fit,
+    processes_fit,
+    same_trust_domain,
+    neighbours_are_proven,
+    turns_suffice,
     one_device_unless_whole,
 )
 
@@ -104,6 +169,13 @@ CHECKS: Final[tuple[Check, ...]] = (
 def first_refusal(candidate: Candidate, checks: Sequence[Check] = CHECKS) -> Refusal | None:
     """The first check that speaks against the newcomer, if any."""
     return next((found for check in checks if (found := check(candidate))), None)
+
+
+def trust_domain_of(part: DesiredSlice) -> str:
+    """Whose faults a slice may share; "" = not known."""
+    if part.trust_domain or not part.pod_namespace:
+        return part.trust_domain
+    return default_trust_domain(part.pod_namespace)
 
 
 def memory_needed_mib(device: Device, slices: Iterable[DesiredSlice]) -> int:
@@ -116,15 +188,21 @@ def candidate_for(
 ) -> Candidate:
     """What a newcomer meets; an older form of itself does not count."""
     others = [
-        part.desired
-        for part in held
-        if part.phase.holds_capacity and part.desired.key != newcomer.key
+        part for part in held if part.phase.holds_capacity and part.desired.key != newcomer.key
     ]
+    own = container_of(newcomer)
+    near = [part for part in others if part.desired.gpu == newcomer.gpu]
     return Candidate(
         newcomer=newcomer,
         device=devices.get(newcomer.gpu),
-        neighbours=tuple(part for part in others if part.gpu == newcomer.gpu),
-        siblings=tuple(part for part in others if container_of(part) == container_of(newcomer)),
+        neighbours=tuple(part.desired for part in near),
+        siblings=tuple(part.desired for part in others if part.container == own),
+        waiting=sum(part.phase in _WITHOUT_PROCESS for part in near),
+        unproven=tuple(
+            f"{part.desired.pod_namespace}/{part.desired.pod_name}"
+            for part in near
+            if part.phase is SlicePhase.FAILED and part.reason == Reason.UNENFORCED.value
+        ),
     )
 
 
@@ -151,6 +229,9 @@ def violations(
             found.append(f"I1: {needed} MiB on {uuid} with {device.memory_mib} MiB")
         if len(slices) > device.contexts:
             found.append(f"I2: {len(slices)} containers on {uuid} for {device.contexts}")
+        domains = {trust_domain_of(part) for part in slices} - {""}
+        if len(domains) > 1:
+            found.append(f"I3: {', '.join(sorted(domains))} on {uuid}")
     return found + _slot_violations(bindings)
 
 

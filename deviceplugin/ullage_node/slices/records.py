@@ -60,6 +60,12 @@ class Device:
     memory_mib: int
     contexts: int
     """Containers that may hold a slice at once."""
+    context_limit: int = 0
+    """Contexts that fit beside the spare ones, 0 = as many as containers."""
+    contexts_used: int = 0
+    """Contexts that are there now: a container may have several processes."""
+    equal_turns: bool = False
+    """Its tenants take turns of the same length: no share is enforced."""
     overhead_mib: int = 0
     """Memory that every context costs beside what its tenant allocates."""
     refusal: Refusal | None = None
@@ -76,6 +82,10 @@ class Pod:
     phase: str
     created: str = ""
     deleting: bool = False
+    deletes_at: float = 0.0
+    """End of the grace period of a pod that is being deleted, seconds since the epoch."""
+    grace_seconds: int = 30
+    """The grace period of its deletion."""
     node: str = ""
     endpoint: MetricsEndpoint = field(default_factory=MetricsEndpoint)
     """Where it serves metrics."""

@@ -191,5 +191,8 @@ async def _lines(answer: aiohttp.ClientResponse, target: Target) -> list[str]:
 
 
 def _kept(lines: Iterable[bytes], names: tuple[str, ...]) -> list[str]:
-    texts = (line.decode("utf-8", "replace").rstrip("\r") for line in lines)
+    # First as bytes: a large server's page has thousands of lines, and few of them matter.
+    near = (b"# TYPE ", *(name.encode() for name in names))
+    found = (line for line in lines if line.startswith(near))
+    texts = (line.decode("utf-8", "replace").rstrip("\r") for line in found)
     return [line for line in texts if keep_line(line, names)]

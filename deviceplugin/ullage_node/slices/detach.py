@@ -1,0 +1,107 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Takes the processes of a pod that is being deleted off their devices, before kubelet kills them.
+
+A process that is killed with work outstanding may take its server and everybody on the device with
+it. kubelet sends SIGTERM at once and SIGKILL at the end of the grace period, so the clients are
+terminated through their server in between: late enough for the program to save its work, early
+enough to be done. A pod that is not being deleted is never touched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import structlog
+
+from ullage_node.devices.protocol import (
+    Attachment,
+    ContainerBinding,
+    ContainerKey,
+    ShareDriver,
+)
+from ullage_node.slices.pods import PodCache
+from ullage_node.slices.records import Pod
+from ullage_node.slices.table import SliceTable
+
+EVERY_SECONDS: Final = 0.5
+RESERVE_SECONDS: Final = 12.0
+"""Kept free at the end of the grace period, half of it at most: one client takes 10 s at worst."""
+RETRY_SECONDS: Final = 2.0
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+class Detacher:
+    """Watches for deleted pods with attached processes; one attempt at a time for each container.
+
+    ``results`` counts attempts by their outcome: ``done`` or ``failed``.
+    """
+
+    def __init__(
+        self,
+        table: SliceTable,
+        pods: PodCache,
+        driver: ShareDriver,
+        attachments: Callable[[], Mapping[ContainerKey, Attachment]],
+    ) -> None:
+        self._table = table
+        self._pods = pods
+        self._driver = driver
+        self._attachments = attachments
+        self._first_seen: dict[str, float] = {}
+        self._attempts: dict[ContainerKey, asyncio.Task[None]] = {}
+        self._not_before: dict[ContainerKey, float] = {}
+        self.results: Counter[str] = Counter()
+        self.on_result: Callable[[ContainerBinding, str], None] = lambda binding, failed: None
+        """Called after each attempt; "" = done, else what stands against it."""
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        try:
+            while True:
+                self.run_once(now=asyncio.get_running_loop().time(), wall=time.time())
+                await asyncio.sleep(EVERY_SECONDS)
+        finally:
+            for task in self._attempts.values():
+                task.cancel()
+            await asyncio.gather(*self._attempts.values(), return_exceptions=True)
+
+    def run_once(self, *, now: float, wall: float) -> None:
+        """Begin what is due; ``now`` is monotonic seconds, ``wall`` those since the epoch."""
+        deleting = {uid: pod for uid, pod in self._pods.by_uid.items() if pod.deleting}
+        self._first_seen = {uid: self._first_seen.get(uid, now) for uid in deleting}
+        self._attempts = {key: task for key, task in self._attempts.items() if not task.done()}
+        attachments = self._attachments()
+        for binding in self._table.bindings:
+            key, pod = binding.key, deleting.get(binding.key.pod_uid)
+            if pod is None or pod.terminal or key in self._attempts:
+                continue
+            seen = attachments.get(key)
+            attached = seen is not None and bool(seen.pids)
+            if attached and self._due(pod, now=now, wall=wall) and now >= self._not_before_of(key):
+                self._attempts[key] = asyncio.create_task(self._detach(binding))
+
+    def _due(self, pod: Pod, *, now: float, wall: float) -> bool:
+        """Whether the end of the grace period is near, by whichever clock says so first."""
+        reserve = min(RESERVE_SECONDS, pod.grace_seconds / 2)
+        since = now - self._first_seen[pod.uid]
+        return since >= pod.grace_seconds - reserve or wall >= pod.deletes_at - reserve
+
+    def _not_before_of(self, key: ContainerKey) -> float:
+        return self._not_before.get(key, 0.0)
+
+    async def _detach(self, binding: ContainerBinding) -> None:
+        failed = await self._driver.detach(binding)
+        now = asyncio.get_running_loop().time()
+        self._not_before = {key: at for key, at in self._not_before.items() if at > now}
+        self._not_before[binding.key] = now + RETRY_SECONDS
+        self.results["failed" if failed else "done"] += 1
+        (_log.warning if failed else _log.info)(
+            "detached", pod=f"{binding.pod_namespace}/{binding.pod_name}", failed=failed
+        )
+        self.on_result(binding, failed)
