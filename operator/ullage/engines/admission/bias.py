@@ -56,8 +56,8 @@ def fit_bias(victim: Ints, aggressor: Ints, target: Floats, classes: int) -> Bia
     design[np.arange(len(target)), victim] = 1.0
     design[np.arange(len(target)), classes + aggressor] = 1.0
     mean = float(target.mean())
-    gram = design.T @ design + PULL * np.eye(2 * classes)
-    effects: Floats = np.linalg.solve(gram, design.T @ (target - mean))
+    gram: Floats = design.T @ design + PULL * np.eye(2 * classes)
+    effects: Floats = np.asarray(np.linalg.solve(gram, design.T @ (target - mean)), np.float64)
     error = target - mean - design @ effects
     sd = float(np.sqrt(np.mean(error**2))) if len(target) > 1 else 1.0
     return BiasModel(

@@ -75,7 +75,7 @@ class Fit:
     """
 
     iterations: int = 40
-    max_rows: int = 600
+    max_rows: int = 400
     seed: int = 0
     tail: float = 0.0
     rounds: int = 2
@@ -106,7 +106,8 @@ def _squared(left: Floats, right: Floats) -> Floats:
         return np.zeros((len(left), len(right)))
     cross = left @ right.T
     sums = (left**2).sum(1)[:, None] + (right**2).sum(1)[None]
-    return np.maximum(sums - 2.0 * cross, 0.0) / left.shape[1]
+    out: Floats = np.maximum(sums - 2.0 * cross, 0.0) / left.shape[1]
+    return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,14 +349,14 @@ def learn(
 
 
 def _error(rows: Rows, target: Floats, hyper: Hyper, blocks: Sequence[Ints]) -> float:
-    mean, _ = out_of_fold(rows, target, hyper, blocks)
-    return float(np.nanmean(np.abs(mean - target)))
+    index, mean, _ = left_out(rows, target, hyper, blocks, folds=FOLDS)
+    return float(np.abs(mean - target[index]).mean()) if len(index) else np.inf
 
 
-def out_of_fold(
-    rows: Rows, target: Floats, hyper: Hyper, blocks: Sequence[Ints], *, folds: int = FOLDS
-) -> tuple[Floats, Floats]:
-    """Predict every block from rows of other blocks; the hyper-parameters stay as they are.
+def left_out(
+    rows: Rows, target: Floats, hyper: Hyper, blocks: Sequence[Ints], *, folds: int = 0
+) -> tuple[Ints, Floats, Floats]:
+    """Predict every block from the rows outside it; the hyper-parameters stay as they are.
 
     Outliers are weighed anew without the block, so that nothing of it is seen.
 
@@ -363,22 +364,26 @@ def out_of_fold(
         rows: Directional rows.
         target: One value a row.
         hyper: From ``fit``.
-        blocks: What is left out together, by index; blocks may overlap (the last one counts).
+        blocks: What is left out together, by index; a row may be in several.
         folds: Blocks are dealt round robin into so many folds; 0 = each is a fold of its own.
 
     Returns:
-        Mean and standard deviation; NaN for rows of no block or without any other row.
+        Index of each predicted row, its mean and its standard deviation.
     """
-    mean, sd = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
     count = min(folds, len(blocks)) if folds else len(blocks)
+    index: list[Ints] = [np.zeros(0, np.int64)]
+    means: list[Floats] = [np.zeros(0)]
+    sds: list[Floats] = [np.zeros(0)]
     for start in range(count):
         out = np.concatenate(blocks[start::count])
         kept = np.ones(len(rows), bool)
         kept[out] = False
         if kept.any():
-            rest = condition(rows.take(kept), target[kept], hyper)
-            mean[out], sd[out] = rest.predict(rows.take(out))
-    return mean, sd
+            mean, sd = condition(rows.take(kept), target[kept], hyper).predict(rows.take(out))
+            index.append(out)
+            means.append(mean)
+            sds.append(sd)
+    return np.concatenate(index), np.concatenate(means), np.concatenate(sds)
 
 
 def point(mean: Floats, sd: Floats) -> Floats:

@@ -1,0 +1,181 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of observation in the shape that learning takes: checked, bounded, in one fixed order.
+
+It refuses what is no number, with the row's name; it never repairs a row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ullage.engines.admission.features import class_features
+from ullage.engines.admission.model import step_of
+from ullage.engines.admission.pair_gp import MAX_ROWS, Rows
+from ullage.engines.admission.prior import base, side_of
+from ullage.engines.admission.records import ClassProfile, Row
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+WINDOW_S = 30.0
+"""Rows of one mixture closer than this in time are one co-location."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sides:
+    """Classes with their features, and the base forecast of any pair of them."""
+
+    profiles: tuple[ClassProfile, ...]
+    index: Mapping[str, int]
+    features: Floats
+
+    @classmethod
+    def of(cls, profiles: Sequence[ClassProfile]) -> Sides:
+        """Classes sorted by key."""
+        ordered = tuple(sorted(profiles, key=lambda one: one.klass))
+        index = {one.klass: number for number, one in enumerate(ordered)}
+        return cls(profiles=ordered, index=index, features=class_features(ordered))
+
+    def log_base(self, klass: str, percent: int, other: str, other_percent: int) -> float:
+        """Base log slowdown of a class beside another."""
+        sides = [
+            side_of(self.profiles[self.index[name]], share)
+            for name, share in ((klass, percent), (other, other_percent))
+        ]
+        return base(sides)[0][0]
+
+    def rows(
+        self, victim: Ints, aggressor: Ints, shares: tuple[Floats, Floats], logs: Floats
+    ) -> Rows:
+        """Kernel inputs: solo features, both shares (fractions), and the base forecast."""
+        extra = np.stack([2.0 * shares[0], 2.0 * shares[1], logs], axis=1)
+        return Rows(
+            victim=victim,
+            aggressor=aggressor,
+            victim_features=np.hstack([self.features[victim], extra]),
+            aggressor_features=np.hstack([self.features[aggressor], extra]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairs:
+    """Directional rows of two tenants: kernel inputs, log residuals, and what they came from.
+
+    ``colocation`` numbers the co-location of each row.
+    """
+
+    kept: tuple[Row, ...]
+    rows: Rows
+    log_base: Floats
+    observed: Floats
+    colocation: Ints
+
+    @property
+    def target(self) -> Floats:
+        """Log residual over the base forecast."""
+        out: Floats = self.observed - self.log_base
+        return out
+
+
+def check_row(row: Row) -> None:
+    """Refuse a row that cannot be an observation.
+
+    Raises:
+        ValueError: a number is not finite, or out of its range; names the row and the number.
+    """
+    for name, value in (("slowdown", row.slowdown), ("step_s", row.step_s), ("at_s", row.at_s)):
+        if not math.isfinite(value) or value < 0 or (name == "slowdown" and value == 0):
+            raise ValueError(
+                f"row {row.id} of class {row.klass}: {name} is {value:g}; drop the row"
+            )
+    shares = [row.percent, *(one.percent for one in row.partners)]
+    if any(not 0 < one <= 100 for one in shares):
+        raise ValueError(f"row {row.id} of class {row.klass}: a share is not within 1..100 percent")
+
+
+def bounded(rows: Sequence[Row], *, limit: int = MAX_ROWS) -> tuple[Row, ...]:
+    """At most ``limit`` rows: the newest of every class pair and share step before older ones."""
+    newest = sorted(rows, key=lambda one: (-one.at_s, one.id))
+    places: dict[tuple[str, int, str, int], int] = {}
+    ranked = []
+    for one in newest:
+        other = one.partners[0]
+        key = (one.klass, step_of(one.percent), other.klass, step_of(other.percent))
+        rank = places[key] = places.get(key, -1) + 1
+        ranked.append((rank, -one.at_s, one.id, one))
+    kept = [one for *_, one in sorted(ranked, key=lambda item: item[:3])[:limit]]
+    return tuple(sorted(kept, key=lambda one: (one.at_s, one.id)))
+
+
+def mixture(row: Row) -> tuple[tuple[str, int], ...]:
+    """Classes and shares of everybody on the device, sorted."""
+    everybody = [(row.klass, row.percent), *((one.klass, one.percent) for one in row.partners)]
+    return tuple(sorted(everybody))
+
+
+def colocations(rows: Sequence[Row]) -> list[list[int]]:
+    """Rows of the same mixture within one window, as lists of indices, oldest first."""
+    by_mixture: dict[tuple[tuple[str, int], ...], list[int]] = {}
+    for number, row in enumerate(rows):
+        by_mixture.setdefault(mixture(row), []).append(number)
+    found = []
+    for _, numbers in sorted(by_mixture.items()):
+        numbers.sort(key=lambda number: (rows[number].at_s, rows[number].id))
+        size = len(rows[numbers[0]].partners) + 1
+        groups = [[numbers[0]]]
+        for before, after in pairwise(numbers):
+            apart = rows[after].at_s - rows[groups[-1][0]].at_s >= WINDOW_S
+            if apart or len(groups[-1]) == size or rows[before].id == rows[after].id:
+                groups.append([])
+            groups[-1].append(after)
+        found += groups
+    return found
+
+
+def pairs(rows: Sequence[Row], sides: Sides) -> Pairs:
+    """Rows with exactly one partner, bounded, as kernel inputs."""
+    kept = bounded([one for one in rows if len(one.partners) == 1])
+    victim = np.array([sides.index[one.klass] for one in kept], np.int64)
+    aggressor = np.array([sides.index[one.partners[0].klass] for one in kept], np.int64)
+    own = np.array([one.percent / 100 for one in kept])
+    other = np.array([one.partners[0].percent / 100 for one in kept])
+    logs = np.array(
+        [
+            sides.log_base(one.klass, one.percent, one.partners[0].klass, one.partners[0].percent)
+            for one in kept
+        ]
+    )
+    numbers = np.zeros(len(kept), np.int64)
+    for place, group in enumerate(colocations(kept)):
+        numbers[group] = place
+    return Pairs(
+        kept=kept,
+        rows=sides.rows(victim, aggressor, (own, other), logs),
+        log_base=logs,
+        observed=np.log(np.array([one.slowdown for one in kept], float)),
+        colocation=numbers,
+    )
+
+
+def with_rows(
+    profiles: Mapping[str, ClassProfile], rows: Sequence[Row]
+) -> tuple[ClassProfile, ...]:
+    """Every class of the profiles and of the rows, with the count of its co-location rows."""
+    counts: dict[str, int] = {}
+    families: dict[str, str] = {}
+    for row in rows:
+        families.setdefault(row.klass, row.family)
+        counts[row.klass] = counts.get(row.klass, 0) + 1
+        for one in row.partners:
+            families.setdefault(one.klass, "")
+    known = dict(profiles)
+    for klass, family in families.items():
+        known.setdefault(klass, ClassProfile(klass=klass, family=family))
+    return tuple(replace(one, rows=counts.get(one.klass, 0)) for one in known.values())

@@ -1,0 +1,267 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which rung answers for each novelty group, how wide it is, and what is admitted.
+
+All from rows predicted while they were left out: a pair, a class or a whole family at a time, as
+new as the group says. It must never look at a prediction that had seen its own row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ullage.engines.admission import pair_gp
+from ullage.engines.admission.bias import fit_bias
+from ullage.engines.admission.calibration import (
+    Band,
+    Scored,
+    Threshold,
+    TightSLO,
+    band_of,
+    thresholds,
+)
+from ullage.engines.admission.colocations import Pairs, Sides
+from ullage.engines.admission.ladder import Outcomes, Trim, choose, fit_trim
+from ullage.engines.admission.pair_gp import Hyper, Rows
+from ullage.engines.admission.records import Group, Rung
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+FOLDS: Final = 10
+"""Pairs are left out in so many folds; classes and families one at a time, ..."""
+MOST_FOLDS: Final = 30
+"""... until there are more than this, and they share folds."""
+_LEAST_SD: Final = 1e-3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Risk:
+    """The risk budget that thresholds are calibrated for: eps and confidence as fractions."""
+
+    eps: float = 0.05
+    confidence: float = 0.80
+    tight: TightSLO = TightSLO.CONFORMAL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What left-out rows decided; ``cluster`` names the family a score was left out with."""
+
+    rungs: Mapping[Group, Rung] = field(default_factory=dict)
+    trims: Mapping[tuple[Group, Rung], Trim] = field(default_factory=dict)
+    scored: tuple[Scored, ...] = ()
+    cluster: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """Rows predicted while they were left out: residual means and spreads by rung.
+
+    ``fold`` numbers what was left out together; a row may occur in several folds.
+    """
+
+    index: Ints
+    fold: Ints
+    mean: Mapping[Rung, Floats]
+    sd: Mapping[Rung, Floats]
+
+
+def leave_out(
+    rows: Rows, target: Floats, folds: Sequence[Ints], *, hyper: Hyper | None, plain: Rung
+) -> LeftOut:
+    """Predict every fold from the rows outside it, on every rung.
+
+    Args:
+        rows: Directional rows.
+        target: Log residual of each.
+        folds: Indices left out together.
+        hyper: Of the process; ``None`` = there is none.
+        plain: The rung of the base forecast.
+    """
+    numbers: list[Ints] = [np.zeros(0, np.int64)]
+    places: list[Ints] = [np.zeros(0, np.int64)]
+    rungs = (plain, Rung.BIAS) if hyper is None else (plain, Rung.BIAS, Rung.GP)
+    means: dict[Rung, list[Floats]] = {one: [np.zeros(0)] for one in rungs}
+    sds: dict[Rung, list[Floats]] = {one: [np.zeros(0)] for one in rungs}
+    classes = int(max(rows.victim.max(), rows.aggressor.max())) + 1
+    for number, out in enumerate(folds):
+        kept = np.ones(len(rows), bool)
+        kept[out] = False
+        if not kept.any():
+            continue
+        numbers.append(out)
+        places.append(np.full(len(out), number))
+        rest, seen = rows.take(kept), target[kept]
+        spread = max(_LEAST_SD, float(np.sqrt(np.mean(seen**2))))
+        bias = fit_bias(rest.victim, rest.aggressor, seen, classes)
+        said = {
+            plain: (np.zeros(len(out)), np.full(len(out), spread)),
+            Rung.BIAS: (
+                bias.predict(rows.victim[out], rows.aggressor[out]),
+                np.full(len(out), bias.sd),
+            ),
+        }
+        if hyper is not None:
+            said[Rung.GP] = pair_gp.condition(rest, seen, hyper).predict(rows.take(out))
+        for rung, (mean, sd) in said.items():
+            means[rung].append(mean)
+            sds[rung].append(sd)
+    return LeftOut(
+        index=np.concatenate(numbers),
+        fold=np.concatenate(places),
+        mean={one: np.concatenate(parts) for one, parts in means.items()},
+        sd={one: np.concatenate(parts) for one, parts in sds.items()},
+    )
+
+
+def folds_of(data: Pairs, sides: Sides) -> dict[Group, list[Ints]]:
+    """What is left out together to be as new as each group says."""
+    victim, aggressor = data.rows.victim, data.rows.aggressor
+    family = np.array([one.family or one.klass for one in sides.profiles])
+    pair = np.minimum(victim, aggressor) * len(family) + np.maximum(victim, aggressor)
+    repeated = [
+        out
+        for one in np.unique(pair)
+        if len(numbers := np.unique(data.colocation[pair == one])) > 1
+        for out in (np.flatnonzero(data.colocation == number) for number in numbers)
+    ]
+    present = np.unique(np.concatenate([victim, aggressor]))
+    siblings = [one for one in present if (family[present] == family[one]).sum() > 1]
+    return {
+        Group.SEEN_PAIR: _deal(repeated, FOLDS),
+        Group.KNOWN: _deal([np.flatnonzero(pair == one) for one in np.unique(pair)], FOLDS),
+        Group.NEW_CONFIG: _deal(
+            [np.flatnonzero((victim == one) | (aggressor == one)) for one in siblings], MOST_FOLDS
+        ),
+        Group.NEW_FAMILY: _deal(
+            [
+                np.flatnonzero((family[victim] == one) | (family[aggressor] == one))
+                for one in np.unique(family[present])
+            ],
+            MOST_FOLDS,
+        ),
+    }
+
+
+def _deal(blocks: Sequence[Ints], folds: int) -> list[Ints]:
+    count = min(folds, len(blocks))
+    return [np.unique(np.concatenate(blocks[start::count])) for start in range(count)]
+
+
+def judge(data: Pairs, sides: Sides, hyper: Hyper | None, *, plain: Rung, risk: Risk) -> Judged:
+    """Rung, trim and scores of every novelty group of two tenants.
+
+    Args:
+        data: Directional rows.
+        sides: Their classes.
+        hyper: Of the process; ``None`` = there is none.
+        plain: The rung of the base forecast.
+        risk: The budget at which recall is compared.
+    """
+    rungs: dict[Group, Rung] = {}
+    trims: dict[tuple[Group, Rung], Trim] = {}
+    scored: list[Scored] = []
+    cluster: list[str] = []
+    for group, folds in folds_of(data, sides).items():
+        if not folds:
+            continue
+        out = leave_out(data.rows, data.target, folds, hyper=hyper, plain=plain)
+        rungs[group], own = weigh(data, out, plain=plain, risk=risk)
+        trims |= {(group, rung): trim for rung, trim in own.items()}
+        for one, number in score(data, out, rungs[group], own[rungs[group]], group):
+            scored.append(one)
+            cluster.append(str(number) if group is Group.NEW_FAMILY else "")
+    if Group.KNOWN in rungs:
+        rungs.setdefault(Group.SEEN_PAIR, rungs[Group.KNOWN])
+        rungs[Group.MANY] = rungs[Group.KNOWN]
+        for rung in (Rung.BIAS, Rung.GP):
+            known = trims.get((Group.KNOWN, rung), Trim())
+            trims.setdefault((Group.SEEN_PAIR, rung), known)
+            trims[Group.MANY, rung] = known
+    return Judged(rungs=rungs, trims=trims, scored=tuple(scored), cluster=tuple(cluster))
+
+
+def weigh(data: Pairs, out: LeftOut, *, plain: Rung, risk: Risk) -> tuple[Rung, dict[Rung, Trim]]:
+    """The rung in force for rows as new as these, and the trim of each rung."""
+    observed, target = data.observed[out.index], data.target[out.index]
+    asked = [data.kept[number].max_slowdown for number in out.index]
+    middle = math.exp(float(np.median(observed))) if len(observed) else 1.0
+    objective = np.log(np.array([middle if one is None else one for one in asked], float))
+    centre = float(data.target.mean())
+    trims: dict[Rung, Trim] = {}
+    outcomes: dict[Rung, Outcomes] = {}
+    for rung, mean in out.mean.items():
+        around = 0.0 if rung is plain else centre
+        trims[rung] = fit_trim(mean, out.sd[rung], target, around)
+        raw = data.log_base[out.index] + trims[rung].mean(mean)
+        outcomes[rung] = Outcomes(
+            mean=np.maximum(raw, 0.0),
+            sd=trims[rung].spread * out.sd[rung],
+            observed=observed,
+            objective=objective,
+        )
+    return choose(outcomes, eps=risk.eps, start=plain), trims
+
+
+def score(
+    data: Pairs, out: LeftOut, rung: Rung, trim: Trim, group: Group
+) -> list[tuple[Scored, int]]:
+    """One score for every co-location and fold in which somebody had an objective."""
+    found: dict[tuple[int, int], list[int]] = {}
+    for place, (number, fold) in enumerate(zip(out.index, out.fold, strict=True)):
+        if data.kept[number].max_slowdown is not None:
+            found.setdefault((int(fold), int(data.colocation[number])), []).append(place)
+    mean = np.maximum(data.log_base[out.index] + trim.mean(out.mean[rung]), 0.0)
+    sd = trim.spread * out.sd[rung]
+    scores = []
+    for (fold, _), places in sorted(found.items()):
+        rows = [data.kept[out.index[place]] for place in places]
+        logs = [math.log(one.max_slowdown or 1.0) for one in rows]
+        seen = data.observed[out.index[places]]
+        z = (np.array(logs) - mean[places]) / sd[places]
+        one = Scored(
+            z=float(z.min()),
+            violated=bool((seen > np.array(logs)).any()),
+            group=group,
+            band=band_of(min(math.exp(value) for value in logs)),
+            at_s=max(row.at_s for row in rows),
+            residual=float(((seen - mean[places]) / sd[places]).max()),
+        )
+        scores.append((one, fold))
+    return scores
+
+
+def careful_thresholds(
+    scored: Sequence[Scored], cluster: Sequence[str], risk: Risk
+) -> dict[tuple[Group, Band], Threshold]:
+    """Thresholds of every group and band, each as strict as the group's novelty asks.
+
+    Rows of one family fail together, so the threshold for families never seen is the strictest of
+    those found with any one family set aside (derived). A pair that was seen is no harder than one
+    of known classes and borrows that threshold while it has none of its own.
+    """
+    found = dict(_plain(scored, risk))
+    for name in sorted(set(cluster) - {""}):
+        kept = [
+            one
+            for one, own in zip(scored, cluster, strict=True)
+            if own != name and one.group is Group.NEW_FAMILY
+        ]
+        for key, other in _plain(kept, risk).items():
+            if key[0] is Group.NEW_FAMILY and other.value > found[key].value:
+                found[key] = other
+    for band in Band:
+        if found[Group.SEEN_PAIR, band].refuses:
+            found[Group.SEEN_PAIR, band] = found[Group.KNOWN, band]
+    return found
+
+
+def _plain(scored: Sequence[Scored], risk: Risk) -> Mapping[tuple[Group, Band], Threshold]:
+    return thresholds(scored, eps=risk.eps, confidence=risk.confidence, tight=risk.tight)

@@ -1,0 +1,113 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which model answers: the plainest, until a richer one has shown that it is better.
+
+Judged on rows that each model predicted before it saw them, group by group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ullage.engines.admission.records import Rung
+
+Floats = NDArray[np.float64]
+
+LEAST_ROWS: Final = 30
+"""Rows before a richer model may take over."""
+NOMINAL_Z: Final = 1.2816
+"""Normal 90 % quantile: the bound that a trim makes true."""
+_SPREADS: Final = (0.5, 5.0)
+_FEW: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trim:
+    """What left-out rows say of a model: how far to trust its lean, and its spread.
+
+    mean = centre + slope * (mean - centre); sd = spread * sd.
+    """
+
+    centre: float = 0.0
+    slope: float = 1.0
+    spread: float = 1.0
+
+    def mean(self, raw: Floats) -> Floats:
+        """Means after the slope."""
+        out: Floats = self.centre + self.slope * (raw - self.centre)
+        return out
+
+
+def fit_trim(mean: Floats, sd: Floats, observed: Floats, centre: float) -> Trim:
+    """Slope by least squares within 0..1, spread so that the 90 % bound covers 90 %.
+
+    With fewer than ten rows nothing is trimmed.
+    """
+    if len(mean) < _FEW:
+        return Trim(centre=centre)
+    lean, seen = mean - centre, observed - centre
+    power = float(lean @ lean)
+    slope = min(1.0, max(0.0, float(lean @ seen) / power)) if power > 0 else 1.0
+    residual = (observed - centre - slope * lean) / sd
+    spread = float(np.quantile(residual, 0.9)) / NOMINAL_Z
+    return Trim(centre=centre, slope=slope, spread=min(_SPREADS[1], max(_SPREADS[0], spread)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcomes:
+    """What one model said of rows beforehand, and what was seen; log slowdowns."""
+
+    mean: Floats
+    sd: Floats
+    observed: Floats
+    objective: Floats
+
+    @property
+    def log_score(self) -> float:
+        """Mean log density of what was seen (higher is better)."""
+        z = (self.observed - self.mean) / self.sd
+        return float(np.mean(-0.5 * z**2 - np.log(self.sd)))
+
+    def recall(self, eps: float) -> float:
+        """Part of the rows that keep their objective which pass at ``eps`` violations."""
+        z = (self.objective - self.mean) / self.sd
+        broken = (self.observed > self.objective)[np.argsort(-z, kind="stable")]
+        if broken.all():
+            return 0.0
+        counts = np.arange(1, len(broken) + 1)
+        good = np.flatnonzero(np.cumsum(broken) <= eps * counts)
+        return float((~broken[: good[-1] + 1]).sum() / (~broken).sum()) if len(good) else 0.0
+
+
+def choose(seen: Mapping[Rung, Outcomes], *, eps: float, start: Rung) -> Rung:
+    """The rung in force: up from ``start`` only while a richer one is better.
+
+    Better = higher log score and no less recall at equal violations, on at least 30 rows.
+
+    Args:
+        seen: Outcomes by rung, on the same rows; rungs without outcomes are passed over.
+        eps: Violations at which recall is compared.
+        start: The plainest rung.
+    """
+    best = start
+    for rung in list(Rung):
+        if rung not in seen or rung is best:
+            continue
+        if best not in seen:
+            continue
+        new, old = seen[rung], seen[best]
+        richer = list(Rung).index(rung) > list(Rung).index(best)
+        enough = len(new.mean) >= LEAST_ROWS
+        if (
+            richer
+            and enough
+            and new.log_score > old.log_score
+            and new.recall(eps) >= old.recall(eps)
+        ):
+            best = rung
+    return best

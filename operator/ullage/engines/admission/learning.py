@@ -1,0 +1,219 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Rows in, model out: runs in the background, never inside a decision.
+
+Every judgement (which rung, how wide, which threshold) rests on rows that were left out when they
+were predicted. The same rows give the same bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ullage.engines.admission import pair_gp
+from ullage.engines.admission.bias import BiasModel, fit_bias
+from ullage.engines.admission.calibration import Scored, band_of
+from ullage.engines.admission.colocations import (
+    Pairs,
+    Sides,
+    check_row,
+    colocations,
+    pairs,
+    with_rows,
+)
+from ullage.engines.admission.judging import Judged, Risk, careful_thresholds, judge
+from ullage.engines.admission.model import STEPS, WIDE_SD, Cells, LearnedModel
+from ullage.engines.admission.pair_gp import Hyper, Posterior
+from ullage.engines.admission.prior import base, side_of
+from ullage.engines.admission.records import ClassProfile, Group, Row, Rung, Tenant
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+LEAST_GP_ROWS = 10
+"""Directional rows below which no process is fitted."""
+MAX_CLASSES = 48
+"""Classes in the table of cells: 48 x 10 shares on both sides are 230,000 cells."""
+_CHUNK = 4_000
+
+
+DEFAULT_RISK = Risk()
+
+
+def learn(
+    rows: Sequence[Row],
+    profiles: Mapping[str, ClassProfile],
+    *,
+    accelerator: str,
+    previous: LearnedModel | None,
+    refit: bool,
+    wanted: Iterable[str],
+    risk: Risk = DEFAULT_RISK,
+) -> LearnedModel:
+    """Learn one accelerator anew from its rows.
+
+    Args:
+        rows: Observations; those of other accelerators and of lone tenants do not count.
+        profiles: What was measured alone, by class.
+        accelerator: Key of the type.
+        previous: The model before, or one read from a summary.
+        refit: Seek hyper-parameters, rungs and thresholds anew; otherwise only condition on the
+            rows with those of ``previous``. Without a previous fit it always seeks.
+        wanted: Classes whose cells come first: tenants and waiting work.
+        risk: Budget of the thresholds.
+
+    Raises:
+        ValueError: a row or a profile holds what is no number; names it.
+    """
+    own = [one for one in rows if one.accelerator == accelerator and one.partners]
+    for one in own:
+        check_row(one)
+    sides = Sides.of(with_rows(profiles, own))
+    known = LearnedModel(accelerator=accelerator) if previous is None else previous
+    data = pairs(own, sides)
+    version = known.version + 1
+    if not data.kept:
+        return LearnedModel(accelerator=accelerator, version=version, classes=_table(sides))
+    bias = fit_bias(data.rows.victim, data.rows.aggressor, data.target, len(sides.profiles))
+    seek = refit or not known.rungs
+    posterior = _posterior(data, None if seek else known)
+    hyper = None if posterior is None else posterior.hyper
+    judged = (
+        judge(data, sides, hyper, plain=_plain_rung(sides), risk=risk)
+        if seek
+        else Judged(rungs=known.rungs, trims=known.trims)
+    )
+    model = _assemble(accelerator, version, sides, data, bias, posterior, judged, list(wanted))
+    if not seek:
+        return replace(model, thresholds=known.thresholds, scored=known.scored)
+    many = score_many(model, own)
+    scored = judged.scored + many
+    found = careful_thresholds(scored, judged.cluster + ("",) * len(many), risk)
+    return replace(model, thresholds=found, scored=scored)
+
+
+def _plain_rung(sides: Sides) -> Rung:
+    """The rung of the base forecast where any class lacks counters: the sum of utilisations."""
+    everybody = [side_of(one, 100) for one in sides.profiles]
+    return base(everybody)[1]
+
+
+def score_many(model: LearnedModel, rows: Sequence[Row]) -> tuple[Scored, ...]:
+    """Score co-locations of three or more; the model never learned from them."""
+    crowds = [one for one in rows if len(one.partners) > 1]
+    found = []
+    for numbers in colocations(crowds):
+        parts = [crowds[number] for number in numbers]
+        asked = [one for one in parts if one.max_slowdown is not None]
+        if not asked:
+            continue
+        margins, residuals, limits = [], [], []
+        for row in asked:
+            told = model.forecast(_tenants(model, row))
+            limit, seen = math.log(row.max_slowdown or 1.0), math.log(row.slowdown)
+            margins.append((limit - told.mean[0]) / told.sd[0])
+            residuals.append((seen - told.mean[0]) / told.sd[0])
+            limits.append(row.max_slowdown or 1.0)
+        found.append(
+            Scored(
+                z=min(margins),
+                violated=any(one.slowdown > (one.max_slowdown or 1.0) for one in asked),
+                group=Group.MANY,
+                band=band_of(min(limits)),
+                at_s=max(one.at_s for one in parts),
+                residual=max(residuals),
+            )
+        )
+    return tuple(found)
+
+
+def _tenants(model: LearnedModel, row: Row) -> list[Tenant]:
+    everybody = [(row.klass, row.percent), *((one.klass, one.percent) for one in row.partners)]
+    return [
+        Tenant(name=f"{place}", percent=percent, profile=model.classes[klass])
+        for place, (klass, percent) in enumerate(everybody)
+    ]
+
+
+def _table(sides: Sides) -> dict[str, ClassProfile]:
+    return {one.klass: one for one in sides.profiles}
+
+
+def _posterior(data: Pairs, known: LearnedModel | None) -> Posterior | None:
+    if len(data.kept) < LEAST_GP_ROWS:
+        return None
+    if known is not None and known.hyper:
+        hyper = Hyper(theta=known.hyper, tail=known.tail)
+        return pair_gp.condition(data.rows, data.target, hyper)
+    return pair_gp.learn(data.rows, data.target, blocks_by(data.colocation))
+
+
+def blocks_by(numbers: Ints) -> list[Ints]:
+    """Indices of the rows that carry the same number."""
+    return [np.flatnonzero(numbers == one) for one in np.unique(numbers)]
+
+
+def _assemble(
+    accelerator: str,
+    version: int,
+    sides: Sides,
+    data: Pairs,
+    bias: BiasModel,
+    posterior: Posterior | None,
+    judged: Judged,
+    wanted: list[str],
+) -> LearnedModel:
+    table = _table(sides)
+    error = float(np.sqrt(np.mean(data.target**2)))
+    return LearnedModel(
+        accelerator=accelerator,
+        version=version,
+        hyper=() if posterior is None else posterior.hyper.theta,
+        tail=0.0 if posterior is None else posterior.hyper.tail,
+        rows=len(data.kept),
+        rungs=judged.rungs,
+        trims=judged.trims,
+        classes=table,
+        families=frozenset(one.family for one in table.values() if one.rows and one.family),
+        seen=frozenset(_pair(row) for row in data.kept),
+        bias_index={one.klass: number for number, one in enumerate(sides.profiles) if one.rows},
+        bias=bias,
+        base_sd=max(error, 0.01) if len(data.kept) >= LEAST_GP_ROWS else WIDE_SD,
+        cells=Cells() if posterior is None else fill(posterior, sides, wanted),
+    )
+
+
+def _pair(row: Row) -> tuple[str, str]:
+    low, high = sorted((row.klass, row.partners[0].klass))
+    return low, high
+
+
+def fill(posterior: Posterior, sides: Sides, wanted: Sequence[str]) -> Cells:
+    """Cells of the wanted classes first, then of those with most rows, up to a bound."""
+    asked = set(wanted)
+    order = sorted(sides.profiles, key=lambda one: (one.klass not in asked, -one.rows, one.klass))
+    chosen = [sides.index[one.klass] for one in order[:MAX_CLASSES]]
+    grid = np.stack(
+        np.meshgrid(chosen, np.arange(STEPS), chosen, np.arange(STEPS), indexing="ij"), axis=-1
+    ).reshape(-1, 4)
+    mean, sd = np.zeros(len(grid), np.float32), np.zeros(len(grid), np.float32)
+    for start in range(0, len(grid), _CHUNK):
+        part = grid[start : start + _CHUNK]
+        logs = np.array([_log_base(sides, cell) for cell in part])
+        shares = ((part[:, 1] + 1) / STEPS, (part[:, 3] + 1) / STEPS)
+        asked_rows = sides.rows(part[:, 0], part[:, 2], shares, logs)
+        mean[start : start + _CHUNK], sd[start : start + _CHUNK] = posterior.predict(asked_rows)
+    shape = (len(chosen), STEPS, len(chosen), STEPS)
+    index = {sides.profiles[number].klass: place for place, number in enumerate(chosen)}
+    return Cells(index=index, mean=mean.reshape(shape), sd=sd.reshape(shape))
+
+
+def _log_base(sides: Sides, cell: Ints) -> float:
+    victim, own, aggressor, other = (int(value) for value in cell)
+    names = sides.profiles[victim].klass, sides.profiles[aggressor].klass
+    return sides.log_base(names[0], (own + 1) * 10, names[1], (other + 1) * 10)
