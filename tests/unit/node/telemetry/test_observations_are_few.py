@@ -139,6 +139,7 @@ class Status:
     def compose(self) -> Mapping[str, object]:
         status = {
             "slices": [],
+            "devices": [],
             "message": self.message,
             "heartbeat": "t",
             "observations": [row.to_wire() for row in self.book.rows],
