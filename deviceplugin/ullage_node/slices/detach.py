@@ -56,6 +56,7 @@ class Detacher:
         self._first_seen: dict[str, float] = {}
         self._attempts: dict[ContainerKey, asyncio.Task[None]] = {}
         self._not_before: dict[ContainerKey, float] = {}
+        self._done: dict[ContainerKey, frozenset[int]] = {}
         self.results: Counter[str] = Counter()
         self.on_result: Callable[[ContainerBinding, str], None] = lambda binding, failed: None
         """Called after each attempt; "" = done, else what stands against it."""
@@ -82,24 +83,26 @@ class Detacher:
             if pod is None or pod.terminal or key in self._attempts:
                 continue
             seen = attachments.get(key)
-            attached = seen is not None and bool(seen.pids)
-            if attached and self._due(pod, now=now, wall=wall) and now >= self._not_before_of(key):
-                self._attempts[key] = asyncio.create_task(self._detach(binding))
+            left = set(seen.pids) - self._done.get(key, frozenset()) if seen else set()
+            if left and now >= self._not_before.get(key, 0) and self._due(pod, now, wall):
+                work = self._detach(binding, frozenset(seen.pids) if seen else frozenset())
+                self._attempts[key] = asyncio.create_task(work)
 
-    def _due(self, pod: Pod, *, now: float, wall: float) -> bool:
+    def _due(self, pod: Pod, now: float, wall: float) -> bool:
         """Whether the end of the grace period is near, by whichever clock says so first."""
         reserve = min(RESERVE_SECONDS, pod.grace_seconds / 2)
         since = now - self._first_seen[pod.uid]
         return since >= pod.grace_seconds - reserve or wall >= pod.deletes_at - reserve
 
-    def _not_before_of(self, key: ContainerKey) -> float:
-        return self._not_before.get(key, 0.0)
-
-    async def _detach(self, binding: ContainerBinding) -> None:
+    async def _detach(self, binding: ContainerBinding, pids: frozenset[int]) -> None:
         failed = await self._driver.detach(binding)
         now = asyncio.get_running_loop().time()
         self._not_before = {key: at for key, at in self._not_before.items() if at > now}
         self._not_before[binding.key] = now + RETRY_SECONDS
+        if not failed:
+            bound = {one.key for one in self._table.bindings}
+            self._done = {key: old for key, old in self._done.items() if key in bound}
+            self._done[binding.key] = pids
         self.results["failed" if failed else "done"] += 1
         (_log.warning if failed else _log.info)(
             "detached", pod=f"{binding.pod_namespace}/{binding.pod_name}", failed=failed
