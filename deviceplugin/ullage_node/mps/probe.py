@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -93,6 +94,7 @@ async def _speaks_three(programs: Programs, root: Path, options: str) -> bool:
     try:
         running = await programs.start(Call(words=(PROGRAM, "-f", "-p", "3", "-m"), env=place.env))
     except ProgramMissing:
+        shutil.rmtree(place.directory, ignore_errors=True)
         return False
     try:
         ask = Call(words=(PROGRAM, "server", "list", "--format=csv,noheader"), env=place.env)
@@ -106,6 +108,7 @@ async def _speaks_three(programs: Programs, root: Path, options: str) -> bool:
         return False
     finally:
         await running.stop(1.0)
+        shutil.rmtree(place.directory, ignore_errors=True)
 
 
 def _is_daemon(process: Path) -> bool:
