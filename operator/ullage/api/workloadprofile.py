@@ -41,6 +41,10 @@ class WorkloadProfileSpec(Model):
     solo: SoloRows = ()
     """Behaviour alone, per type of device and share; without a row a workload counts as using
     all that it is given."""
+    family: ClassName | None = None
+    """Family of models that the class belongs to; what was measured says it too."""
+    step_time: StepTimes = ()
+    """Windows measured elsewhere, as `kubectl ullage profile export` writes them."""
 
 
 class WorkloadProfileStatus(Model):

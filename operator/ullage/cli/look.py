@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Fetches what a command shows, as the same records that the operator decides on. Never writes."""
+"""Fetches what a command shows, as the same records that the operator decides on.
+
+Writes nothing but the profile that somebody imports.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ from dataclasses import replace
 
 from ullage.adapters.credentials import find_credentials
 from ullage.adapters.k8s import K8sCluster
-from ullage.ports import ClusterPort, JsonObject, Selector
+from ullage.api.contract import section, text
+from ullage.ports import WORKLOAD_PROFILE, ClusterPort, JsonObject, NotFound, Selector
 from ullage.state import streams
 from ullage.state.cluster import ClusterState
 from ullage.state.records import Snapshot, WorkloadRecord
@@ -28,6 +32,34 @@ async def look(kubeconfig: str, wanted: Sequence[Stream]) -> Snapshot:
     """
     async with K8sCluster(await find_credentials(kubeconfig), user_agent="kubectl-ullage") as api:
         return await picture(api, wanted)
+
+
+async def save(kubeconfig: str, body: JsonObject) -> str:
+    """Create or replace a WorkloadProfile's spec; says which it was.
+
+    Raises:
+        CredentialsError: no usable credentials.
+        ApiError: the API server refused or did not answer.
+    """
+    async with K8sCluster(await find_credentials(kubeconfig), user_agent="kubectl-ullage") as api:
+        return await saved(api, body)
+
+
+async def saved(cluster: ClusterPort, body: JsonObject) -> str:
+    """Create or replace a WorkloadProfile's spec; labels and the like of an old one stay."""
+    metadata = section(body, "metadata")
+    name, namespace = text(metadata, "name"), text(metadata, "namespace")
+    try:
+        held = await cluster.get(WORKLOAD_PROFILE, name, namespace=namespace)
+    except NotFound:
+        await cluster.create(WORKLOAD_PROFILE, body, namespace=namespace)
+        return "created"
+    patch = (
+        {"op": "test", "path": "/metadata/uid", "value": text(section(held, "metadata"), "uid")},
+        {"op": "replace", "path": "/spec", "value": body["spec"]},
+    )
+    await cluster.json_patch(WORKLOAD_PROFILE, name, patch, namespace=namespace)
+    return "replaced"
 
 
 async def picture(cluster: ClusterPort, wanted: Sequence[Stream]) -> Snapshot:

@@ -1,27 +1,31 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""``kubectl ullage``: what runs, why something waits, who shares which device. Reads only."""
+"""``kubectl ullage``: what runs, why something waits, who shares which device.
+
+Reads only, but for ``profile import``, which writes one WorkloadProfile.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import difflib
 import os
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from importlib.metadata import version
-from typing import Annotated, NoReturn
+from typing import Annotated, NoReturn, TypeVar
 
 import typer
 from rich.console import Console
 
 from ullage.adapters.credentials import CredentialsError
 from ullage.api.reasons import Reason
-from ullage.cli import tables
-from ullage.cli.look import WORKLOADS, inside, look, workloads
+from ullage.cli import profiles, tables
+from ullage.cli.look import WORKLOADS, inside, look, save, workloads
 from ullage.ports import ApiError, Forbidden, NotFound
 from ullage.state.records import Snapshot
-from ullage.state.streams import GPU_NODES, PODS, Stream
+from ullage.state.streams import DEVICE_PROFILES, GPU_NODES, PODS, WORKLOAD_PROFILES, Stream
 
 app = typer.Typer(
     name="kubectl ullage",
@@ -32,6 +36,11 @@ app = typer.Typer(
 )
 console = Console(highlight=False)
 problems = Console(stderr=True, highlight=False)
+
+Answer = TypeVar("Answer")
+
+profile = typer.Typer(help="Carry what was learned of a class of work from cluster to cluster.")
+app.add_typer(profile, name="profile", no_args_is_help=True)
 
 Namespace = Annotated[
     str, typer.Option("--namespace", "-n", help="Namespace; all of them when absent.")
@@ -77,7 +86,7 @@ def why(
 
 @app.command()
 def top(context: typer.Context) -> None:
-    """Every device and its tenants: percent, memory, phase, predicted and observed slowdown."""
+    """Every device and its tenants: share, phase, slowdown predicted and observed, risk used."""
     seen = _look(context, (GPU_NODES, PODS, *WORKLOADS))
     console.print(tables.top(seen, time.time()))
 
@@ -96,9 +105,50 @@ def explain(
     console.print(said)
 
 
-def _look(context: typer.Context, wanted: Sequence[Stream]) -> Snapshot:
+@profile.command("export")
+def export_profile(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name of a WorkloadProfile.")],
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace.")] = "default",
+) -> None:
+    """Print a profile with everything that was measured, as YAML that import takes."""
+    seen = _look(context, inside((WORKLOAD_PROFILES,), namespace, name))
+    found = seen.profiles.get((namespace, name))
+    if found is None:
+        _fail(f"no WorkloadProfile {name} in namespace {namespace}")
+    sys.stdout.write(profiles.to_yaml(profiles.exported(found)))
+
+
+@profile.command("import")
+def import_profile(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name that the profile gets.")],
+    file: Annotated[
+        typer.FileText, typer.Option("--file", "-f", help="What export printed; - = stdin.")
+    ],
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace.")] = "default",
+    unknown_accelerators: Annotated[
+        bool, typer.Option(help="Take rows of devices that this cluster does not know.")
+    ] = False,
+) -> None:
+    """Create or replace a profile with the rows of a file."""
+    seen = _look(context, (GPU_NODES, DEVICE_PROFILES))
+    known = None if unknown_accelerators else profiles.accelerators(seen)
     try:
-        return asyncio.run(look(str(context.obj), wanted))
+        body = profiles.read(file.read(), name, namespace, known)
+    except profiles.ProfileError as error:
+        _fail(str(error))
+    done = _answered(lambda: save(str(context.obj), body))
+    console.print(f"workloadprofile {namespace}/{name} {done}")
+
+
+def _look(context: typer.Context, wanted: Sequence[Stream]) -> Snapshot:
+    return _answered(lambda: look(str(context.obj), wanted))
+
+
+def _answered(ask: Callable[[], Coroutine[None, None, Answer]]) -> Answer:
+    try:
+        return asyncio.run(ask())
     except NotFound:
         _fail("this cluster does not know Ullage's kinds: install the chart ullage-crds")
     except Forbidden as error:

@@ -14,7 +14,7 @@ from ullage.api.contract import DesiredSlice, ObservedDevice, Reason
 from ullage.api.explanations import CONDITIONS, REASONS
 from ullage.api.reasons import ConditionType
 from ullage.state.records import GPUNodeRecord, Snapshot, WorkloadRecord
-from ullage.state.status import Condition, DecisionRecord, WorkloadStatus
+from ullage.state.status import Condition, DecisionRecord, Sharing, WorkloadStatus
 
 GOOD, BAD, QUIET = "green", "red", "dim"
 PHASE_STYLES: Mapping[str, str] = {
@@ -105,6 +105,8 @@ def why(workload: WorkloadRecord) -> RenderableType:
     parts.append(_decision(status.decision))
     if status.decision.refusals:
         parts.append(_refusals(status.decision))
+    if status.sharing is not None:
+        parts.append(_sharing(status.sharing))
     if status.conditions:
         parts.append(_conditions(status.conditions))
     return Group(*parts)
@@ -126,6 +128,40 @@ def _decision(decision: DecisionRecord) -> Table:
         if value:
             table.add_row(name, value)
     return table
+
+
+def _sharing(shared: Sharing) -> Table:
+    """What sharing was predicted to cost, what it does, and by which model."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    margin = f"{shared.z} sd, needs {shared.threshold or 'nothing'}" if shared.z else ""
+    upper = f", below {times(shared.predicted_upper)} in 95 of 100"
+    rows = {
+        "share": f"{shared.percent}% and {shared.memory_mib} MiB",
+        "predicted": times(shared.predicted) + (upper if shared.predicted_upper else ""),
+        "observed": times(shared.observed) if shared.observed else "",
+        "latency": f"{shared.latency_ms} ms" if shared.latency_ms else "",
+        "attained": percent(shared.attainment) if shared.attainment else "",
+        "margin": margin,
+        "group": GROUPS.get(shared.group, shared.group),
+        "model": shared.source,
+        "risk used": percent(shared.risk_used) if shared.risk_used else "",
+    }
+    for name, value in rows.items():
+        if value:
+            table.add_row(name, value)
+    return table
+
+
+GROUPS: Mapping[str, str] = {
+    "G0": "G0: these very classes were seen together on this type of device",
+    "G1": "G1: every class is known on this type of device",
+    "G2": "G2: a new class of a known family",
+    "G3": "G3: nothing is known of the family",
+    "G4": "G4: three or more tenants",
+}
+"""How new a mixture is, in words."""
 
 
 def _refusals(decision: DecisionRecord) -> Table:
@@ -153,14 +189,15 @@ def top(snapshot: Snapshot, now: float) -> RenderableType:
         for placement in workload.status.placement
     }
     table = _table(
-        "NODE", "DEVICE", "TENANT", "PERCENT", "MEMORY", "PHASE", "PREDICTED", "OBSERVED"
-    )
+        "NODE", "DEVICE", "TENANT", "PERCENT", "MEMORY", "PHASE",
+        "PREDICTED", "UPPER", "OBSERVED", "ATTAINED", "RISK",
+    )  # fmt: skip
     for node in sorted(snapshot.gpu_nodes.values(), key=lambda n: n.name):
         if not node.devices:
-            table.add_row(node.name, "-", Text("no device reported", style=QUIET), *[""] * 5)
+            table.add_row(node.name, "-", Text("no device reported", style=QUIET), *[""] * 8)
         for device in node.devices:
             tenants = [item for item in node.desired if item.gpu == device.uuid]
-            table.add_row(node.name, *_device(device, tenants, node, now), "", "")
+            table.add_row(node.name, *_device(device, tenants, node, now), *[""] * 5)
             for tenant in tenants:
                 shared = sharing.get(tenant.key.pod_uid)
                 table.add_row(
@@ -169,23 +206,43 @@ def top(snapshot: Snapshot, now: float) -> RenderableType:
                     f"{tenant.percent}%",
                     f"{tenant.memory_mib} MiB",
                     _phase(node, tenant),
-                    times(shared.predicted if shared else ""),
-                    times(shared.observed if shared else ""),
+                    *_figures(shared),
                 )  # fmt: skip
     return table if table.row_count else Text("no GPUNode in this cluster", style=QUIET)
+
+
+def _figures(shared: Sharing | None) -> tuple[str, ...]:
+    """Predicted, upper bound, observed, attainment and the part of the risk budget in use."""
+    if shared is None:
+        return ("-",) * 5
+    return (
+        times(shared.predicted),
+        times(shared.predicted_upper),
+        times(shared.observed),
+        percent(shared.attainment),
+        percent(shared.risk_used),
+    )
+
+
+def percent(part: str) -> str:
+    """A part of one for reading: ``99.3%``, or a dash."""
+    try:
+        return f"{float(part):.1%}" if part else "-"
+    except ValueError:
+        return part
 
 
 def _device(
     device: ObservedDevice, tenants: list[DesiredSlice], node: GPUNodeRecord, now: float
 ) -> tuple[RenderableType, ...]:
-    percent = sum(item.percent for item in tenants)
+    total = sum(item.percent for item in tenants)
     memory = sum(item.memory_mib for item in tenants)
     silent = now - node.heartbeat
     health = device.health.value if silent < 180 else f"silent for {age(silent)}"
     return (
         f"{device.uuid} ({device.model})",
         Text(f"{len(tenants)} of {device.contexts}", style="bold"),
-        Text(f"{percent}%", style="bold"),
+        Text(f"{total}%", style="bold"),
         Text(f"{memory} of {device.memory_mib} MiB", style="bold"),
         Text(health, style=GOOD if health == "Healthy" else BAD),
     )

@@ -9,10 +9,10 @@ exact to the second belongs to the agents' metrics.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
-from ullage.api.contract import DesiredSlice, ObservedSlice
+from ullage.api.contract import DesiredSlice, ObservedSlice, SlicePhase
 from ullage.decide.board import Board
 from ullage.decide.view import View
 from ullage.engines.admission.prediction import Predictor
@@ -24,6 +24,7 @@ from ullage.state.status_wire import whole_second
 _MICROS = 1e6
 _TENTH = 0.1
 _SAME_PREDICTION = 0.005
+_SAME_ATTAINMENT = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +79,18 @@ def sharing(
     before = workload.status.sharing
     foreseen = _kept_prediction(before, predicted)
     observed = _kept_observation(before, observed_slowdown(parts), workload.max_slowdown)
-    if (
-        before is not None
-        and (before.percent, before.memory_mib) == (slowest.percent, slowest.memory_mib)
-        and (before.predicted, before.observed) == (foreseen, observed)
-    ):
-        return before
-    return Sharing(
-        percent=slowest.percent,
-        memory_mib=slowest.memory_mib,
+    share = (slowest.percent, slowest.memory_mib)
+    # what the admission said stands as long as its share does
+    base = before if before is not None and (before.percent, before.memory_mib) == share else None
+    base = base or Sharing(percent=share[0], memory_mib=share[1])
+    after = replace(
+        base,
         predicted=foreseen,
         observed=observed,
+        latency_ms=_kept_latency(before, workload, parts),
+        attainment=_kept_attainment(before, parts),
     )
+    return before if after == before else after
 
 
 def observed_slowdown(parts: Sequence[Part]) -> float:
@@ -104,6 +105,30 @@ def observed_slowdown(parts: Sequence[Part]) -> float:
             if one.seen is not None and one.seen.step_micros and one.seen.solo_step_micros
         ),
         default=0.0,
+    )
+
+
+def objective_met(workload: WorkloadRecord, parts: Sequence[Part]) -> tuple[bool, str] | None:
+    """Whether the objective is kept, and in which words; ``None`` = nobody can tell.
+
+    The guard's windows decide (broken = above in two of three, phase Violating); until it has
+    judged one, the observed slowdown does.
+    """
+    allowed = workload.max_slowdown
+    if allowed is None and workload.slo is None and workload.min_throughput is None:
+        return None
+    seen = [one.seen for one in parts if one.seen is not None]
+    windows = sum(one.windows for one in seen)
+    if windows:
+        kept = windows - sum(one.violations for one in seen)
+        met = all(one.phase is not SlicePhase.VIOLATING for one in seen)
+        return met, f"kept in {kept} of {windows} windows since the start"
+    observed = observed_slowdown(parts)
+    if allowed is None or not observed:
+        return None
+    return (
+        observed <= allowed,
+        f"observed {observed:.2f} times slower than alone, allowed {allowed:g}",
     )
 
 
@@ -175,6 +200,27 @@ def _kept_observation(before: Sharing | None, value: float, allowed: float | Non
     if value and (crossed or abs(value - old) >= _TENTH * old):
         return f"{value:.2f}"
     return before.observed
+
+
+def _kept_latency(before: Sharing | None, workload: WorkloadRecord, parts: Sequence[Part]) -> int:
+    """Latency at the objective's percentile of the slowest member, ms; as before while close."""
+    micros = max((one.seen.latency_micros for one in parts if one.seen is not None), default=0)
+    value = -(-micros // 1000)
+    old = before.latency_ms if before is not None else 0
+    allowed = workload.slo.latency_ms if workload.slo is not None else 0
+    crossed = bool(allowed) and (old > allowed) != (value > allowed)
+    return value if value and (crossed or abs(value - old) >= _TENTH * old) else old
+
+
+def _kept_attainment(before: Sharing | None, parts: Sequence[Part]) -> str:
+    """Part of the windows that kept the objective; as before while it moved too little."""
+    windows = sum(one.seen.windows for one in parts if one.seen is not None)
+    old = before.attainment if before is not None else ""
+    if not windows:
+        return old
+    broken = sum(one.seen.violations for one in parts if one.seen is not None)
+    value = max(0.0, 1 - broken / windows)
+    return old if old and abs(_number(old) - value) < _SAME_ATTAINMENT else f"{value:.3f}"
 
 
 def _number(text: str) -> float:

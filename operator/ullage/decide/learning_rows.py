@@ -25,7 +25,7 @@ def rows_of(snapshot: Snapshot, accelerator: str) -> tuple[Row, ...]:
     found: list[Row] = []
     for profile in _in_order(snapshot):
         alone_s = solo_step_s(profile, accelerator)
-        for row in profile.status.step_time:
+        for row in profile.rows:
             if row.accelerator != accelerator:
                 continue
             slowdown = row.slowdown or (row.step_s / alone_s if alone_s else 0.0)
@@ -35,7 +35,7 @@ def rows_of(snapshot: Snapshot, accelerator: str) -> tuple[Row, ...]:
                 Row(
                     id=row.id,
                     klass=profile.klass,
-                    family=profile.status.family,
+                    family=profile.status.family or profile.family,
                     accelerator=accelerator,
                     percent=row.share,
                     partners=row.partners,
@@ -70,10 +70,10 @@ def class_profile(profile: ProfileRecord, accelerator: str) -> ClassProfile:
     """What one profile knows of its class on an accelerator."""
     rows = solo_rows(profile, accelerator)
     status = profile.status
-    beside = sum(1 for row in status.step_time if row.accelerator == accelerator and row.partners)
+    beside = sum(1 for row in profile.rows if row.accelerator == accelerator and row.partners)
     return ClassProfile(
         klass=profile.klass,
-        family=status.family,
+        family=status.family or profile.family,
         fingerprint=rows[-1].fingerprint if rows else Fingerprint(),
         curve=share_curve(rows),
         rows=0 if status.novel else beside,
@@ -90,7 +90,7 @@ def profile_of(snapshot: Snapshot, workload: WorkloadRecord) -> ProfileRecord | 
         for one in snapshot.profiles.values()
         if (one.namespace, one.klass) == (namespace, workload.klass)
     ]
-    return max(mine, key=lambda one: (len(one.status.step_time), one.name), default=None)
+    return max(mine, key=lambda one: (len(one.rows), one.name), default=None)
 
 
 def solo_rows(profile: ProfileRecord, accelerator: str) -> tuple[SoloEntry, ...]:

@@ -102,10 +102,10 @@ def _good(workload: WorkloadRecord, conditions: tuple[Condition, ...]) -> bool:
 def _objective_shown(workload: WorkloadRecord, parts: Sequence[Part]) -> bool:
     """Whether the condition on the objective is there when it should be, and says the truth."""
     conditions = workload.status.conditions
-    observed = figures.observed_slowdown(parts) if workload.max_slowdown is not None else 0.0
-    if not observed or workload.max_slowdown is None:
+    judged = figures.objective_met(workload, parts)
+    if judged is None:
         return len(conditions) == 4
-    met = "True" if observed <= workload.max_slowdown else "False"
+    met = "True" if judged[0] else "False"
     return (
         len(conditions) == 5
         and conditions[4].type == ConditionType.SLO_MET

@@ -217,18 +217,11 @@ def _admitted(told: Told) -> list[Said]:
         Said(ConditionType.READY, ready, Reason.RUNNING if ready else waits),
         _enforced(told, waits),
     ]
-    objective = told.workload.max_slowdown
-    observed = figures.observed_slowdown(told.parts)
-    if objective is not None and observed:
-        met = observed <= objective
-        said.append(
-            Said(
-                ConditionType.SLO_MET,
-                met,
-                Reason.WITHIN_OBJECTIVE if met else Reason.ABOVE_OBJECTIVE,
-                f"observed {observed:.2f} times slower than alone, allowed {objective:g}",
-            )
-        )
+    judged = figures.objective_met(told.workload, told.parts)
+    if judged is not None:
+        met, text = judged
+        reason = Reason.WITHIN_OBJECTIVE if met else Reason.ABOVE_OBJECTIVE
+        said.append(Said(ConditionType.SLO_MET, met, reason, text))
     return said
 
 

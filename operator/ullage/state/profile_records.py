@@ -128,7 +128,16 @@ class ProfileRecord:
     uid: str = ""
     generation: int = 0
     solo: tuple[SoloEntry, ...] = ()
+    family: str = ""
+    step_time: tuple[StepRow, ...] = ()
+    """Rows that were imported, newest first."""
     status: ProfileStatus = field(default_factory=ProfileStatus)
+
+    @property
+    def rows(self) -> tuple[StepRow, ...]:
+        """Imported and measured windows, newest first; of the same one the measured."""
+        known = {row.id: row for row in (*self.step_time, *self.status.step_time)}
+        return tuple(sorted(known.values(), key=lambda row: (-row.at_s, row.id)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,8 +17,10 @@ from ullage.api.contract import (
 )
 from ullage.state.profile_wire import (
     device_model_of,
+    newest_first,
     profile_status_from_wire,
     solo_from_wire,
+    step_from_wire,
 )
 from ullage.state.project import (
     optional_text,
@@ -112,7 +114,9 @@ def project_profile(raw: JsonObject) -> ProfileRecord:
     with within("spec"):
         spec = section(raw, "spec")
         klass = text(spec, "class")
+        family = optional_text(spec, "family")
         solo = tuple(solo_from_wire(row) for row in objects(spec, "solo"))
+        steps = sorted((step_from_wire(row) for row in objects(spec, "stepTime")), key=newest_first)
     with within("status"):
         status = profile_status_from_wire(section(raw, "status"))
     return ProfileRecord(
@@ -122,6 +126,8 @@ def project_profile(raw: JsonObject) -> ProfileRecord:
         uid=meta.uid,
         generation=meta.generation,
         solo=solo,
+        family=family,
+        step_time=tuple(steps),
         status=status,
     )
 

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from rich.console import Console, RenderableType
 from typer.testing import CliRunner
@@ -120,3 +122,54 @@ def test_a_missing_kubeconfig_is_one_clear_line() -> None:
 )
 def test_ages_read_as_kubectl_writes_them(seconds: float, said: str) -> None:
     assert tables.age(seconds) == said
+
+
+SHARED = Sharing(
+    percent=40,
+    memory_mib=4096,
+    predicted="1.12",
+    predicted_upper="1.27",
+    observed="1.15",
+    latency_ms=38,
+    attainment="0.993",
+    group="G1",
+    source="prior+gp",
+    z="1.9",
+    threshold="1.4",
+    risk_used="0.003",
+)
+
+
+def test_top_shows_prediction_bound_observation_attainment_and_risk() -> None:
+    pod = a_pod("train-0", stage=PodStage.RUNNING, node="node-1")
+    slice_ = a_slice(pod, device=gpu(), percent=40)
+    placed = Placement(
+        key=slice_.key, pod="train-0", node="node-1", gpu=gpu(), percent=40,
+        memory_mib=4096, epoch=1,
+    )  # fmt: skip
+    job = a_job("train").status(phase="Running", placement=(placed,), sharing=SHARED)
+    text = _text(tables.top(a_snapshot(a_gpu_node(desired=[slice_]), job, pod), NOW))
+    tenant = next(line for line in text.splitlines() if "default/train" in line)
+    for word in ("1.12x", "1.27x", "1.15x", "99.3%", "0.3%"):
+        assert word in tenant
+
+
+def test_why_shows_model_group_margin_and_what_binds() -> None:
+    refusal = RefusalLine(
+        reason=Reason.PREDICTED_SLO_BREACH,
+        devices=1,
+        nearest=gpu(),
+        message="default/chat would miss its objective by 12 points; G1, rows 11 of 32",
+    )
+    decision = replace(WAITS, refusals=(refusal,))
+    job = a_job("train").status(phase="Running", decision=decision, sharing=SHARED)
+    text = _text(tables.why(job.build()))
+    for words in (
+        "below 1.27x in 95 of 100",
+        "1.9 sd, needs 1.4",
+        "every class is known",
+        "prior+gp",
+        "38 ms",
+        "default/chat would miss its objective by 12 points; G1, rows 11 of 32",
+    ):
+        assert words in text

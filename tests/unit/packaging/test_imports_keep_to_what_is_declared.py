@@ -23,7 +23,12 @@ CONTRACT = {
     "ullage.api.reasons",
     "ullage.api.steps",
 }
-MODEL_FREE = CONTRACT | {"ullage.api", "ullage.api.explanations"}
+MODEL_FREE = CONTRACT | {
+    "ullage.api",
+    "ullage.api.explained",
+    "ullage.api.explanations",
+    "ullage.api.explanations_sharing",
+}
 
 
 @pytest.fixture(scope="module")
