@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from ullage.api.observations import MAX_PARTNERS
+from ullage.api.contract import MAX_PARTNERS
 from ullage_node.devices.protocol import ContainerKey
 from ullage_node.telemetry.observations import ObservationBook
 from ullage_node.telemetry.rows import STEPS_MIN, Reading, RowMaker, Stretch

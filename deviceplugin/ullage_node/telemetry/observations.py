@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from ullage.api.contract import Observation
-from ullage.api.observations import MAX_OBSERVATIONS
+from ullage.api.contract import MAX_OBSERVATIONS, Observation
 
 SAME_SECONDS: Final = 600.0
 """How long a row keeps an equal one of its mixture away."""

@@ -35,6 +35,8 @@ LINE_BYTES_MAX: Final = 16 << 10
 LINES_KEPT_MAX: Final = 2048
 READS_AT_ONCE: Final = 8
 TICK_SECONDS: Final = 0.25
+IDLE_SECONDS: Final = 1.0
+"""Between two looks for targets while there are none."""
 LASTING_READS: Final = 3
 """Failures in a row before one is told: a server that starts answers nothing at first."""
 
@@ -104,7 +106,7 @@ class Scraper:
         ) as session:
             while True:
                 await self.run_once(session, time.monotonic())
-                await asyncio.sleep(TICK_SECONDS)
+                await asyncio.sleep(TICK_SECONDS if self._states else IDLE_SECONDS)
 
     async def run_once(self, session: aiohttp.ClientSession, now: float) -> None:
         """Read every page that is due."""

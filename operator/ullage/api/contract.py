@@ -19,6 +19,8 @@ from ullage.api.devices import Health as Health
 from ullage.api.devices import MpsState as MpsState
 from ullage.api.devices import MpsStatus as MpsStatus
 from ullage.api.devices import ObservedDevice as ObservedDevice
+from ullage.api.observations import MAX_OBSERVATIONS as MAX_OBSERVATIONS
+from ullage.api.observations import MAX_PARTNERS as MAX_PARTNERS
 from ullage.api.observations import Fingerprint as Fingerprint
 from ullage.api.observations import LatencyObjective as LatencyObjective
 from ullage.api.observations import Observation as Observation

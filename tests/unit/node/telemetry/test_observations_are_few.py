@@ -9,8 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from ullage.api.contract import Fingerprint, Observation, ObservedPartner
-from ullage.api.observations import MAX_OBSERVATIONS
+from ullage.api.contract import MAX_OBSERVATIONS, Fingerprint, Observation, ObservedPartner
 from ullage_node.publisher import Publisher
 from ullage_node.telemetry.observations import BURST, MIXTURE_MOST, ObservationBook
 
