@@ -11,15 +11,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final
 
 from ullage.api.contract import Observation, Reason
 from ullage.decide.learning_merge import learned, news
 from ullage.decide.learning_sift import Dropped, fault
 from ullage.decide.model import CreateProfile, SetProfile
+from ullage.engines.admission.probation import Account
 from ullage.state.klass import profile_name
 from ullage.state.profile_records import ProfileRecord, ProfileStatus
+from ullage.state.profile_wire import six_digits
 from ullage.state.records import ObjectRef, Snapshot
 
 WRITE_EVERY_S: Final = 30.0
@@ -28,6 +31,7 @@ KIND: Final = "WorkloadProfile"
 
 Class = tuple[str, str]
 """Namespace and key of a class."""
+_NO_TRIALS: Final[Mapping[Class, Account]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +43,16 @@ class Lessons:
     wake_at: float = 0.0
 
 
-def profiles_to_write(snapshot: Snapshot, now: float, epoch: int) -> Lessons:
+def profiles_to_write(
+    snapshot: Snapshot, now: float, epoch: int, trials: Mapping[Class, Account] = _NO_TRIALS
+) -> Lessons:
     """The profiles that must be created or written, so that nothing observed is lost.
 
     Args:
         snapshot: the picture, with profiles assumed as asked for.
         now: the moment, seconds since the epoch.
         epoch: epoch of this leader.
+        trials: what trials of classes have cost by now, to be remembered in their profiles.
     """
     dropped: Counter[Dropped] = Counter()
     groups = _groups(snapshot, now, dropped)
@@ -53,17 +60,19 @@ def profiles_to_write(snapshot: Snapshot, now: float, epoch: int) -> Lessons:
     inflicted: Mapping[Class, Mapping[str, list[float]]] | None = None
     actions: list[CreateProfile | SetProfile] = []
     wake_at = 0.0
-    for at in sorted(groups):
+    for at in sorted(groups.keys() | trials.keys()):
+        seen = groups.get(at, [])
         profile = profiles.get(at)
         if profile is None:
             name = profile_name(at[1])
             if (at[0], name) in snapshot.profiles:
-                dropped[Dropped.NAME_TAKEN] += len(groups[at])
+                dropped[Dropped.NAME_TAKEN] += len(seen)
             else:
                 actions.append(_create(at, name, epoch))
             continue
-        fresh = news(profile.status, groups[at])
-        if not fresh or not profile.uid:
+        booked = _booked(profile.status, trials.get(at))
+        fresh = news(booked, seen)
+        if not profile.uid or not (fresh or booked != profile.status):
             continue
         due = profile.status.updated + WRITE_EVERY_S
         if now < due:
@@ -71,10 +80,22 @@ def profiles_to_write(snapshot: Snapshot, now: float, epoch: int) -> Lessons:
             continue
         if inflicted is None:
             inflicted = _inflicted(snapshot.profiles.values())
-        status, odd = learned(profile, fresh, inflicted.get(at, {}), now)
+        status, odd = learned(replace(profile, status=booked), fresh, inflicted.get(at, {}), now)
         dropped[Dropped.FINGERPRINT] += odd
         actions.append(_write(profile, status, len(fresh), epoch))
     return Lessons(actions=tuple(actions), dropped=+dropped, wake_at=wake_at)
+
+
+def _booked(status: ProfileStatus, account: Account | None) -> ProfileStatus:
+    """The status with what trials have cost by now."""
+    if account is None:
+        return status
+    return replace(
+        status,
+        trial_s=six_digits(account.spent_s),
+        trial_rows=account.rows,
+        faults=account.faults,
+    )
 
 
 def _groups(

@@ -19,6 +19,7 @@ from ullage.decide.learning_merge import MOST_ROWS
 from ullage.decide.learning_rows import class_profiles, profile_of, rows_of, share_curve
 from ullage.decide.learning_sift import Dropped
 from ullage.decide.model import CreateProfile, SetProfile
+from ullage.engines.admission.probation import Account
 from ullage.state.klass import profile_name
 from ullage.state.profile_records import ProfileRecord, SoloEntry
 from ullage.state.profile_wire import profile_as_stored
@@ -303,3 +304,16 @@ def test_a_workload_finds_its_profile_by_name_or_by_class() -> None:
     assert found is not None
     assert found.klass == CLASS
     assert profile_of(snapshot, a_job().with_(klass="nobody").build()) is None
+
+
+def test_what_trials_cost_is_remembered_once() -> None:
+    spent = Account(klass=CLASS, spent_s=40.5, rows=3, faults=1)
+    trials = {("default", CLASS): spent}
+    (written,) = profiles_to_write(world(profile=mine()), NOW, 7, trials).actions
+    assert isinstance(written, SetProfile)
+    status = written.status
+    assert (status.trial_s, status.trial_rows, status.faults) == (40.5, 3, 1)
+    known = world(profile=mine(status=profile_as_stored(status)))
+    assert profiles_to_write(known, NOW + 100, 7, trials).actions == ()
+    (made,) = profiles_to_write(world(), NOW, 7, trials).actions
+    assert isinstance(made, CreateProfile)
