@@ -55,8 +55,9 @@ WARM_UP_SECONDS = 12.0
 """The guard looks away while a container warms up, and needs a reference of its step time."""
 
 
-def _template(program: str, *words: str) -> Json:
-    template = busy_template(container={"command": ["python3", "-c", program, *words]})
+def _template(program: str, *words: str, **more: Json) -> Json:
+    command = ["python3", "-c", program, *words]
+    template = busy_template(container={"command": command, **more})
     template["spec"]["nodeSelector"] = {"kubernetes.io/hostname": NODE}
     return template
 
@@ -74,6 +75,10 @@ class Pair:
 @pytest.fixture
 def pair(stack: Stack, namespace: str) -> Pair:
     """Both run; the neighbour begins to disturb once the victim is known."""
+    return _start(stack, namespace)
+
+
+def _start(stack: Stack, namespace: str, **more: Json) -> Pair:
     job = training_job(
         "victim", namespace, _template(VICTIM, PORT), gpu=share(50), slo={"maxSlowdown": "4"}
     )
@@ -81,10 +86,11 @@ def pair(stack: Stack, namespace: str) -> Pair:
     stack.job_reaches("victim", namespace, "Running")
     (victim,) = stack.pods(namespace, "victim")
     words = (victim["status"]["podIP"], PORT, str(WARM_UP_SECONDS))
-    stack.apply(training_job("noise", namespace, _template(NEIGHBOUR, *words), gpu=share(20)))
+    noise = _template(NEIGHBOUR, *words, **more)
+    stack.apply(training_job("noise", namespace, noise, gpu=share(20)))
     stack.job_reaches("noise", namespace, "Running")
-    (noise,) = stack.pods(namespace, "noise")
-    uid = noise["metadata"]["uid"]
+    (pod,) = stack.pods(namespace, "noise")
+    uid = pod["metadata"]["uid"]
     return Pair(namespace, victim["metadata"]["uid"], uid, _freezers(uid))
 
 
@@ -116,7 +122,7 @@ def _reasons(stack: Stack, namespace: str, pod: str) -> set[str]:
 
 
 def _until_frozen(pair: Pair) -> None:
-    eventually(lambda: _is_frozen(pair), within_s=60, what="it is frozen", every_s=0.02)
+    eventually(lambda: _is_frozen(pair), within_s=120, what="it is frozen", every_s=0.02)
 
 
 def test_a_disturbing_neighbour_is_paused_and_named(stack: Stack, pair: Pair) -> None:
@@ -149,6 +155,16 @@ def test_an_agent_that_dies_leaves_nobody_frozen(stack: Stack, pair: Pair) -> No
         "rollout", "status", "daemonset/ullage-node", "--namespace", NAMESPACE, "--timeout=60s"
     )
     stack.books_balance()
+
+
+def test_a_probe_never_kills_whoever_is_paused(stack: Stack, namespace: str) -> None:
+    probe = {"exec": {"command": ["true"]}, "periodSeconds": 3, "failureThreshold": 2}
+    pair = _start(stack, namespace, livenessProbe=probe)
+    _until_frozen(pair)
+    # half of 2 x 3 s, and a moment
+    eventually(lambda: not _is_frozen(pair), within_s=5, what="it runs again", every_s=0.02)
+    time.sleep(7)  # kubelet would have killed it by now
+    assert _restarts(stack, namespace) == [0, 0]
 
 
 def _restarts(stack: Stack, namespace: str) -> list[int]:
