@@ -93,6 +93,18 @@ clean: ## take the local cluster down and remove what was built
 	@localcluster/run down
 	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
+# random admissions of the overcommit test
+test-fast: export ULLAGE_ADMISSIONS ?= 100000
+.PHONY: bench-node-decision bench-twin
+bench-node-decision: $(VENV)/.ready ## one admission decision: 8 tenants, 10 shares
+	@$(BIN)/python -m bench.node_decision
+bench-twin: $(VENV)/.ready ## two days of arrivals on a few devices, sharing rules side by side (DATA=folder)
+	@$(BIN)/python -m bench.twin $(if $(DATA),--data $(DATA))
+
+.PHONY: bench-guard
+bench-guard: $(VENV)/.ready ## injected interference: how soon the neighbour stands still (root, Linux)
+	@$(BIN)/python -m bench.guard
+
 .PHONY: bench-agent
 bench: bench-agent
 bench-agent: $(VENV)/.ready ## CPU and memory of the node agent beside eight busy tenants
