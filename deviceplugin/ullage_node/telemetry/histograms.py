@@ -42,7 +42,7 @@ _NOT_HISTOGRAMS: Final = {
 
 
 class HistogramUnusable(Exception):
-    """No percentile can be made of a page; the text says why and what would help."""
+    """No percentile can be made of a page; the text is stable and says what would help."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,13 +147,14 @@ def read_histogram(lines: Iterable[str], metric: str) -> Histogram:
     try:
         families = list(text_string_to_metric_families(text))
     except (ValueError, IndexError, KeyError) as error:
-        raise HistogramUnusable(f"{metric}: the page cannot be parsed ({error})") from error
+        # Without the parser's words: they quote the page, which differs at every read.
+        raise HistogramUnusable(f"{metric}: its lines cannot be parsed") from error
     samples = [sample for family in families for sample in family.samples]
     buckets: dict[float, float] = {}
     totals: dict[str, float] = {}
     for sample in samples:
         if not math.isfinite(sample.value) or sample.value < 0:
-            raise HistogramUnusable(f"{metric}: {sample.name} is {sample.value}")
+            raise HistogramUnusable(f"{metric}: one of its values is no count")
         totals[sample.name] = totals.get(sample.name, 0.0) + sample.value
         if sample.name == f"{metric}_bucket":
             bound = _bound(metric, sample.labels.get("le", ""))
@@ -171,7 +172,7 @@ def _checked(metric: str, buckets: Mapping[float, float], totals: Mapping[str, f
     if len(bounds) < 2:
         raise HistogramUnusable(f"{metric} has no bucket but +Inf: no percentile can be made of it")
     if len(bounds) > MOST_BUCKETS:
-        raise HistogramUnusable(f"{metric} has {len(bounds)} buckets, at most {MOST_BUCKETS}")
+        raise HistogramUnusable(f"{metric} has more than {MOST_BUCKETS} buckets")
     if any(high < low for low, high in itertools.pairwise(cumulative)):
         raise HistogramUnusable(f"{metric}: its buckets do not rise; they must be cumulative")
     unit = next((scale for end, scale in _UNITS.items() if metric.endswith(end)), 1.0)
@@ -189,7 +190,7 @@ def _bound(metric: str, text: str) -> float:
     except ValueError:
         bound = math.nan
     if math.isnan(bound):
-        raise HistogramUnusable(f"{metric}: a bucket has the bound {text!r}, which is no number")
+        raise HistogramUnusable(f"{metric}: a bucket has a bound that is no number")
     return bound
 
 

@@ -37,6 +37,7 @@ READS_AT_ONCE: Final = 8
 TICK_SECONDS: Final = 0.25
 IDLE_SECONDS: Final = 1.0
 """Between two looks for targets while there are none."""
+HEADERS: Final = {"Accept": "text/plain;version=0.0.4", "Accept-Encoding": "identity"}
 LASTING_READS: Final = 3
 """Failures in a row before one is told: a server that starts answers nothing at first."""
 
@@ -102,7 +103,9 @@ class Scraper:
         """Work until cancelled."""
         connector = aiohttp.TCPConnector(limit=READS_AT_ONCE)
         async with aiohttp.ClientSession(
-            connector=connector, timeout=aiohttp.ClientTimeout(total=READ_SECONDS)
+            connector=connector,
+            timeout=aiohttp.ClientTimeout(total=READ_SECONDS),
+            auto_decompress=False,  # a small answer must not become a large one
         ) as session:
             while True:
                 await self.run_once(session, time.monotonic())
@@ -163,15 +166,13 @@ async def fetch_lines(session: aiohttp.ClientSession, target: Target) -> list[st
             "or annotate it with prometheus.io/port"
         )
     try:
-        async with session.get(
-            target.url, allow_redirects=False, headers={"Accept": "text/plain;version=0.0.4"}
-        ) as answer:
+        async with session.get(target.url, allow_redirects=False, headers=HEADERS) as answer:
             if answer.status != 200:
                 raise PageUnreadable(f"{target.url} answers {answer.status}, not 200")
             return await _lines(answer, target)
     except TimeoutError as error:
         raise PageUnreadable(f"{target.url} did not answer within {READ_SECONDS:g} s") from error
-    except (aiohttp.ClientError, ValueError) as error:
+    except (aiohttp.ClientError, OSError, ValueError) as error:
         # Without the error's own text: it may name another port or address at every try.
         raise PageUnreadable(f"{target.url} cannot be read ({type(error).__name__})") from error
 

@@ -6,10 +6,13 @@ import math
 
 import pynvml
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 
 from fakes.nvml import FakeGpu, FakeNvml
 from ullage_node.devices.nvidia.nvml import NvmlThread
 from ullage_node.telemetry.gpm import NvmlSampler
+from ullage_node.telemetry.metrics import DeviceCollector
 from ullage_node.telemetry.samples import DeviceSample, Metric, Samples, fingerprint_of
 
 SM, DRAM, GRAPHICS = (
@@ -117,3 +120,22 @@ def test_only_means_that_lie_within_a_stretch_count() -> None:
     assert [one.at_s for one in inside] == [91, 92, 93]
     assert samples.between("GPU-b", 0, 100) == ()
     assert [one.at_s for one in samples.newest] == [99]
+
+
+def test_what_a_device_does_not_say_has_no_series() -> None:
+    registry = CollectorRegistry()
+    old = DeviceSample(uuid="GPU-b", at_s=1.0, power_milliwatts=70_500)
+    registry.register(DeviceCollector(lambda: (a_sample(1.0, sm=0.25), old)))
+    families = text_string_to_metric_families(generate_latest(registry).decode())
+    seen = {
+        (sample.name.removeprefix("ullage_device_"), *sample.labels.values()): sample.value
+        for family in families
+        for sample in family.samples
+    }
+    assert seen == {
+        ("gpm_ratio", "GPU-a", "sm"): 0.25,
+        ("gpm_supported", "GPU-a"): 1,
+        ("gpm_supported", "GPU-b"): 0,
+        ("power_watts", "GPU-a"): 100,
+        ("power_watts", "GPU-b"): 70.5,
+    }
