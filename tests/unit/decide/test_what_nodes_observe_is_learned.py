@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import NOW, a_gpu_node, a_job, a_profile, a_snapshot
+from fakes.deciding import decided
 from ullage.api.contract import Fingerprint, Observation, ObservedPartner
 from ullage.decide.learning import WRITE_EVERY_S, Lessons, profiles_to_write
 from ullage.decide.learning_merge import MOST_ROWS
@@ -317,3 +318,10 @@ def test_what_trials_cost_is_remembered_once() -> None:
     assert profiles_to_write(known, NOW + 100, 7, trials).actions == ()
     (made,) = profiles_to_write(world(), NOW, 7, trials).actions
     assert isinstance(made, CreateProfile)
+
+
+def test_a_decision_carries_the_lessons_and_counts_the_garbage() -> None:
+    node = replace(a_gpu_node(), observations=(row(0), row(1, percent=0)))
+    found = decided(node)
+    assert [one.klass for one in found.all(CreateProfile)] == [CLASS]
+    assert found.plan.dropped == {"Share": 1}
