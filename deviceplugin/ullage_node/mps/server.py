@@ -28,7 +28,7 @@ from ullage_node.mps.records import (
     read_uuid,
     strings,
 )
-from ullage_node.mps.supervisor import Supervisor
+from ullage_node.mps.supervisor import StillLooking, Supervisor
 
 SOCKET: Final = "supervisor.sock"
 REQUEST_SECONDS: Final = 10.0
@@ -81,7 +81,7 @@ class SupervisorSocket:
             if not isinstance(raw, dict):
                 raise WireError("expected a JSON object")
             return await self._act(raw)
-        except (WireError, ValueError) as error:
+        except (StillLooking, WireError, ValueError) as error:
             return {"error": str(error)}
 
     async def _act(self, raw: JsonObject) -> Mapping[str, object]:

@@ -29,7 +29,14 @@ AROUND_SECONDS: Final = 30.0
 FRESH_SECONDS: Final = 2.5
 """How long a report waits for a daemon's fresh answer; an old list says that it is old."""
 
+FIRST_SECONDS: Final = 1.0
+"""How long a report waits for the first look at what is installed."""
+
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+class StillLooking(Exception):
+    """The supervisor has just started and knows nothing yet."""
 
 
 class Supervisor:
@@ -46,6 +53,7 @@ class Supervisor:
         self._daemons: dict[str, tuple[Daemon, asyncio.Task[None]]] = {}
         self._refused: dict[str, Server] = {}
         self._changing = asyncio.Lock()
+        self._first: asyncio.Task[Installed] | None = None
 
     async def run(self) -> None:
         """Look around for ever; at the end every daemon ends and its directory goes."""
@@ -62,9 +70,12 @@ class Supervisor:
         Args:
             orders: everything that is to be served from now on; ``None`` = as before.
             fresh: devices whose clients must be known as of this moment.
+
+        Raises:
+            StillLooking: what is installed is not known yet; ask again.
         """
+        installed = await self._known()
         async with self._changing:
-            installed = self._installed or await self._look_around()
             if orders is not None:
                 await self._follow(orders, installed)
         wanted = [self._daemons[uuid][0] for uuid in set(fresh) & self._daemons.keys()]
@@ -95,6 +106,16 @@ class Supervisor:
         async with self._changing:
             await self._drop(list(self._daemons))
             self._refused.clear()
+
+    async def _known(self) -> Installed:
+        """What is installed; the first look may take longer than anybody waits."""
+        if self._installed is None:
+            if self._first is None or self._first.done():
+                self._first = asyncio.create_task(self._look_around())
+            await asyncio.wait({self._first}, timeout=FIRST_SECONDS)
+        if self._installed is None:
+            raise StillLooking("the MPS supervisor still looks at what is installed")
+        return self._installed
 
     async def _look_around(self) -> Installed:
         found = await look_around(self._programs, self._processes, self._places.root)
