@@ -37,6 +37,7 @@ EVENTS = st.lists(
         st.tuples(st.just("away"), st.sampled_from(NAMES), st.just(None)),
         st.tuples(st.just("leaving"), st.sampled_from(NAMES), st.just(None)),
         st.tuples(st.just("back"), st.sampled_from(NAMES), st.just(None)),
+        st.tuples(st.just("trouble"), st.sampled_from(NAMES[:2]), st.just(None)),
         st.tuples(st.just("lost"), st.just(""), st.just(None)),
     ),
     max_size=80,
@@ -82,6 +83,10 @@ class World:
                 self.ended += 1
 
     def step(self, what: str, which: object, ratio: float | None) -> None:
+        if what == "trouble":
+            for _ in range(2):
+                self.step("window", which, 3.0)
+            return
         if what == "pass":
             assert isinstance(which, float)
             self.now += which
