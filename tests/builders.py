@@ -50,6 +50,7 @@ from ullage.state.records import (
     WorkloadRecord,
 )
 from ullage.state.status import WorkloadStatus
+from ullage.state.terms import RiskSettings
 
 
 def a_shape(
@@ -293,6 +294,14 @@ def a_device_profile(
     )
 
 
+def a_policy(*, learned: bool = False, **fields: object) -> PolicyRecord:
+    """The binding SchedulingPolicy: by the utilisation sum, unless the learned rule is asked for.
+
+    Most tests are about hard limits, and shares that follow from one sum are easy to foretell.
+    """
+    return PolicyRecord(risk=RiskSettings(learned=learned), **fields)  # type: ignore[arg-type]
+
+
 Part = (
     NodeRecord
     | GPUNodeRecord
@@ -344,7 +353,7 @@ def a_snapshot(
         device_profiles={
             part.name: part for part in built if isinstance(part, DeviceProfileRecord)
         },
-        policy=policies[-1] if policies else PolicyRecord(),
+        policy=policies[-1] if policies else a_policy(),
         creating=frozenset(creating),
         refused_writes=dict(refused_writes or {}),
     )

@@ -30,6 +30,7 @@ from ullage.state.records import (
     WorkloadKind,
     WorkloadRecord,
 )
+from ullage.state.terms import RiskSettings
 
 MOST_WORKLOADS = 12
 MOST_CALM_STEPS = 600
@@ -296,6 +297,7 @@ def _shape(chance: random.Random) -> Shape:
         policy=PolicyRecord(
             max_percent_sum=chance.choice((100, 100, 150)),
             gang_skip_limit=chance.randint(0, 2),
+            risk=RiskSettings(learned=chance.random() < 0.5),
         ),
         profiles=(builders.a_profile("light", solo),),
     )

@@ -18,10 +18,12 @@ from fakes.toy_storm import Storm
 from ullage.decide.board import Board, Domains, Occupant
 from ullage.decide.candidates import Scout, Shortlist
 from ullage.decide.checks import CHAIN, ceiling, columns, figures
+from ullage.decide.classes import Classes
 from ullage.decide.decide import decide, look
 from ullage.decide.diff import diff
 from ullage.decide.fit import amounts
 from ullage.decide.ground import lay_out
+from ullage.decide.judging import SumRule
 from ullage.decide.ledger import Ledger
 from ullage.decide.model import DecideSettings, SetStatus
 from ullage.decide.transfer import Packer, Unpacker
@@ -109,7 +111,8 @@ def test_a_shortlist_kept_current_equals_one_made_afresh(seed: int) -> None:
     ground = lay_out(view)
     board = Board(ground, Domains())
     board.free = [dict(amounts(node.allocatable)) | {"pods": 99} for node in ground.nodes]
-    wants, scout = Wants(view, board), Scout(board, UtilisationSum())
+    wants = Wants(view, board, Classes(view.snapshot, ground))
+    scout = Scout(board, SumRule(UtilisationSum()))
     classes = [wants.of(one, one.shape) for one in view.snapshot.workloads.values()]
     kept = [Shortlist(scout, want) for want in classes]
     seated: list[tuple[int, Occupant]] = []
@@ -136,7 +139,7 @@ def test_a_check_says_the_same_of_one_device_and_of_all(seed: int) -> None:
     for site in range(len(ground.sites)):
         for _ in range(chance.randrange(4)):
             board.put(site, _occupant(chance))
-    wants = Wants(view, board)
+    wants = Wants(view, board, Classes(view.snapshot, ground))
     for workload in view.snapshot.workloads.values():
         want = wants.of(workload, workload.shape)
         everything = columns(board)

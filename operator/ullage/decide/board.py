@@ -9,18 +9,19 @@ stands in a spec or in a status, because capacity is free only when it stands in
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from ullage.api.contract import DesiredSlice, GPUMode, ObservedSlice, SlicePhase
+from ullage.decide.classes import Classes
 from ullage.decide.fit import amounts
-from ullage.decide.ground import Flags, Ground, Ints, utilisation
+from ullage.decide.ground import Flags, Ground, Ints
 from ullage.decide.ledger import Ledger
 from ullage.decide.view import View
 from ullage.engines.admission.records import Tenant
-from ullage.state.records import GPUNodeRecord, Resources, WorkloadRecord
+from ullage.state.records import GPUNodeRecord, Resources
 
 NOBODY: Final = -1
 MIXED: Final = -2
@@ -38,7 +39,10 @@ class Occupant:
     memory_mib: int
     domain: int
     whole: bool
+    """Nobody joins it."""
     leaving: bool = False
+    loose: bool = False
+    """It runs without verified limits."""
 
 
 class Domains:
@@ -73,7 +77,7 @@ class Board:
         self.domain: Ints = np.full(count, NOBODY, dtype=np.int64)
         self.percent_used: Ints = np.zeros(count, dtype=np.int64)
         self.memory_used_mib: Ints = np.zeros(count, dtype=np.int64)
-        self.protected: Ints = np.zeros(count, dtype=np.int64)
+        self.loose: Ints = np.zeros(count, dtype=np.int64)
         self.blocked: Flags = np.zeros(count, dtype=np.bool_)
         self.held: Flags = np.zeros(count, dtype=np.bool_)
         """Of the blocked, those held by whoever waited too long; the rest is taken soon anyway."""
@@ -167,12 +171,12 @@ class Board:
     def _recount(self, site: int) -> None:
         here = self.occupants[site]
         overhead = self.ground.sites[site].overhead_mib
-        percent = memory = protected = whole = 0
+        percent = memory = loose = whole = 0
         domain = NOBODY
         for one in here:
             percent += one.tenant.percent
             memory += one.memory_mib + overhead
-            protected += one.tenant.max_slowdown is not None
+            loose += one.loose
             whole += one.whole
             domain = one.domain if domain in (NOBODY, one.domain) else MIXED
         self.sharers[site] = len(here)
@@ -180,11 +184,12 @@ class Board:
         self.domain[site] = domain
         self.percent_used[site] = percent
         self.memory_used_mib[site] = memory
-        self.protected[site] = protected
+        self.loose[site] = loose
 
 
-def set_up(view: View, ground: Ground, ledger: Ledger) -> Board:
+def set_up(view: View, ground: Ground, ledger: Ledger, classes: Classes | None = None) -> Board:
     """The board of this snapshot."""
+    classes = classes or Classes(view.snapshot, ground)
     board = Board(ground, Domains())
     for node in ground.nodes:
         free = dict(amounts(node.allocatable))
@@ -196,13 +201,13 @@ def set_up(view: View, ground: Ground, ledger: Ledger) -> Board:
             free = board.free[index]
             for what, amount in (*amounts(use)[:2], ("pods", use.pods), *use.extended):
                 free[what] = free.get(what, 0) - amount
-    _seat_slices(view, board, ledger)
+    _seat_slices(view, board, ledger, classes)
     _charge_pods(view, board)
     board.log.clear()
     return board
 
 
-def _seat_slices(view: View, board: Board, ledger: Ledger) -> None:
+def _seat_slices(view: View, board: Board, ledger: Ledger, classes: Classes) -> None:
     ground, snapshot = board.ground, view.snapshot
     touched: set[int] = set()
     for name in ground.node_index:
@@ -220,7 +225,12 @@ def _seat_slices(view: View, board: Board, ledger: Ledger) -> None:
                 continue
             else:
                 leaving = ledger.dropped(name, wanted.key)
-            board.occupants[site].append(_occupant(view, board, site, slice_, leaving))
+            occupant = _occupant(view, board, site, slice_, classes)
+            if leaving and not occupant.leaving:
+                occupant = replace(occupant, leaving=True)
+            if seen is not None and seen.phase is SlicePhase.FAILED:
+                occupant = replace(occupant, loose=True)
+            board.occupants[site].append(occupant)
             touched.add(site)
     for site in touched:
         board._recount(site)
@@ -252,7 +262,7 @@ def _runs_here(view: View, seen: ObservedSlice, node: str) -> bool:
 
 
 def _occupant(
-    view: View, board: Board, site: int, slice_: DesiredSlice | ObservedSlice, leaving: bool
+    view: View, board: Board, site: int, slice_: DesiredSlice | ObservedSlice, classes: Classes
 ) -> Occupant:
     snapshot = view.snapshot
     pod = snapshot.pods.get(slice_.key.pod_uid)
@@ -265,27 +275,22 @@ def _occupant(
             memory_mib=slice_.memory_mib,
             domain=MIXED,
             whole=slice_.percent >= WHOLE_PERCENT,
-            leaving=leaving or pod is None or pod.stage.finished or pod.deleting,
+            leaving=pod is None or pod.stage.finished or pod.deleting,
         )
-    model = board.ground.sites[site].device.model
+    trial = isinstance(slice_, DesiredSlice) and slice_.probation
     return Occupant(
         pod_uid=pod.uid,
         owner_uid=owner.ref.uid,
-        tenant=as_tenant(view, owner, model, slice_.percent),
+        tenant=classes.of(owner).tenant(
+            f"{owner.ref.namespace}/{owner.ref.name}",
+            board.ground.model.item(site),
+            slice_.percent,
+            probation=trial,
+        ),
         memory_mib=slice_.memory_mib,
         domain=board.domains.number(owner.trust_domain),
-        whole=owner.gpu.mode is GPUMode.EXCLUSIVE,
-        leaving=leaving or pod.stage.finished or pod.deleting,
-    )
-
-
-def as_tenant(view: View, owner: WorkloadRecord, model: str, percent: int) -> Tenant:
-    """A workload as the predictor sees it."""
-    return Tenant(
-        name=f"{owner.ref.namespace}/{owner.ref.name}",
-        percent=percent,
-        utilisation=utilisation(view.snapshot, owner, model),
-        max_slowdown=owner.max_slowdown,
+        whole=owner.gpu.mode is GPUMode.EXCLUSIVE or not owner.sharing.allow,
+        leaving=pod.stage.finished or pod.deleting,
     )
 
 

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where one class of request fits, best first, kept current while the board changes.
 
-The first query judges all devices at once; later ones only what changed since. The order is the
-placement rule's: largest share, least percent left over, nodes already used, uuid.
+The first query judges all devices at once; later ones only what changed since. Places that need no
+trial come first. Then, by worth: larger net value, smaller share, nodes already used, uuid; by
+share: largest share, least percent left over, nodes already used, uuid.
 """
 
 from __future__ import annotations
@@ -18,20 +19,17 @@ import numpy as np
 from ullage.decide.board import WHOLE_PERCENT, Board
 from ullage.decide.checks import (
     CHAIN,
-    Breach,
-    Grant,
     allowed_model,
     ceiling,
     columns,
     figures,
-    largest_share,
     passes,
     picked,
 )
 from ullage.decide.fit import Fit, judge_node
 from ullage.decide.ground import Flags, Ints
+from ullage.decide.judging import Breach, Case, Grant, Rule
 from ullage.decide.want import Want
-from ullage.engines.admission.prediction import Predictor
 from ullage.state.records import PodShape
 
 _CATCH_UP: Final = 1000
@@ -43,6 +41,10 @@ NEWCOMER: Final = "this workload"
 
 Key = tuple[int, int, int]
 
+_TRIAL: Final = 1 << 40
+"""Far above any worth: what has to be tried out comes after what has not."""
+_WHOLE: Final = Grant(WHOLE_PERCENT, 1.0)
+
 
 @dataclass(frozen=True, slots=True)
 class Spot:
@@ -51,16 +53,16 @@ class Spot:
     node: int
     sites: tuple[int, ...]
     percent: int
-    left_over: int
-    """Percent, or whole devices of the node, that stay free beside it."""
+    grant: Grant
+    """What was said of the first device."""
 
 
 @dataclass(slots=True)
 class Scout:
-    """What all classes of a cycle share: the board, the predictor, verdicts by shape."""
+    """What all classes of a cycle share: the board, the rule, verdicts by shape."""
 
     board: Board
-    predictor: Predictor
+    rule: Rule
     fits: dict[tuple[int, bool], Ints] = field(default_factory=dict)
     """Of the nodes, by identity of the shape: a :class:`Fit` each."""
     grants: dict[tuple[object, ...], Grant | Breach] = field(default_factory=dict)
@@ -87,33 +89,57 @@ class Scout:
             mask[sorted(want.avoid)] = False
         return mask
 
-    def share(self, want: Want, site: int, top: int) -> int:
-        """Largest share that the predictor grants up to ``top``; 0 = none."""
-        if want.max_slowdown is None and not self.board.protected[site]:
-            return top
-        found = self.predicted(want, site, top)
-        return found.percent if isinstance(found, Grant) else 0
-
     def predicted(self, want: Want, site: int, top: int) -> Grant | Breach:
-        """What the predictor says to shares up to ``top``; asked once per situation."""
+        """What the rule says to shares up to ``top``; asked once per situation."""
         model = self.board.ground.model.item(site)
-        tenants = tuple(one.tenant for one in self.board.occupants[site])
-        situation = tuple((t.percent, t.utilisation, t.max_slowdown) for t in tenants)
+        here = self.board.occupants[site]
+        if want.exclusive and not here:
+            return _WHOLE
+        situation = tuple(
+            (
+                one.tenant.percent,
+                one.tenant.utilisation,
+                one.tenant.max_slowdown,
+                one.tenant.probation,
+                one.tenant.latency,
+                one.tenant.profile.klass if one.tenant.profile is not None else "",
+            )
+            for one in here
+        )
         key = (want.number, model, top, situation)
         found = self.grants.get(key)
         if found is None:
-            newcomer = want.tenant(NEWCOMER, model, top)
-            found = largest_share(newcomer, tenants, (want.min_percent, top), self.predictor)
-            self.grants[key] = found
+            found = self.grants[key] = self.rule.judge(self.case(want, site, top))
         return found
 
-    def granted(self, want: Want, site: int) -> int:
-        """Share that one device would give, 0 = refused."""
+    def case(self, want: Want, site: int, top: int) -> Case:
+        """The question whether a class may join a device, as the rule is asked it."""
+        ground = self.board.ground
+        return self.empty_case(want, ground.model.item(site), top).beside(
+            tuple(one.tenant for one in self.board.occupants[site])
+        )
+
+    def empty_case(self, want: Want, model: int, top: int) -> Case:
+        """The same of an empty device of a model."""
+        return Case(
+            accelerator=self.board.ground.model_names[model],
+            newcomer=want.tenant(NEWCOMER, model, top),
+            tenants=(),
+            least=want.min_percent,
+            most=top,
+            percent_limit=want.percent_limit,
+            account=want.known.account,
+            domain=str(want.domain),
+        )
+
+    def granted(self, want: Want, site: int) -> Grant | None:
+        """What one device would give; ``None`` = refused."""
         facts = figures(self.board, site)
         if not passes(facts, want):
-            return 0
+            return None
         top = WHOLE_PERCENT if want.exclusive else ceiling(facts, want)
-        return self.share(want, site, top)
+        found = self.predicted(want, site, top)
+        return found if isinstance(found, Grant) else None
 
 
 class Shortlist:
@@ -124,7 +150,7 @@ class Shortlist:
         self._scout = scout
         self._board = scout.board
         self._order: list[Key] = []
-        self._percent: dict[int, int] = {}
+        self._granted: dict[int, Grant] = {}
         self._reachable = scout.reachable(want)
         self._seen = 0
         self._judge_all()
@@ -162,13 +188,12 @@ class Shortlist:
         return found
 
     def _spot(self, key: Key) -> Spot:
-        if not self.want.exclusive:
-            site = key[2]
-            node = self._board.ground.sites[site].node
-            return Spot(node, (site,), -key[0], key[1])
         node = self._board.ground.sites[key[2]].node
-        free = [one for one in self._board.ground.sites_on[node] if one in self._percent]
-        return Spot(node, tuple(free[: self.want.count]), WHOLE_PERCENT, key[1])
+        grant = self._granted[key[2]]
+        if not self.want.exclusive:
+            return Spot(node, (key[2],), grant.percent, grant)
+        free = [one for one in self._board.ground.sites_on[node] if one in self._granted]
+        return Spot(node, tuple(free[: self.want.count]), WHOLE_PERCENT, grant)
 
     def _top(self) -> Key | None:
         """The first entry of the order that still says the truth."""
@@ -188,20 +213,21 @@ class Shortlist:
 
     def _key(self, site: int) -> Key | None:
         """Where a device (or, for whole devices, the node of it) stands in the order."""
-        percent = self._percent.get(site, 0)
-        if not percent:
+        grant = self._granted.get(site)
+        if grant is None:
             return None
         want, board = self.want, self._board
-        if not want.exclusive:
-            left = want.percent_limit - board.percent_used.item(site) - percent
-            return (-percent, left, site)
-        key = self._node_key(board.ground.sites[site].node)
-        return key if key is not None and key[2] == site else None
+        if want.exclusive:
+            key = self._node_key(board.ground.sites[site].node)
+            return key if key is not None and key[2] == site else None
+        if self._scout.rule.by_worth:
+            return (_TRIAL * grant.trial - grant.net, grant.percent, site)
+        left = want.percent_limit - board.percent_used.item(site) - grant.percent
+        return (-grant.percent, left, site)
 
     def _node_key(self, node: int) -> Key | None:
         """Where a node with enough whole devices stands; its first free device names it."""
-        percent = self._percent
-        free = [one for one in self._board.ground.sites_on[node] if one in percent]
+        free = [one for one in self._board.ground.sites_on[node] if one in self._granted]
         left = len(free) - self.want.count
         return (-WHOLE_PERCENT, left, free[0]) if left >= 0 else None
 
@@ -213,18 +239,18 @@ class Shortlist:
 
     def _judge_all(self) -> None:
         """Judge every device at once."""
-        self._percent = self._judged(None)
+        self._granted = self._judged(None)
         if not self.want.exclusive:
-            keys = [self._key(site) for site in self._percent]
+            keys = [self._key(site) for site in self._granted]
         else:
             sites = self._board.ground.sites
-            keys = [self._node_key(node) for node in {sites[one].node for one in self._percent}]
+            keys = [self._node_key(node) for node in {sites[one].node for one in self._granted}]
         self._order = [key for key in keys if key is not None]
         heapq.heapify(self._order)
         self._seen = len(self._board.log)
 
-    def _judged(self, sites: Ints | None) -> dict[int, int]:
-        """Shares that some devices (or all) would give, those that refuse left out."""
+    def _judged(self, sites: Ints | None) -> dict[int, Grant]:
+        """What some devices (or all) would give, those that refuse left out."""
         board, want = self._board, self.want
         facts = columns(board)
         mask = self._reachable & ~board.blocked
@@ -237,9 +263,9 @@ class Shortlist:
         tops: list[int] = [WHOLE_PERCENT] * len(found)
         if not want.exclusive:
             tops = ceiling(facts, want)[at].tolist()
-        share = self._scout.share
-        granted = ((site, share(want, site, top)) for site, top in zip(found, tops, strict=True))
-        return {site: percent for site, percent in granted if percent}
+        predicted = self._scout.predicted
+        said = ((site, predicted(want, site, top)) for site, top in zip(found, tops, strict=True))
+        return {site: one for site, one in said if isinstance(one, Grant)}
 
     def _catch_up(self) -> None:
         """Judge anew what changed since the last query."""
@@ -252,14 +278,15 @@ class Shortlist:
             return
         self._seen = len(log)
         if len(changed) <= _ONE_BY_ONE:
-            granted = {site: self._judge(site) for site in changed}
+            said = ((site, self._judge(site)) for site in changed)
+            granted = {site: one for site, one in said if one is not None}
         else:
             granted = self._judged(np.array(list(changed), dtype=np.int64))
         for site in changed:
-            percent = granted.get(site, 0)
-            if percent:
-                self._percent[site] = percent
-            elif self._percent.pop(site, 0) and not self.want.exclusive:
+            grant = granted.get(site)
+            if grant is not None:
+                self._granted[site] = grant
+            elif self._granted.pop(site, None) is not None and not self.want.exclusive:
                 continue
             key = self._key(site) if not self.want.exclusive else None
             if key is not None:
@@ -274,7 +301,7 @@ class Shortlist:
             if key is not None:
                 heapq.heappush(self._order, key)
 
-    def _judge(self, site: int) -> int:
+    def _judge(self, site: int) -> Grant | None:
         if self._board.blocked.item(site) or not self._reachable.item(site):
-            return 0
+            return None
         return self._scout.granted(self.want, site)

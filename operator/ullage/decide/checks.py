@@ -9,7 +9,6 @@ by least. The order of the chain decides which reason a device is counted under.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -19,11 +18,6 @@ from ullage.api.contract import Reason
 from ullage.decide.board import MIXED, Board
 from ullage.decide.ground import DEVICE_UNHEALTHY, MODE_BIT, NODE_UNHEALTHY, Flags, Ints
 from ullage.decide.want import Want
-from ullage.engines.admission.prediction import Predictor
-from ullage.engines.admission.records import Tenant
-
-TOLERANCE: Final = 1e-6
-"""Slowdowns closer than this to an objective meet it."""
 
 N = TypeVar("N", int, Ints)
 
@@ -43,6 +37,8 @@ class Facts(Generic[N]):
     domain: N
     percent_used: N
     memory_used: N
+    mps: N
+    loose: N
 
 
 def node_answers(facts: Facts[N], want: Want) -> N:
@@ -62,7 +58,17 @@ def mode_is_offered(facts: Facts[N], want: Want) -> N:
 
 def device_is_free(facts: Facts[N], want: Want) -> N:
     """Whole devices are empty before; a share joins no whole one."""
-    return facts.sharers if want.exclusive else facts.whole
+    return facts.sharers if want.lonely else facts.whole
+
+
+def shares_are_served(facts: Facts[N], want: Want) -> N:
+    """What enforces shares there answers."""
+    return facts.mps
+
+
+def everybody_is_held(facts: Facts[N], want: Want) -> N:
+    """Nobody on it runs without verified limits: such a tenant may take the whole device."""
+    return facts.loose
 
 
 def trusts_the_others(facts: Facts[N], want: Want) -> N:
@@ -106,6 +112,8 @@ CHAIN: Final[tuple[tuple[Reason, Check], ...]] = (
     (Reason.MODE_UNSUPPORTED, mode_is_offered),
     (Reason.NO_CAPACITY, device_is_free),
     (Reason.TRUST_DOMAIN, trusts_the_others),
+    (Reason.MPS_NOT_READY, shares_are_served),
+    (Reason.ENFORCEMENT_MISSING, everybody_is_held),
     (Reason.CONTEXT_LIMIT, context_is_left),
     # before memory: without a limit of its own, memory follows the share and says less
     (Reason.PERCENT_LIMIT, percent_fits),
@@ -128,62 +136,6 @@ def ceiling(facts: Facts[N], want: Want) -> N:
     return _smaller(top, want.max_percent)
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """A share that keeps everybody's objective."""
-
-    percent: int
-    predicted: float
-    """Slowdown of the newcomer against a whole device of its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class Breach:
-    """No share in the bounds keeps every objective; the one that misses by least."""
-
-    percent: int
-    tenant: str
-    predicted: float
-    allowed: float
-
-    @property
-    def excess(self) -> float:
-        """How far beyond the objective, as a factor above 1."""
-        return self.predicted / self.allowed
-
-
-def largest_share(
-    newcomer: Tenant, tenants: Sequence[Tenant], bounds: tuple[int, int], predictor: Predictor
-) -> Grant | Breach:
-    """The largest whole percent in the bounds that breaks nobody's objective, by prediction."""
-    least, most = bounds
-    nearest: Breach | None = None
-    for percent in range(most, least - 1, -1):
-        slowdowns = predictor.predict(tenants, newcomer, percent)
-        breach = _worst_breach((*tenants, newcomer), slowdowns, percent)
-        if breach is None:
-            return Grant(percent, slowdowns[-1])
-        if nearest is None or breach.excess < nearest.excess - TOLERANCE:
-            nearest = breach
-    if nearest is None:
-        raise ValueError(f"no whole percent between {least} and {most}")
-    return nearest
-
-
-def _worst_breach(
-    everybody: Sequence[Tenant], slowdowns: Sequence[float], percent: int
-) -> Breach | None:
-    worst: Breach | None = None
-    for tenant, predicted in zip(everybody, slowdowns, strict=True):
-        allowed = tenant.max_slowdown
-        if allowed is None or predicted <= allowed + TOLERANCE:
-            continue
-        breach = Breach(percent, tenant.name, predicted, allowed)
-        if worst is None or breach.excess > worst.excess:
-            worst = breach
-    return worst
-
-
 def columns(board: Board) -> Facts[Ints]:
     """The figures of all devices."""
     ground = board.ground
@@ -199,6 +151,8 @@ def columns(board: Board) -> Facts[Ints]:
         board.domain,
         board.percent_used,
         board.memory_used_mib,
+        ground.mps,
+        board.loose,
     )
 
 
@@ -216,6 +170,8 @@ def picked(facts: Facts[Ints], sites: Ints) -> Facts[Ints]:
         facts.domain[sites],
         facts.percent_used[sites],
         facts.memory_used[sites],
+        facts.mps[sites],
+        facts.loose[sites],
     )
 
 
@@ -234,6 +190,8 @@ def figures(board: Board, site: int) -> Facts[int]:
         board.domain.item(site),
         board.percent_used.item(site),
         board.memory_used_mib.item(site),
+        ground.mps.item(site),
+        board.loose.item(site),
     )
 
 
@@ -252,14 +210,19 @@ def emptied(facts: Facts[Ints]) -> Facts[Ints]:
         nothing + MIXED,
         nothing,
         nothing,
+        nothing,
+        nothing,
     )
 
 
 def allowed_model(facts: Facts[Ints], want: Want) -> Flags:
-    """Devices of an accelerator that the request allows."""
-    if want.accelerators is None:
-        return np.ones(len(facts.model), dtype=np.bool_)
-    return np.isin(facts.model, sorted(want.accelerators))
+    """Devices of an accelerator that the request allows, and where its objective makes sense."""
+    mask: Flags = np.ones(len(facts.model), dtype=np.bool_)
+    if want.accelerators is not None:
+        mask = np.isin(facts.model, sorted(want.accelerators))
+    for model in want.barred:
+        mask &= facts.model != model
+    return mask
 
 
 def _larger(one: N, other: N | int) -> N:

@@ -14,6 +14,7 @@ from typing import Final
 from ullage.decide.adopt import drop_refused, settle
 from ullage.decide.allot import Desk, allot, release
 from ullage.decide.board import set_up
+from ullage.decide.classes import Classes
 from ullage.decide.digest import board_digest, cycle_digest
 from ullage.decide.feasible import Feasibility
 from ullage.decide.figures import Predictions
@@ -29,6 +30,7 @@ from ullage.decide.nodes import missing_gpu_nodes
 from ullage.decide.placement import Placer
 from ullage.decide.policies import void_policies
 from ullage.decide.report import Reporter, event
+from ullage.decide.ruling import rule_of
 from ullage.decide.view import View, members_by_owner
 from ullage.decide.want import Wants
 from ullage.engines.admission.prediction import Predictor
@@ -47,7 +49,7 @@ def decide(snapshot: Snapshot, now: float, settings: DecideSettings, predictor: 
         snapshot: the picture, observed and assumed.
         now: the moment of the decision, seconds since the epoch.
         settings: epoch of this leader and the clock values of the guards.
-        predictor: foresees slowdowns of workloads that share a device.
+        predictor: foresees slowdowns where the policy chooses the utilisation sum.
     """
     ledger = Ledger(snapshot)
     view = look(snapshot, now, settings, ledger)
@@ -57,15 +59,17 @@ def decide(snapshot: Snapshot, now: float, settings: DecideSettings, predictor: 
     for life in lives.values():
         for member in life.release:
             release(ledger, member)
-    board = set_up(view, ground, ledger)
+    classes = Classes(snapshot, ground)
+    board = set_up(view, ground, ledger, classes)
     devices = board_digest(board)
-    placer = Placer(board, predictor)
+    wants = Wants(view, board, classes)
+    placer = Placer(board, rule_of(view, wants, predictor))
     desk = Desk(
         view=view,
         ground=ground,
         ledger=ledger,
         placer=placer,
-        wants=Wants(view, board),
+        wants=wants,
         feasibility=Feasibility(placer.scout, snapshot),
     )
     allotment = allot(desk, lives)

@@ -52,6 +52,6 @@ def decision_digest(devices: bytes, workload: WorkloadRecord, want: Want | None)
     if want is not None:
         found.update(
             f" {want.mode} {want.count} {want.min_percent} {want.max_percent} {want.memory_mib}"
-            f" {want.max_slowdown} {want.utilisation} {want.percent_limit}".encode()
+            f" {want.percent_limit} {want.known!r}".encode()
         )
     return found.hexdigest()

@@ -15,20 +15,11 @@ import numpy as np
 
 from ullage.api.contract import SLOT_RESOURCE, Reason
 from ullage.decide.board import WHOLE_PERCENT
-from ullage.decide.candidates import NEWCOMER, Scout
-from ullage.decide.checks import (
-    CHAIN,
-    Breach,
-    Facts,
-    Grant,
-    allowed_model,
-    ceiling,
-    columns,
-    emptied,
-    largest_share,
-)
+from ullage.decide.candidates import Scout
+from ullage.decide.checks import CHAIN, Facts, allowed_model, ceiling, columns, emptied
 from ullage.decide.fit import Fit, allocatable, why_not
 from ullage.decide.ground import Flags, Ints
+from ullage.decide.judging import Breach
 from ullage.decide.want import Want
 from ullage.decide.words import HELP, wanted
 from ullage.state.records import Snapshot, WorkloadKind, WorkloadRecord
@@ -71,6 +62,9 @@ class Feasibility:
             unknown = self._unknown_accelerators(workload)
             if unknown is not None:
                 return unknown
+        barred = self._barred(want)
+        if barred is not None:
+            return barred
         room = self._rooms.get(want.number)
         if room is None:
             room = self._rooms[want.number] = self._room(want)
@@ -84,6 +78,20 @@ class Feasibility:
             Reason.GANG_TOO_LARGE,
             f"even empty, the cluster has room for {room.members} of {needed} members",
         )
+
+    def _barred(self, want: Want) -> Infeasible | None:
+        """An objective that is impossible, or cannot be judged, on every model that is allowed."""
+        models = set(self.scout.board.ground.models.values())
+        if want.accelerators is not None:
+            models &= want.accelerators
+        if not models or not models <= want.barred.keys():
+            return None
+        # what only lacks a declaration is nearer than what is impossible
+        said = sorted(
+            (want.barred[at] for at in models),
+            key=lambda one: (one.reason is not Reason.NEED_PROFILE, one.reason, one.text),
+        )
+        return Infeasible(said[0].reason, said[0].text)
 
     def _unknown_accelerators(self, workload: WorkloadRecord) -> Infeasible | None:
         known = self.scout.board.ground.models.keys() | self.snapshot.device_profiles.keys()
@@ -186,7 +194,7 @@ class Feasibility:
         Where no device has one, the breach that misses by least.
         """
         least = np.full(len(alive), want.min_percent, dtype=np.int64)
-        if want.max_slowdown is None:
+        if all(one.max_slowdown is None for one in want.known.tenants):
             return least
         nearest: Breach | None = None
         suits = False
@@ -194,21 +202,16 @@ class Feasibility:
         for model in np.unique(facts.model[alive]).tolist():
             site = int(np.flatnonzero(alive & (facts.model == model))[0])
             top = WHOLE_PERCENT if want.exclusive else tops.item(site)
-            newcomer = want.tenant(NEWCOMER, model, top)
-            found = largest_share(newcomer, (), (want.min_percent, top), self.scout.predictor)
-            if isinstance(found, Breach):
-                least[facts.model == model] = 0
-                if nearest is None or found.excess < nearest.excess:
-                    nearest = found
-                continue
-            suits = True
-            least[facts.model == model] = next(
-                percent
-                for percent in range(want.min_percent, found.percent + 1)
-                if isinstance(
-                    largest_share(newcomer, (), (percent, percent), self.scout.predictor), Grant
-                )
-            )
+            case = self.scout.empty_case(want, model, top)
+            said = [
+                self.scout.rule.alone(case, percent) for percent in range(want.min_percent, top + 1)
+            ]
+            fits = next((at for at, one in enumerate(said) if one is None), None)
+            suits = suits or fits is not None
+            least[facts.model == model] = 0 if fits is None else want.min_percent + fits
+            for one in said if fits is None else ():
+                if one is not None and (nearest is None or one.excess < nearest.excess):
+                    nearest = one
         return least if suits or nearest is None else nearest
 
     def _count(self, want: Want, facts: Facts[Ints], least: Ints, held: Ints) -> int:

@@ -15,9 +15,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ullage.api.contract import Backend, GPUMode, Health, ObservedDevice, Reason
+from ullage.api.contract import Backend, GPUMode, Health, MpsState, ObservedDevice, Reason
 from ullage.decide.view import View
-from ullage.state.records import GPUNodeRecord, NodeRecord, Snapshot, WorkloadRecord
+from ullage.engines.admission.filters import usable_contexts
+from ullage.state.records import GPUNodeRecord, NodeRecord, ProfileRecord, Snapshot
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -56,6 +57,7 @@ class Ground:
     site_index: Mapping[tuple[str, str], int]
     """(node, uuid) -> device."""
     models: Mapping[str, int]
+    model_names: tuple[str, ...]
     node_of: Ints
     model: Ints
     health: Ints
@@ -63,6 +65,9 @@ class Ground:
     memory_mib: Ints
     overhead_mib: Ints
     contexts: Ints
+    """Containers that may share it, less what an MPS server needs for itself or has beside."""
+    mps: Ints
+    """1 where an MPS server should serve shares and does not."""
 
     def place_name(self, site: int) -> str:
         """A device as users read it: node/uuid."""
@@ -102,13 +107,17 @@ def lay_out(view: View) -> Ground:
         node_index=node_index,
         site_index={(names[one.node], one.uuid): at for at, one in enumerate(sites)},
         models=models,
+        model_names=tuple(models),
         node_of=_column([one.node for one in sites]),
         model=_column([models[one.device.model] for one in sites]),
         health=_column([_health(one, standing) for one in sites]),
         modes=_column([sum(MODE_BIT[mode] for mode in set(one.device.modes)) for one in sites]),
         memory_mib=_column([one.device.memory_mib for one in sites]),
         overhead_mib=_column([one.overhead_mib for one in sites]),
-        contexts=_column([one.device.contexts for one in sites]),
+        contexts=_column(
+            [_contexts(snapshot.gpu_nodes[names[one.node]], one.device) for one in sites]
+        ),
+        mps=_column([_mps_is_away(one.device) for one in sites]),
     )
 
 
@@ -137,15 +146,33 @@ def node_trouble(view: View, record: GPUNodeRecord, node: NodeRecord) -> str:
     return ""
 
 
-def utilisation(snapshot: Snapshot, workload: WorkloadRecord, model: str) -> float:
-    """Fraction of a device of this model that the workload uses when alone on the whole of it.
+def _mps_is_away(device: ObservedDevice) -> int:
+    return int(device.mps is not None and device.mps.state is not MpsState.ACTIVE)
 
-    From its WorkloadProfile: the row of the device measured nearest to the whole device; 1 where
-    nothing is declared.
+
+def _contexts(record: GPUNodeRecord, device: ObservedDevice) -> int:
+    """Containers that may share a device.
+
+    An MPS server takes so many contexts, of which some are kept back; a container that opened
+    more than one leaves less for others.
     """
-    if not workload.profile_ref:
-        return 1.0
-    profile = snapshot.profiles.get((workload.ref.namespace, workload.profile_ref))
+    mps = device.mps
+    if mps is None or not mps.context_limit:
+        return device.contexts
+    containers = {
+        (one.key.pod_uid, one.key.container)
+        for one in record.observed
+        if one.gpu == device.uuid and one.phase.started
+    }
+    more = max(0, mps.contexts - len(containers))
+    return max(0, min(device.contexts, usable_contexts(mps.context_limit)) - more)
+
+
+def utilisation(profile: ProfileRecord | None, model: str) -> float:
+    """Fraction of a device of this model that a class uses when alone on the whole of it.
+
+    From the declared row of the device nearest to the whole device; 1 where nothing is declared.
+    """
     if profile is None:
         return 1.0
     rows = [one for one in profile.solo if one.device == model and one.sm_util > 0]

@@ -11,11 +11,12 @@ from typing import Final
 from ullage.api.contract import DesiredSlice, SliceKey
 from ullage.decide.board import WHOLE_PERCENT, Board, Occupant
 from ullage.decide.candidates import Scout, Shortlist, Spot
+from ullage.decide.judging import Rule
+from ullage.decide.slices import said_of
 from ullage.decide.survey import survey
 from ullage.decide.view import Member
 from ullage.decide.want import Want
 from ullage.decide.words import refusal_lines
-from ullage.engines.admission.prediction import Predictor
 from ullage.state.records import WorkloadRecord
 from ullage.state.status import RefusalLine
 
@@ -61,13 +62,13 @@ class Placer:
     """Seats members on one board."""
 
     board: Board
-    predictor: Predictor
+    rule: Rule
     scout: Scout = field(init=False)
     _shortlists: dict[int, Shortlist] = field(default_factory=dict)
     _narrowed: dict[tuple[int, int], Want] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.scout = Scout(self.board, self.predictor)
+        self.scout = Scout(self.board, self.rule)
 
     def seat(self, unit: Sequence[Asked], near: set[int], *, explain: bool) -> Seating | NoRoom:
         """Seat all members, or none.
@@ -151,11 +152,14 @@ class Placer:
             pod_uid=seat.asked.member.pod.uid,
             owner_uid=workload.ref.uid,
             tenant=want.tenant(
-                f"{workload.ref.namespace}/{workload.ref.name}", model, seat.spot.percent
+                f"{workload.ref.namespace}/{workload.ref.name}",
+                model,
+                seat.spot.percent,
+                probation=seat.spot.grant.trial,
             ),
             memory_mib=memory_mib(self.board, want, site, seat.spot.percent),
             domain=want.domain,
-            whole=want.exclusive,
+            whole=want.lonely,
         )
 
     def _shortlist(self, want: Want) -> Shortlist:
@@ -184,7 +188,8 @@ def slices_of(placer: Placer, seat: Seat, epoch: int) -> tuple[tuple[str, Desire
     return tuple(
         (
             ground.nodes[seat.spot.node].name,
-            DesiredSlice(
+            replace(
+                said_of(workload, want.known, ground.model.item(site)),
                 key=SliceKey(pod_uid=pod.uid, container=pod.shape.device_container, index=index),
                 pod_namespace=pod.namespace,
                 pod_name=pod.name,
@@ -193,8 +198,7 @@ def slices_of(placer: Placer, seat: Seat, epoch: int) -> tuple[tuple[str, Desire
                 memory_mib=memory_mib(placer.board, want, site, seat.spot.percent),
                 epoch=epoch,
                 priority=pod.priority,
-                protected=workload.max_slowdown is not None,
-                max_slowdown_percent=round(100 * (workload.max_slowdown or 0)),
+                probation=seat.spot.grant.trial,
             ),
         )
         for index, site in enumerate(seat.spot.sites)

@@ -17,9 +17,10 @@ import numpy.typing as npt
 from ullage.api.contract import Reason
 from ullage.decide.board import WHOLE_PERCENT
 from ullage.decide.candidates import Scout
-from ullage.decide.checks import CHAIN, Breach, Facts, allowed_model, ceiling, columns
+from ullage.decide.checks import CHAIN, Facts, allowed_model, ceiling, columns
 from ullage.decide.fit import Fit
 from ullage.decide.ground import Flags, Ints
+from ullage.decide.judging import Breach
 from ullage.decide.want import Want
 
 Shortfalls = npt.NDArray[np.float64] | Ints
@@ -32,6 +33,7 @@ class Stage(StrEnum):
     CORDON = "cordon"
     PIN = "pin"
     MODEL = "model"
+    OBJECTIVE = "objective"
     BLOCKED = "blocked"
     ROOM = "room"
     CHECK = "check"
@@ -82,6 +84,8 @@ def survey(scout: Scout, want: Want) -> tuple[Tally, ...]:
     count.stop(Reason.NO_NODE_MATCHES, Stage.FIT, _as_short(fit == int(Fit.NO_MATCH)))
     count.stop(Reason.NODE_AFFINITY_CONFLICT, Stage.PIN, _as_short(fit == int(Fit.PIN_CONFLICT)))
     facts = columns(board)
+    for model, why in want.barred.items():
+        count.stop(why.reason, Stage.OBJECTIVE, _as_short(facts.model == model))
     count.stop(Reason.NO_NODE_MATCHES, Stage.MODEL, _as_short(~allowed_model(facts, want)))
     count.stop(Reason.NO_NODE_MATCHES, Stage.CORDON, _as_short(fit == int(Fit.CORDONED)))
     # Blocked devices are counted before their tenants are looked at: else every device that comes
@@ -95,7 +99,8 @@ def survey(scout: Scout, want: Want) -> tuple[Tally, ...]:
         avoided = np.zeros(len(ground.sites), dtype=np.int64)
         avoided[sorted(want.avoid)] = 1
         count.stop(Reason.RESERVATION_REFUSED, Stage.PASSED_OVER, avoided)
-    count.stop(Reason.PREDICTED_SLO_BREACH, Stage.PREDICTION, _excess(scout, want, count.alive))
+    for reason, excess in _excesses(scout, want, count.alive).items():
+        count.stop(reason, Stage.PREDICTION, excess)
     if want.count > 1:
         count.stop(Reason.NO_CAPACITY, Stage.COUNT, _short_of_count(scout, want, count.alive))
     return tuple(count.tallies.values())
@@ -122,16 +127,15 @@ def _short_of_count(scout: Scout, want: Want, alive: Flags) -> Ints:
     return short
 
 
-def _excess(scout: Scout, want: Want, alive: Flags) -> Shortfalls:
-    """By which factor the nearest prediction on a device is beyond an objective."""
-    excess = np.zeros(len(alive), dtype=np.float64)
+def _excesses(scout: Scout, want: Want, alive: Flags) -> dict[Reason, Shortfalls]:
+    """By which factor the nearest prediction on a device is beyond an objective, by reason."""
+    found: dict[Reason, npt.NDArray[np.float64]] = {}
     facts: Facts[Ints] = columns(scout.board)
     tops = None if want.exclusive else ceiling(facts, want)
     for site in np.flatnonzero(alive).tolist():
-        if want.max_slowdown is None and not scout.board.protected[site]:
-            continue
         top = WHOLE_PERCENT if tops is None else tops.item(site)
-        found = scout.predicted(want, site, top)
-        if isinstance(found, Breach):
-            excess[site] = found.excess
-    return excess
+        said = scout.predicted(want, site, top)
+        if isinstance(said, Breach):
+            excess = found.setdefault(said.reason, np.zeros(len(alive), dtype=np.float64))
+            excess[site] = said.excess
+    return {reason: found[reason] for reason in sorted(found)}

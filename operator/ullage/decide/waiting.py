@@ -256,7 +256,7 @@ class Line:
 
     def _future(self) -> Placer:
         if self._later is None:
-            self._later = Placer(self.placer.board.later(), self.placer.predictor)
+            self._later = Placer(self.placer.board.later(), self.placer.rule)
         return self._later
 
     def _mirror(self, seating: Seating) -> None:

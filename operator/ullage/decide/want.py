@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ullage.api.contract import GPUMode
+from ullage.api.contract import GPUMode, Reason
 from ullage.decide.board import WHOLE_PERCENT, Board
+from ullage.decide.classes import Barred, Classes, Known
 from ullage.decide.fit import amounts
-from ullage.decide.ground import utilisation
 from ullage.decide.view import View
 from ullage.engines.admission.records import Tenant
 from ullage.state.records import PodShape, WorkloadRecord
@@ -33,6 +33,8 @@ class Want:
     mode: GPUMode
     exclusive: bool
     """Whether it asks for whole devices; the mode as a flag, because it is asked so often."""
+    lonely: bool
+    """Whether nobody else may be on its devices."""
     count: int
     min_percent: int
     max_percent: int
@@ -40,8 +42,7 @@ class Want:
     accelerators: frozenset[int] | None
     """Models allowed; ``None`` = any."""
     domain: int
-    max_slowdown: float | None
-    utilisation: tuple[float, ...]
+    known: Known
     percent_limit: int
     """Most that the shares on one device may sum to (policy)."""
     needs: tuple[tuple[str, int], ...]
@@ -49,14 +50,17 @@ class Want:
     avoid: frozenset[int] = frozenset()
     """Devices passed over for a while, after refusals there."""
 
-    def tenant(self, name: str, model: int, percent: int) -> Tenant:
-        """The newcomer as the predictor sees it."""
-        return Tenant(
-            name=name,
-            percent=percent,
-            utilisation=self.utilisation[model],
-            max_slowdown=self.max_slowdown,
-        )
+    def tenant(self, name: str, model: int, percent: int, *, probation: bool = False) -> Tenant:
+        """The newcomer as a predictor sees it."""
+        return self.known.tenant(name, model, percent, probation=probation)
+
+    @property
+    def barred(self) -> Mapping[int, Barred]:
+        """Models on which its objective cannot be kept, or not be judged beside others."""
+        found = self.known.barred
+        if not found or not self.exclusive:
+            return found
+        return {at: one for at, one in found.items() if one.reason is not Reason.NEED_PROFILE}
 
 
 @dataclass(slots=True)
@@ -65,6 +69,7 @@ class Wants:
 
     view: View
     board: Board
+    classes: Classes
     _known: dict[tuple[object, ...], Want] = field(default_factory=dict)
     _shapes: dict[int, PodShape] = field(default_factory=dict)
     _by_value: dict[PodShape, PodShape] = field(default_factory=dict)
@@ -77,13 +82,7 @@ class Wants:
         company: tuple[object, ...] = ()
         if share is not None:
             # who else may be there matters only to those who share
-            profile = (workload.ref.namespace, workload.profile_ref)
-            company = (
-                share.min_percent,
-                share.max_percent,
-                workload.trust_domain,
-                profile if workload.profile_ref else None,
-            )
+            company = (share.min_percent, share.max_percent, workload.trust_domain)
         shape = self._canonical(shape)
         key: tuple[object, ...] = (
             id(shape),
@@ -91,7 +90,8 @@ class Wants:
             workload.gpu.count,
             workload.gpu.memory_mib,
             workload.accelerators,
-            workload.max_slowdown,
+            workload.sharing.allow,
+            id(self.classes.of(workload)) if share is not None or _strict(workload) else 0,
             avoid,
             company,
         )
@@ -109,6 +109,7 @@ class Wants:
             shape=shape,
             mode=workload.gpu.mode,
             exclusive=workload.gpu.mode is GPUMode.EXCLUSIVE,
+            lonely=workload.gpu.mode is GPUMode.EXCLUSIVE or not workload.sharing.allow,
             count=workload.gpu.count,
             min_percent=share.min_percent if share else WHOLE_PERCENT,
             max_percent=share.max_percent if share else WHOLE_PERCENT,
@@ -119,8 +120,7 @@ class Wants:
                 else None
             ),
             domain=self.board.domains.number(workload.trust_domain),
-            max_slowdown=workload.max_slowdown,
-            utilisation=tuple(utilisation(self.view.snapshot, workload, one) for one in models),
+            known=self.classes.of(workload),
             percent_limit=self.view.snapshot.policy.max_percent_sum,
             needs=tuple((name, amount) for name, amount in amounts(shape.requests) if amount > 0),
             avoid=avoid,
@@ -133,3 +133,8 @@ class Wants:
             known = self._by_value.setdefault(shape, shape)
             self._shapes[id(shape)] = known
         return known
+
+
+def _strict(workload: WorkloadRecord) -> bool:
+    """Whether a workload has an objective, which may be too much even for a whole device."""
+    return (workload.max_slowdown, workload.min_throughput, workload.slo) != (None, None, None)

@@ -13,9 +13,10 @@ from typing import Final
 
 from ullage.api.contract import SLOT_RESOURCE, GPUMode, Reason
 from ullage.decide.board import WHOLE_PERCENT, Board
-from ullage.decide.candidates import NEWCOMER, Scout
-from ullage.decide.checks import Breach, ceiling, figures, largest_share
+from ullage.decide.candidates import Scout
+from ullage.decide.checks import ceiling, figures
 from ullage.decide.fit import shortages, why_not
+from ullage.decide.judging import Breach
 from ullage.decide.survey import Stage, Tally
 from ullage.decide.want import Want
 from ullage.state.records import WorkloadRecord
@@ -38,6 +39,12 @@ HELP: Final[Mapping[Reason, str]] = {
     Reason.PREDICTED_SLO_BREACH: (
         "raise slo.maxSlowdown, ask for another share, declare a WorkloadProfile, or wait"
     ),
+    Reason.NEED_PROFILE: "wait for a trial, declare or import a WorkloadProfile, or ask alone",
+    Reason.NOT_WORTH_SHARING: "wait for another device, or ask for another share",
+    Reason.SLO_INFEASIBLE: "raise the objective above the solo time, or allow other accelerators",
+    Reason.LOAD_INFEASIBLE: "add replicas, lower spec.load, or raise the objective",
+    Reason.MPS_NOT_READY: "wait: the agent starts the server again, or look at its log",
+    Reason.ENFORCEMENT_MISSING: "wait until its limits are verified or it has gone",
     Reason.RESERVATION_REFUSED: "wait: the device is tried again later",
     Reason.HELD_FOR_ANOTHER: "wait until the older one runs",
     Reason.UNKNOWN_ACCELERATOR: "use a key of `kubectl get deviceprofiles.ullage.dev`",
@@ -61,6 +68,10 @@ def wanted(workload: WorkloadRecord) -> str:
         each += f" with {gpu.memory_mib} MiB"
     if workload.max_slowdown is not None:
         each += f", slowdown <= {workload.max_slowdown:g}"
+    if workload.min_throughput is not None:
+        each += f", >= {workload.min_throughput:g} steps/s"
+    if workload.slo is not None:
+        each += f", p{workload.slo.percentile} <= {workload.slo.latency_ms} ms"
     return each if workload.replicas == 1 else f"{workload.replicas} x {each}"
 
 
@@ -98,6 +109,8 @@ def _why(scout: Scout, want: Want, tally: Tally) -> str:
             return why_not(want.shape, ground.nodes[node])
         case Stage.MODEL:
             return f"its accelerator {ground.sites[site].device.model} is not among the allowed"
+        case Stage.OBJECTIVE:
+            return want.barred[ground.model.item(site)].text
         case Stage.ROOM:
             lacks = shortages(want.shape.requests, board.free[node])
             return "the node lacks " + ", ".join(_amount(*one) for one in lacks)
@@ -125,6 +138,12 @@ def _check(board: Board, want: Want, reason: Reason, site: int) -> str:
             return f"it does not offer {want.mode}"
         case Reason.NO_CAPACITY:
             return f"taken by {_tenants(board, site)}"
+        case Reason.MPS_NOT_READY:
+            mps = ground.sites[site].device.mps
+            return f"its MPS server is {mps.state if mps is not None else 'away'}"
+        case Reason.ENFORCEMENT_MISSING:
+            loose = ", ".join(one.tenant.name for one in board.occupants[site] if one.loose)
+            return f"{loose} runs there without verified limits and may take the whole device"
         case Reason.TRUST_DOMAIN:
             return (
                 f"shared inside {board.domains.name(facts.domain)}, this workload belongs to "
@@ -148,17 +167,11 @@ def _check(board: Board, want: Want, reason: Reason, site: int) -> str:
 
 def _breach(scout: Scout, want: Want, site: int) -> str:
     board = scout.board
-    tenants = [one.tenant for one in board.occupants[site]]
-    model = board.ground.model.item(site)
     top = WHOLE_PERCENT if want.exclusive else ceiling(figures(board, site), want)
-    newcomer = want.tenant(NEWCOMER, model, top)
-    found = largest_share(newcomer, tenants, (want.min_percent, top), scout.predictor)
-    if not isinstance(found, Breach):
-        return "an objective would break"
-    return (
-        f"at {found.percent} % {found.tenant} would run {found.predicted:.2f} times slower than "
-        f"alone, its objective allows {found.allowed:g} (predicted){_beside(board, site)}"
-    )
+    # what is remembered of like situations may name other tenants
+    found = scout.rule.judge(scout.case(want, site, top))
+    text = found.text if isinstance(found, Breach) else "an objective would break"
+    return f"{text}{_beside(board, site)}"
 
 
 def _beside(board: Board, site: int) -> str:

@@ -21,6 +21,7 @@ from ullage.api.contract import (
     ObservedSlice,
     SliceKey,
 )
+from ullage.engines.admission.model import LearnedModel
 from ullage.state.profile_records import DeviceProfileRecord as DeviceProfileRecord
 from ullage.state.profile_records import ProfileRecord as ProfileRecord
 from ullage.state.profile_records import SoloEntry as SoloEntry
@@ -353,6 +354,8 @@ class Snapshot:
     services: Mapping[tuple[str, str], ServiceRecord] = field(default_factory=dict)
     profiles: Mapping[tuple[str, str], ProfileRecord] = field(default_factory=dict)
     device_profiles: Mapping[str, DeviceProfileRecord] = field(default_factory=dict)
+    models: Mapping[str, LearnedModel] = field(default_factory=dict)
+    """What was learned of each accelerator; one that is missing has no history."""
     policy: PolicyRecord = field(default_factory=PolicyRecord)
     idle_policies: tuple[PolicyRecord, ...] = ()
     """SchedulingPolicies that bind nothing, because of their name; sorted by it."""

@@ -19,6 +19,7 @@ from builders import (
     a_job,
     a_node,
     a_pod,
+    a_policy,
     a_profile,
     a_slice,
     gpu,
@@ -26,7 +27,7 @@ from builders import (
 )
 from fakes.deciding import Decided, decided
 from ullage.api.contract import Backend, GPUMode, Health, Reason, SlicePhase
-from ullage.state.records import GPUNodeRecord, PodStage, PolicyRecord, SoloEntry
+from ullage.state.records import GPUNodeRecord, PodStage, SoloEntry
 from ullage.state.status import Condition
 
 
@@ -103,7 +104,7 @@ def test_a_whole_device_is_shared_with_nobody() -> None:
     reason, message = _refused(a_job(), *tenant, node)
     assert (reason, "taken by default/busy (10 %)" in message) == (Reason.NO_CAPACITY, True)
     whole, node = _running("whole", 100, builder=a_job("whole"))
-    roomy = PolicyRecord(max_percent_sum=200)
+    roomy = a_policy(max_percent_sum=200)
     reason, _ = _refused(a_job().fractional(10), *whole, node, roomy)
     assert reason is Reason.NO_CAPACITY
 
@@ -151,7 +152,7 @@ def test_the_sum_of_shares_stays_within_the_policy() -> None:
     reason, message = _refused(a_job().fractional(30), *tenant, node)
     assert reason is Reason.PERCENT_LIMIT
     assert "needs 30 %, 20 % are free beside default/busy (80 %)" in message
-    roomy = PolicyRecord(max_percent_sum=150)
+    roomy = a_policy(max_percent_sum=150)
     found = _asked(a_job().fractional(30, 60), *tenant, node, roomy)
     assert {one.percent for _, one in found.slices()} == {80, 60}
 
@@ -159,7 +160,7 @@ def test_the_sum_of_shares_stays_within_the_policy() -> None:
 def test_the_newcomers_own_objective_is_predicted() -> None:
     tenant, node = _running("busy", 50)
     job = a_job().fractional(20, 50).slowdown(1.5)
-    roomy = PolicyRecord(max_percent_sum=100)
+    roomy = a_policy(max_percent_sum=100)
     found = decided(*tenant, node, roomy, job, *job.pods())
     assert found.decision(job).reason is Reason.PREDICTED_SLO_BREACH
 
@@ -167,7 +168,7 @@ def test_the_newcomers_own_objective_is_predicted() -> None:
 def test_a_protected_neighbour_is_not_slowed_beyond_its_objective() -> None:
     calm = a_job("calm").fractional(60).slowdown(1.7)
     tenant, node = _running("calm", 60, builder=calm)
-    roomy = PolicyRecord(max_percent_sum=150)
+    roomy = a_policy(max_percent_sum=150)
     reason, message = _refused(a_job().fractional(60), *tenant, node, roomy)
     assert reason is Reason.PREDICTED_SLO_BREACH
     assert (

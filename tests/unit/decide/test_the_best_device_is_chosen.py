@@ -11,13 +11,14 @@ from builders import (
     a_job,
     a_node,
     a_pod,
+    a_policy,
     a_slice,
     gpu,
     reported,
 )
 from fakes.deciding import decided
 from ullage.api.contract import SlicePhase
-from ullage.state.records import PodStage, PolicyRecord
+from ullage.state.records import PodStage
 
 
 def _busy(node: str, *percents: int) -> list[Part]:
@@ -106,7 +107,7 @@ def test_a_share_never_exceeds_what_its_memory_leaves() -> None:
 
 def test_shares_may_sum_to_what_the_policy_says() -> None:
     job = a_job().fractional(50, 70)
-    policy = PolicyRecord(max_percent_sum=120)
+    policy = a_policy(max_percent_sum=120)
     found = decided(*_busy("node-1", 60), policy, job, *job.pods())
     assert {one.percent for _, one in found.slices() if one.pod_name == "train-0"} == {60}
 

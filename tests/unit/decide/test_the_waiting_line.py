@@ -12,6 +12,7 @@ from builders import (
     a_gpu_node,
     a_job,
     a_pod,
+    a_policy,
     a_service,
     a_slice,
     gpu,
@@ -20,7 +21,7 @@ from builders import (
 from fakes.deciding import decided, decided_on
 from ullage.api.contract import Reason, SlicePhase
 from ullage.decide.model import CreatePod
-from ullage.state.records import PodRecord, PodStage, PolicyRecord
+from ullage.state.records import PodRecord, PodStage
 
 
 def _tenant(name: str, node: str, device: int = 0, **pod: object) -> tuple[list[Part], PodRecord]:
@@ -63,7 +64,7 @@ def test_who_does_not_fit_is_passed_over() -> None:
 
 
 def test_who_waited_too_long_holds_what_becomes_free() -> None:
-    policy = PolicyRecord(round_seconds=100, gang_skip_limit=2)
+    policy = a_policy(round_seconds=100, gang_skip_limit=2)
     big, small = a_job("big").exclusive(2).aged(100), a_job("small").aged(50)
     jobs, busy = _tenant("busy", "node-1")
     held = a_slice(busy, percent=100)
@@ -79,7 +80,7 @@ def test_who_waited_too_long_holds_what_becomes_free() -> None:
 
 
 def test_only_devices_that_suit_the_holder_are_held() -> None:
-    policy = PolicyRecord(gang_skip_limit=0)
+    policy = a_policy(gang_skip_limit=0)
     big, small = a_job("big").exclusive(2).on("h100").aged(100), a_job("small").aged(50)
     jobs, busy = _tenant("busy", "node-1")
     held = a_slice(busy, percent=100)
@@ -92,7 +93,7 @@ def test_only_devices_that_suit_the_holder_are_held() -> None:
 
 
 def test_there_is_one_holder_at_a_time() -> None:
-    policy = PolicyRecord(gang_skip_limit=0)
+    policy = a_policy(gang_skip_limit=0)
     jobs, busy = _tenant("busy", "node-1")
     held = a_slice(busy, percent=100)
     node = a_gpu_node(devices=2, desired=[held], observed=[reported(held, SlicePhase.ATTACHED)])

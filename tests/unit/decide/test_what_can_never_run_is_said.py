@@ -16,6 +16,7 @@ from builders import (
     a_gpu_node,
     a_job,
     a_node,
+    a_policy,
     a_service,
     a_shape,
     a_slice,
@@ -24,7 +25,7 @@ from builders import (
 from fakes.deciding import decided
 from ullage.api.contract import GPUMode, Health, Reason
 from ullage.decide.model import ApplyDeployment, ApplyService, CreatePod
-from ullage.state.records import NodeAffinity, PolicyRecord, SelectorTerm, Taint
+from ullage.state.records import NodeAffinity, SelectorTerm, Taint
 
 EMPTY_TERM = NodeAffinity(has_affinity=True, has_node_affinity=True, required=(SelectorTerm(),))
 
@@ -73,7 +74,7 @@ EMPTY_TERM = NodeAffinity(has_affinity=True, has_node_affinity=True, required=(S
         ),
         (
             a_job().fractional(50),
-            [a_gpu_node(), PolicyRecord(max_percent_sum=40)],
+            [a_gpu_node(), a_policy(max_percent_sum=40)],
             Reason.PERCENT_LIMIT,
             "sum to 40 %",
         ),

@@ -1,0 +1,149 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""How a device is judged for a class of request, once the hard limits leave it a share.
+
+Two rules answer the same question: the utilisation sum here, the learned risk in :mod:`risk`; the
+SchedulingPolicy says which. A rule is pure and knows neither nodes nor pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from ullage.api.contract import Reason
+from ullage.engines.admission.prediction import Predictor
+from ullage.engines.admission.probation import Account
+from ullage.engines.admission.records import Tenant
+from ullage.engines.admission.verdict import Verdict
+
+TOLERANCE: Final = 1e-6
+"""Slowdowns closer than this to an objective meet it."""
+MICROS: Final = 1_000_000
+"""Worth is compared in millionths of one tenant's normalised throughput, as whole numbers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """Who wants to join whom, and between which shares."""
+
+    accelerator: str
+    newcomer: Tenant
+    """Its own percent does not count."""
+    tenants: Sequence[Tenant]
+    least: int
+    most: int
+    percent_limit: int = 100
+    account: Account | None = None
+    """What trials of the newcomer's class have cost; ``None`` = it may not be tried out."""
+    domain: str = ""
+
+    def beside(self, tenants: Sequence[Tenant]) -> Case:
+        """The same question on a device with these tenants."""
+        return replace(self, tenants=tenants)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A share that keeps everybody's objective, or may be tried out."""
+
+    percent: int
+    predicted: float
+    """Slowdown of the newcomer against a whole device of its own."""
+    net: int = 0
+    """What placing it here is worth, millionths."""
+    trial: bool = False
+    """Nothing certifies it: it starts on probation."""
+    verdict: Verdict | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """No share in the bounds is granted; what stands here is of the one that misses by least."""
+
+    percent: int
+    tenant: str
+    predicted: float
+    allowed: float
+    reason: Reason = Reason.PREDICTED_SLO_BREACH
+    text: str = ""
+
+    @property
+    def excess(self) -> float:
+        """How far beyond the objective, as a factor; what is only not certified is the nearest."""
+        return max(self.predicted / self.allowed, TOLERANCE) if self.allowed else TOLERANCE
+
+
+class Rule(Protocol):
+    """Judges devices that pass the hard limits."""
+
+    @property
+    def by_worth(self) -> bool:
+        """Whether devices stand in order of worth, not of the share that they give."""
+        ...
+
+    def judge(self, case: Case) -> Grant | Breach:
+        """The share that the newcomer gets, or why it gets none."""
+        ...
+
+    def alone(self, case: Case, percent: int) -> Breach | None:
+        """Whether the newcomer keeps its own objective alone on a device at this share."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SumRule:
+    """The largest share at which a predictor breaks nobody's objective."""
+
+    predictor: Predictor
+    by_worth: bool = False
+
+    def judge(self, case: Case) -> Grant | Breach:
+        """The largest whole percent in the bounds that breaks nobody's objective."""
+        if case.newcomer.max_slowdown is None and all(
+            one.max_slowdown is None for one in case.tenants
+        ):
+            return Grant(case.most, 0.0)
+        return largest_share(case.newcomer, case.tenants, (case.least, case.most), self.predictor)
+
+    def alone(self, case: Case, percent: int) -> Breach | None:
+        """Whether the newcomer keeps its own objective alone on a device at this share."""
+        found = largest_share(case.newcomer, (), (percent, percent), self.predictor)
+        return found if isinstance(found, Breach) else None
+
+
+def largest_share(
+    newcomer: Tenant, tenants: Sequence[Tenant], bounds: tuple[int, int], predictor: Predictor
+) -> Grant | Breach:
+    """The largest whole percent in the bounds that breaks nobody's objective, by prediction."""
+    least, most = bounds
+    nearest: Breach | None = None
+    for percent in range(most, least - 1, -1):
+        slowdowns = predictor.predict(tenants, newcomer, percent)
+        breach = _worst_breach((*tenants, newcomer), slowdowns, percent)
+        if breach is None:
+            return Grant(percent, slowdowns[-1])
+        if nearest is None or breach.excess < nearest.excess - TOLERANCE:
+            nearest = breach
+    if nearest is None:
+        raise ValueError(f"no whole percent between {least} and {most}")
+    return nearest
+
+
+def _worst_breach(
+    everybody: Sequence[Tenant], slowdowns: Sequence[float], percent: int
+) -> Breach | None:
+    worst: Breach | None = None
+    for tenant, predicted in zip(everybody, slowdowns, strict=True):
+        allowed = tenant.max_slowdown
+        if allowed is None or predicted <= allowed + TOLERANCE:
+            continue
+        text = (
+            f"at {percent} % {tenant.name} would run {predicted:.2f} times slower than alone, its"
+            f" objective allows {allowed:g} (predicted)"
+        )
+        breach = Breach(percent, tenant.name, predicted, allowed, text=text)
+        if worst is None or breach.excess > worst.excess:
+            worst = breach
+    return worst

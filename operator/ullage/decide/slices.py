@@ -1,0 +1,40 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a slice says of its tenant, so that node and guard need no other object.
+
+Facts of class and objective only; where it lies and how large it is, is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ullage.api.contract import DesiredSlice, SliceKey
+from ullage.decide.classes import Known
+from ullage.state.records import WorkloadRecord
+
+_NOWHERE = SliceKey(pod_uid="", container="")
+
+
+def said_of(workload: WorkloadRecord, known: Known, model: int) -> DesiredSlice:
+    """A slice without place and size that says whose it is and what it must keep.
+
+    An objective in percent is rounded down, so that rounding never allows more.
+    """
+    allowed = known.tenants[model].max_slowdown if model not in known.barred else None
+    return DesiredSlice(
+        key=_NOWHERE,
+        pod_namespace=workload.ref.namespace,
+        pod_name="",
+        gpu="",
+        percent=0,
+        memory_mib=0,
+        epoch=0,
+        protected=allowed is not None,
+        klass=workload.klass,
+        family=workload.family,
+        trust_domain=workload.trust_domain,
+        max_slowdown_percent=math.floor(100 * allowed + 1e-6) if allowed is not None else 0,
+        solo_step_micros=known.solo_micros[model],
+        slo=workload.slo,
+    )
