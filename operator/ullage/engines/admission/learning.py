@@ -54,6 +54,7 @@ def learn(
     refit: bool,
     wanted: Iterable[str],
     risk: Risk = DEFAULT_RISK,
+    classes: int = MAX_CLASSES,
 ) -> LearnedModel:
     """Learn one accelerator anew from its rows.
 
@@ -66,6 +67,7 @@ def learn(
             rows with those of ``previous``. Without a previous fit it always seeks.
         wanted: Classes whose cells come first: tenants and waiting work.
         risk: Budget of the thresholds.
+        classes: Classes whose cells are filled; most of the time of a lesson goes into these.
 
     Raises:
         ValueError: a row or a profile holds what is no number; names it.
@@ -88,7 +90,8 @@ def learn(
         if seek
         else Judged(rungs=known.rungs, trims=known.trims)
     )
-    model = _assemble(accelerator, version, sides, data, bias, posterior, judged, list(wanted))
+    cells = Cells() if posterior is None else fill(posterior, sides, list(wanted), classes)
+    model = _assemble(accelerator, version, sides, data, bias, posterior, judged, cells)
     if not seek:
         return replace(model, thresholds=known.thresholds, scored=known.scored)
     many = score_many(model, own)
@@ -166,7 +169,7 @@ def _assemble(
     bias: BiasModel,
     posterior: Posterior | None,
     judged: Judged,
-    wanted: list[str],
+    cells: Cells,
 ) -> LearnedModel:
     table = _table(sides)
     error = float(np.sqrt(np.mean(data.target**2)))
@@ -184,7 +187,7 @@ def _assemble(
         bias_index={one.klass: number for number, one in enumerate(sides.profiles) if one.rows},
         bias=bias,
         base_sd=max(error, 0.01) if len(data.kept) >= LEAST_GP_ROWS else WIDE_SD,
-        cells=Cells() if posterior is None else fill(posterior, sides, wanted),
+        cells=cells,
     )
 
 
@@ -193,11 +196,13 @@ def _pair(row: Row) -> tuple[str, str]:
     return low, high
 
 
-def fill(posterior: Posterior, sides: Sides, wanted: Sequence[str]) -> Cells:
+def fill(
+    posterior: Posterior, sides: Sides, wanted: Sequence[str], classes: int = MAX_CLASSES
+) -> Cells:
     """Cells of the wanted classes first, then of those with most rows, up to a bound."""
     asked = set(wanted)
     order = sorted(sides.profiles, key=lambda one: (one.klass not in asked, -one.rows, one.klass))
-    chosen = [sides.index[one.klass] for one in order[:MAX_CLASSES]]
+    chosen = [sides.index[one.klass] for one in order[:classes]]
     grid = np.stack(
         np.meshgrid(chosen, np.arange(STEPS), chosen, np.arange(STEPS), indexing="ij"), axis=-1
     ).reshape(-1, 4)
