@@ -109,3 +109,8 @@ bench-guard: $(VENV)/.ready ## injected interference: how soon the neighbour sta
 bench: bench-agent
 bench-agent: $(VENV)/.ready ## CPU and memory of the node agent beside eight busy tenants
 	@$(BIN)/python -m bench.agent
+
+.PHONY: bench-admission
+bench: bench-admission
+bench-admission: $(VENV)/.ready ## predicted slowdowns and kept admissions on public tables (DATA=folder)
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.admission $(if $(DATA),--data $(DATA))

@@ -36,7 +36,7 @@ Ints = NDArray[np.int64]
 
 FOLDS: Final = 10
 """Pairs are left out in so many folds; classes and families one at a time, ..."""
-MOST_FOLDS: Final = 30
+MOST_FOLDS: Final = 12
 """... until there are more than this, and they share folds."""
 _LEAST_SD: Final = 1e-3
 
@@ -244,8 +244,7 @@ def careful_thresholds(
     """Thresholds of every group and band, each as strict as the group's novelty asks.
 
     Rows of one family fail together, so the threshold for families never seen is the strictest of
-    those found with any one family set aside (derived). A pair that was seen is no harder than one
-    of known classes and borrows that threshold while it has none of its own.
+    those found with any one family set aside (derived).
     """
     found = dict(_plain(scored, risk))
     for name in sorted(set(cluster) - {""}):
@@ -257,9 +256,6 @@ def careful_thresholds(
         for key, other in _plain(kept, risk).items():
             if key[0] is Group.NEW_FAMILY and other.value > found[key].value:
                 found[key] = other
-    for band in Band:
-        if found[Group.SEEN_PAIR, band].refuses:
-            found[Group.SEEN_PAIR, band] = found[Group.KNOWN, band]
     return found
 
 

@@ -22,6 +22,8 @@ LEAST_ROWS: Final = 30
 """Rows before a richer model may take over."""
 NOMINAL_Z: Final = 1.2816
 """Normal 90 % quantile: the bound that a trim makes true."""
+RECALL_SLACK: Final = 0.02
+"""Recall that a richer model may lose to chance and still take over (our default)."""
 _SPREADS: Final = (0.5, 5.0)
 _FEW: Final = 10
 
@@ -58,6 +60,15 @@ def fit_trim(mean: Floats, sd: Floats, observed: Floats, centre: float) -> Trim:
     return Trim(centre=centre, slope=slope, spread=min(_SPREADS[1], max(_SPREADS[0], spread)))
 
 
+def point(mean: Floats, sd: Floats) -> Floats:
+    """Slowdown to name where one number is asked for: >= 1, least expected relative error.
+
+    The median of a log-normal law weighted by 1/y is exp(mean - sd^2) (derived).
+    """
+    out: Floats = np.exp(np.maximum(mean - sd**2, 0.0))
+    return out
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcomes:
     """What one model said of rows beforehand, and what was seen; log slowdowns."""
@@ -87,27 +98,21 @@ class Outcomes:
 def choose(seen: Mapping[Rung, Outcomes], *, eps: float, start: Rung) -> Rung:
     """The rung in force: up from ``start`` only while a richer one is better.
 
-    Better = higher log score and no less recall at equal violations, on at least 30 rows.
+    Better = higher log score, and recall at equal violations not lower beyond chance, on at least
+    30 rows.
 
     Args:
         seen: Outcomes by rung, on the same rows; rungs without outcomes are passed over.
         eps: Violations at which recall is compared.
         start: The plainest rung.
     """
+    order = list(Rung)
     best = start
-    for rung in list(Rung):
-        if rung not in seen or rung is best:
-            continue
-        if best not in seen:
+    for rung in order[order.index(start) + 1 :]:
+        if rung not in seen or best not in seen or len(seen[rung].mean) < LEAST_ROWS:
             continue
         new, old = seen[rung], seen[best]
-        richer = list(Rung).index(rung) > list(Rung).index(best)
-        enough = len(new.mean) >= LEAST_ROWS
-        if (
-            richer
-            and enough
-            and new.log_score > old.log_score
-            and new.recall(eps) >= old.recall(eps)
-        ):
+        kept = new.recall(eps) >= old.recall(eps) - RECALL_SLACK
+        if new.log_score > old.log_score and kept:
             best = rung
     return best

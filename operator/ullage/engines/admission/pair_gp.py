@@ -386,15 +386,6 @@ def left_out(
     return np.concatenate(index), np.concatenate(means), np.concatenate(sds)
 
 
-def point(mean: Floats, sd: Floats) -> Floats:
-    """Slowdown to name where one number is asked for: >= 1, least expected relative error.
-
-    The median of a log-normal law weighted by 1/y is exp(mean - sd^2) (derived).
-    """
-    out: Floats = np.exp(np.maximum(mean - sd**2, 0.0))
-    return out
-
-
 def _check(rows: Rows, target: Floats) -> None:
     if not len(rows) or len(rows) != len(target):
         raise ValueError(f"{len(rows)} rows with {len(target)} targets; at least one is needed")

@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 
 _START: Final = ((0.2, 0.8, 0.9), (0.5, 0.5, 0.7))
 """Fixed part of the quickest point, exponent of slices, overlap of processes: starts of a fit."""
-_LOSS_SCALE: Final = 0.1
+_LOSS_SCALE: Final = 0.03
 """Log residual from which the soft-L1 loss grows linearly."""
 
 

@@ -1,0 +1,214 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Rows in, tables out: what is forecast, refused, kept over a restart."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ullage.engines.admission.calibration import Band
+from ullage.engines.admission.colocations import bounded
+from ullage.engines.admission.learning import learn
+from ullage.engines.admission.model import WIDE_SD, LearnedModel, Models
+from ullage.engines.admission.records import (
+    ClassProfile,
+    Group,
+    Partner,
+    Row,
+    Rung,
+    ShareCurve,
+    Tenant,
+)
+from ullage.engines.admission.summary import from_summary, to_summary
+
+CLASSES = tuple(f"c{number}" for number in range(12))
+SUFFERS = {one: 0.05 * number for number, one in enumerate(CLASSES)}
+INFLICTS = {one: 0.08 * (number % 4) for number, one in enumerate(CLASSES)}
+
+
+def family(klass: str) -> str:
+    return f"f{int(klass[1:]) // 3}"
+
+
+def profile(klass: str) -> ClassProfile:
+    return ClassProfile(
+        klass=klass,
+        family=family(klass),
+        curve=ShareCurve(fixed_s=0.0, scaled_s=0.1 + 0.01 * int(klass[1:])),
+    )
+
+
+PROFILES = {one: profile(one) for one in CLASSES}
+
+
+def truth(victim: str, aggressor: str) -> float:
+    return math.exp(0.1 + SUFFERS[victim] + INFLICTS[aggressor])
+
+
+def row(number: int, victim: str, aggressor: str, **changes: object) -> Row:
+    one = Row(
+        id=f"{number:04d}.{victim}",
+        klass=victim,
+        family=family(victim),
+        accelerator="v100",
+        percent=100,
+        partners=(Partner(klass=aggressor, percent=100),),
+        step_s=0.1,
+        slowdown=truth(victim, aggressor),
+        at_s=60.0 * number,
+        max_slowdown=2.0,
+    )
+    return replace(one, **changes)  # type: ignore[arg-type]
+
+
+def world() -> list[Row]:
+    rows = []
+    for number, (left, right) in enumerate(itertools.combinations(CLASSES, 2)):
+        if (left, right) != ("c1", "c5"):
+            rows += [row(number, left, right), row(number, right, left)]
+    return rows
+
+
+@pytest.fixture(scope="module")
+def model() -> LearnedModel:
+    return learn(
+        world(), PROFILES, accelerator="v100", previous=None, refit=True, wanted=CLASSES[:2]
+    )
+
+
+def tenant(klass: str, **changes: object) -> Tenant:
+    one = Tenant(name=klass, percent=100, profile=profile(klass), max_slowdown=2.0)
+    return replace(one, **changes)  # type: ignore[arg-type]
+
+
+def test_an_unseen_pair_of_known_classes_is_close_to_the_truth(model: LearnedModel) -> None:
+    told = model.forecast([tenant("c1"), tenant("c5")])
+    assert told.rung in (Rung.BIAS, Rung.GP)
+    for mean, pair in zip(told.mean, (("c1", "c5"), ("c5", "c1")), strict=True):
+        assert math.exp(mean) == pytest.approx(truth(*pair), rel=0.05)
+    assert all(sd > 0 for sd in told.sd)
+
+
+def test_groups_are_as_new_as_the_classes(model: LearnedModel) -> None:
+    unknown = ClassProfile(klass="x", family="f1")
+    stranger = ClassProfile(klass="y", family="zz")
+    pairs = {
+        ("c0", "c1"): Group.SEEN_PAIR,
+        ("c1", "c5"): Group.KNOWN,
+    }
+    for (left, right), group in pairs.items():
+        assert model.forecast([tenant(left), tenant(right)]).group is group
+    for other, group in ((unknown, Group.NEW_CONFIG), (stranger, Group.NEW_FAMILY)):
+        assert model.forecast([tenant("c1"), tenant("c1", profile=other)]).group is group
+    assert model.forecast([tenant("c0"), tenant("c1"), tenant("c2")]).group is Group.MANY
+
+
+def test_an_unknown_class_is_answered_one_rung_down(model: LearnedModel) -> None:
+    told = model.forecast(
+        [tenant("c1"), tenant("c1", profile=ClassProfile(klass="x", family="f1"))]
+    )
+    assert told.rung is not Rung.GP
+    assert all(math.isfinite(one) for one in (*told.mean, *told.sd))
+
+
+def test_three_tenants_are_sums_of_pairs_and_of_spreads(model: LearnedModel) -> None:
+    three = model.forecast([tenant("c4"), tenant("c1"), tenant("c2")])
+    two = [model.forecast([tenant("c4"), tenant(one)]) for one in ("c1", "c2")]
+    assert three.sd[0] > max(one.sd[0] for one in two)
+    assert three.mean[0] > max(one.mean[0] for one in two)
+
+
+def test_alone_at_the_whole_device_nothing_is_lost(model: LearnedModel) -> None:
+    assert model.forecast([tenant("c4")]).mean == (0.0,)
+    half = model.forecast([tenant("c4", percent=50)])
+    assert math.exp(half.mean[0]) == pytest.approx(2.0)
+
+
+def test_no_model_is_the_utilisation_sum_with_a_wide_spread() -> None:
+    told = Models().forecast("h100", [tenant("c1", profile=None), tenant("c2", profile=None)])
+    assert told.group is Group.NEW_FAMILY
+    assert told.rung is Rung.UTILISATION_SUM
+    assert told.mean == pytest.approx((math.log(2),) * 2)
+    assert told.sd == (WIDE_SD,) * 2
+
+
+def test_a_restart_rebuilds_the_same_model_without_fitting(model: LearnedModel) -> None:
+    kept = from_summary(json.loads(json.dumps(to_summary(model), allow_nan=False)))
+    again = learn(
+        world(), PROFILES, accelerator="v100", previous=kept, refit=False, wanted=CLASSES[:2]
+    )
+    assert again.hyper == model.hyper
+    assert again.rungs == model.rungs
+    assert again.thresholds == model.thresholds
+    assert np.array_equal(again.cells.mean, model.cells.mean, equal_nan=True)
+    assert again.version == model.version + 1
+
+
+def test_the_same_rows_give_the_same_bytes(model: LearnedModel) -> None:
+    again = learn(
+        world()[::-1], PROFILES, accelerator="v100", previous=None, refit=True, wanted=CLASSES[:2]
+    )
+    assert pickle.dumps(again.cells) == pickle.dumps(model.cells)
+    assert json.dumps(to_summary(again)) == json.dumps(to_summary(model))
+
+
+def test_thresholds_exist_for_every_group_and_band(model: LearnedModel) -> None:
+    assert set(model.thresholds) == set(itertools.product(Group, Band))
+    assert {one.group for one in model.scored} >= {Group.KNOWN, Group.NEW_CONFIG, Group.NEW_FAMILY}
+
+
+def test_a_pickle_is_the_model(model: LearnedModel) -> None:
+    again = pickle.loads(pickle.dumps(model))
+    mixture = [tenant("c1"), tenant("c5")]
+    assert again.forecast(mixture) == model.forecast(mixture)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1.0, 0.0])
+def test_a_slowdown_that_is_no_number_is_refused_by_name(value: float) -> None:
+    with pytest.raises(ValueError, match=r"row 0000\.c0 .*slowdown"):
+        learn(
+            [row(0, "c0", "c1", slowdown=value)],
+            PROFILES,
+            accelerator="v100",
+            previous=None,
+            refit=True,
+            wanted=(),
+        )
+
+
+def test_rows_of_another_accelerator_teach_nothing() -> None:
+    rows = [replace(one, accelerator="k80") for one in world()]
+    empty = learn(rows, PROFILES, accelerator="v100", previous=None, refit=True, wanted=())
+    assert empty.rows == 0
+    assert empty.forecast([tenant("c1"), tenant("c5")]).group is Group.NEW_FAMILY
+
+
+def test_the_newest_row_of_every_pair_outlives_the_bound() -> None:
+    rows = [row(number, "c0", "c1") for number in range(20)] + [row(0, "c2", "c3")]
+    kept = bounded(rows, limit=5)
+    assert {one.klass for one in kept} == {"c0", "c2"}
+    assert max(one.at_s for one in kept) == 60.0 * 19
+    assert len(kept) == 5
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"hyperParameters": [1.0]}, "hyperParameters"),
+        ({"hyperParameters": [math.nan] * 10}, "hyperParameters"),
+        ({"version": -1}, "version"),
+        ({"rungs": []}, "rungs"),
+    ],
+)
+def test_a_spoilt_summary_says_what_is_wrong(
+    model: LearnedModel, change: dict[str, object], word: str
+) -> None:
+    with pytest.raises(ValueError, match=word):
+        from_summary(to_summary(model) | change)

@@ -1,0 +1,133 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The Gaussian process agrees with the plain formulas, and its gradient with differences."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ullage.engines.admission import pair_gp
+from ullage.engines.admission.pair_gp import Hyper, Rows
+
+
+def rows(count: int = 40, seed: int = 0) -> tuple[Rows, np.ndarray]:
+    random = np.random.default_rng(seed)
+    features = random.standard_normal((6, 3))
+    victim, aggressor = random.integers(0, 6, count), random.integers(0, 6, count)
+    target = 0.3 * features[victim, 0] + 0.2 * features[aggressor, 1]
+    made = Rows(
+        victim=victim,
+        aggressor=aggressor,
+        victim_features=features[victim],
+        aggressor_features=features[aggressor],
+    )
+    return made, target + 0.05 * random.standard_normal(count)
+
+
+HYPER = Hyper(theta=tuple(pair_gp.THETA_START))
+
+
+def plain_kernel(theta: np.ndarray, left: Rows, right: Rows) -> np.ndarray:
+    """The formula, entry by entry."""
+    e = np.exp(theta)
+    out = np.zeros((len(left), len(right)))
+    for i in range(len(left)):
+        for j in range(len(right)):
+            apart_v = np.mean((left.victim_features[i] - right.victim_features[j]) ** 2)
+            apart_a = np.mean((left.aggressor_features[i] - right.aggressor_features[j]) ** 2)
+            kv, ka = np.exp(-0.5 * apart_v / e[7] ** 2), np.exp(-0.5 * apart_a / e[8] ** 2)
+            iv = float(left.victim[i] == right.victim[j])
+            ia = float(left.aggressor[i] == right.aggressor[j])
+            terms = [kv * ka, kv, ka, iv, ia, iv * ka, kv * ia]
+            out[i, j] = np.dot(e[:7], terms)
+    return out
+
+
+def test_the_kernel_is_the_sum_of_its_seven_terms() -> None:
+    made, _ = rows()
+    theta = pair_gp.THETA_START + 0.3 * np.random.default_rng(1).standard_normal(10)
+    few = made.take(np.arange(7))
+    assert np.allclose(pair_gp.kernel(theta, few, made), plain_kernel(theta, few, made))
+
+
+def test_predictions_equal_a_direct_solve() -> None:
+    made, target = rows()
+    known, asked = made.take(np.arange(30)), made.take(np.arange(30, 40))
+    mean, sd = pair_gp.condition(known, target[:30], HYPER).predict(asked)
+    theta = np.array(HYPER.theta)
+    covariance = plain_kernel(theta, known, known) + (HYPER.noise + 1e-6) * np.eye(30)
+    cross, centre = plain_kernel(theta, asked, known), target[:30].mean()
+    direct = centre + cross @ np.linalg.solve(covariance, target[:30] - centre)
+    spread = plain_kernel(theta, asked, asked) - cross @ np.linalg.solve(covariance, cross.T)
+    assert np.allclose(mean, direct)
+    assert np.allclose(sd, np.sqrt(np.diag(spread) + HYPER.noise))
+
+
+def test_the_gradient_equals_differences() -> None:
+    made, target = rows()
+    distances = pair_gp._Distances.between(made, made)
+    weights = np.linspace(0.2, 1.5, len(made))
+    theta = pair_gp.THETA_START + 0.2
+    _, gradient = pair_gp.negative_log_likelihood(theta, distances, target, weights)
+    for place in range(10):
+        step = np.zeros(10)
+        step[place] = 1e-5
+        up, _ = pair_gp.negative_log_likelihood(theta + step, distances, target, weights)
+        down, _ = pair_gp.negative_log_likelihood(theta - step, distances, target, weights)
+        assert gradient[place] == pytest.approx((up - down) / 2e-5, abs=1e-4)
+
+
+def test_rows_that_come_later_give_what_all_rows_give_at_once() -> None:
+    made, target = rows()
+    some = pair_gp.condition(made.take(np.arange(25)), target[:25], HYPER)
+    assert len(some.rows) == 25
+    grown = pair_gp.condition(made, target, some.hyper)
+    fresh = pair_gp.condition(made, target, HYPER)
+    assert np.array_equal(grown.predict(made)[0], fresh.predict(made)[0])
+
+
+def test_what_is_left_out_is_not_looked_at() -> None:
+    made, target = rows()
+    blocks = [np.arange(start, start + 10) for start in range(0, 40, 10)]
+    heavy = Hyper(theta=HYPER.theta, tail=2.0)
+    index, mean, _ = pair_gp.left_out(made, target, heavy, blocks)
+    spoilt = target.copy()
+    spoilt[:10] += 5.0
+    again = pair_gp.left_out(made, spoilt, heavy, blocks)[1]
+    assert np.array_equal(mean[index < 10], again[index < 10])
+    assert not np.array_equal(mean[index >= 10], again[index >= 10])
+
+
+def test_heavy_tails_shrug_an_outlier_off() -> None:
+    made, target = rows(80)
+    spoilt = target.copy()
+    spoilt[3] += 4.0
+    others = np.arange(len(made)) != 3
+    errors = {}
+    for how in (pair_gp.Fit(), pair_gp.ROBUST):
+        posterior = pair_gp.condition(made, spoilt, pair_gp.fit(made, spoilt, how))
+        errors[how.tail] = np.abs(posterior.predict(made)[0] - target)[others].mean()
+    assert errors[2.0] < errors[0.0]
+
+
+def test_what_is_no_number_is_refused() -> None:
+    made, target = rows()
+    target[2] = np.nan
+    with pytest.raises(ValueError, match="target"):
+        pair_gp.condition(made, target, HYPER)
+    features = made.victim_features.copy()
+    features[0, 0] = np.inf
+    with pytest.raises(ValueError, match="feature"):
+        Rows(
+            victim=made.victim,
+            aggressor=made.aggressor,
+            victim_features=features,
+            aggressor_features=made.aggressor_features,
+        )
+
+
+def test_more_rows_than_are_kept_are_refused() -> None:
+    made, target = rows(pair_gp.MAX_ROWS + 1)
+    with pytest.raises(ValueError, match="at most"):
+        pair_gp.condition(made, target, HYPER)
