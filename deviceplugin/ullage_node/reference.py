@@ -12,15 +12,23 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import get_type_hints
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from ullage.api.contract import Backend, Health, ObservedDevice, Reason
+from ullage.api.contract import (
+    Backend,
+    Health,
+    MpsState,
+    MpsStatus,
+    ObservedDevice,
+    Reason,
+)
 from ullage_node.guard.metrics import GuardMetrics
+from ullage_node.mps.metrics import MpsCollector
 from ullage_node.settings import PREFIX, Settings
 from ullage_node.telemetry.metrics import (
     DeviceCollector,
@@ -63,6 +71,8 @@ def metrics_text() -> str:
     registry.register(AgentCollector(lambda: figures))
     memory = MemoryFigures(devices=(DEVICE,), bindings=(), attachments={})
     registry.register(MemoryCollector(lambda: memory))
+    shared = replace(DEVICE, mps=MpsStatus(protocol=2, state=MpsState.ACTIVE))
+    registry.register(MpsCollector(lambda: (shared,), {DEVICE.uuid: 0}, {"done": 0}))
     sample = DeviceSample(
         uuid=DEVICE.uuid,
         at_s=0.0,
