@@ -18,7 +18,7 @@ from ullage.engines.admission.baseline import SumForecaster
 from ullage.engines.admission.calibration import Band, Threshold
 from ullage.engines.admission.decision import admit, best_of
 from ullage.engines.admission.filters import Device, Newcomer, Resident
-from ullage.engines.admission.records import ClassProfile, Forecast, Group, Rung, Tenant
+from ullage.engines.admission.records import ClassProfile, Forecast, Group, Rung, ShareCurve, Tenant
 from ullage.engines.admission.verdict import Basis, Verdict
 
 WHOLE = 100
@@ -86,16 +86,28 @@ class Halves(Uncontrolled):
         return one.half_slowdown, other.half_slowdown
 
 
-def as_tenant(klass: JobClass, name: str, *, rows: int = 0, trial: bool = False) -> Tenant:
+def as_tenant(
+    klass: JobClass, name: str, *, use: float, rows: int = 0, trial: bool = False
+) -> Tenant:
     """A class as admission sees it; shares are whole, as in the measured rows."""
     return Tenant(
         name=name,
         percent=WHOLE,
-        utilisation=klass.utilisation,
+        utilisation=use,
         max_slowdown=klass.allowed,
         latency=klass.latency,
         probation=trial,
-        profile=ClassProfile(klass=klass.name, family=klass.family, batch=klass.batch, rows=rows),
+        profile=replace(profile_of(klass), rows=rows),
+    )
+
+
+def profile_of(klass: JobClass) -> ClassProfile:
+    """What a run alone tells: the step time; the tables hold no counters."""
+    return ClassProfile(
+        klass=klass.name,
+        family=klass.family,
+        batch=klass.batch,
+        curve=ShareCurve(fixed_s=0.0, scaled_s=klass.step_s),
     )
 
 
@@ -138,6 +150,7 @@ class Admitting(Measured):
                 tenant=as_tenant(
                     one.job.klass,
                     one.job.klass.name,
+                    use=self.use(one.job.klass),
                     rows=self.rows(one.job.klass),
                     trial=one.trial is not None,
                 ),
@@ -154,7 +167,9 @@ class Admitting(Measured):
             residents=residents,
         )
         newcomer = Newcomer(
-            tenant=as_tenant(klass, f"new {klass.name}", rows=self.rows(klass)),
+            tenant=as_tenant(
+                klass, f"new {klass.name}", use=self.use(klass), rows=self.rows(klass)
+            ),
             min_percent=WHOLE,
             max_percent=WHOLE,
             memory_mib=TENANT_MIB,
@@ -164,6 +179,10 @@ class Admitting(Measured):
     def rows(self, klass: JobClass) -> int:
         """Rows that are known of a class."""
         return 0
+
+    def use(self, klass: JobClass) -> float:
+        """Part of a device that a class uses, by its run beside its own copy."""
+        return klass.utilisation
 
     def forget_answers(self) -> None:
         """Knowledge changed: every question is open again."""

@@ -16,6 +16,7 @@ from typing import Final
 from ullage.engines.admission.calibration import EDGES, Band, Threshold, band_of
 from ullage.engines.admission.records import Forecast, Group, Tenant
 
+WHOLE_PERCENT: Final = 100
 SLACK_TOLERANCE: Final = 1e-6
 """Log slowdowns closer than this to an objective meet it."""
 ALONE_Z: Final = 1.645
@@ -94,7 +95,9 @@ def margin(
         return _margin(tenants, forecast, math.inf, required=-math.inf)
     own = band_of(tightest)
     if len(tenants) == 1:
-        return _margin(tenants, forecast, math.inf, required=ALONE_Z, band=own)
+        # alone on the whole device a slowdown is 1 by its definition: nothing to be sure of
+        required = ALONE_Z if tenants[0].percent < WHOLE_PERCENT else -math.inf
+        return _margin(tenants, forecast, math.inf, required=required, band=own)
     found = _calibrated(tenants, forecast, math.inf, own, thresholds)
     if found.passes:
         return found
