@@ -36,7 +36,9 @@ CONDITION_S: Final = 7200.0
 LEAST_ROWS: Final = 10
 
 
-def fill_whole_shares(posterior: Posterior, sides: Sides, wanted: Sequence[str]) -> Cells:
+def fill_whole_shares(
+    posterior: Posterior, sides: Sides, wanted: Sequence[str], classes: int
+) -> Cells:
     """Cells of the only share that occurs here: 100 percent; the others are left open.
 
     The learner fills every share; that is nine tenths of its time for cells nobody asks about.
