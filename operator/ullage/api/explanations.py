@@ -366,6 +366,10 @@ CONDITIONS: Final[Mapping[ConditionType, ConditionExplanation]] = {
         "the container runtime reads the files that hand over a slice (GPUNode)"
     ),
     ConditionType.RETIRED: _when("the agent has left the node on request (GPUNode)"),
+    ConditionType.SHARING: _when(
+        "absent while every GPU is shared as well as it can be; False names those that are not, "
+        "and why (GPUNode)"
+    ),
     ConditionType.FRESH: _when("the measured values hold for what runs now (WorkloadProfile)"),
     ConditionType.CONFLICTING: _when(
         "a declared speed is off by more than a fifth from the measured one (WorkloadProfile)",

@@ -116,6 +116,7 @@ class ConditionType(StrEnum):
     FINISHED = "Finished"
     LATE_BINDING = "LateBinding"
     RETIRED = "Retired"
+    SHARING = "Sharing"
     FRESH = "Fresh"
     CONFLICTING = "Conflicting"
     DEGRADED = "Degraded"
