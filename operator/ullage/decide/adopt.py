@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from ullage.api.contract import GATE, DesiredSlice, ObservedSlice
 from ullage.decide.ledger import Ledger
 from ullage.decide.model import DecideSettings
+from ullage.decide.slices import has_objective, slowdown_percent
 from ullage.decide.view import View
 from ullage.state.records import GPUNodeRecord, PodRecord, Snapshot
 
@@ -99,8 +100,12 @@ def _adopted(
         memory_mib=seen.memory_mib,
         epoch=settings.epoch,
         priority=pod.priority,
-        protected=owner is not None and owner.max_slowdown is not None,
-        max_slowdown_percent=round(100 * ((owner.max_slowdown if owner else None) or 0)),
+        protected=owner is not None and has_objective(owner),
+        klass=owner.klass if owner else "",
+        family=owner.family if owner else "",
+        trust_domain=owner.trust_domain if owner else "",
+        max_slowdown_percent=slowdown_percent(owner.max_slowdown if owner else None),
+        slo=owner.slo if owner else None,
     )
 
 

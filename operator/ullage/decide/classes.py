@@ -28,6 +28,8 @@ from ullage.state.profile_records import ProfileRecord, SoloEntry
 from ullage.state.records import Snapshot, WorkloadKind, WorkloadRecord
 
 _MICROS = 1e6
+_ALL = 2**62
+"""More rows than any class has: none of them fills the budget again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +72,8 @@ class Classes:
 
     snapshot: Snapshot
     ground: Ground
+    spent_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """Seconds of trial that classes have used up, which profiles may not say yet."""
     _known: dict[tuple[object, ...], Known] = field(default_factory=dict)
     _profiles: dict[str, dict[str, ClassProfile]] = field(default_factory=dict)
     _by_class: dict[tuple[str, str], ProfileRecord] | None = None
@@ -118,10 +122,11 @@ class Classes:
                 )
             )
         status = own.status if own is not None else None
+        now_s = self.spent_s.get((workload.ref.namespace, workload.klass), 0.0)
         spent = Account(
             klass=workload.klass or workload.ref.name,
-            spent_s=status.trial_s if status else 0.0,
-            rows=status.trial_rows if status else 0,
+            spent_s=max(now_s, status.trial_s if status else 0.0),
+            rows=_ALL if now_s else status.trial_rows if status else 0,
             faults=status.faults if status else 0,
         )
         return Known(

@@ -9,6 +9,7 @@ what everybody is told.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from ullage.decide.adopt import drop_refused, settle
@@ -31,6 +32,8 @@ from ullage.decide.placement import Placer
 from ullage.decide.policies import void_policies
 from ullage.decide.report import Reporter, event
 from ullage.decide.ruling import rule_of
+from ullage.decide.sharing_news import sharing_news
+from ullage.decide.trials import bookings, commit, look_at_trials, spent
 from ullage.decide.view import View, members_by_owner
 from ullage.decide.want import Wants
 from ullage.engines.admission.prediction import Predictor
@@ -53,13 +56,17 @@ def decide(snapshot: Snapshot, now: float, settings: DecideSettings, predictor: 
     """
     ledger = Ledger(snapshot)
     view = look(snapshot, now, settings, ledger)
+    trials = look_at_trials(view)
+    view = replace(view, marks=trials.marks)
     ground = lay_out(view)
     lives = _live(view, ground)
     drop_refused(view, ledger)
+    committed = commit(view, trials, ledger)
     for life in lives.values():
         for member in life.release:
             release(ledger, member)
-    classes = Classes(snapshot, ground)
+    spent_s = spent(view, trials)
+    classes = Classes(snapshot, ground, spent_s)
     board = set_up(view, ground, ledger, classes)
     devices = board_digest(board)
     wants = Wants(view, board, classes)
@@ -78,7 +85,8 @@ def decide(snapshot: Snapshot, now: float, settings: DecideSettings, predictor: 
     inputs_hash = cycle_digest(view, devices, waiting)
     statuses, events = _tell(view, reporter, lives)
     steps: list[Action] = [step for uid in sorted(lives) for step in lives[uid].steps]
-    lessons = profiles_to_write(snapshot, now, settings.epoch)
+    profiles = tuple(snapshot.profiles.values())
+    lessons = profiles_to_write(snapshot, now, settings.epoch, bookings(spent_s, profiles))
     slices = ledger.slices() | dict.fromkeys(missing_gpu_nodes(snapshot), ())
     return Plan(
         version=snapshot.version,
@@ -92,12 +100,12 @@ def decide(snapshot: Snapshot, now: float, settings: DecideSettings, predictor: 
             *lessons.actions,
         ),
         statuses=statuses,
-        events=tuple(events),
+        events=(*events, *committed, *sharing_news(desk, allotment)),
         dropped={reason.value: count for reason, count in lessons.dropped.items()},
         wake_at=(
             now + _AT_ONCE_S
             if allotment.postponed
-            else earliest(_wake_at(view, lives), lessons.wake_at)
+            else earliest(_wake_at(view, lives), lessons.wake_at, trials.wake_at)
         ),
     )
 

@@ -14,7 +14,7 @@ from typing import Final
 from ullage.api.contract import Reason
 from ullage.decide import guards
 from ullage.decide.children import pod_name
-from ullage.decide.life import Life
+from ullage.decide.life import Life, Passed
 from ullage.decide.phases import Phase
 from ullage.decide.view import Member, View
 from ullage.state.records import PodStage, WorkloadRecord
@@ -31,6 +31,8 @@ class Ending:
     counted: bool = False
     code: int | None = None
     at: float = 0.0
+    where: str = ""
+    """Node/device that it must leave, and not come back to for a while."""
 
 
 def find_ending(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Ending | None:
@@ -53,7 +55,7 @@ def find_ending(view: View, job: WorkloadRecord, members: Sequence[Member]) -> E
     for one in members:
         found = guards.trouble(view, one)
         if found is not None:
-            return Ending(found.reason, found.message)
+            return Ending(found.reason, found.message, where=found.where)
     return _half_started(view, members)
 
 
@@ -116,6 +118,11 @@ def close(view: View, job: WorkloadRecord, members: Sequence[Member], ending: En
             message=f"{ending.message}; every member starts again (not counted as a failure)",
             restarts=restarts,
             release=release,
+            passed_over=(
+                Passed(reason=ending.reason, where=ending.where, message=ending.message)
+                if ending.where
+                else None
+            ),
         )
     codes = policy.retry_exit_codes
     if codes and ending.code not in codes:

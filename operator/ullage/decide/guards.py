@@ -7,7 +7,7 @@ Times come from the snapshot, memory of refusals too; nothing is remembered here
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +23,15 @@ EXCLUSION_S: Final = 600.0
 """How long a device is left out for a pod that it refused that often (start value)."""
 PAUSE_S: Final = 10.0
 """How long a device is passed over after one refusal (our choice, keeps retries slow)."""
+
+AWAY_S: Final = 300.0
+"""How long a device is left out for a workload that had to leave it; a guard blames as long."""
+_REST_S: Final[Mapping[Reason, float]] = {
+    Reason.RESERVATION_REFUSED: PAUSE_S,
+    Reason.INTERFERING: AWAY_S,
+    Reason.PROBATION_ROLLED_BACK: AWAY_S,
+}
+"""How long a device rests after a line of this reason."""
 
 STARTS_AT_ONCE: Final = 20
 """Pods that the nodes and the API server bring up in a second, at least (our choice): when more
@@ -53,6 +62,8 @@ class Trouble:
 
     reason: Reason
     message: str
+    where: str = ""
+    """Node/device that it must not come back to for a while."""
 
 
 def trouble(view: View, member: Member) -> Trouble | None:
@@ -63,6 +74,9 @@ def trouble(view: View, member: Member) -> Trouble | None:
     for held in member.held:
         if held.seen is not None and held.seen.phase is SlicePhase.FAILED:
             return Trouble(_reason_of(held, Reason.UNENFORCED), _node_says(held))
+    mark = view.marks.get(pod.uid)
+    if mark is not None:
+        return Trouble(mark.reason, mark.message, mark.where)
     if pod.stage is PodStage.RUNNING:
         return None
     for held in member.held:
@@ -172,10 +186,12 @@ def rest_ends(view: View, workload: WorkloadRecord, members: Sequence[Member]) -
         for (uid, _), times in view.snapshot.node_refusals.items()
         if _excluded(view, times) and any(one.pod.uid == uid for one in members)
     ]
-    if decision is not None and any(
-        line.reason is Reason.RESERVATION_REFUSED for line in _lines_in_force(view, workload)
-    ):
-        ends.append(decision.time + PAUSE_S)
+    if decision is not None:
+        ends += [
+            decision.time + _REST_S[line.reason]
+            for line in _lines_in_force(view, workload)
+            if line.reason in _REST_S
+        ]
     return earliest(*ends)
 
 
@@ -185,8 +201,9 @@ def _lines_in_force(view: View, workload: WorkloadRecord) -> list[RefusalLine]:
         return []
     found = []
     for line in decision.refusals:
-        if line.reason is Reason.RESERVATION_REFUSED:
-            if view.now < decision.time + PAUSE_S:
+        rest_s = _REST_S.get(line.reason)
+        if rest_s is not None:
+            if view.now < decision.time + rest_s:
                 found.append(line)
         elif line.reason is Reason.RESERVATION_EXPIRED:
             # an agent that spoke since then is worth another try

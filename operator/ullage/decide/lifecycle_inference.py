@@ -187,6 +187,11 @@ def _pods(view: View, ground: Ground, service: WorkloadRecord, members: Sequence
         if not one.gated:
             step = _cure(view, service, one, epoch)
             steps.extend((step,) if step else ())
+            mark = view.marks.get(one.pod.uid)
+            if mark is not None:
+                passed = passed or Passed(
+                    reason=mark.reason, where=mark.where, message=mark.message
+                )
             continue
         failed = _reservation_failed(view, ground, one) if one.held else None
         if failed is not None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from typing import Final
 
 from ullage.api.contract import Reason, SlicePhase
 from ullage.api.reasons import ConditionType
@@ -25,11 +26,14 @@ from ullage.decide.phases import Phase
 from ullage.decide.view import Member, View
 from ullage.state.records import PodStage, WorkloadRecord
 
+_EVICTED: Final = (Reason.PREEMPTED, Reason.INTERFERING, Reason.PROBATION_ROLLED_BACK)
+"""Endings for the sake of others: budgets are honoured."""
+
 
 def training_life(view: View, ground: Ground, job: WorkloadRecord) -> Life:
     """What the job needs next."""
     everybody = view.members_of(job)
-    if job.status.phase == Phase.RUNNING and _runs_well(job, everybody):
+    if job.status.phase == Phase.RUNNING and _runs_well(view, job, everybody):
         return _running(job.status.restarts)
     members = [one for one in everybody if 0 <= one.pod.rank < job.replicas]
     phase = _phase(job)
@@ -58,13 +62,15 @@ def training_life(view: View, ground: Ground, job: WorkloadRecord) -> Life:
     return advance(view, ground, job, members)
 
 
-def _runs_well(job: WorkloadRecord, members: Sequence[Member]) -> bool:
+def _runs_well(view: View, job: WorkloadRecord, members: Sequence[Member]) -> bool:
     """Whether all members run, nothing ails their slices, and nobody wants it otherwise."""
     if len(members) != job.replicas or job.deleting or job.suspend:
         return False
     for one in members:
         pod = one.pod
         if pod.stage is not PodStage.RUNNING or pod.deleting or pod.rank >= job.replicas:
+            return False
+        if pod.uid in view.marks:
             return False
         for held in one.held:
             if held.seen is not None and held.seen.phase is SlicePhase.FAILED:
@@ -87,7 +93,7 @@ def _tear_down(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Li
     for one in members:
         if one.pod.deleting:
             continue
-        if reason is Reason.PREEMPTED and one.live and not one.gated:
+        if reason in _EVICTED and one.live and not one.gated:
             steps.append(evict(job, one, epoch, reason, message))
         else:
             steps.append(delete(job, one, epoch, reason, message))

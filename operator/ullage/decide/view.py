@@ -9,9 +9,9 @@ Frozen records only, nothing is decided here.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from ullage.api.contract import GATE, DesiredSlice, ObservedSlice, SlicePhase
+from ullage.api.contract import GATE, DesiredSlice, ObservedSlice, Reason, SlicePhase
 from ullage.decide.model import DecideSettings
 from ullage.state.records import GPUNodeRecord, PodRecord, PodStage, Snapshot, WorkloadRecord
 
@@ -72,6 +72,15 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """Why a pod has to leave its device, though it runs; ``where`` is node/device."""
+
+    reason: Reason
+    message: str
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """One cycle's picture."""
 
@@ -86,6 +95,8 @@ class View:
     """Pods of ours by (namespace, name)."""
     starting: int = 0
     """Pods whose gate is gone and which do not run yet."""
+    marks: Mapping[str, Mark] = field(default_factory=dict)
+    """Pods that have to leave their device, by uid."""
 
     def members_of(self, workload: WorkloadRecord) -> Sequence[Member]:
         """The pods of a workload that exist."""

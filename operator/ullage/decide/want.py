@@ -14,6 +14,7 @@ from ullage.api.contract import GPUMode, Reason
 from ullage.decide.board import WHOLE_PERCENT, Board
 from ullage.decide.classes import Barred, Classes, Known
 from ullage.decide.fit import amounts
+from ullage.decide.slices import has_objective
 from ullage.decide.view import View
 from ullage.engines.admission.records import Tenant
 from ullage.state.records import PodShape, WorkloadRecord
@@ -91,7 +92,7 @@ class Wants:
             workload.gpu.memory_mib,
             workload.accelerators,
             workload.sharing.allow,
-            id(self.classes.of(workload)) if share is not None or _strict(workload) else 0,
+            id(self.classes.of(workload)) if share is not None or has_objective(workload) else 0,
             avoid,
             company,
         )
@@ -133,8 +134,3 @@ class Wants:
             known = self._by_value.setdefault(shape, shape)
             self._shapes[id(shape)] = known
         return known
-
-
-def _strict(workload: WorkloadRecord) -> bool:
-    """Whether a workload has an objective, which may be too much even for a whole device."""
-    return (workload.max_slowdown, workload.min_throughput, workload.slo) != (None, None, None)
