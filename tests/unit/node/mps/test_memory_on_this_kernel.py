@@ -16,7 +16,6 @@ import pytest
 from ullage_node.mps.places import HostMounts, Places, PlaceUnusable, PlainDirectories
 from ullage_node.mps.records import Order
 
-
 SYS_ADMIN = 21
 """Number of the capability that mounting needs."""
 
