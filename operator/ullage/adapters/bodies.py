@@ -22,6 +22,7 @@ from ullage.decide.model import (
     ApplyDeployment,
     ApplyGPUNode,
     ApplyService,
+    CreateDeviceProfile,
     CreatePod,
     CreateProfile,
     DeletePod,
@@ -124,7 +125,7 @@ def verb_of(action: Action) -> tuple[Verb, str]:
             return Verb.APPLY, f"{action.owner.kind}/status"
         case SetConditions() | SetProfile() | SetDeviceModel():
             return Verb.APPLY, f"{action.target.kind}/status"
-        case CreateProfile():
+        case CreateProfile() | CreateDeviceProfile():
             return Verb.CREATE, action.target.kind
         case Emit():
             return Verb.CREATE, ports.EVENT.kind
@@ -149,7 +150,7 @@ def key_of(action: Action) -> ObjectKey:
             return action.owner.kind, action.owner.namespace, action.owner.name, "status"
         case SetConditions() | SetProfile() | SetDeviceModel():
             return action.target.kind, action.target.namespace, action.target.name, "status"
-        case CreateProfile():
+        case CreateProfile() | CreateDeviceProfile():
             return action.target.kind, action.target.namespace, action.target.name, ""
         case Emit():
             return ports.EVENT.kind, action.target.namespace, action.target.uid, action.reason.value
@@ -208,6 +209,10 @@ class Requests:
             case CreateProfile():
                 return self._about(
                     Verb.CREATE, action.target, "", profile_bodies.profile_body(action)
+                )
+            case CreateDeviceProfile():
+                return self._about(
+                    Verb.CREATE, action.target, "", profile_bodies.device_profile_body(action)
                 )
             case ApplyGPUNode():
                 return self._gpu_node(action)

@@ -61,6 +61,7 @@ def _writes() -> Iterable[Permission]:
         ports.SERVICE: ("create", "patch"),
         ports.GPU_NODE: ("create", "patch"),
         ports.WORKLOAD_PROFILE: ("create",),
+        ports.DEVICE_PROFILE: ("create",),
         ports.TRAINING_JOB: ("delete",),
         ports.EVENT: ("get", "create", "patch"),
     }

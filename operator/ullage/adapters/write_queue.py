@@ -19,6 +19,7 @@ from ullage.adapters.bodies import ObjectKey, key_of
 from ullage.decide.model import (
     Action,
     ApplyGPUNode,
+    CreateDeviceProfile,
     CreateProfile,
     DeletePod,
     DeleteWorkload,
@@ -50,7 +51,9 @@ def lane_of(action: Action) -> int:
             return 1
         case SetStatus():
             return PASSING if action.passing else TELL
-        case SetConditions() | CreateProfile() | SetProfile() | SetDeviceModel():
+        case SetConditions() | CreateProfile() | SetProfile():
+            return TELL
+        case CreateDeviceProfile() | SetDeviceModel():
             return TELL
         case Emit():
             return 5

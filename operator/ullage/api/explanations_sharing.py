@@ -57,6 +57,12 @@ SHARING: Final[Mapping[Reason, Explanation]] = {
         "Another image runs under the same name, so measuring starts anew.",
         "Nothing. Pin images by digest to keep profiles across registries.",
     ),
+    Reason.LEARNING_FAILED: say(
+        "What was observed on this type of device could not be learned from, or not in time; the "
+        "last good model stands. The message has the cause.",
+        "Drop the row that the message names from its WorkloadProfile; if learning is late, raise "
+        "ULLAGE_LEARN_DEADLINE_SECONDS or give the operator more CPU.",
+    ),
     Reason.DECLARED_DIFFERS: say(
         "A declared speed of the profile is off by more than a fifth from the measured one; the "
         "measured one is used.",

@@ -65,6 +65,7 @@ class Reason(StrEnum):
     DRIFTED = "Drifted"
     IMAGE_CHANGED = "ImageChanged"
     DECLARED_DIFFERS = "DeclaredDiffers"
+    LEARNING_FAILED = "LearningFailed"
     # sharing, as Events tell it
     SHARING_ADMITTED = "SharingAdmitted"
     SHARING_REJECTED = "SharingRejected"

@@ -13,7 +13,7 @@ import signal
 import socket
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -29,20 +29,28 @@ from ullage.adapters.metrics import OperatorCollector, OperatorFigures, StreamFi
 from ullage.adapters.reflector import Reflector
 from ullage.adapters.writer import WriteLimits, Writer, WriterStats
 from ullage.app.calm import Calm, Traffic
+from ullage.app.device_models import ModelTeller
 from ullage.app.http import HealthView, application
 from ullage.app.kopf_shell import KopfThread, Poker, connection_info
+from ullage.app.learner import Learner
 from ullage.app.loop import DecisionLoop
 from ullage.app.settings import Settings
 from ullage.app.solver import Solver
+from ullage.app.syllabus import Pace
 from ullage.app.trigger import Trigger
 from ullage.decide.effects import effect_of
 from ullage.decide.model import DecideSettings
 from ullage.decide.phases import Phase
+from ullage.engines.admission.model import LearnedModel
 from ullage.state.cluster import ClusterState
+from ullage.state.records import Snapshot
 from ullage.state.streams import STREAMS
 
 log = structlog.get_logger("ullage.operator")
 LAG_PERIOD_S = 0.5
+TELL_EVERY_S = 5.0
+MODELS_WAIT_S = 3.0
+"""How long the first decisions of a new leader wait for the models of the one before it."""
 
 
 @dataclass(slots=True)
@@ -119,6 +127,9 @@ class Operator:
             may_decide=self._obstacle,
             settings=self._decide_settings,
         )
+        self.learner = self._make_learner()
+        self.models = ModelTeller()
+        self._led_at = 0.0
         self.pulse = Pulse()
         self.calm = Calm(self._traffic, self.clock)
         poker = Poker(loop=asyncio.get_running_loop(), poke=self.trigger.poke)
@@ -134,7 +145,10 @@ class Operator:
                 running += [tasks.create_task(reflector.run()) for reflector in self.reflectors]
                 await self._synced()
                 self.solver.start()
+                self.learner.start()
                 running += [
+                    tasks.create_task(self.learner.run()),
+                    tasks.create_task(self._tell_models()),
                     tasks.create_task(self.lease.run()),
                     tasks.create_task(self.writer.run()),
                     tasks.create_task(self.loop.run()),
@@ -145,6 +159,7 @@ class Operator:
                     task.cancel()
         finally:
             self.solver.close()
+            self.learner.close()
             await runner.cleanup()
         log.info("stopped", lost=self._lost)
 
@@ -241,7 +256,10 @@ class Operator:
     def _lead(self, epoch: int) -> None:
         log.info("leading", epoch=epoch, identity=self.lease.identity)
         self.kopf.start()
+        self._led_at = self.clock.monotonic()
+        self.learner.wake()
         self.trigger.poke("leading")
+        asyncio.get_running_loop().call_later(MODELS_WAIT_S, self.trigger.poke, "leading")
 
     def _lose(self, reason: str) -> None:
         """Never write again; the process ends and comes back as a standby."""
@@ -255,7 +273,42 @@ class Operator:
             return "not-leading"
         if not all(r.synced for r in self.reflectors):
             return "not-synced"
+        if self.learner.rebuilding and self.clock.monotonic() - self._led_at < MODELS_WAIT_S:
+            return "models-to-come"
         return ""
+
+    def _make_learner(self) -> Learner:
+        times = self._settings.learn
+        return Learner(
+            picture=self._to_learn_from,
+            publish=self._publish,
+            clock=self.clock,
+            pace=Pace(
+                every_s=times.every_seconds,
+                fit_every_s=times.fit_every_seconds,
+                fit_rows=times.fit_rows,
+            ),
+            deadline_s=times.deadline_seconds,
+        )
+
+    def _to_learn_from(self) -> Snapshot | None:
+        """The picture, where this replica leads."""
+        if not self.lease.held or not all(r.synced for r in self.reflectors):
+            return None
+        return self.state.freeze(self.clock.now())
+
+    async def _tell_models(self) -> None:
+        """Write what was learned to the DeviceProfiles, until cancelled."""
+        while True:
+            await asyncio.sleep(TELL_EVERY_S)
+            snapshot = self._to_learn_from()
+            if snapshot is not None:
+                now, courses, epoch = self.clock.now(), self.learner.courses, self.lease.epoch
+                self.writer.submit(self.models.writes(snapshot, courses, now=now, epoch=epoch))
+
+    def _publish(self, models: Mapping[str, LearnedModel]) -> None:
+        self.state.set_models(models)
+        self.trigger.poke("model")
 
     def _traffic(self) -> Traffic:
         return Traffic(

@@ -66,6 +66,20 @@ class TriggerTimes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LearnSettings:
+    """Learning of slowdowns, in the background."""
+
+    every_seconds: float = 5.0
+    """New rows of a type of device are taken in at most this often."""
+    fit_every_seconds: float = 1800.0
+    """The model of a type is fitted anew when rows are new and the last fit is this old ..."""
+    fit_rows: int = 200
+    """... or when this many rows are newer than it."""
+    deadline_seconds: float = 600.0
+    """A fit that takes longer is given up and the last good model stands."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WriteSettings:
     """Limits of what is sent to the API server."""
 
@@ -96,6 +110,7 @@ class Settings:
     lease: LeaseSettings = field(default_factory=LeaseSettings)
     decide: DecideTimes = field(default_factory=DecideTimes)
     trigger: TriggerTimes = field(default_factory=TriggerTimes)
+    learn: LearnSettings = field(default_factory=LearnSettings)
     write: WriteSettings = field(default_factory=WriteSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
 
@@ -104,6 +119,7 @@ SECTIONS: Final[Mapping[str, type]] = {
     "lease": LeaseSettings,
     "decide": DecideTimes,
     "trigger": TriggerTimes,
+    "learn": LearnSettings,
     "write": WriteSettings,
     "http": HttpSettings,
 }
@@ -160,5 +176,10 @@ def _check(settings: Settings) -> None:
         )
     if settings.write.per_second <= 0 or settings.write.in_flight < 1:
         raise SettingsError("ULLAGE_WRITE_PER_SECOND and ULLAGE_WRITE_IN_FLIGHT must be positive")
+    learn = settings.learn
+    if min(learn.every_seconds, learn.fit_every_seconds, learn.deadline_seconds) <= 0:
+        raise SettingsError("the seconds of ULLAGE_LEARN_* must be positive")
+    if learn.fit_rows < 1:
+        raise SettingsError("ULLAGE_LEARN_FIT_ROWS must be at least 1")
     if settings.log_level not in ("debug", "info", "warning", "error"):
         raise SettingsError("ULLAGE_LOG_LEVEL must be debug, info, warning or error")

@@ -169,12 +169,24 @@ class SetProfile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CreateDeviceProfile:
+    """Create the DeviceProfile of a type that nobody declared; ``target`` has no uid yet."""
+
+    target: ObjectRef
+    memory_mib: int
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SetDeviceModel:
     """Apply what was learned of a type of device to its DeviceProfile's status."""
 
     target: ObjectRef
     generation: int
-    model: DeviceModel
+    model: DeviceModel | None
+    conditions: tuple[Condition, ...] = ()
     epoch: int
     reason: Reason
     text: str
@@ -204,6 +216,7 @@ Action = (
     | SetConditions
     | CreateProfile
     | SetProfile
+    | CreateDeviceProfile
     | SetDeviceModel
     | Emit
 )

@@ -9,9 +9,15 @@ lost. No I/O.
 from __future__ import annotations
 
 from ullage.api.contract import API_VERSION
-from ullage.decide.model import CreateProfile, SetDeviceModel, SetProfile
+from ullage.decide.model import (
+    CreateDeviceProfile,
+    CreateProfile,
+    SetDeviceModel,
+    SetProfile,
+)
 from ullage.state.profile_wire import device_model_to_wire, profile_status_to_wire
 from ullage.state.records import ObjectRef
+from ullage.state.status_wire import condition_to_wire
 
 Body = dict[str, object]
 
@@ -21,16 +27,22 @@ def profile_body(action: CreateProfile) -> Body:
     return _headed(action.target) | {"spec": {"class": action.klass}}
 
 
+def device_profile_body(action: CreateDeviceProfile) -> Body:
+    """A DeviceProfile that says of a type what its nodes report."""
+    return _headed(action.target) | {"spec": {"memory": f"{action.memory_mib}Mi"}}
+
+
 def status_body(action: SetProfile | SetDeviceModel) -> Body:
     """The whole status of a profile, for server-side apply to ``/status``."""
     match action:
         case SetProfile():
             status = profile_status_to_wire(action.status)
         case SetDeviceModel():
-            status = {
-                "observedGeneration": action.generation,
-                "model": device_model_to_wire(action.model),
-            }
+            status = {"observedGeneration": action.generation}
+            if action.model is not None:
+                status["model"] = device_model_to_wire(action.model)
+            if action.conditions:
+                status["conditions"] = [condition_to_wire(one) for one in action.conditions]
     return _headed(action.target) | {"status": status}
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from ullage.engines.admission.model import LearnedModel
 from ullage.ports import JsonObject
 from ullage.state import streams
 from ullage.state.assume import (
@@ -103,6 +104,7 @@ class ClusterState:
         self._rooms = {room.stream: room for room in rooms}
         self._seen_pod = Overlaid(self._overlay, (PodUngated, PodLeaving), seen_pod)
         self._seen_workload = Overlaid(self._overlay, (StatusSet, WorkloadLeaving), seen_workload)
+        self._models: Mapping[str, LearnedModel] = {}
         self._frozen: Snapshot | None = None
 
     # -- Sink ------------------------------------------------------------------------------
@@ -118,6 +120,13 @@ class ClusterState:
     def remove(self, stream: Stream, item: JsonObject, now: float) -> bool:
         """One object was deleted."""
         return self._rooms[stream.name].remove(item)
+
+    # -- what was learned ------------------------------------------------------------------
+
+    def set_models(self, models: Mapping[str, LearnedModel]) -> None:
+        """What decisions shall rest on from now on, by accelerator."""
+        self._models = models
+        self._context.touch()
 
     # -- what is assumed ---------------------------------------------------------------------
 
@@ -239,6 +248,7 @@ class ClusterState:
             services=self._kube_services.table.view(),
             profiles=self._profiles.seen(),
             device_profiles=self._device_profiles.table.view(),
+            models=self._models,
             policy=self._policies.binding(),
             idle_policies=self._policies.idle(),
             creating=frozenset(

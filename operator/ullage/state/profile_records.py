@@ -176,3 +176,4 @@ class DeviceProfileRecord:
     uid: str = ""
     generation: int = 0
     model: DeviceModel | None = None
+    conditions: tuple[Condition, ...] = ()

@@ -145,7 +145,9 @@ def project_device_profile(raw: JsonObject) -> DeviceProfileRecord:
         memory_mib = 0 if memory is None else mib_down(memory, "memory")
         overhead_mib = optional_whole(spec, "contextOverheadMiB")
     with within("status"):
-        model = device_model_of(section(raw, "status"))
+        status = section(raw, "status")
+        model = device_model_of(status)
+        conditions = tuple(sorted(read_conditions(status), key=lambda item: item.type))
     return DeviceProfileRecord(
         name=meta.name,
         memory_mib=memory_mib,
@@ -153,6 +155,7 @@ def project_device_profile(raw: JsonObject) -> DeviceProfileRecord:
         uid=meta.uid,
         generation=meta.generation,
         model=model,
+        conditions=conditions,
     )
 
 

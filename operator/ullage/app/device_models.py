@@ -1,0 +1,115 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Tells the DeviceProfiles what was learned, so that a restart need not fit anew.
+
+Written only when it changed and at most once a minute a type; what was lost is seen to be missing
+and written again. It never touches a spec that somebody wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from ullage.api.contract import Reason
+from ullage.api.reasons import ConditionType
+from ullage.app.model_summary import Fitted, stored
+from ullage.app.syllabus import Course
+from ullage.decide.conditions import Said, merged
+from ullage.decide.model import CreateDeviceProfile, SetDeviceModel
+from ullage.state.profile_records import DeviceModel, DeviceProfileRecord
+from ullage.state.records import ObjectRef, Snapshot
+from ullage.state.status import Condition
+
+WRITE_EVERY_S: Final = 60.0
+KIND: Final = "DeviceProfile"
+
+Write = CreateDeviceProfile | SetDeviceModel
+
+
+class ModelTeller:
+    """Remembers when it wrote; everything else is in the picture."""
+
+    def __init__(self) -> None:
+        self._wrote: dict[str, float] = {}
+
+    def writes(
+        self, snapshot: Snapshot, courses: Mapping[str, Course], *, now: float, epoch: int
+    ) -> tuple[Write, ...]:
+        """What to write so that the profiles say what is known; ``now`` in seconds."""
+        return tuple(self._due(snapshot, courses, now, epoch))
+
+    def _due(
+        self, snapshot: Snapshot, courses: Mapping[str, Course], now: float, epoch: int
+    ) -> Iterator[Write]:
+        for name, course in sorted(courses.items()):
+            rows = course.model.rows if course.model is not None else 0
+            last = self._wrote.get(name)
+            if (last is not None and 0 <= now - last < WRITE_EVERY_S) or not (rows or course.error):
+                continue
+            record = snapshot.device_profiles.get(name)
+            found: Write | None
+            if record is None:
+                found = _create(snapshot, name, epoch)
+            else:
+                found = _set(record, course, now, epoch)
+            if found is not None:
+                self._wrote[name] = now
+                yield found
+
+
+def _create(snapshot: Snapshot, name: str, epoch: int) -> CreateDeviceProfile | None:
+    """A profile with the least memory that a device of the type reports."""
+    memory_mib = min(
+        (
+            device.memory_mib
+            for node in snapshot.gpu_nodes.values()
+            for device in node.devices
+            if device.model == name and device.memory_mib > 0
+        ),
+        default=0,
+    )
+    if not memory_mib:
+        return None  # no device of the type is there; one that comes brings its memory along
+    return CreateDeviceProfile(
+        target=ObjectRef(kind=KIND, namespace="", name=name, uid=""),
+        memory_mib=memory_mib,
+        epoch=epoch,
+        reason=Reason.MEASURED,
+        text=f"devices of type {name} were learned about for the first time",
+    )
+
+
+def _set(
+    record: DeviceProfileRecord, course: Course, now: float, epoch: int
+) -> SetDeviceModel | None:
+    model = _summary(course) or record.model
+    conditions = _conditions(record, course, now)
+    if model == record.model and conditions == record.conditions:
+        return None
+    return SetDeviceModel(
+        target=ObjectRef(kind=KIND, namespace="", name=record.name, uid=record.uid),
+        generation=record.generation,
+        model=model,
+        conditions=conditions,
+        epoch=epoch,
+        reason=Reason.LEARNING_FAILED if course.error else Reason.MEASURED,
+        text=course.error or f"the model of {record.name} holds {model.rows if model else 0} rows",
+    )
+
+
+def _summary(course: Course) -> DeviceModel | None:
+    model, fitted = course.model, course.fitted
+    if model is None or fitted is None or not model.rows:
+        return None
+    return stored(Fitted(model=model, risk=fitted.risk, at_s=fitted.at_s))
+
+
+def _conditions(record: DeviceProfileRecord, course: Course, now: float) -> tuple[Condition, ...]:
+    if course.error:
+        said = Said(ConditionType.DEGRADED, True, Reason.LEARNING_FAILED, course.error)
+    elif any(one.type == ConditionType.DEGRADED for one in record.conditions):
+        said = Said(ConditionType.DEGRADED, False, Reason.MEASURED, "what is observed is learned")
+    else:
+        return record.conditions
+    return merged(record.conditions, (said,), float(int(now)), record.generation)

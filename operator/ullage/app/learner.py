@@ -1,0 +1,204 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The background learner: rows of WorkloadProfiles in, models of slowdowns out.
+
+The numerics run in a process of their own, after everybody else and with a deadline: a crash, a
+hang or a poisonous row costs one lesson, and what was learned before stands. Only the leader
+learns. It never decides and never writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import pickle
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from dataclasses import dataclass
+
+import structlog
+
+from ullage.app.lessons import Answer, Lesson, Task, attend, settle_in
+from ullage.app.syllabus import Course, Pace, Syllabus
+from ullage.engines.admission.model import LearnedModel
+from ullage.ports import Clock
+from ullage.state.records import Snapshot
+
+log = structlog.get_logger("ullage.learner")
+
+LOOK_EVERY_S = 1.0
+BATCH = 100
+"""Profiles sent at once: some 20,000 rows, a few hundredths of a second of this process."""
+
+
+class LessonFailed(Exception):
+    """A lesson was late, raised, or its process died; the text says which."""
+
+
+@dataclass(slots=True)
+class LearnerStats:
+    """Figures of the learner, read by the metrics collector."""
+
+    lessons: int = 0
+    fits: int = 0
+    seconds: float = 0.0
+    """Work of the learner's process, in all."""
+    late: int = 0
+    crashes: int = 0
+    refused: int = 0
+    """Lessons that raised, for example because of a row that is no observation."""
+
+
+class Learner:
+    """Owns the process and carries the syllabus out."""
+
+    def __init__(
+        self,
+        *,
+        picture: Callable[[], Snapshot | None],
+        publish: Callable[[Mapping[str, LearnedModel]], None],
+        clock: Clock,
+        pace: Pace,
+        deadline_s: float,
+        work: Callable[[bytes], bytes] = attend,
+    ) -> None:
+        """``picture`` gives ``None`` where this replica must not learn.
+
+        ``publish`` is told every model whenever one of them is new.
+        """
+        self._picture = picture
+        self._publish = publish
+        self._clock = clock
+        self._deadline_s = deadline_s
+        self._work = work
+        self._syllabus = Syllabus(pace)
+        self._pool: ProcessPoolExecutor | None = None
+        self._fresh = True
+        """The process was sent nothing yet."""
+        self._looked = False
+        self._woken = asyncio.Event()
+        self.stats = LearnerStats()
+
+    @property
+    def courses(self) -> Mapping[str, Course]:
+        """What is known of each accelerator."""
+        return self._syllabus.courses
+
+    @property
+    def rebuilding(self) -> bool:
+        """Whether a model that was learned before a restart is still to come."""
+        return not self._looked or self._syllabus.rebuilding
+
+    def start(self) -> None:
+        """Start the process before it is needed."""
+        self._ready().submit(settle_in, niceness=0)
+
+    def wake(self) -> None:
+        """Look at once."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Learn until cancelled."""
+        while True:
+            busy = await self.step()
+            if not busy:
+                self._woken.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_EVERY_S):
+                        await self._woken.wait()
+
+    async def step(self) -> bool:
+        """One look and at most one lesson; says whether there was one."""
+        picture = self._picture()
+        if picture is None:
+            return False
+        self._syllabus.see(picture, self._clock.now())
+        self._looked = True
+        task = self._syllabus.next(self._clock.now(), self._clock.monotonic())
+        if task is None:
+            return False
+        try:
+            answer = await self._teach(task)
+        except LessonFailed as error:
+            log.warning("learning failed", accelerator=task.accelerator, error=str(error))
+            self._syllabus.failed(task, str(error), self._clock.monotonic())
+            return True
+        self.stats.lessons += 1
+        self.stats.fits += task.fit
+        self.stats.seconds += answer.seconds
+        now, monotonic = self._clock.now(), self._clock.monotonic()
+        if self._syllabus.learned(task, answer, now, monotonic):
+            model = self.courses[task.accelerator].model
+            log.info(
+                "learned",
+                accelerator=task.accelerator,
+                fit=task.fit,
+                rows=model.rows if model else 0,
+                version=model.version if model else 0,
+                seconds=round(answer.seconds, 3),
+            )
+            self._publish(self._syllabus.models())
+        return True
+
+    def close(self) -> None:
+        """End the process at once."""
+        self._fresh = True
+        if self._pool is None:
+            return
+        for process in list((self._pool._processes or {}).values()):
+            process.kill()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool = None
+
+    async def _teach(self, task: Task) -> Answer:
+        """Send what changed in bounded pieces, then the task.
+
+        Raises:
+            LessonFailed: see its text.
+        """
+        self._ready()
+        whole = self._fresh
+        if whole:
+            self._syllabus.send_all()
+            self._fresh = False
+        while True:
+            changed, removed = self._syllabus.unsent(BATCH)
+            last = len(changed) + len(removed) < BATCH
+            lesson = Lesson(
+                whole=whole, changed=changed, removed=removed, task=task if last else None
+            )
+            whole = False
+            answer = await self._call(pickle.dumps(lesson, protocol=pickle.HIGHEST_PROTOCOL))
+            if last:
+                found: Answer = pickle.loads(answer)
+                return found
+
+    async def _call(self, payload: bytes) -> bytes:
+        try:
+            future = self._ready().submit(self._work, payload)
+            return await asyncio.wait_for(asyncio.wrap_future(future), self._deadline_s)
+        except TimeoutError:
+            self.stats.late += 1
+            self.close()
+            raise LessonFailed(f"no model within {self._deadline_s:g} s") from None
+        except BrokenProcessPool as error:
+            self.stats.crashes += 1
+            self.close()
+            raise LessonFailed(f"the learner's process died: {error}") from error
+        except asyncio.CancelledError:
+            self.close()
+            raise
+        except Exception as error:  # whatever the pure code raised, in the child
+            self.stats.refused += 1
+            self._fresh = True
+            raise LessonFailed(f"{type(error).__name__}: {error}") from error
+
+    def _ready(self) -> ProcessPoolExecutor:
+        if self._pool is None:
+            # spawn: a fork would copy the threads' locks of this process in an unknown state
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(1, mp_context=context, initializer=settle_in)
+            self._fresh = True
+        return self._pool

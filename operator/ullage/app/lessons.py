@@ -1,0 +1,190 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What runs in the learner's own process: profiles come in piece by piece, models go out.
+
+It keeps the profiles that it was sent and nothing else, so a new process that is sent them again
+gives the same answers. Bytes in, bytes out; it must never see the cluster or a decision.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from ullage.app.model_summary import Fitted, restored, slim, stored
+from ullage.decide.learning_rows import class_profiles, rows_of
+from ullage.engines.admission.colocations import bounded
+from ullage.engines.admission.judging import Risk
+from ullage.engines.admission.learning import MAX_CLASSES, learn
+from ullage.engines.admission.model import Cells, LearnedModel
+from ullage.engines.admission.records import ClassProfile, Row
+from ullage.state.profile_records import ProfileRecord
+from ullage.state.records import Snapshot
+
+MOST_CROWDS: Final = 500
+"""Newest rows of three and more tenants that are kept; those of two are bounded by class pair."""
+NICE: Final = 10
+
+Key = tuple[str, str]
+"""Namespace and name of a profile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """Learn one accelerator.
+
+    ``previous`` is the model before (``None`` = nothing is known); ``fit`` seeks everything anew.
+    ``wanted`` are classes whose cells come first, ``classes`` how many are filled.
+    """
+
+    accelerator: str
+    previous: LearnedModel | None
+    fit: bool
+    wanted: tuple[str, ...]
+    classes: int = MAX_CLASSES
+    risk: Risk = field(default_factory=Risk)
+    at_s: float = 0.0
+    """The moment, for the record of a fit; seconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lesson:
+    """Changes of profiles, then perhaps a task; ``whole`` = forget what was sent before."""
+
+    whole: bool
+    changed: Mapping[Key, ProfileRecord] = field(default_factory=dict)
+    removed: tuple[Key, ...] = ()
+    task: Task | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A model, the seconds of work it took, and the budget it was fitted for."""
+
+    model: LearnedModel
+    seconds: float
+    risk: Risk
+
+
+_SHELF: dict[Key, ProfileRecord] = {}
+"""The profiles that this process was sent."""
+
+
+def settle_in(niceness: int = NICE) -> None:
+    """Prepare a new process: work after everybody else, and import before the first task."""
+    os.nice(niceness)
+    importlib.import_module("scipy.optimize")
+
+
+def attend(payload: bytes) -> bytes:
+    """Take one lesson; the answer is empty where it had no task.
+
+    Raises:
+        ValueError: a row or a profile holds what is no number; the text names it.
+    """
+    lesson: Lesson = pickle.loads(payload)
+    if lesson.whole:
+        _SHELF.clear()
+    for key in lesson.removed:
+        _SHELF.pop(key, None)
+    _SHELF.update(lesson.changed)
+    if lesson.task is None:
+        return b""
+    return pickle.dumps(taught(lesson.task, _SHELF), protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def taught(task: Task, profiles: Mapping[Key, ProfileRecord]) -> Answer:
+    """Carry one task out.
+
+    A fit is rounded to what the DeviceProfile stores and conditioned once more, so that a restart
+    gives the same model.
+
+    Raises:
+        ValueError: a row or a profile holds what is no number; the text names it.
+    """
+    started = time.perf_counter()
+    picture = Snapshot(version=0, taken_at=0.0, profiles=profiles)
+    rows = kept_rows(rows_of(picture, task.accelerator))
+    known = _related(class_profiles(picture, task.accelerator), rows)
+    previous = task.previous
+    if task.fit or previous is None:
+        crowds = any(len(one.partners) > 1 for one in rows)  # judged by the cells of their pairs
+        classes = MAX_CLASSES if crowds else 0
+        fresh = _learn(task, rows, known, previous, fit=True, classes=classes)
+        summary = stored(Fitted(model=fresh, risk=task.risk, at_s=task.at_s))
+        back = restored(task.accelerator, summary)
+        previous = back.model if back is not None else slim(fresh)
+    model = _learn(task, rows, known, previous, fit=False, classes=task.classes)
+    return Answer(
+        model=replace(model, scored=()),
+        seconds=time.perf_counter() - started,
+        risk=task.risk,
+    )
+
+
+def kept_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """The bounded memory of one accelerator: pairs by class pair and share, and few crowds."""
+    pairs = bounded([one for one in rows if len(one.partners) == 1])
+    crowds = [one for one in rows if len(one.partners) > 1][-MOST_CROWDS:]
+    return tuple(sorted((*pairs, *crowds), key=lambda one: (one.at_s, one.id)))
+
+
+def merged(old: Cells, new: Cells, wanted: Sequence[str]) -> Cells:
+    """New cells, and of the old ones those that the new ones lack, up to the bound of classes.
+
+    Between two classes of which one is old and the other new there may be no cell: NaN.
+    """
+    asked = set(wanted)
+    rest = sorted(old.index.keys() - new.index.keys(), key=lambda one: (one not in asked, one))
+    names = [*new.index, *rest][:MAX_CLASSES]
+    if names == list(new.index):
+        return new
+    steps = new.mean.shape[1]
+    shape = (len(names), steps, len(names), steps)
+    mean, sd = np.full(shape, np.nan, np.float32), np.full(shape, np.nan, np.float32)
+    for source in (old, new):
+        at = [place for place, name in enumerate(names) if name in source.index]
+        of = [source.index[names[place]] for place in at]
+        to = np.ix_(at, range(steps), at, range(steps))
+        mean[to] = source.mean[np.ix_(of, range(steps), of, range(steps))]
+        sd[to] = source.sd[np.ix_(of, range(steps), of, range(steps))]
+    return Cells(index={name: place for place, name in enumerate(names)}, mean=mean, sd=sd)
+
+
+def _learn(
+    task: Task,
+    rows: Sequence[Row],
+    known: Mapping[str, ClassProfile],
+    previous: LearnedModel | None,
+    *,
+    fit: bool,
+    classes: int,
+) -> LearnedModel:
+    return learn(
+        rows,
+        known,
+        accelerator=task.accelerator,
+        previous=previous,
+        refit=fit,
+        wanted=task.wanted,
+        risk=task.risk,
+        classes=classes,
+    )
+
+
+def _related(found: Mapping[str, ClassProfile], rows: Sequence[Row]) -> dict[str, ClassProfile]:
+    """Classes that something is known of on this accelerator, or that a row names."""
+    named = {one.klass for one in rows} | {one.klass for row in rows for one in row.partners}
+    blank = ClassProfile(klass="").fingerprint
+    return {
+        klass: one
+        for klass, one in found.items()
+        if klass in named or one.curve is not None or one.fingerprint != blank
+    }

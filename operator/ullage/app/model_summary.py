@@ -1,0 +1,175 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""A learned model as a few figures in a DeviceProfile, and back again.
+
+What cannot be had from the rows alone: hyper-parameters, rungs, trims, thresholds, and the risk
+budget that these were chosen for. A model that was stored and restored, conditioned on the same
+rows, is the same model; nothing that can be worked out from the rows stands here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Final
+
+from ullage.engines.admission.calibration import Band, Threshold, TightSLO, rows_needed
+from ullage.engines.admission.judging import Risk
+from ullage.engines.admission.ladder import Trim
+from ullage.engines.admission.model import Cells, LearnedModel
+from ullage.engines.admission.records import Group, Rung
+from ullage.state.profile_records import DeviceModel, ModelThreshold
+from ullage.state.profile_wire import device_model_from_wire, device_model_to_wire
+
+_RUNGS: Final = tuple(Rung)
+_TRIMMED: Final = (Rung.BIAS, Rung.GP)
+"""Rungs whose answers are trimmed; the plain ones have a spread of their own."""
+_TRIM: Final = ("centre", "slope", "spread")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted:
+    """What a fit decided: a model without rows, for which budget, and when (seconds)."""
+
+    model: LearnedModel
+    risk: Risk
+    at_s: float
+
+
+def stored(fitted: Fitted) -> DeviceModel:
+    """The summary as it reads back from the API."""
+    model, risk = fitted.model, fitted.risk
+    figures = {f"gp.{number}": value for number, value in enumerate(model.hyper)}
+    figures["gp.tail"] = model.tail
+    figures |= {f"rung.{group}": _RUNGS.index(rung) for group, rung in model.rungs.items()}
+    for (group, rung), trim in model.trims.items():
+        if rung in _TRIMMED:
+            at = f"trim.{group}.{_RUNGS.index(rung)}"
+            figures |= {f"{at}.{name}": getattr(trim, name) for name in _TRIM}
+    figures |= {
+        "risk.eps": risk.eps,
+        "risk.confidence": risk.confidence,
+        "risk.refuse": float(risk.tight is TightSLO.REFUSE),
+    }
+    summary = DeviceModel(
+        version=model.version,
+        rung=max(model.rungs.values(), key=_RUNGS.index, default=Rung.UTILISATION_SUM).value,
+        rows=model.rows,
+        updated=fitted.at_s,
+        hyperparameters=tuple(sorted(figures.items())),
+        thresholds=tuple(
+            ModelThreshold(
+                group=group.value,
+                band=band.value,
+                threshold=None if one.refuses else one.value,
+                rows=one.rows,
+                violations=one.violations,
+            )
+            for (group, band), one in sorted(model.thresholds.items())
+        ),
+    )
+    return device_model_from_wire(device_model_to_wire(summary))
+
+
+def restored(accelerator: str, summary: DeviceModel) -> Fitted | None:
+    """What a summary says; ``None`` where it is another version's or was tampered with.
+
+    The model has no rows: condition it on them.
+    """
+    figures = dict(summary.hyperparameters)
+    try:
+        risk = Risk(
+            eps=figures["risk.eps"],
+            confidence=figures["risk.confidence"],
+            tight=TightSLO.REFUSE if figures["risk.refuse"] else TightSLO.CONFORMAL,
+        )
+        model = LearnedModel(
+            accelerator=accelerator,
+            version=summary.version,
+            rows=summary.rows,
+            hyper=_hyper(figures),
+            tail=figures["gp.tail"],
+            rungs={
+                Group(name.removeprefix("rung.")): _RUNGS[int(value)]
+                for name, value in figures.items()
+                if name.startswith("rung.")
+            },
+            trims=_trims(figures),
+            thresholds={
+                (Group(one.group), Band(one.band)): _threshold(one, risk)
+                for one in summary.thresholds
+            },
+        )
+    except (KeyError, ValueError, IndexError):
+        return None
+    return Fitted(model=model, risk=risk, at_s=summary.updated)
+
+
+def essence(model: LearnedModel) -> str:
+    """Digest of what a model learned; its version and which cells are filled do not count."""
+    found = blake2b(digest_size=16)
+    parts = (
+        model.hyper,
+        model.tail,
+        model.rows,
+        model.base_sd,
+        sorted(model.rungs.items()),
+        sorted((*key, repr(trim)) for key, trim in model.trims.items()),
+        sorted((name, repr(one)) for name, one in model.classes.items()),
+        sorted(model.families),
+        sorted(model.seen),
+        sorted(model.bias_index.items()),
+        sorted((*key, repr(one)) for key, one in model.thresholds.items()),
+    )
+    found.update(repr(parts).encode())
+    if model.bias is not None:
+        found.update(repr((model.bias.mean, model.bias.sd)).encode())
+        found.update(model.bias.sensitivity.tobytes())
+        found.update(model.bias.aggressiveness.tobytes())
+    return found.hexdigest()
+
+
+def digest(model: LearnedModel) -> str:
+    """Digest of everything in a model but its version."""
+    found = blake2b(essence(model).encode(), digest_size=16)
+    found.update(repr(sorted(model.cells.index.items())).encode())
+    found.update(model.cells.mean.tobytes())
+    found.update(model.cells.sd.tobytes())
+    return found.hexdigest()
+
+
+def slim(model: LearnedModel) -> LearnedModel:
+    """Without cells and calibration rows: what a further lesson needs of it."""
+    return replace(model, cells=Cells(), scored=())
+
+
+def _hyper(figures: Mapping[str, float]) -> tuple[float, ...]:
+    names = [name for name in figures if name.startswith("gp.") and name != "gp.tail"]
+    return tuple(figures[f"gp.{number}"] for number in range(len(names)))
+
+
+def _trims(figures: Mapping[str, float]) -> dict[tuple[Group, Rung], Trim]:
+    found: dict[tuple[Group, Rung], Trim] = {}
+    for name in figures:
+        if name.startswith("trim.") and name.endswith(".centre"):
+            _, group, rung, _ = name.split(".")
+            at = name.removesuffix(".centre")
+            found[Group(group), _RUNGS[int(rung)]] = Trim(
+                **{one: figures[f"{at}.{one}"] for one in _TRIM}
+            )
+    return found
+
+
+def _threshold(one: ModelThreshold, risk: Risk) -> Threshold:
+    """A stored threshold; how many rows are missing follows from the budget (derived)."""
+    refuses = one.threshold is None
+    least = rows_needed(0, risk.eps, risk.confidence)
+    return Threshold(
+        value=math.inf if one.threshold is None else one.threshold,
+        rows=one.rows,
+        admitted=0 if refuses else one.rows,
+        violations=one.violations,
+        needed=least if refuses and one.rows < least else 0,
+    )

@@ -1,0 +1,315 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the learner does next: which accelerator has new rows, and how much work they are worth.
+
+New rows are conditioned on within seconds, cells are widened when nothing is more urgent, and a
+fit (hyper-parameters, rungs, thresholds) comes seldom. Times are bounded by what the work costs, so
+that a flood of rows takes a fraction of one core. No processes and no I/O here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from heapq import nlargest
+from typing import Final
+
+from ullage.app.lessons import Answer, Key, Task, merged
+from ullage.app.model_summary import Fitted, digest, essence, restored, slim
+from ullage.decide.phases import Phase
+from ullage.engines.admission.calibration import TightSLO
+from ullage.engines.admission.judging import Risk
+from ullage.engines.admission.learning import MAX_CLASSES
+from ullage.engines.admission.model import LearnedModel
+from ullage.state.profile_records import ProfileRecord
+from ullage.state.records import Snapshot
+from ullage.state.terms import RiskSettings
+
+MOST_PROFILES: Final = 1_000
+"""Profiles that are learned from, the most recently written first."""
+QUICK_CLASSES: Final = 6
+"""Classes whose cells come at once: 3,600 cells; the others follow."""
+REST: Final = 4
+"""After a lesson an accelerator rests so many times as long: a fifth of a core at most."""
+FIT_REST: Final = 10
+BACK_OFF_S: Final = 10.0
+_OVER: Final = (Phase.SUCCEEDED, Phase.FAILED)
+BACK_OFF_MOST_S: Final = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How often; seconds, and rows."""
+
+    every_s: float = 5.0
+    fit_every_s: float = 1800.0
+    fit_rows: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one profile gives to one accelerator: a mark of its content, and its rows' times."""
+
+    mark: int
+    times: tuple[float, ...]
+
+
+@dataclass(slots=True)
+class _Delay:
+    """When a kind of work may start again, monotonic seconds, and what failed last."""
+
+    until: float = 0.0
+    failures: int = 0
+    error: str = ""
+
+    def failed(self, error: str, now: float) -> None:
+        wait = min(BACK_OFF_MOST_S, BACK_OFF_S * 2**self.failures)
+        self.failures, self.error, self.until = self.failures + 1, error, now + wait
+
+    def done(self, until: float) -> None:
+        self.failures, self.error, self.until = 0, "", until
+
+
+@dataclass(slots=True)
+class Course:
+    """One accelerator: its rows as they are, and what was learned of them."""
+
+    accelerator: str
+    parts: dict[Key, _Part] = field(default_factory=dict)
+    learned: int | None = None
+    """Mark of the rows that the model holds."""
+    fitted: Fitted | None = None
+    """The last fit, slim."""
+    model: LearnedModel | None = None
+    """As decisions see it."""
+    wide: bool = False
+    """The cells of every class that gets some are filled."""
+    asked: frozenset[str] = frozenset()
+    """Classes that were wanted when they were."""
+    lessons: _Delay = field(default_factory=_Delay)
+    fits: _Delay = field(default_factory=_Delay)
+
+    @property
+    def mark(self) -> int:
+        """Mark of the rows that are there."""
+        return hash(frozenset((key, part.mark) for key, part in self.parts.items()))
+
+    @property
+    def error(self) -> str:
+        """Why it does not learn, "" = it does."""
+        return self.lessons.error or self.fits.error
+
+    def fresh_rows(self) -> int:
+        """Rows newer than the last fit."""
+        since = self.fitted.at_s if self.fitted else 0.0
+        return sum(time > since for part in self.parts.values() for time in part.times)
+
+
+class Syllabus:
+    """Follows the picture and says what to do next; one task is under way at a time."""
+
+    def __init__(self, pace: Pace) -> None:
+        """Nothing is known before the first look."""
+        self._pace = pace
+        self._seen: Mapping[Key, ProfileRecord] = {}
+        self._held: dict[Key, ProfileRecord] = {}
+        self._unsent: dict[Key, ProfileRecord | None] = {}
+        self._wanted: tuple[str, ...] = ()
+        self._risk = Risk()
+        self._marks: dict[str, int] = {}
+        self.courses: dict[str, Course] = {}
+
+    def see(self, snapshot: Snapshot, now: float) -> None:
+        """Take the picture in; costs what changed since the last one."""
+        if snapshot.profiles is not self._seen:
+            self._seen = snapshot.profiles
+            self._follow(_chosen(snapshot.profiles))
+        self._risk = risk_of(snapshot.policy.risk)
+        wanted = {
+            one.klass
+            for one in snapshot.workloads.values()
+            if one.klass and one.status.phase not in _OVER
+        }
+        self._wanted = tuple(sorted(wanted))
+        for name, course in self.courses.items():
+            device = snapshot.device_profiles.get(name)
+            if course.fitted is None and course.model is None and device and device.model:
+                found = restored(name, device.model)
+                if found is not None:
+                    course.fitted = replace(found, at_s=min(found.at_s, now))
+
+    def next(self, now: float, monotonic: float) -> Task | None:
+        """The most urgent task that may start, if there is one."""
+        courses = [self.courses[name] for name in sorted(self.courses)]
+        for rule in (self._condition, self._fit, self._widen):
+            for course in courses:
+                task = rule(course, now, monotonic)
+                if task is not None:
+                    self._marks[course.accelerator] = course.mark
+                    return task
+        return None
+
+    def unsent(self, most: int) -> tuple[dict[Key, ProfileRecord], tuple[Key, ...]]:
+        """Changes that the learner's process has not been sent: new records, and what is gone."""
+        keys = list(self._unsent)[:most]
+        found = {key: self._unsent.pop(key) for key in keys}
+        changed = {key: one for key, one in found.items() if one is not None}
+        return changed, tuple(key for key, one in found.items() if one is None)
+
+    def send_all(self) -> None:
+        """The process is a new one: everything is to be sent again."""
+        self._unsent = dict(self._held)
+
+    def learned(self, task: Task, answer: Answer, now: float, monotonic: float) -> bool:
+        """Take an answer in; says whether decisions have something new to look at."""
+        course = self.courses[task.accelerator]
+        before, model = course.model, answer.model
+        if task.fit:
+            course.fitted = Fitted(model=slim(model), risk=answer.risk, at_s=task.at_s)
+            course.fits.done(monotonic + FIT_REST * answer.seconds)
+        course.learned = self._marks[task.accelerator]
+        course.asked = frozenset(self._wanted)
+        course.wide = not model.hyper or len(model.cells.index) >= min(
+            MAX_CLASSES, len(model.classes)
+        )
+        if before is not None and not course.wide:
+            cells = merged(before.cells, model.cells, self._wanted)
+            model = replace(model, cells=cells)
+        course.lessons.done(monotonic + max(self._pace.every_s, REST * answer.seconds))
+        model = replace(model, version=_version(course, before, model))
+        if before is not None and digest(before) == digest(model):
+            return False
+        course.model = model
+        return True
+
+    def failed(self, task: Task, error: str, monotonic: float) -> None:
+        """A task failed or was late: what was learned before stands."""
+        course = self.courses[task.accelerator]
+        delay = course.fits if task.fit and course.fitted is not None else course.lessons
+        delay.failed(error, monotonic)
+
+    def models(self) -> dict[str, LearnedModel]:
+        """What decisions look at."""
+        return {
+            name: course.model
+            for name, course in sorted(self.courses.items())
+            if course.model is not None
+        }
+
+    @property
+    def rebuilding(self) -> bool:
+        """Whether something that was learned before a restart is not there yet."""
+        return any(
+            course.fitted is not None and course.model is None and not course.error
+            for course in self.courses.values()
+        )
+
+    # -- what is due -----------------------------------------------------------------------------
+
+    def _condition(self, course: Course, now: float, monotonic: float) -> Task | None:
+        if course.mark == course.learned or monotonic < course.lessons.until:
+            return None
+        fit = course.fitted is None or not course.fitted.model.rungs
+        return self._task(course, now, fit=fit, classes=QUICK_CLASSES)
+
+    def _fit(self, course: Course, now: float, monotonic: float) -> Task | None:
+        fitted = course.fitted
+        if fitted is None or monotonic < max(course.fits.until, course.lessons.until):
+            return None
+        fresh = course.fresh_rows()
+        due = fresh and now - fitted.at_s >= self._pace.fit_every_s
+        if not due and fresh < self._pace.fit_rows and fitted.risk == self._risk:
+            return None
+        return self._task(course, now, fit=True, classes=QUICK_CLASSES)
+
+    def _widen(self, course: Course, now: float, monotonic: float) -> Task | None:
+        model = course.model
+        if model is None or monotonic < course.lessons.until:
+            return None
+        lacks = any(
+            one in model.classes and one not in model.cells.index
+            for one in set(self._wanted) - course.asked
+        )
+        if course.wide and not (lacks and model.hyper):
+            return None
+        return self._task(course, now, fit=False, classes=MAX_CLASSES)
+
+    def _task(self, course: Course, now: float, *, fit: bool, classes: int) -> Task:
+        return Task(
+            accelerator=course.accelerator,
+            previous=course.fitted.model if course.fitted else None,
+            fit=fit,
+            wanted=self._wanted,
+            classes=classes,
+            risk=self._risk,
+            at_s=float(int(now)),
+        )
+
+    # -- the rows --------------------------------------------------------------------------------
+
+    def _follow(self, profiles: Mapping[Key, ProfileRecord]) -> None:
+        for key in [key for key in self._held if key not in profiles]:
+            del self._held[key]
+            self._unsent[key] = None
+            self._share_out(key, {})
+        for key, record in profiles.items():
+            if self._held.get(key) is not record:
+                self._held[key] = record
+                self._unsent[key] = record
+                self._share_out(key, _parts(record))
+
+    def _share_out(self, key: Key, parts: Mapping[str, _Part]) -> None:
+        for name, course in self.courses.items():
+            if name not in parts:
+                course.parts.pop(key, None)
+        for name, part in parts.items():
+            self.courses.setdefault(name, Course(accelerator=name)).parts[key] = part
+
+
+def risk_of(settings: RiskSettings) -> Risk:
+    """The policy's budget in the words of admission."""
+    return Risk(
+        eps=settings.eps_percent / 100,
+        confidence=settings.confidence_percent / 100,
+        tight=TightSLO.CONFORMAL if settings.conformal else TightSLO.REFUSE,
+    )
+
+
+def _version(course: Course, before: LearnedModel | None, model: LearnedModel) -> int:
+    """Grows with what is learned; a rebuilt model of as many rows is the one that was stored."""
+    if before is not None:
+        return before.version + (essence(before) != essence(model))
+    stored = course.fitted.model if course.fitted else None
+    if stored is None or not stored.version:
+        return 1
+    return stored.version + (stored.rows != model.rows)
+
+
+def _chosen(profiles: Mapping[Key, ProfileRecord]) -> Mapping[Key, ProfileRecord]:
+    """Profiles with anything measured, up to the bound."""
+    found: Iterable[tuple[Key, ProfileRecord]] = (
+        (key, one)
+        for key, one in profiles.items()
+        if one.status.step_time or one.step_time or one.solo or one.status.solo
+    )
+    newest = nlargest(MOST_PROFILES, found, key=lambda item: (item[1].status.updated, item[0]))
+    return dict(newest)
+
+
+def _parts(record: ProfileRecord) -> dict[str, _Part]:
+    """What a profile gives to each accelerator on which it was beside somebody, or alone."""
+    rows: dict[str, list[tuple[str, float]]] = {}
+    for row in record.rows:
+        if row.partners:
+            rows.setdefault(row.accelerator, []).append((row.id, row.at_s))
+    alone: dict[str, list[object]] = {}
+    for entry in (*record.solo, *record.status.solo):
+        alone.setdefault(entry.device, []).append(replace(entry, n=0))
+    same = (record.klass, record.family, record.status.family, record.status.novel)
+    return {
+        name: _Part(
+            mark=hash((same, frozenset(rows.get(name, ())), tuple(alone.get(name, ())))),
+            times=tuple(time for _, time in rows.get(name, ())),
+        )
+        for name in rows.keys() | alone.keys()
+    }

@@ -1,0 +1,133 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Profiles with rows for the learner, a picture of them that moves, and lessons that go wrong."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+from ullage.app.lessons import Answer, Key, Lesson, attend
+from ullage.engines.admission.model import LearnedModel
+from ullage.engines.admission.records import Fingerprint, Partner
+from ullage.state.profile_records import (
+    DeviceProfileRecord,
+    ProfileRecord,
+    ProfileStatus,
+    SoloEntry,
+    StepRow,
+)
+from ullage.state.records import Snapshot
+
+GPU = "nvidia-a"
+START = 1_700_000_000.0
+CLASSES = ("bert", "resnet", "lstm")
+
+
+def row(number: int, partner: str, slowdown: float, *, gpu: str = GPU, share: int = 50) -> StepRow:
+    return StepRow(
+        id=f"{gpu}/{number}",
+        accelerator=gpu,
+        share=share,
+        step_s=0.01 * slowdown,
+        slowdown=slowdown,
+        at_s=START + 30 * number,
+        partners=(Partner(klass=partner, percent=100 - share),),
+        max_slowdown=2.0,
+    )
+
+
+def profile(klass: str, rows: Sequence[StepRow] = (), gpu: str = GPU) -> ProfileRecord:
+    solo = SoloEntry(
+        device=gpu,
+        share=100,
+        steps_per_second=100.0,
+        sm_util=0.5,
+        fingerprint=Fingerprint(sm=0.5, dram=0.2 + 0.1 * (len(klass) % 5)),
+    )
+    status = ProfileStatus(solo=(solo,), step_time=tuple(rows), family=f"f/{klass}", updated=START)
+    return ProfileRecord(namespace="default", name=klass, klass=klass, uid=klass, status=status)
+
+
+def profiles(many: int = 12, *, seed: int = 0, gpu: str = GPU) -> dict[Key, ProfileRecord]:
+    """Both directions of so many co-locations."""
+    dice, rows = random.Random(seed), {name: list[StepRow]() for name in CLASSES}
+    for number in range(many):
+        a, b = dice.choice(CLASSES), dice.choice(CLASSES)
+        for place, (one, other) in enumerate(((a, b), (b, a))):
+            slowdown = 2.0 + 0.1 * len(other) * dice.lognormvariate(0, 0.05)
+            entry = row(2 * number + place, other, slowdown, gpu=gpu)
+            rows[one].append(replace(entry, at_s=START + 30 * number))
+    return {("default", name): profile(name, found, gpu) for name, found in rows.items()}
+
+
+def grown(
+    held: Mapping[Key, ProfileRecord], number: int, klass: str = "bert", gpu: str = GPU
+) -> dict[Key, ProfileRecord]:
+    """With one more row of a class."""
+    key = ("default", klass)
+    status = held[key].status
+    more = (*status.step_time, row(number, "resnet", 2.5, gpu=gpu))
+    return {**held, key: replace(held[key], status=replace(status, step_time=more))}
+
+
+@dataclass(slots=True)
+class Stage:
+    """The clock, the picture, and what was published."""
+
+    profiles: Mapping[Key, ProfileRecord] = field(default_factory=profiles)
+    device_profiles: Mapping[str, DeviceProfileRecord] = field(default_factory=dict)
+    leading: bool = True
+    time_s: float = START + 10_000
+    published: list[Mapping[str, LearnedModel]] = field(default_factory=list)
+    _version: count[int] = field(default_factory=lambda: count(1))
+
+    def now(self) -> float:
+        return self.time_s
+
+    def monotonic(self) -> float:
+        return self.time_s
+
+    def picture(self) -> Snapshot | None:
+        if not self.leading:
+            return None
+        return Snapshot(
+            version=next(self._version),
+            taken_at=self.time_s,
+            profiles=self.profiles,
+            device_profiles=self.device_profiles,
+        )
+
+
+def hang(_: bytes) -> bytes:
+    time.sleep(600)
+    return b""
+
+
+def die(_: bytes) -> bytes:
+    os._exit(11)
+
+
+def die_on_fits(payload: bytes) -> bytes:
+    lesson: Lesson = pickle.loads(payload)
+    if lesson.task is not None and lesson.task.fit:
+        os._exit(11)
+    return attend(payload)
+
+
+def answer_at_once(payload: bytes) -> bytes:
+    """A model of as many rows as there are, without the numerics."""
+    lesson: Lesson = pickle.loads(payload)
+    attend(pickle.dumps(replace(lesson, task=None)))
+    if lesson.task is None:
+        return b""
+    from ullage.app import lessons
+
+    rows = sum(len(one.rows) for one in lessons._SHELF.values())
+    model = LearnedModel(accelerator=lesson.task.accelerator, rows=rows)
+    return pickle.dumps(Answer(model=model, seconds=0.5, risk=lesson.task.risk))
