@@ -56,6 +56,8 @@ from ullage.state.status_wire import as_stored
 START = 1_700_000_000.0
 GIB = 2**30
 NAMESPACES = 20
+CLASSES = 20
+"""Of work; as many as the mixture has kinds."""
 MEMORY_MIB = 81_920
 
 
@@ -138,6 +140,7 @@ class World:
             replicas=replicas,
             gpu=gpu,
             trust_domain=f"namespace/{namespace}",
+            klass=f"class-{number % CLASSES}",
         )
         job = replace(base, **fields)  # type: ignore[arg-type]
         self.workloads[job.ref.uid] = job
@@ -247,7 +250,9 @@ class World:
         self.gpu_nodes[action.node] = replace(
             record,
             observed=tuple(
-                replace(one, phase=SlicePhase.ATTACHED) if one.key.pod_uid == pod.uid else one
+                replace(one, phase=SlicePhase.ATTACHED, windows=9)
+                if one.key.pod_uid == pod.uid
+                else one
                 for one in record.observed
             ),
         )

@@ -223,6 +223,7 @@ def _workload(name: str, namespace: str, kind: WorkloadKind) -> WorkloadRecord:
         shape=a_shape(),
         template_hash=TEMPLATE_HASH,
         trust_domain=default_trust_domain(namespace),
+        klass=name,
         status=WorkloadStatus(),
     )
 

@@ -110,8 +110,8 @@ class ToyAgent:
         return ""
 
     def attach(self, pod: PodRecord) -> None:
-        """The container runs under verified limits."""
-        self._set(pod, SlicePhase.ATTACHED)
+        """The container runs under verified limits, and keeps its objective in every window."""
+        self._set(pod, SlicePhase.ATTACHED, windows=9)
 
     def fail(self, pod: PodRecord) -> None:
         """The limits of a container were not verified."""
@@ -121,7 +121,7 @@ class ToyAgent:
         """The agent starts anew: started slices come from its checkpoint, others from the spec."""
         self.held = {key: part for key, part in self.held.items() if part.phase.started}
 
-    def _set(self, pod: PodRecord, phase: SlicePhase) -> None:
+    def _set(self, pod: PodRecord, phase: SlicePhase, windows: int = 0) -> None:
         for key, part in self.held.items():
             if key.pod_uid == pod.uid and part.phase.started:
-                self.held[key] = replace(part, phase=phase)
+                self.held[key] = replace(part, phase=phase, windows=windows)

@@ -21,9 +21,11 @@ from ullage.decide.model import (
     ApplyGPUNode,
     ApplyService,
     CreatePod,
+    CreateProfile,
     DeletePod,
     DeleteWorkload,
     EvictPod,
+    SetProfile,
     SetStatus,
     UngatePod,
 )
@@ -114,6 +116,13 @@ class ToyCluster(ToyWorld):
                     self.delete_workload(action.owner.uid)
             case SetStatus():
                 self._set_status(action)
+            case CreateProfile():
+                at = (action.target.namespace, action.target.name)
+                made = builders.a_profile(at[1], namespace=at[0], klass=action.klass)
+                self.profiles.setdefault(at, replace(made, uid=f"uid-{at[1]}"))
+            case SetProfile():
+                at = (action.target.namespace, action.target.name)
+                self.profiles[at] = replace(self.profiles[at], status=action.status)
             case _:
                 pass
 

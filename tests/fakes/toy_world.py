@@ -61,6 +61,7 @@ class ToyWorld:
         self.gpu_nodes: dict[str, GPUNodeRecord] = {}
         self.agents: dict[str, ToyAgent] = {}
         self.refusals: dict[tuple[str, str], tuple[float, ...]] = {}
+        self.profiles = {(one.namespace, one.name): one for one in self.shape.profiles}
         self.pinned: dict[str, str] = {}
         self._numbers = 0
         for index in range(self.shape.nodes):
@@ -81,7 +82,7 @@ class ToyWorld:
             workloads=dict(self.workloads),
             deployments=dict(self.deployments),
             services=dict(self.services),
-            profiles={(one.namespace, one.name): one for one in self.shape.profiles},
+            profiles=dict(self.profiles),
             device_profiles=(
                 {
                     builders.MODEL: DeviceProfileRecord(

@@ -49,8 +49,8 @@ class Known:
     barred: Mapping[int, Barred]
     solo_micros: tuple[int, ...]
     """Step time alone on the whole device, 0 = not known."""
-    account: Account
-    """What trials of the class have cost so far."""
+    account: Account | None
+    """What trials of the class have cost so far; without a class nobody could remember."""
 
     def tenant(self, name: str, model: int, percent: int, *, probation: bool = False) -> Tenant:
         """A workload of the class with a name and a share."""
@@ -124,7 +124,7 @@ class Classes:
         status = own.status if own is not None else None
         now_s = self.spent_s.get((workload.ref.namespace, workload.klass), 0.0)
         spent = Account(
-            klass=workload.klass or workload.ref.name,
+            klass=workload.klass,
             spent_s=max(now_s, status.trial_s if status else 0.0),
             rows=_ALL if now_s else status.trial_rows if status else 0,
             faults=status.faults if status else 0,
@@ -133,7 +133,7 @@ class Classes:
             tenants=tuple(tenants),
             barred=barred,
             solo_micros=tuple(solo),
-            account=spent,
+            account=spent if workload.klass else None,
         )
 
     def _own(self, workload: WorkloadRecord) -> ProfileRecord | None:
