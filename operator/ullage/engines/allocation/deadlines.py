@@ -1,0 +1,98 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which deadlines can be kept together: the fewest are given up, and each is named.
+
+It promises rates, not finish times; a job whose deadline is dropped keeps its floor.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, linprog, milp
+from scipy.sparse import coo_array, csr_array
+
+from ullage.engines.allocation.lp import SolveError
+from ullage.engines.allocation.model import DroppedSLO, Floats, Ints, Problem
+from ullage.engines.allocation.shape import Shape
+
+MILP_SECONDS: Final = 5.0
+_MISSED: Final = 1e-6
+
+
+def needed_rates(problem: Problem) -> Floats:
+    """Steps/s that each job needs for its deadline; 0 without one, inf where it has passed."""
+    return np.array(
+        [
+            0.0
+            if job.deadline_in_s is None
+            else job.steps_left / job.deadline_in_s
+            if job.deadline_in_s > 0
+            else np.inf
+            for job in problem.jobs
+        ]
+    )
+
+
+def keepable(shape: Shape, needed: Floats) -> tuple[Floats, tuple[DroppedSLO, ...]]:
+    """The rates to promise (0 where dropped) and what was dropped.
+
+    Each job with a deadline must be a group of its own. Fewest dropped by a mixed-integer program
+    within a time limit; past it by the linear one, which minimises the total shortfall instead.
+
+    Raises:
+        SolveError: neither program was solved.
+    """
+    group_needs = np.where(shape.count > 0, shape.of_jobs(needed), 0.0)
+    alone = shape.rate.max(axis=1)
+    hopeless = group_needs > alone * (1 + 1e-12)
+    asked = np.flatnonzero((group_needs > 0) & ~hopeless)
+    lost = _fewest(shape, asked, group_needs[asked]) if len(asked) else np.zeros(0, bool)
+    missed = np.sort(np.concatenate([np.flatnonzero(hopeless), asked[lost]]))
+    kept = needed.copy()
+    kept[shape.first[missed]] = 0.0
+    kept[shape.group_of < 0] = 0.0
+    dropped = tuple(
+        DroppedSLO(
+            job=shape.problem.jobs[shape.first[group]].name,
+            needed_steps_per_s=float(group_needs[group]),
+            best_steps_per_s=float(alone[group]),
+        )
+        for group in missed
+    )
+    return kept, dropped
+
+
+def _fewest(shape: Shape, asked: Ints, needs: Floats) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which of the deadlines to give up so that all others can be kept together."""
+    rows, columns = len(asked), shape.columns
+    base, speed = shape.base.tocoo(), shape.speed[asked].tocoo()
+    # speed / need + given up >= 1, written as an upper limit.
+    matrix = coo_array(
+        (
+            np.concatenate([base.data, -speed.data / needs[speed.row], -np.ones(rows)]),
+            (
+                np.concatenate(
+                    [base.row, speed.row + base.shape[0], np.arange(rows) + base.shape[0]]
+                ),
+                np.concatenate([base.col, speed.col, np.arange(rows) + columns]),
+            ),
+        ),
+        shape=(base.shape[0] + rows, columns + rows),
+    ).tocsr()
+    limits = np.concatenate([shape.base_limits, -np.ones(rows)])
+    goal = np.concatenate([np.zeros(columns), np.ones(rows)])
+    whole = milp(
+        goal,
+        integrality=goal,
+        bounds=Bounds(0, np.where(goal > 0, 1.0, np.inf)),
+        constraints=LinearConstraint(csr_array(matrix), -np.inf, limits),
+        options={"time_limit": MILP_SECONDS},
+    )
+    if whole.status == 0:
+        return np.asarray(whole.x[columns:] > 0.5)
+    loose = linprog(goal, A_ub=matrix, b_ub=limits, method="highs-ipm")
+    if loose.status != 0:
+        raise SolveError(str(loose.message))
+    return np.asarray(loose.x[columns:] > _MISSED)

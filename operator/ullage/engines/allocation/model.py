@@ -1,0 +1,267 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The values that a policy reads and returns.
+
+They hold facts and results only; nothing here solves anything, and no record is ever changed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.intp]
+
+FEASIBLE: Final = 1e-6
+"""Largest violation of a constraint that an allocation may show."""
+
+
+class ProblemError(ValueError):
+    """The numbers given do not describe a cluster and its jobs; the text says which and why."""
+
+
+class PriceMissingError(ProblemError):
+    """A cost objective met a type without a price above 0; it names the type."""
+
+
+class Objective(StrEnum):
+    """What a policy aims at, as SchedulingPolicy spells it."""
+
+    MAX_MIN_FAIRNESS = "MaxMinFairness"
+    FINISH_TIME_FAIRNESS = "FinishTimeFairness"
+    MAKESPAN = "Makespan"
+    MIN_COST = "MinCost"
+    MIN_COST_SLO = "MinCostSLO"
+    FIFO = "FIFO"
+    SJF = "SJF"
+    MAX_THROUGHPUT = "MaxThroughput"
+
+
+class Inner(StrEnum):
+    """How a tenant divides what it gets among its jobs."""
+
+    FAIRNESS = "Fairness"
+    FIFO = "FIFO"
+
+
+class Result(StrEnum):
+    """How a solve ended."""
+
+    OPTIMAL = "Optimal"
+    KEPT_LAST = "KeptLast"
+    """The solver did not finish; the last good allocation stands."""
+    NOTHING_TO_DIVIDE = "NothingToDivide"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """One job as policies see it.
+
+    Attributes:
+        name: Stable key; ties are broken by it.
+        gang: Devices that all its workers hold together.
+        weight: Of the fair share, above 0.
+        steps_left: Steps still to do.
+        age_s: Seconds since it arrived.
+        isolated_s: What the steps already done would have taken on an isolated share.
+        deadline_in_s: Seconds from now until its deadline; ``None`` where there is none.
+        tenant: Entity of hierarchical fairness; empty for the one unnamed tenant.
+        kind: Jobs of one kind have the same speeds in every pair; empty where it has no pairs.
+    """
+
+    name: str
+    gang: int = 1
+    weight: float = 1.0
+    steps_left: float = 1.0
+    age_s: float = 0.0
+    isolated_s: float = 0.0
+    deadline_in_s: float | None = None
+    tenant: str = ""
+    kind: str = ""
+
+    def __post_init__(self) -> None:
+        if self.gang < 1:
+            raise ProblemError(f"{self.name}: a gang has at least one device, not {self.gang}")
+        if not (self.weight > 0 and math.isfinite(self.weight)):
+            raise ProblemError(f"{self.name}: a weight is above 0, not {self.weight}")
+        if not (self.steps_left > 0 and math.isfinite(self.steps_left)):
+            raise ProblemError(f"{self.name}: steps left must be above 0, not {self.steps_left}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeView:
+    """One accelerator type, or one way of placing a gang on it.
+
+    Attributes:
+        name: Column of the speeds.
+        devices: How many there are.
+        dollars_per_hour: Price of one device; 0 is no price.
+        pool: Types of one pool share its devices (consolidated and spread); the name by default.
+    """
+
+    name: str
+    devices: int
+    dollars_per_hour: float = 0.0
+    pool: str = ""
+
+    def __post_init__(self) -> None:
+        if self.devices < 0:
+            raise ProblemError(f"{self.name}: devices cannot be negative ({self.devices})")
+
+    @property
+    def capacity_row(self) -> str:
+        """The pool whose devices it takes."""
+        return self.pool or self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantView:
+    """One entity of hierarchical fairness."""
+
+    name: str
+    weight: float = 1.0
+    inner: Inner = Inner.FAIRNESS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairRow:
+    """Two kinds side by side on the devices of one gang.
+
+    Attributes:
+        left: Kind of one job, or its name.
+        right: Kind of the other; may equal ``left``.
+        gang: Devices that both hold.
+        left_rates: Steps/s of the left job on each type; 0 = refused or not known.
+        right_rates: The same of the right one.
+    """
+
+    left: str
+    right: str
+    gang: int
+    left_rates: tuple[float, ...]
+    right_rates: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throughputs:
+    """Steps/s of each job (row) on each type (column); 0 = does not fit or is not allowed."""
+
+    rates: Floats
+    pairs: tuple[PairRow, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.rates.ndim != 2:
+            raise ProblemError("speeds are a table: one row a job, one column a type")
+        if not (np.isfinite(self.rates).all() and (self.rates >= 0).all()):
+            raise ProblemError("a speed is a number of steps/s, 0 where the job cannot run")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairShare:
+    """Fraction of time that two jobs run side by side on one type."""
+
+    left: str
+    right: str
+    type: str
+    fraction: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DroppedSLO:
+    """A deadline that cannot be kept, with the rate it needs and the best it could reach."""
+
+    job: str
+    needed_steps_per_s: float
+    best_steps_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """A policy's answer: long-run fractions of time, never an instantaneous placement.
+
+    Attributes:
+        jobs: Rows.
+        types: Columns.
+        fractions: Time of each job on each type, alone or in pairs.
+        pairs: The part of it that is spent beside another job.
+        objective: Value of the policy's goal, in its own unit (see the policy).
+        result: How the solve ended.
+        residual: Largest violation of a constraint.
+        unplaceable: Jobs that no type can run (NoFeasibleAccelerator).
+        dropped: Deadlines given up.
+        capacity_prices: Dual of each pool's devices: what one device more is worth.
+        time_prices: Dual of each job's own time: above 0 when it already runs all the time.
+        effective: Steps/s of each job.
+    """
+
+    jobs: tuple[str, ...]
+    types: tuple[str, ...]
+    fractions: Floats
+    pairs: tuple[PairShare, ...] = ()
+    objective: float = 0.0
+    result: Result = Result.OPTIMAL
+    residual: float = 0.0
+    unplaceable: tuple[str, ...] = ()
+    dropped: tuple[DroppedSLO, ...] = ()
+    capacity_prices: Mapping[str, float] = field(default_factory=dict)
+    time_prices: Mapping[str, float] = field(default_factory=dict)
+    effective: Mapping[str, float] = field(default_factory=dict)
+
+    def of(self, job: str) -> dict[str, float]:
+        """Fractions of one job by type; empty for a job that was not in the problem."""
+        if job not in self.jobs:
+            return {}
+        row = self.fractions[self.jobs.index(job)]
+        return dict(zip(self.types, row.tolist(), strict=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Everything a policy decides from; the same problem gives the same allocation.
+
+    Attributes:
+        jobs: Rows of the speeds.
+        types: Columns of the speeds.
+        throughputs: Speeds, alone and in pairs.
+        previous: The allocation in force; among equal optima the nearest to it is taken.
+        tenants: Entities; jobs of a tenant that is not named here have weight 1 and Fairness.
+        min_service: Floor of the cost policies: part of a proportional share that every job keeps.
+        min_combined: Pairs whose normalised speeds sum to no more than this are not considered.
+        central: Take the middle of the optimal face instead of a corner (small problems).
+    """
+
+    jobs: tuple[JobView, ...]
+    types: tuple[TypeView, ...]
+    throughputs: Throughputs
+    previous: Allocation | None = None
+    tenants: tuple[TenantView, ...] = ()
+    min_service: float = 0.0
+    min_combined: float = 1.1
+    central: bool = False
+
+    def __post_init__(self) -> None:
+        shape = (len(self.jobs), len(self.types))
+        if self.throughputs.rates.shape != shape:
+            raise ProblemError(
+                f"speeds have shape {self.throughputs.rates.shape}, jobs and types need {shape}"
+            )
+        if len({job.name for job in self.jobs}) != len(self.jobs):
+            raise ProblemError("two jobs have one name")
+        if not 0 <= self.min_service <= 1:
+            raise ProblemError(f"min_service is a part of a fair share, not {self.min_service}")
+        _one_size_per_pool(self.types)
+
+
+def _one_size_per_pool(types: Sequence[TypeView]) -> None:
+    """Types of one pool describe the same devices."""
+    sizes: dict[str, int] = {}
+    for kind in types:
+        if sizes.setdefault(kind.capacity_row, kind.devices) != kind.devices:
+            raise ProblemError(f"types of pool {kind.capacity_row} give two numbers of devices")

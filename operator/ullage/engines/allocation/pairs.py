@@ -1,0 +1,90 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Two jobs on the same devices: which pairs are worth a column, and who is whose partner.
+
+A pair that was never measured nor predicted is no row and gets no time. A gang is paired with a
+gang of its size only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from ullage.engines.allocation.model import Floats, Ints, PairShare, Problem
+
+_NOTHING: Final = 1e-12
+"""Time below which a share is rounding."""
+
+Part = tuple[Ints, Ints, Ints, Floats, Floats]
+
+
+def pair_columns(
+    problem: Problem, kinds: Floats, rate: Floats, gang: Floats, count: Floats
+) -> list[Part]:
+    """Columns of two groups side by side, without those that hardly gain anything."""
+    number: dict[str, float] = {}
+    for job in problem.jobs:
+        number.setdefault(job.kind or job.name, float(len(number)))
+    lists: dict[tuple[float, int], list[int]] = {}
+    for group, key in enumerate(zip(kinds.tolist(), gang.astype(int).tolist(), strict=True)):
+        lists.setdefault(key, []).append(group)
+    members = {key: np.array(groups, np.intp) for key, groups in lists.items()}
+    parts: list[Part] = []
+    for row in problem.throughputs.pairs:
+        first = members.get((number.get(row.left, -1.0), row.gang))
+        second = members.get((number.get(row.right, -1.0), row.gang))
+        if first is None or second is None:
+            continue
+        lefts, rights = np.repeat(first, len(second)), np.tile(second, len(first))
+        if row.left == row.right:
+            # A pair of one kind is written once, and needs two jobs.
+            keep = (lefts < rights) | ((lefts == rights) & (count[lefts] >= 2))
+            lefts, rights = lefts[keep], rights[keep]
+        for kind, (fast, slow) in enumerate(zip(row.left_rates, row.right_rates, strict=True)):
+            alone_left, alone_right = rate[lefts, kind], rate[rights, kind]
+            able = (alone_left > 0) & (alone_right > 0) & (fast > 0) & (slow > 0)
+            a, b = lefts[able], rights[able]
+            worth = fast / alone_left[able] + slow / alone_right[able] > problem.min_combined
+            a, b = a[worth], b[worth]
+            parts.append(
+                (np.full(len(a), kind, np.intp), a, b, np.full(len(a), fast), np.full(len(a), slow))
+            )
+    return parts
+
+
+def partners(
+    left: Sequence[str], right: Sequence[str], kind: str, total: float
+) -> Iterator[PairShare]:
+    """Split the time of two groups side by side into few pairs of members, evenly.
+
+    Every member spends the same time in pairs; a pair is two different jobs. At most
+    ``len(left) + len(right) - 1`` shares come out, so rounds stay as many as jobs.
+
+    Args:
+        left: Members of one group.
+        right: Members of the other; the same sequence for pairs within a group.
+        kind: Type.
+        total: Time of all pairs together, in job-seconds per second.
+    """
+    if total <= _NOTHING:
+        return
+    if left is right:
+        ring = len(left) if len(left) > 2 else 1
+        for index in range(ring):
+            after = left[(index + 1) % len(left)]
+            yield PairShare(left=left[index], right=after, type=kind, fraction=total / ring)
+        return
+    i, j = 0, 0
+    has_left, has_right = total / len(left), total / len(right)
+    while i < len(left) and j < len(right):
+        given = min(has_left, has_right)
+        if given > _NOTHING * total:
+            yield PairShare(left=left[i], right=right[j], type=kind, fraction=given)
+        has_left, has_right = has_left - given, has_right - given
+        if has_left <= has_right:
+            i, has_left = i + 1, total / len(left)
+        else:
+            j, has_right = j + 1, total / len(right)

@@ -1,0 +1,114 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Most normalised work for a dollar, with a floor of service and with deadlines.
+
+The ratio is a linear program in Y = tau X (Charnes and Cooper). Without a floor the optimum serves
+the cheapest job only; a type without a price would make it unbounded and is refused.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.optimize import linprog
+from scipy.sparse import coo_array, csr_array
+
+from ullage.engines.allocation.answer import answer, guarded, settled
+from ullage.engines.allocation.deadlines import keepable, needed_rates
+from ullage.engines.allocation.lp import Solved, SolveError, at_least
+from ullage.engines.allocation.model import (
+    Allocation,
+    DroppedSLO,
+    Floats,
+    PriceMissingError,
+    Problem,
+)
+from ullage.engines.allocation.policies.sums import normalised_gain
+from ullage.engines.allocation.shape import Shape, shape_of
+
+
+def min_cost(problem: Problem) -> Allocation:
+    """Max normalised work per dollar; the objective is that ratio (best-speed hours a dollar).
+
+    Raises:
+        PriceMissingError: a type has no price above 0.
+        SolveError: no optimum, and no earlier allocation to keep.
+    """
+    _priced(problem)
+    none = np.zeros(len(problem.jobs))
+    return guarded(problem, lambda shape: _solve(shape, none, ()), shape_of(problem))
+
+
+def min_cost_slo(problem: Problem) -> Allocation:
+    """The same, and every deadline is kept that can be; the fewest are dropped, each is named.
+
+    Raises:
+        PriceMissingError: a type has no price above 0.
+        SolveError: no optimum, and no earlier allocation to keep.
+    """
+    _priced(problem)
+    needed = needed_rates(problem)
+
+    def both(shape: Shape) -> Allocation:
+        kept, dropped = keepable(shape, needed)
+        return _solve(shape, kept, dropped)
+
+    # Each deadline is kept or dropped for itself: jobs with one are not grouped.
+    own = np.where(needed > 0, np.arange(1, len(needed) + 1), 0.0)
+    return guarded(problem, both, shape_of(problem, own))
+
+
+def _priced(problem: Problem) -> None:
+    missing = [kind.name for kind in problem.types if not kind.dollars_per_hour > 0]
+    if missing:
+        raise PriceMissingError(
+            f"no price above 0 for {', '.join(missing)}: give one in a CapacityPool, "
+            "or choose an objective without cost"
+        )
+
+
+def _solve(shape: Shape, needed: Floats, dropped: tuple[DroppedSLO, ...]) -> Allocation:
+    prices = np.array([kind.dollars_per_hour for kind in shape.problem.types])
+    cost = prices[shape.kind] * shape.gang[shape.left]
+    crowd = min(1.0, float(shape.capacity.sum() / (shape.gang * shape.count).sum()))
+    service = shape.problem.min_service * shape.proportional * crowd
+    floors = np.maximum(service, shape.of_jobs(needed))
+    try:
+        ratio, x = _ratio(shape, cost, floors)
+    except SolveError:
+        # Deadlines leave too little for every floor; the deadlines were found reachable alone.
+        floors = shape.of_jobs(needed)
+        ratio, x = _ratio(shape, cost, floors)
+    gain = normalised_gain(shape, np.ones(shape.groups)) - ratio * cost
+    x = settled(shape, Solved(x=x, z=0.0, value=0.0), floors, gain, -1e-7 * float(cost @ x) * ratio)
+    return answer(shape, x, objective=ratio, dropped=dropped)
+
+
+def _ratio(shape: Shape, cost: Floats, floors: Floats) -> tuple[float, Floats]:
+    """Best ratio and its point: max gain @ Y with cost @ Y = 1 and every row homogeneous in tau."""
+    gain = normalised_gain(shape, np.ones(shape.groups))
+    held = at_least(shape, floors)
+    blocks = [shape.base.tocoo(), held.speeds.tocoo()]
+    limits = np.concatenate([shape.base_limits, held.limits])
+    height, offset = len(limits), shape.base.shape[0]
+    matrix = coo_array(
+        (
+            np.concatenate([blocks[0].data, blocks[1].data, -limits]),
+            (
+                np.concatenate([blocks[0].row, blocks[1].row + offset, np.arange(height)]),
+                np.concatenate([blocks[0].col, blocks[1].col, np.full(height, shape.columns)]),
+            ),
+        ),
+        shape=(height, shape.columns + 1),
+    ).tocsr()
+    answered = linprog(
+        -np.append(gain, 0.0),
+        A_ub=matrix,
+        b_ub=np.zeros(height),
+        A_eq=csr_array(np.append(cost, 0.0)[None, :]),
+        b_eq=np.ones(1),
+        method="highs-ipm",
+    )
+    if answered.status != 0:
+        raise SolveError(str(answered.message))
+    point = np.asarray(answered.x, float)
+    return float(-answered.fun), np.maximum(point[:-1], 0.0) / point[-1]
