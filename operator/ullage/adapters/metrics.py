@@ -21,6 +21,8 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from ullage.adapters.metrics_sharing import SharingFigures, sharing_metrics
+
 SECONDS_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
@@ -63,6 +65,7 @@ class OperatorFigures:
     """By (kind, phase)."""
     waiting: Mapping[str, int]
     """Waiting workloads by reason."""
+    sharing: SharingFigures
 
 
 class Buckets:
@@ -98,6 +101,7 @@ class OperatorCollector(Collector):
         yield from _decisions(figures)
         yield from _writes(figures)
         yield from _workloads(figures)
+        yield from sharing_metrics(figures.sharing)
 
 
 def _election(figures: OperatorFigures) -> Iterator[Metric]:

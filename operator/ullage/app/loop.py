@@ -20,6 +20,7 @@ import structlog
 from ullage.adapters.metrics import Buckets
 from ullage.adapters.writer_errors import Refused
 from ullage.api.reasons import ConditionType, Reason
+from ullage.app.outcomes import Outcomes
 from ullage.app.solver import Solver, SolverCrashed, SolverTimeout
 from ullage.app.trigger import Trigger
 from ullage.decide.model import Action, DecideSettings, Plan, SetConditions
@@ -94,6 +95,7 @@ class DecisionLoop:
         clock: Clock,
         may_decide: Callable[[], str],
         settings: Callable[[], DecideSettings],
+        outcomes: Outcomes | None = None,
     ) -> None:
         """``may_decide`` names what stands in the way of a decision ("" = nothing)."""
         self._state = state
@@ -103,6 +105,7 @@ class DecisionLoop:
         self._clock = clock
         self._may_decide = may_decide
         self._settings = settings
+        self.outcomes = outcomes or Outcomes()
         self.last_plan: Plan | None = None
         self.last_inputs: tuple[Snapshot, float, DecideSettings] | None = None
         self.stats = LoopStats(last_completed=clock.monotonic())
@@ -133,7 +136,9 @@ class DecisionLoop:
         actions = (*actions, *self._solver_condition(snapshot, now, settings.epoch, None))
         self._carry_out(actions, now)
         self._wake(plan, now)
-        self._finish(time.perf_counter() - started, reasons, actions, snapshot)
+        seconds = time.perf_counter() - started
+        self.outcomes.look(snapshot, actions, seconds)
+        self._finish(seconds, reasons, actions, snapshot)
 
     def written(self, action: Action, error: ApiError | None) -> None:
         """The writer's answer: a failed write is no longer assumed and is planned anew."""

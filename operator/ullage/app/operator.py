@@ -35,6 +35,7 @@ from ullage.app.kopf_shell import KopfThread, Poker, connection_info
 from ullage.app.learner import Learner
 from ullage.app.loop import DecisionLoop
 from ullage.app.settings import Settings
+from ullage.app.sharing_figures import sharing_figures
 from ullage.app.solver import Solver
 from ullage.app.syllabus import Pace
 from ullage.app.trigger import Trigger
@@ -44,7 +45,7 @@ from ullage.decide.phases import Phase
 from ullage.engines.admission.model import LearnedModel
 from ullage.state.cluster import ClusterState
 from ullage.state.records import Snapshot
-from ullage.state.streams import STREAMS
+from ullage.state.streams import STREAMS, WORKLOAD_PROFILES
 
 log = structlog.get_logger("ullage.operator")
 LAG_PERIOD_S = 0.5
@@ -232,6 +233,12 @@ class Operator:
             projection_errors=self.state.projection_errors,
             workloads=Counter((w.kind.value, w.status.phase or "Pending") for w in workloads),
             waiting=Counter(decision.reason.value for decision in waiting if decision),
+            sharing=sharing_figures(
+                self.loop.outcomes,
+                self.learner,
+                profiles=self.state.counts()[WORKLOAD_PROFILES.name],
+                unusable=self.loop.last_plan.dropped if self.loop.last_plan else {},
+            ),
         )
 
     def _make_lease(self) -> Lease:

@@ -23,6 +23,12 @@ from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ullage.adapters.metrics import Buckets, OperatorCollector, OperatorFigures, StreamFigures
+from ullage.adapters.metrics_sharing import (
+    SLOWDOWN_BUCKETS,
+    Histogram,
+    ModelFigures,
+    SharingFigures,
+)
 from ullage.api.contract import JsonObject, objects, text
 from ullage.app.settings import SECTIONS, Settings, variables
 
@@ -202,4 +208,23 @@ def _example() -> OperatorFigures:
         projection_errors={"pods": 1},
         workloads={("TrainingJob", "Running"): 1},
         waiting={"NoCapacity": 1},
+        sharing=_sharing_example(),
+    )
+
+
+def _sharing_example() -> SharingFigures:
+    slowdowns = {"emulated": Histogram(SLOWDOWN_BUCKETS)}
+    return SharingFigures(
+        decisions={("admitted", "Placed", "G1"): 1},
+        predicted=slowdowns,
+        observed=slowdowns,
+        coverage={"G1": 0.9},
+        error=0.1,
+        violations={"neighbours": 1},
+        probation_seconds=0.0,
+        unusable={"Share": 1},
+        profiles=1,
+        models={"emulated": ModelFigures(rung=3, rows=1, version=1, failing=False)},
+        lessons={"done": 1},
+        learning_seconds=0.0,
     )

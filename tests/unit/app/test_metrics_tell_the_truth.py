@@ -7,6 +7,12 @@ from collections import Counter
 from prometheus_client import CollectorRegistry, generate_latest
 
 from ullage.adapters.metrics import Buckets, OperatorCollector, OperatorFigures, StreamFigures
+from ullage.adapters.metrics_sharing import (
+    SLOWDOWN_BUCKETS,
+    Histogram,
+    ModelFigures,
+    SharingFigures,
+)
 
 
 def _figures() -> OperatorFigures:
@@ -33,6 +39,27 @@ def _figures() -> OperatorFigures:
         projection_errors={},
         workloads={("TrainingJob", "Running"): 2},
         waiting={"NoCapacity": 1},
+        sharing=_sharing(),
+    )
+
+
+def _sharing() -> SharingFigures:
+    slowdowns = Histogram(SLOWDOWN_BUCKETS)
+    for value in (1.0, 1.5, 9.0):
+        slowdowns.observe(value)
+    return SharingFigures(
+        decisions={("admitted", "Placed", "G1"): 4, ("refused", "PredictedSLOBreach", ""): 2},
+        predicted={"a": slowdowns},
+        observed={},
+        coverage={"G1": 0.925},
+        error=0.08,
+        violations={"neighbours": 3},
+        probation_seconds=42.0,
+        unusable={"Share": 1},
+        profiles=5,
+        models={"a": ModelFigures(rung=3, rows=200, version=7, failing=True)},
+        lessons={"done": 9, "late": 1},
+        learning_seconds=12.5,
     )
 
 
@@ -55,5 +82,16 @@ def test_every_figure_is_told() -> None:
         'ullage_writes_total{kind="Pod",result="ok",verb="create"} 3.0',
         'ullage_workloads{kind="TrainingJob",phase="Running"} 2.0',
         'ullage_workloads_waiting{reason="NoCapacity"} 1.0',
+        'ullage_admission_decisions_total{decision="admitted",group="G1",reason="Placed"} 4.0',
+        'ullage_predicted_slowdown_ratio_bucket{gpu_model="a",le="1.6"} 2.0',
+        'ullage_predicted_slowdown_ratio_sum{gpu_model="a"} 11.5',
+        'ullage_prediction_coverage_ratio{group="G1"} 0.925',
+        'ullage_profile_prediction_error_ratio{field="slowdown"} 0.08',
+        'ullage_slo_violations_total{cause="neighbours"} 3.0',
+        "ullage_probation_seconds_total 42.0",
+        'ullage_model_rung{gpu_model="a"} 3.0',
+        'ullage_model_failing{gpu_model="a"} 1.0',
+        'ullage_lessons_total{result="late"} 1.0',
+        'ullage_observations_unusable{reason="Share"} 1.0',
     ):
         assert line in text

@@ -1,0 +1,189 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics of sharing and learning: what was decided, foretold, seen, and how well it agrees.
+
+As for the other metrics, families are made at scrape time from figures that are handed in. Labels
+are types of devices, novelty groups, reasons: never a pod, a workload or a class of work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import Final
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+
+SLOWDOWN_BUCKETS: Final = (1.05, 1.1, 1.2, 1.3, 1.4, 1.6, 1.8, 2.0, 2.5, 3.0, 4.0, 6.0)
+ADMISSION_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+
+
+class Histogram:
+    """Counts by upper bound; observation is cheap and bounded."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._counts = dict.fromkeys((*bounds, inf), 0)
+        self._sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one value."""
+        self._sum += value
+        for bound in self._counts:
+            if value <= bound:
+                self._counts[bound] += 1
+
+    def samples(self) -> tuple[list[tuple[str, float]], float]:
+        """Cumulative counts by bound as Prometheus spells them, and the sum."""
+        buckets = [
+            ("+Inf" if bound == inf else str(bound), float(count))
+            for bound, count in sorted(self._counts.items())
+        ]
+        return buckets, self._sum
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFigures:
+    """What is learned of one type of device; ``rung`` 0 = the utilisation sum, 3 = the richest."""
+
+    rung: int
+    rows: int
+    version: int
+    failing: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharingFigures:
+    """Everything about sharing and learning, gathered at scrape time."""
+
+    decisions: Mapping[tuple[str, str, str], int]
+    """By (decision, reason, group)."""
+    admission_seconds: Histogram = field(default_factory=lambda: Histogram(ADMISSION_BUCKETS))
+    predicted: Mapping[str, Histogram]
+    """Slowdowns foretold for the windows that were observed then, by type of device."""
+    observed: Mapping[str, Histogram]
+    coverage: Mapping[str, float]
+    """Part of the recent windows below the 90 % bound, by group."""
+    error: float | None
+    """Mean relative error of the recent windows."""
+    violations: Mapping[str, int]
+    """Windows above an objective, by cause."""
+    probation_seconds: float
+    unusable: Mapping[str, int]
+    """Observations that stand in nodes' statuses and teach nothing, by reason."""
+    profiles: int
+    models: Mapping[str, ModelFigures]
+    """By type of device."""
+    lessons: Mapping[str, int]
+    """By result."""
+    learning_seconds: float
+
+
+def sharing_metrics(figures: SharingFigures) -> Iterator[Metric]:
+    """The families."""
+    yield from _admission(figures)
+    yield from _accuracy(figures)
+    yield from _models(figures)
+
+
+def _admission(figures: SharingFigures) -> Iterator[Metric]:
+    decisions = CounterMetricFamily(
+        "ullage_admission_decisions",
+        "Workloads that were admitted, tried out or refused, each change once.",
+        labels=["decision", "reason", "group"],
+    )
+    for labels, count in sorted(figures.decisions.items()):
+        decisions.add_metric(list(labels), count)
+    yield decisions
+    seconds = HistogramMetricFamily(
+        "ullage_admission_seconds",
+        "Time of a decision cycle, shared by the workloads that it decided.",
+    )
+    seconds.add_metric([], *figures.admission_seconds.samples())
+    yield seconds
+    violations = CounterMetricFamily(
+        "ullage_slo_violations",
+        "Windows above the objective: by neighbours, by a trial, or by the tenant's own load.",
+        labels=["cause"],
+    )
+    for cause, count in sorted(figures.violations.items()):
+        violations.add_metric([cause], count)
+    yield violations
+    yield CounterMetricFamily(
+        "ullage_probation_seconds",
+        "Seconds that slices spent on trial.",
+        value=figures.probation_seconds,
+    )
+
+
+def _accuracy(figures: SharingFigures) -> Iterator[Metric]:
+    for name, text, by_model in (
+        (
+            "ullage_predicted_slowdown_ratio",
+            "Slowdown that was foretold for the windows that were observed then.",
+            figures.predicted,
+        ),
+        ("ullage_observed_slowdown_ratio", "Slowdown of observed windows.", figures.observed),
+    ):
+        family = HistogramMetricFamily(name, text, labels=["gpu_model"])
+        for model, histogram in sorted(by_model.items()):
+            family.add_metric([model], *histogram.samples())
+        yield family
+    coverage = GaugeMetricFamily(
+        "ullage_prediction_coverage_ratio",
+        "Part of the last 500 windows of a novelty group below the bound that 90 of 100 should be.",
+        labels=["group"],
+    )
+    for group, ratio in sorted(figures.coverage.items()):
+        coverage.add_metric([group], ratio)
+    yield coverage
+    error = GaugeMetricFamily(
+        "ullage_profile_prediction_error_ratio",
+        "Mean of |foretold - observed| / observed over the last 500 windows of each group.",
+        labels=["field"],
+    )
+    if figures.error is not None:
+        error.add_metric(["slowdown"], figures.error)
+    yield error
+
+
+def _models(figures: SharingFigures) -> Iterator[Metric]:
+    for name, text, attribute in (
+        (
+            "ullage_model_rung",
+            "Model in force: 0 utilisation sum, 1 prior, 2 prior and bias, 3 prior and process.",
+            "rung",
+        ),
+        ("ullage_model_rows", "Observations that the model holds.", "rows"),
+        ("ullage_model_version", "Version of the model.", "version"),
+        ("ullage_model_failing", "Whether nothing new can be learned at the moment.", "failing"),
+    ):
+        family = GaugeMetricFamily(name, text, labels=["gpu_model"])
+        for model, one in sorted(figures.models.items()):
+            family.add_metric([model], float(getattr(one, attribute)))
+        yield family
+    lessons = CounterMetricFamily(
+        "ullage_lessons", "Attempts to learn, in the background.", labels=["result"]
+    )
+    for result, count in sorted(figures.lessons.items()):
+        lessons.add_metric([result], count)
+    yield lessons
+    yield CounterMetricFamily(
+        "ullage_learning_seconds",
+        "Work of the learner's own process.",
+        value=figures.learning_seconds,
+    )
+    yield GaugeMetricFamily("ullage_profiles", "WorkloadProfiles.", value=figures.profiles)
+    unusable = GaugeMetricFamily(
+        "ullage_observations_unusable",
+        "Observations in nodes' statuses that teach nothing.",
+        labels=["reason"],
+    )
+    for reason, count in sorted(figures.unusable.items()):
+        unusable.add_metric([reason], count)
+    yield unusable

@@ -1,0 +1,179 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Counts what decisions said and what came of them, for the metrics.
+
+Every figure follows from a decision's picture and its actions. A window is held against the model
+of the moment it comes in, before anything was learned of it. Bounded; it never decides anything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from ullage.adapters.metrics_sharing import ADMISSION_BUCKETS, SLOWDOWN_BUCKETS, Histogram
+from ullage.api.contract import ObservedSlice, Reason, SliceKey, SlicePhase
+from ullage.decide.learning_rows import class_profile
+from ullage.decide.model import Action, Emit, SetProfile, SetStatus
+from ullage.engines.admission.ladder import NOMINAL_Z
+from ullage.engines.admission.model import Models
+from ullage.engines.admission.records import ClassProfile, Group, Tenant
+from ullage.state.profile_records import ProfileRecord, StepRow
+from ullage.state.records import GPUNodeRecord, Snapshot
+
+WINDOW: Final = 500
+"""Recent windows of a group that coverage and error are taken over."""
+LONGEST_S: Final = 120.0
+"""A longer gap between decisions counts as this: the process was away."""
+_TRIED: Final = (SlicePhase.ATTACHED, SlicePhase.VIOLATING, SlicePhase.FROZEN)
+
+
+class Outcomes:
+    """Accumulates over the life of this process, as counters do."""
+
+    def __init__(self) -> None:
+        """Nothing has happened yet."""
+        self.decisions: Counter[tuple[str, str, str]] = Counter()
+        self.admission_seconds = Histogram(ADMISSION_BUCKETS)
+        self.predicted: dict[str, Histogram] = {}
+        self.observed: dict[str, Histogram] = {}
+        self.violations: Counter[str] = Counter()
+        self.probation_seconds = 0.0
+        self._recent: dict[Group, deque[tuple[bool, float]]] = {}
+        self._nodes: Mapping[str, GPUNodeRecord] = {}
+        self._broken: dict[str, dict[SliceKey, int]] = {}
+        self._tried: dict[str, int] = {}
+        self._last: float | None = None
+
+    def look(self, snapshot: Snapshot, actions: Sequence[Action], seconds: float) -> None:
+        """Take one decision in; ``seconds`` is how long it took."""
+        self._count_decisions(snapshot, actions, seconds)
+        for action in actions:
+            if isinstance(action, SetProfile):
+                self._compare(snapshot, action)
+        self._watch(snapshot)
+
+    def coverage(self) -> dict[str, float]:
+        """Part of the recent windows below the nominal 90 % bound, by group."""
+        return {
+            group.value: sum(inside for inside, _ in recent) / len(recent)
+            for group, recent in self._recent.items()
+        }
+
+    def error(self) -> float | None:
+        """Mean relative error of the recent windows, ``None`` = there were none."""
+        errors = [error for recent in self._recent.values() for _, error in recent]
+        return math.fsum(errors) / len(errors) if errors else None
+
+    def _count_decisions(
+        self, snapshot: Snapshot, actions: Sequence[Action], seconds: float
+    ) -> None:
+        tried = {
+            one.target.uid
+            for one in actions
+            if isinstance(one, Emit) and one.reason is Reason.PROBATION_STARTED
+        }
+        decided = 0
+        for action in actions:
+            workload = (
+                snapshot.workloads.get(action.owner.uid) if isinstance(action, SetStatus) else None
+            )
+            if workload is None or not isinstance(action, SetStatus):
+                continue
+            before, after = workload.status.decision, action.status.decision
+            same = before is not None and after is not None and (
+                (before.chosen, before.reason) == (after.chosen, after.reason)
+            )  # fmt: skip
+            if after is None or same:
+                continue
+            word = "refused"
+            if after.chosen:
+                word = "probation" if action.owner.uid in tried else "admitted"
+            group = action.status.sharing.group if action.status.sharing else ""
+            self.decisions[word, after.reason.value, group] += 1
+            decided += 1
+        for _ in range(decided):
+            self.admission_seconds.observe(seconds / decided)
+
+    # -- what was foretold, and what came ---------------------------------------------------------
+
+    def _compare(self, snapshot: Snapshot, action: SetProfile) -> None:
+        profile = snapshot.profiles.get((action.target.namespace, action.target.name))
+        if profile is None:
+            return
+        known = {row.id for row in profile.rows}
+        models = Models(by_accelerator=snapshot.models)
+        for row in action.status.step_time:
+            if row.id not in known and row.partners and row.slowdown:
+                self._hold_against(models, profile, row, row.slowdown)
+
+    def _hold_against(
+        self, models: Models, profile: ProfileRecord, row: StepRow, seen: float
+    ) -> None:
+        try:
+            forecast = models.forecast(row.accelerator, _tenants(profile, row))
+        except ValueError:
+            return  # no number comes of a declared fingerprint like that; the learner says so
+        mean, sd = forecast.mean[0], forecast.sd[0]
+        foretold = math.exp(mean)
+        for by_model, value in ((self.predicted, foretold), (self.observed, seen)):
+            if row.accelerator not in by_model:
+                by_model[row.accelerator] = Histogram(SLOWDOWN_BUCKETS)
+            by_model[row.accelerator].observe(value)
+        recent = self._recent.setdefault(forecast.group, deque(maxlen=WINDOW))
+        inside = math.log(seen) <= mean + NOMINAL_Z * sd
+        recent.append((inside, abs(foretold - seen) / seen))
+
+    # -- what nodes report -----------------------------------------------------------------------
+
+    def _watch(self, snapshot: Snapshot) -> None:
+        """Windows above an objective since the last look, and the time of trials."""
+        if self._last is not None:
+            gap_s = min(max(0.0, snapshot.taken_at - self._last), LONGEST_S)
+            self.probation_seconds += gap_s * sum(self._tried.values())
+        self._last = snapshot.taken_at
+        if snapshot.gpu_nodes is self._nodes:
+            return
+        for name in self._nodes.keys() - snapshot.gpu_nodes.keys():
+            self._broken.pop(name, None)
+            self._tried.pop(name, None)
+        for name, node in snapshot.gpu_nodes.items():
+            if self._nodes.get(name) is not node:
+                self._watch_node(name, node)
+        self._nodes = snapshot.gpu_nodes
+
+    def _watch_node(self, name: str, node: GPUNodeRecord) -> None:
+        trials = {wanted.key for wanted in node.desired if wanted.probation}
+        # what a node counted before this process saw it for the first time is history
+        first = name not in self._broken
+        before = self._broken.get(name, {})
+        for seen in node.observed:
+            more = 0 if first else seen.violations - before.get(seen.key, 0)
+            if more > 0:
+                self.violations[_cause(seen, trials)] += more
+        self._broken[name] = {seen.key: seen.violations for seen in node.observed}
+        self._tried[name] = sum(
+            seen.key in trials and seen.phase in _TRIED for seen in node.observed
+        )
+
+
+def _cause(seen: ObservedSlice, trials: set[SliceKey]) -> str:
+    if seen.reason == Reason.SELF_VIOLATING:
+        return "load"
+    return "probation" if trials else "neighbours"
+
+
+def _tenants(profile: ProfileRecord, row: StepRow) -> list[Tenant]:
+    """Who was on the device: what the model does not know of a class, its profile tells."""
+    own = Tenant(
+        name="0",
+        percent=row.share,
+        profile=class_profile(profile, row.accelerator),
+    )
+    others = [
+        Tenant(name=f"{place}", percent=other.percent, profile=ClassProfile(klass=other.klass))
+        for place, other in enumerate(row.partners, start=1)
+    ]
+    return [own, *others]
