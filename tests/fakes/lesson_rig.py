@@ -8,9 +8,11 @@ import os
 import pickle
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from itertools import count
+from typing import ParamSpec, TypeVar
 
 from ullage.app.lessons import Answer, Key, Lesson, attend
 from ullage.engines.admission.model import LearnedModel
@@ -22,8 +24,11 @@ from ullage.state.profile_records import (
     SoloEntry,
     StepRow,
 )
-from ullage.state.records import Snapshot
+from ullage.state.records import PolicyRecord, Snapshot
+from ullage.state.terms import RiskSettings
 
+P = ParamSpec("P")
+T = TypeVar("T")
 GPU = "nvidia-a"
 START = 1_700_000_000.0
 CLASSES = ("bert", "resnet", "lstm")
@@ -83,6 +88,7 @@ class Stage:
     profiles: Mapping[Key, ProfileRecord] = field(default_factory=profiles)
     device_profiles: Mapping[str, DeviceProfileRecord] = field(default_factory=dict)
     leading: bool = True
+    risk: RiskSettings = field(default_factory=RiskSettings)
     time_s: float = START + 10_000
     published: list[Mapping[str, LearnedModel]] = field(default_factory=list)
     _version: count[int] = field(default_factory=lambda: count(1))
@@ -101,7 +107,20 @@ class Stage:
             taken_at=self.time_s,
             profiles=self.profiles,
             device_profiles=self.device_profiles,
+            policy=PolicyRecord(risk=self.risk),
         )
+
+
+class Inline(Executor):
+    """Lessons at once and in this process, for tests of anything but processes."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        found: Future[T] = Future()
+        try:
+            found.set_result(fn(*args, **kwargs))
+        except ValueError as error:
+            found.set_exception(error)
+        return found
 
 
 def hang(_: bytes) -> bytes:

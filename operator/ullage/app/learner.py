@@ -13,7 +13,7 @@ import asyncio
 import multiprocessing
 import pickle
 from collections.abc import Callable, Mapping
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,6 +31,13 @@ log = structlog.get_logger("ullage.learner")
 LOOK_EVERY_S = 1.0
 BATCH = 100
 """Profiles sent at once: some 20,000 rows, a few hundredths of a second of this process."""
+
+
+def own_process() -> ProcessPoolExecutor:
+    """One process that works after everybody else."""
+    # spawn: a fork would copy the threads' locks of this process in an unknown state
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(1, mp_context=context, initializer=settle_in)
 
 
 class LessonFailed(Exception):
@@ -63,6 +70,7 @@ class Learner:
         pace: Pace,
         deadline_s: float,
         work: Callable[[bytes], bytes] = attend,
+        executor: Callable[[], Executor] = own_process,
     ) -> None:
         """``picture`` gives ``None`` where this replica must not learn.
 
@@ -74,7 +82,8 @@ class Learner:
         self._deadline_s = deadline_s
         self._work = work
         self._syllabus = Syllabus(pace)
-        self._pool: ProcessPoolExecutor | None = None
+        self._executor = executor
+        self._pool: Executor | None = None
         self._fresh = True
         """The process was sent nothing yet."""
         self._looked = False
@@ -147,8 +156,9 @@ class Learner:
         self._fresh = True
         if self._pool is None:
             return
-        for process in list((self._pool._processes or {}).values()):
-            process.kill()
+        if isinstance(self._pool, ProcessPoolExecutor):
+            for process in list((self._pool._processes or {}).values()):
+                process.kill()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._pool = None
 
@@ -195,10 +205,8 @@ class Learner:
             self._fresh = True
             raise LessonFailed(f"{type(error).__name__}: {error}") from error
 
-    def _ready(self) -> ProcessPoolExecutor:
+    def _ready(self) -> Executor:
         if self._pool is None:
-            # spawn: a fork would copy the threads' locks of this process in an unknown state
-            context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(1, mp_context=context, initializer=settle_in)
+            self._pool = self._executor()
             self._fresh = True
         return self._pool

@@ -80,6 +80,8 @@ class Course:
     """Mark of the rows that the model holds."""
     fitted: Fitted | None = None
     """The last fit, slim."""
+    fitted_rows: int = 0
+    """Rows that were there when it was made."""
     model: LearnedModel | None = None
     """As decisions see it."""
     wide: bool = False
@@ -99,10 +101,16 @@ class Course:
         """Why it does not learn, "" = it does."""
         return self.lessons.error or self.fits.error
 
+    @property
+    def rows(self) -> int:
+        """Rows that are there."""
+        return sum(len(part.times) for part in self.parts.values())
+
     def fresh_rows(self) -> int:
-        """Rows newer than the last fit."""
+        """Rows newer than the last fit; old ones that were imported since count too."""
         since = self.fitted.at_s if self.fitted else 0.0
-        return sum(time > since for part in self.parts.values() for time in part.times)
+        newer = sum(time > since for part in self.parts.values() for time in part.times)
+        return max(newer, self.rows - self.fitted_rows)
 
 
 class Syllabus:
@@ -116,7 +124,7 @@ class Syllabus:
         self._unsent: dict[Key, ProfileRecord | None] = {}
         self._wanted: tuple[str, ...] = ()
         self._risk = Risk()
-        self._marks: dict[str, int] = {}
+        self._marks: dict[str, tuple[int, int]] = {}
         self.courses: dict[str, Course] = {}
 
     def see(self, snapshot: Snapshot, now: float) -> None:
@@ -137,6 +145,9 @@ class Syllabus:
                 found = restored(name, device.model)
                 if found is not None:
                     course.fitted = replace(found, at_s=min(found.at_s, now))
+                    course.fitted_rows = course.rows
+            if course.lessons.error and course.mark == course.learned:
+                course.lessons.done(0.0)  # what could not be learned from is gone
 
     def next(self, now: float, monotonic: float) -> Task | None:
         """The most urgent task that may start, if there is one."""
@@ -145,7 +156,7 @@ class Syllabus:
             for course in courses:
                 task = rule(course, now, monotonic)
                 if task is not None:
-                    self._marks[course.accelerator] = course.mark
+                    self._marks[course.accelerator] = (course.mark, course.rows)
                     return task
         return None
 
@@ -166,8 +177,9 @@ class Syllabus:
         before, model = course.model, answer.model
         if task.fit:
             course.fitted = Fitted(model=slim(model), risk=answer.risk, at_s=task.at_s)
+            course.fitted_rows = self._marks[task.accelerator][1]
             course.fits.done(monotonic + FIT_REST * answer.seconds)
-        course.learned = self._marks[task.accelerator]
+        course.learned = self._marks[task.accelerator][0]
         course.asked = frozenset(self._wanted)
         course.wide = not model.hyper or len(model.cells.index) >= min(
             MAX_CLASSES, len(model.classes)

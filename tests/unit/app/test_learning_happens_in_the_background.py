@@ -1,0 +1,243 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Rows become models in a child: late, dead and refused lessons leave the last good model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Executor
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from math import nan
+from typing import Any
+
+import pytest
+
+from fakes.lesson_rig import (
+    GPU,
+    Inline,
+    Stage,
+    answer_at_once,
+    die,
+    die_on_fits,
+    grown,
+    hang,
+    profiles,
+    row,
+)
+from ullage.app.learner import Learner, own_process
+from ullage.app.lessons import attend
+from ullage.app.model_summary import Fitted, digest, stored
+from ullage.app.syllabus import Pace
+from ullage.state.profile_records import DeviceModel, DeviceProfileRecord
+from ullage.state.terms import RiskSettings
+
+
+@asynccontextmanager
+async def learning(
+    stage: Stage,
+    work: Callable[[bytes], bytes] = attend,
+    *,
+    deadline_s: float = 120.0,
+    executor: Callable[[], Executor] = Inline,
+    **pace: Any,
+) -> AsyncIterator[Learner]:
+    learner = Learner(
+        picture=stage.picture,
+        publish=stage.published.append,
+        clock=stage,
+        pace=Pace(**pace),
+        deadline_s=deadline_s,
+        work=work,
+        executor=executor,
+    )
+    try:
+        yield learner
+    finally:
+        learner.close()
+
+
+async def settled(learner: Learner, stage: Stage, most: int = 12) -> None:
+    """Until nothing is left to do; time passes between the lessons."""
+    for _ in range(most):
+        if not await learner.step():
+            return
+        stage.time_s += 60
+    pytest.fail(f"after {most} lessons there is still something to learn")
+
+
+def summary(learner: Learner, gpu: str = GPU) -> DeviceModel:
+    course = learner.courses[gpu]
+    assert course.model is not None
+    assert course.fitted is not None
+    return stored(Fitted(model=course.model, risk=course.fitted.risk, at_s=course.fitted.at_s))
+
+
+async def test_rows_become_a_model_and_new_rows_reach_it_without_a_fit() -> None:
+    stage = Stage()
+    async with learning(stage) as learner:
+        await settled(learner, stage)
+        assert stage.published[-1][GPU].rows == 24
+        assert learner.stats.fits == 1
+        first = stage.published[-1][GPU].version
+        stage.profiles = grown(stage.profiles, 100)
+        await settled(learner, stage)
+        assert stage.published[-1][GPU].rows == 25
+        assert stage.published[-1][GPU].version == first + 1
+        assert learner.stats.fits == 1
+
+
+async def test_an_unchanged_picture_teaches_nothing() -> None:
+    stage = Stage()
+    async with learning(stage) as learner:
+        await settled(learner, stage)
+        done = learner.stats.lessons
+        stage.profiles = {key: replace(one) for key, one in stage.profiles.items()}
+        await settled(learner, stage)
+        assert learner.stats.lessons == done
+        assert len(stage.published) == 1
+
+
+async def test_a_restart_gives_the_same_model_without_a_fit() -> None:
+    stage = Stage(profiles=profiles(20))
+    async with learning(stage) as learner:
+        await settled(learner, stage)
+        before = learner.courses[GPU].model
+        kept = summary(learner)
+    assert before is not None
+    again = Stage(
+        profiles=stage.profiles,
+        device_profiles={GPU: DeviceProfileRecord(name=GPU, model=kept)},
+    )
+    async with learning(again, executor=own_process) as learner:
+        await settled(learner, again)
+        after = learner.courses[GPU].model
+        assert learner.stats.fits == 0
+        assert after is not None
+        assert digest(after) == digest(before)
+        assert after.version == before.version
+        assert summary(learner) == kept
+
+
+async def test_a_summary_that_makes_no_sense_is_fitted_anew() -> None:
+    odd = DeviceModel(version=3, rung="x", rows=9, updated=1.0, hyperparameters=(("gp.1", 0.1),))
+    stage = Stage(device_profiles={GPU: DeviceProfileRecord(name=GPU, model=odd)})
+    async with learning(stage) as learner:
+        await settled(learner, stage)
+        assert learner.stats.fits == 1
+
+
+async def test_only_the_leader_learns() -> None:
+    stage = Stage(leading=False)
+    async with learning(stage, die) as learner:
+        assert not await learner.step()
+        assert learner.rebuilding
+        assert learner.stats == type(learner.stats)()
+
+
+@pytest.mark.parametrize(
+    ("work", "text", "counter"),
+    [(hang, r"no model within 0\.5 s", "late"), (die, "process died", "crashes")],
+)
+async def test_a_lesson_that_does_not_return_is_given_up_and_tried_later(
+    work: Callable[[bytes], bytes], text: str, counter: str
+) -> None:
+    stage = Stage()
+    wait_s = 0.5 if work is hang else 60.0
+    async with learning(stage, work, deadline_s=wait_s, executor=own_process) as learner:
+        assert await learner.step()
+        assert getattr(learner.stats, counter) == 1
+        course = learner.courses[GPU]
+        assert course.model is None
+        assert re.search(text, course.error)
+        assert not await learner.step()  # it rests first
+        learner._work, learner._deadline_s = attend, 120.0
+        stage.time_s += 10
+        await settled(learner, stage)
+        assert course.error == ""
+        assert stage.published[-1][GPU].rows == 24
+
+
+async def test_a_fit_that_dies_leaves_the_model_and_rows_still_come_in() -> None:
+    stage = Stage()
+    async with learning(stage, executor=own_process, fit_rows=5) as learner:
+        await settled(learner, stage)
+        learner._work = die_on_fits
+        for number in range(100, 106):
+            stage.profiles = grown(stage.profiles, number)
+        stage.time_s += 10_000
+        for _ in range(3):
+            await learner.step()
+            stage.time_s += 5
+        course = learner.courses[GPU]
+        assert learner.stats.crashes == 1
+        assert "process died" in course.error
+        assert course.model is not None
+        assert course.model.rows == 30
+        learner._work = attend
+        stage.time_s += 600
+        await settled(learner, stage)
+        assert course.error == ""
+        assert learner.stats.fits == 2
+
+
+async def test_a_row_that_is_no_number_is_named_and_the_model_stands() -> None:
+    stage = Stage()
+    async with learning(stage) as learner:
+        await settled(learner, stage)
+        good = stage.profiles
+        key = ("default", "bert")
+        status = good[key].status
+        rows = (*status.step_time, replace(row(77, "lstm", 2.0), slowdown=nan))
+        stage.profiles = {**good, key: replace(good[key], status=replace(status, step_time=rows))}
+        await learner.step()
+        course = learner.courses[GPU]
+        assert f"{GPU}/77" in course.error
+        assert "drop the row" in course.error
+        assert learner.stats.refused == 1
+        assert stage.published[-1][GPU].rows == 24
+        stage.profiles = good
+        stage.time_s += 60
+        await settled(learner, stage)
+        assert course.error == ""
+
+
+async def test_another_risk_budget_is_fitted_for() -> None:
+    stage = Stage()
+    async with learning(stage) as learner:
+        await settled(learner, stage)
+        stage.risk = RiskSettings(eps_percent=10)
+        await settled(learner, stage)
+        assert learner.stats.fits == 2
+        fitted = learner.courses[GPU].fitted
+        assert fitted is not None
+        assert fitted.risk.eps == pytest.approx(0.10)
+
+
+async def test_a_type_of_device_that_fails_holds_up_no_other() -> None:
+    bad = profiles(gpu="a-bad")
+    key = ("default", "bert")
+    status = bad[key].status
+    spoiled = replace(row(1, "lstm", 2.0, gpu="a-bad"), slowdown=nan)
+    first = replace(bad[key], name="spoiled", status=replace(status, step_time=(spoiled,)))
+    stage = Stage(profiles={**profiles(), ("default", "spoiled"): first})
+    async with learning(stage) as learner:
+        for _ in range(4):
+            await learner.step()
+        assert learner.courses["a-bad"].error
+        assert stage.published[-1][GPU].rows == 24
+
+
+async def test_a_flood_of_rows_is_learned_in_a_part_of_one_core() -> None:
+    """A row a second for ten minutes: a lesson of 0.5 s comes every five seconds, no more."""
+    stage = Stage(profiles=profiles(100))
+    async with learning(stage, answer_at_once) as learner:
+        for second in range(600):
+            stage.profiles = grown(stage.profiles, 1_000 + second)
+            await learner.step()
+            stage.time_s += 1
+        assert learner.stats.lessons <= 600 / 5 + 2
+        assert learner.stats.seconds <= 0.2 * 600
+        held = stage.published[-1][GPU].rows
+        assert held >= sum(len(one.rows) for one in stage.profiles.values()) - 10
