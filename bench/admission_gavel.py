@@ -130,13 +130,13 @@ def ours(split: Split, train: Pairs, asked: Pairs, sides: Sides, group: Group) -
     out = leave_out(
         train.rows, train.target, folds, hyper=posterior.hyper, plain=Rung.UTILISATION_SUM
     )
-    rung, trims = weigh(train, out, plain=Rung.UTILISATION_SUM, risk=RISK)
+    rung, trims = weigh(train, out, group, plain=Rung.UTILISATION_SUM, risk=RISK)
     mean, sd = forecast(train, asked, posterior, rung, trims[rung])
     observed = np.exp(asked.observed)
     split.tally("ours").add(point(mean, sd), observed)
     split.covered.append((asked.observed <= mean + NOMINAL_Z * sd).astype(float))
     if asked.kept[0].max_slowdown is not None:
-        past = [one for one, _ in score(train, out, rung, trims[rung], group)]
+        past = score(train, out, rung, trims[rung], group)
         select(split, past, asked, mean, sd)
 
 

@@ -17,18 +17,17 @@ from numpy.typing import NDArray
 from bench.admission_gavel import Tick, forecast, part
 from bench.colocations import Lucid
 from ullage.engines.admission import pair_gp
-from ullage.engines.admission.calibration import Band
+from ullage.engines.admission.calibration import fixed_sequence, uncertified_scan
 from ullage.engines.admission.colocations import Pairs, Sides, pairs, with_rows
 from ullage.engines.admission.judging import (
     LeftOut,
     Risk,
-    careful_thresholds,
     folds_of,
     leave_out,
     score,
     weigh,
 )
-from ullage.engines.admission.ladder import NOMINAL_Z, point
+from ullage.engines.admission.ladder import NOMINAL_Z, Trim, point
 from ullage.engines.admission.learning import blocks_by
 from ullage.engines.admission.pair_gp import Hyper
 from ullage.engines.admission.records import Group, Rung
@@ -105,7 +104,7 @@ def judge_fold(result: Unseen, trained: Trained, asked: Pairs, sides: Sides, gro
     folds = folds_of(train, sides)[group]
     base = Rung.UTILISATION_SUM
     out = leave_out(train.rows, train.target, folds, hyper=trained.hyper, plain=base)
-    rung, trims = weigh(train, out, plain=base, risk=RISK)
+    rung, trims = weigh(train, out, group, plain=base, risk=RISK)
     posterior = pair_gp.condition(train.rows, train.target, trained.hyper)
     mean, sd = forecast(train, asked, posterior, rung, trims[rung])
     result.rungs.append(rung)
@@ -116,7 +115,7 @@ def judge_fold(result: Unseen, trained: Trained, asked: Pairs, sides: Sides, gro
     result.add("process alone", point(asked.log_base + raw, raw_sd), observed)
     result.add("ours", point(mean, sd), observed)
     result.covered.append((asked.observed <= mean + NOMINAL_Z * sd).astype(float))
-    _select(result, trained, asked, sides, (out, group, rung, trims[rung].spread), (mean, sd))
+    _select(result, trained, asked, sides, (out, group, rung, trims[rung]), (mean, sd))
 
 
 def _select(
@@ -124,17 +123,17 @@ def _select(
     trained: Trained,
     asked: Pairs,
     sides: Sides,
-    judged: tuple[LeftOut, Group, Rung, float],
+    judged: tuple[LeftOut, Group, Rung, Trim],
     said: tuple[Floats, Floats],
 ) -> None:
-    out, group, rung, _ = judged
+    out, group, rung, trim = judged
     train = trained.data
-    _, trims = weigh(train, out, plain=Rung.UTILISATION_SUM, risk=RISK)
-    past = score(train, out, rung, trims[rung], group)
-    cluster = [str(fold) if group is Group.NEW_FAMILY else "" for _, fold in past]
-    found = careful_thresholds([one for one, _ in past], cluster, RISK)
-    limit = found[group, Band.TIGHT].value
-    scan = tuned([one.z for one, _ in past], [one.violated for one, _ in past])
+    past = score(train, out, rung, trim, group)
+    rules = {
+        "ours": uncertified_scan(past, eps=RISK.eps, confidence=RISK.confidence).value,
+        "certified": fixed_sequence(past, eps=RISK.eps, confidence=RISK.confidence).value,
+        "tuned": tuned([one.z for one in past], [one.violated for one in past]),
+    }
     use = utilisation_sums(train, sides)
     busiest = -tuned([-value for value, _ in use], [broken for _, broken in use])
     slack = math.log(MAX_SLOWDOWN)
@@ -142,7 +141,7 @@ def _select(
     for place, rows in enumerate(blocks_by(asked.colocation)):
         violated = bool((asked.observed[rows] > slack).any())
         z = float(((slack - said[0][rows]) / said[1][rows]).min())
-        answers = {"ours": z >= limit, "ours, tuned": z >= scan}
+        answers = {name: z >= limit for name, limit in rules.items()}
         answers["utilisation sum, tuned"] = sums[place] <= busiest
         for name, admitted in answers.items():
             result.selected.setdefault(name, []).append((admitted, violated))

@@ -18,16 +18,9 @@ from numpy.typing import NDArray
 
 from ullage.engines.admission import pair_gp
 from ullage.engines.admission.bias import fit_bias
-from ullage.engines.admission.calibration import (
-    Band,
-    Scored,
-    Threshold,
-    TightSLO,
-    band_of,
-    thresholds,
-)
+from ullage.engines.admission.calibration import Scored, TightSLO, band_of
 from ullage.engines.admission.colocations import Pairs, Sides
-from ullage.engines.admission.ladder import Outcomes, Trim, choose, fit_trim
+from ullage.engines.admission.ladder import RECALL_SLACK, Outcomes, Trim, choose, fit_trim
 from ullage.engines.admission.pair_gp import Hyper, Rows
 from ullage.engines.admission.records import Group, Rung
 
@@ -52,12 +45,11 @@ class Risk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """What left-out rows decided; ``cluster`` names the family a score was left out with."""
+    """What left-out rows decided."""
 
     rungs: Mapping[Group, Rung] = field(default_factory=dict)
     trims: Mapping[tuple[Group, Rung], Trim] = field(default_factory=dict)
     scored: tuple[Scored, ...] = ()
-    cluster: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,16 +160,13 @@ def judge(data: Pairs, sides: Sides, hyper: Hyper | None, *, plain: Rung, risk: 
     rungs: dict[Group, Rung] = {}
     trims: dict[tuple[Group, Rung], Trim] = {}
     scored: list[Scored] = []
-    cluster: list[str] = []
     for group, folds in folds_of(data, sides).items():
         if not folds:
             continue
         out = leave_out(data.rows, data.target, folds, hyper=hyper, plain=plain)
-        rungs[group], own = weigh(data, out, plain=plain, risk=risk)
+        rungs[group], own = weigh(data, out, group, plain=plain, risk=risk)
         trims |= {(group, rung): trim for rung, trim in own.items()}
-        for one, number in score(data, out, rungs[group], own[rungs[group]], group):
-            scored.append(one)
-            cluster.append(str(number) if group is Group.NEW_FAMILY else "")
+        scored += score(data, out, rungs[group], own[rungs[group]], group)
     if Group.KNOWN in rungs:
         rungs.setdefault(Group.SEEN_PAIR, rungs[Group.KNOWN])
         rungs[Group.MANY] = rungs[Group.KNOWN]
@@ -185,10 +174,12 @@ def judge(data: Pairs, sides: Sides, hyper: Hyper | None, *, plain: Rung, risk: 
             known = trims.get((Group.KNOWN, rung), Trim())
             trims.setdefault((Group.SEEN_PAIR, rung), known)
             trims[Group.MANY, rung] = known
-    return Judged(rungs=rungs, trims=trims, scored=tuple(scored), cluster=tuple(cluster))
+    return Judged(rungs=rungs, trims=trims, scored=tuple(scored))
 
 
-def weigh(data: Pairs, out: LeftOut, *, plain: Rung, risk: Risk) -> tuple[Rung, dict[Rung, Trim]]:
+def weigh(
+    data: Pairs, out: LeftOut, group: Group, *, plain: Rung, risk: Risk
+) -> tuple[Rung, dict[Rung, Trim]]:
     """The rung in force for rows as new as these, and the trim of each rung."""
     observed, target = data.observed[out.index], data.target[out.index]
     asked = [data.kept[number].max_slowdown for number in out.index]
@@ -207,12 +198,11 @@ def weigh(data: Pairs, out: LeftOut, *, plain: Rung, risk: Risk) -> tuple[Rung, 
             observed=observed,
             objective=objective,
         )
-    return choose(outcomes, eps=risk.eps, start=plain), trims
+    slack = RECALL_SLACK if group in (Group.SEEN_PAIR, Group.KNOWN) else 0.0
+    return choose(outcomes, eps=risk.eps, start=plain, slack=slack), trims
 
 
-def score(
-    data: Pairs, out: LeftOut, rung: Rung, trim: Trim, group: Group
-) -> list[tuple[Scored, int]]:
+def score(data: Pairs, out: LeftOut, rung: Rung, trim: Trim, group: Group) -> list[Scored]:
     """One score for every co-location and fold in which somebody had an objective."""
     found: dict[tuple[int, int], list[int]] = {}
     for place, (number, fold) in enumerate(zip(out.index, out.fold, strict=True)):
@@ -221,7 +211,7 @@ def score(
     mean = np.maximum(data.log_base[out.index] + trim.mean(out.mean[rung]), 0.0)
     sd = trim.spread * out.sd[rung]
     scores = []
-    for (fold, _), places in sorted(found.items()):
+    for _, places in sorted(found.items()):
         rows = [data.kept[out.index[place]] for place in places]
         logs = [math.log(one.max_slowdown or 1.0) for one in rows]
         seen = data.observed[out.index[places]]
@@ -234,30 +224,5 @@ def score(
             at_s=max(row.at_s for row in rows),
             residual=float(((seen - mean[places]) / sd[places]).max()),
         )
-        scores.append((one, fold))
+        scores.append(one)
     return scores
-
-
-def careful_thresholds(
-    scored: Sequence[Scored], cluster: Sequence[str], risk: Risk
-) -> dict[tuple[Group, Band], Threshold]:
-    """Thresholds of every group and band, each as strict as the group's novelty asks.
-
-    Rows of one family fail together, so the threshold for families never seen is the strictest of
-    those found with any one family set aside (derived).
-    """
-    found = dict(_plain(scored, risk))
-    for name in sorted(set(cluster) - {""}):
-        kept = [
-            one
-            for one, own in zip(scored, cluster, strict=True)
-            if own != name and one.group is Group.NEW_FAMILY
-        ]
-        for key, other in _plain(kept, risk).items():
-            if key[0] is Group.NEW_FAMILY and other.value > found[key].value:
-                found[key] = other
-    return found
-
-
-def _plain(scored: Sequence[Scored], risk: Risk) -> Mapping[tuple[Group, Band], Threshold]:
-    return thresholds(scored, eps=risk.eps, confidence=risk.confidence, tight=risk.tight)

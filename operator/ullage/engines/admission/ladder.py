@@ -22,8 +22,9 @@ LEAST_ROWS: Final = 30
 """Rows before a richer model may take over."""
 NOMINAL_Z: Final = 1.2816
 """Normal 90 % quantile: the bound that a trim makes true."""
-RECALL_SLACK: Final = 0.02
-"""Recall that a richer model may lose to chance and still take over (our default)."""
+RECALL_SLACK: Final = 0.1
+"""Recall that a richer model may lose to chance among known classes and still take over: at few
+percent of violations recall hangs on a handful of rows (our default)."""
 _SPREADS: Final = (0.5, 5.0)
 _FEW: Final = 10
 
@@ -95,16 +96,16 @@ class Outcomes:
         return float((~broken[: good[-1] + 1]).sum() / (~broken).sum()) if len(good) else 0.0
 
 
-def choose(seen: Mapping[Rung, Outcomes], *, eps: float, start: Rung) -> Rung:
+def choose(seen: Mapping[Rung, Outcomes], *, eps: float, start: Rung, slack: float = 0.0) -> Rung:
     """The rung in force: up from ``start`` only while a richer one is better.
 
-    Better = higher log score, and recall at equal violations not lower beyond chance, on at least
-    30 rows.
+    Better = higher log score, and no less recall at equal violations, on at least 30 rows.
 
     Args:
         seen: Outcomes by rung, on the same rows; rungs without outcomes are passed over.
         eps: Violations at which recall is compared.
         start: The plainest rung.
+        slack: Recall that may be lost nevertheless; for work never seen, none.
     """
     order = list(Rung)
     best = start
@@ -112,7 +113,7 @@ def choose(seen: Mapping[Rung, Outcomes], *, eps: float, start: Rung) -> Rung:
         if rung not in seen or best not in seen or len(seen[rung].mean) < LEAST_ROWS:
             continue
         new, old = seen[rung], seen[best]
-        kept = new.recall(eps) >= old.recall(eps) - RECALL_SLACK
+        kept = new.recall(eps) >= old.recall(eps) - slack
         if new.log_score > old.log_score and kept:
             best = rung
     return best

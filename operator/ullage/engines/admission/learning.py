@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ullage.engines.admission import pair_gp
 from ullage.engines.admission.bias import BiasModel, fit_bias
-from ullage.engines.admission.calibration import Scored, band_of
+from ullage.engines.admission.calibration import Scored, band_of, thresholds
 from ullage.engines.admission.colocations import (
     Pairs,
     Sides,
@@ -26,7 +26,7 @@ from ullage.engines.admission.colocations import (
     pairs,
     with_rows,
 )
-from ullage.engines.admission.judging import Judged, Risk, careful_thresholds, judge
+from ullage.engines.admission.judging import Judged, Risk, judge
 from ullage.engines.admission.model import STEPS, WIDE_SD, Cells, LearnedModel
 from ullage.engines.admission.pair_gp import Hyper, Posterior
 from ullage.engines.admission.prior import base, side_of
@@ -96,7 +96,7 @@ def learn(
         return replace(model, thresholds=known.thresholds, scored=known.scored)
     many = score_many(model, own)
     scored = judged.scored + many
-    found = careful_thresholds(scored, judged.cluster + ("",) * len(many), risk)
+    found = thresholds(scored, eps=risk.eps, confidence=risk.confidence, tight=risk.tight)
     return replace(model, thresholds=found, scored=scored)
 
 
