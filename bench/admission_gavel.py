@@ -100,8 +100,9 @@ def pair_folds(data: Pairs, seed: int, folds: int = 5) -> list[NDArray[np.bool_]
 
 
 def class_folds(data: Pairs, keys: Iterable[tuple[int, ...]]) -> list[NDArray[np.bool_]]:
-    """Every pair in which one of the classes takes part is left out."""
-    return [np.isin(data.rows.victim, key) | np.isin(data.rows.aggressor, key) for key in keys]
+    """Every pair in which one of the classes takes part is left out; none where none ran."""
+    found = [np.isin(data.rows.victim, key) | np.isin(data.rows.aggressor, key) for key in keys]
+    return [test for test in found if test.any()]
 
 
 def run_fold(
