@@ -68,7 +68,7 @@ class NodeRoom(PlainRoom[str, NodeRecord]):
 
 
 class GPUNodeRoom(Room[str]):
-    """GPUNodes; a heartbeat is kept and wakes nobody."""
+    """GPUNodes; a heartbeat, and what was observed of classes of work, wake nobody."""
 
     def __init__(self, stream: str, context: Context) -> None:
         super().__init__(stream, context)
@@ -115,7 +115,7 @@ class GPUNodeRoom(Room[str]):
             self.context.touch()
         self.context.remember(GPU_NODE, raw)
         after = seen_gpu_node(name, record, overlay)
-        return before is None or replace(before, heartbeat=record.heartbeat) != after
+        return before is None or _as_later(before, record) != after
 
     def drop(self, key: str) -> bool:
         """Let a GPUNode go."""
@@ -125,6 +125,16 @@ class GPUNodeRoom(Room[str]):
             return False
         self.context.touch()
         return True
+
+
+def _as_later(before: GPUNodeRecord, now: GPUNodeRecord) -> GPUNodeRecord:
+    """With what changes by the clock as it is now; what was observed can wait for a resync."""
+    return replace(
+        before,
+        heartbeat=now.heartbeat,
+        observations=now.observations,
+        unreadable_observations=now.unreadable_observations,
+    )
 
 
 class PodRoom(Room[str]):

@@ -1,0 +1,191 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Profiles and models on the server: created once, read back as written, paced in a flood."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from builders import MODEL
+from fakes.lesson_rig import profile, row
+from fakes.mortal import Mortal
+from fakes.small_world import Brain, Cluster, converge, products_decision
+from ullage import ports
+from ullage.adapters.k8s import K8sCluster
+from ullage.api.contract import MAX_OBSERVATIONS, Observation, ObservedPartner, Reason
+from ullage.api.reasons import ConditionType
+from ullage.app.device_models import WRITE_EVERY_S, ModelTeller
+from ullage.app.lessons import Task, taught
+from ullage.app.model_summary import Fitted, digest, restored
+from ullage.app.syllabus import Course
+from ullage.decide.model import CreateProfile, SetProfile
+from ullage.engines.admission.judging import Risk
+from ullage.state.klass import profile_name
+from ullage.state.streams import STREAMS
+
+World = Callable[[], AbstractAsyncContextManager[tuple[Cluster, K8sCluster]]]
+
+
+def learned(wall_s: float, more: int = 0) -> Course:
+    """A course whose model holds 16 rows and more."""
+    classes = ("bert", "lstm")
+    held = {
+        ("team", name): profile(
+            name,
+            [row(100 * place + n, classes[1 - place], 2.5 + 0.1 * n, gpu=MODEL) for n in range(8)]
+            + [row(100 * place + 50 + n, name, 2.2, gpu=MODEL) for n in range(more)],
+            MODEL,
+        )
+        for place, name in enumerate(classes)
+    }
+    task = Task(accelerator=MODEL, previous=None, fit=True, wanted=(), at_s=wall_s)
+    model = taught(task, held).model
+    return Course(
+        accelerator=MODEL, model=model, fitted=Fitted(model=model, risk=Risk(), at_s=wall_s)
+    )
+
+
+async def told(brain: Brain, teller: ModelTeller, course: Course) -> int:
+    brain.look()
+    now = brain.wall.now()
+    writes = teller.writes(brain.state.freeze(now), {MODEL: course}, now=now, epoch=1)
+    await brain.carry_out(*writes)
+    brain.look()
+    return len(writes)
+
+
+async def test_a_model_is_stored_and_read_back_and_written_once(world: World) -> None:
+    async with world() as (cluster, port):
+        brain = Brain(Mortal(port), cluster, 1, products_decision)
+        await converge(brain, cluster)
+        teller, course = ModelTeller(), learned(float(int(brain.wall.now())))
+        assert await told(brain, teller, course) == 1
+        made = cluster.server.get(ports.DEVICE_PROFILE, MODEL)
+        assert made is not None
+        assert made["spec"]["memory"].endswith("Mi")
+        assert await told(brain, teller, course) == 0  # at most once a minute
+        cluster.wall.seconds += WRITE_EVERY_S
+        assert await told(brain, teller, course) == 1
+        record = brain.state.freeze(brain.wall.now()).device_profiles[MODEL]
+        assert record.model is not None
+        back = restored(MODEL, record.model)
+        assert back is not None
+        assert course.model is not None
+        assert back.model.hyper == course.model.hyper
+        assert back.model.thresholds == course.model.thresholds
+        assert record.model.rows == 16
+        cluster.wall.seconds += WRITE_EVERY_S
+        assert await told(brain, teller, course) == 0
+        assert await told(brain, ModelTeller(), course) == 0  # nor does a restarted operator
+        assert brain.failures == []
+        await brain.stop()
+
+
+async def test_a_failure_to_learn_is_a_condition_and_costs_no_model(world: World) -> None:
+    async with world() as (cluster, port):
+        brain = Brain(Mortal(port), cluster, 1, products_decision)
+        await converge(brain, cluster)
+        teller, course = ModelTeller(), learned(float(int(brain.wall.now())))
+        for _ in range(2):
+            await told(brain, teller, course)
+            cluster.wall.seconds += WRITE_EVERY_S
+        course.lessons.failed("row x of class y: slowdown is nan; drop the row", 0.0)
+        assert await told(brain, teller, course) == 1
+        record = brain.state.freeze(brain.wall.now()).device_profiles[MODEL]
+        (shown,) = record.conditions
+        assert (shown.type, shown.status) == (ConditionType.DEGRADED, "True")
+        assert shown.reason == Reason.LEARNING_FAILED
+        assert "drop the row" in shown.message
+        assert record.model is not None
+        cluster.wall.seconds += WRITE_EVERY_S
+        assert await told(brain, teller, course) == 0
+        course.lessons.done(0.0)
+        assert await told(brain, teller, course) == 1
+        record = brain.state.freeze(brain.wall.now()).device_profiles[MODEL]
+        assert [one.status for one in record.conditions] == ["False"]
+        await brain.stop()
+
+
+async def test_somebodys_spec_is_left_alone(world: World) -> None:
+    async with world() as (cluster, port):
+        brain = Brain(Mortal(port), cluster, 1, products_decision)
+        theirs = {"metadata": {"name": MODEL}, "spec": {"memory": "7Gi", "contextOverheadMiB": 99}}
+        cluster.server.put(ports.DEVICE_PROFILE, theirs)
+        await converge(brain, cluster)
+        assert await told(brain, ModelTeller(), learned(float(int(brain.wall.now())))) == 1
+        held = cluster.server.get(ports.DEVICE_PROFILE, MODEL)
+        assert held is not None
+        assert held["spec"] == theirs["spec"]
+        assert held["status"]["model"]["rows"] == 16
+        await brain.stop()
+
+
+def seen(number: int, at_s: int) -> dict[str, object]:
+    return Observation(
+        id=f"node-1/{number}",
+        klass="bert",
+        namespace="team",
+        accelerator=MODEL,
+        percent=50,
+        partners=(ObservedPartner(klass="lstm", percent=50),),
+        step_micros=20_000 + number % 7,
+        solo_step_micros=10_000,
+        at_s=at_s,
+    ).to_wire()
+
+
+def report(cluster: Cluster, name: str, observations: list[dict[str, object]]) -> None:
+    node: dict[str, Any] | None = cluster.server.get(ports.GPU_NODE, name)
+    assert node is not None
+    status = node["status"] | {"observations": observations, "heartbeat": cluster.wall.stamp()}
+    cluster.server.put(ports.GPU_NODE, node | {"status": status})
+
+
+async def test_a_flood_of_observations_costs_a_write_every_thirty_seconds(world: World) -> None:
+    """A node that reports 128 new rows every second for two minutes."""
+    async with world() as (cluster, port):
+        brain = Brain(Mortal(port), cluster, 1, products_decision)
+        await converge(brain, cluster)
+        before = len(brain.actions)
+        for second in range(120):
+            at_s = int(cluster.wall.now())
+            first = second * MAX_OBSERVATIONS
+            report(cluster, "node-1", [seen(first + n, at_s) for n in range(MAX_OBSERVATIONS)])
+            await brain.cycle()
+            cluster.wall.seconds += 1.0
+        kinds = Counter(type(action).__name__ for action in brain.actions[before:])
+        assert kinds[CreateProfile.__name__] == 1
+        assert 4 <= kinds[SetProfile.__name__] <= 5
+        assert set(kinds) <= {CreateProfile.__name__, SetProfile.__name__, "SetStatus"}
+        stored = cluster.server.get(ports.WORKLOAD_PROFILE, profile_name("bert"), "team")
+        assert stored is not None
+        assert len(stored["status"]["stepTime"]) == 200
+        assert brain.failures == []
+        await brain.stop()
+
+
+async def test_what_nodes_observe_wakes_nobody(world: World) -> None:
+    async with world() as (cluster, port):
+        brain = Brain(Mortal(port), cluster, 1, products_decision)
+        await converge(brain, cluster)
+        report(cluster, "node-1", [seen(1, int(cluster.wall.now()))])
+        stream = next(one for one in STREAMS if one.kind == ports.GPU_NODE)
+        node = cluster.server.get(ports.GPU_NODE, "node-1")
+        assert node is not None
+        version = brain.state.version
+        assert not brain.state.upsert(stream, node, brain.wall.now())
+        assert brain.state.version > version  # the next decision sees it all the same
+        await brain.stop()
+
+
+def test_two_models_of_the_same_rows_are_one() -> None:
+    one, other = learned(5.0).model, learned(5.0).model
+    assert one is not None
+    assert other is not None
+    assert digest(one) == digest(other)
+    more = learned(5.0, more=1).model
+    assert more is not None
+    assert digest(more) != digest(one)
