@@ -94,8 +94,17 @@ def scaled(rows: csr_array, by: Floats) -> csr_array:
     )
 
 
-def maximise(shape: Shape, gain: Floats, gain_z: float, extra: Extra) -> Solved:
+def maximise(
+    shape: Shape, gain: Floats, gain_z: float, extra: Extra, *, corner: bool = False
+) -> Solved:
     """Max ``gain @ x + gain_z * z`` over V and the extra rows.
+
+    Args:
+        shape: Groups and columns.
+        gain: Goal of each column.
+        gain_z: Goal of the further variable.
+        extra: Rows beside V.
+        corner: Only the value and the prices matter: never pay for the middle.
 
     Raises:
         SolveError: no optimum was found.
@@ -115,7 +124,7 @@ def maximise(shape: Shape, gain: Floats, gain_z: float, extra: Extra) -> Solved:
     ).tocsr()
     limits = np.concatenate([shape.base_limits, extra.limits])
     goal = np.append(gain, gain_z)
-    if shape.problem.central:
+    if shape.problem.central and not corner:
         point, duals = centre(matrix, limits, goal)
     else:
         point, duals = _corner(matrix, limits, goal)
@@ -130,10 +139,13 @@ def maximise(shape: Shape, gain: Floats, gain_z: float, extra: Extra) -> Solved:
     )
 
 
-def raise_floors(shape: Shape, rise: Floats, floors: Floats | None = None) -> Solved:
+def raise_floors(
+    shape: Shape, rise: Floats, floors: Floats | None = None, *, corner: bool = False
+) -> Solved:
     """Max z with speed >= floor + rise * z for each group."""
     low = np.zeros(shape.groups) if floors is None else floors
-    return maximise(shape, np.zeros(shape.columns), 1.0, at_least(shape, low, rise))
+    rows = at_least(shape, low, rise)
+    return maximise(shape, np.zeros(shape.columns), 1.0, rows, corner=corner)
 
 
 def nearest(shape: Shape, floors: Floats, target: Floats, gain: Floats, value: float) -> Floats:

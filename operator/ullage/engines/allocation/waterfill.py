@@ -79,22 +79,19 @@ def fill(shape: Shape) -> Levels:
     first, programs = 0.0, 0
     while True:
         weight = _weights(shape, rising)
-        solved = raise_floors(shape, unit * weight, unit * level * (1 - _KEPT))
+        # The levels leave no freedom to be in the middle of: a corner is as good.
+        solved = raise_floors(shape, unit * weight, unit * level * (1 - _KEPT), corner=True)
         programs += 1
         first = first if programs > 1 else solved.z
-        level += weight * solved.z
-        rows = wanted_rows(unit * level, unit * weight)
         price = np.zeros(shape.groups)
-        # The rows of the program are those of the level before the rise: the same groups, as every
-        # group that has a level had a weight at some time.
-        before = wanted_rows(unit * (level - weight * solved.z), unit * weight)
-        price[before] = solved.rows[: len(before)]
+        price[wanted_rows(unit * level, unit * weight)] = solved.rows
+        level += weight * solved.z
         stuck = (weight > 0) & (price > _PRICE * price[weight > 0].max(initial=0.0))
         if not stuck.any():
             # The prices of the rows sum to 1 by z's own column; without one the solver failed.
             stuck = weight > 0
         rising &= ~stuck
-        if not rising.any() or not len(rows):
+        if not rising.any():
             return Levels(level=level, solved=solved, first=first, programs=programs)
 
 

@@ -44,7 +44,7 @@ def _solve(shape: Shape) -> Allocation:
     rho = low
     for _ in range(_STEPS):
         needed = left / (rho * base - age)
-        solved = raise_floors(shape, needed)
+        solved = raise_floors(shape, needed, corner=True)
         reached = float(((age + left / (shape.speed @ solved.x)) / base).max())
         if found is None or reached < best:
             best, found = min(best, reached), solved
@@ -55,6 +55,8 @@ def _solve(shape: Shape) -> Allocation:
         rho = low if low > rho * (1 + _CLOSE) else 0.5 * (low + best)
     assert found is not None
     floors = left / (best * base - age)
+    if shape.problem.central:
+        found = raise_floors(shape, floors)
     x = settled(shape, found, floors)
     return answer(shape, x, objective=best, solved=found)
 

@@ -1,0 +1,153 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The values of a round: what each job is owed, what runs, and what the next round changes.
+
+Plain numbers that a status can hold: an operator that restarts between two rounds loses nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from ullage.engines.allocation.model import ProblemError
+
+Members = tuple[str, ...]
+"""One job, or two side by side in the order of the allocation."""
+Cell = tuple[Members, str]
+"""Who, and on which type."""
+
+MEMORY_ROUNDS: Final = 20.0
+"""Rounds of time that a debt is remembered: history must not outweigh the present."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundJob:
+    """One job as rounds see it.
+
+    Attributes:
+        name: As in the allocation.
+        gang: Devices that all its workers hold together.
+        speeds: Steps/s on each type; a type that is missing or 0 is never taken.
+        checkpointable: It saves its work on a signal; one that cannot is never preempted.
+        restart_s: What stopping and starting it again costs.
+        unsaved_s: Work that stopping it now would lose beside that.
+    """
+
+    name: str
+    gang: int
+    speeds: Mapping[str, float]
+    checkpointable: bool = True
+    restart_s: float = 0.0
+    unsaved_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundSettings:
+    """How rounds are cut.
+
+    Attributes:
+        round_s: Length of a round.
+        gang_skip_limit: Rounds that a gang may be passed over before devices are kept for it.
+        pool_of: Pool of a type, where it is not the type itself.
+    """
+
+    round_s: float = 360.0
+    gang_skip_limit: int = 3
+    pool_of: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not (self.round_s > 0 and math.isfinite(self.round_s)):
+            raise ProblemError(f"a round lasts more than 0 seconds, not {self.round_s}")
+        if self.gang_skip_limit < 1:
+            raise ProblemError("gang_skip_limit counts rounds, from 1")
+
+    def pool(self, kind: str) -> str:
+        """The pool whose devices a type takes."""
+        return self.pool_of.get(kind, kind)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundState:
+    """What must survive from one round to the next.
+
+    Attributes:
+        at_s: When it was written, on the clock that ``now`` comes from.
+        promised: Fraction of time in force for each cell.
+        owed_s: Promised minus received time of each cell; negative = had more than promised.
+        received_s: Time each cell has had.
+        running: Who runs where.
+        skipped: Rounds in a row that a job was passed over for its size.
+    """
+
+    at_s: float = 0.0
+    promised: Mapping[Cell, float] = field(default_factory=dict)
+    owed_s: Mapping[Cell, float] = field(default_factory=dict)
+    received_s: Mapping[Cell, float] = field(default_factory=dict)
+    running: Mapping[Members, str] = field(default_factory=dict)
+    skipped: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One gang of devices in the next round.
+
+    Attributes:
+        members: Who shares them.
+        type: Their type.
+        kept: It runs there already: the lease is extended and nothing stops.
+        spare: It has no promise there and only fills devices that would idle.
+    """
+
+    members: Members
+    type: str
+    kept: bool
+    spare: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """A running job that must save its work and leave its devices.
+
+    Attributes:
+        job: Who.
+        type: Where it runs now.
+        moves_to: Where it runs next; ``None`` = it waits.
+        costs_s: What that costs.
+    """
+
+    job: str
+    type: str
+    moves_to: str | None
+    costs_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserved:
+    """Devices kept for a gang that was passed over too often."""
+
+    job: str
+    type: str
+    devices: int
+    missing: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundPlan:
+    """The next round, and the state to keep.
+
+    Attributes:
+        runs: Who runs where, largest gang first.
+        stops: Preemptions and moves.
+        waiting: Jobs without devices, those that are owed most first.
+        reserved: Devices kept for gangs.
+        state: What to persist.
+    """
+
+    runs: tuple[Run, ...]
+    stops: tuple[Stop, ...]
+    waiting: tuple[str, ...]
+    reserved: tuple[Reserved, ...]
+    state: RoundState

@@ -1,0 +1,324 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Rounds: who runs on which type next, so that received time follows the promised fractions.
+
+Order is by time owed. A lease is extended unless another is owed more than a restart costs; a job
+that cannot save its work is never stopped; no device idles while a job that may use it waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from ullage.engines.allocation.model import Allocation
+from ullage.engines.allocation.round_records import (
+    MEMORY_ROUNDS,
+    Cell,
+    Members,
+    Reserved,
+    RoundJob,
+    RoundPlan,
+    RoundSettings,
+    RoundState,
+    Run,
+    Stop,
+)
+
+_NOTHING: Final = 1e-6
+"""Fraction of time below which a promise is rounding."""
+_STAY_S: Final = 1e-3
+"""Seconds in favour of the job that holds the devices already: equals do not change places."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """One way of using devices in the next round, with what speaks for it."""
+
+    members: Members
+    type: str
+    gang: int
+    promised: float
+    urgency_s: float
+    running: bool
+
+
+@dataclass(slots=True)
+class _Board:
+    """The round as it fills up."""
+
+    free: dict[str, int]
+    settings: RoundSettings
+    runs: list[Run] = field(default_factory=list)
+    placed: set[str] = field(default_factory=set)
+    blocked: dict[str, set[str]] = field(default_factory=dict)
+    passed: set[str] = field(default_factory=set)
+
+    def take(self, claim: Claim) -> bool:
+        """Give the claim its devices; remembers who was too large for what is left."""
+        pool = self.settings.pool(claim.type)
+        if self.placed.intersection(claim.members):
+            return False
+        if claim.gang > self.free.get(pool, 0):
+            self.blocked.setdefault(pool, set()).update(claim.members)
+            return False
+        self.free[pool] -= claim.gang
+        self.placed.update(claim.members)
+        self.passed |= self.blocked.get(pool, set())
+        self.runs.append(
+            Run(
+                members=claim.members,
+                type=claim.type,
+                kept=claim.running,
+                spare=claim.promised <= 0.0,
+            )
+        )
+        return True
+
+
+def next_round(
+    state: RoundState,
+    allocation: Allocation,
+    free: Mapping[str, int],
+    now: float,
+    *,
+    jobs: Sequence[RoundJob],
+    settings: RoundSettings,
+) -> RoundPlan:
+    """Plan the round that begins now.
+
+    Args:
+        state: As the last round left it.
+        allocation: The fractions in force from now on.
+        free: Devices of each pool that rounds may use, those held by running jobs included.
+        now: Seconds on any clock; one that went back counts as standing still.
+        jobs: Active jobs; others in the state are forgotten.
+        settings: Length of rounds and the limit of skips.
+
+    Returns:
+        The same plan for the same arguments.
+    """
+    known = {job.name: job for job in jobs}
+    board = _Board(free=dict(free), settings=settings)
+    promised = promises(allocation, known)
+    current = settle(state, now, known, promised, settings)
+    claims = rank(current, known, settings)
+    for claim in claims:
+        if claim.running and not all(known[name].checkpointable for name in claim.members):
+            board.take(claim)
+    _hold_unpromised(current, known, board)
+    reserved = _serve_skipped(claims, current, known, board)
+    for claim in claims:
+        board.take(claim)
+    for kept in reserved:
+        board.free[settings.pool(kept.type)] += kept.devices
+    passed = board.passed - board.placed
+    _fill(current, known, board, {kept.job for kept in reserved})
+    return _plan(current, known, board, passed, reserved)
+
+
+def promises(allocation: Allocation, known: Mapping[str, RoundJob]) -> dict[Cell, float]:
+    """Fraction of time of each cell: alone, and for each pair; rounding left out."""
+    alone = {
+        (name, kind): float(value)
+        for name, row in zip(allocation.jobs, allocation.fractions, strict=True)
+        for kind, value in zip(allocation.types, row, strict=True)
+        if name in known and value > _NOTHING
+    }
+    promised: dict[Cell, float] = {}
+    for pair in allocation.pairs:
+        if pair.left in known and pair.right in known:
+            cell = ((pair.left, pair.right), pair.type)
+            promised[cell] = promised.get(cell, 0.0) + pair.fraction
+        for name in (pair.left, pair.right):
+            if (name, pair.type) in alone:
+                alone[name, pair.type] -= pair.fraction
+    promised |= {((name,), kind): value for (name, kind), value in alone.items()}
+    return {
+        cell: value
+        for cell, value in promised.items()
+        if value > _NOTHING and all(known[name].speeds.get(cell[1], 0.0) > 0 for name in cell[0])
+    }
+
+
+def settle(
+    state: RoundState,
+    now: float,
+    known: Mapping[str, RoundJob],
+    promised: Mapping[Cell, float],
+    settings: RoundSettings,
+) -> RoundState:
+    """Book the time since the last round by the fractions that were in force, then take new ones.
+
+    A debt is bounded, and lapses where nothing is promised any more.
+    """
+    elapsed = max(0.0, now - state.at_s) if state.promised or state.running else 0.0
+    most = MEMORY_ROUNDS * settings.round_s
+    received = {cell: s for cell, s in state.received_s.items() if _all_in(cell[0], known)}
+    owed: dict[Cell, float] = {}
+    running = {who: kind for who, kind in state.running.items() if _all_in(who, known)}
+    for members, kind in running.items():
+        cell = (members, kind)
+        received[cell] = received.get(cell, 0.0) + elapsed
+    for cell in promised:
+        had = elapsed if running.get(cell[0]) == cell[1] else 0.0
+        due = state.owed_s.get(cell, 0.0) + state.promised.get(cell, 0.0) * elapsed - had
+        owed[cell] = min(most, max(-most, due))
+    return RoundState(
+        at_s=max(now, state.at_s),
+        promised=dict(promised),
+        owed_s=owed,
+        received_s=received,
+        running=running,
+        skipped={name: count for name, count in state.skipped.items() if name in known},
+    )
+
+
+def rank(
+    state: RoundState, known: Mapping[str, RoundJob], settings: RoundSettings
+) -> tuple[Claim, ...]:
+    """Every promised cell, the most urgent first.
+
+    Urgency is the time owed at the end of the round if it got nothing; what holds its devices
+    already is ahead by what stopping it would cost. Ties: larger promise, then name and type.
+    """
+    claims = []
+    for (members, kind), fraction in state.promised.items():
+        running = state.running.get(members) == kind
+        stay = _STAY_S + _cost(members, known) if running else 0.0
+        claims.append(
+            Claim(
+                members=members,
+                type=kind,
+                gang=known[members[0]].gang,
+                promised=fraction,
+                urgency_s=state.owed_s[members, kind] + fraction * settings.round_s + stay,
+                running=running,
+            )
+        )
+    return tuple(sorted(claims, key=lambda c: (-c.urgency_s, -c.promised, c.members, c.type)))
+
+
+def _cost(members: Iterable[str], known: Mapping[str, RoundJob]) -> float:
+    """Seconds that stopping these jobs now and starting them again takes from them."""
+    return max(known[name].restart_s + known[name].unsaved_s for name in members)
+
+
+def _all_in(members: Members, known: Mapping[str, RoundJob]) -> bool:
+    return all(name in known for name in members)
+
+
+def _hold_unpromised(state: RoundState, known: Mapping[str, RoundJob], board: _Board) -> None:
+    """Jobs that cannot be stopped stay where they are, whatever the fractions say now."""
+    for members, kind in sorted(state.running.items()):
+        if not all(known[name].checkpointable for name in members):
+            board.take(_spare(members, kind, known, running=True))
+
+
+def _serve_skipped(
+    claims: Sequence[Claim], state: RoundState, known: Mapping[str, RoundJob], board: _Board
+) -> tuple[Reserved, ...]:
+    """Gangs passed over too often go first; what they still lack is kept from everyone else."""
+    limit = board.settings.gang_skip_limit
+    late = sorted(
+        (name for name, count in state.skipped.items() if count >= limit),
+        key=lambda name: (-state.skipped[name], -known[name].gang, name),
+    )
+    reserved = []
+    for name in late:
+        own = [claim for claim in claims if claim.members == (name,)]
+        own.sort(key=lambda claim: (-known[name].speeds[claim.type], claim.type))
+        if not own or name in board.placed or any(board.take(claim) for claim in own):
+            continue
+        best = own[0]
+        pool = board.settings.pool(best.type)
+        kept = max(0, min(board.free.get(pool, 0), best.gang))
+        board.free[pool] = board.free.get(pool, 0) - kept
+        reserved.append(
+            Reserved(job=name, type=best.type, devices=kept, missing=best.gang - kept)
+        )
+    return tuple(reserved)
+
+
+def _fill(
+    state: RoundState, known: Mapping[str, RoundJob], board: _Board, waiting: set[str]
+) -> None:
+    """Idle devices go to whoever waits; reserved ones only to jobs that can be stopped again.
+
+    A job that cannot be stopped is not put where it has no promise: it would stay to its end.
+    """
+    owed: dict[str, float] = {}
+    for (members, _), seconds in state.owed_s.items():
+        for name in members:
+            owed[name] = owed.get(name, 0.0) + seconds
+    where = {members[0]: kind for members, kind in state.running.items() if len(members) == 1}
+    idle = sorted(
+        (name for name in known if name not in board.placed and name not in waiting),
+        key=lambda name: (name not in where, -owed.get(name, 0.0), name),
+    )
+    for name in idle:
+        job = known[name]
+        if not job.checkpointable:
+            continue
+        kinds = sorted(job.speeds, key=lambda kind: (kind != where.get(name), -job.speeds[kind]))
+        for kind in kinds:
+            if job.speeds[kind] > 0 and board.take(
+                _spare((name,), kind, known, running=where.get(name) == kind)
+            ):
+                break
+
+
+def _spare(members: Members, kind: str, known: Mapping[str, RoundJob], *, running: bool) -> Claim:
+    return Claim(
+        members=members,
+        type=kind,
+        gang=known[members[0]].gang,
+        promised=0.0,
+        urgency_s=0.0,
+        running=running,
+    )
+
+
+def _plan(
+    state: RoundState,
+    known: Mapping[str, RoundJob],
+    board: _Board,
+    passed: set[str],
+    reserved: tuple[Reserved, ...],
+) -> RoundPlan:
+    runs = sorted(board.runs, key=lambda run: (-known[run.members[0]].gang, run.members))
+    goes = {name: run.type for run in runs for name in run.members}
+    kept = {run.members for run in runs if run.kept}
+    stops = tuple(
+        Stop(
+            job=name,
+            type=kind,
+            moves_to=goes.get(name),
+            costs_s=known[name].restart_s + known[name].unsaved_s,
+        )
+        for members, kind in sorted(state.running.items())
+        if members not in kept
+        for name in members
+    )
+    due: dict[str, float] = dict.fromkeys(known, 0.0)
+    for (members, _), seconds in state.owed_s.items():
+        for name in members:
+            due[name] += seconds
+    skipped = {
+        name: 0 if name in goes else state.skipped.get(name, 0) + (name in passed) for name in known
+    }
+    return RoundPlan(
+        runs=tuple(runs),
+        stops=stops,
+        waiting=tuple(sorted((n for n in known if n not in goes), key=lambda n: (-due[n], n))),
+        reserved=reserved,
+        state=RoundState(
+            at_s=state.at_s,
+            promised=state.promised,
+            owed_s=state.owed_s,
+            received_s=state.received_s,
+            running={run.members: run.type for run in runs},
+            skipped={name: count for name, count in skipped.items() if count},
+        ),
+    )
