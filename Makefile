@@ -114,3 +114,12 @@ bench-agent: $(VENV)/.ready ## CPU and memory of the node agent beside eight bus
 bench: bench-admission
 bench-admission: $(VENV)/.ready ## predicted slowdowns and kept admissions on public tables (DATA=folder)
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.admission $(if $(DATA),--data $(DATA))
+
+# what the picture needs is no part of the development environment
+$(VENV)/.plots: $(VENV)/.ready bench/plots.txt
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r bench/plots.txt
+	@touch $@
+
+.PHONY: bench-mixed
+bench-mixed: $(VENV)/.plots ## mixed arrivals on the local cluster, three ways of sharing (MINUTES, SEED, PICTURE; root)
+	@$(BIN)/python -m bench.mixed --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) $(if $(PICTURE),--picture $(PICTURE)) $(if $(AGAIN),--again)

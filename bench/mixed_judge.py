@@ -1,0 +1,236 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Judges a recording: slowdown per tenant and window, objectives kept or not, and their sums.
+
+Pure, and the same for every rule: a job is held to its objective whether or not the rule was told
+of it. Slowdown is against the same class alone on a whole device, measured in the same session.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, median
+from typing import Final
+
+import numpy as np
+
+from bench.mixed_plan import SERVICE, Plan
+from bench.mixed_record import Reading, Recording, Request
+
+WINDOW_S: Final = 5.0
+WARM_UP_STEPS: Final = 20
+PERCENTILE: Final = 99
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """One tenant in one window; ``held`` ``None`` = it has no objective, or nothing came."""
+
+    name: str
+    begin_s: float
+    end_s: float
+    slowdown: float
+    """At least 1; infinite where no step ended."""
+    held: bool | None
+    predicted: float = 0.0
+
+    @property
+    def goodput_s(self) -> float:
+        """Seconds at full speed that the window was worth: nothing if an objective broke."""
+        return 0.0 if self.held is False else (self.end_s - self.begin_s) / self.slowdown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Sums over one recording; ``None`` = there was nothing to sum."""
+
+    rule: str
+    attainment: float | None
+    """Part of the judged windows that kept their objective."""
+    judged_windows: int
+    broken_windows: int
+    goodput: float
+    """Mean number of tenants at full speed whose objective held, over the whole time."""
+    finished_jobs: int
+    failed_jobs: int
+    jobs: int
+    work_s: float
+    """Work done by training, in seconds alone on a device."""
+    wait_mean_s: float
+    """From arrival to first step; whoever never began counts until the end."""
+    wait_p90_s: float
+    never_began: int
+    service_p99_ms: float | None
+    service_attainment: float | None
+    lost_requests: int
+    prediction_error: float | None
+    """Median of |predicted - observed| / observed over windows."""
+    load_mean: float
+
+
+class NoReference(ValueError):
+    """A class never ran alone, so its slowdown means nothing; the text names it."""
+
+
+def solo_ns(alone: Recording) -> dict[str, float]:
+    """Time of a step of each class alone on a whole device: median over the reference's windows.
+
+    Raises:
+        NoReference: a class was never seen.
+    """
+    classes = {job.name: job.klass for job in alone.plan.jobs} | {SERVICE: SERVICE}
+    found: dict[str, list[float]] = {klass: [] for klass in classes.values()}
+    for name, readings in _by_name(alone.readings).items():
+        for first, last in pairwise(readings):
+            steps = last.steps - first.steps
+            if first.pod == last.pod and first.steps >= WARM_UP_STEPS and steps > 0:
+                found[classes[name]].append((last.busy_ns - first.busy_ns) / steps)
+    missing = sorted(klass for klass, times in found.items() if not times)
+    if missing:
+        raise NoReference(
+            f"{', '.join(missing)} was not seen alone on a device; run again on a quieter machine"
+        )
+    return {klass: median(times) for klass, times in found.items()}
+
+
+def windows(recording: Recording, solo: Mapping[str, float]) -> list[Window]:
+    """Every window of every tenant that was past its warm-up."""
+    jobs = {job.name: job for job in recording.plan.jobs}
+    result: list[Window] = []
+    for name, readings in sorted(_by_name(recording.readings).items()):
+        served = name == SERVICE
+        alone_ns = solo[SERVICE if served else jobs[name].klass]
+        for first, last in pairwise(readings):
+            if first.pod != last.pod or last.steps < first.steps or _warming(first, served):
+                continue
+            slowdown = _slowdown(first, last, alone_ns)
+            held = (
+                _in_time(recording, first.at_s, last.at_s)
+                if served
+                else _kept(slowdown, jobs[name].max_slowdown)
+            )
+            if served and held is None:
+                continue  # nobody asked: the window counts neither way
+            result.append(
+                Window(
+                    name=name,
+                    begin_s=first.at_s,
+                    end_s=last.at_s,
+                    slowdown=slowdown if math.isfinite(slowdown) or not served else 1.0,
+                    held=held,
+                    predicted=last.predicted,
+                )
+            )
+    return result
+
+
+def judge(recording: Recording, solo: Mapping[str, float]) -> Outcome:
+    """All sums of one rule."""
+    seen = windows(recording, solo)
+    judged = [one for one in seen if one.held is not None]
+    broken = sum(one.held is False for one in judged)
+    served = [one for one in judged if one.name == SERVICE]
+    points = predictions(seen)
+    answered = [r.latency_s for r in recording.requests if r.latency_s is not None]
+    waits, never = waiting(recording)
+    return Outcome(
+        rule=recording.rule,
+        attainment=1 - broken / len(judged) if judged else None,
+        judged_windows=len(judged),
+        broken_windows=broken,
+        goodput=sum(one.goodput_s for one in seen) / recording.plan.seconds,
+        finished_jobs=len(recording.finished_s),
+        failed_jobs=len(recording.failed),
+        jobs=len(recording.plan.jobs),
+        work_s=_work_s(recording, solo),
+        wait_mean_s=fmean(waits) if waits else 0.0,
+        wait_p90_s=float(np.percentile(waits, 90)) if waits else 0.0,
+        never_began=never,
+        service_p99_ms=1000 * float(np.percentile(answered, PERCENTILE)) if answered else None,
+        service_attainment=(
+            sum(one.held is True for one in served) / len(served) if served else None
+        ),
+        lost_requests=sum(one.latency_s is None for one in recording.requests),
+        prediction_error=median(abs(p - o) / o for p, o in points) if points else None,
+        load_mean=fmean(recording.load) if recording.load else 0.0,
+    )
+
+
+def predictions(seen: Sequence[Window]) -> list[tuple[float, float]]:
+    """(predicted, observed) slowdown of every window that has both."""
+    return [
+        (one.predicted, one.slowdown)
+        for one in seen
+        if one.predicted > 0 and math.isfinite(one.slowdown)
+    ]
+
+
+def waiting(recording: Recording) -> tuple[list[float], int]:
+    """Seconds that each job waited for its first step, and how many never took one."""
+    begun: dict[str, float] = {}
+    for reading in recording.readings:
+        if reading.steps > 0:
+            begun.setdefault(reading.name, reading.at_s)
+    waits: list[float] = []
+    never = 0
+    for job in recording.plan.jobs:
+        # one that came and went between two looks ended, so it began
+        began = begun.get(job.name, recording.finished_s.get(job.name))
+        never += began is None
+        end = recording.plan.seconds if began is None else began
+        waits.append(max(0.0, end - job.at_s))
+    return waits, never
+
+
+def _by_name(readings: Sequence[Reading]) -> dict[str, list[Reading]]:
+    found: dict[str, list[Reading]] = {}
+    for one in readings:
+        found.setdefault(one.name, []).append(one)
+    return found
+
+
+def _warming(first: Reading, served: bool) -> bool:
+    """A server that was started is warm when it is ready; its requests tell."""
+    return not served and first.steps < WARM_UP_STEPS
+
+
+def _slowdown(first: Reading, last: Reading, alone_ns: float) -> float:
+    steps = last.steps - first.steps
+    if steps <= 0:
+        return math.inf
+    return max(1.0, (last.busy_ns - first.busy_ns) / steps / alone_ns)
+
+
+def _kept(slowdown: float, objective: float | None) -> bool | None:
+    return None if objective is None else slowdown <= objective
+
+
+def _in_time(recording: Recording, begin_s: float, end_s: float) -> bool | None:
+    """Whether the percentile of the requests due in a window kept the objective."""
+    due = [one for one in recording.requests if begin_s <= one.due_s < end_s]
+    if not due:
+        return None
+    return _percentile_s(due) * 1000 <= recording.plan.service_latency_ms
+
+
+def _percentile_s(due: Sequence[Request]) -> float:
+    """Nearest rank, so that a lost request counts as infinitely late."""
+    latencies = sorted(math.inf if r.latency_s is None else r.latency_s for r in due)
+    return latencies[math.ceil(PERCENTILE / 100 * len(latencies)) - 1]
+
+
+def _work_s(recording: Recording, solo: Mapping[str, float]) -> float:
+    last = {one.name: one for one in recording.readings}
+    return sum(
+        _steps_done(recording.plan, job.name, recording, last) * solo[job.klass] / 1e9
+        for job in recording.plan.jobs
+    )
+
+
+def _steps_done(plan: Plan, name: str, recording: Recording, last: Mapping[str, Reading]) -> int:
+    if name in recording.finished_s:
+        return next(job.steps for job in plan.jobs if job.name == name)
+    return last[name].steps if name in last else 0

@@ -1,0 +1,77 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""An open-loop load: every request is sent when it is due, however slow the answers are.
+
+Latency counts from the moment at which a request was due. A failed request is never sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Final
+
+import aiohttp
+
+from bench.mixed_record import Request
+
+TIMEOUT_S: Final = 5.0
+PIXELS: Final = tuple(float(number % 17) for number in range(64))
+"""Any image will do: the work is the same for all of them."""
+BODY: Final = json.dumps({"pixels": PIXELS}).encode()
+HEADERS: Final = {"Content-Type": "application/json"}
+
+
+async def until_ready(url: str) -> None:
+    """Wait until the server's health check answers, however long it takes."""
+    async with _session() as session:
+        while not await _is_well(session, url):
+            await asyncio.sleep(0.2)
+
+
+async def offer(url: str, due_s: Sequence[float], started: float, into: list[Request]) -> None:
+    """Send every request that is due from now on, until the last one is answered.
+
+    Args:
+        url: The server.
+        due_s: When each request is due, seconds after ``started``.
+        started: On the clock of the event loop.
+        into: Where what came back is put.
+    """
+    loop = asyncio.get_running_loop()
+    ready = loop.time()
+    async with _session() as session, asyncio.TaskGroup() as tasks:
+        for due in due_s:
+            if started + due < ready:
+                continue  # nobody was there yet
+            await asyncio.sleep(max(0.0, started + due - loop.time()))
+            tasks.create_task(_one(session, url, due, started, into))
+
+
+async def _one(
+    session: aiohttp.ClientSession, url: str, due: float, started: float, into: list[Request]
+) -> None:
+    loop = asyncio.get_running_loop()
+    try:
+        async with session.post(f"{url}/predict", data=BODY, headers=HEADERS) as answer:
+            await answer.read()
+            well = answer.status == 200
+    except (aiohttp.ClientError, TimeoutError, OSError):
+        well = False
+    into.append(Request(due_s=due, latency_s=loop.time() - started - due if well else None))
+
+
+async def _is_well(session: aiohttp.ClientSession, url: str) -> bool:
+    try:
+        async with session.get(f"{url}/healthz") as answer:
+            return answer.status == 200
+    except (aiohttp.ClientError, TimeoutError, OSError):
+        return False
+
+
+def _session() -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        timeout=aiohttp.ClientTimeout(total=TIMEOUT_S),
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=2.0),
+    )
