@@ -87,6 +87,10 @@ class Rule(Protocol):
         """The share that the newcomer gets, or why it gets none."""
         ...
 
+    def explain(self, case: Case) -> Grant | Breach:
+        """The same answer, with the names of just these tenants."""
+        ...
+
     def alone(self, case: Case, percent: int) -> Breach | None:
         """Whether the newcomer keeps its own objective alone on a device at this share."""
         ...
@@ -106,6 +110,8 @@ class SumRule:
         ):
             return Grant(case.most, 0.0)
         return largest_share(case.newcomer, case.tenants, (case.least, case.most), self.predictor)
+
+    explain = judge
 
     def alone(self, case: Case, percent: int) -> Breach | None:
         """Whether the newcomer keeps its own objective alone on a device at this share."""

@@ -23,7 +23,7 @@ from ullage.engines.admission.margin import margin
 from ullage.engines.admission.model import LearnedModel, Models
 from ullage.engines.admission.probation import NoTrial, may_probe
 from ullage.engines.admission.records import Tenant
-from ullage.engines.admission.verdict import Arrival, Basis, RiskSettings, Verdict
+from ullage.engines.admission.verdict import Basis, RiskSettings, Verdict
 from ullage.state.terms import RiskSettings as RiskTerms
 
 _ROOMY_MIB: Final = 2**40
@@ -42,14 +42,55 @@ def settings_of(terms: RiskTerms) -> RiskSettings:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """The classes that ask for shares of an accelerator, as often as they are there.
+
+    ``weights`` by trust domain and least percent. Counts are rounded down to powers of two, so
+    that one job more or less changes no price.
+    """
+
+    weights: tuple[tuple[tuple[str, int], int], ...] = ()
+
+    def lost(self, case: Case, percent: int) -> float:
+        """Share of them that find room on the device before a placement and none after it, 0..1.
+
+        By shares and trust alone: to ask the risk of each as well would cost more than all
+        decisions together (derived).
+        """
+        used = sum(one.percent for one in case.tenants)
+        total = lost = 0
+        for (domain, least), weight in self.weights:
+            total += weight
+            mine = domain == case.domain
+            if (mine or not case.tenants) and used + least <= case.percent_limit:
+                lost += weight * (not mine or used + percent + least > case.percent_limit)
+        return lost / total if total else 0.0
+
+
+@dataclass(slots=True)
+class _Memo:
+    """Answers that hold as long as model, settings and usual classes are the same."""
+
+    model: LearnedModel | None
+    settings: RiskSettings
+    usual: Usual
+    answers: dict[tuple[object, ...], Grant | Breach] = field(default_factory=dict)
+
+
+_MEMOS: Final[dict[str, _Memo]] = {}
+"""By accelerator. A pure function's answers, kept over cycles: they change nothing but its cost."""
+_MOST_ANSWERS: Final = 200_000
+
+
 @dataclass(slots=True)
 class RiskRule:
     """Judges by the engine; one per cycle."""
 
     models: Mapping[str, LearnedModel]
     settings: RiskSettings
-    arrivals: Mapping[str, tuple[Arrival, ...]] = field(default_factory=dict)
-    """By accelerator: the usual classes."""
+    usual: Mapping[str, Usual] = field(default_factory=dict)
+    """By accelerator."""
     by_worth: bool = True
     _forecaster: Models = field(init=False)
 
@@ -57,24 +98,84 @@ class RiskRule:
         self._forecaster = Models(by_accelerator=self.models)
 
     def judge(self, case: Case) -> Grant | Breach:
-        """The share of largest net value within the risk, a trial, or what stands in the way."""
+        """The share of largest net value within the risk, a trial, or what stands in the way.
+
+        The names in the answer may be those of other tenants, alike in all that matters.
+        """
         if case.least >= WHOLE_PERCENT and not case.tenants:
             return _whole()
-        device, newcomer = _device(case), _newcomer(case)
+        answers = self._memo(case.accelerator).answers
+        key = (
+            *(_likeness(one) for one in (case.newcomer, *case.tenants)),
+            case.least,
+            case.most,
+            case.percent_limit,
+            case.account,
+            case.domain,
+        )
+        found = answers.get(key)
+        if found is None:
+            if len(answers) >= _MOST_ANSWERS:
+                answers.clear()
+            found = answers[key] = self.explain(case)
+        return found
+
+    def explain(self, case: Case) -> Grant | Breach:
+        """The same, always judged anew, with the names of just these tenants."""
+        usual = self.usual.get(case.accelerator, Usual())
+        device = _device(case)
+        newcomer = _newcomer(replace(case, most=self._best_alone(case, usual)))
         settings = replace(self.settings, min_combined_percent=self._floor_percent(case))
         basis = Basis(
             forecaster=self._forecaster,
             thresholds=self._forecaster.of(case.accelerator).thresholds,
             settings=settings,
-            arrivals=self.arrivals.get(case.accelerator, ()),
         )
         verdict = admit(device, newcomer, basis)
+        if not verdict.admitted and newcomer.max_percent < case.most:
+            verdict = admit(device, _newcomer(case), basis)
         if verdict.chosen is not None:
-            predicted = verdict.tenants[-1].predicted
-            return Grant(verdict.percent, predicted, _micros(verdict.chosen.net), verdict=verdict)
+            price = self.settings.fragmentation_weight * usual.lost(case, verdict.percent)
+            net = verdict.chosen.net - price
+            return Grant(
+                verdict.percent, verdict.tenants[-1].predicted, _micros(net), verdict=verdict
+            )
         if not case.tenants and case.most >= WHOLE_PERCENT and _keeps_alone(case):
             return _whole()
         return self._trial(case, verdict) or _breach(verdict)
+
+    def _memo(self, accelerator: str) -> _Memo:
+        model, usual = self.models.get(accelerator), self.usual.get(accelerator, Usual())
+        memo = _MEMOS.get(accelerator)
+        if (
+            memo is None
+            or memo.model is not model
+            or (memo.settings, memo.usual)
+            != (
+                self.settings,
+                usual,
+            )
+        ):
+            memo = _MEMOS[accelerator] = _Memo(model, self.settings, usual)
+        return memo
+
+    def _best_alone(self, case: Case, usual: Usual) -> int:
+        """The most to ask for: beyond it, the room that others lose is worth more than speed.
+
+        By the newcomer's speed alone, which its speed beside others follows.
+        """
+        weight = self.settings.fragmentation_weight
+        shares = sorted({case.least, case.most, *range(10, WHOLE_PERCENT, 10)})
+        inside: list[int] = [one for one in shares if case.least <= one <= case.most]
+        lost = [weight * usual.lost(case, one) for one in inside]
+        if lost[0] == lost[-1]:
+            return case.most
+        newcomer = _newcomer(case)
+        worth = [
+            _micros(self._speed(case.accelerator, newcomer.at(one)) - price)
+            for one, price in zip(inside, lost, strict=True)
+        ]
+        return inside[worth.index(max(worth))]
 
     def alone(self, case: Case, percent: int) -> Breach | None:
         """Whether the newcomer keeps its own objective alone on a device at this share."""
@@ -119,6 +220,19 @@ class RiskRule:
         return math.exp(-self._forecaster.forecast(accelerator, (tenant,)).mean[0])
 
 
+def _likeness(tenant: Tenant) -> tuple[object, ...]:
+    """All of a tenant that matters to a judgement: everything but its name."""
+    return (
+        tenant.percent,
+        tenant.utilisation,
+        tenant.max_slowdown,
+        tenant.weight,
+        tenant.latency,
+        tenant.probation,
+        tenant.profile,
+    )
+
+
 def _keeps_alone(case: Case) -> bool:
     """Whether an undivided device is enough: there the slowdown is 1, by what the word means."""
     return case.newcomer.max_slowdown is None or case.newcomer.max_slowdown >= 1
@@ -144,14 +258,12 @@ def _device(case: Case) -> Device:
 
 
 def _newcomer(case: Case) -> Newcomer:
-    return newcomer_of(case.newcomer, (case.least, case.most), case.domain)
-
-
-def newcomer_of(tenant: Tenant, bounds: tuple[int, int], domain: str) -> Newcomer:
-    """Somebody who may have a share within these bounds, memory apart."""
-    least, most = bounds
     return Newcomer(
-        tenant=tenant, min_percent=least, max_percent=most, memory_mib=1, trust_domain=domain
+        tenant=case.newcomer,
+        min_percent=case.least,
+        max_percent=case.most,
+        memory_mib=1,
+        trust_domain=case.domain,
     )
 
 

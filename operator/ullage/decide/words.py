@@ -169,7 +169,7 @@ def _breach(scout: Scout, want: Want, site: int) -> str:
     board = scout.board
     top = WHOLE_PERCENT if want.exclusive else ceiling(figures(board, site), want)
     # what is remembered of like situations may name other tenants
-    found = scout.rule.judge(scout.case(want, site, top))
+    found = scout.rule.explain(scout.case(want, site, top))
     text = found.text if isinstance(found, Breach) else "an objective would break"
     return f"{text}{_beside(board, site)}"
 

@@ -287,25 +287,23 @@ def test_the_examples_share_two_devices_and_the_fourth_waits_for_percent() -> No
     digits = a_job("digits-a").fractional(40, 50).slowdown(3).profile("training")
     parallel = a_job("digits-parallel").gang(2).fractional(20, 30).profile("parallel")
     serve = a_service("digits-serve").fractional(30, 40).profile("serving")
-    waits = a_job("digits-waits").fractional(60, 80).profile("training").aged(1)
-    found = decided(
-        *profiles,
-        LEARNED,
-        a_gpu_node(devices=2),
-        digits,
+    pods = [
         *digits.pods(),
-        parallel,
         *parallel.pods(),
-        serve,
         a_pod("digits-serve-x", owner=serve.build()),
-        waits,
-        *waits.pods(),
-    )
-    assert sorted(found.places()) == [
-        "digits-a-0",
-        "digits-parallel-0",
-        "digits-parallel-1",
-        "digits-serve-x",
     ]
-    assert not any(one.probation for _, one in found.slices())
+    jobs = (*profiles, LEARNED, digits, parallel, serve)
+    found = decided(*jobs, a_gpu_node(devices=2), *pods)
+    slices = [one for _, one in found.slices()]
+    assert [(one.pod_name, one.percent, one.probation) for one in slices] == [
+        ("digits-a-0", 50, False),
+        ("digits-parallel-0", 30, False),
+        ("digits-parallel-1", 30, False),
+        ("digits-serve-x", 30, False),
+    ]
+    running = [replace(pod, stage=PodStage.RUNNING, gates=(), node="node-1") for pod in pods]
+    seen = [reported(one, SlicePhase.ATTACHED) for one in slices]
+    node = a_gpu_node(devices=2, desired=slices, observed=seen)
+    waits = a_job("digits-waits").fractional(60, 80).profile("training")
+    found = decided(*jobs, node, *running, waits, *waits.pods())
     assert found.decision(waits).reason is Reason.PERCENT_LIMIT
