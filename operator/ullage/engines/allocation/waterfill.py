@@ -21,8 +21,11 @@ from ullage.engines.allocation.shape import Shape, shape_of
 
 _PRICE: Final = 1e-6
 """Part of the largest price below which a price is rounding; the job then waits one round more."""
-_KEPT: Final = 1e-9
+_KEPT: Final = 2e-7
 """Part of a level that a later program may give up, so that rounding does not make it infeasible."""
+
+_ZERO: Final = 1e-9
+"""Level that is none: a queue's next job may find nothing left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,12 +83,13 @@ def fill(shape: Shape) -> Levels:
     while True:
         weight = _weights(shape, rising)
         # The levels leave no freedom to be in the middle of: a corner is as good.
-        solved = raise_floors(shape, unit * weight, unit * level * (1 - _KEPT), corner=True)
+        floor = np.where(level > _ZERO, level * (1 - _KEPT), 0.0)
+        solved = raise_floors(shape, unit * weight, unit * floor, corner=True)
         programs += 1
         first = first if programs > 1 else solved.z
         price = np.zeros(shape.groups)
-        price[wanted_rows(unit * level, unit * weight)] = solved.rows
-        level += weight * solved.z
+        price[wanted_rows(unit * floor, unit * weight)] = solved.rows
+        level = np.where(weight > 0, floor + weight * solved.z, level)
         stuck = (weight > 0) & (price > _PRICE * price[weight > 0].max(initial=0.0))
         if not stuck.any():
             # The prices of the rows sum to 1 by z's own column; without one the solver failed.
