@@ -101,6 +101,10 @@ bench-node-decision: $(VENV)/.ready ## one admission decision: 8 tenants, 10 sha
 bench-twin: $(VENV)/.ready ## two days of arrivals on a few devices, sharing rules side by side (DATA=folder)
 	@$(BIN)/python -m bench.twin $(if $(DATA),--data $(DATA))
 
+.PHONY: bench-learner
+bench-learner: $(VENV)/.ready ## one update and one fit of the model at the most rows
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.learner
+
 .PHONY: bench-guard
 bench-guard: $(VENV)/.ready ## injected interference: how soon the neighbour stands still (root, Linux)
 	@$(BIN)/python -m bench.guard

@@ -1,0 +1,162 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What learning costs in the background, at the most rows that one type of device keeps.
+
+CPU seconds of one core count, because the learner gives way to everybody else; the time on the wall
+stands beside them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from bench import report
+from ullage.app.lessons import Task, taught
+from ullage.app.syllabus import QUICK_CLASSES
+from ullage.engines.admission.learning import learn
+from ullage.engines.admission.pair_gp import MAX_ROWS, ROBUST
+from ullage.engines.admission.records import ClassProfile, Fingerprint, Partner, Row, ShareCurve
+from ullage.state.profile_records import ProfileRecord, ProfileStatus, SoloEntry, StepRow
+
+LIMIT_S: Final = 1.0
+REPEATS: Final = 3
+CLASSES: Final = 26
+GPU: Final = "emulated"
+T = TypeVar("T")
+
+
+def world(
+    rng: random.Random, pairs: int, classes: int
+) -> tuple[list[Row], dict[str, ClassProfile]]:
+    """Co-locations of classes as different from one another as real ones, both directions."""
+    known = {
+        f"class-{number:02d}": ClassProfile(
+            klass=f"class-{number:02d}",
+            family=f"family-{number % 7}",
+            fingerprint=Fingerprint(sm=rng.uniform(0.1, 0.9), dram=rng.uniform(0.05, 0.8)),
+            curve=ShareCurve(fixed_s=0.01, scaled_s=rng.uniform(0.01, 0.1)),
+        )
+        for number in range(classes)
+    }
+    rows: list[Row] = []
+    for number in range(pairs):
+        sides = [rng.choice(list(known)) for _ in range(2)]
+        percent = rng.choice((30, 40, 50))
+        toll = sum(known[one].fingerprint.dram or 0.0 for one in sides)
+        for place, share in enumerate((percent, 100 - percent)):
+            slowdown = (1 + toll) * 100 / share * rng.lognormvariate(0.0, 0.1)
+            rows.append(
+                Row(
+                    id=f"{number}-{place}",
+                    klass=sides[place],
+                    family=known[sides[place]].family,
+                    accelerator=GPU,
+                    percent=share,
+                    partners=(Partner(klass=sides[1 - place], percent=100 - share),),
+                    step_s=0.1 * slowdown,
+                    slowdown=slowdown,
+                    at_s=1e9 + 30 * number,
+                    max_slowdown=4.0,
+                )
+            )
+    return rows, known
+
+
+def shelf(rows: list[Row], known: dict[str, ClassProfile]) -> dict[tuple[str, str], ProfileRecord]:
+    """The same as the profiles that hold them."""
+    found = {}
+    for name, one in known.items():
+        solo = SoloEntry(
+            device=GPU, share=100, steps_per_second=10.0, fingerprint=one.fingerprint, n=1
+        )
+        mine = [row for row in rows if row.klass == name]
+        steps = tuple(
+            StepRow(
+                id=row.id,
+                accelerator=GPU,
+                share=row.percent,
+                step_s=row.step_s,
+                at_s=row.at_s,
+                partners=row.partners,
+                slowdown=row.slowdown,
+                max_slowdown=row.max_slowdown,
+            )
+            for row in mine
+        )
+        status = ProfileStatus(solo=(solo,), step_time=steps, family=one.family)
+        found["default", name] = ProfileRecord(
+            namespace="default", name=name, klass=name, status=status
+        )
+    return found
+
+
+def timed(work: Callable[[], T]) -> tuple[T, float, float]:
+    """What it gives, CPU seconds and seconds on the wall."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    found = work()
+    return found, time.process_time() - cpu, time.perf_counter() - wall
+
+
+def main() -> int:
+    """Measure; the exit status is 1 when an update takes too long."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=MAX_ROWS)
+    parser.add_argument("--classes", type=int, default=CLASSES)
+    options = parser.parse_args()
+    rows, known = world(random.Random(0), options.rows // 2, options.classes)
+    fitted, fit_cpu, fit_wall = timed(
+        lambda: learn(rows, known, accelerator=GPU, previous=None, refit=True, wanted=(), classes=0)
+    )
+
+    # heavy-tailed noise, whichever the fit chose: its rows are weighed twice, the dearest update
+    heavy = replace(fitted, tail=ROBUST.tail)
+
+    def lesson(classes: int) -> Callable[[], object]:
+        task = Task(accelerator=GPU, previous=heavy, fit=False, wanted=(), classes=classes)
+        held = shelf(rows, known)
+        return lambda: taught(task, held)
+
+    updates = sorted(timed(lesson(0))[1:] for _ in range(REPEATS))
+    cpu, wall = updates[REPEATS // 2]
+    _, quick_cpu, quick_wall = timed(lesson(QUICK_CLASSES))
+    _, all_cpu, all_wall = timed(lesson(options.classes))
+    figures = {
+        "rows": len(rows),
+        "classes": options.classes,
+        "update_cpu_s": round(cpu, 3),
+        "update_wall_s": round(wall, 3),
+        "quick_cpu_s": round(quick_cpu, 3),
+        "quick_wall_s": round(quick_wall, 3),
+        "all_cells_cpu_s": round(all_cpu, 3),
+        "all_cells_wall_s": round(all_wall, 3),
+        "fit_cpu_s": round(fit_cpu, 3),
+        "fit_wall_s": round(fit_wall, 3),
+    }
+    table = [
+        report.Row(
+            what=f"update on {len(rows)} rows",
+            ours=f"{cpu:.2f} s CPU, {wall:.2f} s",
+            limit=f"{LIMIT_S:g} s",
+        ),
+        report.Row(
+            what=f"update and the cells of {QUICK_CLASSES} classes",
+            ours=f"{quick_cpu:.2f} s CPU, {quick_wall:.2f} s",
+        ),
+        report.Row(
+            what=f"update and the cells of {options.classes} classes",
+            ours=f"{all_cpu:.2f} s CPU, {all_wall:.2f} s",
+        ),
+        report.Row(what="fit", ours=f"{fit_cpu:.2f} s CPU, {fit_wall:.2f} s"),
+    ]
+    report.write("learner", figures, table)
+    return 0 if cpu <= LIMIT_S else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
