@@ -80,7 +80,13 @@ def decide(snapshot: Snapshot, now: float, settings: DecideSettings, predictor: 
         feasibility=Feasibility(placer.scout, snapshot),
     )
     allotment = allot(desk, lives)
-    reporter = Reporter(desk, allotment, Predictions(board, predictor), devices)
+    admissions = {
+        seat.asked.member.pod.uid: seat.spot.grant.verdict
+        for outcome in allotment.outcomes.values()
+        for seat in outcome.seats
+        if seat.spot.grant.verdict is not None
+    }
+    reporter = Reporter(desk, allotment, Predictions(board, placer.rule, admissions), devices)
     waiting = [snapshot.workloads[uid] for uid, life in lives.items() if life.waiting]
     inputs_hash = cycle_digest(view, devices, waiting)
     statuses, events = _tell(view, reporter, lives)

@@ -38,8 +38,11 @@ def cycle_digest(view: View, devices: bytes, waiting: Sequence[WorkloadRecord]) 
     found = sha256(devices)
     found.update(f"{settings.epoch} {settings.seed} {view.now!r}\n".encode())
     found.update(
-        f"{policy.max_percent_sum} {policy.round_seconds} {policy.gang_skip_limit}\n".encode()
+        f"{policy.max_percent_sum} {policy.round_seconds} {policy.gang_skip_limit}"
+        f" {policy.risk!r}\n".encode()
     )
+    models = view.snapshot.models
+    found.update("\n".join(f"{one} {models[one].version}" for one in sorted(models)).encode())
     lines = sorted(f"{one.ref.uid} {one.generation}" for one in waiting)
     found.update("\n".join(lines).encode())
     return found.hexdigest()

@@ -8,19 +8,24 @@ exact to the second belongs to the agents' metrics.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from typing import Final
 
-from ullage.api.contract import DesiredSlice, ObservedSlice, SlicePhase
+from ullage.api.contract import DesiredSlice, ObservedSlice, Reason, SlicePhase
 from ullage.decide.board import Board
+from ullage.decide.judging import Rule
 from ullage.decide.view import View
-from ullage.engines.admission.prediction import Predictor
 from ullage.engines.admission.records import Tenant
+from ullage.engines.admission.verdict import Verdict
 from ullage.state.records import WorkloadRecord
 from ullage.state.status import Progress, Sharing
 from ullage.state.status_wire import whole_second
 
+UPPER_Z: Final = 1.645
+"""One-sided 95 % bound of a normal."""
 _MICROS = 1e6
 _TENTH = 0.1
 _SAME_PREDICTION = 0.005
@@ -43,8 +48,10 @@ class Predictions:
     """Predicted slowdown of everybody on a device, asked once per mixture of tenants."""
 
     board: Board
-    predictor: Predictor
-    _known: dict[tuple[tuple[int, float], ...], tuple[float, ...]] = field(default_factory=dict)
+    rule: Rule
+    admissions: Mapping[str, Verdict] = field(default_factory=dict)
+    """By uid of the pod: what was foretold to those who are placed now."""
+    _known: dict[tuple[object, ...], tuple[float, ...]] = field(default_factory=dict)
 
     def of(self, node: str, gpu: str, pod_uid: str) -> float:
         """Predicted slowdown of a pod on a device; 0 = it is not there."""
@@ -52,16 +59,25 @@ class Predictions:
         here = self.board.occupants[site] if site is not None else []
         for position, one in enumerate(here):
             if one.pod_uid == pod_uid:
-                return self._slowdowns([other.tenant for other in here])[position]
+                model = self.board.ground.sites[site].device.model if site is not None else ""
+                return self._slowdowns(model, [other.tenant for other in here])[position]
         return 0.0
 
-    def _slowdowns(self, tenants: Sequence[Tenant]) -> tuple[float, ...]:
-        key = tuple((one.percent, one.utilisation) for one in tenants)
+    def admission(self, pod_uid: str) -> Verdict | None:
+        """What was foretold to a pod that is placed now."""
+        return self.admissions.get(pod_uid)
+
+    def _slowdowns(self, model: str, tenants: Sequence[Tenant]) -> tuple[float, ...]:
+        key = (
+            model,
+            *(
+                (one.percent, one.utilisation, one.profile.klass if one.profile else "")
+                for one in tenants
+            ),
+        )
         known = self._known.get(key)
         if known is None:
-            last = tenants[-1]
-            known = self.predictor.predict(tenants[:-1], last, last.percent)
-            self._known[key] = known
+            known = self._known[key] = self.rule.slowdowns(model, tenants)
         return known
 
 
@@ -71,18 +87,20 @@ def sharing(
     """Share and slowdown of the slowest member; the record of before when it still says so."""
     if not parts:
         return None
-    predicted, slowest = 0.0, parts[0].slice
+    predicted, slowest, member = 0.0, parts[0].slice, parts[0].pod_uid
     for one in parts:
         value = predictions.of(one.node, one.slice.gpu, one.pod_uid)
         if value > predicted:
-            predicted, slowest = value, one.slice
+            predicted, slowest, member = value, one.slice, one.pod_uid
     before = workload.status.sharing
     foreseen = _kept_prediction(before, predicted)
     observed = _kept_observation(before, observed_slowdown(parts), workload.max_slowdown)
     share = (slowest.percent, slowest.memory_mib)
     # what the admission said stands as long as its share does
     base = before if before is not None and (before.percent, before.memory_mib) == share else None
-    base = base or Sharing(percent=share[0], memory_mib=share[1])
+    base = _with_admission(
+        base or Sharing(percent=share[0], memory_mib=share[1]), predictions.admission(member)
+    )
     after = replace(
         base,
         predicted=foreseen,
@@ -91,6 +109,33 @@ def sharing(
         attainment=_kept_attainment(before, parts),
     )
     return before if after == before else after
+
+
+def _with_admission(base: Sharing, verdict: Verdict | None) -> Sharing:
+    """The record with what the admission foretold; unchanged where nothing was decided now."""
+    if verdict is None or not verdict.tenants:
+        return base
+    own = verdict.tenants[-1]
+    bound = math.isfinite(verdict.z)
+    lax = math.isinf(verdict.required) and verdict.required < 0
+    asked = "Refuse" if math.isinf(verdict.required) else f"{max(0.0, verdict.required):.2f}"
+    return replace(
+        base,
+        predicted_upper=f"{math.exp(own.mean + UPPER_Z * own.sd):.2f}",
+        group=str(verdict.group or ""),
+        source=str(verdict.rung or ""),
+        z=f"{max(0.0, verdict.z):.2f}" if bound else "",
+        threshold=asked if bound and not lax else "",
+        risk_used=f"{verdict.risk:.4f}" if bound else "",
+    )
+
+
+def slo_reason(parts: Sequence[Part], met: bool) -> Reason:
+    """Why the objective is kept or broken: a guard tells when it is the tenant's own load."""
+    if met:
+        return Reason.WITHIN_OBJECTIVE
+    own = any(one.seen is not None and one.seen.reason == Reason.SELF_VIOLATING for one in parts)
+    return Reason.SELF_VIOLATING if own else Reason.ABOVE_OBJECTIVE
 
 
 def observed_slowdown(parts: Sequence[Part]) -> float:

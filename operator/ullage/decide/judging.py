@@ -95,6 +95,10 @@ class Rule(Protocol):
         """Whether the newcomer keeps its own objective alone on a device at this share."""
         ...
 
+    def slowdowns(self, accelerator: str, tenants: Sequence[Tenant]) -> tuple[float, ...]:
+        """Foretold slowdown of everybody on a device, each at its own share."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class SumRule:
@@ -117,6 +121,10 @@ class SumRule:
         """Whether the newcomer keeps its own objective alone on a device at this share."""
         found = largest_share(case.newcomer, (), (percent, percent), self.predictor)
         return found if isinstance(found, Breach) else None
+
+    def slowdowns(self, accelerator: str, tenants: Sequence[Tenant]) -> tuple[float, ...]:
+        """Foretold slowdown of everybody on a device, each at its own share."""
+        return self.predictor.predict(tenants[:-1], tenants[-1], tenants[-1].percent)
 
 
 def largest_share(

@@ -110,5 +110,6 @@ def _objective_shown(workload: WorkloadRecord, parts: Sequence[Part]) -> bool:
         len(conditions) == 5
         and conditions[4].type == ConditionType.SLO_MET
         and conditions[4].status == met
+        and conditions[4].reason == figures.slo_reason(parts, judged[0])
         and conditions[4].observed_generation == workload.generation
     )

@@ -189,6 +189,11 @@ class RiskRule:
         predicted = math.exp(found.reach(found.required))
         return Breach(percent, case.newcomer.name, predicted, found.allowed)
 
+    def slowdowns(self, accelerator: str, tenants: Sequence[Tenant]) -> tuple[float, ...]:
+        """Foretold slowdown (median) of everybody on a device, each at its own share."""
+        found = self._forecaster.forecast(accelerator, tenants)
+        return tuple(math.exp(mean) for mean in found.mean)
+
     def _trial(self, case: Case, verdict: Verdict) -> Grant | Breach | None:
         """A place on probation for what is refused only because too little was seen."""
         if verdict.reason is not Reason.NEED_PROFILE or case.account is None:

@@ -220,7 +220,7 @@ def _admitted(told: Told) -> list[Said]:
     judged = figures.objective_met(told.workload, told.parts)
     if judged is not None:
         met, text = judged
-        reason = Reason.WITHIN_OBJECTIVE if met else Reason.ABOVE_OBJECTIVE
+        reason = figures.slo_reason(told.parts, met)
         said.append(Said(ConditionType.SLO_MET, met, reason, text))
     return said
 

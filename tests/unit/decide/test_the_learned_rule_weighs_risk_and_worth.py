@@ -307,3 +307,31 @@ def test_the_examples_share_two_devices_and_the_fourth_waits_for_percent() -> No
     waits = a_job("digits-waits").fractional(60, 80).profile("training")
     found = decided(*jobs, node, *running, waits, *waits.pods())
     assert found.decision(waits).reason is Reason.PERCENT_LIMIT
+
+
+def test_the_status_says_what_the_admission_rests_on() -> None:
+    strict = a_job("strict").slowdown(3)
+    job = a_job().fractional(20, 40)
+    parts = _cluster(_running("strict", 50, job=strict))
+    sharing = _with_model(*parts, job, *job.pods()).status(job).sharing
+    assert sharing is not None
+    assert (sharing.group, sharing.source, sharing.threshold) == ("G3", "utilisation-sum", "1.00")
+    assert float(sharing.z) > 1
+    assert float(sharing.predicted_upper) > float(sharing.predicted) > 1
+    assert 0 <= float(sharing.risk_used) < 0.05
+    tried = decided(*parts, job, *job.pods()).status(job).sharing
+    assert tried is not None
+    assert tried.threshold == "Refuse"
+
+
+def test_an_objective_broken_by_its_own_load_is_said_so_and_nobody_leaves() -> None:
+    strict = a_job("strict").slowdown(3).status(phase="Running")
+    parts, (held, _) = _running("strict", 50, job=strict)
+    own = replace(
+        reported(held, SlicePhase.VIOLATING, reason="SelfViolating"), windows=9, violations=5
+    )
+    node = a_gpu_node(devices=1, desired=[held], observed=[own])
+    found = decided(*parts, node, LEARNED)
+    condition = found.condition("strict", "SLOMet")
+    assert (condition.status, condition.reason) == ("False", Reason.SELF_VIOLATING)
+    assert found.status("strict").phase == "Running"

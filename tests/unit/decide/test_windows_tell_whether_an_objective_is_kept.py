@@ -20,6 +20,9 @@ JOB = a_job().fractional(50, 50)
 
 
 class _Nobody(figures.Predictions):
+    def admission(self, pod_uid: str) -> None:
+        return None
+
     def of(self, node: str, gpu: str, pod_uid: str) -> float:
         return 1.5
 
