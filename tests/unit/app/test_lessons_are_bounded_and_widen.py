@@ -1,0 +1,116 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""A lesson keeps few rows; cells come for those who wait first, then for everybody."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fakes.lesson_rig import GPU, START, Inline, Stage, profile, row
+from ullage.app.learner import Learner
+from ullage.app.lessons import MOST_CROWDS, Key, kept_rows, merged
+from ullage.app.syllabus import MOST_PROFILES, QUICK_CLASSES, Pace, Syllabus
+from ullage.decide.learning_rows import rows_of
+from ullage.engines.admission.learning import MAX_CLASSES
+from ullage.engines.admission.model import Cells
+from ullage.engines.admission.pair_gp import MAX_ROWS
+from ullage.engines.admission.records import Partner
+from ullage.state.records import ProfileRecord, Snapshot
+
+NINE = tuple(f"class-{number}" for number in range(9))
+
+
+def nine_classes() -> dict[Key, ProfileRecord]:
+    return {
+        ("default", name): profile(
+            name, [row(20 * at + n, NINE[(at + n) % 9], 2.0 + 0.1 * n) for n in range(4)]
+        )
+        for at, name in enumerate(NINE)
+    }
+
+
+def cells(value: float, *names: str) -> Cells:
+    shape = (len(names), 10, len(names), 10)
+    full = np.full(shape, value, np.float32)
+    return Cells(index={name: at for at, name in enumerate(names)}, mean=full, sd=full)
+
+
+async def test_few_classes_come_at_once_and_the_others_when_nothing_is_urgent() -> None:
+    stage = Stage(profiles=nine_classes())
+    learner = Learner(
+        picture=stage.picture,
+        publish=stage.published.append,
+        clock=stage,
+        pace=Pace(),
+        deadline_s=60.0,
+        executor=Inline,
+    )
+    assert await learner.step()
+    assert len(stage.published[-1][GPU].cells.index) == QUICK_CLASSES
+    assert not learner.courses[GPU].wide
+    stage.time_s += 100
+    assert await learner.step()
+    assert len(stage.published[-1][GPU].cells.index) == 9
+    assert stage.published[0][GPU].version == stage.published[1][GPU].version
+    stage.time_s += 100
+    assert not await learner.step()
+    learner.close()
+
+
+def test_new_cells_replace_old_ones_and_the_rest_stays() -> None:
+    found = merged(cells(1.0, "a", "b"), cells(2.0, "b", "c"), ["a"])
+    assert sorted(found.index) == ["a", "b", "c"]
+    assert found.look_up(("b", 50), ("c", 50)) == (2.0, 2.0)
+    assert found.look_up(("a", 50), ("b", 50)) == (1.0, 1.0)
+    assert found.look_up(("b", 50), ("b", 50)) == (2.0, 2.0)
+    assert found.look_up(("a", 50), ("c", 50)) is None
+
+
+def test_no_more_classes_than_the_table_holds_and_those_who_wait_stay() -> None:
+    old = cells(1.0, *(f"old-{number:02d}" for number in range(MAX_CLASSES)))
+    found = merged(old, cells(2.0, "new"), ["old-47"])
+    assert len(found.index) == MAX_CLASSES
+    assert {"new", "old-47"} <= found.index.keys()
+
+
+def test_a_lesson_keeps_two_thousand_pairs_and_few_crowds() -> None:
+    pairs = [row(number, NINE[number % 9], 2.0) for number in range(3_000)]
+    crowd = replace(pairs[0], partners=(*pairs[0].partners, Partner(klass="x", percent=10)))
+    crowds = [replace(crowd, id=f"crowd-{n}", at_s=START + n) for n in range(900)]
+    held = {("default", "a"): profile("a", [*pairs, *crowds])}
+    rows = kept_rows(rows_of(Snapshot(version=0, taken_at=0.0, profiles=held), GPU))
+    assert sum(len(one.partners) == 1 for one in rows) == MAX_ROWS
+    assert sum(len(one.partners) == 2 for one in rows) == MOST_CROWDS
+
+
+def test_no_more_profiles_are_sent_than_the_bound_the_newest_first() -> None:
+    many = {
+        ("default", f"p-{n:05d}"): replace(
+            one := profile(f"p-{n:05d}", [row(n, "b", 2.0)]),
+            status=replace(one.status, updated=START + n),
+        )
+        for n in range(MOST_PROFILES + 50)
+    }
+    syllabus = Syllabus(Pace())
+    syllabus.see(Snapshot(version=1, taken_at=0.0, profiles=many), START)
+    sent, removed = syllabus.unsent(10 * MOST_PROFILES)
+    assert len(sent) == MOST_PROFILES
+    assert removed == ()
+    assert ("default", "p-00049") not in sent
+    assert syllabus.unsent(10) == ({}, ())
+
+
+@pytest.mark.parametrize("gone", ["all", "one"])
+def test_a_profile_that_is_gone_is_forgotten(gone: str) -> None:
+    syllabus, held = Syllabus(Pace()), nine_classes()
+    syllabus.see(Snapshot(version=1, taken_at=0.0, profiles=held), START)
+    syllabus.unsent(100)
+    rows = syllabus.courses[GPU].rows
+    rest = {} if gone == "all" else {key: held[key] for key in list(held)[1:]}
+    syllabus.see(Snapshot(version=2, taken_at=0.0, profiles=rest), START)
+    assert syllabus.courses[GPU].rows == (0 if gone == "all" else rows - 4)
+    _, removed = syllabus.unsent(100)
+    assert len(removed) == (9 if gone == "all" else 1)

@@ -1,0 +1,145 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics of sharing follow from pictures and actions: each change once, no pod remembered."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from builders import NOW, a_device, a_gpu_node, a_job, a_snapshot
+from fakes.lesson_rig import GPU, profile, row
+from ullage.api.contract import DesiredSlice, ObservedSlice, Reason, SliceKey, SlicePhase
+from ullage.app.outcomes import Outcomes
+from ullage.decide.model import Emit, SetProfile, SetStatus
+from ullage.engines.admission.model import LearnedModel
+from ullage.state.records import ObjectRef, Snapshot, WorkloadRecord
+from ullage.state.status import DecisionRecord, Sharing, WorkloadStatus
+
+KEY = SliceKey(pod_uid="uid-pod", container="main", index=0)
+
+
+def status(chosen: str, reason: Reason, group: str = "") -> WorkloadStatus:
+    decision = DecisionRecord(
+        time=NOW,
+        epoch=1,
+        inputs_hash="",
+        chosen=chosen,
+        runner_up="",
+        reason=reason,
+        message="",
+    )
+    shared = Sharing(percent=50, memory_mib=1, group=group) if group else None
+    return WorkloadStatus(decision=decision, sharing=shared)
+
+
+def told(job: WorkloadRecord, after: WorkloadStatus) -> SetStatus:
+    return SetStatus(
+        owner=job.ref,
+        resource_version="1",
+        status=after,
+        epoch=1,
+        reason=Reason.PLACED,
+        text="",
+    )
+
+
+def test_each_change_of_a_decision_counts_once() -> None:
+    job = a_job("train").record
+    outcomes = Outcomes()
+    admitted = status("node-1/GPU-0", Reason.PLACED, "G1")
+    outcomes.look(a_snapshot(job), [told(job, admitted)], 0.02)
+    outcomes.look(a_snapshot(replace(job, status=admitted)), [told(job, admitted)], 0.02)
+    assert dict(outcomes.decisions) == {("admitted", "Placed", "G1"): 1}
+    buckets, total = outcomes.admission_seconds.samples()
+    assert buckets[-1] == ("+Inf", 1.0)
+    assert total == pytest.approx(0.02)
+
+
+def test_refusals_and_trials_are_told_apart() -> None:
+    refused, tried = a_job("refused").record, a_job("tried").record
+    outcomes = Outcomes()
+    trial = Emit(target=tried.ref, warning=False, epoch=1, reason=Reason.PROBATION_STARTED, text="")
+    outcomes.look(
+        a_snapshot(refused, tried),
+        [
+            told(refused, status("", Reason.PREDICTED_SLO_BREACH)),
+            told(tried, status("node-1/GPU-0", Reason.PLACED, "G3")),
+            trial,
+        ],
+        0.1,
+    )
+    assert dict(outcomes.decisions) == {
+        ("refused", "PredictedSLOBreach", ""): 1,
+        ("probation", "Placed", "G3"): 1,
+    }
+    assert outcomes.admission_seconds.samples()[1] == pytest.approx(0.1)
+
+
+def test_new_windows_are_held_against_the_model_of_that_moment() -> None:
+    held = profile("bert", [row(1, "lstm", 2.0)])
+    snapshot = replace(
+        a_snapshot(),
+        profiles={("default", "bert"): held},
+        models={GPU: LearnedModel(accelerator=GPU)},
+    )
+    after = replace(held.status, step_time=(*held.status.step_time, row(2, "lstm", 2.2)))
+    write = SetProfile(
+        target=ObjectRef(kind="WorkloadProfile", namespace="default", name="bert", uid="u"),
+        status=after,
+        epoch=1,
+        reason=Reason.MEASURED,
+        text="",
+    )
+    outcomes = Outcomes()
+    outcomes.look(snapshot, [write], 0.01)
+    buckets, total = outcomes.observed[GPU].samples()
+    assert buckets[-1] == ("+Inf", 1.0)
+    assert total == pytest.approx(2.2)
+    foretold = outcomes.predicted[GPU].samples()[1]
+    assert outcomes.error() == pytest.approx(abs(foretold - 2.2) / 2.2)
+    assert set(outcomes.coverage().values()) <= {0.0, 1.0}
+    outcomes.look(
+        replace(snapshot, profiles={("default", "bert"): replace(held, status=after)}),
+        [write],
+        0.01,
+    )
+    assert outcomes.observed[GPU].samples()[1] == pytest.approx(2.2)
+
+
+def node(violations: int, at_s: float, *, reason: str = "", trial: bool = False) -> Snapshot:
+    wanted = DesiredSlice(
+        key=KEY, pod_namespace="default", pod_name="p", gpu="GPU-0", percent=50,
+        memory_mib=1, epoch=1, protected=True, probation=trial,
+    )  # fmt: skip
+    seen = ObservedSlice(
+        key=KEY, gpu="GPU-0", percent=50, memory_mib=1, epoch=1, phase=SlicePhase.ATTACHED,
+        reason=reason, windows=100, violations=violations,
+    )  # fmt: skip
+    record = replace(
+        a_gpu_node(), devices=(a_device("GPU-0"),), desired=(wanted,), observed=(seen,)
+    )
+    return replace(a_snapshot(record), taken_at=at_s)
+
+
+def test_windows_above_an_objective_count_from_the_first_look_on() -> None:
+    outcomes = Outcomes()
+    for violations, reason in ((7, ""), (9, ""), (9, ""), (10, Reason.SELF_VIOLATING.value)):
+        outcomes.look(node(violations, NOW, reason=reason), [], 0.0)
+    assert dict(outcomes.violations) == {"neighbours": 2, "load": 1}
+    outcomes.look(node(0, NOW), [], 0.0)  # the node began anew
+    outcomes.look(node(1, NOW), [], 0.0)
+    assert outcomes.violations["neighbours"] == 3
+
+
+def test_trials_cost_the_time_that_they_stand() -> None:
+    outcomes = Outcomes()
+    outcomes.look(node(0, NOW, trial=True), [], 0.0)
+    outcomes.look(node(1, NOW + 10, trial=True), [], 0.0)
+    outcomes.look(node(1, NOW + 15), [], 0.0)
+    outcomes.look(node(1, NOW + 50), [], 0.0)
+    assert outcomes.probation_seconds == pytest.approx(15.0)
+    assert dict(outcomes.violations) == {"probation": 1}
+    outcomes.look(node(1, NOW - 500), [], 0.0)  # the clock was set back
+    assert outcomes.probation_seconds == pytest.approx(15.0)
