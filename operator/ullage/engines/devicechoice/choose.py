@@ -1,0 +1,316 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Offers to a ranked table, and the one to take for an aim of cost or time under caps.
+
+Every offer is looked at: tables are small and an exact answer can be checked. It must never choose
+what did not run, does not fit, or whose memory nobody vouches for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ullage.engines.devicechoice.intervals import Interval, around
+from ullage.engines.devicechoice.memory import Verdict
+from ullage.engines.devicechoice.offers import (
+    Aim,
+    Candidate,
+    Goal,
+    Hold,
+    Infeasible,
+    Objective,
+    Offer,
+    Outcome,
+    Priced,
+    Recommendation,
+    Source,
+    StepForecast,
+)
+from ullage.engines.devicechoice.predict import Work, cost_of, training_interval
+
+MARGIN: Final = 0.05
+"""Offers this close to the best, whose intervals overlap it, count as equal to it."""
+HYSTERESIS: Final = 0.1
+"""A job moves for no less than this part of what it would cost where it is."""
+INPUT_BOUND_SM: Final = 0.3
+"""Below this part of busy multiprocessors a compute model sees the wrong thing (a default)."""
+
+Refused = tuple[Infeasible, str]
+Check = Callable[[Candidate, Goal, Interval | None, float | None], Refused | None]
+
+
+def choose(
+    candidates: Sequence[Candidate],
+    goal: Goal,
+    work: Work,
+    *,
+    margin: float = MARGIN,
+    input_bound: bool = False,
+) -> Recommendation:
+    """Rank the offers and pick one.
+
+    Args:
+        candidates: Offers with forecasts and memory verdicts.
+        goal: Aim and caps.
+        work: The training.
+        margin: See ``MARGIN``.
+        input_bound: The job's first window showed idle multiprocessors: estimates are advice.
+    """
+    aim = goal.aim()
+    priced = [_priced(one, goal, work, input_bound=input_bound) for one in candidates]
+    by = aim or (Aim.TIME if goal.objective is Objective.DEADLINE else Aim.COST)
+    feasible = sorted((row for row in priced if row.infeasible is None), key=_rank(by))
+    refused = sorted((row for row in priced if row.infeasible is not None), key=_name)
+    acts = aim is not None and len({row.offer.accelerator for row in priced}) > 1
+    best = _pick(feasible, by, margin)
+    sure = [row for row in feasible if row.hold is None]
+    chosen = _pick(sure, by, margin) if acts else None
+    first = chosen or best
+    rows = ([first] if first else []) + [row for row in feasible if row is not first] + refused
+    return Recommendation(
+        outcome=_outcome(goal, chosen, best),
+        aim=aim,
+        rows=tuple(rows),
+        chosen=chosen,
+        best=best,
+        acts=acts,
+    )
+
+
+def _outcome(goal: Goal, chosen: Priced | None, best: Priced | None) -> Outcome:
+    if best is None:
+        return Outcome.NOTHING_FEASIBLE
+    if goal.objective is Objective.DEADLINE:
+        return Outcome.CAPACITY_DECIDES
+    return Outcome.CHOSEN if chosen is not None else Outcome.ADVICE_ONLY
+
+
+def _priced(candidate: Candidate, goal: Goal, work: Work, *, input_bound: bool) -> Priced:
+    offer, forecast = candidate.offer, candidate.forecast
+    total: Interval | None = None
+    if forecast is not None and forecast.step is not None and forecast.step.value_s > 0:
+        total = training_interval(forecast.step, work, offer.gpus)
+    price = offer.price_per_hour
+    cost = None if total is None or price is None else cost_of(total.value_s, price)
+    refused = next(
+        (found for check in CHECKS if (found := check(candidate, goal, total, cost))), None
+    )
+    row = Priced(
+        offer=offer,
+        total=total,
+        cost=cost,
+        source=forecast.source if forecast else None,
+        memory=candidate.memory,
+    )
+    if refused is not None:
+        return replace(row, infeasible=refused[0], text=refused[1])
+    held = _held(candidate, goal, input_bound=input_bound)
+    return row if held is None else replace(row, hold=held[0], text=held[1])
+
+
+def _memory_fits(c: Candidate, _: Goal, __: Interval | None, ___: float | None) -> Refused | None:
+    """What is known to need more than the device has is never taken."""
+    if c.memory.verdict is not Verdict.TOO_LARGE:
+        return None
+    if c.memory.need_bytes is None:
+        return Infeasible.MEMORY_TOO_LARGE, "it ran out of memory on a device of this size"
+    need, there = c.memory.need_bytes / 2**20, c.memory.device_bytes / 2**20
+    return Infeasible.MEMORY_TOO_LARGE, f"needs {need:.0f} MiB of {there:.0f} MiB"
+
+
+def _it_ran(c: Candidate, _: Goal, __: Interval | None, ___: float | None) -> Refused | None:
+    """A step of no seconds is a run that failed."""
+    step = c.forecast.step if c.forecast else None
+    if c.forecast is not None and (step is None or step.value_s <= 0):
+        return Infeasible.DID_NOT_RUN, "it was tried there and did not run"
+    return None
+
+
+def _somebody_can_say(
+    c: Candidate, _: Goal, total: Interval | None, __: float | None
+) -> Refused | None:
+    """No forecast, no ranking."""
+    if total is None:
+        return Infeasible.NO_ESTIMATE, f"no step time is known for {c.offer.accelerator}"
+    return None
+
+
+def _is_there(c: Candidate, _: Goal, __: Interval | None, ___: float | None) -> Refused | None:
+    """Only what can be had now."""
+    return None if c.offer.available else (Infeasible.NOT_AVAILABLE, "cannot be had now")
+
+
+def _has_a_price(
+    _: Candidate, goal: Goal, __: Interval | None, cost: float | None
+) -> Refused | None:
+    """An aim or a cap of cost needs a price."""
+    if cost is None and (goal.aim() is Aim.COST or goal.max_cost is not None):
+        return Infeasible.PRICE_MISSING, "no price is known"
+    return None
+
+
+def _under_cost(
+    _: Candidate, goal: Goal, __: Interval | None, cost: float | None
+) -> Refused | None:
+    """The cap of cost holds."""
+    if goal.max_cost is not None and cost is not None and cost > goal.max_cost:
+        return Infeasible.OVER_COST, f"costs {cost:.2f}, at most {goal.max_cost:.2f} allowed"
+    return None
+
+
+def _under_time(
+    _: Candidate, goal: Goal, total: Interval | None, __: float | None
+) -> Refused | None:
+    """The cap of time holds."""
+    if goal.max_time_s is not None and total is not None and total.value_s > goal.max_time_s:
+        hours, cap = total.value_s / 3600, goal.max_time_s / 3600
+        return Infeasible.OVER_TIME, f"takes {hours:.2f} h, at most {cap:.2f} h allowed"
+    return None
+
+
+CHECKS: Final[tuple[Check, ...]] = (
+    _memory_fits,
+    _it_ran,
+    _somebody_can_say,
+    _is_there,
+    _has_a_price,
+    _under_cost,
+    _under_time,
+)
+
+
+def _held(candidate: Candidate, goal: Goal, *, input_bound: bool) -> tuple[Hold, str] | None:
+    forecast = candidate.forecast
+    if candidate.memory.verdict is not Verdict.FITS:
+        return Hold.MEMORY_UNKNOWN, "memory is not known: a memory profile is needed"
+    if forecast is not None and not forecast.anchored:
+        return Hold.NOT_ANCHORED, "from peak rates alone: measure one type first"
+    estimated = forecast is not None and forecast.source is Source.ESTIMATED
+    if input_bound and estimated:
+        return Hold.INPUT_BOUND, "the job waits for its input: a faster device may not help"
+    if goal.gpus is not None and candidate.offer.gpus != goal.gpus:
+        return Hold.COUNT_CHANGES_BATCH, f"the batch was chosen for {goal.gpus} devices"
+    return None
+
+
+def _pick(ranked: Sequence[Priced], aim: Aim, margin: float) -> Priced | None:
+    """The first, or one that may be as good: a measured one, then the cheaper."""
+    if not ranked:
+        return None
+    best = ranked[0]
+    limit = best.value(aim) * (1 + margin)
+    near = [row for row in ranked if row.value(aim) <= limit and _overlap(row, best, aim)]
+    return min(
+        near, key=lambda row: (row.source is not Source.MEASURED, _cost(row), _rank(aim)(row))
+    )
+
+
+def _overlap(one: Priced, other: Priced, aim: Aim) -> bool:
+    """Whether two values may be the same; a cost is as uncertain as its time."""
+    left, right = _bounds(one, aim), _bounds(other, aim)
+    return left is not None and right is not None and left.overlaps(right)
+
+
+def _bounds(row: Priced, aim: Aim) -> Interval | None:
+    if row.total is None or aim is Aim.TIME:
+        return row.total
+    if row.offer.price_per_hour is None:
+        return None
+    return row.total.times(row.offer.price_per_hour)
+
+
+def _cost(row: Priced) -> float:
+    return math.inf if row.cost is None else row.cost
+
+
+def _name(row: Priced) -> tuple[str, int, str]:
+    return row.offer.accelerator, row.offer.gpus, row.offer.placement
+
+
+def _rank(aim: Aim) -> Callable[[Priced], tuple[float, bool, float, tuple[str, int, str]]]:
+    """Value, then measured before estimated, then the other value, then the name."""
+    other = Aim.TIME if aim is Aim.COST else Aim.COST
+    return lambda row: (
+        row.value(aim),
+        row.source is not Source.MEASURED,
+        row.value(other),
+        _name(row),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What a job runs on by a recommendation.
+
+    Attributes:
+        offer: The devices.
+        reconsidered: Its first measured window was already taken into account.
+    """
+
+    offer: Offer
+    reconsidered: bool = False
+
+
+def with_measured(
+    candidates: Sequence[Candidate], offer: Offer, step_s: float
+) -> tuple[Candidate, ...]:
+    """The candidates with a measured step in the place of the offer's estimate.
+
+    Args:
+        candidates: Offers as they were chosen from.
+        offer: Where the job ran.
+        step_s: Seconds per step of its window.
+
+    Raises:
+        ValueError: the step is not above 0.
+    """
+    if not step_s > 0 or not math.isfinite(step_s):
+        raise ValueError(f"a measured step takes more than 0 s, not {step_s}")
+    measured = StepForecast(step=around(step_s, 1.0), source=Source.MEASURED)
+    return tuple(
+        replace(one, forecast=measured) if _same(one.offer, offer) else one for one in candidates
+    )
+
+
+def _same(one: Offer, other: Offer) -> bool:
+    return (one.accelerator, one.gpus, one.placement) == (
+        other.accelerator,
+        other.gpus,
+        other.placement,
+    )
+
+
+def reconsider(
+    standing: Standing, now: Recommendation, *, hysteresis: float = HYSTERESIS
+) -> Standing:
+    """Stay or move after the first measured window; afterwards always stay.
+
+    Args:
+        standing: What the job runs on.
+        now: The table with the measured entry (``with_measured``).
+        hysteresis: See ``HYSTERESIS``.
+    """
+    if standing.reconsidered:
+        return standing
+    stay = Standing(offer=standing.offer, reconsidered=True)
+    if now.chosen is None or now.aim is None:
+        return stay
+    here = next((row for row in now.rows if _same(row.offer, standing.offer)), None)
+    worth = math.inf
+    if here is not None and here.infeasible is None:
+        worth = here.value(now.aim)
+    if now.chosen.value(now.aim) < worth * (1 - hysteresis):
+        return Standing(offer=now.chosen.offer, reconsidered=True)
+    return stay
+
+
+def waits_for_input(sm_busy: float) -> bool:
+    """Whether a window shows a job that its input limits.
+
+    Args:
+        sm_busy: Part of multiprocessors that were busy, 0 to 1.
+    """
+    return sm_busy < INPUT_BOUND_SM

@@ -1,0 +1,91 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""A recommendation in words: the table, the terms of the winner, and what would change it.
+
+It must never say more than the records hold: an estimate is called one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ullage.engines.devicechoice.memory import Evidence, MemoryVerdict, Verdict
+from ullage.engines.devicechoice.offers import Outcome, Priced, Recommendation, Source
+from ullage.engines.devicechoice.predict import S_PER_HOUR, Terms
+
+_MIB = 2**20
+
+
+def summary(recommendation: Recommendation) -> str:
+    """One sentence, with the numbers of the first two offers."""
+    first = recommendation.rows[0] if recommendation.rows else None
+    if recommendation.outcome is Outcome.NOTHING_FEASIBLE or first is None:
+        reasons = "; ".join(offer_line(row) for row in recommendation.rows)
+        return f"no offer is feasible: {reasons or 'there are no offers'}"
+    feasible = [row for row in recommendation.rows if row.infeasible is None]
+    second = f"; next {offer_line(feasible[1])}" if len(feasible) > 1 else ""
+    verb = {
+        Outcome.CHOSEN: "take",
+        Outcome.ADVICE_ONLY: "advice only:",
+        Outcome.CAPACITY_DECIDES: "capacity decides; fastest is",
+    }[recommendation.outcome]
+    return f"{verb} {offer_line(first)}{second}"
+
+
+def offer_line(row: Priced) -> str:
+    """One offer: devices, time with bounds, cost, source, and what stands in the way."""
+    offer = row.offer
+    parts = [f"{offer.gpus} x {offer.accelerator}{_bracket(offer.placement)}"]
+    if row.total is not None:
+        low, value, high = (
+            seconds / S_PER_HOUR
+            for seconds in (row.total.low_s, row.total.value_s, row.total.high_s)
+        )
+        bounds = "" if row.source is Source.MEASURED else f" ({low:.2f} to {high:.2f})"
+        parts.append(f"{value:.2f} h{bounds}")
+    if row.cost is not None:
+        parts.append(f"cost {row.cost:.2f}")
+    if row.source is not None:
+        parts.append(row.source.value.lower())
+    if row.text:
+        parts.append(row.text)
+    return ", ".join(parts)
+
+
+def _bracket(placement: str) -> str:
+    return f" ({placement})" if placement else ""
+
+
+def terms_line(terms: Terms) -> str:
+    """Where a step's time goes, in milliseconds."""
+    parts = {
+        "heavy ops": terms.heavy_s,
+        "light ops": terms.light_s,
+        "host": terms.cpu_s,
+        "synchronisation": terms.sync_s,
+    }
+    said = ", ".join(f"{name} {seconds * 1e3:.1f}" for name, seconds in parts.items())
+    beyond = f"; {terms.extrapolated} ops larger than any measured" if terms.extrapolated else ""
+    return f"step {terms.step_s * 1e3:.1f} ms: {said}{beyond}"
+
+
+def memory_line(memory: MemoryVerdict) -> str:
+    """The verdict and its evidence."""
+    there = f"{memory.device_bytes / _MIB:.0f} MiB"
+    if memory.verdict is Verdict.UNKNOWN:
+        return f"memory unknown on {there}: run a memory profile first"
+    if memory.evidence is Evidence.FAILED:
+        return f"ran out of memory on a device of at least {there}"
+    need = 0.0 if memory.need_bytes is None else memory.need_bytes / _MIB
+    word = "fits" if memory.verdict is Verdict.FITS else "too large"
+    how = "measured" if memory.evidence is Evidence.PEAK else "estimated"
+    return f"{word}: {how} {need:.0f} MiB of {there}"
+
+
+def report(recommendation: Recommendation, terms: Terms | None = None) -> Sequence[str]:
+    """All lines that ``why`` prints: summary, every offer with its memory, the winner's terms."""
+    lines = [summary(recommendation)]
+    lines += [f"  {offer_line(row)}; {memory_line(row.memory)}" for row in recommendation.rows]
+    if terms is not None:
+        lines.append(f"  {terms_line(terms)}")
+    return lines

@@ -1,0 +1,167 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a layer's time depends on: the bytes that it reads and writes, and its arithmetic.
+
+An op table is a tuple of ``Op``, with sizes of the whole batch that ONE device works on. It must
+never look at a measured time: features are known before anything ran.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+FLOPS_PER_MULTIPLY_ADD: Final = 2
+BACKWARD_WORK: Final = 2.0
+"""Backward passes take gradients of inputs and of parameters: twice the arithmetic (derived)."""
+
+
+class Kernel(StrEnum):
+    """Group of device kernels that a library picks for a layer; each has a speed of its own."""
+
+    DEPTHWISE = "depthwise"
+    GROUPED = "grouped"
+    POINTWISE = "pointwise"
+    THREE_BY_THREE = "3x3"
+    OTHER = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Op:
+    """One kind of operation in a step, with what a prediction needs of it.
+
+    Attributes:
+        kind: Type, as the framework calls it, for example ``Conv2d``.
+        kernel: What the library runs for it, where that changes the speed.
+        input_bytes: Activations read, for the batch of one device.
+        output_bytes: Activations written.
+        parameter_bytes: Weights.
+        flops: Floating-point operations forward, 2 for a multiply-add.
+        count: How often a step runs it.
+        on_cpu: It runs on the host.
+    """
+
+    kind: str
+    kernel: Kernel = Kernel.OTHER
+    input_bytes: float
+    output_bytes: float
+    parameter_bytes: float = 0.0
+    flops: float = 0.0
+    count: int = 1
+    on_cpu: bool = False
+
+    def __post_init__(self) -> None:
+        sizes = (self.input_bytes, self.output_bytes, self.parameter_bytes, self.flops)
+        if not all(np.isfinite(size) and size >= 0 for size in sizes):
+            raise ValueError(f"op {self.kind}: bytes and FLOPs must be finite and not negative")
+        if self.count < 1:
+            raise ValueError(f"op {self.kind}: count must be at least 1, not {self.count}")
+
+    @property
+    def moved_bytes(self) -> float:
+        """Bytes read and written forward."""
+        return self.input_bytes + self.output_bytes + self.parameter_bytes
+
+
+class Size(StrEnum):
+    """Which bytes stand for the size of a layer."""
+
+    INPUT = "input"
+    OUTPUT = "output"
+    SUM = "input + output"
+    LARGER = "larger of input and output"
+
+
+class Split(StrEnum):
+    """What gets a fit of its own."""
+
+    TYPE = "op type"
+    KERNEL = "kernel class"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Design:
+    """Features of a fit: size, and optionally FLOPs and parameter bytes, with an intercept.
+
+    Attributes:
+        size: The bytes used.
+        split: What is fitted apart.
+        arithmetic: FLOPs and parameter bytes are columns too.
+    """
+
+    size: Size
+    split: Split
+    arithmetic: bool = True
+
+    def key(self, op: Op) -> str:
+        """The group of an op: its type, and the kernel class where the design tells them apart."""
+        if self.split is Split.KERNEL and op.kernel is not Kernel.OTHER:
+            return f"{op.kind}/{op.kernel}"
+        return op.kind
+
+    def row(self, op: Op) -> tuple[float, ...]:
+        """Columns of one op: 1, bytes, and FLOPs and parameter bytes with ``arithmetic``."""
+        match self.size:
+            case Size.INPUT:
+                size = op.input_bytes
+            case Size.OUTPUT:
+                size = op.output_bytes
+            case Size.SUM:
+                size = op.input_bytes + op.output_bytes
+            case Size.LARGER:
+                size = max(op.input_bytes, op.output_bytes)
+        return (1.0, size, op.flops, op.parameter_bytes) if self.arithmetic else (1.0, size)
+
+    def name(self) -> str:
+        """The design in words."""
+        extra = " + FLOPs + parameter bytes" if self.arithmetic else ""
+        return f"{self.size}{extra}, per {self.split}"
+
+
+DESIGNS: Final = tuple(Design(size=size, split=split) for split in Split for size in Size)
+"""Designs that a fit chooses from, inside its training rows."""
+
+
+def conv2d_flops(
+    output_bytes: float, *, in_channels: int, groups: int, area: int, element_bytes: int = 4
+) -> float:
+    """Forward FLOPs of a 2-D convolution: 2 per output element, input channel and tap (derived).
+
+    Args:
+        output_bytes: Bytes of its result for the batch.
+        in_channels: Channels of the input.
+        groups: Groups that channels are cut into; each output sees one.
+        area: Taps of the kernel, height times width.
+        element_bytes: Bytes of a number.
+    """
+    elements = output_bytes / element_bytes
+    return FLOPS_PER_MULTIPLY_ADD * elements * in_channels / groups * area
+
+
+def linear_flops(output_bytes: float, *, in_features: int, element_bytes: int = 4) -> float:
+    """Forward FLOPs of a fully connected layer (derived)."""
+    return FLOPS_PER_MULTIPLY_ADD * output_bytes / element_bytes * in_features
+
+
+def pool_flops(output_bytes: float, *, area: int, element_bytes: int = 4) -> float:
+    """Forward FLOPs of a pooling layer: one per output element and tap (derived)."""
+    return output_bytes / element_bytes * area
+
+
+def conv2d_kernel(*, in_channels: int, groups: int, area: int, stride: int) -> Kernel:
+    """The class of kernels for a convolution.
+
+    Depthwise and grouped ones run other code, 1x1 is a matrix product, and 3x3 with stride 1 has
+    algorithms that save multiplications (Winograd).
+    """
+    if groups > 1:
+        return Kernel.DEPTHWISE if groups == in_channels else Kernel.GROUPED
+    if area == 1:
+        return Kernel.POINTWISE
+    return Kernel.THREE_BY_THREE if area == 9 and stride == 1 else Kernel.OTHER

@@ -1,0 +1,207 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What is chosen from and what a choice says: values without behaviour.
+
+An offer is a number of devices of one type at a price for all of them. It must never carry a price
+per device: counts differ between offers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ullage.engines.devicechoice.intervals import Interval
+from ullage.engines.devicechoice.memory import MemoryVerdict
+
+
+class Objective(StrEnum):
+    """What the user asked for in ``spec.cost.objective``."""
+
+    COST_PER_WORK = "CostPerWork"
+    MAKESPAN = "Makespan"
+    DEADLINE = "Deadline"
+
+
+class Aim(StrEnum):
+    """What is minimised."""
+
+    COST = "cost"
+    TIME = "time"
+
+
+class Source(StrEnum):
+    """Where a step time comes from."""
+
+    MEASURED = "Measured"
+    ESTIMATED = "Estimated"
+
+
+class Infeasible(StrEnum):
+    """Why an offer cannot be taken."""
+
+    MEMORY_TOO_LARGE = "MemoryTooLarge"
+    DID_NOT_RUN = "DidNotRun"
+    NO_ESTIMATE = "NoEstimate"
+    NOT_AVAILABLE = "NotAvailable"
+    PRICE_MISSING = "PriceMissing"
+    OVER_COST = "OverCost"
+    OVER_TIME = "OverTime"
+
+
+class Hold(StrEnum):
+    """Why an offer is advice only, and not acted upon."""
+
+    MEMORY_UNKNOWN = "MemoryUnknown"
+    NOT_ANCHORED = "NotAnchored"
+    INPUT_BOUND = "InputBound"
+    COUNT_CHANGES_BATCH = "CountChangesBatch"
+
+
+class Outcome(StrEnum):
+    """What came of a choice."""
+
+    CHOSEN = "InstanceSelected"
+    ADVICE_ONLY = "AdviceOnly"
+    CAPACITY_DECIDES = "CapacityDecides"
+    NOTHING_FEASIBLE = "NoFeasibleAccelerator"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """Devices that can be had.
+
+    Attributes:
+        accelerator: Type.
+        gpus: How many.
+        placement: How they are spread, as the pool calls it.
+        price_per_hour: Of all of them; ``None`` = not known.
+        available: They can be had now.
+    """
+
+    accelerator: str
+    gpus: int
+    placement: str = ""
+    price_per_hour: float | None = None
+    available: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepForecast:
+    """A step of the job on an offer.
+
+    Attributes:
+        step: Seconds; ``None`` = it was tried and did not run.
+        source: Measured or estimated.
+        anchored: At least one type was measured; a roofline alone is not.
+    """
+
+    step: Interval | None
+    source: Source
+    anchored: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """An offer with what is known of the job on it.
+
+    Attributes:
+        offer: The devices.
+        forecast: Step time; ``None`` = nobody can say.
+        memory: Whether it fits.
+    """
+
+    offer: Offer
+    forecast: StepForecast | None
+    memory: MemoryVerdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """The user's aim.
+
+    Attributes:
+        objective: ``None`` = the caps say it.
+        max_cost: Cap of the whole training's price.
+        max_time_s: Cap of its duration.
+        gpus: The count that the user's batch was chosen for; other counts are advice. ``None`` =
+            any count is fine.
+    """
+
+    objective: Objective | None = None
+    max_cost: float | None = None
+    max_time_s: float | None = None
+    gpus: int | None = None
+
+    def aim(self) -> Aim | None:
+        """What is minimised; ``None`` = nothing was asked for, or capacity decides.
+
+        A cap alone minimises the other quantity; both caps alone minimise cost.
+        """
+        match self.objective:
+            case Objective.COST_PER_WORK:
+                return Aim.COST
+            case Objective.MAKESPAN:
+                return Aim.TIME
+            case Objective.DEADLINE:
+                return None
+        if self.max_time_s is not None:
+            return Aim.COST
+        return Aim.TIME if self.max_cost is not None else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Priced:
+    """One line of the table.
+
+    Attributes:
+        offer: The devices.
+        total: Seconds of the training; ``None`` = unknown.
+        cost: Price of it; ``None`` = unknown.
+        source: Where the step came from; ``None`` = nowhere.
+        memory: The verdict.
+        infeasible: Why it cannot be taken; ``None`` = it can.
+        hold: Why it is advice only; ``None`` = it may be acted upon.
+        text: The same for people, with numbers.
+    """
+
+    offer: Offer
+    total: Interval | None
+    cost: float | None
+    source: Source | None
+    memory: MemoryVerdict
+    infeasible: Infeasible | None = None
+    hold: Hold | None = None
+    text: str = ""
+
+    def value(self, aim: Aim) -> float:
+        """What is minimised: seconds, or the price; infinite where it is unknown."""
+        time_s = None if self.total is None else self.total.value_s
+        known = self.cost if aim is Aim.COST else time_s
+        return float("inf") if known is None else known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recommendation:
+    """The answer: a full table and what follows.
+
+    Attributes:
+        outcome: What came of it.
+        aim: What was minimised.
+        rows: Every offer: the chosen one, other feasible ones by rank, infeasible ones.
+        chosen: To act upon; ``None`` = nothing may be.
+        best: Best feasible offer, advice included.
+        acts: The recommendation may be acted upon: an aim, and more than one type to choose from.
+    """
+
+    outcome: Outcome
+    aim: Aim | None
+    rows: tuple[Priced, ...]
+    chosen: Priced | None
+    best: Priced | None
+    acts: bool
+
+    @property
+    def needs_memory_profile(self) -> tuple[Offer, ...]:
+        """Offers that a memory profile would free."""
+        return tuple(row.offer for row in self.rows if row.hold is Hold.MEMORY_UNKNOWN)

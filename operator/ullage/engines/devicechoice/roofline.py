@@ -1,0 +1,133 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""A step on a type of device that nobody measured, from its peak rates alone.
+
+t = max(FLOPs / (peak * efficiency), bytes / bandwidth) per op (derived). It must never be acted
+upon: confidence is low until one type is measured, and halves with every step of extrapolation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ullage.engines.devicechoice.features import BACKWARD_WORK, Op
+
+PEAK_EFFICIENCY: Final = 0.5
+"""Part of the peak that dense kernels reach, before anything was measured (a default to sweep)."""
+FIRST_CONFIDENCE: Final = 0.5
+LEAST_EFFICIENCY: Final = 1e-3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """What is known of a type of device without running on it.
+
+    Attributes:
+        accelerator: Its key.
+        peak_flops: FLOP/s per dtype.
+        bytes_per_s: Bandwidth of its memory.
+        memory_bytes: Its memory.
+        family: Generation; an efficiency carries over best inside one.
+    """
+
+    accelerator: str
+    peak_flops: Mapping[str, float]
+    bytes_per_s: float
+    memory_bytes: float
+    family: str = ""
+
+    def peak(self, dtype: str) -> float:
+        """FLOP/s for a dtype.
+
+        Raises:
+            ValueError: the type has no rate for it.
+        """
+        rate = self.peak_flops.get(dtype, 0.0)
+        if rate <= 0 or self.bytes_per_s <= 0:
+            raise ValueError(
+                f"DeviceProfile {self.accelerator} needs a bandwidth and a peak for {dtype}"
+            )
+        return rate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RooflineStep:
+    """An estimated step.
+
+    Attributes:
+        step_s: Seconds.
+        confidence: 0 to 1.
+        compute_bound: Part of the time in ops that arithmetic limits.
+    """
+
+    step_s: float
+    confidence: float
+    compute_bound: float
+
+
+def roofline_step(
+    device: Device,
+    ops: Sequence[Op],
+    dtype: str,
+    *,
+    efficiency: float = PEAK_EFFICIENCY,
+    correction: float = 1.0,
+    extrapolations: int = 1,
+) -> RooflineStep:
+    """A training step, forward and backward, of one device's batch.
+
+    Args:
+        device: The type.
+        ops: Op table.
+        dtype: Of the arithmetic.
+        efficiency: Part of the peak that is reached.
+        correction: measured / roofline on a measured type (``correction_of``).
+        extrapolations: Steps away from what was measured: 1 inside the family, 2 outside it.
+    """
+    peak = device.peak(dtype)
+    if not 0 < efficiency <= 1 or correction <= 0:
+        raise ValueError("efficiency must be in (0, 1], correction above 0")
+    total = bound = 0.0
+    for op in ops:
+        if op.on_cpu:
+            continue
+        arithmetic = op.flops / (peak * efficiency)
+        moved = op.moved_bytes / device.bytes_per_s
+        seconds = op.count * max(arithmetic, moved) * (1 + BACKWARD_WORK)
+        total += seconds
+        bound += seconds if arithmetic >= moved else 0.0
+    return RooflineStep(
+        step_s=total * correction,
+        confidence=FIRST_CONFIDENCE ** max(1, extrapolations),
+        compute_bound=bound / total if total else 0.0,
+    )
+
+
+def correction_of(device: Device, ops: Sequence[Op], dtype: str, measured_s: float) -> float:
+    """Measured / roofline on a type that was measured: what to multiply other types by.
+
+    Raises:
+        ValueError: the measured step or the estimate is not above 0.
+    """
+    said = roofline_step(device, ops, dtype).step_s
+    if said <= 0 or measured_s <= 0 or not math.isfinite(measured_s):
+        raise ValueError("a correction needs a measured step and an op table with work in it")
+    return measured_s / said
+
+
+def fit_efficiency(device: Device, ops: Sequence[Op], dtype: str, measured_s: float) -> float:
+    """The efficiency at which the roofline meets a measured step; within [0.001, 1].
+
+    The estimate falls as efficiency rises, so bisection finds it.
+    """
+    low, high = LEAST_EFFICIENCY, 1.0
+    for _ in range(60):
+        middle = math.sqrt(low * high)
+        if roofline_step(device, ops, dtype, efficiency=middle).step_s > measured_s:
+            low = middle
+        else:
+            high = middle
+    return high
