@@ -26,9 +26,7 @@ FILLED = 20
 def instance(number: int, rows: list[list[object]], rng: np.random.Generator) -> dict[str, object]:
     """Jobs of the table's types on a small cluster; the oldest first."""
     count = int(rng.integers(2, FILLED + 1) if number % 2 else rng.integers(2, 61))
-    able = [
-        index for index, row in enumerate(rows) if row[1] in (1, 2, 4) and max(row[2:]) > 0
-    ]
+    able = [index for index, row in enumerate(rows) if row[1] in (1, 2, 4) and max(row[2:]) > 0]
     picked = sorted(int(index) for index in rng.choice(able, count))
     ages = sorted((round(float(age), 1) for age in rng.uniform(0, 40000, count)), reverse=True)
     jobs = []
@@ -62,11 +60,13 @@ def solve(body: dict[str, object], rows: list[list[object]], types: list[str]) -
 
     jobs = body["jobs"]
     ids = [JobIdPair(place, None) for place in range(len(jobs))]
-    spec = dict(zip(types, body["devices"]))
-    speeds = {i: dict(zip(types, rows[job[0]][2:])) for i, job in zip(ids, jobs)}
-    gangs = {i: rows[job[0]][1] for i, job in zip(ids, jobs)}
-    weights = {i: job[1] for i, job in zip(ids, jobs)}
-    left = {i: job[2] for i, job in zip(ids, jobs)}
+    spec = dict(zip(types, body["devices"], strict=True))
+    speeds = {
+        i: dict(zip(types, rows[job[0]][2:], strict=True)) for i, job in zip(ids, jobs, strict=True)
+    }
+    gangs = {i: rows[job[0]][1] for i, job in zip(ids, jobs, strict=True)}
+    weights = {i: job[1] for i, job in zip(ids, jobs, strict=True)}
+    left = {i: job[2] for i, job in zip(ids, jobs, strict=True)}
     rate = np.array([[speeds[i][kind] for kind in types] for i in ids])
     gang = np.array([float(gangs[i]) for i in ids])
     weight = np.array([weights[i] for i in ids])
@@ -79,10 +79,9 @@ def solve(body: dict[str, object], rows: list[list[object]], types: list[str]) -
     las = MaxMinFairnessPolicyWithPerf("ECOS").get_allocation(speeds, gangs, weights, spec)
     body["las"] = float(((rate * table(las)).sum(1) * gang / weight / even).min())
     fair = FinishTimeFairnessPolicyWithPerf("ECOS")
-    fair._cumulative_isolated_time = {i: job[4] for i, job in zip(ids, jobs)}
-    found = table(
-        fair.get_allocation(speeds, gangs, weights, {i: j[3] for i, j in zip(ids, jobs)}, left, spec)
-    )
+    fair._cumulative_isolated_time = {i: job[4] for i, job in zip(ids, jobs, strict=True)}
+    since = {i: job[3] for i, job in zip(ids, jobs, strict=True)}
+    found = table(fair.get_allocation(speeds, gangs, weights, since, left, spec))
     alone = size[None, :] / len(ids) / gang[:, None]
     alone /= np.maximum(alone.sum(1, keepdims=True), 1.0)
     steps = np.array([job[2] for job in jobs])
@@ -100,7 +99,7 @@ def solve(body: dict[str, object], rows: list[list[object]], types: list[str]) -
     else:
         rules = {number: tenant[1] for number, tenant in enumerate(tenants)}
         owners: dict[int, list] = {number: [] for number in rules}
-        for i, owner in zip(ids, body["tenant_of"]):
+        for i, owner in zip(ids, body["tenant_of"], strict=True):
             owners[owner].append(i)
         filling = MaxMinFairnessWaterFillingPolicyWithPerf(rules)
         filled = filling.get_allocation(

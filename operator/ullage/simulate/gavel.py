@@ -163,7 +163,7 @@ class _Run:
         return fractions_of(_SOLVE[self.policy](problem))
 
     def _greedy(self) -> dict[str, dict[str, float]]:
-        """Each job in order of arrival its quickest free type; the first that does not fit ends it."""
+        """Each job by arrival its quickest free type; the first that does not fit ends it."""
         left = dict(self.devices)
         given = {name: dict.fromkeys(self.devices, 0.0) for name in self.active}
         for name, one in self.active.items():

@@ -57,7 +57,9 @@ def held(shape: Shape) -> Floats | None:
     group = dict(zip((job.name for job in shape.problem.jobs), shape.group_of, strict=True))
     column = {kind.name: index for index, kind in enumerate(shape.problem.types)}
     alone = np.zeros((shape.groups, len(column)))
-    known = [(row, group[name]) for row, name in enumerate(previous.jobs) if group.get(name, -1) >= 0]
+    known = [
+        (row, group[name]) for row, name in enumerate(previous.jobs) if group.get(name, -1) >= 0
+    ]
     common = [(index, column[name]) for index, name in enumerate(previous.types) if name in column]
     if not known or not common:
         return None

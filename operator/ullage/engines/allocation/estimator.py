@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ullage.engines.allocation.model import Floats, ProblemError
 
 WIDTH: Final = 0.02
-"""Mean squared difference at which a reference's weight has fallen to 1/e (swept on public data)."""
+"""Mean squared difference at which a reference's weight has fallen to 1/e (swept)."""
 SMOOTHING: Final = 0.5
 """Part of a new report in a measured speed."""
 

@@ -70,9 +70,7 @@ class Place:
     ahead: tuple[str, ...]
 
 
-def binding(
-    allocation: Allocation, job: str, gang: int, types: Sequence[TypeView]
-) -> Binding:
+def binding(allocation: Allocation, job: str, gang: int, types: Sequence[TypeView]) -> Binding:
     """What stands between a job and a larger share, by the duals of the last solve."""
     if job in allocation.unplaceable:
         return Binding(limit=Limit.NO_ACCELERATOR)

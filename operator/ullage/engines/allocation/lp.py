@@ -193,7 +193,7 @@ def nearest(shape: Shape, floors: Floats, target: Floats, gain: Floats, value: f
     )
     if answer.status != 0:
         raise SolveError(str(answer.message))
-    return np.maximum(answer.x[:count], 0.0)
+    return np.maximum(np.asarray(answer.x[:count], float), 0.0)
 
 
 def _corner(matrix: csr_array, limits: Floats, goal: Floats) -> tuple[Floats, Floats]:

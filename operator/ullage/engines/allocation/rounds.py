@@ -235,9 +235,7 @@ def _serve_skipped(
         pool = board.settings.pool(best.type)
         kept = max(0, min(board.free.get(pool, 0), best.gang))
         board.free[pool] = board.free.get(pool, 0) - kept
-        reserved.append(
-            Reserved(job=name, type=best.type, devices=kept, missing=best.gang - kept)
-        )
+        reserved.append(Reserved(job=name, type=best.type, devices=kept, missing=best.gang - kept))
     return tuple(reserved)
 
 

@@ -22,7 +22,7 @@ from ullage.engines.allocation.shape import Shape, shape_of
 _PRICE: Final = 1e-6
 """Part of the largest price below which a price is rounding; the job then waits one round more."""
 _KEPT: Final = 2e-7
-"""Part of a level that a later program may give up, so that rounding does not make it infeasible."""
+"""Part of a level that a later program may give up, so that rounding cannot exclude it."""
 
 _ZERO: Final = 1e-9
 """Level that is none: a queue's next job may find nothing left."""
@@ -114,7 +114,10 @@ def _weights(shape: Shape, rising: np.ndarray[tuple[int], np.dtype[np.bool_]]) -
         if tenant.inner is Inner.FIFO:
             oldest = min(
                 np.flatnonzero(member),
-                key=lambda group: (-problem.jobs[shape.first[group]].age_s, int(shape.first[group])),
+                key=lambda group: (
+                    -problem.jobs[shape.first[group]].age_s,
+                    int(shape.first[group]),
+                ),
             )
             weight[oldest] = tenant.weight
         elif problem.tenants:

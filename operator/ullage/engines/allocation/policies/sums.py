@@ -60,7 +60,7 @@ def normalised_gain(shape: Shape, worth: Floats) -> Floats:
     """Worth of a unit of each column: speeds in units of each job's best."""
     unit = worth / shape.rate.max(axis=1)
     right = np.where(shape.right >= 0, unit[shape.right], 0.0)
-    return unit[shape.left] * shape.left_rate + right * shape.right_rate
+    return np.asarray(unit[shape.left] * shape.left_rate + right * shape.right_rate)
 
 
 def _solve(shape: Shape, worth: Floats) -> Allocation:
