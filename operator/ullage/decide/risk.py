@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ullage.api.contract import Reason
-from ullage.decide.judging import MICROS, Breach, Case, Grant
+from ullage.decide.judging import MICROS, TOLERANCE, Breach, Case, Grant
 from ullage.engines.admission.calibration import TightSLO
 from ullage.engines.admission.decision import admit
 from ullage.engines.admission.filters import WHOLE_PERCENT, Device, Newcomer, Resident
@@ -140,9 +140,18 @@ class RiskRule:
             return Grant(
                 verdict.percent, verdict.tenants[-1].predicted, _micros(net), verdict=verdict
             )
-        if not case.tenants and case.most >= WHOLE_PERCENT and _keeps_alone(case):
-            return _whole()
+        if not case.tenants:
+            return self._alone_at_most(case, newcomer.max_percent, usual) or _breach(verdict)
         return self._trial(case, verdict) or _breach(verdict)
+
+    def _alone_at_most(self, case: Case, percent: int, usual: Usual) -> Grant | None:
+        """A place alone that needs no margin: a whole device, or a share judged at its worst."""
+        for share in dict.fromkeys((percent, case.most)):
+            if self.alone(case, share) is None:
+                speed = self._speed(case.accelerator, _newcomer(case).at(share))
+                price = self.settings.fragmentation_weight * usual.lost(case, share)
+                return Grant(share, 1 / speed, _micros(speed - price))
+        return None
 
     def _memo(self, accelerator: str) -> _Memo:
         model, usual = self.models.get(accelerator), self.usual.get(accelerator, Usual())
@@ -184,7 +193,7 @@ class RiskRule:
         tenants = (_newcomer(case).at(percent),)
         forecast = self._forecaster.forecast(case.accelerator, tenants)
         found = margin(tenants, forecast, {})
-        if found.passes:
+        if found.passes or (found.z >= -TOLERANCE and _at_its_worst(case.newcomer)):
             return None
         predicted = math.exp(found.reach(found.required))
         return Breach(percent, case.newcomer.name, predicted, found.allowed)
@@ -241,6 +250,12 @@ def _likeness(tenant: Tenant) -> tuple[object, ...]:
 def _keeps_alone(case: Case) -> bool:
     """Whether an undivided device is enough: there the slowdown is 1, by what the word means."""
     return case.newcomer.max_slowdown is None or case.newcomer.max_slowdown >= 1
+
+
+def _at_its_worst(tenant: Tenant) -> bool:
+    """Whether its time at a share is taken as compute-bound, than which nothing is slower."""
+    curve = tenant.profile.curve if tenant.profile is not None else None
+    return curve is None or curve.fixed_s == 0
 
 
 def _whole() -> Grant:

@@ -94,6 +94,30 @@ def test_an_undivided_device_keeps_any_objective() -> None:
         assert _mine(found)[1] == 100
 
 
+def test_a_share_judged_at_its_worst_needs_no_margin_on_top() -> None:
+    job = a_job().fractional(60, 60).slowdown(1.7)
+    found = decided(a_gpu_node(), LEARNED, job, *job.pods())
+    assert _mine(found) == (gpu(), 60, False)
+    rows = (
+        SoloEntry(device="emulated", share=100, steps_per_second=10.0),
+        SoloEntry(device="emulated", share=60, steps_per_second=6.0),
+        SoloEntry(device="emulated", share=30, steps_per_second=3.1),
+    )
+    tight = job.profile("p").slowdown(1.66)
+    refused = decided(a_gpu_node(), LEARNED, a_profile("p", *rows), tight)
+    assert refused.decision(tight).reason is Reason.PREDICTED_SLO_BREACH
+
+
+def test_a_neighbour_that_would_break_an_objective_is_named() -> None:
+    strict = a_job("strict").slowdown(1.7)
+    parts = [one for one in _cluster(_running("strict", 60, job=strict)) if one is not LEARNED]
+    job = a_job().fractional(60, 60, memory_mib=1000)
+    roomy = a_policy(learned=True, max_percent_sum=150)
+    found = decided(*parts, roomy, job, *job.pods())
+    assert found.decision(job).reason is Reason.PREDICTED_SLO_BREACH
+    assert "default/strict predicted 2.00x > 1.70x" in found.decision(job).message
+
+
 def test_an_objective_that_its_own_share_breaks_is_refused_before_a_pod_is_made() -> None:
     job = a_job().fractional(30, 60).slowdown(1.3)
     found = decided(a_gpu_node(), LEARNED, job)
