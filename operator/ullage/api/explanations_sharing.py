@@ -57,6 +57,15 @@ SHARING: Final[Mapping[Reason, Explanation]] = {
         "Another image runs under the same name, so measuring starts anew.",
         "Nothing. Pin images by digest to keep profiles across registries.",
     ),
+    Reason.PROFILE_UPDATED: say(
+        "What is known of a class of work changed its meaning: it counts from now on, or no "
+        "longer; the message says why.",
+        "Nothing. The profile's condition Fresh says how it stands.",
+    ),
+    Reason.PROFILE_CONFLICT: say(
+        "A declared speed of the profile is off by more than a fifth from the measured one.",
+        "Correct or remove the row in spec.solo, or give the work another ullage.dev/class label.",
+    ),
     Reason.LEARNING_FAILED: say(
         "What was observed on this type of device could not be learned from, or not in time; the "
         "last good model stands. The message has the cause.",

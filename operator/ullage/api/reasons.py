@@ -66,6 +66,8 @@ class Reason(StrEnum):
     IMAGE_CHANGED = "ImageChanged"
     DECLARED_DIFFERS = "DeclaredDiffers"
     LEARNING_FAILED = "LearningFailed"
+    PROFILE_UPDATED = "ProfileUpdated"
+    PROFILE_CONFLICT = "ProfileConflict"
     # sharing, as Events tell it
     SHARING_ADMITTED = "SharingAdmitted"
     SHARING_REJECTED = "SharingRejected"

@@ -31,7 +31,7 @@ class ModelTeller:
     """Remembers when it wrote; everything else is in the picture."""
 
     def __init__(self) -> None:
-        self._wrote: dict[str, float] = {}
+        self._wrote: dict[tuple[str, bool], float] = {}
 
     def writes(
         self, snapshot: Snapshot, courses: Mapping[str, Course], *, now: float, epoch: int
@@ -44,17 +44,17 @@ class ModelTeller:
     ) -> Iterator[Write]:
         for name, course in sorted(courses.items()):
             rows = course.model.rows if course.model is not None else 0
-            last = self._wrote.get(name)
+            record = snapshot.device_profiles.get(name)
+            last = self._wrote.get((name, record is None))
             if (last is not None and 0 <= now - last < WRITE_EVERY_S) or not (rows or course.error):
                 continue
-            record = snapshot.device_profiles.get(name)
             found: Write | None
             if record is None:
                 found = _create(snapshot, name, epoch)
             else:
                 found = _set(record, course, now, epoch)
             if found is not None:
-                self._wrote[name] = now
+                self._wrote[name, record is None] = now
                 yield found
 
 

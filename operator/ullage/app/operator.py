@@ -144,9 +144,9 @@ class Operator:
             async with asyncio.TaskGroup() as tasks:
                 running = [tasks.create_task(self.pulse.run(self.calm.since))]
                 running += [tasks.create_task(reflector.run()) for reflector in self.reflectors]
+                self.learner.start()  # its imports are done when this replica comes to lead
                 await self._synced()
                 self.solver.start()
-                self.learner.start()
                 running += [
                     tasks.create_task(self.learner.run()),
                     tasks.create_task(self._tell_models()),

@@ -106,7 +106,7 @@ def decide(snapshot: Snapshot, now: float, settings: DecideSettings, predictor: 
             *lessons.actions,
         ),
         statuses=statuses,
-        events=(*events, *committed, *sharing_news(desk, allotment)),
+        events=(*events, *committed, *sharing_news(desk, allotment), *lessons.events),
         dropped={reason.value: count for reason, count in lessons.dropped.items()},
         wake_at=(
             now + _AT_ONCE_S

@@ -18,7 +18,8 @@ from typing import Final
 from ullage.api.contract import Observation, Reason
 from ullage.decide.learning_merge import learned, news
 from ullage.decide.learning_sift import Dropped, fault
-from ullage.decide.model import CreateProfile, SetProfile
+from ullage.decide.model import CreateProfile, Emit, SetProfile
+from ullage.decide.profile_news import profile_news
 from ullage.engines.admission.probation import Account
 from ullage.state.klass import profile_name
 from ullage.state.profile_records import ProfileRecord, ProfileStatus
@@ -39,6 +40,7 @@ class Lessons:
     """What to write, what was dropped and why, and when to look again (0 = at the next news)."""
 
     actions: tuple[CreateProfile | SetProfile, ...] = ()
+    events: tuple[Emit, ...] = ()
     dropped: Mapping[Dropped, int]
     wake_at: float = 0.0
 
@@ -59,6 +61,7 @@ def profiles_to_write(
     profiles = _by_class(snapshot.profiles.values())
     inflicted: Mapping[Class, Mapping[str, list[float]]] | None = None
     actions: list[CreateProfile | SetProfile] = []
+    events: list[Emit] = []
     wake_at = 0.0
     for at in sorted(groups.keys() | trials.keys()):
         seen = groups.get(at, [])
@@ -82,8 +85,10 @@ def profiles_to_write(
             inflicted = _inflicted(snapshot.profiles.values())
         status, odd = learned(replace(profile, status=booked), fresh, inflicted.get(at, {}), now)
         dropped[Dropped.FINGERPRINT] += odd
-        actions.append(_write(profile, status, len(fresh), epoch))
-    return Lessons(actions=tuple(actions), dropped=+dropped, wake_at=wake_at)
+        written = _write(profile, status, len(fresh), epoch)
+        actions.append(written)
+        events += profile_news(profile, written)
+    return Lessons(actions=tuple(actions), events=tuple(events), dropped=+dropped, wake_at=wake_at)
 
 
 def _booked(status: ProfileStatus, account: Account | None) -> ProfileStatus:
