@@ -125,5 +125,12 @@ $(VENV)/.plots: $(VENV)/.ready bench/plots.txt
 	@touch $@
 
 .PHONY: bench-mixed
-bench-mixed: $(VENV)/.plots ## mixed arrivals on the local cluster, three ways of sharing (MINUTES, SEED, PICTURE; root)
-	@$(BIN)/python -m bench.mixed --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) $(if $(PICTURE),--picture $(PICTURE)) $(if $(AGAIN),--again)
+bench-mixed: $(VENV)/.plots ## mixed arrivals on the local cluster, three ways of sharing (MINUTES, HISTORY, SEED, PICTURE; root)
+	@$(BIN)/python -m bench.mixed --minutes $(or $(MINUTES),10) --history $(or $(HISTORY),6) --seed $(or $(SEED),1) $(if $(PICTURE),--picture $(PICTURE)) $(if $(AGAIN),--again)
+
+.PHONY: test-gpu bench-gpu-dry
+test-gpu: $(VENV)/.ready ## conformance on a real GPU with MPS; says so where there is none
+	@$(BIN)/python -m pytest -m gpu -p no:xdist tests/gpu; code=$$?; test $$code -eq 5 || exit $$code
+bench-gpu-dry: $(VENV)/.ready ## the GPU measurements of full size against the fakes: no GPU is used
+	@$(BIN)/python -m bench.gpu r1 --dry --minutes 1 --out build/bench/gpu-dry
+	@$(BIN)/python -m bench.gpu analyse --out build/bench/gpu-dry
