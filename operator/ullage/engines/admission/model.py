@@ -20,9 +20,10 @@ from ullage.engines.admission.bias import BiasModel
 from ullage.engines.admission.calibration import Band, Scored, Threshold
 from ullage.engines.admission.ladder import Trim
 from ullage.engines.admission.novelty import group_of
-from ullage.engines.admission.prior import base, side_of
+from ullage.engines.admission.prior import Side, base, side_of
 from ullage.engines.admission.records import ClassProfile, Forecast, Group, Rung, Tenant
 
+Floats = NDArray[np.float64]
 Table = NDArray[np.float32]
 
 STEPS: Final = 10
@@ -31,11 +32,15 @@ WIDE_SD: Final = 0.5
 """Spread of a log slowdown that rests on no observation (our default: a factor of 1.6)."""
 ALONE_SD: Final = 0.03
 """Spread of the own share curve of a lone tenant (our default)."""
+_RANK: Final = {rung: place for place, rung in enumerate(Rung)}
 
 
 def step_of(percent: int) -> int:
     """The table's step for a share: the nearest, the larger of two."""
     return min(STEPS, max(1, (percent + 5) // 10)) - 1
+
+
+_STEP_OF: Final = tuple(step_of(percent) for percent in range(101))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +55,28 @@ class Cells:
         self, victim: tuple[str, int], aggressor: tuple[str, int]
     ) -> tuple[float, float] | None:
         """Residual of one side beside another, each a class and its percent."""
-        row, column = self.index.get(victim[0]), self.index.get(aggressor[0])
-        if row is None or column is None:
-            return None
-        place = (row, step_of(victim[1]), column, step_of(aggressor[1]))
-        mean, sd = float(self.mean[place]), float(self.sd[place])
+        means, sds = self.among([victim, aggressor])
+        mean, sd = float(means[0, 1]), float(sds[0, 1])
         return None if math.isnan(mean) else (mean, sd)
+
+    def among(self, sides: Sequence[tuple[str, int]]) -> tuple[Floats, Floats]:
+        """Mean and sd of the residual of every side (row) beside every other (column).
+
+        NaN where there is no cell yet; zero on the diagonal, since nobody is beside itself.
+        """
+        classes = np.array([self.index.get(klass, -1) for klass, _ in sides])
+        steps = np.array([_STEP_OF[percent] for _, percent in sides])
+        count = len(sides)
+        if self.mean.size:
+            place = (classes[:, None], steps[:, None], classes, steps)
+            mean, sd = self.mean[place].astype(float), self.sd[place].astype(float)
+        else:
+            mean, sd = np.full((count, count), np.nan), np.full((count, count), np.nan)
+        unknown = classes < 0
+        if unknown.any():
+            mean[unknown], mean[:, unknown] = np.nan, np.nan
+        mean.flat[:: count + 1] = sd.flat[:: count + 1] = 0.0
+        return mean, sd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +121,7 @@ class LearnedModel:
         """
         if not tenants:
             raise ValueError("a forecast needs at least one tenant")
-        sides = [side_of(self._profile(one), one.percent, one.utilisation) for one in tenants]
+        sides = [self._side(one) for one in tenants]
         logs, plain = base(sides)
         group = self.group_of(tenants)
         if len(tenants) == 1:
@@ -111,57 +132,58 @@ class LearnedModel:
                 rung=plain,
                 version=self.version,
             )
-        wanted = self.rungs.get(group, plain)
-        answers = [self._residual(index, tenants, group, wanted) for index in range(len(tenants))]
-        used = [plain if rung is None else rung for _, _, rung in answers]
+        means, sds, rungs = self._residuals(tenants, group, self.rungs.get(group, plain))
         return Forecast(
-            mean=tuple(
-                max(0.0, log + mean) for log, (mean, _, _) in zip(logs, answers, strict=True)
-            ),
-            sd=tuple(sd for _, sd, _ in answers),
+            mean=tuple(np.maximum(np.array(logs) + means, 0.0).tolist()),
+            sd=tuple(sds.tolist()),
             group=group,
-            rung=min(used, key=list(Rung).index),
+            rung=min((plain if one is None else one for one in rungs), key=_RANK.__getitem__),
             version=self.version,
         )
 
-    def _profile(self, tenant: Tenant) -> ClassProfile | None:
-        if tenant.profile is None:
-            return None
-        return self.classes.get(tenant.profile.klass, tenant.profile)
+    def _side(self, tenant: Tenant) -> Side:
+        """A tenant as the prior sees it; what was learned of its class stands above its own."""
+        own = tenant.profile
+        learned = None if own is None else self.classes.get(own.klass)
+        if learned is None:
+            return side_of(own, tenant.percent, tenant.utilisation)
+        return side_of(learned, tenant.percent, tenant.utilisation, checked=True)
 
-    def _residual(
-        self, index: int, tenants: Sequence[Tenant], group: Group, wanted: Rung
-    ) -> tuple[float, float, Rung | None]:
-        """Sum over the others, on the wanted rung or the first below it that has an answer."""
-        victim = (_identity(tenants[index])[0], tenants[index].percent)
-        others = [
-            (_identity(one)[0], one.percent) for place, one in enumerate(tenants) if place != index
-        ]
+    def _residuals(
+        self, tenants: Sequence[Tenant], group: Group, wanted: Rung
+    ) -> tuple[Floats, Floats, list[Rung | None]]:
+        """Sums over the others, each on the wanted rung or the first below it that has an answer.
+
+        ``None`` = only the base forecast has one.
+        """
+        count, others = len(tenants), len(tenants) - 1
+        names = [_identity(one)[0] for one in tenants]
+        means, sds = np.zeros(count), np.full(count, self.base_sd * others)
+        rungs: list[Rung | None] = [None] * count
+        known = np.zeros(count, bool)
         if wanted is Rung.GP:
-            found = [self.cells.look_up(victim, other) for other in others]
-            known = [one for one in found if one is not None]
-            if len(known) == len(others):
-                return self._trimmed(known, group, Rung.GP)
-        if wanted in (Rung.GP, Rung.BIAS) and self.bias is not None:
-            pairs = [(self._effect(victim[0], other[0]), self.bias.sd) for other in others]
-            return self._trimmed(pairs, group, Rung.BIAS)
-        return 0.0, self.base_sd * len(others), None
+            pairs = [(name, one.percent) for name, one in zip(names, tenants, strict=True)]
+            found, spread = self.cells.among(pairs)
+            total = found.sum(axis=1)  # NaN where any other has no cell
+            known = ~np.isnan(total)
+            trim = self.trims.get((group, Rung.GP), Trim())
+            means = np.where(known, trim.summed(total, others), means)
+            sds = np.where(known, trim.spread * spread.sum(axis=1), sds)
+            rungs = [Rung.GP if one else None for one in known.tolist()]
+        if wanted in (Rung.GP, Rung.BIAS) and self.bias is not None and not known.all():
+            trim = self.trims.get((group, Rung.BIAS), Trim())
+            means = np.where(known, means, trim.summed(self._effects(self.bias, names), others))
+            sds = np.where(known, sds, trim.spread * self.bias.sd * others)
+            rungs = [Rung.BIAS if one is None else one for one in rungs]
+        return means, sds, rungs
 
-    def _trimmed(
-        self, found: Sequence[tuple[float, float]], group: Group, rung: Rung
-    ) -> tuple[float, float, Rung]:
-        trim = self.trims.get((group, rung), Trim())
-        mean = math.fsum(trim.centre + trim.slope * (one - trim.centre) for one, _ in found)
-        return mean, math.fsum(trim.spread * sd for _, sd in found), rung
-
-    def _effect(self, victim: str, aggressor: str) -> float:
-        """Bias of a pair; a class without rows has none of its own."""
-        model = self.bias
-        assert model is not None  # the caller looked
-        row, column = self.bias_index.get(victim), self.bias_index.get(aggressor)
-        suffers = 0.0 if row is None else float(model.sensitivity[row])
-        inflicts = 0.0 if column is None else float(model.aggressiveness[column])
-        return model.mean + suffers + inflicts
+    def _effects(self, bias: BiasModel, names: Sequence[str]) -> Floats:
+        """Bias of every class beside all the others; a class without rows has none of its own."""
+        rows = [self.bias_index.get(name) for name in names]
+        suffers = np.array([0.0 if row is None else bias.sensitivity[row] for row in rows])
+        inflicts = np.array([0.0 if row is None else bias.aggressiveness[row] for row in rows])
+        out: Floats = (len(names) - 1) * (bias.mean + suffers) + inflicts.sum() - inflicts
+        return out
 
 
 def _identity(tenant: Tenant) -> tuple[str, str]:

@@ -30,6 +30,8 @@ _REACH: Final = 7.0
 _JITTER: Final = 1e-6
 _LEAST_WEIGHT: Final = 0.02
 _NO_FACTOR: Final = 1e10
+_NEGLIGIBLE: Final = 1e-13
+"""Part of the power of a block's strongest direction below which a direction is rounding."""
 MAX_ROWS: Final = 2_000
 FOLDS: Final = 5
 """Inner folds in which the kind of noise is chosen."""
@@ -243,15 +245,28 @@ def _minimise(
     return theta
 
 
-def _inverse(covariance: Floats) -> Floats:
+def _factor(covariance: Floats) -> Floats:
     from scipy.linalg import lapack
 
     factor, info = lapack.dpotrf(covariance, lower=1)
     if info:
         raise ValueError("the covariance of the rows cannot be factored; fit again")
-    lower: Floats = np.tril(lapack.dpotri(factor, lower=1)[0])
-    inverse: Floats = lower + np.tril(lower, -1).T
-    return inverse
+    out: Floats = factor
+    return out
+
+
+def _solve(factor: Floats, right: Floats) -> Floats:
+    from scipy.linalg import lapack
+
+    out: Floats = lapack.dpotrs(factor, right, lower=1)[0]
+    return out
+
+
+def _inverse_diagonal(factor: Floats) -> Floats:
+    from scipy.linalg import lapack
+
+    out: Floats = (np.tril(lapack.dtrtri(factor, lower=1)[0]) ** 2).sum(axis=0)
+    return out
 
 
 def _weigh(prior: Floats, target: Floats, log_noise: float, weights: Floats, tail: float) -> Floats:
@@ -259,10 +274,10 @@ def _weigh(prior: Floats, target: Floats, log_noise: float, weights: Floats, tai
     noise = float(np.exp(log_noise))
     covariance = prior.copy()
     covariance[np.diag_indices(len(target))] += noise / weights + _JITTER
-    inverse = _inverse(covariance)
-    spread = 1.0 / np.diag(inverse)
+    factor = _factor(covariance)
+    spread = 1.0 / _inverse_diagonal(factor)
     mean = np.average(target, weights=weights)
-    residual = (inverse @ (target - mean)) * spread
+    residual = _solve(factor, target - mean) * spread
     plain = np.maximum(spread - noise / weights, 0.0) + noise
     return np.maximum((tail + 1.0) / (tail + residual**2 / plain), _LEAST_WEIGHT)
 
@@ -279,16 +294,49 @@ class Posterior:
     target: Floats
     weights: Floats
     mean: float
-    inverse: Floats
+    factor: Floats
     solved: Floats
 
     def predict(self, rows: Rows) -> tuple[Floats, Floats]:
         """Mean and standard deviation of a new observation of each row."""
         cross = kernel(self.hyper.theta, rows, self.rows)
+        known = (self._whitened(cross) ** 2).sum(axis=0)
+        return self.mean + cross @ self.solved, self._spread(known)
+
+    def predict_blocks(self, rows: Rows, size: int) -> tuple[Floats, Floats]:
+        """The same for blocks of so many rows that differ little from one another.
+
+        What a block shares is solved for once: its cross-covariances are written in as few of
+        their principal directions as hold them, and only those meet the factor.
+        """
+        cross = kernel(self.hyper.theta, rows, self.rows)
+        blocks = cross.reshape(-1, size, len(self.rows))
+        powers, turns = np.linalg.eigh(blocks @ blocks.transpose(0, 2, 1))
+        kept = powers > _NEGLIGIBLE * powers[:, -1:]
+        turned = [turn[:, keep] for turn, keep in zip(turns, kept, strict=True)]
+        directions = np.concatenate(
+            [turn.T @ one for turn, one in zip(turned, blocks, strict=True)]
+        )
+        white = self._whitened(directions)
+        ends = np.cumsum(kept.sum(axis=1))[:-1]
+        known = np.concatenate(
+            [
+                ((part @ turn.T) ** 2).sum(axis=0)
+                for turn, part in zip(turned, np.split(white, ends, axis=1), strict=True)
+            ]
+        )
+        return self.mean + cross @ self.solved, self._spread(known)
+
+    def _whitened(self, cross: Floats) -> Floats:
+        from scipy.linalg import solve_triangular
+
+        out: Floats = solve_triangular(self.factor, cross.T, lower=True, check_finite=False)
+        return out
+
+    def _spread(self, known: Floats) -> Floats:
         amplitude = float(np.exp(np.asarray(self.hyper.theta[:TERMS])).sum())
-        known = ((cross @ self.inverse) * cross).sum(1)
-        variance = np.maximum(amplitude - known, 0.0) + self.hyper.noise
-        return self.mean + cross @ self.solved, np.sqrt(variance)
+        out: Floats = np.sqrt(np.maximum(amplitude - known, 0.0) + self.hyper.noise)
+        return out
 
 
 def condition(
@@ -315,7 +363,7 @@ def condition(
         for _ in range(rounds if hyper.tail else 0):
             weights = _weigh(prior, target, hyper.theta[_NOISE], weights, hyper.tail)
     prior[np.diag_indices(len(rows))] += hyper.noise / weights + _JITTER
-    inverse = _inverse(prior)
+    factor = _factor(prior)
     mean = float(np.average(target, weights=weights))
     return Posterior(
         hyper=hyper,
@@ -323,8 +371,8 @@ def condition(
         target=target,
         weights=weights,
         mean=mean,
-        inverse=inverse,
-        solved=inverse @ (target - mean),
+        factor=factor,
+        solved=_solve(factor, target - mean),
     )
 
 

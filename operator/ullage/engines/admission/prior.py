@@ -35,8 +35,16 @@ class Side:
             raise ValueError(f"a utilisation must be a fraction >= 0, not {self.utilisation:g}")
 
 
-def side_of(profile: ClassProfile | None, percent: int, utilisation: float = 1.0) -> Side:
+def side_of(
+    profile: ClassProfile | None, percent: int, utilisation: float = 1.0, *, checked: bool = False
+) -> Side:
     """A tenant of a class at a share; a measured duty cycle or SM demand is its utilisation.
+
+    Args:
+        profile: What was measured of its class.
+        percent: Its share.
+        utilisation: Used where none was measured.
+        checked: The fingerprint was looked over before, when it was learned.
 
     Raises:
         ValueError: the share is not within 1..100, or a demand is negative or no number.
@@ -45,7 +53,8 @@ def side_of(profile: ClassProfile | None, percent: int, utilisation: float = 1.0
         raise ValueError(f"a share must be 1..100 percent, not {percent}")
     if profile is None:
         return Side(share=percent / 100, utilisation=utilisation)
-    check_fingerprint(profile.klass, profile.fingerprint)
+    if not checked:
+        check_fingerprint(profile.klass, profile.fingerprint)
     measured = profile.fingerprint.duty_cycle
     measured = profile.fingerprint.sm if measured is None else measured
     return Side(
