@@ -134,3 +134,8 @@ test-gpu: $(VENV)/.ready ## conformance on a real GPU with MPS; says so where th
 bench-gpu-dry: $(VENV)/.ready ## the GPU measurements of full size against the fakes: no GPU is used
 	@$(BIN)/python -m bench.gpu r1 --dry --minutes 1 --out build/bench/gpu-dry
 	@$(BIN)/python -m bench.gpu analyse --out build/bench/gpu-dry
+
+.PHONY: bench-devicechoice
+bench: bench-devicechoice
+bench-devicechoice: $(VENV)/.ready ## step times and choices where nothing ran, on public profiles and tables (DATA=folder)
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.devicechoice $(if $(DATA),--data $(DATA))

@@ -1,0 +1,66 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""How well step times are predicted where nothing ran, and what choosing by them costs.
+
+Leaves ``devicechoice.json``. Networks lie in the repository; public tables are read where they are,
+and without them their sections are left out with a line that says so. It must never copy them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from bench import devicechoice_gangs, devicechoice_networks, devicechoice_regret
+from bench.devicechoice_tables import TableError, read_gavel, read_sia, read_torchvision
+from bench.report import ROOT, Figure, Row, write
+
+Section = Callable[[], tuple[dict[str, float], list[Row]]]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the benchmark.
+
+    Args:
+        argv: Command line; ``None`` = that of the process.
+    """
+    parser = argparse.ArgumentParser(prog="bench.devicechoice", description=__doc__)
+    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
+    given = parser.parse_args(argv)
+    figures, rows = measure(given.data)
+    write("devicechoice", figures, rows)
+    return 0
+
+
+def measure(folder: Path) -> tuple[dict[str, Figure], list[Row]]:
+    """All sections that the data at hand allow; figures without data are ``None``."""
+    began = time.monotonic()
+
+    def tick(what: str) -> None:
+        print(f"[{time.monotonic() - began:5.0f} s] {what}", file=sys.stderr, flush=True)
+
+    figures: dict[str, Figure] = {"regret": None}
+    part, rows = devicechoice_networks.measure(devicechoice_networks.read_networks(), tick)
+    figures |= part
+    sections: tuple[Section, ...] = (
+        lambda: devicechoice_gangs.measure_gavel(read_gavel(folder)),
+        lambda: devicechoice_gangs.measure_sia(read_sia(folder)),
+        lambda: devicechoice_regret.measure(read_gavel(folder), tick),
+        lambda: devicechoice_regret.measure_torchvision(read_torchvision(folder)),
+    )
+    for section in sections:
+        try:
+            part, more = section()
+        except TableError as error:
+            print(f"bench devicechoice: section left out: {error}; give the folder with --data")
+            continue
+        figures |= part
+        rows += more
+    return figures, rows
+
+
+if __name__ == "__main__":
+    sys.exit(main())
