@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from ullage.api.contract import Reason
 from ullage.decide.ground import Ground, utilisation
 from ullage.decide.learning_rows import class_profile, class_profiles, solo_rows
+from ullage.engines.admission.filters import check_profile
 from ullage.engines.admission.probation import Account
 from ullage.engines.admission.queue_map import (
     Infeasible,
@@ -107,9 +108,11 @@ class Classes:
         for at, model in enumerate(self.ground.models):
             rows = _rows(profile, own, model)
             alone_s = _alone_s(profile, own, model)
-            allowed = _allowed(workload, rows, alone_s, model)
+            known = self._profile(workload, profile, model)
+            allowed = _broken(known) or _allowed(workload, rows, alone_s, model)
             if isinstance(allowed, Barred):
                 barred[at], allowed = allowed, 1.0
+                known = ClassProfile(klass=known.klass) if known is not None else None
             solo.append(round(alone_s * _MICROS))
             tenants.append(
                 Tenant(
@@ -118,7 +121,7 @@ class Classes:
                     utilisation=utilisation(profile, model),
                     max_slowdown=allowed,
                     latency=workload.slo is not None,
-                    profile=self._profile(workload, profile, model),
+                    profile=known,
                 )
             )
         status = own.status if own is not None else None
@@ -203,6 +206,17 @@ def _allowed(
     return min(limits, default=None)
 
 
+def _broken(profile: ClassProfile | None) -> Barred | None:
+    """A profile with figures that no measurement gives; beside others it could hide anything."""
+    if profile is None:
+        return None
+    try:
+        check_profile(profile)
+    except ValueError as error:
+        return Barred(reason=Reason.NEED_PROFILE, text=str(error))
+    return None
+
+
 def _throughput(workload: WorkloadRecord, alone_s: float, model: str) -> float | Barred | None:
     """Slowdown that leaves the least steps per second."""
     least = workload.min_throughput
@@ -258,7 +272,11 @@ def _latency(
         )
     share = replica_load(load.requests_per_s, max(1, workload.replicas), cv2=load.cv2)
     objective = Objective(latency_s=slo.latency_ms / 1000, quantile=slo.quantile)
-    found = largest_slowdown(times, share, objective)
+    try:
+        found = largest_slowdown(times, share, objective)
+    except ValueError as error:
+        text = f"{error}; correct the WorkloadProfile or spec.load (on {model})"
+        return Barred(reason=Reason.NEED_PROFILE, text=text)
     if isinstance(found, Infeasible):
         return Barred(reason=found.reason, text=f"{found.text} (on {model})")
     return found

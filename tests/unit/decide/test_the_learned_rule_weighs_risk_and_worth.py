@@ -28,7 +28,7 @@ from ullage.api.contract import LatencyObjective, Reason, SlicePhase
 from ullage.decide.model import CreatePod
 from ullage.engines.admission.calibration import Band, Threshold
 from ullage.engines.admission.model import LearnedModel
-from ullage.engines.admission.records import Group
+from ullage.engines.admission.records import Fingerprint, Group
 from ullage.state.records import PodStage, SoloEntry
 from ullage.state.terms import OfferedLoad
 
@@ -359,3 +359,31 @@ def test_an_objective_broken_by_its_own_load_is_said_so_and_nobody_leaves() -> N
     condition = found.condition("strict", "SLOMet")
     assert (condition.status, condition.reason) == ("False", Reason.SELF_VIOLATING)
     assert found.status("strict").phase == "Running"
+
+
+@pytest.mark.parametrize("value", [float("nan"), -0.2, float("inf")])
+def test_a_profile_with_impossible_figures_stops_its_own_class_alone(value: float) -> None:
+    row = SoloEntry(device="emulated", share=100, fingerprint=Fingerprint(dram=value))
+    sick = a_job("sick").fractional(20, 20).profile("p")
+    well = a_job("well").fractional(20, 20)
+    found = decided(
+        a_gpu_node(), LEARNED, a_profile("p", row), sick, *sick.pods(), well, *well.pods()
+    )
+    assert "well-0" in found.places()
+    assert found.decision(sick).reason is Reason.NEED_PROFILE
+    assert "class sick: dram must be a number of at least 0" in found.decision(sick).message
+
+
+def test_service_times_that_cannot_be_are_told() -> None:
+    row = SoloEntry(
+        device="emulated", share=100, steps_per_second=50.0, latency=((0.99, 0.03),), cs2=-1.0
+    )
+    service = (
+        a_service()
+        .fractional(50, 50)
+        .profile("p")
+        .with_(slo=LatencyObjective(latency_ms=100), load=OfferedLoad(requests_per_s=1.0))
+    )
+    found = decided(a_gpu_node(), LEARNED, a_profile("p", row), service)
+    assert found.decision(service).reason is Reason.NEED_PROFILE
+    assert "cv2 of the service must be a number" in found.decision(service).message
