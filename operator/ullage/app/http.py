@@ -8,7 +8,6 @@ dead, so it is not used.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from ullage.app.loop import DecisionLoop
+from ullage.app.replay import to_json
 
 MAX_LOOP_LAG_S = 5.0
 MAX_STREAM_SILENCE_S = 3 * 55.0
@@ -76,7 +76,7 @@ def application(
             return web.Response(status=404, text="no decision was made yet\n")
         # records only: templates, environments and secrets never enter a snapshot
         return web.Response(
-            body=pickle.dumps(loop.last_inputs), content_type="application/octet-stream"
+            body=to_json(loop.last_inputs), content_type="application/json"
         )
 
     app = web.Application()

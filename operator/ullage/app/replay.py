@@ -1,0 +1,187 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""``python -m ullage.app.replay FILE``: decides again what a leader decided, from its snapshot.
+
+A snapshot is JSON, so that one from somebody else can be read without running anything in it. What
+is read back is equal to what was written, hence the same plan, byte for byte.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import binascii
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import cache
+from math import isfinite
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Final, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+import orjson
+
+from ullage.decide.decide import decide
+from ullage.decide.diff import diff
+from ullage.decide.model import DecideSettings
+from ullage.engines.admission.utilisation import UtilisationSum
+from ullage.state.records import Snapshot
+
+VERSION: Final = 1
+Inputs = tuple[Snapshot, float, DecideSettings]
+
+
+class UnreadableSnapshot(ValueError):
+    """The file is no snapshot of this version; the text names the place."""
+
+
+def to_json(inputs: Inputs) -> bytes:
+    """A snapshot, the moment and the settings of its decision."""
+    snapshot, now, settings = inputs
+    return orjson.dumps(
+        {
+            "version": VERSION,
+            "now": now,
+            "settings": _plain(settings),
+            "snapshot": _plain(snapshot),
+        }
+    )
+
+
+def from_json(data: bytes) -> Inputs:
+    """What :func:`to_json` wrote.
+
+    Raises:
+        UnreadableSnapshot: it is something else.
+    """
+    try:
+        raw = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise UnreadableSnapshot(f"no JSON: {error}") from error
+    if not isinstance(raw, dict) or raw.get("version") != VERSION:
+        raise UnreadableSnapshot(f"no snapshot of version {VERSION}; take the operator's release")
+    try:
+        snapshot = _read(Snapshot, raw["snapshot"])
+        now = _read(float, raw["now"])
+        settings = _read(DecideSettings, raw["settings"])
+    except (KeyError, TypeError, ValueError, binascii.Error) as error:
+        raise UnreadableSnapshot(f"{type(error).__name__}: {error}") from error
+    if not (
+        isinstance(snapshot, Snapshot)
+        and isinstance(now, float)
+        and isinstance(settings, DecideSettings)
+    ):
+        raise UnreadableSnapshot("a part is missing")
+    return snapshot, now, settings
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print what would be done now; the exit status is 1 for a file that cannot be read."""
+    parser = argparse.ArgumentParser(prog="python -m ullage.app.replay", description=__doc__)
+    parser.add_argument("file", type=Path, help="what /debug/snapshot gave")
+    options = parser.parse_args(arguments)
+    try:
+        snapshot, now, settings = from_json(options.file.read_bytes())
+    except (OSError, UnreadableSnapshot) as error:
+        print(f"{options.file}: {error}", file=sys.stderr)
+        return 1
+    plan = decide(snapshot, now, settings, UtilisationSum())
+    actions = diff(plan, snapshot)
+    print(f"inputs {plan.inputs_hash} epoch {plan.epoch} at {now}")
+    for action in actions:
+        print(f"{type(action).__name__}: {action.reason}: {action.text}")
+    print(dict(Counter(type(action).__name__ for action in actions)))
+    return 0
+
+
+def _plain(value: object) -> object:
+    """A value as JSON; keys that are no texts make a list of pairs."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, float):
+        return float(value) if isfinite(value) else str(float(value))
+    if value is None or isinstance(value, (str, int)):
+        return value
+    if is_dataclass(value) and not isinstance(value, type):
+        return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, Mapping):
+        return [[_plain(key), _plain(one)] for key, one in value.items()]
+    if isinstance(value, frozenset):
+        return sorted((_plain(one) for one in value), key=repr)
+    if isinstance(value, np.ndarray):
+        data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
+        return {"dtype": value.dtype.str, "shape": list(value.shape), "data": data}
+    if isinstance(value, (tuple, list)):
+        return [_plain(one) for one in value]
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
+@cache
+def _fields(kind: type) -> Mapping[str, object]:
+    return get_type_hints(kind)
+
+
+def _read(kind: object, raw: object) -> object:
+    """A value of a type from JSON; a type that is not ours to write is refused."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return _read_union(arguments, raw)
+    if origin is tuple:
+        items = _list(raw)
+        kinds = [arguments[0]] * len(items) if arguments[-1] is Ellipsis else list(arguments)
+        return tuple(_read(one, item) for one, item in zip(kinds, items, strict=True))
+    if origin is frozenset:
+        return frozenset(_read(arguments[0], item) for item in _list(raw))
+    if origin is np.ndarray:
+        return _array(raw)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        pairs = [_list(item) for item in _list(raw)]
+        return {_read(arguments[0], key): _read(arguments[1], one) for key, one in pairs}
+    if not isinstance(kind, type):
+        raise TypeError(f"{kind} is no type that a snapshot holds")
+    return _read_one(kind, raw)
+
+
+def _read_one(kind: type, raw: object) -> object:
+    if issubclass(kind, Enum):
+        return kind(raw)
+    if is_dataclass(kind):
+        if not isinstance(raw, dict):
+            raise TypeError(f"{kind.__name__}: an object is needed")
+        hints = _fields(kind)
+        return kind(**{name: _read(hints[name], item) for name, item in raw.items()})
+    if kind is float and isinstance(raw, (int, float, str)):
+        return float(raw)
+    if kind in (str, int, bool) and type(raw) is kind:
+        return raw
+    raise TypeError(f"{kind.__name__} is needed, not {type(raw).__name__}")
+
+
+def _read_union(kinds: tuple[object, ...], raw: object) -> object:
+    if raw is None and NoneType in kinds:
+        return None
+    (one,) = (kind for kind in kinds if kind is not NoneType)
+    return _read(one, raw)
+
+
+def _list(raw: object) -> list[object]:
+    if not isinstance(raw, list):
+        raise TypeError(f"a list is needed, not {type(raw).__name__}")
+    return raw
+
+
+def _array(raw: object) -> object:
+    if not isinstance(raw, dict):
+        raise TypeError("an array is needed")
+    if raw["dtype"] not in ("<f4", "<f8"):
+        raise ValueError(f"an array of {raw['dtype']} is none of ours")
+    data = base64.b64decode(str(raw["data"]), validate=True)
+    return np.frombuffer(data, dtype=str(raw["dtype"])).reshape([int(n) for n in raw["shape"]])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
