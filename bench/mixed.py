@@ -12,7 +12,9 @@ import argparse
 import asyncio
 import json
 import os
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +23,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from bench.mixed_judge import NoReference, Outcome, judge, solo_ns, windows
 from bench.mixed_look import step_folders
 from bench.mixed_picture import NoPlotter, draw
-from bench.mixed_plan import mixed, reference
+from bench.mixed_plan import calm, mixed, reference
 from bench.mixed_play import NotMeasured, Stage, play
 from bench.mixed_record import Recording
 from bench.mixed_report import tell
@@ -41,6 +43,8 @@ DEVICES: Final = {
 }
 """Whole cores, so that sharing above 100 percent finds an end: a part of a core would not."""
 ALONE: Final = "alone"
+QUIET: Final = 0.15
+"""A busier machine measures its own load."""
 ORDER: Final = (Rule.OURS, Rule.UNCONTROLLED, Rule.EXCLUSIVE)
 
 
@@ -49,9 +53,20 @@ def recording_of(rule: str, folder: Path = FOLDER) -> Path:
     return folder / f"mixed-{rule}.json"
 
 
-async def measure(local: LocalCluster, seed: int, seconds: float, rules: Sequence[Rule]) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What to measure."""
+
+    seed: int
+    seconds: float
+    history_s: float
+    rules: Sequence[Rule]
+
+
+async def measure(local: LocalCluster, wanted: Wanted) -> None:
     """The reference first, then every rule; each recording is kept as soon as it is there."""
-    plan = mixed(seed, seconds)
+    plan = mixed(wanted.seed, wanted.seconds)
+    history = calm(wanted.seed + 1, wanted.history_s) if wanted.history_s else None
     credentials = await find_credentials(str(local.kubeconfig))
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     async with K8sCluster(credentials, user_agent="bench") as cluster:
@@ -65,9 +80,25 @@ async def measure(local: LocalCluster, seed: int, seconds: float, rules: Sequenc
             alone = await play(stage, Rule.EXCLUSIVE, reference(), name=ALONE)
             alone.save(recording_of(ALONE))
             solo_ns(alone)  # better to fail now than after half an hour
-            for rule in rules:
-                recording = await play(stage, rule, plan, name=rule)
+            for rule in wanted.rules:
+                known = history if rule is Rule.OURS else None
+                recording = await play(stage, rule, plan, name=rule, history=known)
                 recording.save(recording_of(rule))
+
+
+def machine_busy(seconds: float = 3.0) -> float:
+    """Part of all cores that is in use, 0 to 1."""
+    first = _cpu_ticks()
+    time.sleep(seconds)
+    total, idle = (now - then for now, then in zip(_cpu_ticks(), first, strict=True))
+    return 1 - idle / total if total else 0.0
+
+
+def _cpu_ticks() -> tuple[int, int]:
+    """All ticks of the machine since it started, and the idle ones of them."""
+    words = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:9]
+    ticks = [int(word) for word in words]
+    return sum(ticks), ticks[3] + ticks[4]
 
 
 def report(picture: Path | None, rules: Sequence[Rule] = ORDER) -> list[Outcome]:
@@ -95,7 +126,7 @@ def report(picture: Path | None, rules: Sequence[Rule] = ORDER) -> list[Outcome]
     return outcomes
 
 
-def _on_a_cluster(seed: int, seconds: float, rules: Sequence[Rule]) -> None:
+def _on_a_cluster(wanted: Wanted) -> None:
     """Bring the cluster up, measure, and take it down whatever happens.
 
     Raises:
@@ -107,6 +138,12 @@ def _on_a_cluster(seed: int, seconds: float, rules: Sequence[Rule]) -> None:
     if state != "stopped":
         raise SystemExit(f"a local cluster is {state}: end it first with localcluster/run down")
     steps, local = Steps(), LocalCluster()
+    busy = machine_busy()
+    if busy > QUIET:
+        steps.say(
+            f"[yellow]the machine is {100 * busy:.0f} % busy with other work: slowdowns will be"
+            " of that as much as of sharing[/]"
+        )
     try:
         with steps.step("start a real Kubernetes", expect_s=20):
             local.up(DEVICES)
@@ -114,7 +151,7 @@ def _on_a_cluster(seed: int, seconds: float, rules: Sequence[Rule]) -> None:
         with steps.step("load the images into every node", expect_s=20):
             local.load_images(list(archives.values()))
         install(local, steps)
-        asyncio.run(measure(local, seed, seconds, rules))
+        asyncio.run(measure(local, wanted))
     except (CommandFailed, NotMeasured, NoReference) as error:
         raise SystemExit(f"failed: {error}") from error
     finally:
@@ -126,16 +163,26 @@ def main() -> None:
     """Measure, or judge what was measured; print, and write figures and picture."""
     parser = argparse.ArgumentParser(prog="make bench-mixed", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="of arrivals, for each rule")
+    parser.add_argument(
+        "--history", type=float, default=6.0, help="minutes of calm sharing that ours learns from"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rule", type=Rule, action="append", choices=ORDER, help="default: all")
     parser.add_argument("--again", action="store_true", help="judge the last recordings anew")
     parser.add_argument("--picture", type=Path, help="PNG (default: build/bench/mixed.png)")
     options = parser.parse_args()
-    if options.minutes <= 0:
-        parser.error("--minutes: give more than 0")
+    if options.minutes <= 0 or options.history < 0:
+        parser.error("--minutes: give more than 0; --history: 0 or more")
     rules = tuple(options.rule or ORDER)
     if not options.again:
-        _on_a_cluster(options.seed, 60 * options.minutes, rules)
+        _on_a_cluster(
+            Wanted(
+                seed=options.seed,
+                seconds=60 * options.minutes,
+                history_s=60 * options.history,
+                rules=rules,
+            )
+        )
     report(options.picture or FOLDER / "mixed.png", rules)
 
 

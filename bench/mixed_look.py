@@ -37,6 +37,7 @@ from ullage.ports import (
 
 RUN_FOLDER = "/run/ullage"
 CONTAINER = "main"
+REASON_LENGTH = 300
 
 
 def step_folders(cluster: LocalCluster, nodes: tuple[str, ...]) -> Mapping[str, Path]:
@@ -55,14 +56,12 @@ class Watch:
 
     async def look(self, at_s: float) -> None:
         """Read every running container and the status of every workload once."""
-        jobs = await self._all(TRAINING_JOB)
-        told = {_name(one): section(section(one, "status"), "sharing") for one in jobs}
-        told |= {
-            _name(one): section(section(one, "status"), "sharing")
-            for one in await self._all(INFERENCE_SERVICE)
-        }
-        for one in jobs:
-            self._note(_name(one), section(one, "status"), at_s)
+        told: dict[str, JsonObject] = {}
+        for kind in (TRAINING_JOB, INFERENCE_SERVICE):
+            for one in await self._all(kind):
+                name, status = _name(one), section(one, "status")
+                told[name] = section(status, "sharing")
+                self._note(name, status, at_s)
         for pod in await self._all(POD):
             reading = self._read(pod, told, at_s)
             if reading is not None:
@@ -77,7 +76,9 @@ class Watch:
             self.into.finished_s.setdefault(name, round(at_s, 3))
         elif phase == "Failed" and name not in self.into.failed:
             self.into.failed.append(name)
-        self.into.reasons[name] = text(section(status, "decision"), "reason", "")
+        decision = section(status, "decision")
+        reason, message = (text(decision, field, "") for field in ("reason", "message"))
+        self.into.reasons[name] = f"{reason}: {message}"[:REASON_LENGTH]
 
     def _read(self, pod: JsonObject, told: Mapping[str, JsonObject], at_s: float) -> Reading | None:
         owner = text(section(section(pod, "metadata"), "labels"), LABEL_OWNER, "")

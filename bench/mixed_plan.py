@@ -24,6 +24,8 @@ REFERENCE_SECONDS: Final = 25.0
 """Length of the job that shows how fast its class is alone."""
 REQUESTS_PER_S: Final = 12.0
 SERVICE_LATENCY_MS: Final = 60
+CALM_GAP_S: Final = 40.0
+CALM_SECONDS: Final = 75.0
 STREAM_JOBS, STREAM_REQUESTS = 1, 2
 
 
@@ -130,6 +132,30 @@ def mixed(seed: int, seconds: float) -> Plan:
         pause_s = float(random.exponential(BETWEEN_ARRIVALS_S))
         at_s += FIRST_GAP_S if len(jobs) < len(names) else pause_s
     return Plan(seed=seed, seconds=seconds, jobs=tuple(jobs), requests_s=_requests(seed, seconds))
+
+
+def calm(seed: int, seconds: float) -> Plan:
+    """Days before: the same classes in turn, few at a time, so that steady windows occur.
+
+    Raises:
+        ValueError: no time in which anything could come.
+    """
+    if seconds <= 0:
+        raise ValueError(f"{seconds:g} seconds of history: give more than 0")
+    names = sorted(CLASSES)
+    jobs = tuple(
+        Arrival(
+            at_s=number * CALM_GAP_S,
+            name=f"{klass.name}-{number:03d}",
+            klass=klass.name,
+            steps=klass.steps(CALM_SECONDS),
+            max_slowdown=None,
+        )
+        for number in range(int(seconds / CALM_GAP_S) + 1)
+        for klass in (CLASSES[names[(number + number // len(names)) % len(names)]],)
+    )
+    requests_s = _requests(seed, seconds)
+    return Plan(seed=seed, seconds=seconds, jobs=jobs, requests_s=requests_s)
 
 
 def reference() -> Plan:

@@ -45,6 +45,8 @@ KINDS: Final = ("trainingjobs.ullage.dev", "inferenceservices.ullage.dev")
 RELEASE_S: Final = 90.0
 SETTLE_S: Final = 3.0
 """Between the policy and the first arrival, so that the first decision is already by it."""
+HEAD_START_S: Final = 60.0
+"""Longest wait for the service before the jobs come all the same."""
 MISSED_LOOKS: Final = 6
 """So many looks may fail in a row; more is no measurement."""
 
@@ -64,23 +66,51 @@ class Stage:
     progress: Progress
 
 
-async def play(stage: Stage, rule: Rule, plan: Plan, *, name: str) -> Recording:
+async def play(
+    stage: Stage, rule: Rule, plan: Plan, *, name: str, history: Plan | None = None
+) -> Recording:
     """Play until the plan's time is over, or earlier when all of its jobs have ended.
+
+    Args:
+        stage: Where.
+        rule: How devices are shared.
+        plan: Who comes when.
+        name: Of the recording.
+        history: Played before, without objectives and without judgement: what was learned then
+            stays.
 
     Raises:
         NotMeasured: the API server did not answer for a while.
         CommandFailed: the namespace could not be made or did not become free.
     """
     namespace = f"mixed-{name}"
-    recording = Recording(rule=name, plan=plan)
-    await asyncio.to_thread(_open, stage.local, namespace, rule)
+    await asyncio.to_thread(_open, stage.local, namespace)
+    try:
+        if history is not None:
+            await _act(stage, Rule.HISTORY, Recording(rule="history", plan=history), namespace)
+        recording = Recording(rule=name, plan=plan)
+        await _act(stage, rule, recording, namespace)
+    finally:
+        await asyncio.to_thread(
+            stage.local.kubectl, "delete", "namespace", namespace, "--wait=false", check=False
+        )
+    return recording
+
+
+async def _act(stage: Stage, rule: Rule, recording: Recording, namespace: str) -> None:
+    """One plan from empty devices to empty devices; the service is there before the first job."""
+    await asyncio.to_thread(_apply, stage.local, [policy(rule)])
     try:
         await asyncio.sleep(SETTLE_S)
+        body = service(recording.plan, rule)
+        await stage.cluster.create(INFERENCE_SERVICE, body, namespace=namespace)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HEAD_START_S):
+                await until_ready(await _address(stage.cluster, namespace))
         await _run(stage, rule, recording, namespace)
     finally:
-        await asyncio.to_thread(_close, stage.local, namespace)
+        await asyncio.to_thread(_clear, stage.local, namespace)
         await _released(stage, namespace)
-    return recording
 
 
 async def _run(stage: Stage, rule: Rule, recording: Recording, namespace: str) -> None:
@@ -134,7 +164,6 @@ async def _arrive(
     cluster: ClusterPort, rule: Rule, plan: Plan, namespace: str, started: float
 ) -> None:
     loop = asyncio.get_running_loop()
-    await cluster.create(INFERENCE_SERVICE, service(plan, rule), namespace=namespace)
     for arrival in plan.jobs:
         await asyncio.sleep(max(0.0, started + arrival.at_s - loop.time()))
         await cluster.create(TRAINING_JOB, job(arrival, rule), namespace=namespace)
@@ -142,20 +171,23 @@ async def _arrive(
 
 async def _ask(cluster: ClusterPort, recording: Recording, namespace: str, started: float) -> None:
     """Wait for the server, then keep asking."""
-    url = ""
-    while not url:
-        with suppress(NotFound):
-            found = section(await cluster.get(SERVICE_KIND, SERVICE, namespace=namespace), "spec")
-            port = whole(objects(found, "ports")[0], "port")
-            url = f"http://{text(found, 'clusterIP')}:{port}"
-        await asyncio.sleep(0.5)
+    url = await _address(cluster, namespace)
     await until_ready(url)
     await offer(url, recording.plan.requests_s, started, recording.requests)
 
 
-def _open(local: LocalCluster, namespace: str, rule: Rule) -> None:
+async def _address(cluster: ClusterPort, namespace: str) -> str:
+    """Where the service answers; waits until it has an address."""
+    while True:
+        with suppress(NotFound):
+            found = section(await cluster.get(SERVICE_KIND, SERVICE, namespace=namespace), "spec")
+            port = whole(objects(found, "ports")[0], "port")
+            return f"http://{text(found, 'clusterIP')}:{port}"
+        await asyncio.sleep(0.5)
+
+
+def _open(local: LocalCluster, namespace: str) -> None:
     local.kubectl("create", "namespace", namespace)
-    _apply(local, [policy(rule)])
     _apply(local, profiles(), "--namespace", namespace)
 
 
@@ -164,10 +196,9 @@ def _apply(local: LocalCluster, bodies: list[Body], *words: str) -> None:
     local.kubectl("apply", *words, "--filename", "-", stdin=listed)
 
 
-def _close(local: LocalCluster, namespace: str) -> None:
+def _clear(local: LocalCluster, namespace: str) -> None:
     for kind in KINDS:
         local.kubectl("delete", kind, "--all", "--namespace", namespace, check=False)
-    local.kubectl("delete", "namespace", namespace, "--wait=false", check=False)
 
 
 async def _released(stage: Stage, namespace: str) -> None:

@@ -17,6 +17,9 @@ from ullage.api.contract import API_VERSION
 
 Body = dict[str, object]
 OVERCOMMIT: Final = 400
+WHOLE: Final = 100
+HISTORY_MOST: Final = 50
+"""Nobody takes more before prediction, so that there are neighbours to learn from."""
 SERVICE_DUTY: Final = 0.1
 SERVICE_SHARE: Final = (20, 30)
 CLASS_LABEL: Final = "ullage.dev/class"
@@ -50,6 +53,8 @@ class Rule(StrEnum):
     OURS = "ours"
     UNCONTROLLED = "uncontrolled"
     EXCLUSIVE = "exclusive"
+    HISTORY = "history"
+    """What a cluster did before anything was predicted: shares, no objectives; not compared."""
 
 
 def policy(rule: Rule) -> Body:
@@ -60,6 +65,8 @@ def policy(rule: Rule) -> Body:
             "risk": {"predictor": "UtilisationSum"},
             "packing": {"maxPercentSum": OVERCOMMIT},
         }
+    elif rule is Rule.HISTORY:
+        spec["risk"] = {"predictor": "UtilisationSum"}
     return _object("SchedulingPolicy", "default", spec)
 
 
@@ -123,7 +130,11 @@ def service(plan: Plan, rule: Rule) -> Body:
 def _gpu(share: tuple[int, int], rule: Rule) -> Body:
     if rule is Rule.EXCLUSIVE:
         return {"mode": "Exclusive", "count": 1}
-    least, most = share if rule is Rule.OURS else (100, 100)
+    least, most = share
+    if rule is Rule.UNCONTROLLED:
+        least = most = WHOLE
+    elif rule is Rule.HISTORY:
+        most = min(most, HISTORY_MOST)
     return {
         "mode": "Fractional",
         "share": {"minPercent": least, "maxPercent": most},
