@@ -44,10 +44,10 @@ def settings_of(terms: RiskTerms) -> RiskSettings:
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """The classes that ask for shares of an accelerator, as often as they are there.
+    """The classes that ask for an accelerator or a share of it, as often as they are there.
 
-    ``weights`` by trust domain and least percent. Counts are rounded down to powers of two, so
-    that one job more or less changes no price.
+    ``weights`` by trust domain and least percent; a whole device (100) must be empty. Counts are
+    rounded down to powers of two, so that one job more or less changes no price.
     """
 
     weights: tuple[tuple[tuple[str, int], int], ...] = ()
@@ -62,7 +62,7 @@ class Usual:
         total = lost = 0
         for (domain, least), weight in self.weights:
             total += weight
-            mine = domain == case.domain
+            mine = domain == case.domain and least < WHOLE_PERCENT
             if (mine or not case.tenants) and used + least <= case.percent_limit:
                 lost += weight * (not mine or used + percent + least > case.percent_limit)
         return lost / total if total else 0.0

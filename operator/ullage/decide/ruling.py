@@ -30,11 +30,11 @@ def rule_of(view: View, wants: Wants, predictor: Predictor) -> Rule:
 
 
 def _usual(view: View, wants: Wants) -> dict[str, Usual]:
-    """The classes that ask for shares, by accelerator."""
+    """The classes that ask for devices or shares of them, by accelerator."""
     counts: Counter[int] = Counter()
     known: dict[int, Want] = {}
     for workload in view.snapshot.workloads.values():
-        if workload.gpu.share is None or workload.status.phase in _OVER:
+        if workload.status.phase in _OVER:
             continue
         want = wants.of(workload, workload.shape)
         known[want.number] = want

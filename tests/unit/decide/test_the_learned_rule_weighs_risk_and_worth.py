@@ -139,6 +139,14 @@ def test_an_empty_device_comes_before_a_trial() -> None:
     assert _mine(found) == (gpu("node-1", 1), 40, False)
 
 
+def test_an_empty_device_is_kept_for_those_who_need_a_whole_one() -> None:
+    job = a_job().fractional(20, 20)
+    parts = _cluster(_running("busy", 30, device=1), devices=2)
+    assert _mine(decided(*parts, job, *job.pods()))[0] == gpu("node-1", 0)
+    whole = a_job("whole")
+    assert _mine(decided(*parts, job, *job.pods(), whole))[0] == gpu("node-1", 1)
+
+
 def test_a_stranger_beside_an_objective_is_on_trial_at_the_safest_share() -> None:
     strict = a_job("strict").slowdown(3)
     job = a_job().fractional(20, 40)
