@@ -44,7 +44,7 @@ WORKLOADS: Final = _all(
     W(name="DEC", kind="infer", family="block", batch=8, graph=True, memory_mib=2900),
     W(name="UNET", kind="infer", family="unet", batch=2, graph=True),
     W(name="R18T", kind="train", family="resnet", batch=128),
-    W(name="LSTMT", kind="train", family="lstm", batch=64, precision="fp16"),
+    W(name="LSTMT", kind="train", family="lstm", batch=64),
     W(name="GPT2T", kind="train", family="gpt", batch=4),
     W(name="CONVT", kind="train", family="convnext", batch=32),
     W(name="VITI", kind="infer", family="vit", batch=8, graph=True, rates=(60.0, 150.0)),

@@ -43,6 +43,23 @@ class RunningClient:
         Raises:
             ClientSilent: no context, or no word of it in time.
         """
+        said = self.report(timeout_s)
+        if "sm_count" not in said:
+            raise ClientSilent(f"client {self.pid}: {said}")
+        return int(str(said["sm_count"]))
+
+    def go_on(self) -> None:
+        """Let a staged client make its context."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"go\n")
+        self._process.stdin.flush()
+
+    def report(self, timeout_s: float) -> dict[str, object]:
+        """The next line that it prints.
+
+        Raises:
+            ClientSilent: none came in time, or it ended.
+        """
         assert self._process.stdout is not None
         end_s, text = time.monotonic() + timeout_s, b""
         with selectors.DefaultSelector() as selector:
@@ -55,9 +72,8 @@ class RunningClient:
                     raise ClientSilent(f"client {self.pid} ended without a report")
                 text += chunk
         said = json.loads(text.partition(b"\n")[0])
-        if "sm_count" not in said:
-            raise ClientSilent(f"client {self.pid}: {said}")
-        return int(said["sm_count"])
+        assert isinstance(said, dict)
+        return said
 
     def __enter__(self) -> RunningClient:
         return self

@@ -239,7 +239,7 @@ _BUILDERS: dict[str, Callable[[Any], Step]] = {
     "VITT": _vision("vit_b_16", 64, train=True),
     "DLRM": _dlrm,
     "PRE": _decoder(6, 4096, 32, batch=1, length=2048, context=0),
-    "DEC": _decoder(6, 4096, 32, batch=8, length=1, context=1024),
+    "DEC": _decoder(6, 4096, 32, batch=8, length=1, context=512),
     "UNET": _unet,
     "R18T": _vision("resnet18", 128, train=True),
     "LSTMT": _lstm,

@@ -90,7 +90,6 @@ class Mps:
     gpu_uuid: str
     transcript: Transcript
     command: tuple[str, ...] = (PROGRAM,)
-    extra_env: Mapping[str, str] = field(default_factory=dict)
     root: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="ug", dir="/dev/shm")))
     running: bool = False
     _server: str = ""
@@ -104,12 +103,16 @@ class Mps:
 
     @property
     def env(self) -> dict[str, str]:
-        """What a client needs in its environment; no percentage."""
+        """What a client needs in its environment; no percentage, and no choice of a device.
+
+        The daemon has chosen the device by its UUID; an ordinal of ours would mean another one.
+        """
         own = {
             "CUDA_MPS_PIPE_DIRECTORY": str(self.root / "p"),
             "CUDA_MPS_LOG_DIRECTORY": str(self.root / "l"),
         }
-        return {**os.environ, **self.extra_env, **own}
+        inherited = {k: v for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES"}
+        return {**inherited, **own}
 
     def found(self) -> bool:
         """Whether the control program is there."""

@@ -101,6 +101,7 @@ class Preflight:
         self._step("GPM", self._gpm)
         self._step("process utilisation", self._utilisation)
         self._step("server percentage for a later client", self._server_percentage)
+        self._step("server percentage between connection and context", self._between)
         self._step("freeze", self._freeze)
         self._step("terminate_client", self._terminate)
         self._step("cuda-checkpoint", self._checkpoint)
@@ -196,6 +197,22 @@ class Preflight:
         finally:
             self._mps.ask(f"set_active_thread_percentage {server} 100")
         return f"{seen} SMs after the server was set to 10 %"
+
+    def _between(self) -> str:
+        """When the server's percentage is read: at the connection, or at the first context."""
+        if not self._rig.staged:
+            raise StepFailed("left out: the stand-in connects and attaches in one step")
+        with self._client(25) as keeps:
+            keeps.sm_count(STEP_S)  # the server lives on
+            server = self._mps.server()
+            with RunningClient.start(self._rig.staged, self._mps.env) as client:
+                client.report(STEP_S)
+                self._mps.ask(f"set_active_thread_percentage {server} 10")
+                client.go_on()
+                seen = client.sm_count(STEP_S)
+            self._mps.ask(f"set_active_thread_percentage {server} 100")
+        read_late = seen < self._rig.sm_count / 2
+        return f"{seen} SMs: read at the {'first context' if read_late else 'connection'}"
 
     def _freeze(self) -> str:
         with self._client(50) as client:

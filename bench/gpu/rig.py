@@ -40,6 +40,8 @@ class Rig:
     client: tuple[str, ...]
     """A program that makes one CUDA context, says so, and holds it."""
     sm_count: int
+    staged: tuple[str, ...] = ()
+    """The same, waiting for a line between connection and context; empty = there is none."""
     scale: float = 0.0
     """0 = a real GPU; else real seconds per second of sleep."""
     api: Any = None
@@ -84,6 +86,7 @@ def real_rig(transcript: Transcript) -> Rig:
         device=device,
         mps=Mps(gpu_uuid=device.facts.gpu_uuid, transcript=transcript),
         client=(sys.executable, str(_PROBE)),
+        staged=(sys.executable, "-m", "bench.gpu.staged_client"),
         sm_count=cores // (64 if capability in ((7, 0), (7, 5), (8, 0)) else 128),
     )
 

@@ -99,6 +99,7 @@ class Run:
         rows: list[dict[str, Cell]] = []
         try:
             plan = self._plan(findings)
+            self._warn_of_memory(plan)
             crew.start(plan.keys, mps=findings.mode != "none", timeout_s=START_S)
             plan = self._plan(findings)  # with the time that is really left
             with RowFile(journal) as file:
@@ -138,6 +139,15 @@ class Run:
         if len(plan.keys) > MPS_LIMIT:
             raise ValueError(f"{len(plan.keys)} workers, at most {MPS_LIMIT} contexts fit a server")
         return plan
+
+    def _warn_of_memory(self, plan: Plan) -> None:
+        """Plans, not measurements: a worker that gets no memory says so in its rows."""
+        wanted = sum(WORKLOADS[one.tenant].memory_mib for one in plan.keys)
+        if wanted > self._rig.device.facts.memory_mib:
+            self._say(
+                f"planned memory {wanted} MiB of {self._rig.device.facts.memory_mib} MiB for"
+                f" {len(plan.keys)} workers; choose fewer with --tenants if workers fail"
+            )
 
     def _over(self) -> bool:
         if self._left_s <= 0:
