@@ -118,13 +118,13 @@ def test_tenants_divide_as_a_search_by_probing_does() -> None:
     for body in stored():
         if "tenants" in body and len(body["jobs"]) <= 7:
             problem = problem_of(body)
-            np.testing.assert_allclose(_levels(problem), _probed(problem), rtol=1e-4, atol=1e-4)
+            np.testing.assert_allclose(_levels(problem), _probed(problem), rtol=1e-3, atol=1e-3)
             compared += 1
     assert compared >= 10
 
 
 def _probed(problem: Problem) -> Floats:
-    """Water filling without duals: a job is frozen when no allocation raises it."""
+    """Water filling without duals: a job is frozen when no allocation raises it by 0.01 %."""
     unit = _gangs(problem)[:, None] * problem.throughputs.rates / _even(problem)[:, None]
     count = len(unit)
     level, rising = np.zeros(count), np.ones(count, bool)
