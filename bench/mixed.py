@@ -28,6 +28,7 @@ from bench.mixed_play import NotMeasured, Stage, play
 from bench.mixed_record import Recording
 from bench.mixed_report import tell
 from bench.mixed_rules import Rule
+from bench.mixed_weight import NoWeight, outweigh
 from bench.report import FOLDER
 from demo.cluster import LOCALCLUSTER, EmulatedDevice, LocalCluster
 from demo.images import build_all
@@ -147,12 +148,13 @@ def _on_a_cluster(wanted: Wanted) -> None:
     try:
         with steps.step("start a real Kubernetes", expect_s=20):
             local.up(DEVICES)
+            outweigh(json.loads(run(LOCALCLUSTER, "status", "--json"))["nodes"][0]["cgroup"])
         archives = build_all(steps)
         with steps.step("load the images into every node", expect_s=20):
             local.load_images(list(archives.values()))
         install(local, steps)
         asyncio.run(measure(local, wanted))
-    except (CommandFailed, NotMeasured, NoReference) as error:
+    except (CommandFailed, NotMeasured, NoReference, NoWeight) as error:
         raise SystemExit(f"failed: {error}") from error
     finally:
         with steps.step("take the cluster down"):
