@@ -80,7 +80,8 @@ class _Memo:
 
 _MEMOS: Final[dict[str, _Memo]] = {}
 """By accelerator. A pure function's answers, kept over cycles: they change nothing but its cost."""
-_MOST_ANSWERS: Final = 200_000
+_MOST_ANSWERS: Final = 30_000
+"""About 3 kB each."""
 
 
 @dataclass(slots=True)
