@@ -149,6 +149,18 @@ def random_problem(seed: int, count: int, sizes: Sequence[int]) -> Problem:
     )
 
 
+def table_problem(seed: int, count: int, sizes: Sequence[int]) -> Problem:
+    """Jobs of the published types with gangs of 1, 2 and 4, drawn evenly."""
+    rng = np.random.default_rng(seed)
+    rows = solo()["rows"]
+    able = [index for index, row in enumerate(rows) if row[1] in (1, 2, 4) and max(row[2:]) > 0]
+    jobs = [
+        [int(row), float(rng.choice([1, 1, 2])), float(rng.uniform(1e4, 1e6)), 0.0, 0.0]
+        for row in rng.choice(able, count)
+    ]
+    return problem_of({"devices": list(sizes), "jobs": jobs})
+
+
 def violation(problem: Problem, allocation: Allocation) -> float:
     """Largest violation of V, counted from the jobs' own fractions and pairs."""
     x = allocation.fractions

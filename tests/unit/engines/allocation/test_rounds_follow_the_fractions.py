@@ -16,7 +16,7 @@ from ullage.engines.allocation.model import Allocation, Objective, PairShare, Pr
 from ullage.engines.allocation.policies import allocate
 from ullage.engines.allocation.round_records import RoundJob, RoundPlan, RoundSettings, RoundState
 from ullage.engines.allocation.rounds import next_round
-from unit.engines.allocation.instances import pair_rows, random_problem
+from unit.engines.allocation.instances import pair_rows, random_problem, table_problem
 
 ROUND = 360.0
 SETTINGS = RoundSettings(round_s=ROUND)
@@ -73,17 +73,17 @@ def _received(plans: Sequence[RoundPlan]) -> dict[tuple[str, str], float]:
     return rounds
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(5))
 def test_after_fifty_rounds_every_job_has_what_was_promised(seed: int) -> None:
-    """Crowded, so that every device-second is promised and none is spare."""
-    problem = random_problem(seed, 14, (4, 6))
+    """Crowded, and no gang fills half a type: fractions can be cut into rounds."""
+    problem = table_problem(seed, 70, (24, 16, 8))
     allocation = waterfill.solve(problem)
     free = {kind.name: kind.devices for kind in problem.types}
     plans = _play(_jobs(problem), allocation, free, 50)
     got = _received(plans)
     for name in allocation.jobs:
+        spare = sum(run.spare and name in run.members for plan in plans for run in plan.runs) / 50
         for kind, share in allocation.of(name).items():
-            spare = sum(r.spare and name in r.members for p in plans for r in p.runs) / 50
             assert got.get((name, kind), 0.0) >= share - 0.05
             assert got.get((name, kind), 0.0) <= share + 0.05 + spare
 
