@@ -61,8 +61,9 @@ def choose(
     """
     aim = goal.aim()
     priced = [_priced(one, goal, work, input_bound=input_bound) for one in candidates]
-    by = aim or (Aim.TIME if goal.objective is Objective.DEADLINE else Aim.COST)
-    feasible = sorted((row for row in priced if row.infeasible is None), key=_rank(by))
+    takeable = [row for row in priced if row.infeasible is None]
+    by = aim or _advice_aim(goal, takeable)
+    feasible = sorted(takeable, key=_rank(by))
     refused = sorted((row for row in priced if row.infeasible is not None), key=_name)
     acts = aim is not None and len({row.offer.accelerator for row in priced}) > 1
     best = _pick(feasible, by, margin)
@@ -78,6 +79,12 @@ def choose(
         best=best,
         acts=acts,
     )
+
+
+def _advice_aim(goal: Goal, rows: Sequence[Priced]) -> Aim:
+    """What advice is ranked by where nothing was asked for: cost, if all offers have one."""
+    priced = all(row.cost is not None for row in rows)
+    return Aim.COST if priced and goal.objective is not Objective.DEADLINE else Aim.TIME
 
 
 def _outcome(goal: Goal, chosen: Priced | None, best: Priced | None) -> Outcome:
@@ -202,7 +209,11 @@ def _pick(ranked: Sequence[Priced], aim: Aim, margin: float) -> Priced | None:
         return None
     best = ranked[0]
     limit = best.value(aim) * (1 + margin)
-    near = [row for row in ranked if row.value(aim) <= limit and _overlap(row, best, aim)]
+    near = [
+        row
+        for row in ranked
+        if row is best or (row.value(aim) <= limit and _overlap(row, best, aim))
+    ]
     return min(
         near, key=lambda row: (row.source is not Source.MEASURED, _cost(row), _rank(aim)(row))
     )

@@ -1,0 +1,338 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Offers become a table: infeasible ones say why, unknown memory is advice, the best is taken."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from ullage.engines.devicechoice.choose import (
+    Standing,
+    choose,
+    reconsider,
+    waits_for_input,
+    with_measured,
+)
+from ullage.engines.devicechoice.explain import memory_line, offer_line, report, summary, terms_line
+from ullage.engines.devicechoice.intervals import Interval, around
+from ullage.engines.devicechoice.memory import (
+    Evidence,
+    Footprint,
+    MeasuredMemory,
+    MemoryVerdict,
+    Verdict,
+    memory_verdict,
+)
+from ullage.engines.devicechoice.offers import (
+    Aim,
+    Candidate,
+    Goal,
+    Hold,
+    Infeasible,
+    Objective,
+    Offer,
+    Outcome,
+    Source,
+    StepForecast,
+)
+from ullage.engines.devicechoice.predict import Terms, Work
+
+GIB = 2**30
+WORK = Work(samples=3600, epochs=1, batch_per_gpu=1)
+"""3,600 steps on one device: a step of 1 s is an hour."""
+CHEAP = Goal(objective=Objective.COST_PER_WORK)
+FAST = Goal(objective=Objective.MAKESPAN)
+
+
+def vouched(need: float = GIB, device: float = 16 * GIB) -> MemoryVerdict:
+    return memory_verdict(device, measured=[MeasuredMemory(device_bytes=device, peak_bytes=need)])
+
+
+def candidate(
+    accelerator: str,
+    step_s: float | None,
+    price: float | None,
+    *,
+    factor: float = 1.0,
+    source: Source = Source.ESTIMATED,
+    gpus: int = 1,
+    memory: MemoryVerdict | None = None,
+) -> Candidate:
+    step = None if step_s is None else around(step_s, factor)
+    return Candidate(
+        offer=Offer(accelerator=accelerator, gpus=gpus, price_per_hour=price),
+        forecast=StepForecast(step=step, source=source),
+        memory=memory or vouched(),
+    )
+
+
+OLD = candidate("old", 4.0, 0.5, source=Source.MEASURED)
+MIDDLE = candidate("middle", 1.0, 1.5)
+NEW = candidate("new", 0.5, 4.0)
+ALL = (NEW, OLD, MIDDLE)
+
+
+def names(*, goal: Goal, candidates: tuple[Candidate, ...] = ALL) -> list[str]:
+    return [row.offer.accelerator for row in choose(candidates, goal, WORK).rows]
+
+
+def test_the_aim_ranks() -> None:
+    assert names(goal=CHEAP) == ["middle", "old", "new"]
+    assert names(goal=FAST) == ["new", "middle", "old"]
+    answer = choose(ALL, CHEAP, WORK)
+    assert answer.outcome is Outcome.CHOSEN
+    assert answer.chosen is answer.rows[0]
+    assert answer.chosen is not None
+    assert answer.chosen.cost == pytest.approx(1.5)
+    assert answer.chosen.total == Interval(value_s=3600, low_s=3600, high_s=3600)
+
+
+def test_a_cap_alone_minimises_the_other_quantity() -> None:
+    assert Goal(max_cost=1.8).aim() is Aim.TIME
+    assert Goal(max_time_s=1.0).aim() is Aim.COST
+    assert Goal(max_time_s=1.0, max_cost=1.0).aim() is Aim.COST
+    answer = choose(ALL, Goal(max_cost=1.8), WORK)
+    assert [row.infeasible for row in answer.rows] == [
+        None,
+        Infeasible.OVER_COST,
+        Infeasible.OVER_COST,
+    ]
+    assert "at most 1.80" in answer.rows[1].text
+    late = choose(ALL, Goal(max_time_s=1900), WORK)
+    assert late.rows[0].offer.accelerator == "new"
+    assert late.rows[1].infeasible is Infeasible.OVER_TIME
+
+
+def test_capacity_decides_a_deadline() -> None:
+    answer = choose(ALL, Goal(objective=Objective.DEADLINE, max_time_s=4000), WORK)
+    assert answer.outcome is Outcome.CAPACITY_DECIDES
+    assert answer.chosen is None
+    assert [row.infeasible for row in answer.rows] == [None, None, Infeasible.OVER_TIME]
+
+
+def test_advice_without_an_aim_goes_by_cost_and_without_prices_by_time() -> None:
+    assert names(goal=Goal()) == ["middle", "old", "new"]
+    unpriced = (candidate("a", 2.0, 0.1), candidate("b", 1.0, None))
+    assert names(goal=Goal(), candidates=unpriced) == ["b", "a"]
+
+
+def test_without_an_aim_or_a_second_type_there_is_advice_only() -> None:
+    for candidates, goal in ((ALL, Goal()), ((OLD,), CHEAP)):
+        answer = choose(candidates, goal, WORK)
+        assert answer.outcome is Outcome.ADVICE_ONLY
+        assert answer.chosen is None
+        assert answer.best is answer.rows[0]
+        assert not answer.acts
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        (replace(MIDDLE, memory=vouched(need=17 * GIB)), Infeasible.MEMORY_TOO_LARGE),
+        (candidate("middle", None, 1.5), Infeasible.DID_NOT_RUN),
+        (candidate("middle", 0.0, 1.5), Infeasible.DID_NOT_RUN),
+        (replace(MIDDLE, forecast=None), Infeasible.NO_ESTIMATE),
+        (replace(MIDDLE, offer=replace(MIDDLE.offer, available=False)), Infeasible.NOT_AVAILABLE),
+        (candidate("middle", 1.0, None), Infeasible.PRICE_MISSING),
+    ],
+)
+def test_what_cannot_be_taken_stays_in_the_table_with_its_reason(
+    broken: Candidate, reason: Infeasible
+) -> None:
+    answer = choose((NEW, OLD, broken), CHEAP, WORK)
+    assert answer.chosen is not None
+    assert answer.chosen.offer.accelerator == "old"
+    last = answer.rows[-1]
+    assert last.infeasible is reason
+    assert last.text in offer_line(last)
+
+
+def test_a_price_is_not_needed_for_time() -> None:
+    answer = choose((candidate("a", 1.0, None), candidate("b", 2.0, 1.0)), FAST, WORK)
+    assert answer.chosen is not None
+    assert answer.chosen.offer.accelerator == "a"
+    assert answer.chosen.cost is None
+
+
+@pytest.mark.parametrize(
+    ("held", "hold"),
+    [
+        (replace(MIDDLE, memory=memory_verdict(16 * GIB)), Hold.MEMORY_UNKNOWN),
+        (
+            replace(
+                MIDDLE,
+                forecast=StepForecast(
+                    step=around(1.0, 1.0), source=Source.ESTIMATED, anchored=False
+                ),
+            ),
+            Hold.NOT_ANCHORED,
+        ),
+    ],
+)
+def test_what_nobody_vouches_for_is_advice(held: Candidate, hold: Hold) -> None:
+    answer = choose((NEW, OLD, held), CHEAP, WORK)
+    assert answer.best is not None
+    assert (answer.best.offer.accelerator, answer.best.hold) == ("middle", hold)
+    assert answer.chosen is not None
+    assert answer.chosen.offer.accelerator == "old"
+    assert answer.rows[0] is answer.chosen
+    needs = answer.needs_memory_profile
+    assert [offer.accelerator for offer in needs] == (
+        ["middle"] if hold is Hold.MEMORY_UNKNOWN else []
+    )
+
+
+def test_a_job_that_waits_for_input_stays_on_what_was_measured() -> None:
+    assert waits_for_input(0.1)
+    assert not waits_for_input(0.9)
+    answer = choose(ALL, CHEAP, WORK, input_bound=True)
+    assert answer.chosen is not None
+    assert answer.chosen.offer.accelerator == "old"
+    assert {row.hold for row in answer.rows} == {None, Hold.INPUT_BOUND}
+
+
+def test_another_count_is_advice_where_the_batch_was_chosen_for_one() -> None:
+    pair = candidate("middle", 0.5, 1.0, gpus=2)
+    answer = choose((OLD, MIDDLE, pair), replace(CHEAP, gpus=1), WORK)
+    assert answer.best is not None
+    assert answer.best.offer.gpus == 2
+    assert answer.best.hold is Hold.COUNT_CHANGES_BATCH
+    assert answer.chosen is not None
+    assert answer.chosen.offer.gpus == 1
+
+
+def test_more_devices_make_fewer_steps() -> None:
+    one, four = candidate("a", 1.0, 1.0), candidate("b", 1.0, 4.0, gpus=4)
+    answer = choose((one, four), CHEAP, WORK)
+    totals = {row.offer.gpus: row.total and row.total.value_s for row in answer.rows}
+    assert totals == {1: 3600, 4: 900}
+    assert {row.cost for row in answer.rows} == {1.0}
+
+
+def test_near_equals_are_settled_by_measurement_then_by_price() -> None:
+    best = candidate("best", 1.0, 1.0, factor=1.3)
+    close = candidate("close", 1.04, 1.0, source=Source.MEASURED)
+    assert names(goal=CHEAP, candidates=(best, close))[0] == "close"
+    far = candidate("far", 1.2, 1.0, source=Source.MEASURED)
+    assert names(goal=CHEAP, candidates=(best, far))[0] == "best"
+    sure = replace(best, forecast=StepForecast(step=around(1.0, 1.0), source=Source.ESTIMATED))
+    assert names(goal=CHEAP, candidates=(sure, close))[0] == "best"
+    dear = candidate("dear", 1.0, 3.0, factor=1.1)
+    fair = candidate("fair", 1.01, 1.0, factor=1.1)
+    assert names(goal=FAST, candidates=(dear, fair))[0] == "fair"
+
+
+def test_nothing_feasible_lists_every_reason() -> None:
+    answer = choose((replace(OLD, forecast=None), candidate("new", None, 1.0)), CHEAP, WORK)
+    assert answer.outcome is Outcome.NOTHING_FEASIBLE
+    assert answer.best is None
+    said = summary(answer)
+    assert "no step time is known for old" in said
+    assert "did not run" in said
+    assert summary(choose((), CHEAP, WORK)).endswith("there are no offers")
+
+
+def test_a_failure_holds_for_smaller_devices_and_beats_every_other_evidence() -> None:
+    runs = [
+        MeasuredMemory(device_bytes=16 * GIB, failed=True),
+        MeasuredMemory(device_bytes=12 * GIB, peak_bytes=8 * GIB),
+    ]
+    for size in (12, 16):
+        said = memory_verdict(size * GIB, measured=runs)
+        assert (said.verdict, said.evidence) == (Verdict.TOO_LARGE, Evidence.FAILED)
+    assert memory_verdict(24 * GIB, measured=runs).verdict is Verdict.FITS
+
+
+def test_peaks_of_the_same_size_decide_and_others_only_where_they_fit() -> None:
+    peak = MeasuredMemory(device_bytes=40 * GIB, peak_bytes=20 * GIB)
+    small = Footprint(parameters=1e6, activation_bytes_per_sample=1e6, batch_per_gpu=4)
+    same = memory_verdict(40 * GIB, measured=[peak], context_bytes=21 * GIB)
+    assert (same.verdict, same.evidence) == (Verdict.TOO_LARGE, Evidence.PEAK)
+    assert memory_verdict(80 * GIB, measured=[peak]).evidence is Evidence.PEAK
+    assert memory_verdict(16 * GIB, measured=[peak]).verdict is Verdict.UNKNOWN
+    assert memory_verdict(16 * GIB, measured=[peak], footprint=small).evidence is Evidence.ESTIMATE
+
+
+def test_the_estimate_counts_optimizer_activations_workspace_and_context() -> None:
+    parts = Footprint(
+        parameters=1e9, activation_bytes_per_sample=1e8, batch_per_gpu=10, workspace_bytes=5e8
+    )
+    said = memory_verdict(24e9, footprint=parts, context_bytes=5e8)
+    assert said.need_bytes == 18e9 + 1e9 + 5e8 + 5e8
+    assert said.verdict is Verdict.FITS
+    assert memory_verdict(19.9e9, footprint=parts, context_bytes=5e8).verdict is Verdict.TOO_LARGE
+    sgd = replace(parts, bytes_per_parameter=8)
+    assert memory_verdict(19.9e9, footprint=sgd).verdict is Verdict.FITS
+
+
+@pytest.mark.parametrize(
+    "missing",
+    [
+        Footprint(),
+        Footprint(parameters=1.0),
+        Footprint(activation_bytes_per_sample=1.0),
+        Footprint(parameters=math.nan, activation_bytes_per_sample=1.0),
+        Footprint(parameters=-1.0, activation_bytes_per_sample=1.0),
+    ],
+)
+def test_half_an_estimate_is_none(missing: Footprint) -> None:
+    assert memory_verdict(16 * GIB, footprint=missing).verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize("size", [0.0, -1.0, math.nan, math.inf])
+def test_a_device_of_unknown_size_fits_nothing(size: float) -> None:
+    assert memory_verdict(size, footprint=Footprint()).verdict is Verdict.UNKNOWN
+
+
+def after(candidates: tuple[Candidate, ...], offer: Offer, step_s: float) -> Standing:
+    measured = with_measured(candidates, offer, step_s)
+    return reconsider(Standing(offer=offer), choose(measured, CHEAP, WORK))
+
+
+def test_the_first_window_replaces_the_estimate() -> None:
+    measured = with_measured(ALL, MIDDLE.offer, 1.7)
+    answer = choose(measured, CHEAP, WORK)
+    row = next(row for row in answer.rows if row.offer.accelerator == "middle")
+    assert (row.source, row.cost) == (Source.MEASURED, pytest.approx(1.7 * 1.5))
+    assert [one for one in measured if one.offer != MIDDLE.offer] == [NEW, OLD]
+    with pytest.raises(ValueError, match="more than 0"):
+        with_measured(ALL, MIDDLE.offer, 0.0)
+
+
+def test_a_job_moves_once_and_only_for_enough() -> None:
+    stays = after(ALL, MIDDLE.offer, 1.4)
+    assert (stays.offer, stays.reconsidered) == (MIDDLE.offer, True)
+    moves = after(ALL, MIDDLE.offer, 2.0)
+    assert (moves.offer, moves.reconsidered) == (OLD.offer, True)
+    again = choose(with_measured(ALL, MIDDLE.offer, 9.0), CHEAP, WORK)
+    assert reconsider(stays, again) == stays
+
+
+def test_a_job_leaves_what_became_infeasible_and_stays_without_a_choice() -> None:
+    gone = tuple(
+        replace(one, offer=replace(one.offer, available=False)) if one is MIDDLE else one
+        for one in ALL
+    )
+    standing = Standing(offer=MIDDLE.offer)
+    assert reconsider(standing, choose(gone, CHEAP, WORK)).offer == OLD.offer
+    assert reconsider(standing, choose((MIDDLE,), CHEAP, WORK)).offer == MIDDLE.offer
+
+
+def test_the_report_tells_bounds_memory_and_terms() -> None:
+    wide = candidate("middle", 1.0, 1.5, factor=1.25)
+    answer = choose((wide, OLD, replace(NEW, memory=memory_verdict(16 * GIB))), CHEAP, WORK)
+    terms = Terms(heavy_s=0.9, light_s=0.05, cpu_s=0.03, sync_s=0.02, extrapolated=2)
+    lines = report(answer, terms)
+    assert lines[0].startswith("take 1 x middle, 1.00 h (0.80 to 1.25), cost 1.50, estimated; next")
+    assert "fits: measured 1024 MiB of 16384 MiB" in lines[1]
+    assert "run a memory profile first" in "".join(lines)
+    assert terms_line(terms) in lines[-1]
+    assert "step 1000.0 ms: heavy ops 900.0" in lines[-1]
+    assert "2 ops larger" in lines[-1]
+    failed = memory_verdict(GIB, measured=[MeasuredMemory(device_bytes=GIB, failed=True)])
+    assert "ran out of memory" in memory_line(failed)
+    advice = choose((wide,), CHEAP, WORK)
+    assert summary(advice).startswith("advice only:")
