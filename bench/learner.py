@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import resource
 import sys
 import time
 from collections.abc import Callable
@@ -126,6 +127,7 @@ def main() -> int:
     cpu, wall = updates[REPEATS // 2]
     _, quick_cpu, quick_wall = timed(lesson(QUICK_CLASSES))
     _, all_cpu, all_wall = timed(lesson(options.classes))
+    peak_mib = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
     figures = {
         "rows": len(rows),
         "classes": options.classes,
@@ -137,6 +139,7 @@ def main() -> int:
         "all_cells_wall_s": round(all_wall, 3),
         "fit_cpu_s": round(fit_cpu, 3),
         "fit_wall_s": round(fit_wall, 3),
+        "peak_mib": peak_mib,
     }
     table = [
         report.Row(
@@ -153,6 +156,7 @@ def main() -> int:
             ours=f"{all_cpu:.2f} s CPU, {all_wall:.2f} s",
         ),
         report.Row(what="fit", ours=f"{fit_cpu:.2f} s CPU, {fit_wall:.2f} s"),
+        report.Row(what="peak memory of the process", ours=f"{peak_mib} MiB"),
     ]
     report.write("learner", figures, table)
     return 0 if cpu <= LIMIT_S else 1

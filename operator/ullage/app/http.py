@@ -75,9 +75,7 @@ def application(
         if loop.last_inputs is None:
             return web.Response(status=404, text="no decision was made yet\n")
         # records only: templates, environments and secrets never enter a snapshot
-        return web.Response(
-            body=to_json(loop.last_inputs), content_type="application/json"
-        )
+        return web.Response(body=to_json(loop.last_inputs), content_type="application/json")
 
     app = web.Application()
     app.add_routes(

@@ -39,7 +39,7 @@ LEAST_GP_ROWS = 10
 """Directional rows below which no process is fitted."""
 MAX_CLASSES = 48
 """Classes in the table of cells: 48 x 10 shares on both sides are 230,000 cells."""
-_CHUNK = 4_000
+_CHUNK = 1_000
 
 
 DEFAULT_RISK = Risk()
