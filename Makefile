@@ -139,3 +139,8 @@ bench-gpu-dry: $(VENV)/.ready ## the GPU measurements of full size against the f
 bench: bench-devicechoice
 bench-devicechoice: $(VENV)/.ready ## step times and choices where nothing ran, on public profiles and tables (DATA=folder)
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.devicechoice $(if $(DATA),--data $(DATA))
+
+.PHONY: bench-policy
+bench: bench-policy
+bench-policy: $(VENV)/.ready ## dividing thousands of jobs among types; estimates of speeds in company
+	@$(BIN)/python -m bench.policy

@@ -193,7 +193,8 @@ def nearest(shape: Shape, floors: Floats, target: Floats, gain: Floats, value: f
     )
     if answer.status != 0:
         raise SolveError(str(answer.message))
-    return np.maximum(np.asarray(answer.x[:count], float), 0.0)
+    point: Floats = np.maximum(answer.x[:count], 0.0)
+    return point
 
 
 def _corner(matrix: csr_array, limits: Floats, goal: Floats) -> tuple[Floats, Floats]:

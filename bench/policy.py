@@ -1,0 +1,187 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What dividing a cluster costs, and how well speeds in company are estimated.
+
+Beside the programs stands the same objective in cvxpy with ECOS where both are installed. Times are
+the best of a few runs, building included; processor seconds are written beside them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import time
+from typing import Final
+
+import numpy as np
+
+from bench import gavel_tables, report
+from ullage.engines.allocation.estimator import column_mean, complete
+from ullage.engines.allocation.model import (
+    Allocation,
+    JobView,
+    Objective,
+    Problem,
+    Result,
+    Throughputs,
+    TypeView,
+)
+from ullage.engines.allocation.policies import allocate
+
+LIMITS_S: Final = {"las_2000": 0.5, "las_4000": 1.0, "typed_10000": 2.0, "packing_1000": 5.0}
+MAE_LIMIT: Final = 0.11
+RUNS: Final = 3
+SEEDS: Final = 10
+
+
+def distinct(count: int, part: float) -> Problem:
+    """Jobs that differ from one another, so that nothing can be grouped, on three types."""
+    rng = np.random.default_rng(count)
+    rates = rng.uniform(0.5, 10, (count, 1)) * rng.uniform(0.1, 1, (count, 3))
+    gangs = rng.choice([1, 2, 4, 8], count, p=[0.7, 0.1, 0.15, 0.05]).tolist()
+    return Problem(
+        jobs=tuple(JobView(name=f"{i:05d}", gang=gang) for i, gang in enumerate(gangs)),
+        types=tuple(TypeView(name=f"t{j}", devices=int(part * count)) for j in range(3)),
+        throughputs=Throughputs(rates=rates),
+    )
+
+
+def typed(count: int) -> Problem:
+    """Jobs of 200 types, two weights and gangs to 4, on six accelerator types."""
+    rng = np.random.default_rng(count)
+    table = rng.uniform(0.5, 10, (200, 1)) * rng.uniform(0.1, 1, (200, 6))
+    kinds = rng.integers(0, 200, count)
+    gangs = rng.choice([1, 2, 4], count).tolist()
+    weights = rng.choice([1.0, 2.0], count).tolist()
+    return Problem(
+        jobs=tuple(
+            JobView(name=f"{i:05d}", gang=gang, weight=weight)
+            for i, (gang, weight) in enumerate(zip(gangs, weights, strict=True))
+        ),
+        types=tuple(TypeView(name=f"t{j}", devices=count // 10) for j in range(6)),
+        throughputs=Throughputs(rates=table[kinds]),
+    )
+
+
+def packed(count: int) -> Problem:
+    """Jobs of the published types with every published pair."""
+    company = gavel_tables.company()
+    rng = np.random.default_rng(count)
+    kinds = rng.integers(0, len(company.kinds), count).tolist()
+    rates = [gavel_tables.speeds()[company.kinds[kind], 1] for kind in kinds]
+    return Problem(
+        jobs=tuple(
+            JobView(name=f"{i:05d}", kind=company.kinds[kind]) for i, kind in enumerate(kinds)
+        ),
+        types=tuple(TypeView(name=name, devices=count // 8) for name in gavel_tables.TYPES),
+        throughputs=Throughputs(rates=np.array(rates), pairs=company.rows),
+    )
+
+
+def timed(problem: Problem) -> tuple[float, float, Allocation]:
+    """Best wall and processor seconds of max-min fairness over a few runs, and the answer.
+
+    Raises:
+        RuntimeError: the solver found no optimum.
+    """
+    walls, cpus = [], []
+    for _ in range(RUNS):
+        wall, cpu = time.perf_counter(), time.process_time()
+        found = allocate(Objective.MAX_MIN_FAIRNESS, problem)
+        walls.append(time.perf_counter() - wall)
+        cpus.append(time.process_time() - cpu)
+        if found.result is not Result.OPTIMAL:
+            raise RuntimeError(f"no optimum: {found.result}")
+    return min(walls), min(cpus), found
+
+
+def with_ecos(problem: Problem, expected: float) -> float | None:
+    """Seconds of max-min fairness in cvxpy with ECOS; ``None`` where they are not installed.
+
+    Raises:
+        RuntimeError: it found another optimum.
+    """
+    if any(importlib.util.find_spec(name) is None for name in ("cvxpy", "ecos")):
+        return None
+    cvxpy = importlib.import_module("cvxpy")
+    started = time.perf_counter()
+    rates = problem.throughputs.rates
+    sizes = np.array([float(kind.devices) for kind in problem.types])
+    gang = np.array([[float(job.gang)] for job in problem.jobs])
+    unit = gang * rates / (rates @ (sizes / sizes.sum()))[:, None]
+    x = cvxpy.Variable(rates.shape)
+    goal = cvxpy.Maximize(cvxpy.min(cvxpy.sum(cvxpy.multiply(unit, x), axis=1)))
+    rows = [x >= 0, cvxpy.sum(cvxpy.multiply(gang, x), axis=0) <= sizes, cvxpy.sum(x, axis=1) <= 1]
+    value = float(cvxpy.Problem(goal, rows).solve(solver="ECOS"))
+    seconds = time.perf_counter() - started
+    if abs(value / expected - 1) > 1e-5:
+        raise RuntimeError(f"ECOS reached {value}, ours {expected}")
+    return seconds
+
+
+def estimates(part: float, *, family: bool) -> tuple[float, float]:
+    """Mean absolute error on hidden cells: neighbours, and the mean of each column."""
+    company = gavel_tables.company()
+    table, names = company.table, np.array(company.families)
+    ours: list[float] = []
+    plain: list[float] = []
+    for seed in range(SEEDS):
+        rng = np.random.default_rng(seed)
+        for job in range(len(table)):
+            others = names != names[job] if family else np.arange(len(table)) != job
+            known = np.flatnonzero(~np.isnan(table[job]))
+            seen = rng.choice(known, max(1, round(part * len(known))), replace=False)
+            row = np.full(table.shape[1], np.nan)
+            row[seen] = table[job, seen]
+            found, mean = complete(table[others], row).values, column_mean(table[others], row)
+            hidden = np.setdiff1d(known, seen)
+            hidden = hidden[~np.isnan(found[hidden])]
+            ours += np.abs(found - table[job])[hidden].tolist()
+            plain += np.abs(mean - table[job])[hidden].tolist()
+    return float(np.mean(ours)), float(np.mean(plain))
+
+
+def main() -> int:
+    figures: dict[str, report.Figure] = {}
+    rows: list[report.Row] = []
+    cases: dict[str, tuple[Problem, ...]] = {
+        "las_2000": (distinct(2000, 0.15), distinct(2000, 0.5)),
+        "las_4000": (distinct(4000, 0.15), distinct(4000, 0.5)),
+        "typed_10000": (typed(10000),),
+        "packing_1000": (packed(1000),),
+    }
+    for name, problems in cases.items():
+        times = [timed(problem) for problem in problems]
+        wall, cpu = max(one[0] for one in times), max(one[1] for one in times)
+        figures |= {f"{name}_s": wall, f"{name}_cpu_s": cpu}
+        baseline = ""
+        if name.startswith("las"):
+            ecos = with_ecos(problems[-1], times[-1][2].objective)
+            figures[f"oracle_{name}_s"] = ecos
+            baseline = "cvxpy + ECOS not installed" if ecos is None else f"{ecos:.2f} s by ECOS"
+        ours = f"{wall:.3f} s ({cpu:.3f} s of processor)"
+        limit = f"<= {LIMITS_S[name]} s"
+        rows.append(report.Row(what=name, ours=ours, baseline=baseline, limit=limit))
+    for split in ("one", "family"):
+        for part in (0.1, 0.3):
+            ours_mae, mean = estimates(part, family=split == "family")
+            name = f"estimator_leave_{split}_out_{round(100 * part)}"
+            figures |= {f"{name}_mae": ours_mae, f"{name}_column_mean_mae": mean}
+            rows.append(
+                report.Row(
+                    what=f"estimate, leave {split} out, {part:.0%} measured",
+                    ours=f"{ours_mae:.3f}",
+                    baseline=f"{mean:.3f} column mean",
+                    limit=f"<= {MAE_LIMIT}" if (split, part) == ("one", 0.1) else "< baseline",
+                )
+            )
+    report.write("policy", figures, rows)
+    slow = [name for name, limit in LIMITS_S.items() if float(figures[f"{name}_s"] or 0) > limit]
+    for name in slow:
+        print(f"{name} took longer than its limit", file=sys.stderr)
+    return 1 if slow else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
