@@ -167,9 +167,7 @@ def share_lever(rows: Sequence[Measured]) -> list[dict[str, object]]:
 
 def queue_map(rows: Sequence[Measured]) -> list[dict[str, object]]:
     """Open loops: measured 99th percentile beside the queue map on the closed loop's service."""
-    closed = {
-        (one.run, one.tenant, one.percent, one.others): one for one in rows if one.rate is None
-    }
+    closed = {(one.run, one.tenant, one.percent, one.others): one for one in pair_rows(rows)}
     out = []
     for one in rows:
         service = closed.get((one.run, one.tenant, one.percent, one.others))

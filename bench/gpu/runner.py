@@ -20,6 +20,7 @@ from typing import Final
 from bench.gpu.catalogue import WORKLOADS
 from bench.gpu.crew import Crew, CrewStuck, cores_for
 from bench.gpu.device import Gauge
+from bench.gpu.freezing import freeze_figures
 from bench.gpu.mps import Silent, Transcript
 from bench.gpu.orders import Order, Report
 from bench.gpu.plan import WARM_S, Member, Name, Plan, Window, make_plan
@@ -254,26 +255,14 @@ class Run:
             os.kill(pid, signal.SIGCONT)
 
     def _note_freeze(self, window: Window, reports: Mapping[str, Report | str]) -> None:
-        """How long after the stop the victim's last slow iteration ended."""
+        """What the stop did to the first member."""
         report = reports[window.members[0].key]
-        if isinstance(report, str) or len(report.ends_s) < 10:
-            return
-        half_s = window.measured_s / 2
-        tail = sorted(report.durations_ms[-max(3, len(report.durations_ms) // 10) :])
-        quick_ms = tail[len(tail) // 2]
-        slow = [
-            end_s - half_s
-            for end_s, took in zip(report.ends_s, report.durations_ms, strict=True)
-            if end_s > half_s and took > 1.1 * quick_ms
-        ]
-        self._freezes.append(
-            {
-                "window_id": window.id,
-                "victim": window.members[0].tenant,
-                "frozen": window.members[-1].tenant,
-                "last_slow_iteration_ms_after_stop": max(slow, default=0.0) * 1000,
-            }
-        )
+        if isinstance(report, Report):
+            figures = freeze_figures(report.durations_ms, report.ends_s, window.measured_s / 2)
+            victim, frozen = window.members[0].key, window.members[-1].key
+            self._freezes.append(
+                {"window_id": window.id, "victim": victim, "frozen": frozen, **figures}
+            )
 
     # -- files -----------------------------------------------------------------------------------
 

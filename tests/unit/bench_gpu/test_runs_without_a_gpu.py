@@ -21,7 +21,7 @@ import pytest
 from bench.gpu import crew, runner
 from bench.gpu.measured import load
 from bench.gpu.mps import Transcript, call
-from bench.gpu.plan import Plan, Window, make_plan
+from bench.gpu.plan import Member, Plan, Window, make_plan
 from bench.gpu.preflight import Preflight
 from bench.gpu.rig import DRY_SCALE, Rig, dry_rig
 from bench.gpu.runner import Options, Run
@@ -46,7 +46,13 @@ def summary(path: Path) -> dict[str, object]:
     return found
 
 
-def test_a_small_run_leaves_rows_summary_and_transcript(rig: Rig, tmp_path: Path) -> None:
+def test_a_small_run_leaves_rows_summary_and_transcript(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = make_plan("r1", 0, seconds=1e9, tenants=TWO)
+    whole = [one for one in full.windows if {member.percent for member in one.members} == {100}]
+    plan = replace(full, windows=tuple(whole))
+    monkeypatch.setattr(runner, "make_plan", lambda *given, **more: plan)
     said: list[str] = []
     outcome = Run(options(tmp_path), rig, say=said.append).do()
     assert outcome.ended == "complete"
@@ -178,7 +184,7 @@ def test_a_killed_runner_leaves_all_whole_windows(tmp_path: Path, short_folder: 
     process = subprocess.Popen([sys.executable, *words], cwd=ROOT, stdout=subprocess.DEVNULL)
     journal = tmp_path / "gpu-rows-v1-k.part.csv.gz"
     windows: set[str] = set()
-    end_s = time.monotonic() + 60
+    end_s = time.monotonic() + 100
     while len(windows) < 5 and time.monotonic() < end_s and process.poll() is None:
         time.sleep(0.05)
         with suppress(FileNotFoundError, RowRefused):  # not begun yet
@@ -201,11 +207,27 @@ def test_a_tenant_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     assert done.stderr.startswith("bench.gpu: no such tenant: R51T; known: BERTI")
 
 
+def test_a_frozen_neighbour_goes_on_and_its_row_is_not_used(
+    no_mps: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    members = tuple(Member(tenant=name, percent=100) for name in TWO)
+    once = Window(block="freeze", members=members, measured_s=3.0, freeze=True)
+    plan = Plan(name="r2", seed=0, windows=(once, replace(once, id=0, freeze=False)), dropped={})
+    monkeypatch.setattr(runner, "make_plan", lambda *given, **more: plan)
+    outcome = Run(options(tmp_path), no_mps, say=silent).do()
+    errors = [line["error"] for line in read_cells(outcome.rows)]
+    assert errors == ["", "frozen on purpose", "", ""]
+    (freeze,) = json.loads(outcome.summary.read_text())["freezes"]
+    assert freeze["victim"] == "DEC@100/0"
+    assert freeze["latency_ms"] is None  # a sleeping workload is not cured by anything
+
+
 @pytest.mark.e2e
-def test_a_run_of_full_size_ends_within_its_minute(tmp_path: Path) -> None:
+@pytest.mark.timeout(400)
+def test_a_run_of_full_size_measures_every_window(tmp_path: Path) -> None:
     rig = dry_rig(Transcript(tmp_path / "transcript.txt"), scale=DRY_SCALE)
     try:
-        outcome = Run(options(tmp_path, tenants=(), minutes=1.0), rig, say=silent).do()
+        outcome = Run(options(tmp_path, tenants=(), minutes=5.0), rig, say=silent).do()
     finally:
         rig.close()
     assert outcome.ended == "complete"
