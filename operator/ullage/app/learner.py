@@ -111,7 +111,12 @@ class Learner:
     async def run(self) -> None:
         """Learn until cancelled."""
         while True:
-            busy = await self.step()
+            try:
+                busy = await self.step()
+            except Exception:  # whatever it is, decisions go on with what was learned before
+                log.exception("the learner stumbled")
+                self.stats.refused += 1
+                busy = False
             if not busy:
                 self._woken.clear()
                 with suppress(TimeoutError):

@@ -20,6 +20,7 @@ from ullage.engines.admission.judging import Risk
 from ullage.engines.admission.ladder import Trim
 from ullage.engines.admission.model import Cells, LearnedModel
 from ullage.engines.admission.records import Group, Rung
+from ullage.engines.admission.summary import HYPER_PARAMETERS
 from ullage.state.profile_records import DeviceModel, ModelThreshold
 from ullage.state.profile_wire import device_model_from_wire, device_model_to_wire
 
@@ -147,6 +148,8 @@ def slim(model: LearnedModel) -> LearnedModel:
 
 def _hyper(figures: Mapping[str, float]) -> tuple[float, ...]:
     names = [name for name in figures if name.startswith("gp.") and name != "gp.tail"]
+    if len(names) not in (0, HYPER_PARAMETERS):
+        raise ValueError(f"{len(names)} hyper-parameters, {HYPER_PARAMETERS} are needed")
     return tuple(figures[f"gp.{number}"] for number in range(len(names)))
 
 
@@ -156,9 +159,10 @@ def _trims(figures: Mapping[str, float]) -> dict[tuple[Group, Rung], Trim]:
         if name.startswith("trim.") and name.endswith(".centre"):
             _, group, rung, _ = name.split(".")
             at = name.removesuffix(".centre")
-            found[Group(group), _RUNGS[int(rung)]] = Trim(
-                **{one: figures[f"{at}.{one}"] for one in _TRIM}
-            )
+            trim = Trim(**{one: figures[f"{at}.{one}"] for one in _TRIM})
+            if trim.spread <= 0:
+                raise ValueError(f"{at}.spread is {trim.spread:g}, no spread")
+            found[Group(group), _RUNGS[int(rung)]] = trim
     return found
 
 

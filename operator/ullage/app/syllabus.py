@@ -80,6 +80,8 @@ class Course:
     """Mark of the rows that the model holds."""
     fitted: Fitted | None = None
     """The last fit, slim."""
+    distrusts: bool = False
+    """What the DeviceProfile holds was of no use."""
     fitted_rows: int = 0
     """Rows that were there when it was made."""
     model: LearnedModel | None = None
@@ -141,7 +143,8 @@ class Syllabus:
         self._wanted = tuple(sorted(wanted))
         for name, course in self.courses.items():
             device = snapshot.device_profiles.get(name)
-            if course.fitted is None and course.model is None and device and device.model:
+            untaught = course.fitted is None and course.model is None and not course.distrusts
+            if untaught and device and device.model:
                 found = restored(name, device.model)
                 if found is not None:
                     course.fitted = replace(found, at_s=min(found.at_s, now))
@@ -197,6 +200,9 @@ class Syllabus:
     def failed(self, task: Task, error: str, monotonic: float) -> None:
         """A task failed or was late: what was learned before stands."""
         course = self.courses[task.accelerator]
+        if course.model is None and not task.fit:
+            # what was stored does not go with the rows: seek it anew
+            course.fitted, course.distrusts = None, True
         delay = course.fits if task.fit and course.fitted is not None else course.lessons
         delay.failed(error, monotonic)
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
@@ -31,6 +32,7 @@ from ullage.app.lessons import attend
 from ullage.app.model_summary import Fitted, digest, stored
 from ullage.app.syllabus import Pace
 from ullage.state.profile_records import DeviceModel, DeviceProfileRecord
+from ullage.state.records import Snapshot
 from ullage.state.terms import RiskSettings
 
 
@@ -111,8 +113,10 @@ async def test_a_restart_gives_the_same_model_without_a_fit() -> None:
         device_profiles={GPU: DeviceProfileRecord(name=GPU, model=kept)},
     )
     async with learning(again, executor=own_process) as learner:
+        assert learner.rebuilding
         await settled(learner, again)
         after = learner.courses[GPU].model
+        assert not learner.rebuilding
         assert learner.stats.fits == 0
         assert after is not None
         assert digest(after) == digest(before)
@@ -120,12 +124,47 @@ async def test_a_restart_gives_the_same_model_without_a_fit() -> None:
         assert summary(learner) == kept
 
 
-async def test_a_summary_that_makes_no_sense_is_fitted_anew() -> None:
-    odd = DeviceModel(version=3, rung="x", rows=9, updated=1.0, hyperparameters=(("gp.1", 0.1),))
-    stage = Stage(device_profiles={GPU: DeviceProfileRecord(name=GPU, model=odd)})
+def spoiled(good: DeviceModel, name: str, value: float) -> DeviceModel:
+    figures = dict(good.hyperparameters) | {name: value}
+    return replace(good, hyperparameters=tuple(sorted(figures.items())))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("gp.0", 900.0), ("gp.77", 1.0), ("rung.G0", 9.0), ("rung.x", 0.0), ("risk.eps", 3.0)],
+)
+async def test_a_summary_that_makes_no_sense_is_fitted_anew(name: str, value: float) -> None:
+    stage = Stage()
     async with learning(stage) as learner:
         await settled(learner, stage)
+        odd = spoiled(summary(learner), name, value)
+    again = Stage(device_profiles={GPU: DeviceProfileRecord(name=GPU, model=odd)})
+    async with learning(again) as learner:
+        for _ in range(3):
+            await learner.step()
+            again.time_s += 60
         assert learner.stats.fits == 1
+        assert again.published[-1][GPU].rows == 24
+        assert learner.courses[GPU].error == ""
+
+
+async def test_the_loop_goes_on_whatever_the_learner_stumbles_over() -> None:
+    stage = Stage()
+    async with learning(stage) as learner:
+        learner._picture = lambda: None if stage.published else explode()
+        running = asyncio.create_task(learner.run())
+        while not learner.stats.refused:
+            await asyncio.sleep(0)
+        learner._picture = stage.picture
+        learner.wake()
+        while not stage.published:
+            await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+def explode() -> Snapshot:
+    raise KeyError("a bug")
 
 
 async def test_only_the_leader_learns() -> None:
