@@ -14,13 +14,13 @@ import json
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from bench.mixed_judge import NoReference, Outcome, judge, solo_ns, windows
+from bench.mixed_judge import NoReference, Outcome, judge, served_alone, solo_ns, windows
 from bench.mixed_look import step_folders
 from bench.mixed_picture import NoPlotter, draw
 from bench.mixed_plan import calm, mixed, reference
@@ -80,7 +80,8 @@ async def measure(local: LocalCluster, wanted: Wanted) -> None:
             )
             alone = await play(stage, Rule.EXCLUSIVE, reference(), name=ALONE)
             alone.save(recording_of(ALONE))
-            solo_ns(alone)  # better to fail now than after half an hour
+            # better to fail now, without a reference, than after half an hour
+            stage = replace(stage, served=served_alone(alone, solo_ns(alone)))
             for rule in wanted.rules:
                 known = history if rule is Rule.OURS else None
                 recording = await play(stage, rule, plan, name=rule, history=known)

@@ -96,6 +96,30 @@ def solo_ns(alone: Recording) -> dict[str, float]:
     return {klass: median(times) for klass, times in found.items()}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedAlone:
+    """What an owner can say of a service after trying it alone on a whole device."""
+
+    requests_per_s: float
+    """Served one after another."""
+    p99_s: float
+    """As the client saw it."""
+
+
+def served_alone(alone: Recording, solo: Mapping[str, float]) -> ServedAlone:
+    """The service's figures in the reference.
+
+    Raises:
+        NoReference: no request was answered.
+    """
+    answered = [one.latency_s for one in alone.requests if one.latency_s is not None]
+    if not answered:
+        raise NoReference("the service answered nothing alone on a device; look at its pod's log")
+    return ServedAlone(
+        requests_per_s=1e9 / solo[SERVICE], p99_s=float(np.percentile(answered, PERCENTILE))
+    )
+
+
 def windows(recording: Recording, solo: Mapping[str, float]) -> list[Window]:
     """Every window of every tenant that was past its warm-up."""
     jobs = {job.name: job for job in recording.plan.jobs}

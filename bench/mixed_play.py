@@ -19,7 +19,7 @@ from typing import Final
 
 from rich.progress import Progress
 
-from bench.mixed_judge import WINDOW_S
+from bench.mixed_judge import WINDOW_S, ServedAlone
 from bench.mixed_load import offer, until_ready
 from bench.mixed_look import Watch
 from bench.mixed_plan import SERVICE, Plan
@@ -64,6 +64,8 @@ class Stage:
     folders: Mapping[str, Path]
     """Of step records, by node."""
     progress: Progress
+    served: ServedAlone | None = None
+    """What is declared of the service."""
 
 
 async def play(
@@ -84,7 +86,7 @@ async def play(
         CommandFailed: the namespace could not be made or did not become free.
     """
     namespace = f"mixed-{name}"
-    await asyncio.to_thread(_open, stage.local, namespace)
+    await asyncio.to_thread(_open, stage, namespace)
     try:
         if history is not None:
             await _act(stage, Rule.HISTORY, Recording(rule="history", plan=history), namespace)
@@ -139,6 +141,7 @@ async def _watch(
     loop = asyncio.get_running_loop()
     plan, missed = recording.plan, 0
     watch = Watch(cluster=stage.cluster, namespace=namespace, folders=stage.folders, into=recording)
+    stage.progress.console.print(f"... {recording.rule} (at most {plan.seconds / 60:g} min)")
     bar = stage.progress.add_task(recording.rule, total=plan.seconds)
     for number in range(1, int(plan.seconds / WINDOW_S) + 1):
         await asyncio.sleep(max(0.0, started + number * WINDOW_S - loop.time()))
@@ -186,9 +189,9 @@ async def _address(cluster: ClusterPort, namespace: str) -> str:
         await asyncio.sleep(0.5)
 
 
-def _open(local: LocalCluster, namespace: str) -> None:
-    local.kubectl("create", "namespace", namespace)
-    _apply(local, profiles(), "--namespace", namespace)
+def _open(stage: Stage, namespace: str) -> None:
+    stage.local.kubectl("create", "namespace", namespace)
+    _apply(stage.local, profiles(stage.served), "--namespace", namespace)
 
 
 def _apply(local: LocalCluster, bodies: list[Body], *words: str) -> None:

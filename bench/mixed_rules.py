@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
+from bench.mixed_judge import ServedAlone
 from bench.mixed_plan import CLASSES, REQUESTS_PER_S, SERVICE, Arrival, Plan
 from demo.images import image_name
 from ullage.api.contract import API_VERSION
@@ -70,20 +71,22 @@ def policy(rule: Rule) -> Body:
     return _object("SchedulingPolicy", "default", spec)
 
 
-def profiles() -> list[Body]:
-    """What the owners say their work uses alone, under every rule."""
+def profiles(served: ServedAlone | None = None) -> list[Body]:
+    """What the owners say of their work alone, under every rule.
+
+    Args:
+        served: What the service did alone, once it was tried: nobody can promise a latency
+            without knowing it.
+    """
     duties = {name: klass.duty for name, klass in CLASSES.items()} | {SERVICE: SERVICE_DUTY}
-    return [
-        _object(
-            "WorkloadProfile",
-            name,
-            {
-                "class": name,
-                "solo": [{"device": "emulated", "share": 100, "smUtil": round(duty, 2)}],
-            },
-        )
-        for name, duty in sorted(duties.items())
-    ]
+    bodies: list[Body] = []
+    for name, duty in sorted(duties.items()):
+        row: Body = {"device": "emulated", "share": 100, "smUtil": round(duty, 2)}
+        if name == SERVICE and served is not None:
+            row["stepsPerSecond"] = round(served.requests_per_s, 3)
+            row["latencyP99Seconds"] = round(served.p99_s, 6)
+        bodies.append(_object("WorkloadProfile", name, {"class": name, "solo": [row]}))
+    return bodies
 
 
 def job(arrival: Arrival, rule: Rule) -> Body:

@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 
 from bench import mixed_picture
-from bench.mixed_judge import NoReference, Outcome, judge, predictions, solo_ns, waiting, windows
+from bench.mixed_judge import (
+    NoReference,
+    Outcome,
+    judge,
+    predictions,
+    served_alone,
+    solo_ns,
+    waiting,
+    windows,
+)
 from bench.mixed_plan import SERVICE, Arrival, Plan, reference
 from bench.mixed_record import Reading, Recording, Request
 from bench.mixed_report import figures, table
@@ -150,6 +159,15 @@ def test_the_reference_is_the_median_of_windows_alone() -> None:
     assert {found[job.klass] for job in plan.jobs} == {4.0 * MS}
     with pytest.raises(NoReference, match=SERVICE):
         solo_ns(_recording(*readings[:-2], plan=plan))
+
+
+def test_what_is_declared_of_the_service_is_what_the_reference_showed() -> None:
+    asked = [Request(due_s=0.1 * n, latency_s=0.01) for n in range(10)]
+    found = served_alone(_recording(requests=[*asked, Request(due_s=2, latency_s=None)]), SOLO)
+    assert found.requests_per_s == pytest.approx(500.0)
+    assert found.p99_s == pytest.approx(0.01)
+    with pytest.raises(NoReference, match="answered nothing"):
+        served_alone(_recording(), SOLO)
 
 
 def test_a_recording_comes_back_from_its_file_as_it_was(tmp_path: Path) -> None:
