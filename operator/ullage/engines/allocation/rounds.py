@@ -157,7 +157,9 @@ def settle(
     most = MEMORY_ROUNDS * settings.round_s
     received = {cell: s for cell, s in state.received_s.items() if _all_in(cell[0], known)}
     owed: dict[Cell, float] = {}
-    running = {who: kind for who, kind in state.running.items() if _all_in(who, known)}
+    # Whose partner has left goes on alone, on the same devices.
+    left = {tuple(n for n in who if n in known): kind for who, kind in state.running.items()}
+    running = {who: kind for who, kind in left.items() if who}
     for members, kind in running.items():
         cell = (members, kind)
         received[cell] = received.get(cell, 0.0) + elapsed

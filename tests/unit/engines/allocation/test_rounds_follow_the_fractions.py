@@ -181,6 +181,16 @@ def test_a_job_that_cannot_save_its_work_is_never_stopped() -> None:
         state = plan.state
 
 
+def test_whose_partner_ends_goes_on_alone() -> None:
+    fixed = RoundJob(name="a", gang=1, speeds={"t": 1.0}, checkpointable=False)
+    other = RoundJob(name="c", gang=1, speeds={"t": 1.0})
+    state = RoundState(running={("a", "b"): "t"}, owed_s={(("c",), "t"): 5000.0})
+    allocation = _allocation({"a": {"t": 0.1}, "c": {"t": 0.9}})
+    plan = next_round(state, allocation, {"t": 1}, 10.0, jobs=[fixed, other], settings=SETTINGS)
+    assert [(run.members, run.kept) for run in plan.runs] == [(("a",), True)]
+    assert plan.stops == ()
+
+
 def test_devices_are_kept_for_a_gang_that_small_jobs_pass_by() -> None:
     """Small jobs that cannot be stopped come and go; without a reservation a gang never starts."""
     gang = RoundJob(name="gang", gang=4, speeds={"t": 1.0})
