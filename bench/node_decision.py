@@ -2,26 +2,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one admission decision costs: eight tenants on a device, ten shares to choose from.
 
-The agent's last word on one share is measured beside it. Neither may fit or solve anything.
+The agent's last word on one share is measured beside it. Neither may fit or solve anything: what
+does, the update of the process with one more co-location, is measured apart, as it runs in the
+background.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import random
 import statistics
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from itertools import product
 from typing import Final
 
 from bench import report
+from ullage.app.syllabus import QUICK_CLASSES
 from ullage.engines.admission.calibration import Band, Threshold
 from ullage.engines.admission.decision import admit, confirm
 from ullage.engines.admission.filters import Device, Newcomer, Resident
 from ullage.engines.admission.learning import learn
-from ullage.engines.admission.model import Models
+from ullage.engines.admission.model import LearnedModel, Models
+from ullage.engines.admission.pair_gp import MAX_ROWS
 from ullage.engines.admission.prediction import Forecaster
 from ullage.engines.admission.records import (
     ClassProfile,
@@ -36,6 +42,7 @@ from ullage.engines.admission.verdict import Arrival, Basis, RiskSettings
 
 LIMIT_MS: Final = 10.0
 AGENT_LIMIT_PERCENT: Final = 1.0
+UPDATE_LIMIT_S: Final = 1.0
 TENANTS: Final = 8
 CLASSES: Final = 26
 DECISIONS: Final = 600
@@ -125,10 +132,25 @@ def basis(forecaster: Forecaster, known: Sequence[ClassProfile]) -> Basis:
     )
 
 
-def forecaster(rng: random.Random, known: Sequence[ClassProfile]) -> tuple[str, Forecaster]:
+def learned(rng: random.Random, known: Sequence[ClassProfile]) -> LearnedModel:
     """The learned model, from random pairs of the classes at random shares."""
+    rows = observed(rng, known, ROWS // 2)
+    return learn(
+        rows,
+        {one.klass: one for one in known},
+        accelerator=ACCELERATOR,
+        previous=None,
+        refit=True,
+        wanted=(),
+    )
+
+
+def observed(
+    rng: random.Random, known: Sequence[ClassProfile], count: int, first: int = 0
+) -> list[Row]:
+    """Both rows of so many co-locations of random classes at random shares."""
     rows: list[Row] = []
-    for number in range(ROWS // 2):
+    for number in range(first, first + count):
         pair = rng.sample(known, 2)
         shares = [10 * rng.randint(1, 10) for _ in pair]
         rows += [
@@ -146,15 +168,28 @@ def forecaster(rng: random.Random, known: Sequence[ClassProfile]) -> tuple[str, 
             )
             for me in (0, 1)
         ]
-    model = learn(
-        rows,
-        {one.klass: one for one in known},
+    return rows
+
+
+def update(rng: random.Random, known: Sequence[ClassProfile], fitted: LearnedModel) -> list[float]:
+    """One more co-location at the most rows that are kept: seconds on the wall and of the CPU.
+
+    The cells are those of the classes that a quick lesson fills, the two new ones among them.
+    """
+    rows = observed(rng, known, MAX_ROWS // 2)
+    wanted = sorted({one.klass for one in rows[-2:]} | {one.klass for one in known[:QUICK_CLASSES]})
+    lesson = partial(
+        learn,
+        profiles={one.klass: one for one in known},
         accelerator=ACCELERATOR,
-        previous=None,
-        refit=True,
-        wanted=(),
+        refit=False,
+        wanted=wanted,
+        classes=len(wanted),
     )
-    return f"{model.rows} rows learned", Models(by_accelerator={ACCELERATOR: model})
+    before = lesson(rows[:-2], previous=fitted)
+    started, worked = time.perf_counter(), time.process_time()
+    lesson(rows, previous=before)
+    return [time.perf_counter() - started, time.process_time() - worked]
 
 
 def main() -> int:
@@ -165,11 +200,12 @@ def main() -> int:
     """
     rng = random.Random(5)
     known = profiles(rng)
-    name, model = forecaster(rng, known)
-    rests_on = basis(model, known)
+    model = learned(rng, known)
+    rests_on = basis(Models(by_accelerator={ACCELERATOR: model}), known)
     questions = [question(rng, known) for _ in range(DECISIONS)]
     admit(*questions[0], rests_on)
     decisions, busy, words, admitted = [], [], [], 0
+    load = os.getloadavg()[0]
     for device, who in questions:
         started, worked = time.perf_counter_ns(), time.process_time_ns()
         verdict = admit(device, who, rests_on)
@@ -183,6 +219,7 @@ def main() -> int:
     cpu99 = statistics.quantiles(busy, n=100)[98]
     word50, word99 = statistics.median(words), statistics.quantiles(words, n=100)[98]
     core = statistics.fmean(words) / 1000 * PER_AGENT_SECOND * 100
+    update_s, update_cpu_s = update(rng, known, model)
     report.write(
         "node-decision",
         {
@@ -192,13 +229,16 @@ def main() -> int:
             "agent_p50_ms": round(word50, 4),
             "agent_p99_ms": round(word99, 4),
             "agent_core_percent": round(core, 4),
+            "gp_update_2000_s": round(update_s, 4),
+            "gp_update_2000_cpu_s": round(update_cpu_s, 4),
+            "load_1min": round(load, 2),
             "decisions": DECISIONS,
             "admitted": admitted,
             "tenants": TENANTS,
             "shares": 10,
         },
         [
-            report.Row(what=f"decision, median ({name})", ours=f"{p50:.2f} ms"),
+            report.Row(what=f"decision, median ({model.rows} rows learned)", ours=f"{p50:.2f} ms"),
             report.Row(what="decision, p99", ours=f"{p99:.2f} ms", limit=f"{LIMIT_MS:.0f} ms"),
             report.Row(what="decision, p99 of CPU time", ours=f"{cpu99:.2f} ms"),
             report.Row(what="agent's last word, median", ours=f"{word50:.2f} ms"),
@@ -208,10 +248,17 @@ def main() -> int:
                 ours=f"{core:.3f} % of a core",
                 limit=f"{AGENT_LIMIT_PERCENT:.0f} %",
             ),
+            report.Row(
+                what=f"update with one co-location more, {MAX_ROWS:,} rows",
+                ours=f"{update_s:.2f} s ({update_cpu_s:.2f} s of CPU)",
+                limit=f"{UPDATE_LIMIT_S:.0f} s",
+            ),
+            report.Row(what="load of the machine, one minute", ours=f"{load:.1f}"),
             report.Row(what="admitted", ours=f"{admitted} of {DECISIONS}"),
         ],
     )
-    return 0 if p99 <= LIMIT_MS and core <= AGENT_LIMIT_PERCENT else 1
+    kept = p99 <= LIMIT_MS and core <= AGENT_LIMIT_PERCENT and update_s <= UPDATE_LIMIT_S
+    return 0 if kept else 1
 
 
 if __name__ == "__main__":

@@ -37,11 +37,17 @@ LEAST_ROWS: Final = 10
 
 
 def fill_whole_shares(
-    posterior: Posterior, sides: Sides, wanted: Sequence[str], classes: int
+    posterior: Posterior,
+    sides: Sides,
+    wanted: Sequence[str],
+    classes: int,
+    *,
+    keep: Cells = learning.NO_CELLS,
 ) -> Cells:
     """Cells of the only share that occurs here: 100 percent; the others are left open.
 
-    The learner fills every share; that is nine tenths of its time for cells nobody asks about.
+    The learner fills every share, which is most of its time, for cells nobody asks about. All are
+    asked anew every time: nothing is kept.
     """
     count = len(sides.profiles)
     names = [one.klass for one in sides.profiles]

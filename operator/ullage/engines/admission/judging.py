@@ -64,6 +64,16 @@ class LeftOut:
     mean: Mapping[Rung, Floats]
     sd: Mapping[Rung, Floats]
 
+    def only(self, fold: int) -> LeftOut:
+        """What was left out in one fold."""
+        mask = self.fold == fold
+        return LeftOut(
+            index=self.index[mask],
+            fold=self.fold[mask],
+            mean={rung: one[mask] for rung, one in self.mean.items()},
+            sd={rung: one[mask] for rung, one in self.sd.items()},
+        )
+
 
 def leave_out(
     rows: Rows, target: Floats, folds: Sequence[Ints], *, hyper: Hyper | None, plain: Rung

@@ -8,6 +8,7 @@ were predicted. The same rows give the same bytes.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -39,10 +40,13 @@ LEAST_GP_ROWS = 10
 """Directional rows below which no process is fitted."""
 MAX_CLASSES = 48
 """Classes in the table of cells: 48 x 10 shares on both sides are 230,000 cells."""
-_CHUNK = 1_000
+WHOLE = 100
+_PAIRS = 10
+"""Pairs of classes asked about at once: 1,000 cells."""
 
 
 DEFAULT_RISK = Risk()
+NO_CELLS = Cells()
 
 
 def learn(
@@ -64,7 +68,9 @@ def learn(
         accelerator: Key of the type.
         previous: The model before, or one read from a summary.
         refit: Seek hyper-parameters, rungs and thresholds anew; otherwise only condition on the
-            rows with those of ``previous``. Without a previous fit it always seeks.
+            rows with those of ``previous``, and ask anew only for cells of classes of which
+            something changed; what that says of others comes with the next fit. Without a
+            previous fit it always seeks.
         wanted: Classes whose cells come first: tenants and waiting work.
         risk: Budget of the thresholds.
         classes: Classes whose cells are filled; most of the time of a lesson goes into these.
@@ -90,8 +96,13 @@ def learn(
         if seek
         else Judged(rungs=known.rungs, trims=known.trims)
     )
-    cells = Cells() if posterior is None else fill(posterior, sides, list(wanted), classes)
+    noted = marks(data, sides)
+    keep = Cells() if seek else _unchanged(known, noted)
+    cells = Cells()
+    if posterior is not None:
+        cells = fill(posterior, sides, list(wanted), classes, keep=keep)
     model = _assemble(accelerator, version, sides, data, bias, posterior, judged, cells)
+    model = replace(model, marks=noted)
     if not seek:
         return replace(model, thresholds=known.thresholds, scored=known.scored)
     many = score_many(model, own)
@@ -196,29 +207,80 @@ def _pair(row: Row) -> tuple[str, str]:
     return low, high
 
 
+def marks(data: Pairs, sides: Sides) -> dict[str, str]:
+    """A digest of what is known of every class: measured alone, its features, its rows.
+
+    Features are standardised over all classes, so a new class may give every one a new mark.
+    """
+    ids: dict[str, list[str]] = {one.klass: [] for one in sides.profiles}
+    for row in data.kept:
+        for klass in {row.klass, row.partners[0].klass}:
+            ids[klass].append(row.id)
+    return {
+        one.klass: hashlib.sha256(
+            repr((replace(one, rows=0), ids[one.klass])).encode() + features.tobytes()
+        ).hexdigest()
+        for one, features in zip(sides.profiles, sides.features, strict=True)
+    }
+
+
+def _unchanged(known: LearnedModel, noted: Mapping[str, str]) -> Cells:
+    """The cells between classes of which nothing new is known."""
+    return known.cells.only({one for one, mark in noted.items() if known.marks.get(one) == mark})
+
+
 def fill(
-    posterior: Posterior, sides: Sides, wanted: Sequence[str], classes: int = MAX_CLASSES
+    posterior: Posterior,
+    sides: Sides,
+    wanted: Sequence[str],
+    classes: int = MAX_CLASSES,
+    *,
+    keep: Cells = NO_CELLS,
 ) -> Cells:
-    """Cells of the wanted classes first, then of those with most rows, up to a bound."""
+    """Cells of the wanted classes first, then of those with most rows, up to a bound.
+
+    Args:
+        posterior: The process.
+        sides: Classes with their features.
+        wanted: Classes that come first.
+        classes: The bound.
+        keep: Cells that stand as they are.
+    """
     asked = set(wanted)
     order = sorted(sides.profiles, key=lambda one: (one.klass not in asked, -one.rows, one.klass))
-    chosen = [sides.index[one.klass] for one in order[:classes]]
-    grid = np.stack(
-        np.meshgrid(chosen, np.arange(STEPS), chosen, np.arange(STEPS), indexing="ij"), axis=-1
-    ).reshape(-1, 4)
-    mean, sd = np.zeros(len(grid), np.float32), np.zeros(len(grid), np.float32)
-    for start in range(0, len(grid), _CHUNK):
-        part = grid[start : start + _CHUNK]
-        logs = np.array([_log_base(sides, cell) for cell in part])
-        shares = ((part[:, 1] + 1) / STEPS, (part[:, 3] + 1) / STEPS)
-        asked_rows = sides.rows(part[:, 0], part[:, 2], shares, logs)
-        mean[start : start + _CHUNK], sd[start : start + _CHUNK] = posterior.predict(asked_rows)
-    shape = (len(chosen), STEPS, len(chosen), STEPS)
-    index = {sides.profiles[number].klass: place for place, number in enumerate(chosen)}
-    return Cells(index=index, mean=mean.reshape(shape), sd=sd.reshape(shape))
+    names = [one.klass for one in order[:classes]]
+    shape = (len(names), STEPS, len(names), STEPS)
+    mean, sd = np.full(shape, np.nan, np.float32), np.full(shape, np.nan, np.float32)
+    at = [place for place, name in enumerate(names) if name in keep.index]
+    of = [keep.index[names[place]] for place in at]
+    if at:
+        to, source = (np.ix_(one, range(STEPS), one, range(STEPS)) for one in (at, of))
+        mean[to], sd[to] = keep.mean[source], keep.sd[source]
+    todo = np.argwhere(np.isnan(mean).any(axis=(1, 3)))
+    number = np.array([sides.index[name] for name in names], np.int64)
+    for start in range(0, len(todo), _PAIRS):
+        victim, aggressor = todo[start : start + _PAIRS].T
+        told = _block(posterior, sides, number[victim], number[aggressor])
+        mean[victim, :, aggressor, :], sd[victim, :, aggressor, :] = told
+    return Cells(index={name: place for place, name in enumerate(names)}, mean=mean, sd=sd)
 
 
-def _log_base(sides: Sides, cell: Ints) -> float:
-    victim, own, aggressor, other = (int(value) for value in cell)
-    names = sides.profiles[victim].klass, sides.profiles[aggressor].klass
-    return sides.log_base(names[0], (own + 1) * 10, names[1], (other + 1) * 10)
+def _block(
+    posterior: Posterior, sides: Sides, victims: Ints, aggressors: Ints
+) -> tuple[Floats, Floats]:
+    """All shares of some pairs of classes: pair, share of the victim, of the aggressor."""
+    shares = [(own, other) for own in range(1, STEPS + 1) for other in range(1, STEPS + 1)]
+    names = [one.klass for one in sides.profiles]
+    logs = [
+        sides.log_base(
+            names[victim], own * WHOLE // STEPS, names[aggressor], other * WHOLE // STEPS
+        )
+        for victim, aggressor in zip(victims.tolist(), aggressors.tolist(), strict=True)
+        for own, other in shares
+    ]
+    own, other = np.tile(np.array(shares, float) / STEPS, (len(victims), 1)).T
+    rows = sides.rows(
+        victims.repeat(len(shares)), aggressors.repeat(len(shares)), (own, other), np.array(logs)
+    )
+    mean, sd = posterior.predict_blocks(rows, len(shares))
+    return mean.reshape(-1, STEPS, STEPS), sd.reshape(-1, STEPS, STEPS)

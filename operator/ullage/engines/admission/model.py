@@ -9,7 +9,7 @@ so; it must never solve, fit, wait, or import what fits.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -59,6 +59,17 @@ class Cells:
         mean, sd = float(means[0, 1]), float(sds[0, 1])
         return None if math.isnan(mean) else (mean, sd)
 
+    def only(self, classes: Collection[str]) -> Cells:
+        """The cells between some of the classes."""
+        names = [one for one in self.index if one in classes]
+        at = [self.index[one] for one in names]
+        place = np.ix_(at, range(STEPS), at, range(STEPS))
+        return Cells(
+            index={name: number for number, name in enumerate(names)},
+            mean=self.mean[place],
+            sd=self.sd[place],
+        )
+
     def among(self, sides: Sequence[tuple[str, int]]) -> tuple[Floats, Floats]:
         """Mean and sd of the residual of every side (row) beside every other (column).
 
@@ -103,6 +114,8 @@ class LearnedModel:
     cells: Cells = field(default_factory=Cells)
     thresholds: Mapping[tuple[Group, Band], Threshold] = field(default_factory=dict)
     scored: tuple[Scored, ...] = ()
+    marks: Mapping[str, str] = field(default_factory=dict)
+    """Digest of what each class was learned from."""
 
     def group_of(self, tenants: Sequence[Tenant]) -> Group:
         """How new a mixture is to this model."""

@@ -16,13 +16,20 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ullage.engines.admission.pair_kernel import (
+    AGGRESSOR_SCALE,
+    NOISE,
+    TERMS,
+    THETA_START,
+    VICTIM_SCALE,
+    Distances,
+    kernel,
+)
+from ullage.engines.admission.pair_kernel import Rows as Rows
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-TERMS: Final = 7
-_VICTIM_SCALE, _AGGRESSOR_SCALE, _NOISE = 7, 8, 9
-THETA_START: Final = np.log(np.array([0.05] * 5 + [0.02] * 2 + [1.0] * 2 + [0.01]))
-"""Log amplitudes of the terms, log length scales of victim and aggressor, log noise variance."""
 _PULL: Final = 0.02
 """Weak prior that draws the log hyper-parameters to their start (derived from the reference)."""
 _REACH: Final = 7.0
@@ -35,37 +42,6 @@ _NEGLIGIBLE: Final = 1e-13
 MAX_ROWS: Final = 2_000
 FOLDS: Final = 5
 """Inner folds in which the kind of noise is chosen."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
-    """Directional rows: class numbers and standardised features of both sides, row by row."""
-
-    victim: Ints
-    aggressor: Ints
-    victim_features: Floats
-    aggressor_features: Floats
-
-    def __post_init__(self) -> None:
-        count = len(self.victim)
-        sides = (self.aggressor, self.victim_features, self.aggressor_features)
-        if any(len(side) != count for side in sides):
-            raise ValueError("every row needs a class and features on both sides")
-        if not all(np.isfinite(side).all() for side in sides[1:]):
-            raise ValueError("a feature is not a finite number; leave what is not measured out")
-
-    def __len__(self) -> int:
-        """How many rows."""
-        return len(self.victim)
-
-    def take(self, index: Ints | NDArray[np.bool_]) -> Rows:
-        """The rows of an index or mask."""
-        return Rows(
-            victim=self.victim[index],
-            aggressor=self.aggressor[index],
-            victim_features=self.victim_features[index],
-            aggressor_features=self.aggressor_features[index],
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,68 +76,11 @@ class Hyper:
     @property
     def noise(self) -> float:
         """Variance of one observation."""
-        return float(np.exp(self.theta[_NOISE]))
-
-
-def _squared(left: Floats, right: Floats) -> Floats:
-    if not left.shape[1]:
-        return np.zeros((len(left), len(right)))
-    cross = left @ right.T
-    sums = (left**2).sum(1)[:, None] + (right**2).sum(1)[None]
-    out: Floats = np.maximum(sums - 2.0 * cross, 0.0) / left.shape[1]
-    return out
-
-
-@dataclass(frozen=True, slots=True)
-class _Distances:
-    """What a kernel needs of two sets of rows, whatever the hyper-parameters."""
-
-    victim: Floats
-    aggressor: Floats
-    same_victim: Floats
-    same_aggressor: Floats
-
-    @classmethod
-    def between(cls, left: Rows, right: Rows) -> _Distances:
-        return cls(
-            _squared(left.victim_features, right.victim_features),
-            _squared(left.aggressor_features, right.aggressor_features),
-            (left.victim[:, None] == right.victim).astype(float),
-            (left.aggressor[:, None] == right.aggressor).astype(float),
-        )
-
-    def take(self, index: Ints) -> _Distances:
-        grid = np.ix_(index, index)
-        return _Distances(
-            self.victim[grid],
-            self.aggressor[grid],
-            self.same_victim[grid],
-            self.same_aggressor[grid],
-        )
-
-    def sides(self, theta: Floats) -> tuple[Floats, Floats]:
-        scales = np.exp(-2.0 * theta[[_VICTIM_SCALE, _AGGRESSOR_SCALE]])
-        victim: Floats = np.exp(-0.5 * scales[0] * self.victim)
-        aggressor: Floats = np.exp(-0.5 * scales[1] * self.aggressor)
-        return victim, aggressor
-
-    def kernel(self, theta: Floats) -> Floats:
-        amplitude = np.exp(theta[:TERMS])
-        victim, aggressor = self.sides(theta)
-        left = amplitude[0] * aggressor + amplitude[1] + amplitude[6] * self.same_aggressor
-        right = amplitude[2] + amplitude[5] * self.same_victim
-        own = amplitude[3] * self.same_victim + amplitude[4] * self.same_aggressor
-        total: Floats = victim * left + aggressor * right + own
-        return total
-
-
-def kernel(theta: Sequence[float], left: Rows, right: Rows) -> Floats:
-    """Prior covariance between two sets of rows, without noise."""
-    return _Distances.between(left, right).kernel(np.asarray(theta))
+        return float(np.exp(self.theta[NOISE]))
 
 
 def negative_log_likelihood(
-    theta: Floats, distances: _Distances, target: Floats, weights: Floats
+    theta: Floats, distances: Distances, target: Floats, weights: Floats
 ) -> tuple[float, Floats]:
     """Negative log posterior of the hyper-parameters, and its gradient.
 
@@ -169,7 +88,7 @@ def negative_log_likelihood(
     """
     from scipy.linalg import lapack
 
-    amplitude, noise = np.exp(theta[:TERMS]), np.exp(theta[_NOISE])
+    amplitude, noise = np.exp(theta[:TERMS]), np.exp(theta[NOISE])
     victim, aggressor = distances.sides(theta)
     same_v, same_a = distances.same_victim, distances.same_aggressor
     of_victim = amplitude[0] * aggressor + amplitude[1] + amplitude[6] * same_a
@@ -194,11 +113,11 @@ def negative_log_likelihood(
     sums = [both, by_victim.sum(), by_aggressor.sum(), np.vdot(slope, same_v)]
     sums += [np.vdot(slope, same_a), np.vdot(by_aggressor, same_v), np.vdot(by_victim, same_a)]
     gradient[:TERMS] += amplitude * np.array(sums)
-    scales = np.exp(-2.0 * theta[[_VICTIM_SCALE, _AGGRESSOR_SCALE]])
-    gradient[_VICTIM_SCALE] += scales[0] * np.vdot(by_victim, distances.victim * of_victim)
+    scales = np.exp(-2.0 * theta[[VICTIM_SCALE, AGGRESSOR_SCALE]])
+    gradient[VICTIM_SCALE] += scales[0] * np.vdot(by_victim, distances.victim * of_victim)
     aggressor_part = distances.aggressor * (of_aggressor + amplitude[0] * victim)
-    gradient[_AGGRESSOR_SCALE] += scales[1] * np.vdot(by_aggressor, aggressor_part)
-    gradient[_NOISE] += noise * (np.diag(slope) / weights).sum()
+    gradient[AGGRESSOR_SCALE] += scales[1] * np.vdot(by_aggressor, aggressor_part)
+    gradient[NOISE] += noise * (np.diag(slope) / weights).sum()
     return float(value), gradient
 
 
@@ -217,18 +136,18 @@ def fit(rows: Rows, target: Floats, how: Fit = REFERENCE) -> Hyper:
     if len(rows) > how.max_rows:
         some = np.random.default_rng(how.seed).choice(len(rows), how.max_rows, replace=False)
         rows, target = rows.take(np.sort(some)), target[np.sort(some)]
-    distances = _Distances.between(rows, rows)
+    distances = Distances.between(rows, rows)
     weights = np.ones(len(rows))
     theta = _minimise(THETA_START, distances, target - target.mean(), weights, how.iterations)
     for _ in range(how.rounds if how.tail else 0):
-        weights = _weigh(distances.kernel(theta), target, float(theta[_NOISE]), weights, how.tail)
+        weights = _weigh(distances.kernel(theta), target, float(theta[NOISE]), weights, how.tail)
         centred = target - np.average(target, weights=weights)
         theta = _minimise(theta, distances, centred, weights, how.iterations // 2)
     return Hyper(theta=tuple(float(value) for value in theta), tail=how.tail)
 
 
 def _minimise(
-    start: Floats, distances: _Distances, target: Floats, weights: Floats, iterations: int
+    start: Floats, distances: Distances, target: Floats, weights: Floats, iterations: int
 ) -> Floats:
     from scipy.optimize import minimize
 
@@ -265,7 +184,8 @@ def _solve(factor: Floats, right: Floats) -> Floats:
 def _inverse_diagonal(factor: Floats) -> Floats:
     from scipy.linalg import lapack
 
-    out: Floats = (np.tril(lapack.dtrtri(factor, lower=1)[0]) ** 2).sum(axis=0)
+    lower = lapack.dtrtri(factor, lower=1)[0]  # zeros above the diagonal, as in the factor
+    out: Floats = np.einsum("ij,ij->j", lower, lower)
     return out
 
 
@@ -361,7 +281,7 @@ def condition(
     if weights is None:
         weights = np.ones(len(rows))
         for _ in range(rounds if hyper.tail else 0):
-            weights = _weigh(prior, target, hyper.theta[_NOISE], weights, hyper.tail)
+            weights = _weigh(prior, target, hyper.theta[NOISE], weights, hyper.tail)
     prior[np.diag_indices(len(rows))] += hyper.noise / weights + _JITTER
     factor = _factor(prior)
     mean = float(np.average(target, weights=weights))

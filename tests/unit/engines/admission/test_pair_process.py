@@ -9,6 +9,7 @@ import pytest
 
 from ullage.engines.admission import pair_gp
 from ullage.engines.admission.pair_gp import Hyper, Rows
+from ullage.engines.admission.pair_kernel import Distances
 
 
 def rows(count: int = 40, seed: int = 0) -> tuple[Rows, np.ndarray]:
@@ -66,7 +67,7 @@ def test_predictions_equal_a_direct_solve() -> None:
 
 def test_the_gradient_equals_differences() -> None:
     made, target = rows()
-    distances = pair_gp._Distances.between(made, made)
+    distances = Distances.between(made, made)
     weights = np.linspace(0.2, 1.5, len(made))
     theta = pair_gp.THETA_START + 0.2
     _, gradient = pair_gp.negative_log_likelihood(theta, distances, target, weights)

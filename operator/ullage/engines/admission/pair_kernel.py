@@ -1,0 +1,122 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""How alike two (victim, aggressor) rows are: the kernel of the process, and what it is made of.
+
+Arrays in, arrays out; it must never see what was observed of a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+TERMS: Final = 7
+VICTIM_SCALE, AGGRESSOR_SCALE, NOISE = 7, 8, 9
+_STRIP: Final = 50
+"""Rows at a time: what lies between stays in the cache, four times as fast at 2,000 rows."""
+THETA_START: Final = np.log(np.array([0.05] * 5 + [0.02] * 2 + [1.0] * 2 + [0.01]))
+"""Log amplitudes of the terms, log length scales of victim and aggressor, log noise variance."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Directional rows: class numbers and standardised features of both sides, row by row."""
+
+    victim: Ints
+    aggressor: Ints
+    victim_features: Floats
+    aggressor_features: Floats
+
+    def __post_init__(self) -> None:
+        count = len(self.victim)
+        sides = (self.aggressor, self.victim_features, self.aggressor_features)
+        if any(len(side) != count for side in sides):
+            raise ValueError("every row needs a class and features on both sides")
+        if not all(np.isfinite(side).all() for side in sides[1:]):
+            raise ValueError("a feature is not a finite number; leave what is not measured out")
+
+    def __len__(self) -> int:
+        """How many rows."""
+        return len(self.victim)
+
+    def take(self, index: Ints | NDArray[np.bool_]) -> Rows:
+        """The rows of an index or mask."""
+        return Rows(
+            victim=self.victim[index],
+            aggressor=self.aggressor[index],
+            victim_features=self.victim_features[index],
+            aggressor_features=self.aggressor_features[index],
+        )
+
+
+def _squared(left: Floats, right: Floats) -> Floats:
+    if not left.shape[1]:
+        return np.zeros((len(left), len(right)))
+    cross = left @ right.T
+    sums = (left**2).sum(1)[:, None] + (right**2).sum(1)[None]
+    out: Floats = np.maximum(sums - 2.0 * cross, 0.0) / left.shape[1]
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class Distances:
+    """What the kernel needs of two sets of rows, whatever the hyper-parameters."""
+
+    victim: Floats
+    aggressor: Floats
+    same_victim: Floats
+    same_aggressor: Floats
+
+    @classmethod
+    def between(cls, left: Rows, right: Rows) -> Distances:
+        """Of every left row to every right one."""
+        return cls(
+            _squared(left.victim_features, right.victim_features),
+            _squared(left.aggressor_features, right.aggressor_features),
+            (left.victim[:, None] == right.victim).astype(float),
+            (left.aggressor[:, None] == right.aggressor).astype(float),
+        )
+
+    def take(self, index: Ints) -> Distances:
+        """Among the rows of an index."""
+        grid = np.ix_(index, index)
+        return Distances(
+            self.victim[grid],
+            self.aggressor[grid],
+            self.same_victim[grid],
+            self.same_aggressor[grid],
+        )
+
+    def sides(self, theta: Floats) -> tuple[Floats, Floats]:
+        """How alike the victims are, and the aggressors."""
+        scales = (-0.5 * np.exp(-2.0 * theta[[VICTIM_SCALE, AGGRESSOR_SCALE]])).tolist()
+        victim: Floats = np.exp(scales[0] * self.victim)
+        aggressor: Floats = np.exp(scales[1] * self.aggressor)
+        return victim, aggressor
+
+    def kernel(self, theta: Floats) -> Floats:
+        """Prior covariance, without noise."""
+        amplitude = np.exp(theta[:TERMS]).tolist()
+        victim, aggressor = self.sides(theta)
+        left = amplitude[0] * aggressor + amplitude[1] + amplitude[6] * self.same_aggressor
+        right = amplitude[2] + amplitude[5] * self.same_victim
+        own = amplitude[3] * self.same_victim + amplitude[4] * self.same_aggressor
+        total: Floats = victim * left + aggressor * right + own
+        return total
+
+
+def kernel(theta: Sequence[float], left: Rows, right: Rows) -> Floats:
+    """Prior covariance between two sets of rows, without noise."""
+    out = np.empty((len(left), len(right)))
+    values = np.asarray(theta)
+    for start in range(0, len(left), _STRIP):
+        strip = left.take(np.arange(start, min(start + _STRIP, len(left))))
+        out[start : start + _STRIP] = Distances.between(strip, right).kernel(values)
+    return out
