@@ -65,6 +65,9 @@ class Outcome:
     never_began: int
     service_p99_ms: float | None
     service_attainment: float | None
+    service_wait_s: float
+    """From the first arrival to the first request that somebody was there for; the whole time if
+    the service never began."""
     lost_requests: int
     prediction_error: float | None
     """Median of |predicted - observed| / observed over windows."""
@@ -176,6 +179,9 @@ def judge(recording: Recording, solo: Mapping[str, float]) -> Outcome:
         service_p99_ms=1000 * float(np.percentile(answered, PERCENTILE)) if answered else None,
         service_attainment=(
             sum(one.held is True for one in served) / len(served) if served else None
+        ),
+        service_wait_s=min(
+            (one.due_s for one in recording.requests), default=recording.plan.seconds
         ),
         lost_requests=sum(one.latency_s is None for one in recording.requests),
         prediction_error=median(abs(p - o) / o for p, o in points) if points else None,

@@ -35,6 +35,7 @@ LINES: Final[Sequence[tuple[str, Cell]]] = (
     ("... never began", lambda o: f"{o.never_began}"),
     ("service: p99 ms of all requests", lambda o: _milliseconds(o.service_p99_ms)),
     ("service: windows in time", lambda o: _ratio(o.service_attainment)),
+    ("service: began after s", lambda o: f"{o.service_wait_s:.1f}"),
     ("service: requests lost", lambda o: f"{o.lost_requests}"),
     ("|predicted - observed| / observed, median", lambda o: _ratio(o.prediction_error)),
     ("load average of the machine", lambda o: f"{o.load_mean:.1f}"),

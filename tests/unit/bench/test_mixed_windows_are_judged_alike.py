@@ -117,6 +117,12 @@ def test_a_lost_request_is_infinitely_late() -> None:
     assert judge(recording, SOLO).lost_requests == 1
 
 
+def test_a_service_that_never_began_waited_the_whole_time() -> None:
+    assert judge(_recording(), SOLO).service_wait_s == 20.0
+    asked = [Request(due_s=7.0, latency_s=None), Request(due_s=6.5, latency_s=0.1)]
+    assert judge(_recording(requests=asked), SOLO).service_wait_s == 6.5
+
+
 def test_waiting_counts_until_the_first_step_or_the_end() -> None:
     plan = _plan(_job("a"), _job("b"), _job("c"))
     recording = _recording(*_steps("a", 0, 100), plan=plan, finished_s={"c": 5.0})
