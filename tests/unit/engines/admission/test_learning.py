@@ -16,7 +16,7 @@ import pytest
 from ullage.engines.admission.calibration import Band
 from ullage.engines.admission.colocations import bounded
 from ullage.engines.admission.learning import learn
-from ullage.engines.admission.model import WIDE_SD, LearnedModel, Models
+from ullage.engines.admission.model import WIDE_SD, Cells, LearnedModel, Models
 from ullage.engines.admission.records import (
     ClassProfile,
     Group,
@@ -212,3 +212,85 @@ def test_a_spoilt_summary_says_what_is_wrong(
 ) -> None:
     with pytest.raises(ValueError, match=word):
         from_summary(to_summary(model) | change)
+
+
+def by_hand(model: LearnedModel, mixture: list[Tenant], me: int) -> tuple[float, float]:
+    """Sum over the others of single look-ups, each trimmed."""
+    trim = model.trims[Group.MANY, Rung.GP]
+    base_log = model.forecast([mixture[me]]).mean[0] + math.log(float(len(mixture)))
+    mean = spread = 0.0
+    for place, other in enumerate(mixture):
+        if place != me:
+            cell = model.cells.look_up(
+                (mixture[me].name, mixture[me].percent), (other.name, other.percent)
+            )
+            assert cell is not None
+            mean += trim.centre + trim.slope * (cell[0] - trim.centre)
+            spread += trim.spread * cell[1]
+    return base_log + mean, spread
+
+
+def test_one_look_at_the_table_equals_many_single_ones(model: LearnedModel) -> None:
+    decided = replace(model, rungs={**model.rungs, Group.MANY: Rung.GP})
+    mixture = [tenant(one) for one in ("c4", "c1", "c2", "c2")]
+    told = decided.forecast(mixture)
+    assert told.rung is Rung.GP
+    for me in range(4):
+        mean, spread = by_hand(decided, mixture, me)
+        assert told.mean[me] == pytest.approx(mean, abs=1e-6)
+        assert told.sd[me] == pytest.approx(spread, rel=1e-6)
+
+
+def test_a_missing_cell_lowers_only_those_who_need_it(model: LearnedModel) -> None:
+    mean = model.cells.mean.copy()
+    mean[model.cells.index["c4"], :, model.cells.index["c1"], :] = np.nan
+    holed = replace(
+        model,
+        cells=replace(model.cells, mean=mean),
+        rungs={**model.rungs, Group.MANY: Rung.GP},
+    )
+    full = replace(model, rungs=holed.rungs)
+    plain = replace(model, rungs={**model.rungs, Group.MANY: Rung.BIAS})
+    mixture = [tenant(one) for one in ("c4", "c1", "c2")]
+    told = holed.forecast(mixture)
+    assert told.rung is Rung.BIAS
+    assert told.mean[0] == plain.forecast(mixture).mean[0]
+    assert told.mean[1:] == full.forecast(mixture).mean[1:]
+
+
+def lesson(rows: list[Row], previous: LearnedModel | None, **changes: bool) -> LearnedModel:
+    settings = {"refit": False} | changes
+    return learn(rows, PROFILES, accelerator="v100", previous=previous, wanted=CLASSES, **settings)
+
+
+def test_an_update_equals_learning_from_scratch_where_something_changed(
+    model: LearnedModel,
+) -> None:
+    before = lesson(world(), model)
+    more = [*world(), row(900, "c1", "c5", slowdown=3.0), row(901, "c5", "c1", slowdown=2.0)]
+    updated, fresh = lesson(more, before), lesson(more, replace(before, cells=Cells()))
+    assert updated.hyper == fresh.hyper
+    assert updated.bias is not None
+    assert fresh.bias is not None
+    assert np.array_equal(updated.bias.sensitivity, fresh.bias.sensitivity)
+    for one, other in itertools.product(CLASSES, repeat=2):
+        where = updated.cells.index[one], slice(None), updated.cells.index[other], slice(None)
+        source = before if {one, other}.isdisjoint({"c1", "c5"}) else fresh
+        same = tuple(
+            source.cells.index[name] if isinstance(at, int) else at
+            for at, name in zip(where, (one, "", other, ""), strict=True)
+        )
+        assert np.allclose(updated.cells.mean[where], source.cells.mean[same], atol=1e-5)
+        assert np.allclose(updated.cells.sd[where], source.cells.sd[same], rtol=1e-3)
+    place = before.cells.index["c1"], 9, before.cells.index["c5"], 9
+    assert updated.cells.mean[place] > before.cells.mean[place] + 0.1
+
+
+def test_a_new_class_moves_every_feature_so_every_cell_is_asked_anew(model: LearnedModel) -> None:
+    before = lesson(world(), model)
+    profiles = {**PROFILES, "new": ClassProfile(klass="new", family="f0", batch=2.0)}
+    profiles["new"] = replace(profiles["new"], curve=ShareCurve(fixed_s=0.0, scaled_s=9.0))
+    found = learn(
+        world(), profiles, accelerator="v100", previous=before, refit=False, wanted=CLASSES
+    )
+    assert not set(found.marks.items()) & set(before.marks.items())

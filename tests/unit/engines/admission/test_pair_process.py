@@ -132,3 +132,22 @@ def test_more_rows_than_are_kept_are_refused() -> None:
     made, target = rows(pair_gp.MAX_ROWS + 1)
     with pytest.raises(ValueError, match="at most"):
         pair_gp.condition(made, target, HYPER)
+
+
+def test_blocks_of_rows_alike_are_predicted_as_single_rows_are() -> None:
+    made, target = rows(60)
+    posterior = pair_gp.condition(made, target, HYPER)
+    random = np.random.default_rng(5)
+    count, size = 8, 20
+    nudge = 0.1 * random.standard_normal((count * size, 3))
+    some = made.take(np.repeat(np.arange(count), size))
+    asked = Rows(
+        victim=some.victim,
+        aggressor=some.aggressor,
+        victim_features=some.victim_features + nudge,
+        aggressor_features=some.aggressor_features + nudge,
+    )
+    mean, sd = posterior.predict(asked)
+    again = posterior.predict_blocks(asked, size)
+    assert np.allclose(again[0], mean)
+    assert np.allclose(again[1], sd, rtol=1e-4)
