@@ -32,7 +32,7 @@ from bench.mixed_weight import NoWeight, outweigh
 from bench.report import FOLDER
 from demo.cluster import LOCALCLUSTER, EmulatedDevice, LocalCluster
 from demo.images import build_all
-from demo.install import install
+from demo.install import NAMESPACE, install
 from demo.progress import CommandFailed, run
 from demo.progress import Progress as Steps
 from ullage.adapters.credentials import find_credentials
@@ -158,8 +158,25 @@ def _on_a_cluster(wanted: Wanted) -> None:
     except (CommandFailed, NotMeasured, NoReference, NoWeight) as error:
         raise SystemExit(f"failed: {error}") from error
     finally:
+        _keep_logs(local)
         with steps.step("take the cluster down"):
             local.down()
+
+
+def _keep_logs(local: LocalCluster) -> None:
+    """Logs of operator and agents, for whoever wants to know why; a dead cluster has none."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for component in ("operator", "node"):
+        selector = f"app.kubernetes.io/component={component}"
+        try:
+            done = local.kubectl(
+                "logs", "--namespace", NAMESPACE, "--selector", selector, "--prefix",
+                "--tail=-1", check=False,
+            )  # fmt: skip
+        except (CommandFailed, OSError) as error:
+            print(f"no log of {component}: {error}")
+            continue
+        (FOLDER / f"mixed-{component}.log").write_text(done.stdout, encoding="utf-8")
 
 
 def main() -> None:
