@@ -41,7 +41,7 @@ test-fast: $(VENV)/.ready ## unit, property, contract and chart tests; no cluste
 
 .PHONY: test-e2e
 test-e2e: $(VENV)/.ready ## end to end on two real kubelets (root, Linux)
-	@$(BIN)/python -m pytest -m e2e -p no:xdist tests/e2e
+	@$(BIN)/python -m pytest -m e2e -p no:xdist tests/e2e tests/unit/bench_gpu
 
 .PHONY: lint
 lint: $(VENV)/.ready ## format, style, types, import rules, generated files
