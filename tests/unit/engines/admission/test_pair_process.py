@@ -9,7 +9,7 @@ import pytest
 
 from ullage.engines.admission import pair_gp
 from ullage.engines.admission.pair_gp import Hyper, Rows
-from ullage.engines.admission.pair_kernel import Distances
+from ullage.engines.admission.pair_kernel import THETA_START, Distances, kernel
 
 
 def rows(count: int = 40, seed: int = 0) -> tuple[Rows, np.ndarray]:
@@ -26,7 +26,7 @@ def rows(count: int = 40, seed: int = 0) -> tuple[Rows, np.ndarray]:
     return made, target + 0.05 * random.standard_normal(count)
 
 
-HYPER = Hyper(theta=tuple(pair_gp.THETA_START))
+HYPER = Hyper(theta=tuple(THETA_START))
 
 
 def plain_kernel(theta: np.ndarray, left: Rows, right: Rows) -> np.ndarray:
@@ -47,9 +47,9 @@ def plain_kernel(theta: np.ndarray, left: Rows, right: Rows) -> np.ndarray:
 
 def test_the_kernel_is_the_sum_of_its_seven_terms() -> None:
     made, _ = rows()
-    theta = pair_gp.THETA_START + 0.3 * np.random.default_rng(1).standard_normal(10)
+    theta = THETA_START + 0.3 * np.random.default_rng(1).standard_normal(10)
     few = made.take(np.arange(7))
-    assert np.allclose(pair_gp.kernel(theta, few, made), plain_kernel(theta, few, made))
+    assert np.allclose(kernel(theta, few, made), plain_kernel(theta, few, made))
 
 
 def test_predictions_equal_a_direct_solve() -> None:
@@ -69,7 +69,7 @@ def test_the_gradient_equals_differences() -> None:
     made, target = rows()
     distances = Distances.between(made, made)
     weights = np.linspace(0.2, 1.5, len(made))
-    theta = pair_gp.THETA_START + 0.2
+    theta = THETA_START + 0.2
     _, gradient = pair_gp.negative_log_likelihood(theta, distances, target, weights)
     for place in range(10):
         step = np.zeros(10)
