@@ -144,3 +144,8 @@ bench-devicechoice: $(VENV)/.ready ## step times and choices where nothing ran, 
 bench: bench-policy
 bench-policy: $(VENV)/.ready ## dividing thousands of jobs among types; estimates of speeds in company
 	@$(BIN)/python -m bench.policy
+
+.PHONY: bench-simulate-gavel
+bench: bench-simulate-gavel
+bench-simulate-gavel: $(VENV)/.ready ## the published trace: published figures, own rounds, cost of restarts
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.simulate_gavel

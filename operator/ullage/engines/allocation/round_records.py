@@ -51,11 +51,15 @@ class RoundSettings:
     Attributes:
         round_s: Length of a round.
         gang_skip_limit: Rounds that a gang may be passed over before devices are kept for it.
+        most_lost: Part of its time that a job may lose to being stopped for its equals: it keeps
+            its devices until others are owed its cost of stopping divided by this (at most half of
+            what debts are remembered for). Swept on a public trace at 30 and 120 s.
         pool_of: Pool of a type, where it is not the type itself.
     """
 
     round_s: float = 360.0
     gang_skip_limit: int = 3
+    most_lost: float = 0.1
     pool_of: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -63,6 +67,8 @@ class RoundSettings:
             raise ProblemError(f"a round lasts more than 0 seconds, not {self.round_s}")
         if self.gang_skip_limit < 1:
             raise ProblemError("gang_skip_limit counts rounds, from 1")
+        if not 0 < self.most_lost <= 1:
+            raise ProblemError(f"most_lost is a part of the time, not {self.most_lost}")
 
     def pool(self, kind: str) -> str:
         """The pool whose devices a type takes."""

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rounds: who runs on which type next, so that received time follows the promised fractions.
 
-Order is by time owed. A lease is extended unless another is owed more than a restart costs; a job
+Order is by time owed. A lease is extended until another is owed enough to pay for a restart; a job
 that cannot save its work is never stopped; no device idles while a job that may use it waits.
 """
 
@@ -183,12 +183,12 @@ def rank(
     """Every promised cell, the most urgent first.
 
     Urgency is the time owed at the end of the round if it got nothing; what holds its devices
-    already is ahead by what stopping it would cost. Ties: larger promise, then name and type.
+    already is ahead in proportion to what stopping it would cost. Ties: larger promise, then name.
     """
     claims = []
     for (members, kind), fraction in state.promised.items():
         running = state.running.get(members) == kind
-        stay = _STAY_S + _cost(members, known) if running else 0.0
+        stay = _worth_of_staying(members, known, settings) if running else 0.0
         claims.append(
             Claim(
                 members=members,
@@ -202,9 +202,12 @@ def rank(
     return tuple(sorted(claims, key=lambda c: (-c.urgency_s, -c.promised, c.members, c.type)))
 
 
-def _cost(members: Iterable[str], known: Mapping[str, RoundJob]) -> float:
-    """Seconds that stopping these jobs now and starting them again takes from them."""
-    return max(known[name].restart_s + known[name].unsaved_s for name in members)
+def _worth_of_staying(
+    members: Iterable[str], known: Mapping[str, RoundJob], settings: RoundSettings
+) -> float:
+    """Seconds that another must be owed more before these jobs are stopped for it."""
+    cost = max(known[name].restart_s + known[name].unsaved_s for name in members)
+    return _STAY_S + min(cost / settings.most_lost, 0.5 * MEMORY_ROUNDS * settings.round_s)
 
 
 def _all_in(members: Members, known: Mapping[str, RoundJob]) -> bool:

@@ -166,8 +166,6 @@ def shape_of(problem: Problem, *extra: Floats) -> Shape:
     pools = tuple(dict.fromkeys(kind.capacity_row for kind in types))
     pool_of = np.array([pools.index(kind.capacity_row) for kind in types], dtype=np.intp)
     devices = np.array([float(kind.devices) for kind in types])
-    capacity = np.zeros(len(pools))
-    capacity[pool_of] = devices
     gang = np.array([float(job.gang) for job in problem.jobs])
     # A gang larger than the type can never be placed there; the program must not grant it time.
     rate = np.where(gang[:, None] > devices[None, :], 0.0, problem.throughputs.rates)
@@ -204,7 +202,7 @@ def shape_of(problem: Problem, *extra: Floats) -> Shape:
         right_rate=joined[4],
         pools=pools,
         pool_of=pool_of,
-        capacity=capacity,
+        capacity=np.array([devices[pool_of == pool][0] for pool in range(len(pools))]),
     )
 
 
