@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -143,6 +144,9 @@ def _lucid(
             slow = f"{result.mape(who, slow=True):.1f} % of rows >= {gavel.SLOW}x"
             said = f"{result.mape(who):.2f} %"
             rows.append(Row(what=f"Lucid {name}, {who}", ours=said, baseline=slow))
+        rungs, rules = (_counted(one) for one in (result.rungs, result.rules))
+        rows.append(Row(what=f"Lucid {name}, rungs in force", ours=rungs))
+        rows.append(Row(what=f"Lucid {name}, rule set in training folds", ours=rules))
         for rule, chosen in result.selected.items():
             admitted, wrong, recall = gavel.rates(chosen)
             said = f"admits {admitted:.1f} %, violations {wrong:.1f} %, recall {recall:.1f} %"
@@ -153,6 +157,10 @@ def _lucid(
                 key = "unseen" if name == "model" else "history"
                 figures[f"{prefix}lucid_{key}_admit"] = admitted
                 figures[f"{prefix}lucid_{key}_violation"] = wrong
+
+
+def _counted(names: Sequence[str]) -> str:
+    return ", ".join(f"{name} {count}x" for name, count in sorted(Counter(names).items()))
 
 
 def _parva(

@@ -10,7 +10,7 @@ Built and asked in the background only; a decision must never solve against its 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -121,13 +121,14 @@ def negative_log_likelihood(
     return float(value), gradient
 
 
-def fit(rows: Rows, target: Floats, how: Fit = REFERENCE) -> Hyper:
+def fit(rows: Rows, target: Floats, how: Fit = REFERENCE, plain: Hyper | None = None) -> Hyper:
     """Seek hyper-parameters by maximum a posteriori.
 
     Args:
         rows: Directional rows.
         target: One value a row; its mean is taken off first.
         how: Iterations, rows and tails.
+        plain: Found before in the same way with Gaussian noise, where heavy tails begin.
 
     Raises:
         ValueError: there is no row, or a target is not a finite number.
@@ -138,7 +139,11 @@ def fit(rows: Rows, target: Floats, how: Fit = REFERENCE) -> Hyper:
         rows, target = rows.take(np.sort(some)), target[np.sort(some)]
     distances = Distances.between(rows, rows)
     weights = np.ones(len(rows))
-    theta = _minimise(THETA_START, distances, target - target.mean(), weights, how.iterations)
+    theta = (
+        _minimise(THETA_START, distances, target - target.mean(), weights, how.iterations)
+        if plain is None
+        else np.array(plain.theta)
+    )
     for _ in range(how.rounds if how.tail else 0):
         weights = _weigh(distances.kernel(theta), target, float(theta[NOISE]), weights, how.tail)
         centred = target - np.average(target, weights=weights)
@@ -310,7 +315,11 @@ def learn(
     Raises:
         ValueError: there is no row, or a target is not a finite number.
     """
-    hypers = [fit(rows, target, one) for one in how]
+    hypers: list[Hyper] = []
+    found: dict[Fit, Hyper] = {}
+    for one in how:
+        hypers.append(fit(rows, target, one, found.get(replace(one, tail=0.0))))
+        found[one] = hypers[-1]
     if len(hypers) > 1 and len(blocks) > 1:
         hypers = [min(hypers, key=lambda one: _error(rows, target, one, blocks))]
     return condition(rows, target, hypers[0])
