@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bench.gpu import planted
 from bench.gpu.orders import Hello, Order, Report
-from bench.gpu.worker import arrivals_s, cpu_s, wait_until
+from bench.gpu.pacing import arrivals_s, cpu_s, wait_until
 
 _FAKES = Path(__file__).resolve().parents[2] / "tests" / "fakes" / "mps"
 _ATTACH_S = 30.0

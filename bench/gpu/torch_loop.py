@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 from bench.gpu.orders import Hello, Order, Report
-from bench.gpu.worker import arrivals_s, cpu_s, wait_until
+from bench.gpu.pacing import arrivals_s, cpu_s, wait_until
 
 WARM_ITERATIONS = 20
 _MIB = 1 << 20

@@ -10,11 +10,8 @@ from __future__ import annotations
 
 import argparse
 import os
-import random
-import resource
 import socket
 import sys
-import time
 from dataclasses import asdict
 from typing import Protocol
 
@@ -35,28 +32,6 @@ class Loop(Protocol):
     def close(self) -> None:
         """Drain the device and leave."""
         ...
-
-
-def arrivals_s(order: Order) -> list[float]:
-    """Scheduled arrivals of an open loop from the start of the window: Poisson, drawn before."""
-    rng = random.Random(f"arrivals {order.seed} {order.place}")
-    found, at_s = [], 0.0
-    while at_s < order.warm_s + order.measured_s:
-        at_s += rng.expovariate(order.rate)
-        found.append(at_s)
-    return found
-
-
-def cpu_s() -> float:
-    """CPU seconds of this process so far."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-
-def wait_until(at_s: float) -> None:
-    """Sleep until a point of the monotonic clock."""
-    while (left_s := at_s - time.monotonic()) > 0:
-        time.sleep(left_s)
 
 
 def serve(line: Line, loop: Loop, key: str) -> int:
