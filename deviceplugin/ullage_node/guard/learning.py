@@ -80,6 +80,7 @@ def _row(learned: Learned, accelerator: str, wall_s: float, *, frozen: bool) -> 
         partners=_partners(learned.remaining if frozen else learned.neighbours),
         solo_step_micros=window.solo_micros,
         latency_micros=window.latency_micros,
+        percentile=window.percentile if window.latency_micros else "",
         requests_milli=window.requests_milli,
         max_slowdown_percent=victim.max_slowdown_percent,
         frozen=frozen,

@@ -37,7 +37,8 @@ class Window:
     ``ratio`` is the observed step time or latency over the largest allowed one; 0 = no data.
     ``begin_s`` and ``at_s`` are its ends. Microseconds are 0 where not measured; ``step_micros``
     is the mean step or service time, ``solo_micros`` the same alone on the whole device,
-    ``requests_milli`` the offered load in requests per 1,000 s.
+    ``latency_micros`` the latency at ``percentile``, ``requests_milli`` the offered load in
+    requests per 1,000 s.
     """
 
     key: ContainerKey
@@ -47,6 +48,7 @@ class Window:
     step_micros: int = 0
     solo_micros: int = 0
     latency_micros: int = 0
+    percentile: str = ""
     requests_milli: int = 0
 
     @property

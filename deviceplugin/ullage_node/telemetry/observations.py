@@ -134,6 +134,7 @@ def is_same(one: Observation, other: Observation) -> bool:
     """Whether two rows of one mixture teach the same."""
     return (
         one.violated == other.violated
+        and one.percentile == other.percentile
         and (one.fingerprint is None) == (other.fingerprint is None)
         and (one.solo_step_micros == 0) == (other.solo_step_micros == 0)
         and _close(one.step_micros, other.step_micros, SAME_STEP)

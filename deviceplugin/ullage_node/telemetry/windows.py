@@ -114,6 +114,7 @@ class LatencyWindows:
             ratio=ratio,
             step_micros=made.mean_micros(),
             latency_micros=found.micros,
+            percentile=slo.percentile,
             requests_milli=round(made.requests / (at_s - begin_s) * 1000),
         )
 

@@ -84,6 +84,8 @@ class NodeObservation(Model):
     """The same alone on the whole device, where known."""
     latency_micros: LongCount | None = None
     """Latency at the objective's percentile."""
+    percentile: Annotated[str, Field(max_length=16)] | None = None
+    """The percentile that latencyMicros stands for, as the objective writes it."""
     requests_milli: LongCount | None = None
     """Offered load in requests per 1,000 seconds."""
     max_slowdown_percent: Count | None = None

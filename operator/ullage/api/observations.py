@@ -122,8 +122,9 @@ class Observation:
     """One steady window of one tenant, ``partners`` empty when it was alone.
 
     ``step_micros`` is its step (or mean service) time in the window, ``solo_step_micros`` the same
-    alone on the whole device (0 = no reference). ``requests_milli`` is the offered load in
-    requests per 1,000 s. ``frozen`` marks a window measured while the others were stopped: the
+    alone on the whole device (0 = no reference). ``latency_micros`` is the latency at
+    ``percentile`` of the requests, written as in the objective. ``requests_milli`` is the offered
+    load in requests per 1,000 s. ``frozen`` marks a window measured while the others were stopped: the
     counterfactual of the one before. ``at_s`` is seconds since the epoch.
     """
 
@@ -138,6 +139,7 @@ class Observation:
     partners: tuple[ObservedPartner, ...] = ()
     solo_step_micros: int = 0
     latency_micros: int = 0
+    percentile: str = ""
     requests_milli: int = 0
     max_slowdown_percent: int = 0
     image: str = ""
@@ -166,6 +168,7 @@ class Observation:
             ],
             "soloStepMicros": self.solo_step_micros,
             "latencyMicros": self.latency_micros,
+            "percentile": self.percentile,
             "requestsMilli": self.requests_milli,
             "maxSlowdownPercent": self.max_slowdown_percent,
             "image": self.image,
@@ -203,6 +206,7 @@ class Observation:
             ),
             solo_step_micros=whole(raw, "soloStepMicros", 0),
             latency_micros=whole(raw, "latencyMicros", 0),
+            percentile=text(raw, "percentile", ""),
             requests_milli=whole(raw, "requestsMilli", 0),
             max_slowdown_percent=whole(raw, "maxSlowdownPercent", 0),
             image=text(raw, "image", ""),

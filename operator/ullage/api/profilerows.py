@@ -20,11 +20,13 @@ from ullage.api.observations import MAX_PARTNERS
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Amount = Annotated[float, Field(ge=0, le=1e18)]
 Ratio = Annotated[float, Field(ge=0, le=1e6)]
+Percentile = Annotated[str, Field(min_length=1, max_length=16)]
 ClassName = Annotated[str, Field(min_length=1, max_length=253)]
 
 MAX_SOLO_ROWS = 256
 MAX_STEP_ROWS = 200
 MAX_DEVICES = 64
+MAX_PERCENTILES = 8
 
 
 class Source(StrEnum):
@@ -41,6 +43,15 @@ class Counter(StrEnum):
     GPM = "GPM"
     DCGM = "DCGM"
     NVML = "NVML"
+
+
+class SoloLatency(Model):
+    """Latency of requests alone at one percentile, their wait for one another included."""
+
+    percentile: Percentile
+    """Percent of the requests that took no longer, as the objective writes it."""
+    seconds: Amount
+    """Median over the windows alone."""
 
 
 class Solo(Model):
@@ -64,6 +75,13 @@ class Solo(Model):
     """The same at 99.9 percent of the requests."""
     cs2: Ratio | None = None
     """Squared coefficient of variation of the time to serve a request."""
+    latency: Annotated[
+        tuple[SoloLatency, ...],
+        Field(max_length=MAX_PERCENTILES, json_schema_extra=list_map("percentile")),
+    ] = ()
+    """Latency as it was measured alone, at the percentiles that objectives asked for."""
+    requests_per_second: Amount | None = None
+    """Load of one replica under which that latency was measured."""
     occupancy: Fraction | None = None
     """Warps resident, of what fits."""
     tensor_util: Fraction | None = None
@@ -138,6 +156,10 @@ class StepTime(Model):
     """Objective that held, as a slowdown."""
     requests_per_second: Amount | None = None
     """Load that one replica was offered."""
+    latency_seconds: Amount | None = None
+    """Latency of requests at the percentile."""
+    percentile: Percentile | None = None
+    """The percentile that latencySeconds stands for."""
     at: Time
     """When the window ended."""
     source: Source = Source.MEASURED

@@ -21,6 +21,7 @@ from ullage.api.base import (
 )
 from ullage.api.conditions import Conditions
 from ullage.api.profilerows import (
+    Amount,
     ClassName,
     Fraction,
     InterferenceRows,
@@ -82,6 +83,8 @@ class WorkloadProfileStatus(Model):
     """Rows that the class had when the last trial was booked."""
     faults: Count | None = None
     """How often the class faulted a device that it shared; above 0 it shares no more."""
+    requests_per_second: Amount | None = None
+    """Load of one replica: what nine of ten of the newest windows stayed below."""
     solo: MeasuredSoloRows = ()
     """Behaviour alone, measured: medians of times, running means of counters."""
     step_time: StepTimes = ()

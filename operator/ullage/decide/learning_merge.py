@@ -30,6 +30,7 @@ from ullage.state.profile_records import (
     StepRow,
 )
 from ullage.state.profile_wire import newest_first, profile_as_stored
+from ullage.state.quantiles import quantile_of
 from ullage.state.status_wire import whole_second
 
 MOST_ROWS: Final = 200
@@ -43,7 +44,10 @@ CELL_ROWS: Final = 3
 SPREAD_LEAST: Final = 0.05
 """Least standard deviation of log times: repeats scatter that much (our start value)."""
 MEMORY: Final = 20
-"""Windows that the running means of counters remember."""
+"""Windows that the running means of counters remember, and the load."""
+LOAD_QUANTILE: Final = 0.9
+"""Part of the newest windows whose load is at most what counts as the load (our choice)."""
+MOST_PERCENTILES: Final = 8
 DISAGREE: Final = 0.2
 """Part by which a declared speed may differ from the measured one."""
 
@@ -66,7 +70,7 @@ class _Book:
         self.rows.clear()
         self.solo.clear()
         self.drift = Drift()
-        self.status = replace(self.status, since=at_s - 1)
+        self.status = replace(self.status, since=at_s - 1, requests_per_s=None)
 
 
 def news(status: ProfileStatus, seen: Sequence[Observation]) -> list[Observation]:
@@ -151,11 +155,17 @@ def _row(one: Observation) -> StepRow:
         slowdown=one.step_micros / solo if solo else None,
         max_slowdown=one.max_slowdown_percent / 100 if one.max_slowdown_percent else None,
         requests_per_s=one.requests_milli / 1e3 if one.requests_milli else None,
+        latency_s=one.latency_micros / 1e6 if _says_latency(one) else None,
+        quantile=quantile_of(one.percentile) if _says_latency(one) else None,
         at_s=float(one.at_s),
         counterfactual=one.frozen,
         probation=one.probation,
         violated=one.violated,
     )
+
+
+def _says_latency(one: Observation) -> bool:
+    return bool(one.latency_micros and one.percentile)
 
 
 def _follow(book: _Book, row: StepRow) -> None:
@@ -247,6 +257,7 @@ def _closed(
         novel=book.status.novel and len(rows) < KNOWN_ROWS,
         drift_slower=book.drift.slower,
         drift_faster=book.drift.faster,
+        requests_per_s=_offered(rows, book.status.requests_per_s),
         solo=solo,
         step_time=rows,
         interference=_interference(rows, inflicted),
@@ -265,8 +276,47 @@ def _solo_table(book: _Book, rows: Sequence[StepRow]) -> tuple[SoloEntry, ...]:
     for key, seconds in times.items():
         if key in book.solo:
             book.solo[key] = replace(book.solo[key], steps_per_second=1 / median(seconds))
+            book.solo[key] = _with_latency(book.solo[key], rows)
     ranked = sorted(book.solo, key=lambda key: (-book.solo[key].n, key))[:MOST_SOLO]
     return tuple(book.solo[key] for key in sorted(ranked))
+
+
+def _with_latency(entry: SoloEntry, rows: Sequence[StepRow]) -> SoloEntry:
+    """Medians of the latency alone, by quantile, and of the load in the same windows.
+
+    Windows of a pause say nothing here: they are short, and begin with what had piled up.
+    """
+    times: dict[float, list[float]] = {}
+    loads: list[float] = []
+    for row in rows:
+        mine = (row.accelerator, row.share) == (entry.device, entry.share)
+        if not mine or row.partners or row.counterfactual or not row.requests_per_s:
+            continue
+        if row.latency_s is not None and row.quantile is not None:
+            times.setdefault(row.quantile, []).append(row.latency_s)
+            loads.append(row.requests_per_s)
+    if not times:
+        return entry
+    kept = sorted(times, key=lambda one: (-len(times[one]), one))[:MOST_PERCENTILES]
+    return replace(
+        entry,
+        measured=tuple((one, median(times[one])) for one in sorted(kept)),
+        requests_per_s=median(loads),
+    )
+
+
+def _offered(rows: Sequence[StepRow], before: float | None) -> float | None:
+    """The load that one replica is offered, from the newest windows (newest first).
+
+    A high quantile, since what is admitted must bear the busy hours too; rounded up to two digits,
+    so that small changes change no decision. Source: derived.
+    """
+    newest = sorted([row.requests_per_s for row in rows if row.requests_per_s][:MEMORY])
+    if not newest:
+        return before
+    load = newest[math.ceil(LOAD_QUANTILE * len(newest)) - 1]
+    digit = 10.0 ** (math.floor(math.log10(load)) - 1)
+    return math.ceil(load / digit - 1e-9) * digit
 
 
 def _interference(

@@ -11,7 +11,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from ullage.api.contract import Fingerprint, Observation
+from ullage.api.contract import Fingerprint, Observation, WireError
+from ullage.state.quantiles import quantile_of
 from ullage.state.records import GPUNodeRecord
 
 STEP_MOST_MICROS: Final = 86_400_000_000
@@ -35,6 +36,8 @@ class Dropped(StrEnum):
     SHARE = "Share"
     STEP_TIME = "StepTime"
     SLOWDOWN = "Slowdown"
+    LATENCY = "Latency"
+    """No time, or at a percentile that is none."""
     FUTURE = "Future"
     FINGERPRINT = "Fingerprint"
     """The fingerprint alone was left out."""
@@ -55,12 +58,24 @@ def fault(one: Observation, node: GPUNodeRecord, now: float) -> Dropped | None:
         return Dropped.STEP_TIME
     if one.solo_step_micros < 0 or min(one.requests_milli, one.max_slowdown_percent) < 0:
         return Dropped.SLOWDOWN
+    if not _is_latency(one):
+        return Dropped.LATENCY
     slowdown = one.step_micros / one.solo_step_micros if one.solo_step_micros else 1.0
     if not SLOWDOWN_LEAST <= slowdown <= SLOWDOWN_MOST:
         return Dropped.SLOWDOWN
     if not 0 < one.at_s <= now + AHEAD_MOST_S:
         return Dropped.FUTURE
     return None
+
+
+def _is_latency(one: Observation) -> bool:
+    """Whether the latency, if there is one, is a time at a percentile."""
+    if not 0 <= one.latency_micros <= STEP_MOST_MICROS:
+        return False
+    try:
+        return not one.percentile or quantile_of(one.percentile) > 0
+    except WireError:
+        return False
 
 
 def believable(print_: Fingerprint) -> bool:

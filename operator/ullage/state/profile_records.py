@@ -27,8 +27,9 @@ class SoloEntry:
     """Behaviour of a class of work alone on a device type at a share (percent).
 
     ``sm_util`` and ``steps_per_second`` 0 = not known. ``latency`` holds (quantile, seconds) of
-    the time to serve one request that does not wait, in rising order; ``n`` is how many windows a
-    measured row stands for.
+    the time to serve one request that does not wait, in rising order; ``measured`` the same of
+    requests as they came, waiting included, while ``requests_per_s`` were offered. ``n`` is how
+    many windows a measured row stands for.
     """
 
     device: str
@@ -37,6 +38,8 @@ class SoloEntry:
     steps_per_second: float = 0.0
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
     latency: tuple[tuple[float, float], ...] = ()
+    measured: tuple[tuple[float, float], ...] = ()
+    requests_per_s: float | None = None
     cs2: float | None = None
     counter: str = ""
     n: int = 0
@@ -51,7 +54,8 @@ class SoloEntry:
 class StepRow:
     """One steady window of a class on a device, ``partners`` empty when it was alone.
 
-    ``slowdown`` is against running alone on the whole device.
+    ``slowdown`` is against running alone on the whole device, ``latency_s`` the latency of requests
+    at ``quantile``.
     """
 
     id: str
@@ -63,6 +67,8 @@ class StepRow:
     slowdown: float | None = None
     max_slowdown: float | None = None
     requests_per_s: float | None = None
+    latency_s: float | None = None
+    quantile: float | None = None
     source: Source = Source.MEASURED
     counterfactual: bool = False
     probation: bool = False
@@ -104,6 +110,8 @@ class ProfileStatus:
     trial_rows: int = 0
     faults: int = 0
     """How often the class faulted a device that it shared."""
+    requests_per_s: float | None = None
+    """Load that one replica is offered, as measured."""
     solo: tuple[SoloEntry, ...] = ()
     step_time: tuple[StepRow, ...] = ()
     """Newest first."""

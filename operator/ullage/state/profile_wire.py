@@ -27,6 +27,7 @@ from ullage.state.profile_records import (
 )
 from ullage.state.project import optional_text, optional_whole, read_conditions, within
 from ullage.state.project_quantity import rfc3339, seconds
+from ullage.state.quantiles import percentile_of, quantile_of
 from ullage.state.status_wire import condition_to_wire
 
 REFUSE: Final = "Refuse"
@@ -110,10 +111,22 @@ def solo_from_wire(raw: JsonObject) -> SoloEntry:
             **columns, sm=sm, peak_memory_mib=None if peak is None else peak / MIB
         ),
         latency=tuple((quantile, value) for quantile, value in quantiles if value is not None),
+        measured=_measured(raw),
+        requests_per_s=number(raw, "requestsPerSecond"),
         cs2=number(raw, "cs2"),
         counter=optional_text(raw, "counter"),
         n=optional_whole(raw, "n"),
     )
+
+
+def _measured(raw: JsonObject) -> tuple[tuple[float, float], ...]:
+    with within("latency"):
+        return tuple(
+            sorted(
+                (quantile_of(text(one, "percentile")), needed(one, "seconds"))
+                for one in objects(raw, "latency")
+            )
+        )
 
 
 def solo_to_wire(row: SoloEntry) -> dict[str, object]:
@@ -124,6 +137,7 @@ def solo_to_wire(row: SoloEntry) -> dict[str, object]:
         "smUtil": print_.sm,
         "stepsPerSecond": row.steps_per_second or None,
         "cs2": row.cs2,
+        "requestsPerSecond": row.requests_per_s,
         "peakMemoryBytes": None if peak is None else peak * MIB,
         **{name: getattr(print_, attribute) for name, attribute in COLUMNS.items()},
     }
@@ -131,6 +145,11 @@ def solo_to_wire(row: SoloEntry) -> dict[str, object]:
     values |= {name: known.get(quantile) for name, quantile in QUANTILES.items()}
     body: dict[str, object] = {"device": row.device, "share": row.share, "n": row.n}
     body |= {"counter": row.counter} if row.counter else {}
+    if row.measured:
+        body["latency"] = [
+            {"percentile": percentile_of(quantile), "seconds": six_digits(value)}
+            for quantile, value in row.measured
+        ]
     return body | {name: six_digits(one) for name, one in values.items() if one is not None}
 
 
@@ -152,6 +171,8 @@ def step_from_wire(raw: JsonObject) -> StepRow:
         slowdown=number(raw, "slowdown"),
         max_slowdown=number(raw, "maxSlowdown"),
         requests_per_s=number(raw, "requestsPerSecond"),
+        latency_s=number(raw, "latencySeconds"),
+        quantile=quantile_of(text(raw, "percentile")) if raw.get("percentile") else None,
         at_s=seconds(raw.get("at"), "at"),
         source=_source(raw),
         counterfactual=flag(raw, "counterfactual"),
@@ -181,7 +202,9 @@ def step_to_wire(row: StepRow) -> dict[str, object]:
         "slowdown": row.slowdown,
         "maxSlowdown": row.max_slowdown,
         "requestsPerSecond": row.requests_per_s,
+        "latencySeconds": row.latency_s,
     }
+    body |= {} if row.quantile is None else {"percentile": percentile_of(row.quantile)}
     body |= {name: six_digits(one) for name, one in numbers.items() if one is not None}
     flags = {
         "counterfactual": row.counterfactual,
@@ -236,6 +259,7 @@ def profile_status_to_wire(status: ProfileStatus) -> dict[str, object]:
         "trialSeconds": six_digits(status.trial_s),
         "trialRows": status.trial_rows,
         "faults": status.faults,
+        "requestsPerSecond": six_digits(status.requests_per_s or 0.0),
         "solo": [solo_to_wire(row) for row in status.solo],
         "stepTime": [step_to_wire(row) for row in status.step_time],
         "interference": [_interference_to_wire(entry) for entry in status.interference],
@@ -272,6 +296,7 @@ def profile_status_from_wire(raw: JsonObject) -> ProfileStatus:
         trial_s=number(raw, "trialSeconds") or 0.0,
         trial_rows=optional_whole(raw, "trialRows"),
         faults=optional_whole(raw, "faults"),
+        requests_per_s=number(raw, "requestsPerSecond"),
         solo=tuple(sorted(solo, key=lambda row: (row.device, row.share))),
         step_time=tuple(sorted(steps, key=newest_first)),
         interference=tuple(sorted(entries, key=lambda entry: entry.accelerator)),

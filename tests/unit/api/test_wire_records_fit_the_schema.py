@@ -112,6 +112,7 @@ OBSERVATION = Observation(
     partners=(ObservedPartner(klass="bert", percent=50), ObservedPartner(klass="gpt", percent=10)),
     solo_step_micros=400,
     latency_micros=41_000,
+    percentile="99.9",
     requests_milli=12_000,
     max_slowdown_percent=130,
     image="sha256:0f2c",

@@ -1,0 +1,30 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Percentiles as people write them, and as the fractions that formulas take.
+
+One value must have one spelling both ways, else rows of the same percentile would stand apart.
+"""
+
+from __future__ import annotations
+
+from ullage.api.contract import WireError
+
+
+def percentile_of(quantile: float) -> str:
+    """A quantile as people write it: ``0.999`` -> ``99.9``."""
+    return f"{quantile * 100:.8g}"
+
+
+def quantile_of(percentile: str) -> float:
+    """A percentile as a fraction.
+
+    Raises:
+        WireError: it is none.
+    """
+    try:
+        value = float(percentile) / 100
+    except ValueError as error:
+        raise WireError(f"percentile: {percentile!r} is no number") from error
+    if not 0 < value < 1:
+        raise WireError(f"percentile: {percentile!r} must lie between 0 and 100")
+    return float(f"{value:.6g}")
