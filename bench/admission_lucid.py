@@ -2,15 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models never seen on one device, and the same models once thirty of their pairs are known.
 
-The engine's own path from profiles and rows, each pair in the novelty group that the engine puts
-it in. Thresholds, which rule sets them, and the limit of the utilisation sum come from training
-rows alone.
+The engine's own path from profiles and rows. What is left out of the training rows to judge by is
+what the question leaves out: whole models, or all but thirty pairs of one. Thresholds and the limit
+of the utilisation sum come from training rows alone.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -32,11 +31,11 @@ from ullage.engines.admission.judging import (
 )
 from ullage.engines.admission.ladder import NOMINAL_Z, Trim, point
 from ullage.engines.admission.learning import blocks_by
-from ullage.engines.admission.novelty import group_of
 from ullage.engines.admission.pair_gp import Hyper
 from ullage.engines.admission.records import Group, Rung
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 MAX_SLOWDOWN = 1.25
@@ -44,7 +43,9 @@ MAX_SLOWDOWN = 1.25
 RISK = Risk(eps=0.02)
 KNOWN_PAIRS = 30
 RULES = {"certified": fixed_sequence, "scan": uncertified_scan}
-"""Ways to set a margin; which of them answers is settled in every training set anew."""
+"""Ways to set a margin. "ours" is the scan, by choice and not by training rows: the certified one
+finds too few rows of a model for two percent. What comes of letting the training folds choose is
+reported beside."""
 
 
 @dataclass(slots=True)
@@ -95,44 +96,54 @@ def run(table: Lucid, *, seeds: int, tick: Tick) -> tuple[Unseen, Unseen]:
         train = part(data, ~test)
         posterior = pair_gp.learn(train.rows, train.target, blocks_by(train.colocation))
         trained = Trained(data=train, hyper=posterior.hyper)
-        judge_fold(unseen, trained, part(data, test), sides, Group.NEW_FAMILY)
+        folds = folds_of(train, sides)[Group.NEW_FAMILY]
+        judge_fold(unseen, trained, part(data, test), sides, Group.NEW_FAMILY, folds)
         numbers = np.unique(data.colocation[test])
         for seed in range(seeds if len(numbers) > KNOWN_PAIRS else 0):
             drawn = np.random.default_rng(seed).choice(numbers, KNOWN_PAIRS, replace=False)
             known = test & np.isin(data.colocation, drawn)
             more = Trained(data=part(data, ~test | known), hyper=posterior.hyper)
-            asked = part(data, test & ~known)
-            groups = groups_of(more.data, asked, sides)
-            for group in sorted(set(groups)):
-                some = np.array([one is group for one in groups])
-                judge_fold(history, more, part(asked, some), sides, group)
+            judge_fold(
+                history,
+                more,
+                part(data, test & ~known),
+                sides,
+                Group.KNOWN,
+                cut_down(more.data, family, seed),
+            )
     return unseen, history
 
 
-def groups_of(train: Pairs, asked: Pairs, sides: Sides) -> list[Group]:
-    """The novelty group of every asked row, from what the training rows know."""
-    names = [one.klass for one in sides.profiles]
-    counts = Counter(names[number] for number in train.rows.victim)
-    families = {one.family for one in sides.profiles if counts[one.klass]}
-    seen = {
-        (min(names[one], names[other]), max(names[one], names[other]))
-        for one, other in zip(train.rows.victim, train.rows.aggressor, strict=True)
-    }
-    return [
-        group_of(
-            [(names[side], sides.profiles[side].family) for side in pair],
-            rows=counts,
-            families=families,
-            seen=seen,
-        )
-        for pair in zip(asked.rows.victim, asked.rows.aggressor, strict=True)
-    ]
+def cut_down(data: Pairs, family: NDArray[np.str_], seed: int) -> list[Ints]:
+    """For every model all rows but those of thirty of its pairs, to be left out together.
+
+    The engine's own folds for known classes leave one pair in ten out, and so judge by models that
+    are known better than by thirty pairs.
+    """
+    random = np.random.default_rng(seed)
+    found = []
+    for name in np.unique(family):
+        own = (family[data.rows.victim] == name) | (family[data.rows.aggressor] == name)
+        numbers = np.unique(data.colocation[own])
+        if len(numbers) > KNOWN_PAIRS:
+            kept = random.choice(numbers, KNOWN_PAIRS, replace=False)
+            found.append(np.flatnonzero(own & ~np.isin(data.colocation, kept)))
+    return found
 
 
-def judge_fold(result: Unseen, trained: Trained, asked: Pairs, sides: Sides, group: Group) -> None:
-    """Forecast, bounds and admissions of one fold, with the baselines."""
+def judge_fold(
+    result: Unseen,
+    trained: Trained,
+    asked: Pairs,
+    sides: Sides,
+    group: Group,
+    folds: Sequence[Ints],
+) -> None:
+    """Forecast, bounds and admissions of one fold, with the baselines.
+
+    ``folds`` are the training rows that are left out together.
+    """
     train, observed = trained.data, np.exp(asked.observed)
-    folds = folds_of(train, sides)[group]
     base = Rung.UTILISATION_SUM
     out = leave_out(train.rows, train.target, folds, hyper=trained.hyper, plain=base)
     rung, trims = weigh(train, out, group, plain=base, risk=RISK)
@@ -169,7 +180,8 @@ def _select(
         name: set_margin(everything, eps=RISK.eps, confidence=RISK.confidence).value
         for name, set_margin in RULES.items()
     }
-    rules["ours"] = rules[rule]
+    rules["ours"] = rules["scan"]
+    rules["set in training folds"] = rules[rule]
     rules["tuned"] = tuned([one.z for one in everything], [one.violated for one in everything])
     use = utilisation_sums(train, sides)
     busiest = -tuned([-value for value, _ in use], [broken for _, broken in use])
