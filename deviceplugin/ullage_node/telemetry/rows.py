@@ -136,9 +136,7 @@ def _with_load(row: Observation, stretch: Stretch, served: Histogram) -> Observa
     limit = slo.latency_ms * 1000
     # Above the last finite bound is violated only if that bound is not below the objective.
     above = found.micros > limit or (found.floor and found.micros >= limit)
-    return replace(
-        row, latency_micros=found.micros, percentile=slo.percentile, violated=above
-    )
+    return replace(row, latency_micros=found.micros, percentile=slo.percentile, violated=above)
 
 
 def _served(stretch: Stretch) -> Histogram | None:

@@ -143,9 +143,10 @@ _WAITING: Final[Mapping[Reason, Explanation]] = {
         "Add replicas, lower spec.load, or raise the objective.",
     ),
     Reason.NEED_PROFILE: say(
-        "Too few co-locations like this one were observed to certify the risk budget; the message "
-        "counts them.",
-        "Wait for a probation, import profiles of the class, or use gpu.mode Exclusive.",
+        "Too few co-locations like this one were observed to certify the risk budget (the message "
+        "counts them), or work that promises a latency is alone until its latency is measured.",
+        "Wait for a probation or for the measurement, declare or import profiles of the class, or "
+        "use gpu.mode Exclusive.",
     ),
     Reason.NOT_WORTH_SHARING: say(
         "The tenants together would get less done than without the newcomer, or less than one "

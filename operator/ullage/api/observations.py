@@ -124,8 +124,8 @@ class Observation:
     ``step_micros`` is its step (or mean service) time in the window, ``solo_step_micros`` the same
     alone on the whole device (0 = no reference). ``latency_micros`` is the latency at
     ``percentile`` of the requests, written as in the objective. ``requests_milli`` is the offered
-    load in requests per 1,000 s. ``frozen`` marks a window measured while the others were stopped: the
-    counterfactual of the one before. ``at_s`` is seconds since the epoch.
+    load in requests per 1,000 s. ``frozen`` marks a window measured while the others were stopped:
+    the counterfactual of the one before. ``at_s`` is seconds since the epoch.
     """
 
     id: str

@@ -43,6 +43,8 @@ class Occupant:
     leaving: bool = False
     loose: bool = False
     """It runs without verified limits."""
+    unmeasured: str = ""
+    """What of it is being measured alone, in words: nobody joins it until that is known."""
 
 
 class Domains:
@@ -78,6 +80,7 @@ class Board:
         self.percent_used: Ints = np.zeros(count, dtype=np.int64)
         self.memory_used_mib: Ints = np.zeros(count, dtype=np.int64)
         self.loose: Ints = np.zeros(count, dtype=np.int64)
+        self.unmeasured: Ints = np.zeros(count, dtype=np.int64)
         self.blocked: Flags = np.zeros(count, dtype=np.bool_)
         self.held: Flags = np.zeros(count, dtype=np.bool_)
         """Of the blocked, those held by whoever waited too long; the rest is taken soon anyway."""
@@ -171,13 +174,14 @@ class Board:
     def _recount(self, site: int) -> None:
         here = self.occupants[site]
         overhead = self.ground.sites[site].overhead_mib
-        percent = memory = loose = whole = 0
+        percent = memory = loose = whole = unmeasured = 0
         domain = NOBODY
         for one in here:
             percent += one.tenant.percent
             memory += one.memory_mib + overhead
             loose += one.loose
             whole += one.whole
+            unmeasured += bool(one.unmeasured)
             domain = one.domain if domain in (NOBODY, one.domain) else MIXED
         self.sharers[site] = len(here)
         self.whole[site] = whole
@@ -185,6 +189,7 @@ class Board:
         self.percent_used[site] = percent
         self.memory_used_mib[site] = memory
         self.loose[site] = loose
+        self.unmeasured[site] = unmeasured
 
 
 def set_up(view: View, ground: Ground, ledger: Ledger, classes: Classes | None = None) -> Board:
@@ -278,18 +283,18 @@ def _occupant(
             leaving=pod is None or pod.stage.finished or pod.deleting,
         )
     trial = isinstance(slice_, DesiredSlice) and slice_.probation
+    known, model = classes.of(owner), board.ground.model.item(site)
+    whole = owner.gpu.mode is GPUMode.EXCLUSIVE or not owner.sharing.allow
     return Occupant(
         pod_uid=pod.uid,
         owner_uid=owner.ref.uid,
-        tenant=classes.of(owner).tenant(
-            f"{owner.ref.namespace}/{owner.ref.name}",
-            board.ground.model.item(site),
-            slice_.percent,
-            probation=trial,
+        tenant=known.tenant(
+            f"{owner.ref.namespace}/{owner.ref.name}", model, slice_.percent, probation=trial
         ),
         memory_mib=slice_.memory_mib,
         domain=board.domains.number(owner.trust_domain),
-        whole=owner.gpu.mode is GPUMode.EXCLUSIVE or not owner.sharing.allow,
+        whole=whole,
+        unmeasured="" if whole else known.unmeasured.get(model, ""),
         leaving=pod.stage.finished or pod.deleting,
     )
 

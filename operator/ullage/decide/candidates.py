@@ -121,11 +121,13 @@ class Scout:
 
     def empty_case(self, want: Want, model: int, top: int) -> Case:
         """The same of an empty device of a model."""
+        # whoever is measured alone takes all it may have: nobody else is there for the rest
+        least = top if model in want.unmeasured else want.min_percent
         return Case(
             accelerator=self.board.ground.model_names[model],
             newcomer=want.tenant(NEWCOMER, model, top),
             tenants=(),
-            least=want.min_percent,
+            least=least,
             most=top,
             percent_limit=want.percent_limit,
             account=want.known.account,

@@ -39,6 +39,7 @@ class Facts(Generic[N]):
     memory_used: N
     mps: N
     loose: N
+    unmeasured: N
 
 
 def node_answers(facts: Facts[N], want: Want) -> N:
@@ -69,6 +70,13 @@ def shares_are_served(facts: Facts[N], want: Want) -> N:
 def everybody_is_held(facts: Facts[N], want: Want) -> N:
     """Nobody on it runs without verified limits: such a tenant may take the whole device."""
     return facts.loose
+
+
+def everybody_is_measured(facts: Facts[N], want: Want) -> N:
+    """Nobody on it is being measured alone; who must be measured first joins nobody."""
+    if not want.unmeasured:
+        return facts.unmeasured
+    return facts.unmeasured + facts.sharers * _is_among(facts.model, tuple(want.unmeasured))
 
 
 def trusts_the_others(facts: Facts[N], want: Want) -> N:
@@ -112,6 +120,7 @@ CHAIN: Final[tuple[tuple[Reason, Check], ...]] = (
     (Reason.MODE_UNSUPPORTED, mode_is_offered),
     (Reason.NO_CAPACITY, device_is_free),
     (Reason.TRUST_DOMAIN, trusts_the_others),
+    (Reason.NEED_PROFILE, everybody_is_measured),
     (Reason.MPS_NOT_READY, shares_are_served),
     (Reason.ENFORCEMENT_MISSING, everybody_is_held),
     (Reason.CONTEXT_LIMIT, context_is_left),
@@ -153,6 +162,7 @@ def columns(board: Board) -> Facts[Ints]:
         board.memory_used_mib,
         ground.mps,
         board.loose,
+        board.unmeasured,
     )
 
 
@@ -172,6 +182,7 @@ def picked(facts: Facts[Ints], sites: Ints) -> Facts[Ints]:
         facts.memory_used[sites],
         facts.mps[sites],
         facts.loose[sites],
+        facts.unmeasured[sites],
     )
 
 
@@ -192,6 +203,7 @@ def figures(board: Board, site: int) -> Facts[int]:
         board.memory_used_mib.item(site),
         ground.mps.item(site),
         board.loose.item(site),
+        board.unmeasured.item(site),
     )
 
 
@@ -212,6 +224,7 @@ def emptied(facts: Facts[Ints]) -> Facts[Ints]:
         nothing,
         nothing,
         nothing,
+        nothing,
     )
 
 
@@ -223,6 +236,12 @@ def allowed_model(facts: Facts[Ints], want: Want) -> Flags:
     for model in want.barred:
         mask &= facts.model != model
     return mask
+
+
+def _is_among(one: N, models: tuple[int, ...]) -> N:
+    if isinstance(one, int):
+        return int(one in models)
+    return np.isin(one, models).astype(np.int64)
 
 
 def _larger(one: N, other: N | int) -> N:

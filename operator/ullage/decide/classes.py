@@ -14,31 +14,17 @@ from dataclasses import dataclass, field, replace
 
 from ullage.api.contract import Reason
 from ullage.decide.ground import Ground, utilisation
-from ullage.decide.learning_rows import class_profile, class_profiles, solo_rows
+from ullage.decide.latency import Barred, Unmeasured, latency_limit
+from ullage.decide.learning_rows import class_profile, class_profiles
 from ullage.engines.admission.filters import check_profile
 from ullage.engines.admission.probation import Account
-from ullage.engines.admission.queue_map import (
-    Infeasible,
-    Objective,
-    Service,
-    largest_slowdown,
-    replica_load,
-)
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Tenant
-from ullage.state.profile_records import ProfileRecord, SoloEntry
-from ullage.state.records import Snapshot, WorkloadKind, WorkloadRecord
+from ullage.state.profile_records import ProfileRecord
+from ullage.state.records import Snapshot, WorkloadRecord
 
 _MICROS = 1e6
 _ALL = 2**62
 """More rows than any class has: none of them fills the budget again."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Barred:
-    """Why a workload's objective cannot be kept, or not be judged, on an accelerator."""
-
-    reason: Reason
-    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +34,8 @@ class Known:
     tenants: tuple[Tenant, ...]
     """Name and percent are placeholders."""
     barred: Mapping[int, Barred]
+    unmeasured: Mapping[int, str]
+    """By model: what must be measured alone before anybody else may be there, in words."""
     solo_micros: tuple[int, ...]
     """Step time alone on the whole device, 0 = not known."""
     account: Account | None
@@ -101,18 +89,21 @@ class Classes:
         tenants: list[Tenant] = []
         solo: list[int] = []
         barred: dict[int, Barred] = {}
+        unmeasured: dict[int, str] = {}
         own = self._own(workload)
         profile = own
         if workload.profile_ref:
             profile = self.snapshot.profiles.get((workload.ref.namespace, workload.profile_ref))
         for at, model in enumerate(self.ground.models):
-            rows = _rows(profile, own, model)
             alone_s = _alone_s(profile, own, model)
             known = self._profile(workload, profile, model)
-            allowed = _broken(known) or _allowed(workload, rows, alone_s, model)
+            latency = latency_limit(workload, profile, own, (alone_s, model))
+            allowed = _broken(known) or _allowed(workload, latency, alone_s, model)
             if isinstance(allowed, Barred):
                 barred[at], allowed = allowed, 1.0
                 known = ClassProfile(klass=known.klass) if known is not None else None
+            elif isinstance(latency, Unmeasured):
+                unmeasured[at] = latency.text
             solo.append(round(alone_s * _MICROS))
             tenants.append(
                 Tenant(
@@ -135,6 +126,7 @@ class Classes:
         return Known(
             tenants=tuple(tenants),
             barred=barred,
+            unmeasured=unmeasured,
             solo_micros=tuple(solo),
             account=spent if workload.klass else None,
         )
@@ -173,17 +165,6 @@ def _knowledge(profile: ProfileRecord) -> tuple[int, str]:
     return len(profile.rows), profile.name
 
 
-def _rows(
-    named: ProfileRecord | None, own: ProfileRecord | None, model: str
-) -> tuple[SoloEntry, ...]:
-    """Rows alone on an accelerator, by rising share: of the profile named, else of the class."""
-    for one in (named, own):
-        rows = solo_rows(one, model) if one is not None else ()
-        if rows:
-            return rows
-    return ()
-
-
 def _alone_s(named: ProfileRecord | None, own: ProfileRecord | None, model: str) -> float:
     """Seconds of a step (or of serving one request) alone on the whole device; 0 = not known."""
     for one in (own, named):
@@ -194,14 +175,20 @@ def _alone_s(named: ProfileRecord | None, own: ProfileRecord | None, model: str)
 
 
 def _allowed(
-    workload: WorkloadRecord, rows: tuple[SoloEntry, ...], alone_s: float, model: str
+    workload: WorkloadRecord,
+    latency: float | Barred | Unmeasured | None,
+    alone_s: float,
+    model: str,
 ) -> float | Barred | None:
-    """Largest slowdown that keeps every objective of the workload on an accelerator."""
+    """Largest slowdown that keeps every objective of the workload on an accelerator.
+
+    One that cannot be judged yet limits nothing here: its work is alone until it can.
+    """
     limits = [workload.max_slowdown] if workload.max_slowdown is not None else []
-    for found in (_throughput(workload, alone_s, model), _latency(workload, rows, alone_s, model)):
+    for found in (_throughput(workload, alone_s, model), latency):
         if isinstance(found, Barred):
             return found
-        if found is not None:
+        if found is not None and not isinstance(found, Unmeasured):
             limits.append(found)
     return min(limits, default=None)
 
@@ -239,61 +226,3 @@ def _throughput(workload: WorkloadRecord, alone_s: float, model: str) -> float |
             ),
         )
     return 1 / (alone_s * least)
-
-
-def _latency(
-    workload: WorkloadRecord, rows: tuple[SoloEntry, ...], alone_s: float, model: str
-) -> float | Barred | None:
-    """Slowdown at which the queue of one replica still keeps the latency.
-
-    Each of the replicas that are wanted carries its part of the load: those that are ready carry
-    more while others start, but judged by that nobody could ever start.
-    """
-    slo, load = workload.slo, workload.load
-    if slo is None or workload.kind is not WorkloadKind.INFERENCE_SERVICE:
-        return None
-    times = _service(rows, alone_s, slo.quantile)
-    if times is None:
-        return Barred(
-            reason=Reason.NEED_PROFILE,
-            text=(
-                f"slo.latencyMs needs the time to serve one request alone on a whole {model}:"
-                f" declare stepsPerSecond and latencyP99Seconds for {model} in a WorkloadProfile"
-                " (spec.solo, share 100)"
-            ),
-        )
-    if load is None:
-        return Barred(
-            reason=Reason.NEED_PROFILE,
-            text=(
-                "slo.latencyMs means nothing without the load: declare"
-                " spec.load.requestsPerSecond, of all replicas together"
-            ),
-        )
-    share = replica_load(load.requests_per_s, max(1, workload.replicas), cv2=load.cv2)
-    objective = Objective(latency_s=slo.latency_ms / 1000, quantile=slo.quantile)
-    try:
-        found = largest_slowdown(times, share, objective)
-    except ValueError as error:
-        text = f"{error}; correct the WorkloadProfile or spec.load (on {model})"
-        return Barred(reason=Reason.NEED_PROFILE, text=text)
-    if isinstance(found, Infeasible):
-        return Barred(reason=found.reason, text=f"{found.text} (on {model})")
-    return found
-
-
-def _service(rows: tuple[SoloEntry, ...], alone_s: float, quantile: float) -> Service | None:
-    """Service time alone on the whole device; ``None`` where it is not known.
-
-    From the row nearest to the whole device, scaled to the whole by the curve. Of its quantiles
-    the next one above the objective's counts, and the highest where none is.
-    """
-    row = next((one for one in reversed(rows) if one.latency), None)
-    if row is None:
-        return None
-    above = [seconds for at, seconds in row.latency if at >= quantile - 1e-9]
-    quantile_s = above[0] if above else row.latency[-1][1]
-    mean_s = alone_s or row.latency[0][1]
-    scale = alone_s / row.step_s if alone_s and row.step_s else 1.0
-    cv2 = 1.0 if row.cs2 is None else row.cs2
-    return Service(mean_s=mean_s, quantile_s=max(mean_s, quantile_s * scale), cv2=cv2)

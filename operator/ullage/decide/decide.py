@@ -31,6 +31,7 @@ from ullage.decide.nodes import missing_gpu_nodes
 from ullage.decide.placement import Placer
 from ullage.decide.policies import void_policies
 from ullage.decide.report import Reporter, event
+from ullage.decide.restated import restate
 from ullage.decide.ruling import rule_of
 from ullage.decide.sharing_news import sharing_news
 from ullage.decide.trials import bookings, commit, look_at_trials, spent
@@ -67,6 +68,7 @@ def decide(snapshot: Snapshot, now: float, settings: DecideSettings, predictor: 
             release(ledger, member)
     spent_s = spent(view, trials)
     classes = Classes(snapshot, ground, spent_s)
+    restate(view, classes, ledger)
     board = set_up(view, ground, ledger, classes)
     devices = board_digest(board)
     wants = Wants(view, board, classes)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from ullage.api.contract import Reason
 from ullage.decide.candidates import Spot
@@ -20,6 +21,9 @@ from ullage.state.status import DecisionRecord, RefusalLine
 from ullage.state.status_wire import whole_second
 
 _MOST_NAMED = 3
+
+ALONE: Final = ", alone until its latency is measured"
+"""Last words about a place that nobody joins for now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +36,8 @@ class Ruling:
     chosen: str = ""
     runner_up: str = ""
     lines: tuple[RefusalLine, ...] = ()
+    note: str = ""
+    """What else is said of a place, as long as it holds; the last words of the text."""
 
 
 def recorded(
@@ -78,6 +84,7 @@ def spot_text(ground: Ground, spot: Spot | None) -> str:
 def _same(before: DecisionRecord, ruling: Ruling) -> bool:
     return (
         before.chosen == ruling.chosen
+        and before.message.endswith(ALONE) == (ruling.note == ALONE)
         and before.runner_up == ruling.runner_up
         and before.reason is ruling.reason
         and {one.reason for one in before.refusals} == {one.reason for one in ruling.lines}

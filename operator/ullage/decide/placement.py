@@ -160,6 +160,7 @@ class Placer:
             memory_mib=memory_mib(self.board, want, site, seat.spot.percent),
             domain=want.domain,
             whole=want.lonely,
+            unmeasured=want.unmeasured.get(model, ""),
         )
 
     def _shortlist(self, want: Want) -> Shortlist:

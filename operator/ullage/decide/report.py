@@ -52,6 +52,7 @@ class Reporter:
         if (
             life.phase is Phase.RUNNING
             and outcome is None
+            and _same_note(workload, self._note(workload, parts))
             and quiet.still_runs(self.desk.view, workload, parts, self.predictions)
         ):
             return workload.status
@@ -145,13 +146,25 @@ class Reporter:
         runner_up = ""
         if outcome is not None:
             runner_up = decisions.spot_text(self.desk.ground, outcome.runner_up)
+        note = self._note(workload, parts)
         return Ruling(
             reason=Reason.PLACED,
-            text=lambda: f"placed on {chosen}" if chosen else "nothing to place",
+            text=lambda: f"placed on {chosen}{note}" if chosen else "nothing to place",
             chosen=chosen,
             runner_up=runner_up,
             lines=self._lines(workload, life),
+            note=note,
         )
+
+    def _note(self, workload: WorkloadRecord, parts: Sequence[Part]) -> str:
+        """That nobody joins the workload yet, where that is so."""
+        if workload.slo is None or workload.gpu.share is None:
+            return ""
+        unmeasured = self.desk.wants.classes.of(workload).unmeasured
+        ground = self.desk.ground
+        sites = [ground.site_index.get((one.node, one.slice.gpu)) for one in parts]
+        models = {ground.model.item(site) for site in sites if site is not None}
+        return decisions.ALONE if models & unmeasured.keys() else ""
 
     def _waits(
         self, workload: WorkloadRecord, life: Life, outcome: Outcome | None
@@ -203,6 +216,12 @@ class Reporter:
         if service is None or service.owner_uid != ref.uid or not service.ports:
             return ""
         return f"{ref.name}.{ref.namespace}.svc:{service.ports[0]}"
+
+
+def _same_note(workload: WorkloadRecord, note: str) -> bool:
+    """Whether the record of the decision says of the company what holds now."""
+    decision = workload.status.decision
+    return decision is not None and decision.message.endswith(decisions.ALONE) == bool(note)
 
 
 _WAITS_FOR_ROOM = (

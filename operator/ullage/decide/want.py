@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 
 from ullage.api.contract import GPUMode, Reason
 from ullage.decide.board import WHOLE_PERCENT, Board
-from ullage.decide.classes import Barred, Classes, Known
+from ullage.decide.classes import Classes, Known
 from ullage.decide.fit import amounts
+from ullage.decide.latency import Barred
 from ullage.decide.slices import has_objective
 from ullage.decide.view import View
 from ullage.engines.admission.records import Tenant
@@ -62,6 +63,11 @@ class Want:
         if not found or not self.exclusive:
             return found
         return {at: one for at, one in found.items() if one.reason is not Reason.NEED_PROFILE}
+
+    @property
+    def unmeasured(self) -> Mapping[int, str]:
+        """Models on which it shares with nobody yet: what must be measured first, in words."""
+        return {} if self.exclusive else self.known.unmeasured
 
 
 @dataclass(slots=True)

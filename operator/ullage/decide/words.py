@@ -39,7 +39,9 @@ HELP: Final[Mapping[Reason, str]] = {
     Reason.PREDICTED_SLO_BREACH: (
         "raise slo.maxSlowdown, ask for another share, declare a WorkloadProfile, or wait"
     ),
-    Reason.NEED_PROFILE: "wait for a trial, declare or import a WorkloadProfile, or ask alone",
+    Reason.NEED_PROFILE: (
+        "wait until it is tried or measured, declare or import a WorkloadProfile, or ask alone"
+    ),
     Reason.NOT_WORTH_SHARING: "wait for another device, or ask for another share",
     Reason.SLO_INFEASIBLE: "raise the objective above the solo time, or allow other accelerators",
     Reason.LOAD_INFEASIBLE: "add replicas, lower spec.load, or raise the objective",
@@ -144,6 +146,8 @@ def _check(board: Board, want: Want, reason: Reason, site: int) -> str:
         case Reason.ENFORCEMENT_MISSING:
             loose = ", ".join(one.tenant.name for one in board.occupants[site] if one.loose)
             return f"{loose} runs there without verified limits and may take the whole device"
+        case Reason.NEED_PROFILE:
+            return _unmeasured(board, want, site)
         case Reason.TRUST_DOMAIN:
             return (
                 f"shared inside {board.domains.name(facts.domain)}, this workload belongs to "
@@ -163,6 +167,15 @@ def _check(board: Board, want: Want, reason: Reason, site: int) -> str:
         case _:
             free = want.percent_limit - facts.percent_used
             return f"needs {want.min_percent} %, {free} % are free{_beside(board, site)}"
+
+
+def _unmeasured(board: Board, want: Want, site: int) -> str:
+    """Who is being measured alone there, or that the newcomer must be."""
+    one = next((one for one in board.occupants[site] if one.unmeasured), None)
+    if one is not None:
+        return f"{one.tenant.name} is being measured alone: {one.unmeasured}"
+    what = want.unmeasured[board.ground.model.item(site)]
+    return f"taken by {_tenants(board, site)}, and it starts alone: {what}"
 
 
 def _breach(scout: Scout, want: Want, site: int) -> str:

@@ -232,16 +232,14 @@ def test_two_that_would_get_less_done_together_do_not_share() -> None:
 @pytest.mark.parametrize(
     ("solo", "load", "reason", "words"),
     [
-        ((), 1.0, Reason.NEED_PROFILE, "declare stepsPerSecond and latencyP99Seconds"),
         (((0.99, 0.052),), 1.0, Reason.SLO_INFEASIBLE, "solo 52 ms > 40 ms"),
         (((0.99, 0.030),), 60.0, Reason.LOAD_INFEASIBLE, "busy even alone"),
-        (((0.99, 0.030),), None, Reason.NEED_PROFILE, "declare spec.load.requestsPerSecond"),
     ],
 )
 @pytest.mark.parametrize("learned", [True, False])
 def test_a_latency_objective_that_makes_no_sense_is_refused_at_once(
     solo: tuple[tuple[float, float], ...],
-    load: float | None,
+    load: float,
     reason: Reason,
     words: str,
     learned: bool,
@@ -251,10 +249,7 @@ def test_a_latency_objective_that_makes_no_sense_is_refused_at_once(
         a_service()
         .fractional(50, 50)
         .profile("p")
-        .with_(
-            slo=LatencyObjective(latency_ms=40),
-            load=None if load is None else OfferedLoad(requests_per_s=load),
-        )
+        .with_(slo=LatencyObjective(latency_ms=40), load=OfferedLoad(requests_per_s=load))
     )
     found = decided(a_gpu_node(), a_policy(learned=learned), a_profile("p", row), service)
     assert found.decision(service).reason is reason

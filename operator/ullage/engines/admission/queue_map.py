@@ -86,6 +86,21 @@ def latency_s(slowdown: float, service: Service, load: Load, quantile: float) ->
     return alone + spread * mean / (1 - busy) * math.log(busy / (1 - quantile))
 
 
+def wait_s(service_s: float, load: Load, quantile: float, *, cv2: float = 1.0) -> float:
+    """The quantile of the wait alone, seconds, for a mean service time; as :func:`latency_s`."""
+    service = Service(mean_s=service_s, quantile_s=service_s, cv2=cv2)
+    return latency_s(1.0, service, load, quantile) - service_s
+
+
+def without_wait(latency: float, mean_s: float, load: Load, quantile: float) -> float:
+    """Service time at the quantile behind a latency that was measured under a load, seconds.
+
+    What is left when the wait is taken off, so that :func:`latency_s` gives at that load what was
+    measured; never below the mean. ``derived``.
+    """
+    return max(mean_s, latency - wait_s(mean_s, load, quantile))
+
+
 def largest_slowdown(service: Service, load: Load, objective: Objective) -> float | Infeasible:
     """The largest slowdown that keeps the objective at this load, or why there is none.
 

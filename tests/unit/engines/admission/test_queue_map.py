@@ -18,6 +18,7 @@ from ullage.engines.admission.queue_map import (
     largest_slowdown_measured,
     latency_s,
     replica_load,
+    without_wait,
 )
 
 MM1 = Service(mean_s=1.0, quantile_s=1.0)
@@ -115,3 +116,16 @@ def test_measured_inflation_replaces_the_formula() -> None:
     assert "measured 20 ms > 10 ms" in refused.text
     with pytest.raises(ValueError, match="pairs"):
         largest_slowdown_measured([], Objective(latency_s=1.0))
+
+
+@pytest.mark.parametrize("requests_per_s", [0.001, 0.2, 0.7])
+def test_the_queue_gives_back_the_latency_that_was_measured(requests_per_s: float) -> None:
+    load, measured = Load(requests_per_s=requests_per_s), 20.0
+    served = without_wait(measured, 1.0, load, 0.99)
+    service = Service(mean_s=1.0, quantile_s=served)
+    assert latency_s(1.0, service, load, 0.99) == pytest.approx(measured)
+
+
+@pytest.mark.parametrize("requests_per_s", [0.95, 1.5])
+def test_nobody_is_served_faster_than_the_mean(requests_per_s: float) -> None:
+    assert without_wait(20.0, 1.0, Load(requests_per_s=requests_per_s), 0.99) == 1.0

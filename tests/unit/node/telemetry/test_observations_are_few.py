@@ -61,6 +61,7 @@ def test_the_same_of_a_mixture_is_told_again_after_ten_minutes() -> None:
         ({"requests_milli": 5000}, True),
         ({"solo_step_micros": 5000}, True),
         ({"latency_micros": 5000}, False),
+        ({"latency_micros": 5000, "percentile": "99"}, True),
     ],
 )
 def test_what_makes_a_row_new(change: dict[str, object], new: bool) -> None:

@@ -295,6 +295,7 @@ def test_a_server_has_load_and_latency() -> None:
     assert row.requests_milli == 40_000
     assert row.step_micros == 8000
     assert row.latency_micros == pytest.approx(7600, abs=1)
+    assert row.percentile == "90"
     assert not row.violated
 
 

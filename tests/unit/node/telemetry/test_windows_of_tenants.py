@@ -53,6 +53,7 @@ def test_a_window_is_the_difference_of_two_pages() -> None:
     assert window is not None
     assert (window.begin_s, window.at_s, window.verdict) == (100.0, 105.0, Verdict.MET)
     assert (window.step_micros, window.latency_micros) == (15_000, 19_000)
+    assert window.percentile == "90"
     assert window.requests_milli == 10_000
     assert window.ratio == pytest.approx(0.38)
 
