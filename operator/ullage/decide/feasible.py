@@ -19,7 +19,7 @@ from ullage.decide.candidates import Scout
 from ullage.decide.checks import CHAIN, Facts, allowed_model, ceiling, columns, emptied
 from ullage.decide.fit import Fit, allocatable, why_not
 from ullage.decide.ground import Flags, Ints
-from ullage.decide.judging import Breach
+from ullage.decide.judging import Breach, Case
 from ullage.decide.want import Want
 from ullage.decide.words import HELP, wanted
 from ullage.state.records import Snapshot, WorkloadKind, WorkloadRecord
@@ -203,16 +203,23 @@ class Feasibility:
             site = int(np.flatnonzero(alive & (facts.model == model))[0])
             top = WHOLE_PERCENT if want.exclusive else tops.item(site)
             case = self.scout.empty_case(want, model, top)
-            said = [
-                self.scout.rule.alone(case, percent) for percent in range(want.min_percent, top + 1)
-            ]
-            fits = next((at for at, one in enumerate(said) if one is None), None)
-            suits = suits or fits is not None
-            least[facts.model == model] = 0 if fits is None else want.min_percent + fits
-            for one in said if fits is None else ():
-                if one is not None and (nearest is None or one.excess < nearest.excess):
-                    nearest = one
+            fits, missed = self._least_share(case, want.min_percent, top)
+            suits = suits or bool(fits)
+            least[facts.model == model] = fits
+            if missed is not None and (nearest is None or missed.excess < nearest.excess):
+                nearest = missed
         return least if suits or nearest is None else nearest
+
+    def _least_share(self, case: Case, least: int, top: int) -> tuple[int, Breach | None]:
+        """The least share that keeps the newcomer's objective; 0 = none, and what comes nearest."""
+        nearest: Breach | None = None
+        for percent in range(least, top + 1):
+            one = self.scout.rule.alone(case, percent)
+            if one is None:
+                return percent, None
+            if nearest is None or one.excess < nearest.excess:
+                nearest = one
+        return 0, nearest
 
     def _count(self, want: Want, facts: Facts[Ints], least: Ints, held: Ints) -> int:
         """Members that fit at once on empty nodes, each at its least share (0 = refused)."""

@@ -95,18 +95,25 @@ def sharing(
     before = workload.status.sharing
     foreseen = _kept_prediction(before, predicted)
     observed = _kept_observation(before, observed_slowdown(parts), workload.max_slowdown)
+    latency_ms = _kept_latency(before, workload, parts)
+    attainment = _kept_attainment(before, parts)
     share = (slowest.percent, slowest.memory_mib)
+    verdict = predictions.admission(member)
+    if before is not None and verdict is None:
+        # most records say all there is to say already, and a copy costs more than looking
+        said = (before.percent, before.memory_mib), before.predicted, before.observed
+        told = before.latency_ms, before.attainment
+        if said == (share, foreseen, observed) and told == (latency_ms, attainment):
+            return before
     # what the admission said stands as long as its share does
     base = before if before is not None and (before.percent, before.memory_mib) == share else None
-    base = _with_admission(
-        base or Sharing(percent=share[0], memory_mib=share[1]), predictions.admission(member)
-    )
+    base = _with_admission(base or Sharing(percent=share[0], memory_mib=share[1]), verdict)
     after = replace(
         base,
         predicted=foreseen,
         observed=observed,
-        latency_ms=_kept_latency(before, workload, parts),
-        attainment=_kept_attainment(before, parts),
+        latency_ms=latency_ms,
+        attainment=attainment,
     )
     return before if after == before else after
 

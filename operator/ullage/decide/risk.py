@@ -16,13 +16,14 @@ from typing import Final
 
 from ullage.api.contract import Reason
 from ullage.decide.judging import MICROS, TOLERANCE, Breach, Case, Grant
+from ullage.decide.recall import Numbers, Recall
 from ullage.engines.admission.calibration import TightSLO
 from ullage.engines.admission.decision import admit
 from ullage.engines.admission.filters import WHOLE_PERCENT, Device, Newcomer, Resident
 from ullage.engines.admission.margin import margin
-from ullage.engines.admission.model import LearnedModel, Models
+from ullage.engines.admission.model import LearnedModel
 from ullage.engines.admission.probation import NoTrial, may_probe
-from ullage.engines.admission.records import Tenant
+from ullage.engines.admission.records import Forecast, Tenant
 from ullage.engines.admission.verdict import Basis, RiskSettings, Verdict
 from ullage.state.terms import RiskSettings as RiskTerms
 
@@ -70,11 +71,12 @@ class Usual:
 
 @dataclass(slots=True)
 class _Memo:
-    """Answers that hold as long as model, settings and usual classes are the same."""
+    """What holds as long as the model is the same; answers also ask for settings and usual."""
 
     model: LearnedModel | None
     settings: RiskSettings
     usual: Usual
+    forecasts: dict[tuple[tuple[int, float, int], ...], Forecast] = field(default_factory=dict)
     answers: dict[tuple[object, ...], Grant | Breach] = field(default_factory=dict)
 
 
@@ -93,10 +95,8 @@ class RiskRule:
     usual: Mapping[str, Usual] = field(default_factory=dict)
     """By accelerator."""
     by_worth: bool = True
-    _forecaster: Models = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._forecaster = Models(by_accelerator=self.models)
+    _numbers: Numbers = field(default_factory=Numbers)
+    _ready: dict[str, tuple[_Memo, Recall]] = field(default_factory=dict)
 
     def judge(self, case: Case) -> Grant | Breach:
         """The share of largest net value within the risk, a trial, or what stands in the way.
@@ -105,9 +105,9 @@ class RiskRule:
         """
         if case.least >= WHOLE_PERCENT and not case.tenants:
             return _whole()
-        answers = self._memo(case.accelerator).answers
+        answers = self._at(case.accelerator)[0].answers
         key = (
-            *(_likeness(one) for one in (case.newcomer, *case.tenants)),
+            *map(self._likeness, (case.newcomer, *case.tenants)),
             case.least,
             case.most,
             case.percent_limit,
@@ -124,12 +124,13 @@ class RiskRule:
     def explain(self, case: Case) -> Grant | Breach:
         """The same, always judged anew, with the names of just these tenants."""
         usual = self.usual.get(case.accelerator, Usual())
+        recall = self._at(case.accelerator)[1]
         device = _device(case)
         newcomer = _newcomer(replace(case, most=self._best_alone(case, usual)))
         settings = replace(self.settings, min_combined_percent=self._floor_percent(case))
         basis = Basis(
-            forecaster=self._forecaster,
-            thresholds=self._forecaster.of(case.accelerator).thresholds,
+            forecaster=recall,
+            thresholds=recall.model.thresholds,
             settings=settings,
         )
         verdict = admit(device, newcomer, basis)
@@ -154,20 +155,36 @@ class RiskRule:
                 return Grant(share, 1 / speed, _micros(speed - price))
         return None
 
-    def _memo(self, accelerator: str) -> _Memo:
-        model, usual = self.models.get(accelerator), self.usual.get(accelerator, Usual())
-        memo = _MEMOS.get(accelerator)
-        if (
-            memo is None
-            or memo.model is not model
-            or (memo.settings, memo.usual)
-            != (
-                self.settings,
-                usual,
-            )
-        ):
-            memo = _MEMOS[accelerator] = _Memo(model, self.settings, usual)
-        return memo
+    def _at(self, accelerator: str) -> tuple[_Memo, Recall]:
+        """What is kept of an accelerator, looked up once a cycle."""
+        ready = self._ready.get(accelerator)
+        if ready is None:
+            model, usual = self.models.get(accelerator), self.usual.get(accelerator, Usual())
+            memo = _MEMOS.get(accelerator)
+            if memo is None or memo.model is not model:
+                memo = _MEMOS[accelerator] = _Memo(model, self.settings, usual)
+            elif (memo.settings, memo.usual) != (self.settings, usual):
+                memo.settings, memo.usual = self.settings, usual
+                memo.answers.clear()
+            found = model if model is not None else LearnedModel(accelerator=accelerator)
+            ready = memo, Recall(found, self._numbers, memo.forecasts)
+            self._ready[accelerator] = ready
+        return ready
+
+    def _forecast(self, accelerator: str, tenants: Sequence[Tenant]) -> Forecast:
+        return self._at(accelerator)[1].forecast(accelerator, tenants)
+
+    def _likeness(self, tenant: Tenant) -> tuple[object, ...]:
+        """All of a tenant that matters to a judgement: everything but its name."""
+        return (
+            tenant.percent,
+            tenant.utilisation,
+            tenant.max_slowdown,
+            tenant.weight,
+            tenant.latency,
+            tenant.probation,
+            self._numbers.of(tenant.profile),
+        )
 
     def _best_alone(self, case: Case, usual: Usual) -> int:
         """The most to ask for: beyond it, the room that others lose is worth more than speed.
@@ -192,7 +209,7 @@ class RiskRule:
         if percent >= WHOLE_PERCENT and _keeps_alone(case):
             return None
         tenants = (_newcomer(case).at(percent),)
-        forecast = self._forecaster.forecast(case.accelerator, tenants)
+        forecast = self._forecast(case.accelerator, tenants)
         found = margin(tenants, forecast, {})
         if found.passes or (found.z >= -TOLERANCE and _at_its_worst(case.newcomer)):
             return None
@@ -201,7 +218,7 @@ class RiskRule:
 
     def slowdowns(self, accelerator: str, tenants: Sequence[Tenant]) -> tuple[float, ...]:
         """Foretold slowdown (median) of everybody on a device, each at its own share."""
-        found = self._forecaster.forecast(accelerator, tenants)
+        found = self._forecast(accelerator, tenants)
         return tuple(math.exp(mean) for mean in found.mean)
 
     def _trial(self, case: Case, verdict: Verdict) -> Grant | Breach | None:
@@ -232,20 +249,7 @@ class RiskRule:
 
     def _speed(self, accelerator: str, tenant: Tenant) -> float:
         """Normalised throughput alone at its share."""
-        return math.exp(-self._forecaster.forecast(accelerator, (tenant,)).mean[0])
-
-
-def _likeness(tenant: Tenant) -> tuple[object, ...]:
-    """All of a tenant that matters to a judgement: everything but its name."""
-    return (
-        tenant.percent,
-        tenant.utilisation,
-        tenant.max_slowdown,
-        tenant.weight,
-        tenant.latency,
-        tenant.probation,
-        tenant.profile,
-    )
+        return math.exp(-self._forecast(accelerator, (tenant,)).mean[0])
 
 
 def _keeps_alone(case: Case) -> bool:

@@ -45,7 +45,9 @@ def _usual(view: View, wants: Wants) -> dict[str, Usual]:
         for number, one in known.items():
             allowed = one.accelerators is None or model in one.accelerators
             if allowed and model not in one.barred:
-                asked[str(one.domain), one.min_percent] += counts[number]
+                # whose a whole device is makes no difference: classes of it have no domain
+                domain = "" if one.exclusive else str(one.domain)
+                asked[domain, one.min_percent] += counts[number]
         weights = {at: 1 << (count.bit_length() - 1) for at, count in asked.items()}
         found[name] = Usual(tuple(sorted(weights.items())))
     return found

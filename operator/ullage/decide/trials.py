@@ -35,6 +35,7 @@ from ullage.engines.admission.probation import (
 from ullage.state.profile_records import ProfileRecord
 from ullage.state.records import GPUNodeRecord, PodRecord, PodStage, WorkloadRecord
 
+_INTERFERING: Final = Reason.INTERFERING
 _SEEN: Final = (SlicePhase.ATTACHED, SlicePhase.VIOLATING, SlicePhase.FROZEN)
 
 
@@ -57,12 +58,14 @@ def look_at_trials(view: View) -> Trials:
     for name in sorted(view.snapshot.gpu_nodes):
         record = view.snapshot.gpu_nodes[name]
         for seen in record.observed:
-            if seen.reason == Reason.INTERFERING and seen.phase.started:
+            if seen.reason == _INTERFERING and seen.phase.started:
                 where = f"{name}/{seen.gpu}"
                 text = f"{where}: {seen.message}" if seen.message else f"{where}: it interferes"
                 marks[seen.key.pod_uid] = Mark(Reason.INTERFERING, text, where)
         for wanted in record.desired:
-            pod = view.snapshot.pods.get(wanted.key.pod_uid) if wanted.probation else None
+            if not wanted.probation:
+                continue
+            pod = view.snapshot.pods.get(wanted.key.pod_uid)
             if pod is None or pod.deleting or pod.stage is not PodStage.RUNNING:
                 continue
             since = max(pod.stage_since, record.desired_since.get(wanted.key, 0.0))
