@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from fakes.guard_rig import VICTIM, GuardRig, a_tenant, key_of
+from fakes.guard_rig import VICTIM, GuardRig, a_tenant, a_window, key_of
 from ullage.api.contract import ObservedPartner, ObservedSlice, Reason, SliceKey, SlicePhase
-from ullage_node.guard.records import Mark, Tally
+from ullage_node.guard.learning import observations
+from ullage_node.guard.records import Learned, Mark, Tally
 from ullage_node.status import guarded_slices
 
 NOISE = key_of("noise")
@@ -50,6 +51,17 @@ async def test_a_cure_is_learned_told_and_counted(rig: GuardRig) -> None:
     assert rig.counted("cured") == 1
     assert rig.freezer.frozen == {}
     assert rig.registry.get_sample_value("ullage_guard_freeze_seconds_count") == 1
+
+
+def test_rows_of_a_pause_say_at_which_percentile_the_latency_is() -> None:
+    window = replace(a_window("victim", 2.0, 0.0, 1.0), latency_micros=9_000, percentile="99.9")
+    silent = replace(a_window("victim", 0.5, 2.0, 3.0), percentile="99.9")
+    learned = Learned(
+        victim=a_tenant("victim"), neighbours=(), remaining=(), beside=window, without=silent
+    )
+    beside, without = observations(learned, "emulated", 1_000.0)
+    assert (beside.latency_micros, beside.percentile) == (9_000, "99.9")
+    assert (without.latency_micros, without.percentile) == (0, "")
 
 
 async def test_a_load_of_its_own_frees_the_neighbours_at_once(rig: GuardRig) -> None:
