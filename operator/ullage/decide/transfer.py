@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ullage.decide.model import Action, DecideSettings, Plan
+from ullage.decide.pickling import dumps
 from ullage.state.records import Snapshot
 
 _TABLES: Final = (
@@ -63,7 +64,7 @@ class Packer:
         self._number += 1
         delta = _delta(self._last, snapshot, base, self._number)
         self._last = snapshot
-        return pickle.dumps((delta, now, settings), protocol=pickle.HIGHEST_PROTOCOL)
+        return dumps((delta, now, settings))
 
     def reset(self) -> None:
         """The receiver is a new one, or may have missed something: the next pack is whole."""
@@ -107,7 +108,7 @@ def pack_answer(plan: Plan, actions: tuple[Action, ...], snapshot: Snapshot) -> 
         if uid not in snapshot.workloads or snapshot.workloads[uid].status is not status
     }
     brief = replace(plan, slices=slices, statuses=statuses)
-    return pickle.dumps((brief, actions), protocol=pickle.HIGHEST_PROTOCOL)
+    return dumps((brief, actions))
 
 
 def unpack_answer(payload: bytes) -> tuple[Plan, tuple[Action, ...]]:
