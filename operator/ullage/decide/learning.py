@@ -59,6 +59,7 @@ def profiles_to_write(
     dropped: Counter[Dropped] = Counter()
     groups = _groups(snapshot, now, dropped)
     profiles = _by_class(snapshot.profiles.values())
+    inhabited = {one.ref.namespace for one in snapshot.workloads.values() if not one.deleting}
     inflicted: Mapping[Class, Mapping[str, list[float]]] | None = None
     actions: list[CreateProfile | SetProfile] = []
     events: list[Emit] = []
@@ -70,7 +71,9 @@ def profiles_to_write(
             name = profile_name(at[1])
             if (at[0], name) in snapshot.profiles:
                 dropped[Dropped.NAME_TAKEN] += len(seen)
-            else:
+            elif at[0] not in inhabited:
+                dropped[Dropped.NOBODY_LEFT] += len(seen)
+            elif (KIND, at[0], name) not in snapshot.refused_writes:
                 actions.append(_create(at, name, epoch))
             continue
         booked = _booked(profile.status, trials.get(at))

@@ -43,6 +43,8 @@ class Dropped(StrEnum):
     """The fingerprint alone was left out."""
     NAME_TAKEN = "NameTaken"
     """Somebody's profile of another class has the name that the class's would get."""
+    NOBODY_LEFT = "NobodyLeft"
+    """The class has no profile, and its namespace no workload: it may be gone as a whole."""
 
 
 def fault(one: Observation, node: GPUNodeRecord, now: float) -> Dropped | None:

@@ -55,7 +55,7 @@ def beside(number: int, *klasses: str, step: int = 15_000, **changes: Any) -> Ob
 
 def world(*seen: Observation, profile: ProfileRecord | None = None) -> Snapshot:
     node = replace(a_gpu_node(), observations=seen)
-    return a_snapshot(node, *([profile] if profile else []))
+    return a_snapshot(node, a_job(), *([profile] if profile else []))
 
 
 def mine(**changes: Any) -> ProfileRecord:
@@ -322,6 +322,19 @@ def test_what_trials_cost_is_remembered_once() -> None:
 
 def test_a_decision_carries_the_lessons_and_counts_the_garbage() -> None:
     node = replace(a_gpu_node(), observations=(row(0), row(1, percent=0)))
-    found = decided(node)
+    found = decided(node, a_job())
     assert [one.klass for one in found.all(CreateProfile)] == [CLASS]
     assert found.plan.dropped == {"Share": 1}
+
+
+def test_nothing_is_created_where_nobody_is_left() -> None:
+    node = replace(a_gpu_node(), observations=(row(0),))
+    lessons = profiles_to_write(a_snapshot(node), NOW, 1)
+    assert lessons.actions == ()
+    assert lessons.dropped == {Dropped.NOBODY_LEFT: 1}
+
+
+def test_a_refused_profile_is_not_asked_for_again_before_its_time() -> None:
+    refused = {("WorkloadProfile", "default", profile_name(CLASS)): "forbidden"}
+    picture = replace(world(row(0)), refused_writes=refused)
+    assert profiles_to_write(picture, NOW, 1).actions == ()
