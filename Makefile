@@ -97,7 +97,7 @@ clean: ## take the local cluster down and remove what was built
 test-fast: export ULLAGE_ADMISSIONS ?= 100000
 .PHONY: bench-node-decision bench-twin
 bench-node-decision: $(VENV)/.ready ## one admission decision: 8 tenants, 10 shares
-	@$(BIN)/python -m bench.node_decision
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.node_decision
 bench-twin: $(VENV)/.ready ## two days of arrivals on a few devices, sharing rules side by side (DATA=folder)
 	@$(BIN)/python -m bench.twin $(if $(DATA),--data $(DATA))
 
