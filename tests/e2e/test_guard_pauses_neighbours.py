@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,8 +73,24 @@ class Pair:
     freezers: list[Path]
 
 
+POLICY = {
+    "apiVersion": "ullage.dev/v1alpha1",
+    "kind": "SchedulingPolicy",
+    "metadata": {"name": "default"},
+    "spec": {"risk": {"predictor": "UtilisationSum"}},
+}
+
+
 @pytest.fixture
-def pair(stack: Stack, namespace: str) -> Pair:
+def no_trials(stack: Stack) -> Iterator[None]:
+    """Strangers join as if they were known, so that the guard alone deals with them."""
+    stack.apply(POLICY)
+    yield
+    stack.cluster.kubectl("delete", "schedulingpolicies.ullage.dev", "default")
+
+
+@pytest.fixture
+def pair(stack: Stack, namespace: str, no_trials: None) -> Pair:
     """Both run; the neighbour begins to disturb once the victim is known."""
     return _start(stack, namespace)
 
@@ -159,7 +176,19 @@ def test_an_agent_that_dies_leaves_nobody_frozen(stack: Stack, pair: Pair) -> No
     stack.books_balance()
 
 
-def test_a_probe_never_kills_whoever_is_paused(stack: Stack, namespace: str) -> None:
+def test_a_stranger_that_disturbs_fails_its_trial(stack: Stack, namespace: str) -> None:
+    pair = _start(stack, namespace)
+    eventually(lambda: _moved(stack, pair), within_s=100, what="the trial is taken back")
+    told = {event["reason"] for event in stack.events(namespace, "noise")}
+    assert "ProbationRolledBack" in told
+    victim = stack.pods(namespace, "victim")
+    assert [pod["metadata"]["uid"] for pod in victim] == [pair.victim_uid]
+    stack.books_balance()
+
+
+def test_a_probe_never_kills_whoever_is_paused(
+    stack: Stack, namespace: str, no_trials: None
+) -> None:
     probe = {"exec": {"command": ["true"]}, "periodSeconds": 3, "failureThreshold": 2}
     pair = _start(stack, namespace, livenessProbe=probe)
     _until_frozen(pair)
