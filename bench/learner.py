@@ -74,7 +74,7 @@ def shelf(rows: list[Row], known: dict[str, ClassProfile]) -> dict[tuple[str, st
     found = {}
     for name, one in known.items():
         solo = SoloEntry(
-            device=GPU, share=100, steps_per_second=10.0, fingerprint=one.fingerprint, n=1
+            device=GPU, share=100, steps_per_second=10.0, fingerprint=one.fingerprint, samples=1
         )
         mine = [row for row in rows if row.klass == name]
         steps = tuple(

@@ -42,6 +42,8 @@ def faults(schema: Mapping[str, object], path: str = "", *, numbers: bool = Fals
         yield f"{where}: fractions are for the tables of profiles only"
     for name, child in _mapping(schema.get("properties")).items():
         below = _mapping(child)
+        if name.lower() in YAML_BOOLEANS:
+            yield f"{path}.{name}: many YAML readers take this name for a boolean"
         if not below.get("description"):
             yield f"{path}.{name}: has no description"
         yield from faults(below, f"{path}.{name}", numbers=numbers)

@@ -119,7 +119,7 @@ class Solo(Model):
 class MeasuredSolo(Solo):
     """Behaviour alone on one type of device at one share, as nodes measured it."""
 
-    n: Count = 0
+    samples: Count = 0
     """Windows that the row stands for."""
 
 

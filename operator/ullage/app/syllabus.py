@@ -322,7 +322,7 @@ def _parts(record: ProfileRecord) -> dict[str, _Part]:
             rows.setdefault(row.accelerator, []).append((row.id, row.at_s))
     alone: dict[str, list[object]] = {}
     for entry in (*record.solo, *record.status.solo):
-        alone.setdefault(entry.device, []).append(replace(entry, n=0))
+        alone.setdefault(entry.device, []).append(replace(entry, samples=0))
     same = (record.klass, record.family, record.status.family, record.status.novel)
     return {
         name: _Part(

@@ -35,7 +35,7 @@ def exported(profile: ProfileRecord) -> dict[str, object]:
     """A profile with its measured rows as declared ones; a measured row beats the declared."""
     rows = {(row.device, row.share): row for row in (*profile.solo, *profile.status.solo)}
     solo = [
-        {name: value for name, value in solo_to_wire(rows[key]).items() if name != "n"}
+        {name: value for name, value in solo_to_wire(rows[key]).items() if name != "samples"}
         for key in sorted(rows)
     ]
     steps = [

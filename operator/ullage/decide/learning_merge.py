@@ -193,15 +193,15 @@ def _add_solo(book: _Book, one: Observation, row: StepRow) -> None:
     print_ = one.fingerprint
     if print_ is not None and not believable(print_):
         print_, book.odd_prints = None, book.odd_prints + 1
-    n = held.n + 1
-    mixed = _mixed(held.fingerprint, print_, n) if print_ is not None else held.fingerprint
-    book.solo[key] = replace(held, fingerprint=mixed, sm_util=mixed.sm or 0.0, n=n)
+    samples = held.samples + 1
+    mixed = _mixed(held.fingerprint, print_, samples) if print_ is not None else held.fingerprint
+    book.solo[key] = replace(held, fingerprint=mixed, sm_util=mixed.sm or 0.0, samples=samples)
 
 
-def _mixed(old: Fingerprint, new: WireFingerprint, n: int) -> Fingerprint:
+def _mixed(old: Fingerprint, new: WireFingerprint, samples: int) -> Fingerprint:
     """Running means of the counters; of memory the peak."""
     seen = _measured(new)
-    weight = 1 / min(n, MEMORY)
+    weight = 1 / min(samples, MEMORY)
     values: dict[str, float | None] = {}
     for one in fields(Fingerprint):
         was, now = getattr(old, one.name), getattr(seen, one.name)
@@ -277,7 +277,7 @@ def _solo_table(book: _Book, rows: Sequence[StepRow]) -> tuple[SoloEntry, ...]:
         if key in book.solo:
             book.solo[key] = replace(book.solo[key], steps_per_second=1 / median(seconds))
             book.solo[key] = _with_latency(book.solo[key], rows)
-    ranked = sorted(book.solo, key=lambda key: (-book.solo[key].n, key))[:MOST_SOLO]
+    ranked = sorted(book.solo, key=lambda key: (-book.solo[key].samples, key))[:MOST_SOLO]
     return tuple(book.solo[key] for key in sorted(ranked))
 
 

@@ -42,7 +42,7 @@ class SoloEntry:
     requests_per_s: float | None = None
     cs2: float | None = None
     counter: str = ""
-    n: int = 0
+    samples: int = 0
 
     @property
     def step_s(self) -> float:

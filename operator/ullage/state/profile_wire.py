@@ -115,7 +115,7 @@ def solo_from_wire(raw: JsonObject) -> SoloEntry:
         requests_per_s=number(raw, "requestsPerSecond"),
         cs2=number(raw, "cs2"),
         counter=optional_text(raw, "counter"),
-        n=optional_whole(raw, "n"),
+        samples=optional_whole(raw, "samples"),
     )
 
 
@@ -143,7 +143,7 @@ def solo_to_wire(row: SoloEntry) -> dict[str, object]:
     }
     known = dict(row.latency)
     values |= {name: known.get(quantile) for name, quantile in QUANTILES.items()}
-    body: dict[str, object] = {"device": row.device, "share": row.share, "n": row.n}
+    body: dict[str, object] = {"device": row.device, "share": row.share, "samples": row.samples}
     body |= {"counter": row.counter} if row.counter else {}
     if row.measured:
         body["latency"] = [

@@ -158,7 +158,7 @@ def test_times_alone_are_medians_and_counters_running_means() -> None:
     assert solo.fingerprint.sm == pytest.approx(0.6)
     assert solo.fingerprint.dram is None
     assert solo.fingerprint.peak_memory_mib == pytest.approx(300, rel=1e-4)
-    assert solo.n == 3
+    assert solo.samples == 3
 
 
 def test_another_image_starts_anew_and_late_rows_of_the_old_one_are_left_out() -> None:

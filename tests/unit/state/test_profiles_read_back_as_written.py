@@ -67,7 +67,7 @@ solos = st.builds(
     ),
     latency=st.sampled_from([(), ((0.5, 0.02), (0.99, 0.05))]),
     cs2=ratios,
-    n=st.integers(0, 1000),
+    samples=st.integers(0, 1000),
 )
 
 
