@@ -155,6 +155,7 @@ def test_what_has_no_structural_form_is_an_error(model: type[Model], says: str) 
             "neither required nor defaulted",
         ),
         ({"type": "object", "properties": {"a": {"type": "boolean"}}}, "no description"),
+        ({"type": "object", "properties": {"n": {"type": "boolean"}}}, "this name for a boolean"),
     ],
 )
 def test_linter_names_the_fault(node: Node, says: str) -> None:
