@@ -14,10 +14,9 @@ import uuid as uuids
 from pathlib import Path
 from typing import Protocol
 
-import pynvml
-
 from fakes.cgroup_tree import CgroupTree, run_hook
 from fakes.nvml import FakeGpu, FakeNvml
+from fakes.nvml_faults import NvmlFaults
 from ullage.api.contract import Backend
 from ullage_node.devices.emulated import EmulatedDevices, EmulatedDriver, EmulatedProbe
 from ullage_node.devices.emulated_hook import HookScript
@@ -177,7 +176,7 @@ class EmulatedRig:
         self.write_config(self._entries)
 
 
-class NvidiaRig:
+class NvidiaRig(NvmlFaults):
     """GPUs of a driver in memory; the runtime hands on device files."""
 
     kind = Backend.EXCLUSIVE
@@ -220,22 +219,3 @@ class NvidiaRig:
         given = {part.gpu for part in binding.slices}
         other = next(fake for gpu, fake in self.fakes.items() if gpu not in given)
         other.processes[self._running[binding.key]] = 1
-
-    def blind(self) -> None:
-        for fake in self.fakes.values():
-            fake.error = pynvml.NVML_ERROR_UNKNOWN
-
-    def lose(self, gpu: str) -> None:
-        if gpu == self.gpus[-1]:
-            self.fakes[gpu].absent = True
-        self.fakes[gpu].lost = True
-
-    def find_again(self, gpu: str) -> None:
-        self.fakes[gpu].absent = self.fakes[gpu].lost = False
-
-    def take_everything(self) -> None:
-        self.nvml.init_error = pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
-        self.nvml.initialised = 0
-
-    def give_everything(self) -> None:
-        self.nvml.init_error = None

@@ -15,12 +15,11 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-import pynvml
-
 from fakes.cgroup_tree import CgroupTree
 from fakes.mps import Client, Script
 from fakes.mps_programs import FakeProcesses, FakePrograms
 from fakes.nvml import FakeGpu, FakeNvml
+from fakes.nvml_faults import NvmlFaults
 from ullage.api.contract import STEP_LAYOUT, STEP_MAGIC, STEP_VERSION, STEPS_FILE, Backend
 from ullage_node.devices.nvidia.driver import NvidiaDriver
 from ullage_node.devices.nvidia.known import MpsShares, NvidiaDevices
@@ -39,7 +38,7 @@ WAIT_TURNS = 400
 DRIVERS = {Backend.MPS2: "580.65.06", Backend.MPS3: "615.71.05", Backend.TIME_SLICE: "580.65.06"}
 
 
-class MpsRig:
+class MpsRig(NvmlFaults):
     """Three GPUs that are shared, the way ``kind`` says."""
 
     gpus = ("GPU-1111", "GPU-2222", "GPU-3333")
@@ -145,24 +144,3 @@ class MpsRig:
         given = {part.gpu for part in binding.slices}
         other = next(fake for gpu, fake in self.fakes.items() if gpu not in given)
         other.processes[self.running[binding.key][0]] = 1
-
-    # -- devices ---------------------------------------------------------------------------------
-
-    def blind(self) -> None:
-        for fake in self.fakes.values():
-            fake.error = pynvml.NVML_ERROR_UNKNOWN
-
-    def lose(self, gpu: str) -> None:
-        if gpu == self.gpus[-1]:
-            self.fakes[gpu].absent = True
-        self.fakes[gpu].lost = True
-
-    def find_again(self, gpu: str) -> None:
-        self.fakes[gpu].absent = self.fakes[gpu].lost = False
-
-    def take_everything(self) -> None:
-        self.nvml.init_error = pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
-        self.nvml.initialised = 0
-
-    def give_everything(self) -> None:
-        self.nvml.init_error = None
