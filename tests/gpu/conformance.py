@@ -87,3 +87,13 @@ def the_device_names_itself(rig: Rig) -> None:
     assert facts.driver
     assert rig.sm_count > 0
     assert rig.device.xids() == []
+
+
+CHECKS = (
+    the_device_names_itself,
+    counters_are_fractions_of_the_peak,
+    clients_are_proven_and_rounded_down,
+    a_misspelt_directory_is_seen_as_not_attached,
+    a_stopped_client_leaves_the_server_well,
+)
+"""What holds on a real GPU and on the fakes alike; the rest needs a figure of its own."""

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,28 +18,13 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 EVICTIONS = 100
 
 
-def test_the_device_names_itself(rig: Rig) -> None:
-    conformance.the_device_names_itself(rig)
-
-
-def test_counters_are_fractions_of_the_peak(rig: Rig) -> None:
-    conformance.counters_are_fractions_of_the_peak(rig)
+@pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
+def test_a_rig_conforms(rig: Rig, check: Callable[[Rig], None]) -> None:
+    check(rig)
 
 
 def test_command_0_finds_mps(rig: Rig) -> None:
     conformance.command_0_finds_mps(rig)
-
-
-def test_clients_are_proven_and_rounded_down(rig: Rig) -> None:
-    conformance.clients_are_proven_and_rounded_down(rig)
-
-
-def test_a_misspelt_directory_is_seen_as_not_attached(rig: Rig) -> None:
-    conformance.a_misspelt_directory_is_seen_as_not_attached(rig)
-
-
-def test_a_stopped_client_leaves_the_server_well(rig: Rig) -> None:
-    conformance.a_stopped_client_leaves_the_server_well(rig)
 
 
 def test_evictions_cause_no_fault(rig: Rig) -> None:

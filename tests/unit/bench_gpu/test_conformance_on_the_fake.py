@@ -4,29 +4,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
 from bench.gpu.rig import Rig
 from gpu import conformance
 
 
-def test_the_device_names_itself(rig: Rig) -> None:
-    conformance.the_device_names_itself(rig)
+@pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
+def test_a_rig_conforms(rig: Rig, check: Callable[[Rig], None]) -> None:
+    check(rig)
+
+
+def test_the_fake_says_that_no_gpu_was_used(rig: Rig) -> None:
     assert "no GPU was used" in rig.device.facts.said()
-
-
-def test_counters_are_fractions_of_the_peak(rig: Rig) -> None:
-    conformance.counters_are_fractions_of_the_peak(rig)
-
-
-def test_clients_are_proven_and_rounded_down(rig: Rig) -> None:
-    conformance.clients_are_proven_and_rounded_down(rig)
-
-
-def test_a_misspelt_directory_is_seen_as_not_attached(rig: Rig) -> None:
-    conformance.a_misspelt_directory_is_seen_as_not_attached(rig)
-
-
-def test_a_stopped_client_leaves_the_server_well(rig: Rig) -> None:
-    conformance.a_stopped_client_leaves_the_server_well(rig)
 
 
 def test_evictions_cause_no_fault(rig: Rig) -> None:
