@@ -17,7 +17,7 @@ from bench.report import ROOT
 from ullage.engines.allocation.model import PairRow
 from ullage.simulate.gavel import TraceJob
 
-FOLDER: Final = ROOT / "tests" / "data" / "gavel"
+FOLDER: Final = ROOT / "operator" / "ullage" / "simulate" / "data"
 TYPES: Final = ("k80", "p100", "v100")
 
 

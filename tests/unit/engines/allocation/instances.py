@@ -28,11 +28,12 @@ from ullage.engines.allocation.model import (
 from ullage.simulate.gavel import TraceJob
 
 DATA: Final = Path(__file__).resolve().parents[3] / "data"
+GAVEL: Final = DATA.parents[1] / "operator" / "ullage" / "simulate" / "data"
 
 
 @cache
 def solo() -> dict[str, Any]:
-    return json.loads((DATA / "gavel" / "solo.json").read_text(encoding="utf-8"))
+    return json.loads((GAVEL / "solo.json").read_text(encoding="utf-8"))
 
 
 @cache
@@ -84,7 +85,7 @@ def trace() -> tuple[TraceJob, ...]:
         (kind, gang): dict(zip(solo()["types"], values, strict=True))
         for kind, gang, *values in solo()["rows"]
     }
-    with (DATA / "gavel" / "jobs_max_min_fairness.csv").open(encoding="utf-8") as lines:
+    with (GAVEL / "jobs_max_min_fairness.csv").open(encoding="utf-8") as lines:
         return tuple(
             TraceJob(
                 name=f"{number:03d}",
@@ -100,7 +101,7 @@ def trace() -> tuple[TraceJob, ...]:
 @cache
 def company() -> Floats:
     """Normalised speed of each kind beside each partner on each type; NaN = not published."""
-    body = json.loads((DATA / "gavel" / "pairs.json").read_text(encoding="utf-8"))
+    body = json.loads((GAVEL / "pairs.json").read_text(encoding="utf-8"))
     kinds, types = body["kinds"], solo()["types"]
     alone = {
         kind: dict(zip(types, values, strict=True))
@@ -117,7 +118,7 @@ def company() -> Floats:
 
 
 def families() -> list[str]:
-    body = json.loads((DATA / "gavel" / "pairs.json").read_text(encoding="utf-8"))
+    body = json.loads((GAVEL / "pairs.json").read_text(encoding="utf-8"))
     return [kind.partition(" (")[0] for kind in body["kinds"]]
 
 
