@@ -85,6 +85,7 @@ def _tenant(
         priority=first.priority,
         protected=first.protected,
         probation=first.probation,
+        alert_only=first.alert_only,
         klass=first.klass,
         family=first.family,
         max_slowdown_percent=first.max_slowdown_percent,

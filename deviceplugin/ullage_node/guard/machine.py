@@ -36,6 +36,7 @@ from ullage_node.guard.records import (
 from ullage_node.guard.watched import HISTORY, VIOLATED, Watched, figures
 
 DOUBLINGS: Final = 4
+_ALERT: Final = "onViolation is Alert, nobody is paused for it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +204,12 @@ class GuardMachine:
         uneasy = sum(one.verdict is not Verdict.MET for one in watched.recent) >= VIOLATED
         if uneasy and not watched.at_risk and not watched.violating:
             watched.at_risk = True
-            text = f"{figures(window)}; neighbours are paused only above it"
+            done = (
+                "nobody is paused for it"
+                if tenant.alert_only
+                else "neighbours are paused only above it"
+            )
+            text = f"{figures(window)}; {done}"
             return [Tell(key=tenant.key, reason=Reason.SLO_AT_RISK, message=text)]
         if calm and len(watched.recent) == HISTORY:
             watched.at_risk = False
@@ -220,6 +226,8 @@ class GuardMachine:
         watched.self_made = False
         if not beside:
             return self._own_load(victim, watched, "nobody shares its device")
+        if victim.alert_only:
+            return self._alert(victim, watched)
         gpu = self._gpus.setdefault(victim.gpus[0], _Gpu())
         group, why_not = self._group(beside, window)
         why_not = why_not or self._hold_back(gpu, group, now)
@@ -248,6 +256,13 @@ class GuardMachine:
                 why=pause.why,
             )
         ]
+
+    def _alert(self, victim: Tenant, watched: Watched) -> list[Action]:
+        """Say once that the objective is broken; its owner asked for no more."""
+        if watched.because == _ALERT:
+            return []
+        watched.because = _ALERT
+        return [Tell(key=victim.key, reason=Reason.ABOVE_OBJECTIVE, message=watched.note)]
 
     def _beside(self, victim: Tenant) -> list[Tenant]:
         others = (one for one in self._tenants.values() if one.key != victim.key)

@@ -74,10 +74,10 @@ class Window:
 class Tenant:
     """One started container, as far as the guard cares.
 
-    ``protected``: it has an objective that others are paused for; ``best_effort``: it may be
-    paused. ``gang`` names containers that stall when one of them stands still, "" = alone;
-    ``gang_here`` says whether all of them run on this node. ``freeze_seconds`` is how long it may
-    stand still before kubelet would take it for dead.
+    ``protected``: it has an objective that others are paused for, unless it asked to be told only
+    (``alert_only``); ``best_effort``: it may be paused. ``gang`` names containers that stall when
+    one of them stands still, "" = alone; ``gang_here`` says whether all of them run on this node.
+    ``freeze_seconds`` is how long it may stand still before kubelet would take it for dead.
     """
 
     key: ContainerKey
@@ -89,6 +89,7 @@ class Tenant:
     priority: int = 0
     protected: bool = False
     probation: bool = False
+    alert_only: bool = False
     klass: str = ""
     family: str = ""
     max_slowdown_percent: int = 0

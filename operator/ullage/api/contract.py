@@ -138,7 +138,8 @@ class DesiredSlice:
     ``protected`` is there so that guard and last word need no other object: the class of work,
     the objective as a slowdown (percent, 0 = none; a latency objective went through the queue
     map), the reference step time alone on the whole device (0 = not known), the objective as the
-    user wrote it, and whether the tenant is on probation.
+    user wrote it, whether the tenant is on probation, and whether a broken objective is only told
+    (``onViolation: Alert``): nobody is frozen for it then.
     """
 
     key: SliceKey
@@ -157,6 +158,7 @@ class DesiredSlice:
     solo_step_micros: int = 0
     slo: LatencyObjective | None = None
     probation: bool = False
+    alert_only: bool = False
 
     def to_wire(self) -> dict[str, object]:
         """The slice as the API stores it; what is not said is left out."""
@@ -168,6 +170,7 @@ class DesiredSlice:
             "soloStepMicros": self.solo_step_micros,
             "slo": self.slo.to_wire() if self.slo else None,
             "probation": self.probation,
+            "alertOnly": self.alert_only,
         }
         return {
             **self.key.to_wire(),
@@ -206,6 +209,7 @@ class DesiredSlice:
             solo_step_micros=whole(raw, "soloStepMicros", 0),
             slo=LatencyObjective.from_wire(section(raw, "slo")) if raw.get("slo") else None,
             probation=flag(raw, "probation"),
+            alert_only=flag(raw, "alertOnly"),
         )
 
 

@@ -79,6 +79,8 @@ class Slice(Model):
     """Latency objective, as the user wrote it."""
     probation: bool = False
     """The class is new: the first to be frozen when somebody's objective is broken."""
+    alert_only: bool = False
+    """A broken objective is told, and no neighbour is frozen for it (`onViolation: Alert`)."""
     epoch: Epoch
     """Term of the leader that decided this slice."""
 

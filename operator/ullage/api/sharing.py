@@ -40,7 +40,7 @@ class SharingRules(Model):
     changes while a container runs."""
     on_violation: OnViolation = OnViolation.FREEZE_NEIGHBOURS
     """`FreezeNeighbours` stops neighbours without an objective while this one's is broken;
-    `Alert` only tells."""
+    `Alert` only tells, by condition, Event and metric: nobody is stopped or moved for it."""
 
 
 class Load(Model):

@@ -106,6 +106,9 @@ def _adopted(
         trust_domain=owner.trust_domain if owner else "",
         max_slowdown_percent=slowdown_percent(owner.max_slowdown if owner else None),
         slo=owner.slo if owner else None,
+        alert_only=(
+            owner is not None and has_objective(owner) and not owner.sharing.freeze_neighbours
+        ),
     )
 
 

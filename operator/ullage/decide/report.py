@@ -243,10 +243,24 @@ def event(workload: WorkloadRecord, status: WorkloadStatus, epoch: int) -> Emit 
     degraded = status.condition(ConditionType.DEGRADED)
     if degraded is not None and before.condition(ConditionType.DEGRADED) is None:
         return _emit(workload, Reason(degraded.reason), degraded.message, epoch)
+    alert = _alert(workload, status, epoch)
+    if alert is not None:
+        return alert
     if now is not None and (was is None or was.reason != now.reason):
         reason = Reason(now.reason)
         return None if reason in _QUIET else _emit(workload, reason, now.message, epoch)
     return None
+
+
+def _alert(workload: WorkloadRecord, status: WorkloadStatus, epoch: int) -> Emit | None:
+    """That an objective is broken, for whom ``onViolation: Alert`` makes that the only answer."""
+    met = status.condition(ConditionType.SLO_MET)
+    before = workload.status.condition(ConditionType.SLO_MET)
+    if workload.sharing.freeze_neighbours or met is None or met.status != "False":
+        return None
+    if before is not None and (before.status, before.reason) == (met.status, met.reason):
+        return None
+    return _emit(workload, Reason(met.reason), met.message, epoch)
 
 
 def _emit(workload: WorkloadRecord, reason: Reason, text: str, epoch: int) -> Emit:

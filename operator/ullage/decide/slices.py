@@ -35,6 +35,7 @@ def said_of(workload: WorkloadRecord, known: Known, model: int) -> DesiredSlice:
         max_slowdown_percent=slowdown_percent(allowed),
         solo_step_micros=known.solo_micros[model],
         slo=workload.slo,
+        alert_only=has_objective(workload) and not workload.sharing.freeze_neighbours,
     )
 
 

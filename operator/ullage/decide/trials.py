@@ -85,7 +85,7 @@ def look_at_trials(view: View) -> Trials:
 def _outcome(record: GPUNodeRecord, wanted: DesiredSlice, elapsed_s: float) -> tuple[Outcome, str]:
     """How a trial stands, and in words why."""
     reports = {one.key: one for one in record.observed if one.gpu == wanted.gpu}
-    bound = [one for one in record.desired if one.gpu == wanted.gpu and one.protected]
+    bound = [one for one in record.desired if one.gpu == wanted.gpu and _binds(one, wanted)]
     broken = [one for one in bound if _is_broken(one.key, wanted.key, reports)]
     counted = all(_has_counted(reports.get(one.key)) for one in bound)
     attached = wanted.key in reports and reports[wanted.key].phase in _SEEN
@@ -103,6 +103,14 @@ def _outcome(record: GPUNodeRecord, wanted: DesiredSlice, elapsed_s: float) -> t
         f"on trial for {elapsed_s:.0f} s, and too few windows were seen to tell whether every"
         " objective is kept"
     )
+
+
+def _binds(one: DesiredSlice, trial: DesiredSlice) -> bool:
+    """Whether a trial may end because of this one's objective: its own, or a neighbour's.
+
+    Who only wants to be told (``onViolation: Alert``) drives nobody away.
+    """
+    return one.protected and (one.key == trial.key or not one.alert_only)
 
 
 def _is_broken(key: SliceKey, trial: SliceKey, reports: Mapping[SliceKey, ObservedSlice]) -> bool:

@@ -67,6 +67,7 @@ DESIRED = DesiredSlice(
     solo_step_micros=400,
     slo=LatencyObjective(latency_ms=40, percentile="99.9", metric="seconds", window_seconds=7),
     probation=True,
+    alert_only=True,
 )
 OBSERVED = ObservedSlice(
     key=KEY,
