@@ -30,6 +30,7 @@ from ullage.api.profilerows import (
     SoloRows,
     Source,
     StepTimes,
+    Throughputs,
 )
 
 
@@ -91,6 +92,12 @@ class WorkloadProfileStatus(Model):
     """The newest windows, alone and beside others."""
     interference: InterferenceRows = ()
     """How the class takes and causes slowdowns."""
+    throughput: Throughputs = ()
+    """Speed per type of device, estimated where the class never ran."""
+    throughput_basis: Annotated[str, Field(max_length=64)] | None = None
+    """Digest of what the estimates rest on; they are made anew when it changes."""
+    throughput_updated: Time | None = None
+    """When the estimates were last made."""
     conditions: Conditions = ()
     """Fresh, Conflicting; Invalid, when the newest version cannot be used."""
 

@@ -19,6 +19,7 @@ from ullage.api.contract import Observation, Reason
 from ullage.api.reasons import ConditionType
 from ullage.decide.conditions import Said, merged
 from ullage.decide.learning_sift import believable
+from ullage.decide.throughput import remeasured
 from ullage.engines.admission.drift import Drift, follow
 from ullage.engines.admission.records import Fingerprint, Partner
 from ullage.state.profile_records import (
@@ -70,7 +71,9 @@ class _Book:
         self.rows.clear()
         self.solo.clear()
         self.drift = Drift()
-        self.status = replace(self.status, since=at_s - 1, requests_per_s=None)
+        self.status = replace(
+            self.status, since=at_s - 1, requests_per_s=None, throughput=(), throughput_basis=""
+        )
 
 
 def news(status: ProfileStatus, seen: Sequence[Observation]) -> list[Observation]:
@@ -261,6 +264,7 @@ def _closed(
         solo=solo,
         step_time=rows,
         interference=_interference(rows, inflicted),
+        throughput=remeasured(book.status.throughput, rows, solo),
     )
     said = _said(profile, status, book)
     conditions = merged(profile.status.conditions, said, whole_second(now), profile.generation)

@@ -75,6 +75,43 @@ class StepRow:
     violated: bool = False
 
 
+class Method(StrEnum):
+    """How a speed on an accelerator came to be known."""
+
+    WINDOWS = "Windows"
+    """Windows alone there, exponentially smoothed."""
+    DECLARED = "Declared"
+    """Stated by people, or imported."""
+    SIBLINGS = "Siblings"
+    """From the speed on another type, by what classes measured on both did."""
+    NEIGHBOURS = "Neighbours"
+    """From the speeds on several other types, by the classes whose rows look alike."""
+    OPS = "Ops"
+    """Sum of op times that were fitted on op tables measured there."""
+    ROOFLINE = "Roofline"
+    """From the speed on another type, by peak rates of both."""
+    TYPICAL = "Typical"
+    """The class never ran: what others do there; ratios of types count, the level does not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThroughputEntry:
+    """Steps per second of one member alone on a whole device of a type.
+
+    ``low`` and ``high`` bound an estimate; ``confidence`` is 0 to 1, ``samples`` how many windows,
+    or classes of reference, stand behind it.
+    """
+
+    accelerator: str
+    steps_per_second: float
+    source: Source
+    method: Method
+    confidence: float
+    samples: int = 0
+    low: float | None = None
+    high: float | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterferenceEntry:
     """How a class takes and causes slowdowns on one device type (geometric means)."""
@@ -116,6 +153,12 @@ class ProfileStatus:
     step_time: tuple[StepRow, ...] = ()
     """Newest first."""
     interference: tuple[InterferenceEntry, ...] = ()
+    throughput: tuple[ThroughputEntry, ...] = ()
+    """By accelerator, at most one each; sorted by it."""
+    throughput_basis: str = ""
+    """Digest of what the estimates among them rest on."""
+    throughput_at: float = 0.0
+    """When the estimates were last made."""
     conditions: tuple[Condition, ...] = ()
 
     def condition(self, type_: str) -> Condition | None:

@@ -16,6 +16,9 @@ from typing import Final
 from ullage.api.contract import WireError, flag, objects, section, text, whole
 from ullage.engines.admission.records import Fingerprint, Partner
 from ullage.ports import JsonObject
+from ullage.state.profile_numbers import needed as needed
+from ullage.state.profile_numbers import number as number
+from ullage.state.profile_numbers import six_digits as six_digits
 from ullage.state.profile_records import (
     DeviceModel,
     InterferenceEntry,
@@ -24,6 +27,10 @@ from ullage.state.profile_records import (
     SoloEntry,
     Source,
     StepRow,
+)
+from ullage.state.profile_speed_wire import (
+    throughput_from_wire,
+    throughput_to_wire,
 )
 from ullage.state.project import optional_text, optional_whole, read_conditions, within
 from ullage.state.project_quantity import rfc3339, seconds
@@ -57,39 +64,6 @@ QUANTILES: Final[Mapping[str, float]] = {
     "latencyP99Seconds": 0.99,
     "latencyP999Seconds": 0.999,
 }
-
-
-def six_digits(value: float) -> float:
-    """A number as the API stores it."""
-    return float(f"{value:.6g}")
-
-
-def number(raw: JsonObject, field: str) -> float | None:
-    """A number that is finite and at least 0; absent or null is ``None``.
-
-    Raises:
-        WireError: it is something else.
-    """
-    value = raw.get(field)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise WireError(f"{field}: expected a number, got {type(value).__name__}")
-    if not isfinite(value) or value < 0:
-        raise WireError(f"{field}: {value} must be a finite number of at least 0")
-    return float(value)
-
-
-def needed(raw: JsonObject, field: str) -> float:
-    """A number that must be there.
-
-    Raises:
-        WireError: it is missing, or no number.
-    """
-    value = number(raw, field)
-    if value is None:
-        raise WireError(f"{field}: missing")
-    return value
 
 
 def solo_from_wire(raw: JsonObject) -> SoloEntry:
@@ -263,6 +237,9 @@ def profile_status_to_wire(status: ProfileStatus) -> dict[str, object]:
         "solo": [solo_to_wire(row) for row in status.solo],
         "stepTime": [step_to_wire(row) for row in status.step_time],
         "interference": [_interference_to_wire(entry) for entry in status.interference],
+        "throughput": [throughput_to_wire(entry) for entry in status.throughput],
+        "throughputBasis": status.throughput_basis,
+        "throughputUpdated": rfc3339(status.throughput_at) if status.throughput_at else "",
         "conditions": [condition_to_wire(item) for item in status.conditions],
     }
     return {name: value for name, value in body.items() if value not in ("", 0, [], False)}
@@ -280,6 +257,8 @@ def profile_status_from_wire(raw: JsonObject) -> ProfileStatus:
         steps = [step_from_wire(row) for row in objects(raw, "stepTime")]
     with within("interference"):
         entries = [_interference(entry) for entry in objects(raw, "interference")]
+    with within("throughput"):
+        speeds = [throughput_from_wire(entry) for entry in objects(raw, "throughput")]
     return ProfileStatus(
         observed_generation=optional_whole(raw, "observedGeneration"),
         source=optional_text(raw, "source"),
@@ -300,6 +279,9 @@ def profile_status_from_wire(raw: JsonObject) -> ProfileStatus:
         solo=tuple(sorted(solo, key=lambda row: (row.device, row.share))),
         step_time=tuple(sorted(steps, key=newest_first)),
         interference=tuple(sorted(entries, key=lambda entry: entry.accelerator)),
+        throughput=tuple(sorted(speeds, key=lambda entry: entry.accelerator)),
+        throughput_basis=optional_text(raw, "throughputBasis"),
+        throughput_at=seconds(raw.get("throughputUpdated"), "throughputUpdated"),
         conditions=tuple(sorted(read_conditions(raw), key=lambda item: item.type)),
     )
 

@@ -21,9 +21,12 @@ from ullage.api.workloadprofile import WorkloadProfile
 from ullage.engines.admission.records import Fingerprint, Partner
 from ullage.state.profile_records import (
     InterferenceEntry,
+    Method,
     ProfileStatus,
     SoloEntry,
+    Source,
     StepRow,
+    ThroughputEntry,
 )
 from ullage.state.profile_wire import (
     device_model_from_wire,
@@ -71,15 +74,33 @@ solos = st.builds(
 )
 
 
+speeds = st.builds(
+    ThroughputEntry,
+    accelerator=st.sampled_from(["emulated", "h100", "l4"]),
+    steps_per_second=st.floats(0, 1e6),
+    source=st.sampled_from(Source),
+    method=st.sampled_from([one for one in Method if one is not Method.TYPICAL]),
+    confidence=st.floats(0, 1),
+    samples=st.integers(0, 1000),
+    low=st.none() | st.floats(0, 1e6),
+    high=st.none() | st.floats(0, 1e6),
+)
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     steps=st.lists(steps, max_size=5, unique_by=lambda row: row.id),
     solo=st.lists(solos, max_size=4, unique_by=lambda row: (row.device, row.share)),
+    speeds=st.lists(speeds, max_size=3, unique_by=lambda row: row.accelerator),
     drift=st.floats(0, 1e3),
     novel=st.booleans(),
 )
 def test_what_was_written_reads_back_equal(
-    steps: list[StepRow], solo: list[SoloEntry], drift: float, novel: bool
+    steps: list[StepRow],
+    solo: list[SoloEntry],
+    speeds: list[ThroughputEntry],
+    drift: float,
+    novel: bool,
 ) -> None:
     status = ProfileStatus(
         source="Measured",
@@ -91,6 +112,9 @@ def test_what_was_written_reads_back_equal(
         solo=tuple(solo),
         step_time=tuple(steps),
         interference=(InterferenceEntry(accelerator="h100", sensitivity=1.3, rows=2),),
+        throughput=tuple(speeds),
+        throughput_basis="abc",
+        throughput_at=1.5e9 + 1,
     )
     stored = profile_as_stored(status)
     wire = profile_status_to_wire(status)
