@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 from ullage.api.contract import Reason, SliceKey
 from ullage.api.inferenceservice import InferenceServiceStatus
 from ullage.api.reasons import ConditionType
-from ullage.api.trainingjob import TrainingJobPhase, TrainingJobStatus
+from ullage.api.trainingjob import SpeedSource, TrainingJobPhase, TrainingJobStatus
 from ullage.state.records import WorkloadKind
 from ullage.state.status import (
+    AllocationRecord,
     Condition,
     DecisionRecord,
     Placement,
     Progress,
+    Received,
     RefusalLine,
     Sharing,
     WorkloadStatus,
@@ -84,6 +86,28 @@ progress = st.builds(
     steps_per_second=decimals,
     eta=maybe_time,
 )
+types = st.sampled_from(["a100", "h100", "k80"])
+deltas = st.decimals(-999, 999, places=1).map(str)
+
+
+def by_type(values: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[tuple[str, Any], ...]]:
+    """A value by accelerator type, sorted by it."""
+    return st.dictionaries(types, values, max_size=3).map(lambda one: tuple(sorted(one.items())))
+
+
+allocations = st.builds(
+    AllocationRecord,
+    since=times,
+    fractions=by_type(st.decimals(0, 1, places=4).map(str)),
+    effective_throughput=decimals,
+    normalised_share=decimals,
+    source=st.sampled_from(["", *SpeedSource]).map(str),
+    deficit_seconds=by_type(deltas),
+    received=by_type(st.builds(Received, seconds=small, since=maybe_time)),
+    isolated_seconds=decimals,
+    skipped_since=maybe_time,
+    restart_seconds=decimals,
+)
 common = {
     "observed_generation": small,
     "placement": st.lists(placements, max_size=3, unique_by=lambda p: p.key).map(tuple),
@@ -102,6 +126,7 @@ job_statuses = st.builds(
     start_time=maybe_time,
     completion_time=maybe_time,
     progress=st.none() | progress,
+    allocation=st.none() | allocations,
     **common,
 )
 service_statuses = st.builds(

@@ -14,6 +14,7 @@ from typing import Final
 from ullage.api.explained import ConditionExplanation as ConditionExplanation
 from ullage.api.explained import Explanation as Explanation
 from ullage.api.explained import say
+from ullage.api.explanations_rounds import ROUNDS
 from ullage.api.explanations_sharing import SHARING
 from ullage.api.reasons import ConditionType, Reason
 
@@ -182,9 +183,9 @@ _LIFE: Final[Mapping[Reason, Explanation]] = {
         "Read the pod's events and the slice's reason in the GPUNode.",
     ),
     Reason.PREEMPTED: say(
-        "A workload of higher priority needed the devices; this one was asked to checkpoint and "
-        "waits for its turn.",
-        "Wait, or raise its priority class.",
+        "Its devices were needed by one of higher priority, or by one that is owed more time on "
+        "them; this one was asked to checkpoint and waits for its turn.",
+        "Wait, or raise its priority class or its weight.",
     ),
     Reason.MEMBER_LOST: say(
         "A member vanished (node lost, evicted, deleted): the gang starts anew, uncounted.",
@@ -250,13 +251,12 @@ _NODE: Final[Mapping[Reason, Explanation]] = {
         "Nothing; the start is tried again. If it lasts, look for a process that ignores SIGTERM.",
     ),
     Reason.CAPACITY_EXCEEDED: say(
-        "The slice would give the device more memory, containers or trust domains than it may "
-        "have.",
+        "The slice would give the device more memory, containers or contexts than it may have.",
         "Nothing; it is placed anew. If it repeats, compare spec and status of the GPUNode.",
     ),
     Reason.PREDICTION_REFUSED: say(
-        "The node's own prediction says that a protected neighbour would be slowed beyond its "
-        "objective.",
+        "A node foresees that a neighbour would be slowed beyond its objective. Agents of this "
+        "version leave risk to the operator and never say it.",
         "Nothing; it is placed anew.",
     ),
     Reason.MPS_NOT_READY: say(
@@ -330,12 +330,13 @@ _NODE: Final[Mapping[Reason, Explanation]] = {
     ),
 }
 
-REASONS: Final[Mapping[Reason, Explanation]] = {**_WAITING, **_LIFE, **SHARING, **_NODE}
+REASONS: Final[Mapping[Reason, Explanation]] = {**_WAITING, **_LIFE, **ROUNDS, **SHARING, **_NODE}
 """Every reason, in the order of the reference page."""
 
 REASON_GROUPS: Final[Mapping[str, Mapping[Reason, Explanation]]] = {
     "Waiting and refusing": _WAITING,
     "Life of a workload": _LIFE,
+    "Taking turns": ROUNDS,
     "Sharing and learning": SHARING,
     "Node": _NODE,
 }

@@ -44,6 +44,8 @@ class Reason(StrEnum):
     LOAD_INFEASIBLE = "LoadInfeasible"
     NEED_PROFILE = "NeedProfile"
     NOT_WORTH_SHARING = "NotWorthSharing"
+    WAITS_FOR_ROUND = "WaitsForRound"
+    NO_FEASIBLE_ACCELERATOR = "NoFeasibleAccelerator"
     # operator: life of a workload
     PLACED = "Placed"
     RESERVING = "Reserving"
@@ -53,6 +55,8 @@ class Reason(StrEnum):
     STUCK_UNSCHEDULED = "StuckUnscheduled"
     STUCK_NOT_STARTED = "StuckNotStarted"
     PREEMPTED = "Preempted"
+    ROUND_SCHEDULED = "RoundScheduled"
+    ESTIMATE_USED = "EstimateUsed"
     MEMBER_LOST = "MemberLost"
     RESTART_LIMIT = "RestartLimit"
     EXIT_CODE = "ExitCode"

@@ -12,18 +12,37 @@ from pydantic import Field
 from ullage.api.base import (
     AGE,
     Column,
+    Count,
+    DecimalText,
     KindInfo,
     LongCount,
     Model,
+    ObjectName,
     Resource,
+    SignedDecimal,
+    Time,
+    Word,
     condition_column,
+    list_map,
 )
 from ullage.api.conditions import Conditions
 
 
 class Objective(StrEnum):
-    """What the order of waiting workloads follows."""
+    """What the cluster's time is divided by."""
 
+    FIFO = "FIFO"
+    MAX_MIN_FAIRNESS = "MaxMinFairness"
+    FINISH_TIME_FAIRNESS = "FinishTimeFairness"
+    MAKESPAN = "Makespan"
+    MAX_THROUGHPUT = "MaxThroughput"
+    SJF = "SJF"
+
+
+class Inner(StrEnum):
+    """How a tenant divides what it gets among its jobs."""
+
+    FAIRNESS = "Fairness"
     FIFO = "FIFO"
 
 
@@ -53,6 +72,17 @@ class TightSLO(StrEnum):
 _Int32 = Field(json_schema_extra={"format": "int32"})
 
 
+class Tenant(Model):
+    """One party of the cluster; TrainingJobs name theirs in `spec.tenant`."""
+
+    name: ObjectName
+    """What `spec.tenant` of its jobs says."""
+    weight: Annotated[int, Field(ge=1, le=1000), _Int32] = 1
+    """Its part of the cluster, in proportion to the weights of the others."""
+    inner: Inner = Inner.FAIRNESS
+    """`Fairness`: its jobs share what it gets by their weights; `FIFO`: the oldest first."""
+
+
 class Risk(Model):
     """How much risk an admission may take with anybody's objective."""
 
@@ -78,7 +108,18 @@ class SchedulingPolicySpec(Model):
     """The policy."""
 
     objective: Objective = Objective.FIFO
-    """`FIFO`: by priority, then by age."""
+    """`FIFO`: by priority, then by age, until done. All others divide the time of every
+    accelerator type among the TrainingJobs and let them take turns in rounds, by the speed of each
+    job on each type. `MaxMinFairness`: the job that gets least of what its equal part would bring
+    gets as much as can be. `FinishTimeFairness`: nobody ends later than alone on its equal part, as
+    far as can be. `Makespan`: the last job ends as early as can be. `MaxThroughput`: the sum of
+    speeds, each against the job's best. `SJF`: the shortest job first. A job without spec.work
+    counts as having as much to do as it has done."""
+    tenants: Annotated[
+        tuple[Tenant, ...], Field(max_length=256, json_schema_extra=list_map("name"))
+    ] = ()
+    """Parties that share the cluster under `MaxMinFairness`; without any, jobs share it directly.
+    A job whose tenant is not listed belongs to one of weight 1."""
     packing: Packing = Packing()
     """How full a shared device may be."""
     risk: Risk = Risk()
@@ -86,9 +127,38 @@ class SchedulingPolicySpec(Model):
     round_seconds: Annotated[int, Field(ge=1, le=86400, json_schema_extra={"format": "int32"})] = (
         360
     )
-    """Length of a round; the unit of gangSkipLimit."""
+    """Length of a round: how long a job that got its turn keeps it at least, unless it ends; the
+    unit of gangSkipLimit. Far longer than a checkpoint and a start take, or nothing progresses."""
     gang_skip_limit: Annotated[int, Field(ge=0, le=1000, json_schema_extra={"format": "int32"})] = 1
     """Rounds that a waiting workload may be passed over before free room is held for it."""
+
+
+class SolveResult(StrEnum):
+    """How a division of the cluster ended."""
+
+    OPTIMAL = "Optimal"
+    KEPT_LAST = "KeptLast"
+    NOTHING_TO_DIVIDE = "NothingToDivide"
+
+
+class LastSolve(Model):
+    """The division that is in force; each job's part stands in its `status.allocation`."""
+
+    time: Time
+    """When the cluster was divided."""
+    result: SolveResult
+    """`Optimal`; `KeptLast`: no optimum was found and the one before stands; `NothingToDivide`:
+    no job can run anywhere."""
+    jobs: Count = 0
+    """Jobs that take part."""
+    objective_value: SignedDecimal | None = None
+    """Value of the objective, in its own unit."""
+    inputs_hash: Word
+    """Hash of jobs, speeds and devices; it is divided anew when this changes."""
+    fractions_hash: Word
+    """Hash of the fractions that the jobs were told; it is divided anew when some were lost."""
+    prices: Annotated[dict[str, DecimalText], Field(default_factory=dict, max_length=64)]
+    """What one device more of a type would add to the objective; absent types are not scarce."""
 
 
 class SchedulingPolicyStatus(Model):
@@ -96,6 +166,8 @@ class SchedulingPolicyStatus(Model):
 
     observed_generation: LongCount | None = None
     """Generation of the spec that this status speaks of."""
+    last_solve: LastSolve | None = None
+    """The division in force; absent under FIFO."""
     conditions: Conditions = ()
     """SolverDegraded; Invalid on every object that is not named `default`."""
 
@@ -130,6 +202,17 @@ class SchedulingPolicy(Resource):
                 path=".spec.risk.epsPercent",
                 type="integer",
                 description="Risk budget in percent.",
+            ),
+            Column(
+                name="Jobs",
+                path=".status.lastSolve.jobs",
+                type="integer",
+                description="Jobs that the cluster's time is divided among.",
+            ),
+            Column(
+                name="Solve",
+                path=".status.lastSolve.result",
+                description="How the last division ended.",
             ),
             condition_column("Degraded", "SolverDegraded", "Whether decisions are late."),
             condition_column(

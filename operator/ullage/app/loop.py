@@ -231,6 +231,7 @@ class DecisionLoop:
                 ),
                 generation=policy.generation,
                 conditions=(*others, condition),
+                last_solve=policy.last_solve,
                 epoch=epoch,
                 reason=reason,
                 text=condition.message,

@@ -32,6 +32,7 @@ from ullage.decide.model import ApplyGPUNode, SetConditions, SetStatus
 from ullage.ports import JsonObject
 from ullage.state.project import string_map
 from ullage.state.records import ObjectRef, WorkloadKind
+from ullage.state.status_allocation import solve_to_wire
 from ullage.state.status_wire import condition_to_wire, status_to_wire
 
 Body = dict[str, object]
@@ -357,5 +358,6 @@ def conditions_body(action: SetConditions) -> Body:
         "status": {
             "observedGeneration": action.generation,
             "conditions": [condition_to_wire(item) for item in action.conditions],
-        },
+        }
+        | ({"lastSolve": solve_to_wire(action.last_solve)} if action.last_solve else {}),
     }

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from ullage.api.contract import DesiredSlice, Reason
 from ullage.state.profile_records import DeviceModel, ProfileStatus
 from ullage.state.records import NodeAffinity, ObjectRef
-from ullage.state.status import Condition, WorkloadStatus
+from ullage.state.status import Condition, SolveRecord, WorkloadStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +141,8 @@ class SetConditions:
     target: ObjectRef
     generation: int
     conditions: tuple[Condition, ...]
+    last_solve: SolveRecord | None = None
+    """Of a SchedulingPolicy: stands in the same apply, or the API would take it away."""
     epoch: int
     reason: Reason
     text: str

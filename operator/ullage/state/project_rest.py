@@ -15,6 +15,8 @@ from ullage.api.contract import (
     text,
     whole,
 )
+from ullage.state.profile_numbers import decimal, number
+from ullage.state.profile_speed_wire import op_table_of, peak_flops_of
 from ullage.state.profile_wire import (
     device_model_of,
     newest_first,
@@ -37,7 +39,9 @@ from ullage.state.records import (
     ProfileRecord,
     ServiceRecord,
 )
-from ullage.state.terms import RiskSettings
+from ullage.state.status import SolveRecord
+from ullage.state.status_allocation import solve_from_wire
+from ullage.state.terms import Party, RiskSettings
 
 
 def _budget(raw: JsonObject, field: str, replicas: int, *, up: bool) -> int:
@@ -117,6 +121,7 @@ def project_profile(raw: JsonObject) -> ProfileRecord:
         family = optional_text(spec, "family")
         solo = tuple(solo_from_wire(row) for row in objects(spec, "solo"))
         steps = sorted((step_from_wire(row) for row in objects(spec, "stepTime")), key=newest_first)
+        op_table = op_table_of(spec)
     with within("status"):
         status = profile_status_from_wire(section(raw, "status"))
     return ProfileRecord(
@@ -128,6 +133,7 @@ def project_profile(raw: JsonObject) -> ProfileRecord:
         solo=solo,
         family=family,
         step_time=tuple(steps),
+        op_table=op_table,
         status=status,
     )
 
@@ -144,6 +150,9 @@ def project_device_profile(raw: JsonObject) -> DeviceProfileRecord:
         memory = spec.get("memory")
         memory_mib = 0 if memory is None else mib_down(memory, "memory")
         overhead_mib = optional_whole(spec, "contextOverheadMiB")
+        peak_flops = peak_flops_of(spec)
+        bytes_per_s = number(spec, "memoryBytesPerSecond") or 0.0
+        price = decimal(spec, "pricePerHour")
     with within("status"):
         status = section(raw, "status")
         model = device_model_of(status)
@@ -152,6 +161,9 @@ def project_device_profile(raw: JsonObject) -> DeviceProfileRecord:
         name=meta.name,
         memory_mib=memory_mib,
         context_overhead_mib=overhead_mib,
+        peak_flops=peak_flops,
+        memory_bytes_per_s=bytes_per_s,
+        price_per_hour=price,
         uid=meta.uid,
         generation=meta.generation,
         model=model,
@@ -176,6 +188,20 @@ def _risk(spec: JsonObject) -> RiskSettings:
         )
 
 
+def _party(raw: JsonObject) -> Party:
+    return Party(
+        name=text(raw, "name"),
+        weight=optional_whole(raw, "weight", 1),
+        fifo=optional_text(raw, "inner") == "FIFO",
+    )
+
+
+def _last_solve(raw: JsonObject) -> SolveRecord | None:
+    with within("status.lastSolve"):
+        status = section(raw, "status")
+        return solve_from_wire(section(status, "lastSolve")) if status.get("lastSolve") else None
+
+
 def project_policy(raw: JsonObject) -> tuple[str, PolicyRecord]:
     """Read name and content of a SchedulingPolicy.
 
@@ -196,6 +222,10 @@ def project_policy(raw: JsonObject) -> tuple[str, PolicyRecord]:
             round_seconds=optional_whole(spec, "roundSeconds", default.round_seconds),
             gang_skip_limit=optional_whole(spec, "gangSkipLimit", default.gang_skip_limit),
             risk=_risk(spec),
+            tenants=tuple(
+                sorted((_party(one) for one in objects(spec, "tenants")), key=lambda one: one.name)
+            ),
+            last_solve=_last_solve(raw),
             conditions=read_conditions(section(raw, "status")),
         )
     return meta.name, record

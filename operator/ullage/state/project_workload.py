@@ -207,6 +207,8 @@ def _record(
             optional_text(spec, "trustDomain") or default_trust_domain(meta.namespace)
         ),
         profile_ref=share(optional_text(spec, "profileRef")),
+        weight=optional_whole(spec, "weight", 1),
+        tenant=share(optional_text(spec, "tenant")),
         priority=template.priority,
         suspend=flag(spec, "suspend"),
         max_slowdown=_slo(spec, "maxSlowdown", 1.0),

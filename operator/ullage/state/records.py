@@ -25,8 +25,8 @@ from ullage.engines.admission.model import LearnedModel
 from ullage.state.profile_records import DeviceProfileRecord as DeviceProfileRecord
 from ullage.state.profile_records import ProfileRecord as ProfileRecord
 from ullage.state.profile_records import SoloEntry as SoloEntry
-from ullage.state.status import Condition, WorkloadStatus
-from ullage.state.terms import OfferedLoad, RiskSettings, SharingRules
+from ullage.state.status import Condition, SolveRecord, WorkloadStatus
+from ullage.state.terms import OfferedLoad, Party, RiskSettings, SharingRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,6 +265,10 @@ class WorkloadRecord:
     accelerators: tuple[str, ...] = ()
     trust_domain: str
     profile_ref: str = ""
+    weight: int = 1
+    """Part of the cluster's time against others of its tenant."""
+    tenant: str = ""
+    """Party that its time is booked to."""
     priority: int = 0
     """From the template's ``priority`` if it states one, else 0; pods know the real one."""
     suspend: bool = False
@@ -331,6 +335,10 @@ class PolicyRecord:
     round_seconds: int = 360
     gang_skip_limit: int = 1
     risk: RiskSettings = field(default_factory=RiskSettings)
+    tenants: tuple[Party, ...] = ()
+    """Parties by name; empty = jobs share the cluster directly."""
+    last_solve: SolveRecord | None = None
+    """The division in force, as the status tells it."""
     conditions: tuple[Condition, ...] = ()
 
 

@@ -96,6 +96,52 @@ class Sharing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """Time on one accelerator type: of earlier turns, and since when the present one lasts."""
+
+    seconds: int = 0
+    since: float = 0.0
+
+    def at(self, now: float) -> float:
+        """Seconds had until a moment; a clock that went back adds nothing."""
+        return self.seconds + (max(0.0, now - self.since) if self.since else 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocationRecord:
+    """A job's part of the cluster's time, sorted by accelerator type; numbers as decimal strings.
+
+    Between two writes the fractions and the type it holds stand still, so what is owed and what was
+    received at any moment follow from ``since`` and need no write.
+    """
+
+    since: float
+    fractions: tuple[tuple[str, str], ...] = ()
+    effective_throughput: str = ""
+    normalised_share: str = ""
+    source: str = ""
+    deficit_seconds: tuple[tuple[str, str], ...] = ()
+    received: tuple[tuple[str, Received], ...] = ()
+    isolated_seconds: str = ""
+    skipped_since: float = 0.0
+    restart_seconds: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SolveRecord:
+    """``SchedulingPolicy.status.lastSolve``: the division of the cluster that is in force."""
+
+    time: float
+    result: str
+    inputs_hash: str
+    fractions_hash: str
+    jobs: int = 0
+    objective_value: str = ""
+    prices: tuple[tuple[str, str], ...] = ()
+    """What one device more of a type is worth; sorted by type, those that are scarce only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadStatus:
     """Status of a TrainingJob or InferenceService; what does not apply keeps its default."""
 
@@ -111,6 +157,7 @@ class WorkloadStatus:
     placement: tuple[Placement, ...] = ()
     decision: DecisionRecord | None = None
     progress: Progress | None = None
+    allocation: AllocationRecord | None = None
     sharing: Sharing | None = None
     template_hash: str = ""
     replicas: int = 0

@@ -21,6 +21,7 @@ from ullage.state.project import optional_text, optional_whole, read_conditions,
 from ullage.state.project_quantity import rfc3339, seconds
 from ullage.state.records import WorkloadKind
 from ullage.state.status import (
+    AllocationRecord,
     Condition,
     DecisionRecord,
     Placement,
@@ -29,6 +30,7 @@ from ullage.state.status import (
     Sharing,
     WorkloadStatus,
 )
+from ullage.state.status_allocation import allocation_from_wire, allocation_to_wire
 
 LINE_LIMIT: Final = 1024
 """Characters of a one-line text in the schema."""
@@ -168,6 +170,7 @@ def status_to_wire(kind: WorkloadKind, status: WorkloadStatus) -> dict[str, obje
             "startTime": _time(status.start_time),
             "completionTime": _time(status.completion_time),
             "progress": _progress_to_wire(status.progress) if status.progress else None,
+            "allocation": allocation_to_wire(status.allocation) if status.allocation else None,
         }
     )
 
@@ -255,6 +258,11 @@ def _progress_of(raw: JsonObject) -> Progress | None:
         return _progress(section(raw, "progress")) if raw.get("progress") else None
 
 
+def _allocation_of(raw: JsonObject) -> AllocationRecord | None:
+    with within("allocation"):
+        return allocation_from_wire(section(raw, "allocation")) if raw.get("allocation") else None
+
+
 def _sharing_of(raw: JsonObject) -> Sharing | None:
     with within("sharing"):
         return _sharing(section(raw, "sharing")) if raw.get("sharing") else None
@@ -297,6 +305,7 @@ def status_from_wire(kind: WorkloadKind, raw: JsonObject) -> WorkloadStatus:
         start_time=seconds(raw.get("startTime"), "startTime"),
         completion_time=seconds(raw.get("completionTime"), "completionTime"),
         progress=_progress_of(raw),
+        allocation=_allocation_of(raw),
     )
 
 

@@ -42,3 +42,13 @@ class RiskSettings:
     probation_seconds_per_class: int = 60
     conformal: bool = True
     """False (``tightSLO: Refuse``): what no certified threshold covers is refused."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Party:
+    """One of ``SchedulingPolicy.spec.tenants``."""
+
+    name: str
+    weight: int = 1
+    fifo: bool = False
+    """True (``inner: FIFO``): its oldest job first; else its jobs share by their weights."""

@@ -20,7 +20,7 @@ from ullage.decide.children import (
 )
 from ullage.decide.model import ApplyGPUNode, SetConditions, SetStatus
 from ullage.state.records import ObjectRef, WorkloadKind
-from ullage.state.status import Condition, WorkloadStatus
+from ullage.state.status import Condition, SolveRecord, WorkloadStatus
 
 SERVE = an_owner("serve", kind=WorkloadKind.INFERENCE_SERVICE)
 LABELS = {
@@ -193,4 +193,23 @@ def test_conditions_of_the_policy_carry_its_generation() -> None:
                 "lastTransitionTime": "1970-01-01T00:00:00Z",
             }
         ],
+    }
+
+
+def test_the_division_in_force_stands_in_every_apply_of_the_policy() -> None:
+    solve = SolveRecord(time=0.0, result="Optimal", inputs_hash="in", fractions_hash="out")
+    action = SetConditions(
+        target=ObjectRef(kind="SchedulingPolicy", namespace="", name="default", uid="u"),
+        generation=3,
+        conditions=(),
+        last_solve=solve,
+        epoch=1,
+        reason=Reason.ROUND_SCHEDULED,
+        text="",
+    )
+    assert conditions_body(action)["status"]["lastSolve"] == {
+        "time": "1970-01-01T00:00:00Z",
+        "result": "Optimal",
+        "inputsHash": "in",
+        "fractionsHash": "out",
     }

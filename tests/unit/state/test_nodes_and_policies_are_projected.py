@@ -24,6 +24,9 @@ from ullage.state.project_rest import (
     project_service,
 )
 from ullage.state.records import Taint
+from ullage.state.status import SolveRecord
+from ullage.state.status_allocation import solve_to_wire
+from ullage.state.terms import Party
 
 
 def test_a_node_is_read() -> None:
@@ -110,3 +113,30 @@ def test_the_policy_has_defaults_for_what_it_does_not_say() -> None:
     name, record = project_policy(raw_policy(packing={"maxPercentSum": 120}))
     assert name == "default"
     assert (record.objective, record.max_percent_sum, record.round_seconds) == ("FIFO", 120, 360)
+
+
+def test_parties_and_the_last_division_are_read_from_the_policy() -> None:
+    raw = raw_policy(
+        objective="MaxMinFairness",
+        tenants=[{"name": "b", "weight": 2, "inner": "FIFO"}, {"name": "a"}],
+    )
+    solve = SolveRecord(
+        time=1_700_000_000.0,
+        result="Optimal",
+        inputs_hash="in",
+        fractions_hash="out",
+        jobs=2,
+        objective_value="0.5",
+        prices=(("a100", "0.25"),),
+    )
+    _, record = project_policy(raw | {"status": {"lastSolve": solve_to_wire(solve)}})
+    assert record.objective == "MaxMinFairness"
+    assert record.tenants == (Party(name="a"), Party(name="b", weight=2, fifo=True))
+    assert record.last_solve == solve
+
+
+def test_a_division_that_is_no_number_is_refused_by_name() -> None:
+    broken = {"time": "2026-01-05T10:00:00Z", "result": "Optimal", "inputsHash": "a"}
+    broken |= {"fractionsHash": "b", "prices": {"a100": "much"}}
+    with pytest.raises(WireError, match=r"status\.lastSolve\.prices\.a100"):
+        project_policy(raw_policy() | {"status": {"lastSolve": broken}})
