@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What must hold on every device whatever the operator asks: the node's own arithmetic.
 
-A chain of small checks judges one newcomer against what is held already; :func:`violations` states
-the same rules over a whole table. Pure. Percentages are ceilings and may sum to more than 100;
-whether that is wise is admission's question, not ours. A slice whose trust domain is not known
-(recognised from a status of an older agent) is left to the operator's judgement.
+A chain of small checks judges one newcomer against what is held already, admission's own rules
+(``last_word``) among them; :func:`violations` states the same rules over a whole table. Pure.
+Percentages are ceilings and may sum to more than 100; whether that is wise is the operator's
+question, not ours. A slice whose trust domain is not known (recognised from a status of an older
+agent) is left to the operator's judgement.
 """
 
 from __future__ import annotations
@@ -15,11 +16,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import DesiredSlice, Reason, SlicePhase, default_trust_domain
+from ullage.api.contract import DesiredSlice, Reason, SlicePhase
 from ullage_node.devices.protocol import ContainerBinding, ContainerKey
-from ullage_node.slices.records import Device, HeldSlice, Refusal, container_of
+from ullage_node.slices.last_word import last_word
+from ullage_node.slices.records import (
+    WHOLE_PERCENT,
+    Device,
+    HeldSlice,
+    Refusal,
+    container_of,
+    trust_domain_of,
+)
 
-WHOLE_PERCENT: Final = 100
 _WITHOUT_PROCESS: Final = frozenset({SlicePhase.RESERVED, SlicePhase.PREPARED})
 
 
@@ -29,14 +37,10 @@ class Candidate:
 
     newcomer: DesiredSlice
     device: Device | None
-    neighbours: tuple[DesiredSlice, ...]
+    neighbours: tuple[HeldSlice, ...]
     """Slices that hold room on the same device."""
     siblings: tuple[DesiredSlice, ...]
     """Other slices of the same container."""
-    waiting: int = 0
-    """Neighbours that have no process on the device yet."""
-    unproven: tuple[str, ...] = ()
-    """Neighbours whose limits do not hold, ``namespace/name``."""
 
 
 Check = Callable[[Candidate], Refusal | None]
@@ -56,30 +60,10 @@ def device_is_usable(candidate: Candidate) -> Refusal | None:
     return candidate.device.refusal if candidate.device else None
 
 
-def memory_fits(candidate: Candidate) -> Refusal | None:
-    """I1: what tenants may allocate and what their contexts cost stay inside the device."""
+def admission_confirms(candidate: Candidate) -> Refusal | None:
+    """I1 to I3 and proven neighbours: what the operator was sure of is true here too."""
     device = candidate.device
-    if device is None:
-        return None
-    everyone = (*candidate.neighbours, candidate.newcomer)
-    short = memory_needed_mib(device, everyone) - device.memory_mib
-    if short <= 0:
-        return None
-    return Refusal(
-        reason=Reason.CAPACITY_EXCEEDED,
-        message=f"memory short of {short} MiB on {device.uuid} ({device.memory_mib} MiB)",
-    )
-
-
-def contexts_fit(candidate: Candidate) -> Refusal | None:
-    """I2: no more containers share the device than it has room for."""
-    device = candidate.device
-    if device is None or len(candidate.neighbours) < device.contexts:
-        return None
-    return Refusal(
-        reason=Reason.CAPACITY_EXCEEDED,
-        message=f"{device.uuid} is shared by {len(candidate.neighbours)} of {device.contexts}",
-    )
+    return last_word(device, candidate.newcomer, candidate.neighbours) if device else None
 
 
 def processes_fit(candidate: Candidate) -> Refusal | None:
@@ -87,7 +71,8 @@ def processes_fit(candidate: Candidate) -> Refusal | None:
     device = candidate.device
     if device is None or not device.context_limit:
         return None
-    needed = device.contexts_used + candidate.waiting + 1
+    waiting = sum(part.phase in _WITHOUT_PROCESS for part in candidate.neighbours)
+    needed = device.contexts_used + waiting + 1
     if needed <= device.context_limit:
         return None
     return Refusal(
@@ -96,35 +81,12 @@ def processes_fit(candidate: Candidate) -> Refusal | None:
     )
 
 
-def same_trust_domain(candidate: Candidate) -> Refusal | None:
-    """I3: who shares a device shares its faults and its memory's names: one trust domain."""
-    own = trust_domain_of(candidate.newcomer)
-    others = {trust_domain_of(part) for part in candidate.neighbours} - {own, ""}
-    if not own or not others:
-        return None
-    return Refusal(
-        reason=Reason.TRUST_DOMAIN,
-        message=f"{candidate.newcomer.gpu} belongs to {', '.join(sorted(others))}, not to {own}",
-    )
-
-
-def neighbours_are_proven(candidate: Candidate) -> Refusal | None:
-    """A neighbour outside its limits counts as the whole device: nobody joins it."""
-    if not candidate.unproven:
-        return None
-    return Refusal(
-        reason=Reason.UNENFORCED,
-        message=f"{candidate.newcomer.gpu} is used past its limits by "
-        f"{', '.join(candidate.unproven)}",
-    )
-
-
 def turns_suffice(candidate: Candidate) -> Refusal | None:
     """Where tenants take equal turns nobody gets more than one, and no objective holds."""
     device = candidate.device
     if device is None or not device.equal_turns:
         return None
-    everyone = (*candidate.neighbours, candidate.newcomer)
+    everyone = (*(part.desired for part in candidate.neighbours), candidate.newcomer)
     turn = WHOLE_PERCENT // len(everyone)
     if candidate.newcomer.protected and len(everyone) > 1:
         text = f"tenants of {device.uuid} take equal turns: no objective holds there"
@@ -156,11 +118,8 @@ def one_device_unless_whole(candidate: Candidate) -> Refusal | None:
 CHECKS: Final[tuple[Check, ...]] = (
     device_is_here,
     device_is_usable,
-    memory_fits,
-    contexts_fit,
+    admission_confirms,
     processes_fit,
-    same_trust_domain,
-    neighbours_are_proven,
     turns_suffice,
     one_device_unless_whole,
 )
@@ -169,13 +128,6 @@ CHECKS: Final[tuple[Check, ...]] = (
 def first_refusal(candidate: Candidate, checks: Sequence[Check] = CHECKS) -> Refusal | None:
     """The first check that speaks against the newcomer, if any."""
     return next((found for check in checks if (found := check(candidate))), None)
-
-
-def trust_domain_of(part: DesiredSlice) -> str:
-    """Whose faults a slice may share; "" = not known."""
-    if part.trust_domain or not part.pod_namespace:
-        return part.trust_domain
-    return default_trust_domain(part.pod_namespace)
 
 
 def memory_needed_mib(device: Device, slices: Iterable[DesiredSlice]) -> int:
@@ -191,18 +143,11 @@ def candidate_for(
         part for part in held if part.phase.holds_capacity and part.desired.key != newcomer.key
     ]
     own = container_of(newcomer)
-    near = [part for part in others if part.desired.gpu == newcomer.gpu]
     return Candidate(
         newcomer=newcomer,
         device=devices.get(newcomer.gpu),
-        neighbours=tuple(part.desired for part in near),
+        neighbours=tuple(part for part in others if part.desired.gpu == newcomer.gpu),
         siblings=tuple(part.desired for part in others if part.container == own),
-        waiting=sum(part.phase in _WITHOUT_PROCESS for part in near),
-        unproven=tuple(
-            f"{part.desired.pod_namespace}/{part.desired.pod_name}"
-            for part in near
-            if part.phase is SlicePhase.FAILED and part.reason == Reason.UNENFORCED.value
-        ),
     )
 
 

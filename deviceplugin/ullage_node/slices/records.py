@@ -11,18 +11,19 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from ullage.api.contract import DesiredSlice, Reason, SlicePhase
+from ullage.api.contract import DesiredSlice, Reason, SlicePhase, default_trust_domain
 from ullage_node.devices.protocol import ContainerKey
 from ullage_node.guard.standstill import Standstill
 from ullage_node.slices.endpoints import MetricsEndpoint
 
+WHOLE_PERCENT: Final = 100
 REFUSAL_LENGTH: Final = 200
 """Longest refusal text that kubelet's event shows whole."""
 
 LASTING: Final = frozenset(
     {
         Reason.CAPACITY_EXCEEDED,
-        Reason.PREDICTION_REFUSED,
+        Reason.TRUST_DOMAIN,
         Reason.EPOCH_STALE,
         Reason.SLOT_COUNT,
         Reason.DEVICE_LOST,
@@ -118,10 +119,27 @@ class HeldSlice:
         """Whose slice it is."""
         return container_of(self.desired)
 
+    @property
+    def name(self) -> str:
+        """Its pod, ``namespace/name``."""
+        return f"{self.desired.pod_namespace}/{self.desired.pod_name}"
+
+    @property
+    def unproven(self) -> bool:
+        """Whether it runs without the limits of its slice: it may take the whole device."""
+        return self.phase is SlicePhase.FAILED and self.reason == Reason.UNENFORCED.value
+
 
 def container_of(desired: DesiredSlice) -> ContainerKey:
     """The container that a slice is for."""
     return ContainerKey(pod_uid=desired.key.pod_uid, container=desired.key.container)
+
+
+def trust_domain_of(part: DesiredSlice) -> str:
+    """Whose faults a slice may share; "" = not known."""
+    if part.trust_domain or not part.pod_namespace:
+        return part.trust_domain
+    return default_trust_domain(part.pod_namespace)
 
 
 def same_share(one: DesiredSlice, other: DesiredSlice) -> bool:

@@ -67,16 +67,31 @@ def admit(device: Device, newcomer: Newcomer, basis: Basis) -> Verdict:
     return _decide(device, newcomer, basis, last_word=False)
 
 
-def confirm(device: Device, newcomer: Newcomer, percent: int, basis: Basis) -> Verdict:
+def confirm(
+    device: Device, newcomer: Newcomer, percent: int, basis: Basis | None = None
+) -> Verdict:
     """The node's last word on a share already granted: hard rules and risk, nothing of worth.
 
     It may only refuse; an admitted verdict carries the very share that was asked about.
+
+    Args:
+        device: Facts of the device and everybody who really is on it.
+        newcomer: Whose share it is.
+        percent: The share.
+        basis: ``None`` where no model is at hand: then rules alone, since what cannot be foretold
+            is no reason to refuse.
 
     Raises:
         ValueError: a figure of the inputs or of the forecast is impossible; the text names it.
     """
     exact = replace(newcomer, min_percent=percent, max_percent=percent)
-    return _decide(replace(device, steps=()), exact, basis, last_word=True)
+    here = replace(device, steps=())
+    if basis is not None:
+        return _decide(here, exact, basis, last_word=True)
+    ruled, _ = _ruled(here, exact, None)
+    if not ruled.admitted:
+        return ruled
+    return replace(ruled, percent=percent, text=f"{percent} %: no rule speaks against it")
 
 
 def best_of(verdicts: Iterable[Verdict]) -> Verdict | None:
@@ -90,7 +105,10 @@ def _rank(one: Verdict) -> tuple[float, int, str]:
     return (-round(net / TOLERANCE) * TOLERANCE, one.percent, one.device)
 
 
-def _decide(device: Device, newcomer: Newcomer, basis: Basis, *, last_word: bool) -> Verdict:
+def _ruled(
+    device: Device, newcomer: Newcomer, basis: Basis | None
+) -> tuple[Verdict, tuple[int, ...]]:
+    """What the rules say before any forecast, and the shares that they leave."""
     check_device(device)
     check_newcomer(newcomer, device)
     draft = Verdict(
@@ -112,7 +130,15 @@ def _decide(device: Device, newcomer: Newcomer, basis: Basis, *, last_word: bool
             ),
         )
     if refusal is not None:
-        return replace(draft, reason=refusal.reason, text=refusal.text, binding=refusal.binding)
+        said = replace(draft, reason=refusal.reason, text=refusal.text, binding=refusal.binding)
+        return said, ()
+    return draft, shares
+
+
+def _decide(device: Device, newcomer: Newcomer, basis: Basis, *, last_word: bool) -> Verdict:
+    draft, shares = _ruled(device, newcomer, basis)
+    if not draft.admitted:
+        return draft
     options = [_option(device, newcomer, percent, basis) for percent in shares]
     safe = [one for one in options if one.margin.passes]
     if not safe:
@@ -281,13 +307,10 @@ class _Room:
         return None
 
 
-def inputs_hash(device: Device, newcomer: Newcomer, basis: Basis) -> str:
+def inputs_hash(device: Device, newcomer: Newcomer, basis: Basis | None) -> str:
     """Hash of everything a decision sees but the model itself, whose version stands beside."""
-    seen = (
-        device,
-        newcomer,
-        basis.settings,
-        basis.arrivals,
-        sorted((*key, one) for key, one in basis.thresholds.items()),
-    )
+    seen: tuple[object, ...] = (device, newcomer)
+    if basis is not None:
+        thresholds = sorted((*key, one) for key, one in basis.thresholds.items())
+        seen += (basis.settings, basis.arrivals, thresholds)
     return hashlib.sha256(repr(seen).encode()).hexdigest()[:16]

@@ -1,0 +1,88 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Admission's last word: the rules of the engine, asked with the tenants that really are here.
+
+The operator judges from a picture that may be seconds old; memory, contexts, trust and the proof of
+everybody's limits are judged once more where they are true, by the same code. Risk is not: that
+needs models and profiles, which are not on the wire, and nobody is refused for what is not known.
+Whether shares sum to more than 100 is the policy's business. Pure; it may refuse, never enlarge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from ullage.api.contract import DesiredSlice, Reason
+from ullage.engines.admission import filters
+from ullage.engines.admission.decision import confirm
+from ullage.engines.admission.records import Tenant
+from ullage_node.slices.records import WHOLE_PERCENT, Device, HeldSlice, Refusal, trust_domain_of
+
+_SAID: Final[Mapping[Reason, Reason]] = {
+    Reason.ENFORCEMENT_MISSING: Reason.UNENFORCED,
+    Reason.TRUST_DOMAIN: Reason.TRUST_DOMAIN,
+}
+"""The engine's reasons in the node's words; all others are about room."""
+
+
+def last_word(
+    device: Device, newcomer: DesiredSlice, neighbours: Sequence[HeldSlice]
+) -> Refusal | None:
+    """Why a slice must not join its device, by the engine's rules; ``None`` = it may.
+
+    Args:
+        device: The device of the slice.
+        newcomer: What the operator decided.
+        neighbours: Everybody else who holds room on the device, wanted or not.
+    """
+    if newcomer.memory_mib < 1:
+        # to the engine 0 means "no limit of its own"; on the wire it is the limit
+        text = f"{newcomer.memory_mib} MiB beside its context on {device.uuid} is no memory"
+        return Refusal(reason=Reason.CAPACITY_EXCEEDED, message=text)
+    own = trust_domain_of(newcomer)
+    share = newcomer.percent
+    try:
+        verdict = confirm(_seen(device, own, neighbours), _asked(newcomer, own), share)
+    except ValueError as error:  # figures that no device or decision can have
+        return Refusal(reason=Reason.CAPACITY_EXCEEDED, message=str(error))
+    if verdict.reason is None:
+        return None
+    reason = _SAID.get(verdict.reason, Reason.CAPACITY_EXCEEDED)
+    return Refusal(reason=reason, message=verdict.text)
+
+
+def _seen(device: Device, domain: str, neighbours: Sequence[HeldSlice]) -> filters.Device:
+    """The device as the engine sees it; ``domain`` stands for one that is not known."""
+    return filters.Device(
+        uuid=device.uuid,
+        accelerator="",
+        memory_mib=device.memory_mib,
+        contexts=device.contexts,
+        context_overhead_mib=device.overhead_mib,
+        percent_limit=WHOLE_PERCENT * (len(neighbours) + 1),
+        residents=tuple(_resident(part, domain) for part in neighbours),
+    )
+
+
+def _resident(part: HeldSlice, domain: str) -> filters.Resident:
+    # an older agent's status may not say the share: then it counts as the whole device
+    percent = part.desired.percent or WHOLE_PERCENT
+    return filters.Resident(
+        tenant=Tenant(name=part.name, percent=percent),
+        memory_mib=part.desired.memory_mib,
+        trust_domain=trust_domain_of(part.desired) or domain,
+        enforced=not part.unproven,
+    )
+
+
+def _asked(newcomer: DesiredSlice, domain: str) -> filters.Newcomer:
+    """The slice as a newcomer; its objective is the operator's to weigh, so it is not told."""
+    name = f"{newcomer.pod_namespace}/{newcomer.pod_name}"
+    return filters.Newcomer(
+        tenant=Tenant(name=name, percent=newcomer.percent),
+        min_percent=newcomer.percent,
+        max_percent=newcomer.percent,
+        memory_mib=newcomer.memory_mib,
+        trust_domain=domain,
+    )

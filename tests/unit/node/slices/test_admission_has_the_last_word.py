@@ -1,0 +1,142 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The engine's rules where they are true: nothing is refused for what a node cannot know."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ullage.api.contract import DesiredSlice, LatencyObjective, Reason, SliceKey, SlicePhase
+from ullage_node.slices.last_word import last_word
+from ullage_node.slices.records import LASTING, Device, HeldSlice
+from ullage_node.slices.table import SliceTable, binding_of
+
+DEVICE = Device(uuid="gpu-0", memory_mib=16_000, contexts=3, overhead_mib=500)
+
+
+def a_slice(uid: str, **change: object) -> DesiredSlice:
+    part = DesiredSlice(
+        key=SliceKey(pod_uid=uid, container="main"),
+        pod_namespace="team",
+        pod_name=f"pod-{uid}",
+        gpu="gpu-0",
+        percent=40,
+        memory_mib=4000,
+        epoch=1,
+    )
+    return replace(part, **change)  # type: ignore[arg-type]
+
+
+def a_held(uid: str, phase: SlicePhase = SlicePhase.ATTACHED, **change: object) -> HeldSlice:
+    return HeldSlice(desired=a_slice(uid, **change), phase=phase)
+
+
+@pytest.mark.parametrize(
+    ("change", "neighbours", "reason", "words"),
+    [
+        ({"memory_mib": 16_000}, (), Reason.CAPACITY_EXCEEDED, "short of 500 MiB"),
+        (
+            {"memory_mib": 7501},
+            (a_held("a", memory_mib=7500),),
+            Reason.CAPACITY_EXCEEDED,
+            "short of 1 MiB",
+        ),
+        ({"memory_mib": 0}, (), Reason.CAPACITY_EXCEEDED, "0 MiB beside its context"),
+        ({"percent": 0}, (), Reason.CAPACITY_EXCEEDED, "share 0 % is outside 1..100"),
+        (
+            {},
+            tuple(a_held(uid, memory_mib=1) for uid in "abc"),
+            Reason.CAPACITY_EXCEEDED,
+            "exceed 3 on gpu-0 by 1",
+        ),
+        (
+            {"trust_domain": "research"},
+            (a_held("a"),),
+            Reason.TRUST_DOMAIN,
+            "team/pod-a is of trust domain 'namespace/team', not 'research'",
+        ),
+        (
+            {},
+            (replace(a_held("a", SlicePhase.FAILED), reason="Unenforced"),),
+            Reason.UNENFORCED,
+            "the limits of team/pod-a do not hold",
+        ),
+    ],
+)
+def test_a_rule_that_does_not_hold_here_is_named_with_its_number(
+    change: dict[str, object], neighbours: tuple[HeldSlice, ...], reason: Reason, words: str
+) -> None:
+    refusal = last_word(DEVICE, a_slice("new", **change), neighbours)
+    assert refusal is not None
+    assert refusal.reason is reason
+    assert words in refusal.message
+
+
+class TestWhatTheOperatorDecided:
+    """Who is alone, on trial or beside an objective is there by the operator's word."""
+
+    SLO = LatencyObjective(latency_ms=40)
+
+    @pytest.mark.parametrize(
+        "objective",
+        [
+            {"protected": True, "max_slowdown_percent": 100},
+            {"protected": True, "slo": SLO},
+            {"probation": True},
+        ],
+    )
+    def test_who_is_alone_is_taken(self, objective: dict[str, object]) -> None:
+        assert last_word(DEVICE, a_slice("new", percent=5, **objective), ()) is None
+
+    def test_a_trial_beside_an_objective_is_taken(self) -> None:
+        tight = a_held("a", protected=True, max_slowdown_percent=101)
+        assert last_word(DEVICE, a_slice("new", probation=True), (tight,)) is None
+
+    def test_risk_is_not_guessed_where_no_model_is(self) -> None:
+        tight = a_held("a", SlicePhase.VIOLATING, protected=True, max_slowdown_percent=101)
+        assert last_word(DEVICE, a_slice("new", percent=100), (tight,)) is None
+
+    def test_a_status_that_does_not_say_the_share_stands_in_nobodys_way(self) -> None:
+        old = a_held("a", percent=0, pod_namespace="", pod_name="")
+        assert last_word(DEVICE, a_slice("new"), (old,)) is None
+
+
+def a_table(device: Device = DEVICE) -> SliceTable:
+    table = SliceTable()
+    table.set_devices([device])
+    return table
+
+
+def test_a_new_agent_says_what_the_old_one_said() -> None:
+    wanted = [a_slice("a-runs"), a_slice("b-waits"), a_slice("c-other", trust_domain="x")]
+    table = a_table()
+    table.intake(1, wanted)
+    table.bind(binding_of([(wanted[0], "slot-00")]))
+    assert [part.phase.value for part in table.held] == ["Prepared", "Reserved", "Refused"]
+    successor = a_table()
+    successor.restore(table.epoch, table.held, table.bindings)
+    for _ in range(2):
+        successor.intake(1, wanted)
+        assert successor.held == table.held
+
+
+def test_what_runs_stays_though_a_new_agent_would_not_have_let_it_in() -> None:
+    runs = a_slice("runs", memory_mib=15_000)
+    table = a_table()
+    table.intake(1, [runs])
+    table.bind(binding_of([(runs, "slot-00")]))
+    smaller = a_table(replace(DEVICE, memory_mib=8000, contexts=1))
+    smaller.restore(table.epoch, table.held, table.bindings)
+    again = replace(runs, epoch=2, probation=True, trust_domain="research")
+    smaller.intake(2, [again, a_slice("new", epoch=2, memory_mib=1)])
+    assert {part.desired.key.pod_uid: part.phase.value for part in smaller.held} == {
+        "runs": "Prepared",
+        "new": "Refused",
+    }
+
+
+def test_waiting_lifts_no_foreign_trust_domain() -> None:
+    assert Reason.TRUST_DOMAIN in LASTING
+    assert Reason.UNENFORCED not in LASTING, "it may join once the other is gone"
