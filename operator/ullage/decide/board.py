@@ -20,13 +20,13 @@ from ullage.decide.fit import amounts
 from ullage.decide.ground import Flags, Ground, Ints
 from ullage.decide.ledger import Ledger
 from ullage.decide.view import View
+from ullage.engines.admission.limits import WHOLE_PERCENT, with_contexts_mib
 from ullage.engines.admission.records import Tenant
 from ullage.state.records import GPUNodeRecord, Resources
 
 NOBODY: Final = -1
 MIXED: Final = -2
 """Trust domain of a device whose tenants differ or are not known: nobody joins them."""
-WHOLE_PERCENT: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ class Board:
         domain = NOBODY
         for one in here:
             percent += one.tenant.percent
-            memory += one.memory_mib + overhead
+            memory += one.memory_mib
             loose += one.loose
             whole += one.whole
             unmeasured += bool(one.unmeasured)
@@ -187,7 +187,7 @@ class Board:
         self.whole[site] = whole
         self.domain[site] = domain
         self.percent_used[site] = percent
-        self.memory_used_mib[site] = memory
+        self.memory_used_mib[site] = with_contexts_mib(memory, len(here), overhead)
         self.loose[site] = loose
         self.unmeasured[site] = unmeasured
 

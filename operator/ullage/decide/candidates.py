@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from ullage.decide.board import WHOLE_PERCENT, Board
+from ullage.decide.board import Board
 from ullage.decide.checks import (
     CHAIN,
     allowed_model,
@@ -30,6 +30,7 @@ from ullage.decide.fit import Fit, judge_node
 from ullage.decide.ground import Flags, Ints
 from ullage.decide.judging import Breach, Case, Grant, Rule
 from ullage.decide.want import Want
+from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.state.records import PodShape
 
 _CATCH_UP: Final = 1000

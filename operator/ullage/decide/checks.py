@@ -2,15 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The chain of checks on a device: each says by how much the device falls short of a request.
 
-A check is one line of arithmetic that holds for the figures of one device and, unchanged, for the
-columns of all devices at once. A positive answer is a refusal; its size tells which device misses
-by least. The order of the chain decides which reason a device is counted under.
+A check holds for the figures of one device and, unchanged, for the columns of all devices at once;
+the arithmetic of shares, memory and contexts is the admission engine's, and so is its order. A
+positive answer is a refusal; its size tells which device misses by least. The order of the chain
+decides which reason a device is counted under.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol
 
 import numpy as np
 
@@ -18,8 +19,8 @@ from ullage.api.contract import Reason
 from ullage.decide.board import MIXED, Board
 from ullage.decide.ground import DEVICE_UNHEALTHY, MODE_BIT, NODE_UNHEALTHY, Flags, Ints
 from ullage.decide.want import Want
-
-N = TypeVar("N", int, Ints)
+from ullage.engines.admission import limits
+from ullage.engines.admission.limits import N
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,24 +87,27 @@ def trusts_the_others(facts: Facts[N], want: Want) -> N:
 
 def context_is_left(facts: Facts[N], want: Want) -> N:
     """One more container may share it."""
-    return facts.sharers + 1 - facts.contexts
+    return limits.contexts_short(facts.sharers, 1, facts.contexts)
 
 
 def memory_fits(facts: Facts[N], want: Want) -> N:
     """The least memory the request needs, and its context, fit beside the others."""
-    free = facts.memory - facts.memory_used
+    asked = memory_needed(facts, want, want.min_percent)
+    return limits.memory_short_mib(asked, facts.memory - facts.memory_used, facts.overhead)
+
+
+def memory_needed(facts: Facts[N], want: Want, percent: N | int) -> N:
+    """Memory that the request takes at a share, its context included, MiB."""
     if want.memory_mib:
-        return want.memory_mib + facts.overhead - free
-    least = facts.memory * want.min_percent // 100
-    # a share must hold at least one MiB beside its context
-    return _larger(least - free, facts.overhead + 1 - least)
+        return limits.with_contexts_mib(want.memory_mib, 1, facts.overhead)
+    return limits.memory_of_share_mib(facts.memory, percent)
 
 
 def percent_fits(facts: Facts[N], want: Want) -> N:
     """The least share keeps the sum on the device within the policy's limit."""
     if want.exclusive:
         return facts.percent_used
-    return facts.percent_used + want.min_percent - want.percent_limit
+    return limits.percent_short(facts.percent_used, want.min_percent, want.percent_limit)
 
 
 class Check(Protocol):
@@ -139,10 +143,9 @@ def ceiling(facts: Facts[N], want: Want) -> N:
     """Largest share that limits, memory and the request leave, before the predictor is asked."""
     top = want.percent_limit - facts.percent_used
     if not want.memory_mib:
-        # a share of p percent takes floor(memory * p / 100): the largest p that still fits
-        free = facts.memory - facts.memory_used
-        top = _smaller(top, ((free + 1) * 100 - 1) // _larger(facts.memory, 1))
-    return _smaller(top, want.max_percent)
+        fits = limits.share_that_fits(facts.memory, facts.memory - facts.memory_used)
+        top = limits.smaller(top, fits)
+    return limits.smaller(top, want.max_percent)
 
 
 def columns(board: Board) -> Facts[Ints]:
@@ -242,15 +245,3 @@ def _is_among(one: N, models: tuple[int, ...]) -> N:
     if isinstance(one, int):
         return int(one in models)
     return np.isin(one, models).astype(np.int64)
-
-
-def _larger(one: N, other: N | int) -> N:
-    if isinstance(one, int):
-        return max(one, other)
-    return np.maximum(one, other)
-
-
-def _smaller(one: N, other: N | int) -> N:
-    if isinstance(one, int):
-        return min(one, other)
-    return np.minimum(one, other)

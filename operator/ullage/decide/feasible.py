@@ -14,14 +14,22 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ullage.api.contract import SLOT_RESOURCE, Reason
-from ullage.decide.board import WHOLE_PERCENT
 from ullage.decide.candidates import Scout
-from ullage.decide.checks import CHAIN, Facts, allowed_model, ceiling, columns, emptied
+from ullage.decide.checks import (
+    CHAIN,
+    Facts,
+    allowed_model,
+    ceiling,
+    columns,
+    emptied,
+    memory_needed,
+)
 from ullage.decide.fit import Fit, allocatable, why_not
 from ullage.decide.ground import Flags, Ints
 from ullage.decide.judging import Breach, Case
 from ullage.decide.want import Want
 from ullage.decide.words import HELP, wanted
+from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.state.records import Snapshot, WorkloadKind, WorkloadRecord
 
 
@@ -229,9 +237,7 @@ class Feasibility:
             on_node = np.bincount(node_of[alive], minlength=len(held)) // want.count
         else:
             shares = np.maximum(least, 1)
-            need = want.memory_mib + facts.overhead
-            if not want.memory_mib:
-                need = facts.memory * shares // 100
+            need = memory_needed(facts, want, shares)
             each = np.minimum(
                 np.minimum(facts.contexts, want.percent_limit // shares),
                 facts.memory // np.maximum(need, 1),

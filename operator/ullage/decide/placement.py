@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ullage.api.contract import DesiredSlice, SliceKey
-from ullage.decide.board import WHOLE_PERCENT, Board, Occupant
+from ullage.decide.board import Board, Occupant
 from ullage.decide.candidates import Scout, Shortlist, Spot
 from ullage.decide.judging import Rule
 from ullage.decide.slices import said_of
@@ -17,6 +17,7 @@ from ullage.decide.survey import survey
 from ullage.decide.view import Member
 from ullage.decide.want import Want
 from ullage.decide.words import refusal_lines
+from ullage.engines.admission.limits import memory_of_share_mib
 from ullage.state.records import WorkloadRecord
 from ullage.state.status import RefusalLine
 
@@ -179,7 +180,7 @@ def memory_mib(board: Board, want: Want, site: int, percent: int) -> int:
     if want.memory_mib:
         return want.memory_mib
     one = board.ground.sites[site]
-    return one.device.memory_mib * percent // WHOLE_PERCENT - one.overhead_mib
+    return memory_of_share_mib(one.device.memory_mib, percent) - one.overhead_mib
 
 
 def slices_of(placer: Placer, seat: Seat, epoch: int) -> tuple[tuple[str, DesiredSlice], ...]:

@@ -19,7 +19,8 @@ from ullage.decide.judging import MICROS, TOLERANCE, Breach, Case, Grant
 from ullage.decide.recall import Numbers, Recall
 from ullage.engines.admission.calibration import TightSLO
 from ullage.engines.admission.decision import admit
-from ullage.engines.admission.filters import WHOLE_PERCENT, Device, Newcomer, Resident
+from ullage.engines.admission.filters import Device, Newcomer, Resident
+from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.margin import margin
 from ullage.engines.admission.model import LearnedModel
 from ullage.engines.admission.probation import NoTrial, may_probe

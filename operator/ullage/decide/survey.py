@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ullage.api.contract import Reason
-from ullage.decide.board import WHOLE_PERCENT
 from ullage.decide.candidates import Scout
 from ullage.decide.checks import CHAIN, Facts, allowed_model, ceiling, columns
 from ullage.decide.fit import Fit
 from ullage.decide.ground import Flags, Ints
 from ullage.decide.judging import Breach
 from ullage.decide.want import Want
+from ullage.engines.admission.limits import WHOLE_PERCENT
 
 Shortfalls = npt.NDArray[np.float64] | Ints
 

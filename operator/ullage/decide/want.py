@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ullage.api.contract import GPUMode, Reason
-from ullage.decide.board import WHOLE_PERCENT, Board
+from ullage.decide.board import Board
 from ullage.decide.classes import Classes, Known
 from ullage.decide.fit import amounts
 from ullage.decide.latency import Barred
 from ullage.decide.slices import has_objective
 from ullage.decide.view import View
+from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.records import Tenant
 from ullage.state.records import PodShape, WorkloadRecord
 

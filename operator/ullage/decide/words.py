@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ullage.api.contract import SLOT_RESOURCE, GPUMode, Reason
-from ullage.decide.board import WHOLE_PERCENT, Board
+from ullage.decide.board import Board
 from ullage.decide.candidates import Scout
-from ullage.decide.checks import ceiling, figures
+from ullage.decide.checks import ceiling, figures, memory_needed
 from ullage.decide.fit import shortages, why_not
 from ullage.decide.judging import Breach
 from ullage.decide.survey import Stage, Tally
 from ullage.decide.want import Want
+from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.state.records import WorkloadRecord
 from ullage.state.status import RefusalLine
 
@@ -156,9 +157,8 @@ def _check(board: Board, want: Want, reason: Reason, site: int) -> str:
         case Reason.CONTEXT_LIMIT:
             return f"{facts.sharers} of {facts.contexts} places on it are taken"
         case Reason.MEMORY_WOULD_OVERFLOW:
-            least = want.memory_mib + facts.overhead
-            if not want.memory_mib:
-                least = max(facts.memory * want.min_percent // 100, facts.overhead + 1)
+            asked = memory_needed(facts, want, want.min_percent)
+            least = max(asked, facts.overhead + 1)
             free = facts.memory - facts.memory_used
             return (
                 f"needs {least} MiB with its context, {free} of {facts.memory} MiB are free"

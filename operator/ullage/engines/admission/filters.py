@@ -9,14 +9,16 @@ Pure; it must never round in favour of a newcomer.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Final
 
 from ullage.api.contract import MpsState, Reason
+from ullage.engines.admission import limits
+from ullage.engines.admission.limits import memory_of_share_mib
 from ullage.engines.admission.records import ClassProfile, Tenant
 
-WHOLE_PERCENT: Final = 100
+WHOLE_PERCENT: Final = limits.WHOLE_PERCENT
 SHARE_STEP_PERCENT: Final = 10
 CONTEXT_OVERHEAD_MIB: Final = 512
 """Memory of one context until a DeviceProfile says it (a default; 300-600 are told)."""
@@ -109,16 +111,16 @@ def usable_contexts(server_limit: int) -> int:
     return max(0, server_limit - CONTEXT_RESERVE)
 
 
-def memory_of_share_mib(device_mib: int, percent: int) -> int:
-    """Memory that goes with a share, its contexts included."""
-    return device_mib * percent // WHOLE_PERCENT
-
-
 def held_mib(one: Resident, device: Device) -> int:
     """Memory that a resident takes of its device, contexts included."""
     if one.memory_mib is None:
         return memory_of_share_mib(device.memory_mib, one.tenant.percent)
-    return one.memory_mib + one.contexts * device.context_overhead_mib
+    return limits.with_contexts_mib(one.memory_mib, one.contexts, device.context_overhead_mib)
+
+
+def free_mib(device: Device) -> int:
+    """Memory that nobody on a device holds."""
+    return device.memory_mib - sum(held_mib(one, device) for one in device.residents)
 
 
 def asked_mib(newcomer: Newcomer, device: Device, percent: int) -> int:
@@ -126,7 +128,7 @@ def asked_mib(newcomer: Newcomer, device: Device, percent: int) -> int:
     own = own_memory_mib(newcomer)
     if own is None:
         return memory_of_share_mib(device.memory_mib, percent)
-    return own + newcomer.contexts * device.context_overhead_mib
+    return limits.with_contexts_mib(own, newcomer.contexts, device.context_overhead_mib)
 
 
 def own_memory_mib(newcomer: Newcomer) -> int | None:
@@ -143,9 +145,7 @@ def share_ceiling(newcomer: Newcomer, device: Device) -> int:
     used = sum(one.tenant.percent for one in device.residents)
     top = min(newcomer.max_percent, device.percent_limit - used)
     if own_memory_mib(newcomer) is None and device.memory_mib > 0:
-        free = device.memory_mib - sum(held_mib(one, device) for one in device.residents)
-        # the largest p with floor(memory * p / 100) <= free
-        top = min(top, ((free + 1) * WHOLE_PERCENT - 1) // device.memory_mib)
+        top = min(top, limits.share_that_fits(device.memory_mib, free_mib(device)))
     return top
 
 
@@ -168,12 +168,7 @@ def first_refusal(newcomer: Newcomer, device: Device) -> Refusal | None:
     return (
         _shares_one(newcomer)
         or _own_objective(newcomer.tenant)
-        or _trusts(newcomer, device)
-        or _mps_answers(newcomer, device)
-        or _all_enforced(device)
-        or _contexts_left(newcomer, device)
-        or _percent_left(newcomer, device)
-        or _memory_left(newcomer, device)
+        or next((found for _, rule in RULES if (found := rule(newcomer, device))), None)
     )
 
 
@@ -220,7 +215,7 @@ def _mps_answers(newcomer: Newcomer, device: Device) -> Refusal | None:
     )
 
 
-def _all_enforced(device: Device) -> Refusal | None:
+def _all_enforced(newcomer: Newcomer, device: Device) -> Refusal | None:
     loose = next((one for one in device.residents if one.enforced is False), None)
     if loose is None:
         return None
@@ -233,7 +228,7 @@ def _all_enforced(device: Device) -> Refusal | None:
 
 def _contexts_left(newcomer: Newcomer, device: Device) -> Refusal | None:
     used = sum(one.contexts for one in device.residents)
-    short = used + newcomer.contexts - device.contexts
+    short = limits.contexts_short(used, newcomer.contexts, device.contexts)
     if short <= 0:
         return None
     return Refusal(
@@ -247,7 +242,7 @@ def _contexts_left(newcomer: Newcomer, device: Device) -> Refusal | None:
 
 def _percent_left(newcomer: Newcomer, device: Device) -> Refusal | None:
     used = sum(one.tenant.percent for one in device.residents)
-    short = used + newcomer.min_percent - device.percent_limit
+    short = limits.percent_short(used, newcomer.min_percent, device.percent_limit)
     if short <= 0:
         return None
     return Refusal(
@@ -260,21 +255,32 @@ def _percent_left(newcomer: Newcomer, device: Device) -> Refusal | None:
 
 
 def _memory_left(newcomer: Newcomer, device: Device) -> Refusal | None:
-    free = device.memory_mib - sum(held_mib(one, device) for one in device.residents)
+    free = free_mib(device)
     asked = asked_mib(newcomer, device, newcomer.min_percent)
-    # a share must hold at least one MiB beside its contexts
-    least = newcomer.contexts * device.context_overhead_mib + 1
-    short = max(asked, least) - free
-    if short <= 0 and asked >= least:
+    contexts = newcomer.contexts * device.context_overhead_mib
+    short = limits.memory_short_mib(asked, free, contexts)
+    if short <= 0:
         return None
-    if asked < least:
+    if asked <= contexts:
         text = (
             f"{newcomer.min_percent} % of {device.memory_mib} MiB is {asked} MiB, less than the "
-            f"{least - 1} MiB of its contexts; ask for a larger share"
+            f"{contexts} MiB of its contexts; ask for a larger share"
         )
     else:
         text = f"{asked} MiB with contexts, {free} MiB free on {device.uuid}: short of {short} MiB"
     return Refusal(reason=Reason.MEMORY_WOULD_OVERFLOW, text=text)
+
+
+RULES: Final[tuple[tuple[Reason, Callable[[Newcomer, Device], Refusal | None]], ...]] = (
+    (Reason.TRUST_DOMAIN, _trusts),
+    (Reason.MPS_NOT_READY, _mps_answers),
+    (Reason.ENFORCEMENT_MISSING, _all_enforced),
+    (Reason.CONTEXT_LIMIT, _contexts_left),
+    # before memory: without a limit of its own, memory follows the share and says less
+    (Reason.PERCENT_LIMIT, _percent_left),
+    (Reason.MEMORY_WOULD_OVERFLOW, _memory_left),
+)
+"""What a device must leave free or prove, in the order of asking; searches keep to it too."""
 
 
 def check_device(device: Device) -> None:

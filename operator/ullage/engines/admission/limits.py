@@ -1,0 +1,69 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The arithmetic of hard limits, stated once: for one device, and for all devices at a time.
+
+Every line holds for whole numbers and, unchanged, for columns with one entry per device, so that
+the operator's search over thousands of devices and the last word on one of them cannot differ. A
+shortfall is positive where the limit is broken; its size tells which device misses by least.
+It must never round in favour of a newcomer.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+N = TypeVar("N", int, Ints)
+
+WHOLE_PERCENT: Final = 100
+
+
+def memory_of_share_mib(device_mib: N, percent: N | int) -> N:
+    """Memory that goes with a share, its contexts included."""
+    return device_mib * percent // WHOLE_PERCENT
+
+
+def with_contexts_mib(memory_mib: int, contexts: int, overhead_mib: N) -> N:
+    """Memory that a tenant takes which may allocate so much beside its contexts."""
+    return memory_mib + contexts * overhead_mib
+
+
+def contexts_short(used: N, more: int, limit: N) -> N:
+    """Contexts that are missing when so many more are opened."""
+    return used + more - limit
+
+
+def percent_short(used: N, least: int, limit: int) -> N:
+    """Points by which the least share carries the sum of shares over the limit."""
+    return used + least - limit
+
+
+def memory_short_mib(asked: N, free: N, contexts_mib: N) -> N:
+    """Memory that is missing for what is asked, contexts included.
+
+    What is asked must hold at least one MiB beside the contexts: a share that is smaller than its
+    own contexts falls short on any device.
+    """
+    return larger(asked - free, contexts_mib + 1 - asked)
+
+
+def share_that_fits(device_mib: N, free_mib: N) -> N:
+    """Largest p with floor(device * p / 100) <= free, in percent; not bounded by 100."""
+    return ((free_mib + 1) * WHOLE_PERCENT - 1) // larger(device_mib, 1)
+
+
+def larger(one: N, other: N | int) -> N:
+    """The larger of two, entry by entry."""
+    if isinstance(one, int):
+        return max(one, other)
+    return np.maximum(one, other)
+
+
+def smaller(one: N, other: N | int) -> N:
+    """The smaller of two, entry by entry."""
+    if isinstance(one, int):
+        return min(one, other)
+    return np.minimum(one, other)
