@@ -26,6 +26,27 @@ from ullage.api.base import (
 from ullage.api.conditions import Conditions
 from ullage.api.rules import ACCELERATOR_NAME, DEVICE_MEMORY_POSITIVE, validations
 
+Rate = Annotated[float, Field(ge=1, le=1e18)]
+
+
+class PeakFlops(Model):
+    """Floating-point operations per second at best, by number format."""
+
+    fp64: Rate | None = None
+    """Double precision."""
+    fp32: Rate | None = None
+    """Single precision."""
+    tf32: Rate | None = None
+    """Tensor cores on single precision inputs."""
+    fp16: Rate | None = None
+    """Half precision."""
+    bf16: Rate | None = None
+    """Half precision with the range of single precision."""
+    fp8: Rate | None = None
+    """Eight bits."""
+    int8: Rate | None = None
+    """Whole numbers of eight bits."""
+
 
 class DeviceProfileSpec(Model):
     """Capabilities of the type."""
@@ -34,6 +55,16 @@ class DeviceProfileSpec(Model):
     """Memory of one device, for example `80Gi`."""
     context_overhead_mib: Annotated[int, Field(ge=0, le=65536)] = 0
     """Memory in MiB that every container costs on the device beyond what it allocates."""
+    peak_flops: PeakFlops | None = None
+    """Peak rates of arithmetic; with memoryBytesPerSecond, speeds measured on other types carry
+    over to this one as estimates."""
+    memory_bytes_per_second: Rate | None = None
+    """Bandwidth of the device's memory."""
+    price_per_hour: (
+        Annotated[str, Field(max_length=16, pattern=r"^[0-9]{1,6}(\.[0-9]{1,6})?$")] | None
+    ) = None
+    """Price of one device for an hour, as a quoted decimal number; the same currency on every
+    type. Recommendations by cost need it."""
 
 
 class ModelThreshold(Model):
@@ -125,6 +156,9 @@ class DeviceProfile(Resource):
                 path=".status.model.rows",
                 type="integer",
                 description="Observations that it was fitted on.",
+            ),
+            Column(
+                name="Price", path=".spec.pricePerHour", description="Price of one device an hour."
             ),
             condition_column("Invalid", "Invalid", "Whether the newest version is unusable."),
             Column(

@@ -20,6 +20,7 @@ from ullage.api.base import (
     condition_column,
 )
 from ullage.api.conditions import Conditions
+from ullage.api.optable import OpTable
 from ullage.api.profilerows import (
     Amount,
     ClassName,
@@ -47,6 +48,9 @@ class WorkloadProfileSpec(Model):
     """Family of models that the class belongs to; what was measured says it too."""
     step_time: StepTimes = ()
     """Windows measured elsewhere, as `kubectl ullage profile export` writes them."""
+    op_table: OpTable | None = None
+    """What one step runs, as `kubectl ullage profile import --from` reads it from a trace; with it
+    speeds on types of device are estimated where the class never ran."""
 
 
 class WorkloadProfileStatus(Model):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from math import isfinite
 
-from ullage.api.contract import WireError
+from ullage.api.contract import WireError, text
 from ullage.ports import JsonObject
 
 
@@ -43,4 +43,22 @@ def needed(raw: JsonObject, field: str) -> float:
     value = number(raw, field)
     if value is None:
         raise WireError(f"{field}: missing")
+    return value
+
+
+def decimal(raw: JsonObject, field: str) -> float | None:
+    """A decimal string that is finite and at least 0; absent or null is ``None``.
+
+    Raises:
+        WireError: it is something else.
+    """
+    if raw.get(field) is None:
+        return None
+    stated = text(raw, field)
+    try:
+        value = float(stated)
+    except ValueError as error:
+        raise WireError(f"{field}: {stated!r} is no decimal number") from error
+    if not isfinite(value) or value < 0:
+        raise WireError(f"{field}: {stated!r} must be a finite number of at least 0")
     return value

@@ -113,6 +113,28 @@ class ThroughputEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OpRow:
+    """Operations of one type and size in a step; ``None`` = the trace did not say."""
+
+    type: str
+    count: int = 1
+    flops: float | None = None
+    bytes_read: float | None = None
+    bytes_written: float | None = None
+    seconds: float | None = None
+    """Of one execution."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpTable:
+    """What one step of one member runs; ``accelerator`` is empty where nothing was timed."""
+
+    ops: tuple[OpRow, ...]
+    accelerator: str = ""
+    precision: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InterferenceEntry:
     """How a class takes and causes slowdowns on one device type (geometric means)."""
 
@@ -182,6 +204,7 @@ class ProfileRecord:
     family: str = ""
     step_time: tuple[StepRow, ...] = ()
     """Rows that were imported, newest first."""
+    op_table: OpTable | None = None
     status: ProfileStatus = field(default_factory=ProfileStatus)
 
     @property
@@ -224,6 +247,12 @@ class DeviceProfileRecord:
     name: str
     memory_mib: int = 0
     context_overhead_mib: int = 0
+    peak_flops: tuple[tuple[str, float], ...] = ()
+    """FLOP/s by number format (as in ``OpTable.precision``), sorted."""
+    memory_bytes_per_s: float = 0.0
+    """Bandwidth of the device's memory; 0 = not known."""
+    price_per_hour: float | None = None
+    """Of one device, in the administrator's currency."""
     uid: str = ""
     generation: int = 0
     model: DeviceModel | None = None
