@@ -30,6 +30,7 @@ from ullage.decide.model import Action, DecideSettings, Emit, Plan
 from ullage.decide.nodes import missing_gpu_nodes
 from ullage.decide.placement import Placer
 from ullage.decide.policies import void_policies
+from ullage.decide.rejudged import move, rejudge
 from ullage.decide.report import Reporter, event
 from ullage.decide.restated import restate
 from ullage.decide.ruling import rule_of
@@ -68,7 +69,7 @@ def decide(snapshot: Snapshot, now: float, settings: DecideSettings, predictor: 
             release(ledger, member)
     spent_s = spent(view, trials)
     classes = Classes(snapshot, ground, spent_s)
-    restate(view, classes, ledger)
+    restated = restate(view, classes, ledger)
     board = set_up(view, ground, ledger, classes)
     devices = board_digest(board)
     wants = Wants(view, board, classes)
@@ -81,14 +82,17 @@ def decide(snapshot: Snapshot, now: float, settings: DecideSettings, predictor: 
         wants=wants,
         feasibility=Feasibility(placer.scout, snapshot),
     )
+    findings = rejudge(view, board, wants, placer.rule, restated)
     allotment = allot(desk, lives)
+    told = move(desk, allotment, findings)
     admissions = {
         seat.asked.member.pod.uid: seat.spot.grant.verdict
         for outcome in allotment.outcomes.values()
         for seat in outcome.seats
         if seat.spot.grant.verdict is not None
     }
-    reporter = Reporter(desk, allotment, Predictions(board, placer.rule, admissions), devices)
+    predictions = Predictions(board, placer.rule, admissions)
+    reporter = Reporter(desk, allotment, predictions, devices, told)
     waiting = [snapshot.workloads[uid] for uid, life in lives.items() if life.waiting]
     inputs_hash = cycle_digest(view, devices, waiting)
     statuses, events = _tell(view, reporter, lives)

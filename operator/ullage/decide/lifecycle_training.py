@@ -26,8 +26,13 @@ from ullage.decide.phases import Phase
 from ullage.decide.view import Member, View
 from ullage.state.records import PodStage, WorkloadRecord
 
-_EVICTED: Final = (Reason.PREEMPTED, Reason.INTERFERING, Reason.PROBATION_ROLLED_BACK)
-"""Endings for the sake of others: budgets are honoured."""
+_EVICTED: Final = (
+    Reason.PREEMPTED,
+    Reason.INTERFERING,
+    Reason.PROBATION_ROLLED_BACK,
+    Reason.PREDICTED_SLO_BREACH,
+)
+"""Endings that we bring about: budgets are honoured, and the pod gets its signal and grace."""
 
 
 def training_life(view: View, ground: Ground, job: WorkloadRecord) -> Life:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ullage.api.contract import DesiredSlice, Reason
 from ullage.api.reasons import ConditionType
@@ -37,6 +37,8 @@ class Reporter:
     predictions: Predictions
     devices: bytes
     """Fingerprint of the devices at the start of the cycle."""
+    told: Mapping[str, tuple[Reason, str]] = field(default_factory=dict)
+    """What speaks against running work and lets it run, by uid of the workload."""
 
     def status(self, workload: WorkloadRecord) -> WorkloadStatus:
         """The status that a workload should show; the very record of before if nothing is new."""
@@ -52,6 +54,7 @@ class Reporter:
         if (
             life.phase is Phase.RUNNING
             and outcome is None
+            and workload.ref.uid not in self.told
             and _same_note(workload, self._note(workload, parts))
             and quiet.still_runs(self.desk.view, workload, parts, self.predictions)
         ):
@@ -198,15 +201,16 @@ class Reporter:
     def _degraded(
         self, workload: WorkloadRecord, life: Life, admitted: bool
     ) -> tuple[Reason, str] | None:
-        """What is wrong with a service that serves all the same."""
+        """What is wrong with work that runs all the same."""
+        told = self.told.get(workload.ref.uid)
         if workload.kind is WorkloadKind.TRAINING_JOB:
-            return None
+            return told if admitted else None
         rollout = self.allotment.rollouts.get(workload.ref.uid)
         if rollout is not None and rollout.waits:
             return Reason.NO_ROOM_TO_SURGE, _WAITS_FOR_ROOM
         if admitted and life.reason is not None:
             return life.reason, life.message
-        return None
+        return told
 
     def _endpoint(self, workload: WorkloadRecord) -> str:
         if workload.kind is WorkloadKind.TRAINING_JOB:

@@ -158,7 +158,7 @@ def test_a_pod_of_a_service_that_is_blamed_is_evicted() -> None:
 
 
 def test_older_slices_are_left_as_they_are() -> None:
-    job = a_job().fractional(20, 40).slowdown(3).with_(klass="k").status(phase="Running")
+    job = a_job().fractional(20, 40).with_(klass="k").status(phase="Running")
     pod, wanted = _held(job, 20)
     node = a_gpu_node(devices=1, desired=[wanted], observed=[_seen(wanted)])
     assert not decided(job, pod, node, LEARNED).all(ApplyGPUNode)
