@@ -5,18 +5,21 @@
 Every line holds for whole numbers and, unchanged, for columns with one entry per device, so that
 the operator's search over thousands of devices and the last word on one of them cannot differ. A
 shortfall is positive where the limit is broken; its size tells which device misses by least.
-It must never round in favour of a newcomer.
+It must never round in favour of a newcomer. The node agent asks about single devices and has no
+numpy: it is loaded with the first column.
 """
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
-N = TypeVar("N", int, Ints)
+    Ints = npt.NDArray[np.int64]
+
+N = TypeVar("N", int, "Ints")
 
 WHOLE_PERCENT: Final = 100
 
@@ -59,6 +62,8 @@ def larger(one: N, other: N | int) -> N:
     """The larger of two, entry by entry."""
     if isinstance(one, int):
         return max(one, other)
+    import numpy as np
+
     return np.maximum(one, other)
 
 
@@ -66,4 +71,6 @@ def smaller(one: N, other: N | int) -> N:
     """The smaller of two, entry by entry."""
     if isinstance(one, int):
         return min(one, other)
+    import numpy as np
+
     return np.minimum(one, other)
