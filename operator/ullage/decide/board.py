@@ -283,7 +283,7 @@ def _occupant(
             leaving=pod is None or pod.stage.finished or pod.deleting,
         )
     trial = isinstance(slice_, DesiredSlice) and slice_.probation
-    known, model = classes.of(owner), board.ground.model.item(site)
+    known, model = classes.seated(owner), board.ground.model.item(site)
     whole = owner.gpu.mode is GPUMode.EXCLUSIVE or not owner.sharing.allow
     return Occupant(
         pod_uid=pod.uid,

@@ -63,12 +63,25 @@ class Classes:
     ground: Ground
     spent_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """Seconds of trial that classes have used up, which profiles may not say yet."""
+    serving: Mapping[str, int] = field(default_factory=dict)
+    """By uid: replicas that carry a service's load now, where not as many as wanted."""
     _known: dict[tuple[object, ...], Known] = field(default_factory=dict)
     _profiles: dict[str, dict[str, ClassProfile]] = field(default_factory=dict)
     _by_class: dict[tuple[str, str], ProfileRecord] | None = None
 
     def of(self, workload: WorkloadRecord) -> Known:
-        """What is known of a workload's class; equal ones get the same object."""
+        """What is known of a workload's class; equal ones get the same object.
+
+        A declared load is divided among the replicas that are wanted: judged by what the first
+        ones carry until then, nobody could ever start.
+        """
+        return self._of(workload, workload.replicas)
+
+    def seated(self, workload: WorkloadRecord) -> Known:
+        """The same of one who is there: by the load that its replicas carry now."""
+        return self._of(workload, self.serving.get(workload.ref.uid, workload.replicas))
+
+    def _of(self, workload: WorkloadRecord, replicas: int) -> Known:
         key = (
             workload.ref.namespace,
             workload.profile_ref,
@@ -78,14 +91,14 @@ class Classes:
             workload.min_throughput,
             workload.slo,
             workload.load,
-            workload.replicas if workload.load is not None else 0,
+            replicas if workload.load is not None else 0,
         )
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = self._make(workload)
+            known = self._known[key] = self._make(workload, replicas)
         return known
 
-    def _make(self, workload: WorkloadRecord) -> Known:
+    def _make(self, workload: WorkloadRecord, replicas: int) -> Known:
         tenants: list[Tenant] = []
         solo: list[int] = []
         barred: dict[int, Barred] = {}
@@ -97,7 +110,7 @@ class Classes:
         for at, model in enumerate(self.ground.models):
             alone_s = _alone_s(profile, own, model)
             known = self._profile(workload, profile, model)
-            latency = latency_limit(workload, profile, own, (alone_s, model))
+            latency = latency_limit(workload, profile, own, (alone_s, model), replicas)
             allowed = _broken(known) or _allowed(workload, latency, alone_s, model)
             if isinstance(allowed, Barred):
                 barred[at], allowed = allowed, 1.0

@@ -17,6 +17,7 @@ from ullage.decide.allot import Desk, allot, release
 from ullage.decide.board import set_up
 from ullage.decide.classes import Classes
 from ullage.decide.digest import board_digest, cycle_digest
+from ullage.decide.estimates_written import with_estimates
 from ullage.decide.feasible import Feasibility
 from ullage.decide.figures import Predictions
 from ullage.decide.ground import Ground, lay_out
@@ -34,6 +35,7 @@ from ullage.decide.rejudged import move, rejudge
 from ullage.decide.report import Reporter, event
 from ullage.decide.restated import restate
 from ullage.decide.ruling import rule_of
+from ullage.decide.serving import replicas_that_serve
 from ullage.decide.sharing_news import sharing_news
 from ullage.decide.trials import bookings, commit, look_at_trials, spent
 from ullage.decide.view import View, members_by_owner
@@ -68,7 +70,7 @@ def decide(snapshot: Snapshot, now: float, settings: DecideSettings, predictor: 
         for member in life.release:
             release(ledger, member)
     spent_s = spent(view, trials)
-    classes = Classes(snapshot, ground, spent_s)
+    classes = Classes(snapshot, ground, spent_s, replicas_that_serve(view))
     restated = restate(view, classes, ledger)
     board = set_up(view, ground, ledger, classes)
     devices = board_digest(board)
@@ -99,6 +101,7 @@ def decide(snapshot: Snapshot, now: float, settings: DecideSettings, predictor: 
     steps: list[Action] = [step for uid in sorted(lives) for step in lives[uid].steps]
     profiles = tuple(snapshot.profiles.values())
     lessons = profiles_to_write(snapshot, now, settings.epoch, bookings(spent_s, profiles))
+    lessons = with_estimates(snapshot, now, settings.epoch, lessons)
     slices = ledger.slices() | dict.fromkeys(missing_gpu_nodes(snapshot), ())
     return Plan(
         version=snapshot.version,

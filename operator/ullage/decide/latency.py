@@ -64,11 +64,9 @@ def latency_limit(
     named: ProfileRecord | None,
     own: ProfileRecord | None,
     whole: tuple[float, str],
+    replicas: int,
 ) -> float | Barred | Unmeasured | None:
     """Slowdown at which the queue of one replica still keeps the latency; ``None`` = no objective.
-
-    Each of the replicas that are wanted carries its part of a declared load: those that are ready
-    carry more while others start, but judged by that nobody could ever start.
 
     Args:
         workload: whose objective it is.
@@ -76,6 +74,7 @@ def latency_limit(
         own: the profile that learns for its class.
         whole: seconds of serving one request alone on the whole device (0 = not known), and the
             accelerator.
+        replicas: among how many a declared load is divided.
     """
     slo, (alone_s, model) = workload.slo, whole
     if slo is None or workload.kind is not WorkloadKind.INFERENCE_SERVICE:
@@ -84,7 +83,7 @@ def latency_limit(
     try:
         alone = _measured((named, own), alone_s, model, objective)
         alone = alone or _declared((named, own), alone_s, model, slo.quantile)
-        load = _load(workload, own)
+        load = _load(workload, own, replicas)
         if alone is None or load is None:
             return Unmeasured(text=_lacking(alone is None, load is None, slo.percentile, model))
         found = largest_slowdown(alone.service, load, objective)
@@ -114,11 +113,11 @@ def _lacking(latency: bool, load: bool, percentile: str, model: str) -> str:
     return f"{text}, and spec.load.requestsPerSecond)" if load else f"{text})"
 
 
-def _load(workload: WorkloadRecord, own: ProfileRecord | None) -> Load | None:
+def _load(workload: WorkloadRecord, own: ProfileRecord | None, replicas: int) -> Load | None:
     """The load of one replica: as declared for all of them, else as measured of one."""
     declared = workload.load
     if declared is not None:
-        return replica_load(declared.requests_per_s, max(1, workload.replicas), cv2=declared.cv2)
+        return replica_load(declared.requests_per_s, max(1, replicas), cv2=declared.cv2)
     seen = own.status.requests_per_s if own is not None else None
     return Load(requests_per_s=seen) if seen else None
 
