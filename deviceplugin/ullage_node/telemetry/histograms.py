@@ -26,6 +26,12 @@ REQUESTS_OF: Final[Mapping[str, str]] = {
 }
 """Histograms that count tokens: which one counts the requests of the same server."""
 MOST_BUCKETS: Final = 512
+COUNT_MOST: Final = 2.0**53
+"""Beyond it a float does not count by ones any more."""
+BOUND_MOST_SECONDS: Final = 1e9
+"""Thirty years: no latency. With the next limit, whatever is made of a page fits the API."""
+SUM_MOST_SECONDS: Final = 1e12
+"""Thirty years of a thousand requests at once."""
 NAMED_MOST: Final = 3
 _SUFFIXES: Final = ("_bucket{", "_sum", "_count", "{", " ")
 _UNITS: Final = {
@@ -176,11 +182,17 @@ def _checked(metric: str, buckets: Mapping[float, float], totals: Mapping[str, f
     if any(high < low for low, high in itertools.pairwise(cumulative)):
         raise HistogramUnusable(f"{metric}: its buckets do not rise; they must be cumulative")
     unit = next((scale for end, scale in _UNITS.items() if metric.endswith(end)), 1.0)
+    seconds = totals.get(f"{metric}_sum", 0.0) * unit
+    requests = totals.get(f"{REQUESTS_OF.get(metric, metric)}_count", cumulative[-1])
+    if max(cumulative[-1], requests) > COUNT_MOST or seconds > SUM_MOST_SECONDS:
+        raise HistogramUnusable(f"{metric}: one of its values is larger than any count")
+    if bounds[0] < 0 or bounds[-2] * unit > BOUND_MOST_SECONDS:
+        raise HistogramUnusable(f"{metric}: a bucket has a bound that is no latency")
     return Histogram(
         bounds=tuple(bound * unit for bound in bounds),
         cumulative=cumulative,
-        sum_seconds=totals.get(f"{metric}_sum", 0.0) * unit,
-        requests=totals.get(f"{REQUESTS_OF.get(metric, metric)}_count", cumulative[-1]),
+        sum_seconds=seconds,
+        requests=requests,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ullage_node.telemetry.histograms import (
@@ -108,6 +108,11 @@ def test_a_counter_is_refused_with_what_would_help() -> None:
         (a_page(**{"0.1": -1, "+Inf": 3}), "one of its values is no count"),
         (a_page(**{"soon": 1, "+Inf": 3}), "a bound that is no number"),
         (a_page(**{str(i): i for i in range(600)}, **{"+Inf": 600}), "more than 512 buckets"),
+        (a_page(**{"0.1": 1e16, "+Inf": 1e16}), "larger than any count"),
+        (a_page(**{"0.1": 1, "+Inf": 1}) + f"\n{DEFAULT_METRIC}_sum 1e300", "larger than any"),
+        (a_page(**{"-1": 1, "+Inf": 1}), "a bound that is no latency"),
+        (a_page(**{"-Inf": 1, "+Inf": 1}), "a bound that is no latency"),
+        (a_page(**{"1e300": 1, "+Inf": 1}), "a bound that is no latency"),
         (f"{DEFAULT_METRIC}_bucket{{le=0.1}} x\n", "its lines cannot be parsed"),
         (f"# TYPE {DEFAULT_METRIC} summary\n", "is a summary"),
     ],
@@ -194,10 +199,15 @@ LINE = st.one_of(
     st.text(alphabet='{}"=,\\\n #+Inf0.1e_lebucket', max_size=40),
     st.builds('_bucket{{le="{}"}} {}'.format, st.floats(), st.floats()),
     st.builds("_count{}".format, st.text(max_size=8)),
+    st.builds("_{} {}".format, st.sampled_from(["count", "sum"]), st.floats(min_value=0)),
 )
+API_MOST = 2**63 - 1
 
 
 @given(st.lists(LINE, max_size=8))
+@example(['_bucket{le="1e305"} 9'])
+@example(['_bucket{le="1"} 9', "_sum 1e308", "_sum 1e308"])
+@example(['_bucket{le="1"} 1e308', '_bucket{le="1"} 1e308'])
 def test_whatever_a_tenant_serves_is_a_histogram_or_a_sentence(lines: list[str]) -> None:
     text = "\n".join(DEFAULT_METRIC + line for line in lines)
     try:
@@ -205,4 +215,7 @@ def test_whatever_a_tenant_serves_is_a_histogram_or_a_sentence(lines: list[str])
     except HistogramUnusable:
         return
     found = quantile(seen, 0.99)
-    assert found is None or found.micros >= -1e12
+    assert found is None or 0 <= found.micros <= API_MOST
+    assert 0 <= round(seen.requests * 1000) <= API_MOST
+    if seen.count >= 1:
+        assert 0 <= seen.mean_micros() <= API_MOST
