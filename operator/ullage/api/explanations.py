@@ -14,6 +14,7 @@ from typing import Final
 from ullage.api.explained import ConditionExplanation as ConditionExplanation
 from ullage.api.explained import Explanation as Explanation
 from ullage.api.explained import say
+from ullage.api.explanations_cost import COST
 from ullage.api.explanations_rounds import ROUNDS
 from ullage.api.explanations_sharing import SHARING
 from ullage.api.reasons import ConditionType, Reason
@@ -330,17 +331,20 @@ _NODE: Final[Mapping[Reason, Explanation]] = {
     ),
 }
 
-REASONS: Final[Mapping[Reason, Explanation]] = {**_WAITING, **_LIFE, **ROUNDS, **SHARING, **_NODE}
-"""Every reason, in the order of the reference page."""
-
 REASON_GROUPS: Final[Mapping[str, Mapping[Reason, Explanation]]] = {
     "Waiting and refusing": _WAITING,
     "Life of a workload": _LIFE,
     "Taking turns": ROUNDS,
+    "Choice of an accelerator": COST,
     "Sharing and learning": SHARING,
     "Node": _NODE,
 }
-"""The same table by chapter."""
+"""Every reason by chapter, in the order of the reference page."""
+
+REASONS: Final[Mapping[Reason, Explanation]] = {
+    reason: said for group in REASON_GROUPS.values() for reason, said in group.items()
+}
+"""The same table without chapters."""
 
 
 def _when(true_when: str, *, good: bool = True) -> ConditionExplanation:

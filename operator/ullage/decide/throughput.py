@@ -181,8 +181,8 @@ def measured_speeds(rows: Iterable[StepRow], solo: Sequence[SoloEntry]) -> tuple
 def remeasured(
     before: Sequence[Throughput], rows: Iterable[StepRow], solo: Sequence[SoloEntry]
 ) -> tuple[Throughput, ...]:
-    """The speeds as measured now, and the estimates of types where nothing was measured."""
-    found = {one.accelerator: one for one in before if one.source is Source.ESTIMATED}
+    """The speeds as measured now, and what was said of types where nothing was measured."""
+    found = {one.accelerator: one for one in before if one.source is not Source.MEASURED}
     found |= {one.accelerator: one for one in measured_speeds(rows, solo)}
     return tuple(found[name] for name in sorted(found))
 

@@ -27,6 +27,7 @@ MODEL_FREE = CONTRACT | {
     "ullage.api",
     "ullage.api.explained",
     "ullage.api.explanations",
+    "ullage.api.explanations_cost",
     "ullage.api.explanations_sharing",
 }
 

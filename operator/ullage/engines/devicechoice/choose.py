@@ -13,17 +13,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ullage.api.contract import Reason
 from ullage.engines.devicechoice.intervals import Interval, around
 from ullage.engines.devicechoice.memory import Verdict
 from ullage.engines.devicechoice.offers import (
     Aim,
     Candidate,
     Goal,
-    Hold,
-    Infeasible,
     Objective,
     Offer,
-    Outcome,
     Priced,
     Recommendation,
     Source,
@@ -38,7 +36,7 @@ HYSTERESIS: Final = 0.1
 INPUT_BOUND_SM: Final = 0.3
 """Below this part of busy multiprocessors a compute model sees the wrong thing (a default)."""
 
-Refused = tuple[Infeasible, str]
+Refused = tuple[Reason, str]
 Check = Callable[[Candidate, Goal, Interval | None, float | None], Refused | None]
 
 
@@ -87,12 +85,12 @@ def _advice_aim(goal: Goal, rows: Sequence[Priced]) -> Aim:
     return Aim.COST if priced and goal.objective is not Objective.DEADLINE else Aim.TIME
 
 
-def _outcome(goal: Goal, chosen: Priced | None, best: Priced | None) -> Outcome:
+def _outcome(goal: Goal, chosen: Priced | None, best: Priced | None) -> Reason:
     if best is None:
-        return Outcome.NOTHING_FEASIBLE
+        return Reason.NO_FEASIBLE_ACCELERATOR
     if goal.objective is Objective.DEADLINE:
-        return Outcome.CAPACITY_DECIDES
-    return Outcome.CHOSEN if chosen is not None else Outcome.ADVICE_ONLY
+        return Reason.CAPACITY_DECIDES
+    return Reason.INSTANCE_SELECTED if chosen is not None else Reason.ADVICE_ONLY
 
 
 def _priced(candidate: Candidate, goal: Goal, work: Work, *, input_bound: bool) -> Priced:
@@ -123,16 +121,16 @@ def _memory_fits(c: Candidate, _: Goal, __: Interval | None, ___: float | None) 
     if c.memory.verdict is not Verdict.TOO_LARGE:
         return None
     if c.memory.need_bytes is None:
-        return Infeasible.MEMORY_TOO_LARGE, "it ran out of memory on a device of this size"
+        return Reason.MEMORY_TOO_LARGE, "it ran out of memory on a device of this size"
     need, there = c.memory.need_bytes / 2**20, c.memory.device_bytes / 2**20
-    return Infeasible.MEMORY_TOO_LARGE, f"needs {need:.0f} MiB of {there:.0f} MiB"
+    return Reason.MEMORY_TOO_LARGE, f"needs {need:.0f} MiB of {there:.0f} MiB"
 
 
 def _it_ran(c: Candidate, _: Goal, __: Interval | None, ___: float | None) -> Refused | None:
     """A step of no seconds is a run that failed."""
     step = c.forecast.step if c.forecast else None
     if c.forecast is not None and (step is None or step.value_s <= 0):
-        return Infeasible.DID_NOT_RUN, "it was tried there and did not run"
+        return Reason.DID_NOT_RUN, "it was tried there and did not run"
     return None
 
 
@@ -141,13 +139,13 @@ def _somebody_can_say(
 ) -> Refused | None:
     """No forecast, no ranking."""
     if total is None:
-        return Infeasible.NO_ESTIMATE, f"no step time is known for {c.offer.accelerator}"
+        return Reason.NO_ESTIMATE, f"no step time is known for {c.offer.accelerator}"
     return None
 
 
 def _is_there(c: Candidate, _: Goal, __: Interval | None, ___: float | None) -> Refused | None:
     """Only what can be had now."""
-    return None if c.offer.available else (Infeasible.NOT_AVAILABLE, "cannot be had now")
+    return None if c.offer.available else (Reason.NOT_AVAILABLE, "cannot be had now")
 
 
 def _has_a_price(
@@ -155,7 +153,7 @@ def _has_a_price(
 ) -> Refused | None:
     """An aim or a cap of cost needs a price."""
     if cost is None and (goal.aim() is Aim.COST or goal.max_cost is not None):
-        return Infeasible.PRICE_MISSING, "no price is known"
+        return Reason.PRICE_MISSING, "no price is known"
     return None
 
 
@@ -164,7 +162,7 @@ def _under_cost(
 ) -> Refused | None:
     """The cap of cost holds."""
     if goal.max_cost is not None and cost is not None and cost > goal.max_cost:
-        return Infeasible.OVER_COST, f"costs {cost:.2f}, at most {goal.max_cost:.2f} allowed"
+        return Reason.OVER_COST, f"costs {cost:.2f}, at most {goal.max_cost:.2f} allowed"
     return None
 
 
@@ -174,7 +172,7 @@ def _under_time(
     """The cap of time holds."""
     if goal.max_time_s is not None and total is not None and total.value_s > goal.max_time_s:
         hours, cap = total.value_s / 3600, goal.max_time_s / 3600
-        return Infeasible.OVER_TIME, f"takes {hours:.2f} h, at most {cap:.2f} h allowed"
+        return Reason.OVER_TIME, f"takes {hours:.2f} h, at most {cap:.2f} h allowed"
     return None
 
 
@@ -189,17 +187,17 @@ CHECKS: Final[tuple[Check, ...]] = (
 )
 
 
-def _held(candidate: Candidate, goal: Goal, *, input_bound: bool) -> tuple[Hold, str] | None:
+def _held(candidate: Candidate, goal: Goal, *, input_bound: bool) -> tuple[Reason, str] | None:
     forecast = candidate.forecast
     if candidate.memory.verdict is not Verdict.FITS:
-        return Hold.MEMORY_UNKNOWN, "memory is not known: a memory profile is needed"
+        return Reason.MEMORY_UNKNOWN, "memory is not known: a memory profile is needed"
     if forecast is not None and not forecast.anchored:
-        return Hold.NOT_ANCHORED, "from peak rates alone: measure one type first"
+        return Reason.NOT_ANCHORED, "from peak rates alone: measure one type first"
     estimated = forecast is not None and forecast.source is Source.ESTIMATED
     if input_bound and estimated:
-        return Hold.INPUT_BOUND, "the job waits for its input: a faster device may not help"
+        return Reason.INPUT_BOUND, "the job waits for its input: a faster device may not help"
     if goal.gpus is not None and candidate.offer.gpus != goal.gpus:
-        return Hold.COUNT_CHANGES_BATCH, f"the batch was chosen for {goal.gpus} devices"
+        return Reason.COUNT_CHANGES_BATCH, f"the batch was chosen for {goal.gpus} devices"
     return None
 
 

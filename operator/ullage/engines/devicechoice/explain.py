@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ullage.api.contract import Reason
 from ullage.engines.devicechoice.memory import Evidence, MemoryVerdict, Verdict
-from ullage.engines.devicechoice.offers import Outcome, Priced, Recommendation, Source
+from ullage.engines.devicechoice.offers import Priced, Recommendation, Source
 from ullage.engines.devicechoice.predict import S_PER_HOUR, Terms
 
 _MIB = 2**20
@@ -19,15 +20,15 @@ _MIB = 2**20
 def summary(recommendation: Recommendation) -> str:
     """One sentence, with the numbers of the first two offers."""
     first = recommendation.rows[0] if recommendation.rows else None
-    if recommendation.outcome is Outcome.NOTHING_FEASIBLE or first is None:
+    if recommendation.outcome is Reason.NO_FEASIBLE_ACCELERATOR or first is None:
         reasons = "; ".join(offer_line(row) for row in recommendation.rows)
         return f"no offer is feasible: {reasons or 'there are no offers'}"
     feasible = [row for row in recommendation.rows if row.infeasible is None]
     second = f"; next {offer_line(feasible[1])}" if len(feasible) > 1 else ""
     verb = {
-        Outcome.CHOSEN: "take",
-        Outcome.ADVICE_ONLY: "advice only:",
-        Outcome.CAPACITY_DECIDES: "capacity decides; fastest is",
+        Reason.INSTANCE_SELECTED: "take",
+        Reason.ADVICE_ONLY: "advice only:",
+        Reason.CAPACITY_DECIDES: "capacity decides; fastest is",
     }[recommendation.outcome]
     return f"{verb} {offer_line(first)}{second}"
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ullage.api.contract import Reason
 from ullage.engines.devicechoice.intervals import Interval
 from ullage.engines.devicechoice.memory import MemoryVerdict
 
@@ -35,36 +36,6 @@ class Source(StrEnum):
 
     MEASURED = "Measured"
     ESTIMATED = "Estimated"
-
-
-class Infeasible(StrEnum):
-    """Why an offer cannot be taken."""
-
-    MEMORY_TOO_LARGE = "MemoryTooLarge"
-    DID_NOT_RUN = "DidNotRun"
-    NO_ESTIMATE = "NoEstimate"
-    NOT_AVAILABLE = "NotAvailable"
-    PRICE_MISSING = "PriceMissing"
-    OVER_COST = "OverCost"
-    OVER_TIME = "OverTime"
-
-
-class Hold(StrEnum):
-    """Why an offer is advice only, and not acted upon."""
-
-    MEMORY_UNKNOWN = "MemoryUnknown"
-    NOT_ANCHORED = "NotAnchored"
-    INPUT_BOUND = "InputBound"
-    COUNT_CHANGES_BATCH = "CountChangesBatch"
-
-
-class Outcome(StrEnum):
-    """What came of a choice."""
-
-    CHOSEN = "InstanceSelected"
-    ADVICE_ONLY = "AdviceOnly"
-    CAPACITY_DECIDES = "CapacityDecides"
-    NOTHING_FEASIBLE = "NoFeasibleAccelerator"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,8 +141,8 @@ class Priced:
     cost: float | None
     source: Source | None
     memory: MemoryVerdict
-    infeasible: Infeasible | None = None
-    hold: Hold | None = None
+    infeasible: Reason | None = None
+    hold: Reason | None = None
     text: str = ""
 
     def value(self, aim: Aim) -> float:
@@ -186,7 +157,8 @@ class Recommendation:
     """The answer: a full table and what follows.
 
     Attributes:
-        outcome: What came of it.
+        outcome: What came of it: InstanceSelected, AdviceOnly, CapacityDecides or
+            NoFeasibleAccelerator.
         aim: What was minimised.
         rows: Every offer: the chosen one, other feasible ones by rank, infeasible ones.
         chosen: To act upon; ``None`` = nothing may be.
@@ -194,7 +166,7 @@ class Recommendation:
         acts: The recommendation may be acted upon: an aim, and more than one type to choose from.
     """
 
-    outcome: Outcome
+    outcome: Reason
     aim: Aim | None
     rows: tuple[Priced, ...]
     chosen: Priced | None
@@ -204,4 +176,4 @@ class Recommendation:
     @property
     def needs_memory_profile(self) -> tuple[Offer, ...]:
         """Offers that a memory profile would free."""
-        return tuple(row.offer for row in self.rows if row.hold is Hold.MEMORY_UNKNOWN)
+        return tuple(row.offer for row in self.rows if row.hold is Reason.MEMORY_UNKNOWN)

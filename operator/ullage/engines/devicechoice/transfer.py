@@ -28,6 +28,8 @@ by hand, as log ratios of public tables spread by about 1."""
 LENGTHS: Final = (0.7, 1.5, 3.0)
 NOISES: Final = (0.005, 0.02, 0.08)
 FEWEST_ROWS: Final = 3
+LEAST_SPREAD: Final = 1.0
+"""Rows that repeat one another have no residuals, and say nothing of jobs that differ from them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +160,8 @@ def _spread(weights: Floats, precision: Floats) -> float:
     """Quantile of standardised leave-one-out residuals, which the inverse gives in closed form."""
     off = np.sort(np.abs(weights / np.sqrt(precision)))
     rank = math.ceil((len(off) + 1) * LEVEL)
-    return float(off[rank - 1]) if rank <= len(off) else 2.0 * float(off[-1])
+    said = float(off[rank - 1]) if rank <= len(off) else 2.0 * float(off[-1])
+    return max(said, LEAST_SPREAD)
 
 
 def _points(configs: Sequence[Config]) -> Floats:

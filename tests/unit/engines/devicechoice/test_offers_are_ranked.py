@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from ullage.api.contract import Reason
 from ullage.engines.devicechoice.choose import (
     Standing,
     choose,
@@ -30,11 +31,8 @@ from ullage.engines.devicechoice.offers import (
     Aim,
     Candidate,
     Goal,
-    Hold,
-    Infeasible,
     Objective,
     Offer,
-    Outcome,
     Source,
     StepForecast,
 )
@@ -83,7 +81,7 @@ def test_the_aim_ranks() -> None:
     assert names(goal=CHEAP) == ["middle", "old", "new"]
     assert names(goal=FAST) == ["new", "middle", "old"]
     answer = choose(ALL, CHEAP, WORK)
-    assert answer.outcome is Outcome.CHOSEN
+    assert answer.outcome is Reason.INSTANCE_SELECTED
     assert answer.chosen is answer.rows[0]
     assert answer.chosen is not None
     assert answer.chosen.cost == pytest.approx(1.5)
@@ -97,20 +95,20 @@ def test_a_cap_alone_minimises_the_other_quantity() -> None:
     answer = choose(ALL, Goal(max_cost=1.8), WORK)
     assert [row.infeasible for row in answer.rows] == [
         None,
-        Infeasible.OVER_COST,
-        Infeasible.OVER_COST,
+        Reason.OVER_COST,
+        Reason.OVER_COST,
     ]
     assert "at most 1.80" in answer.rows[1].text
     late = choose(ALL, Goal(max_time_s=1900), WORK)
     assert late.rows[0].offer.accelerator == "new"
-    assert late.rows[1].infeasible is Infeasible.OVER_TIME
+    assert late.rows[1].infeasible is Reason.OVER_TIME
 
 
 def test_capacity_decides_a_deadline() -> None:
     answer = choose(ALL, Goal(objective=Objective.DEADLINE, max_time_s=4000), WORK)
-    assert answer.outcome is Outcome.CAPACITY_DECIDES
+    assert answer.outcome is Reason.CAPACITY_DECIDES
     assert answer.chosen is None
-    assert [row.infeasible for row in answer.rows] == [None, None, Infeasible.OVER_TIME]
+    assert [row.infeasible for row in answer.rows] == [None, None, Reason.OVER_TIME]
 
 
 def test_advice_without_an_aim_goes_by_cost_and_without_prices_by_time() -> None:
@@ -122,7 +120,7 @@ def test_advice_without_an_aim_goes_by_cost_and_without_prices_by_time() -> None
 def test_without_an_aim_or_a_second_type_there_is_advice_only() -> None:
     for candidates, goal in ((ALL, Goal()), ((OLD,), CHEAP)):
         answer = choose(candidates, goal, WORK)
-        assert answer.outcome is Outcome.ADVICE_ONLY
+        assert answer.outcome is Reason.ADVICE_ONLY
         assert answer.chosen is None
         assert answer.best is answer.rows[0]
         assert not answer.acts
@@ -131,16 +129,16 @@ def test_without_an_aim_or_a_second_type_there_is_advice_only() -> None:
 @pytest.mark.parametrize(
     ("broken", "reason"),
     [
-        (replace(MIDDLE, memory=vouched(need=17 * GIB)), Infeasible.MEMORY_TOO_LARGE),
-        (candidate("middle", None, 1.5), Infeasible.DID_NOT_RUN),
-        (candidate("middle", 0.0, 1.5), Infeasible.DID_NOT_RUN),
-        (replace(MIDDLE, forecast=None), Infeasible.NO_ESTIMATE),
-        (replace(MIDDLE, offer=replace(MIDDLE.offer, available=False)), Infeasible.NOT_AVAILABLE),
-        (candidate("middle", 1.0, None), Infeasible.PRICE_MISSING),
+        (replace(MIDDLE, memory=vouched(need=17 * GIB)), Reason.MEMORY_TOO_LARGE),
+        (candidate("middle", None, 1.5), Reason.DID_NOT_RUN),
+        (candidate("middle", 0.0, 1.5), Reason.DID_NOT_RUN),
+        (replace(MIDDLE, forecast=None), Reason.NO_ESTIMATE),
+        (replace(MIDDLE, offer=replace(MIDDLE.offer, available=False)), Reason.NOT_AVAILABLE),
+        (candidate("middle", 1.0, None), Reason.PRICE_MISSING),
     ],
 )
 def test_what_cannot_be_taken_stays_in_the_table_with_its_reason(
-    broken: Candidate, reason: Infeasible
+    broken: Candidate, reason: Reason
 ) -> None:
     answer = choose((NEW, OLD, broken), CHEAP, WORK)
     assert answer.chosen is not None
@@ -160,7 +158,7 @@ def test_a_price_is_not_needed_for_time() -> None:
 @pytest.mark.parametrize(
     ("held", "hold"),
     [
-        (replace(MIDDLE, memory=memory_verdict(16 * GIB)), Hold.MEMORY_UNKNOWN),
+        (replace(MIDDLE, memory=memory_verdict(16 * GIB)), Reason.MEMORY_UNKNOWN),
         (
             replace(
                 MIDDLE,
@@ -168,11 +166,11 @@ def test_a_price_is_not_needed_for_time() -> None:
                     step=around(1.0, 1.0), source=Source.ESTIMATED, anchored=False
                 ),
             ),
-            Hold.NOT_ANCHORED,
+            Reason.NOT_ANCHORED,
         ),
     ],
 )
-def test_what_nobody_vouches_for_is_advice(held: Candidate, hold: Hold) -> None:
+def test_what_nobody_vouches_for_is_advice(held: Candidate, hold: Reason) -> None:
     answer = choose((NEW, OLD, held), CHEAP, WORK)
     assert answer.best is not None
     assert (answer.best.offer.accelerator, answer.best.hold) == ("middle", hold)
@@ -181,7 +179,7 @@ def test_what_nobody_vouches_for_is_advice(held: Candidate, hold: Hold) -> None:
     assert answer.rows[0] is answer.chosen
     needs = answer.needs_memory_profile
     assert [offer.accelerator for offer in needs] == (
-        ["middle"] if hold is Hold.MEMORY_UNKNOWN else []
+        ["middle"] if hold is Reason.MEMORY_UNKNOWN else []
     )
 
 
@@ -191,7 +189,7 @@ def test_a_job_that_waits_for_input_stays_on_what_was_measured() -> None:
     answer = choose(ALL, CHEAP, WORK, input_bound=True)
     assert answer.chosen is not None
     assert answer.chosen.offer.accelerator == "old"
-    assert {row.hold for row in answer.rows} == {None, Hold.INPUT_BOUND}
+    assert {row.hold for row in answer.rows} == {None, Reason.INPUT_BOUND}
 
 
 def test_another_count_is_advice_where_the_batch_was_chosen_for_one() -> None:
@@ -199,7 +197,7 @@ def test_another_count_is_advice_where_the_batch_was_chosen_for_one() -> None:
     answer = choose((OLD, MIDDLE, pair), replace(CHEAP, gpus=1), WORK)
     assert answer.best is not None
     assert answer.best.offer.gpus == 2
-    assert answer.best.hold is Hold.COUNT_CHANGES_BATCH
+    assert answer.best.hold is Reason.COUNT_CHANGES_BATCH
     assert answer.chosen is not None
     assert answer.chosen.offer.gpus == 1
 
@@ -227,7 +225,7 @@ def test_near_equals_are_settled_by_measurement_then_by_price() -> None:
 
 def test_nothing_feasible_lists_every_reason() -> None:
     answer = choose((replace(OLD, forecast=None), candidate("new", None, 1.0)), CHEAP, WORK)
-    assert answer.outcome is Outcome.NOTHING_FEASIBLE
+    assert answer.outcome is Reason.NO_FEASIBLE_ACCELERATOR
     assert answer.best is None
     said = summary(answer)
     assert "no step time is known for old" in said
