@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ullage_node.agent import Agent
+from ullage_node.alone import alone_in
 from ullage_node.api_client import ApiClient, ApiError
 from ullage_node.devices.backend import open_backend
 from ullage_node.devices.protocol import BackendPaths
@@ -73,16 +74,24 @@ def run(arguments: Sequence[str] | None = None) -> None:
 
 
 async def serve(settings: Settings, environment: Mapping[str, str], version: str) -> None:
-    """Run one agent until SIGTERM or SIGINT.
+    """Run one agent until SIGTERM or SIGINT, after any other agent of this node has ended.
 
     Raises:
         ApiError: no API server is configured.
-        OSError: the API server's authority or the HTTP port cannot be used.
+        OSError: the API server's authority, kubelet's folder or the HTTP port cannot be used.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop.set)
+    async with alone_in(settings.paths.device_plugin_dir, stop) as alone:
+        if alone:
+            await _work(settings, environment, version, stop)
+
+
+async def _work(
+    settings: Settings, environment: Mapping[str, str], version: str, stop: asyncio.Event
+) -> None:
     paths = settings.paths
     backend = open_backend(
         settings.backend,

@@ -32,6 +32,9 @@ EVERY_SECONDS: Final = 0.5
 RESERVE_SECONDS: Final = 12.0
 """Kept free at the end of the grace period, half of it at most: one client takes 10 s at worst."""
 RETRY_SECONDS: Final = 2.0
+LATE_SECONDS: Final = 60.0
+"""So late at most is a deletion seen while the agent is there. A clock that says that the kill is
+longer ago is wrong: the processes are still there."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -54,6 +57,7 @@ class Detacher:
         self._driver = driver
         self._attachments = attachments
         self._first_seen: dict[str, float] = {}
+        self._seen_alive: set[str] = set()
         self._attempts: dict[ContainerKey, asyncio.Task[None]] = {}
         self._not_before: dict[ContainerKey, float] = {}
         self._done: dict[ContainerKey, frozenset[int]] = {}
@@ -74,7 +78,9 @@ class Detacher:
 
     def run_once(self, *, now: float, wall: float) -> None:
         """Begin what is due; ``now`` is monotonic seconds, ``wall`` those since the epoch."""
-        deleting = {uid: pod for uid, pod in self._pods.by_uid.items() if pod.deleting}
+        pods = self._pods.by_uid
+        deleting = {uid: pod for uid, pod in pods.items() if pod.deleting}
+        self._seen_alive = {uid for uid in pods if uid not in deleting or uid in self._seen_alive}
         self._first_seen = {uid: self._first_seen.get(uid, now) for uid in deleting}
         self._attempts = {key: task for key, task in self._attempts.items() if not task.done()}
         attachments = self._attachments()
@@ -89,10 +95,17 @@ class Detacher:
                 self._attempts[key] = asyncio.create_task(work)
 
     def _due(self, pod: Pod, now: float, wall: float) -> bool:
-        """Whether the end of the grace period is near, by whichever clock says so first."""
+        """Whether the end of the grace period is near, by whichever clock says so first.
+
+        The wall clock knows of a deletion that the agent was not there to see; it may also have
+        jumped.
+        """
         reserve = min(RESERVE_SECONDS, pod.grace_seconds / 2)
-        since = now - self._first_seen[pod.uid]
-        return since >= pod.grace_seconds - reserve or wall >= pod.deletes_at - reserve
+        if now - self._first_seen[pod.uid] >= pod.grace_seconds - reserve:
+            return True
+        late = wall - pod.deletes_at
+        believed = pod.uid not in self._seen_alive or late <= LATE_SECONDS
+        return believed and late >= -reserve
 
     async def _detach(self, binding: ContainerBinding, pids: frozenset[int]) -> None:
         failed = await self._driver.detach(binding)

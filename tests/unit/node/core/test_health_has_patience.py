@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ullage.api.contract import Reason
 from ullage_node.devices.protocol import DeviceReading
-from ullage_node.health import HealthTracker
+from ullage_node.health import LONGEST_RECOVERY_SECONDS, HealthTracker
 
 GOOD = DeviceReading(uuid="gpu-0", healthy=True)
 SOFT = DeviceReading(uuid="gpu-0", healthy=False, message="no answer")
@@ -116,4 +116,22 @@ def test_quarantine_outlives_the_agent() -> None:
 def test_a_quarantine_that_is_over_is_no_more() -> None:
     tracker = HealthTracker(30.0)
     tracker.restore({"gpu-0": 1030.0}, wall=1031.0)
+    assert tracker.refusal("gpu-0") is None
+
+
+def test_a_clock_that_was_set_back_keeps_nothing_away_for_long() -> None:
+    tracker = HealthTracker(30.0)
+    tracker.restore({"gpu-0": 1e9}, wall=1010.0)
+    clock = Clock(tracker)
+    assert clock.feed(GOOD) == [False]
+    assert clock.until_healthy() <= LONGEST_RECOVERY_SECONDS
+
+
+def test_while_it_runs_only_the_monotonic_clock_counts() -> None:
+    tracker = HealthTracker(30.0)
+    tracker.take([HARD], now=0.0, wall=1000.0)
+    for second, wall in enumerate((0.0, 1e12, 5.0, 1e9, 1000.0)):
+        tracker.take([GOOD], now=float(second), wall=wall)
+        assert tracker.refusal("gpu-0") is not None
+    tracker.take([GOOD], now=31.0, wall=0.0)
     assert tracker.refusal("gpu-0") is None

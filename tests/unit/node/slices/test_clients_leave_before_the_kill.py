@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -92,12 +93,15 @@ async def seconds_until_detached(
         await asyncio.gather(task, return_exceptions=True)
 
 
-def detaching(pod: Callable[[str], Pod], *pids: int) -> float | None:
+def detaching(pod: Callable[[str], Pod], *pids: int, seen_alive: bool = False) -> float | None:
     async def live() -> float | None:
         devices, binding = FakeDevices(), a_binding(GPU, percent=40)
         book = Book(devices)
         book.bind(binding)
         book.attached(binding, *pids)
+        if seen_alive:
+            book.pods.replace([a_pod(binding.key.pod_uid)])
+            book.detacher.run_once(now=asyncio.get_running_loop().time(), wall=time.time())
         book.pods.replace([pod(binding.key.pod_uid)])
         return await seconds_until_detached(book, devices)
 
@@ -128,6 +132,31 @@ def test_a_short_grace_is_shared_in_halves_and_none_means_now() -> None:
 
 def test_what_was_deleted_while_the_agent_was_away_is_detached_at_once() -> None:
     found = detaching(lambda uid: a_pod(uid, deleting=True, deletes_at=1.0), 7)
+    assert found is not None
+    assert found <= 1
+
+
+def test_a_clock_that_jumped_ahead_takes_no_grace_away() -> None:
+    an_hour_ago = time.time() - 3600
+    pod = lambda uid: a_pod(uid, deleting=True, grace_seconds=GRACE, deletes_at=an_hour_ago)  # noqa: E731
+    found = detaching(pod, 7, seen_alive=True)
+    assert found is not None
+    assert 15 <= found <= GRACE - 11
+
+
+def test_a_clock_that_jumped_back_lets_nobody_stay_longer_than_the_grace() -> None:
+    pod = lambda uid: a_pod(uid, deleting=True, grace_seconds=GRACE, deletes_at=later(0))  # noqa: E731
+    found = detaching(pod, 7, seen_alive=True)
+    assert found is not None
+    assert found <= GRACE - 11
+
+
+def test_a_deletion_that_was_heard_late_ends_in_time() -> None:
+    found = detaching(
+        lambda uid: a_pod(uid, deleting=True, grace_seconds=300, deletes_at=time.time() + 5),
+        7,
+        seen_alive=True,
+    )
     assert found is not None
     assert found <= 1
 
