@@ -149,3 +149,8 @@ bench-policy: $(VENV)/.ready ## dividing thousands of jobs among types; estimate
 bench: bench-simulate-gavel
 bench-simulate-gavel: $(VENV)/.ready ## the published trace: published figures, own rounds, cost of restarts
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.simulate_gavel
+
+.PHONY: bench-capacity
+bench: bench-capacity
+bench-capacity: $(VENV)/.ready ## spot capacity: deadlines, cost per work, hazards and prices on public traces (DATA=folder)
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.capacity $(if $(DATA),--data $(DATA))

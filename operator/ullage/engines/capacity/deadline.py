@@ -1,0 +1,260 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Spot or on-demand under a deadline: Uniform Progress with a safety net.
+
+After "Can't Be Late" (NSDI 2024): progress follows a line to the deadline, on-demand is bought
+when it falls behind and there is no spot, and for good when the rest of the time is just enough.
+Time and work are whole seconds: sums of fractions have missed deadlines. A gang is all on spot or
+all on on-demand. It must never let the rest of the time fall below work left and one start.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ullage.engines.capacity.records import Why
+
+
+class Mode(StrEnum):
+    """What a gang runs on."""
+
+    IDLE = "Idle"
+    SPOT = "Spot"
+    ON_DEMAND = "OnDemand"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """The line from nothing at 0 to all work at the deadline.
+
+    Attributes:
+        work_s: Seconds of undisturbed running that the work takes.
+        deadline_s: Seconds from the start until it has to be done.
+        changeover_s: Seconds from a decision until work goes on: start and restore.
+        tick_s: Seconds between decisions.
+    """
+
+    work_s: int
+    deadline_s: int
+    changeover_s: int
+    tick_s: int
+
+    def __post_init__(self) -> None:
+        """Whole seconds only.
+
+        Raises:
+            ValueError: a time that is not a whole number, or below what it means.
+        """
+        times = (self.work_s, self.deadline_s, self.changeover_s, self.tick_s)
+        if not all(isinstance(value, int) for value in times):
+            raise ValueError(f"times are whole seconds, not {times}")
+        if min(times) < 0 or not self.work_s or not self.deadline_s or not self.tick_s:
+            raise ValueError(f"work, deadline and tick are above 0, not {times}")
+
+    @property
+    def reserve_s(self) -> int:
+        """Seconds above the work left at which waiting ends.
+
+        Two changeovers: one that spot may still waste, one for on-demand. Where decisions are
+        further apart than a changeover takes, a lost tick comes on top.
+        """
+        return 2 * self.changeover_s + (self.tick_s if self.changeover_s < self.tick_s else 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Where a job stands.
+
+    Attributes:
+        elapsed_s: Seconds since its start.
+        done_s: Seconds of work that are safe.
+        running: What it runs on; spot that was taken is idle.
+        spot_available: The whole gang could run on spot now.
+        committed: It stays on on-demand until the end.
+        changeover_left_s: Seconds until it works; only the public rules look at it.
+    """
+
+    elapsed_s: int
+    done_s: int
+    running: Mode = Mode.IDLE
+    spot_available: bool = False
+    committed: bool = False
+    changeover_left_s: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lifetime:
+    """What is known of the next spot lifetime.
+
+    Attributes:
+        seconds: Expected.
+        price_ratio: On-demand price / spot price.
+    """
+
+    seconds: float
+    price_ratio: float
+
+    def pays(self, changeover_s: int, starts: int) -> bool:
+        """Whether spot saves more than its starts cost: o > starts k d / (k - 1)."""
+        k = self.price_ratio
+        return k > 1 and self.seconds > starts * k * changeover_s / (k - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a gang should run on until the next decision.
+
+    Attributes:
+        mode: Spot, on-demand or nothing.
+        reason: Why.
+        committed: On-demand until the end.
+    """
+
+    mode: Mode
+    reason: Why
+    committed: bool = False
+
+
+def infeasible(line: Line, *, allow_spot: bool, allow_on_demand: bool) -> str | None:
+    """Why a deadline is refused at admission; ``None`` = it can be kept.
+
+    Args:
+        line: Work and deadline.
+        allow_spot: The job may use spot.
+        allow_on_demand: It may fall back to on-demand.
+    """
+    if not allow_on_demand:
+        kind = "a spot-only job" if allow_spot else "a job that may use nothing"
+        return f"{kind} cannot keep a deadline: allow on-demand as a fallback"
+    needed = line.work_s + 2 * line.changeover_s
+    if line.deadline_s < needed:
+        return (
+            f"the deadline of {line.deadline_s / 3600:.2f} h is "
+            f"{(needed - line.deadline_s) / 3600:.2f} h too early: {line.work_s / 3600:.2f} h of "
+            f"work and two starts of {line.changeover_s / 60:.0f} min need {needed / 3600:.2f} h"
+        )
+    return None
+
+
+def uniform_progress(line: Line, at: Progress, *, lifetime: Lifetime | None = None) -> Verdict:
+    """What to run on.
+
+    Args:
+        line: Work and deadline.
+        at: Where the job stands.
+        lifetime: What is known of the next spot lifetime, if anything.
+    """
+    if at.done_s >= line.work_s:
+        return Verdict(mode=Mode.IDLE, reason=Why.FINISHED)
+    if at.committed:
+        return Verdict(mode=Mode.ON_DEMAND, reason=Why.SAFETY_NET, committed=True)
+    spare_s = _spare_s(line, at)
+    if at.running is Mode.SPOT:
+        return Verdict(mode=Mode.SPOT, reason=Why.STAYS_ON_SPOT)
+    if at.running is Mode.IDLE:
+        if spare_s < line.reserve_s:
+            return Verdict(mode=Mode.ON_DEMAND, reason=Why.SAFETY_NET, committed=True)
+        if at.spot_available and _pays(lifetime, line, 1):
+            return Verdict(mode=Mode.SPOT, reason=Why.ON_SPOT)
+        if _behind(line, at, ahead_s=0):
+            return Verdict(mode=Mode.ON_DEMAND, reason=Why.BEHIND)
+        return Verdict(mode=Mode.IDLE, reason=Why.AHEAD)
+    held = (
+        not at.spot_available
+        or _behind(line, at, ahead_s=2 * line.changeover_s)
+        or not _pays(lifetime, line, 2)
+        # leaving may waste a changeover and a tick, and on-demand then has to start again
+        or spare_s < line.reserve_s
+    )
+    if held:
+        return Verdict(mode=Mode.ON_DEMAND, reason=Why.ON_DEMAND_HELD)
+    return Verdict(mode=Mode.SPOT, reason=Why.ON_SPOT)
+
+
+def greedy(line: Line, at: Progress) -> Verdict:
+    """The baseline: spot when there is some, else idle until the safety net.
+
+    Args:
+        line: Work and deadline.
+        at: Where the job stands.
+    """
+    if at.done_s >= line.work_s:
+        return Verdict(mode=Mode.IDLE, reason=Why.FINISHED)
+    if at.committed:
+        return Verdict(mode=Mode.ON_DEMAND, reason=Why.SAFETY_NET, committed=True)
+    if at.running is Mode.SPOT:
+        return Verdict(mode=Mode.SPOT, reason=Why.STAYS_ON_SPOT)
+    if _spare_s(line, at) < line.reserve_s:
+        return Verdict(mode=Mode.ON_DEMAND, reason=Why.SAFETY_NET, committed=True)
+    if at.spot_available:
+        return Verdict(mode=Mode.SPOT, reason=Why.ON_SPOT)
+    return Verdict(mode=Mode.IDLE, reason=Why.AHEAD)
+
+
+def public_rules(line: Line, at: Progress) -> Verdict:
+    """The decisions of the published rule set, rounding of its safety net to ticks included.
+
+    For comparison alone: nothing is committed, and the net lets spot run on at a bare changeover.
+
+    Args:
+        line: Work and deadline.
+        at: Where the job stands, changeover left included.
+    """
+    if at.done_s >= line.work_s:
+        return Verdict(mode=Mode.IDLE, reason=Why.FINISHED)
+    spot = Verdict(mode=Mode.SPOT, reason=Why.ON_SPOT)
+    net = Verdict(mode=Mode.ON_DEMAND, reason=Why.SAFETY_NET)
+    tick_s, left_s = line.tick_s, line.work_s - at.done_s
+    ticks_left = (line.deadline_s - at.elapsed_s) // tick_s
+    if -(-(left_s + line.changeover_s) // tick_s) >= ticks_left:
+        runs = at.running is Mode.SPOT and not at.changeover_left_s
+        return spot if runs else net
+    if at.running is not Mode.SPOT and (
+        -(-(left_s + 2 * line.changeover_s) // tick_s) >= ticks_left
+    ):
+        return net
+    if at.running is Mode.ON_DEMAND and (
+        not at.spot_available or not _beyond(line, at, ahead_s=2 * line.changeover_s)
+    ):
+        return Verdict(mode=Mode.ON_DEMAND, reason=Why.ON_DEMAND_HELD)
+    if at.spot_available:
+        return spot
+    if _behind(line, at, ahead_s=0):
+        return Verdict(mode=Mode.ON_DEMAND, reason=Why.BEHIND)
+    return Verdict(mode=Mode.IDLE, reason=Why.AHEAD)
+
+
+def next_in_s(line: Line, at: Progress, verdict: Verdict) -> int:
+    """Seconds until the verdict may change by time alone.
+
+    Args:
+        line: Work and deadline.
+        at: Where the job stands.
+        verdict: What was decided there.
+    """
+    if verdict.mode is not Mode.IDLE or verdict.reason is Why.FINISHED:
+        return line.tick_s
+    # the line passes what is done at t = cp R0 / C0; the net is reached as idle time passes
+    crossing_s = at.done_s * line.deadline_s // line.work_s + 1 - at.elapsed_s
+    net_s = _spare_s(line, at) - line.reserve_s + 1
+    return max(1, min(line.tick_s, crossing_s, net_s))
+
+
+def _spare_s(line: Line, at: Progress) -> int:
+    """R - C: seconds left beyond those that the work needs."""
+    return line.deadline_s - at.elapsed_s - (line.work_s - at.done_s)
+
+
+def _behind(line: Line, at: Progress, *, ahead_s: int) -> bool:
+    """Less is done than the line asks for some seconds ahead, in whole numbers."""
+    return at.done_s * line.deadline_s < (at.elapsed_s + ahead_s) * line.work_s
+
+
+def _beyond(line: Line, at: Progress, *, ahead_s: int) -> bool:
+    """More is done than the line asks for some seconds ahead."""
+    return at.done_s * line.deadline_s > (at.elapsed_s + ahead_s) * line.work_s
+
+
+def _pays(lifetime: Lifetime | None, line: Line, starts: int) -> bool:
+    return lifetime is None or lifetime.pays(line.changeover_s, starts)

@@ -1,0 +1,230 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The decision of one job: its objective, limits and pools to what it should hold.
+
+Every decision says what else was looked at, why, and when to decide again. Pure and deterministic:
+same inputs, same bytes. It must never leave a deadline to cost alone: cheap waiting comes late.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ullage.engines.capacity import deadline
+from ullage.engines.capacity.cost import Terms
+from ullage.engines.capacity.deadline import Line, Mode, Progress, Verdict
+from ullage.engines.capacity.explain import text
+from ullage.engines.capacity.records import (
+    Ask,
+    CapacityType,
+    Decision,
+    Objective,
+    Option,
+    Pool,
+    Settings,
+    Why,
+)
+from ullage.engines.capacity.search import Counts, Search, allowed
+
+DEFAULT: Final = Settings()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """A deadline with where the job stands.
+
+    Attributes:
+        line: Work and deadline.
+        elapsed_s: Seconds since the job's start.
+        done_s: Seconds of undisturbed running that are done and safe.
+        committed: As the last decision said.
+    """
+
+    line: Line
+    elapsed_s: int
+    done_s: int
+    committed: bool = False
+
+
+def decide(
+    ask: Ask,
+    pools: Sequence[Pool],
+    terms: Terms,
+    *,
+    due: Due | None = None,
+    settings: Settings = DEFAULT,
+) -> Decision:
+    """What a job should hold from now on.
+
+    Args:
+        ask: Objective, limits and what it holds.
+        pools: As this job sees them; names are unique.
+        terms: Measured for this job.
+        due: Its deadline; needed by, and only by, objective ``Deadline``.
+        settings: Of the policy.
+
+    Raises:
+        ValueError: two pools of one name, or a deadline without its objective or the reverse.
+    """
+    if len({pool.name for pool in pools}) < len(pools):
+        raise ValueError("two pools have one name")
+    if (due is None) == (ask.objective is Objective.DEADLINE):
+        raise ValueError("objective Deadline, and no other, comes with a deadline")
+    seen = (ask, tuple(sorted(pools, key=lambda pool: pool.name)), terms, due, settings)
+    digest = hashlib.sha256(repr(seen).encode()).hexdigest()[:16]
+    search = _search(ask, pools, terms, settings)
+    if due is None:
+        chosen = search.run()
+        return _decision(search, chosen, _why(search, chosen, ask, pools), digest)
+    return _due(search, pools, due, digest)
+
+
+def _search(ask: Ask, pools: Sequence[Pool], terms: Terms, settings: Settings) -> Search:
+    """A search over the pools with a price; what is held elsewhere does not count."""
+    priced = sorted(
+        (pool for pool in pools if pool.price_per_hour is not None), key=lambda pool: pool.name
+    )
+    held = {one.pool: one for one in ask.held}
+    mine = [held.get(pool.name) for pool in priced]
+    return Search(
+        pools=priced,
+        ask=ask,
+        terms=terms,
+        settings=settings,
+        held=tuple(one.instances if one else 0 for one in mine),
+        held_s=tuple(one.held_s if one else 0.0 for one in mine),
+    )
+
+
+def _why(search: Search, chosen: Counts, ask: Ask, pools: Sequence[Pool]) -> Why:
+    if not sum(chosen):
+        return _why_nothing(search, ask, pools)
+    more = any(new > old for new, old in zip(chosen, search.held, strict=True))
+    fewer = any(new < old for new, old in zip(chosen, search.held, strict=True))
+    if more or fewer:
+        if fewer and not more and not search.fits(search.held):
+            return Why.LIMITED
+        return Why.SWITCHED if more and fewer else Why.ACQUIRED if more else Why.RELEASED
+    return Why.HOLDING if search.waited else Why.KEPT
+
+
+def _why_nothing(search: Search, ask: Ask, pools: Sequence[Pool]) -> Why:
+    if not search.pools and pools:
+        return Why.NOT_PRICED
+    if ask.budget_per_hour is None:
+        return Why.NO_CAPACITY
+    free = replace(ask, budget_per_hour=None)
+    unlimited = replace(search, ask=free, seen={})
+    return Why.BUDGET if sum(unlimited.run()) else Why.NO_CAPACITY
+
+
+def _decision(search: Search, chosen: Counts, why: Why, digest: str) -> Decision:
+    best, current = search.option(chosen), search.option(search.held)
+    other = search.runner_up(chosen)
+    return Decision(
+        chosen=best,
+        runner_up=other,
+        current=current,
+        reason=why,
+        text=text(why, best, current, other, search.ask),
+        inputs_hash=digest,
+        next_in_s=_next_s(search),
+    )
+
+
+def _next_s(search: Search) -> float:
+    """The usual period, or when the first minimum hold ends that something waits for."""
+    period_s = search.settings.period_s
+    if not search.waited:
+        return period_s
+    left = [
+        search.settings.min_hold_s - held_s
+        for held_s, count in zip(search.held_s, search.held, strict=True)
+        if count and held_s < search.settings.min_hold_s
+    ]
+    return min(period_s, *left) if left else period_s
+
+
+def _due(search: Search, pools: Sequence[Pool], due: Due, digest: str) -> Decision:
+    """Uniform Progress says spot or on-demand; cost ranks the pools of that kind."""
+    ask = search.ask
+    kinds = {pool.name: pool.capacity_type for pool in search.pools}
+    kept = {
+        Mode.SPOT: _whole_gang(search, kinds, spot=True),
+        Mode.ON_DEMAND: _whole_gang(search, kinds, spot=False),
+    }
+    offers = {mode: kept[mode] or _fresh(search, spot=mode is Mode.SPOT) for mode in kept}
+    running = next((mode for mode, counts in kept.items() if counts), Mode.IDLE)
+    progress = Progress(
+        elapsed_s=due.elapsed_s,
+        done_s=due.done_s,
+        running=running,
+        spot_available=offers[Mode.SPOT] is not None,
+        committed=due.committed,
+    )
+    verdict = deadline.uniform_progress(due.line, progress)
+    chosen, why = _carry_out(verdict, offers)
+    nothing = (0,) * len(search.pools)
+    counts = nothing if chosen is None else chosen
+    best, current = search.option(counts), search.option(search.held)
+    other = _other(search, offers, counts)
+    return Decision(
+        chosen=best,
+        runner_up=other,
+        current=current,
+        reason=why,
+        text=text(why, best, current, other, ask, line=due.line, at=progress),
+        inputs_hash=digest,
+        next_in_s=min(search.settings.period_s, deadline.next_in_s(due.line, progress, verdict)),
+        committed=verdict.committed,
+    )
+
+
+def _whole_gang(search: Search, kinds: dict[str, CapacityType], *, spot: bool) -> Counts | None:
+    """What is held, if it is the whole gang on one kind of capacity that is still allowed."""
+    ask = search.ask
+    held = search.shares(search.held)
+    alike = all((kinds[one.pool] is CapacityType.SPOT) is spot for one in held)
+    fine = all(allowed(pool, ask) for pool, n in zip(search.pools, search.held, strict=True) if n)
+    enough = ask.least <= sum(search.held) <= ask.most
+    return search.held if held and alike and fine and enough and search.fits(search.held) else None
+
+
+def _fresh(search: Search, *, spot: bool) -> Counts | None:
+    """The cheapest whole gang on one kind of capacity, from nothing; ``None`` = there is none."""
+    ask = replace(
+        search.ask,
+        objective=Objective.COST_PER_WORK,
+        allow_spot=spot and search.ask.allow_spot,
+        allow_on_demand=not spot and search.ask.allow_on_demand,
+        held=(),
+    )
+    nothing = (0,) * len(search.pools)
+    found = Search(
+        pools=search.pools,
+        ask=ask,
+        terms=search.terms,
+        settings=search.settings,
+        held=nothing,
+        held_s=(0.0,) * len(nothing),
+    ).run()
+    return found if sum(found) else None
+
+
+def _carry_out(verdict: Verdict, offers: dict[Mode, Counts | None]) -> tuple[Counts | None, Why]:
+    """The allocation of a verdict; spot, if there is any, where on-demand cannot be had."""
+    if verdict.mode is Mode.IDLE:
+        return None, verdict.reason
+    wanted = offers[verdict.mode]
+    if wanted is None:
+        return offers[Mode.SPOT], Why.NO_ON_DEMAND
+    return wanted, verdict.reason
+
+
+def _other(search: Search, offers: dict[Mode, Counts | None], chosen: Counts) -> Option | None:
+    """The other kind of capacity, which the verdict decided against."""
+    others = [counts for counts in offers.values() if counts is not None and counts != chosen]
+    return search.option(min(others, key=search.rank)) if others else None

@@ -1,0 +1,83 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""A decision in words, with the numbers that made it.
+
+It must never say more than the records hold.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from ullage.engines.capacity.deadline import Line, Progress
+from ullage.engines.capacity.records import Ask, Objective, Option, Why
+
+_SAYS: Final = {
+    Why.ACQUIRED: "take {chosen} instead of {current}",
+    Why.RELEASED: "keep {chosen} of {current}: work gets cheaper without the rest",
+    Why.SWITCHED: "move to {chosen} from {current}",
+    Why.KEPT: "keep {chosen}: nothing gains enough",
+    Why.HOLDING: "keep {chosen}: what would gain is held too short a time to be given back",
+    Why.LIMITED: "cut {current} to {chosen}: the limits allow no more",
+    Why.BUDGET: "nothing fits: {least} replicas cost more than {budget} $/h; raise budgetPerHour",
+    Why.NO_CAPACITY: "nothing fits: no pools give {least} replicas now",
+    Why.NOT_PRICED: "nothing fits: no pool has a price to trust",
+    Why.ON_SPOT: "run on {chosen}: the deadline leaves room for spot",
+    Why.STAYS_ON_SPOT: "stay on {chosen} until it is taken",
+    Why.BEHIND: "run on {chosen}: progress is behind the line and there is no spot",
+    Why.ON_DEMAND_HELD: "stay on {chosen}: leaving would cost a second start",
+    Why.SAFETY_NET: "run on {chosen} until the end: the rest of the time is needed",
+    Why.AHEAD: "wait for spot: progress is ahead of the line",
+    Why.FINISHED: "hold nothing: the work is done",
+    Why.NO_ON_DEMAND: "the deadline asks for on-demand and none can be had: {chosen}",
+}
+
+
+def text(
+    why: Why,
+    chosen: Option,
+    current: Option,
+    runner_up: Option | None,
+    ask: Ask,
+    *,
+    line: Line | None = None,
+    at: Progress | None = None,
+) -> str:
+    """One sentence: what, why, what else, and where the job stands.
+
+    Args:
+        why: The reason.
+        chosen: What to hold.
+        current: What is held.
+        runner_up: The next best.
+        ask: Of the job.
+        line: Its deadline, if it has one.
+        at: Where it stands on it.
+    """
+    budget = "" if ask.budget_per_hour is None else f"{ask.budget_per_hour:g}"
+    said = _SAYS[why].format(
+        chosen=_option(chosen, ask), current=_option(current, ask), least=ask.least, budget=budget
+    )
+    if runner_up is not None:
+        said += f"; next {_option(runner_up, ask)}"
+    if line is not None and at is not None:
+        expected = at.elapsed_s * line.work_s / line.deadline_s
+        left, work = line.deadline_s - at.elapsed_s, line.work_s - at.done_s
+        said += (
+            f"; {at.done_s / 3600:.2f} h done, {expected / 3600:.2f} h expected, "
+            f"{left / 3600:.2f} h left for {work / 3600:.2f} h of work"
+        )
+    return said
+
+
+def _option(option: Option, ask: Ask) -> str:
+    if not option.shares:
+        return "nothing"
+    names = " + ".join(f"{one.instances} x {one.pool}" for one in option.shares)
+    figures = f"{option.expected.per_hour:.2f} $/h"
+    if math.isfinite(option.expected.per_work):
+        figures += f", {option.expected.per_work:.3f} $ per hour of work"
+    if ask.objective is Objective.MAKESPAN:
+        figures += f", {option.expected.work:.2f} h of work in the next"
+    return f"{names} ({figures})"

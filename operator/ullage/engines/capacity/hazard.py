@@ -1,0 +1,217 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""How often a pool loses instances: a Gamma posterior over events per pool-hour that forgets.
+
+Losses inside a zone are bulk, so an event counts once however many instances it takes, and exposure
+is counted in pool-hours, never in instance-hours. A hazard is never 0: a young pool without losses
+has its prior. Providers' hints are weak priors; they must never outweigh what was seen.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+HALF_LIFE_H: Final = 48.0
+"""Hours after which what was seen counts half (measured compromise of calibration and ranking)."""
+PRIOR_HOURS: Final = 10.0
+"""Weight of the prior in pool-hours."""
+DEFAULT_PRIOR_PER_HOUR: Final = 0.01
+"""Rate where no provider says anything: one event in 100 hours."""
+REBALANCE_WEIGHT: Final = 0.1
+"""Part of an event that a rebalance recommendation counts as (derived: often without a loss)."""
+BULK_H: Final = 0.25
+"""A loss no later than this after the last one, nothing gained between, belongs to the same event:
+bulk losses take some minutes (measured on 4 and 16 nodes of one zone)."""
+MONTH_H: Final = 730.0
+
+
+class AdvisorBand(StrEnum):
+    """Part of instances interrupted per month, as the AWS Spot Advisor publishes it."""
+
+    UNDER_5 = "<5%"
+    FROM_5_TO_10 = "5-10%"
+    FROM_10_TO_15 = "10-15%"
+    FROM_15_TO_20 = "15-20%"
+    OVER_20 = ">20%"
+
+
+_MIDDLE: Final = {
+    AdvisorBand.UNDER_5: 0.025,
+    AdvisorBand.FROM_5_TO_10: 0.075,
+    AdvisorBand.FROM_10_TO_15: 0.125,
+    AdvisorBand.FROM_15_TO_20: 0.175,
+    # an open band: its half, until somebody publishes what lies above
+    AdvisorBand.OVER_20: 0.3,
+}
+
+
+def band_rate_per_hour(band: AdvisorBand) -> float:
+    """Events per hour of a band: -ln(1 - middle) / 730 (derived)."""
+    return -math.log1p(-_MIDDLE[band]) / MONTH_H
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prior:
+    """What is believed before anything was seen.
+
+    Attributes:
+        events: Pseudo-events, above 0.
+        hours: Pool-hours they stand for, above 0.
+    """
+
+    events: float
+    hours: float = PRIOR_HOURS
+
+    def __post_init__(self) -> None:
+        """Keep the posterior above 0.
+
+        Raises:
+            ValueError: events or hours are not above 0.
+        """
+        if not (self.events > 0 and self.hours > 0):
+            raise ValueError(f"a prior has events and hours above 0, not {self}")
+
+
+def prior(band: AdvisorBand | None = None, *, hours: float = PRIOR_HOURS) -> Prior:
+    """The prior of a pool.
+
+    Args:
+        band: What the provider publishes; ``None`` = nothing.
+        hours: Its weight in pool-hours.
+    """
+    rate = DEFAULT_PRIOR_PER_HOUR if band is None else band_rate_per_hour(band)
+    return Prior(events=rate * hours, hours=hours)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hazard:
+    """The posterior of one pool.
+
+    Attributes:
+        prior: Never forgotten.
+        events: Loss events seen, forgotten by half-lives.
+        hours: Pool-hours seen, forgotten likewise.
+        lost_sum: Sum of the fractions that those events took, forgotten likewise.
+        draining_h: Hours since the last loss, while nothing was gained; ``None`` = no loss since.
+    """
+
+    prior: Prior
+    events: float = 0.0
+    hours: float = 0.0
+    lost_sum: float = 0.0
+    draining_h: float | None = None
+
+    @property
+    def rate_per_hour(self) -> float:
+        """Expected loss events per pool-hour; above 0."""
+        return (self.prior.events + self.events) / (self.prior.hours + self.hours)
+
+    @property
+    def mean_lost_fraction(self) -> float:
+        """Mean part of the instances that an event took; 1 where none was seen."""
+        return self.lost_sum / self.events if self.events > 0 else 1.0
+
+    def probability(self, hours: float) -> float:
+        """Predictive P(event within some hours) = 1 - (B / (B + h))^A (derived)."""
+        a, b = self.prior.events + self.events, self.prior.hours + self.hours
+        return -math.expm1(-a * math.log1p(hours / b))
+
+    def after(self, hours: float, *, held: bool, half_life_h: float | None = HALF_LIFE_H) -> Hazard:
+        """The posterior some hours later.
+
+        Args:
+            hours: How many; not below 0.
+            held: The pool held instances of ours, or a probe, all that time.
+            half_life_h: See ``HALF_LIFE_H``; ``None`` = nothing is forgotten.
+
+        Raises:
+            ValueError: time runs backwards.
+        """
+        if hours < 0:
+            raise ValueError(f"time runs forward, not by {hours} h")
+        kept = 1.0 if half_life_h is None else 2 ** (-hours / half_life_h)
+        return replace(
+            self,
+            events=self.events * kept,
+            hours=self.hours * kept + (hours if held else 0.0),
+            lost_sum=self.lost_sum * kept,
+            draining_h=None if self.draining_h is None else self.draining_h + hours,
+        )
+
+    def gained(self) -> Hazard:
+        """The posterior after instances came: the next loss is an event of its own."""
+        return self if self.draining_h is None else replace(self, draining_h=None)
+
+    def lost(self, fraction: float = 1.0) -> Hazard:
+        """The posterior after a loss, which is an event or goes on with the last one.
+
+        Args:
+            fraction: Part of the pool's instances that it took, above 0 to 1.
+
+        Raises:
+            ValueError: nothing was lost, or more than all.
+        """
+        if not 0 < fraction <= 1:
+            raise ValueError(f"an event takes more than none and at most all, not {fraction}")
+        same = self.draining_h is not None and self.draining_h <= BULK_H
+        return replace(
+            self,
+            events=self.events + (0 if same else 1),
+            lost_sum=min(self.lost_sum + fraction, self.events + (0 if same else 1)),
+            draining_h=0.0,
+        )
+
+    def warned(self, weight: float = REBALANCE_WEIGHT) -> Hazard:
+        """The posterior after a recommendation to rebalance: weak evidence, no event.
+
+        Args:
+            weight: See ``REBALANCE_WEIGHT``.
+        """
+        return replace(
+            self,
+            events=self.events + weight,
+            lost_sum=self.lost_sum + weight * self.mean_lost_fraction,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launches:
+    """How often instances of a pool could be started, forgotten like losses are.
+
+    Attributes:
+        started: Launches and probes that succeeded.
+        failed: Those that found no capacity.
+        in_a_row: Failures since the last success.
+        score: The provider's placement score, 1 to 10; ``None`` = none is published.
+    """
+
+    started: float = 0.0
+    failed: float = 0.0
+    in_a_row: int = 0
+    score: int | None = None
+
+    @property
+    def success(self) -> float:
+        """Expected part of launches that succeed: a score weighs as two launches (derived)."""
+        hint = 0.5 if self.score is None else self.score / 10
+        return (self.started + 2 * hint) / (self.started + self.failed + 2)
+
+    def wait_s(self, *, first_s: float = 60.0, longest_s: float = 1800.0) -> float:
+        """Seconds to leave the pool alone after its last failure; doubles with each in a row."""
+        if not self.in_a_row:
+            return 0.0
+        return min(longest_s, first_s * 2.0 ** min(self.in_a_row - 1, 30))
+
+    def launched(self, *, ok: bool) -> Launches:
+        """After a launch or a probe."""
+        if ok:
+            return replace(self, started=self.started + 1, in_a_row=0)
+        return replace(self, failed=self.failed + 1, in_a_row=self.in_a_row + 1)
+
+    def after(self, hours: float, *, half_life_h: float = HALF_LIFE_H) -> Launches:
+        """Some hours later."""
+        kept = 2 ** (-hours / half_life_h)
+        return replace(self, started=self.started * kept, failed=self.failed * kept)

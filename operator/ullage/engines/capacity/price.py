@@ -1,0 +1,83 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Prices as they are believed: stale ones and outliers are told from fresh ones.
+
+Feeds flip: public ones have shown twelve times the price for weeks, with the low value the true
+one, while spot prices move by less than a sixth per update. It must never let a jump through
+because it lasts.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+LARGEST_RISE: Final = 3.0
+"""Times the believed price above which a quote is an outlier."""
+FRESH_S: Final = 6 * 3600.0
+"""Seconds after which a price without a new quote is stale."""
+
+
+class Doubt(StrEnum):
+    """Why a price is not fresh."""
+
+    NEVER = "NeverPriced"
+    STALE = "PriceStale"
+    OUTLIER = "PriceOutlier"
+    UNREADABLE = "PriceUnreadable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quote:
+    """What a source says.
+
+    Attributes:
+        price_per_hour: Of one instance.
+        at_s: When it was valid, seconds since the epoch.
+    """
+
+    price_per_hour: float
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceRecord:
+    """The believed price of a pool.
+
+    Attributes:
+        quote: The last one believed; ``None`` = none yet.
+        refused: The last one that was not, while it is newer than that.
+        doubt: Why ``refused`` was refused.
+    """
+
+    quote: Quote | None = None
+    refused: Quote | None = None
+    doubt: Doubt | None = None
+
+    def quoted(self, quote: Quote) -> PriceRecord:
+        """The record after a quote; older ones than the believed change nothing."""
+        price = quote.price_per_hour
+        if not (math.isfinite(price) and price > 0):
+            return replace(self, refused=quote, doubt=Doubt.UNREADABLE)
+        if self.quote is None:
+            return PriceRecord(quote=quote)
+        if quote.at_s < self.quote.at_s:
+            return self
+        if price > LARGEST_RISE * self.quote.price_per_hour:
+            return replace(self, refused=quote, doubt=Doubt.OUTLIER)
+        return PriceRecord(quote=quote)
+
+    def why_not_fresh(self, now_s: float, *, fresh_s: float = FRESH_S) -> Doubt | None:
+        """What condition ``PriceFresh`` says; ``None`` = it is fresh.
+
+        Args:
+            now_s: Seconds since the epoch.
+            fresh_s: See ``FRESH_S``.
+        """
+        if self.doubt is not None:
+            return self.doubt
+        if self.quote is None:
+            return Doubt.NEVER
+        return Doubt.STALE if now_s - self.quote.at_s > fresh_s else None

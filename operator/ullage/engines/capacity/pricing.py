@@ -1,0 +1,201 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which offer to run on as prices move: re-decided once a period, moved for a saving that pays.
+
+After "Dynamic spot pricing" (DISPA 2020), with honest charging: an offer is the whole instances
+that a gang fills, and a move costs the restart. It must never move for less than the move costs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class PriceWhy(StrEnum):
+    """Why an offer was chosen."""
+
+    STARTED = "CheapestOffer"
+    """The cheapest per work at the start."""
+    SWITCHED = "OfferSwitched"
+    """The saving until the next decision exceeds what moving costs."""
+    KEPT = "SavingTooSmall"
+    """No other offer saves enough."""
+    GONE = "OfferGone"
+    """What it ran on is not offered any more."""
+    NOTHING = "NoOffer"
+    """Nothing is offered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """Instances of a pool for the whole gang.
+
+    Attributes:
+        name: Unique.
+        price_per_hour: Dollars for all of them.
+        speed: Work per hour of the gang on them; above 0.
+    """
+
+    name: str
+    price_per_hour: float
+    speed: float
+
+    def __post_init__(self) -> None:
+        """Refuse offers that cannot be compared.
+
+        Raises:
+            ValueError: no speed, or a price below 0.
+        """
+        if not (self.speed > 0 and self.price_per_hour >= 0):
+            raise ValueError(f"offer {self.name} needs a speed above 0 and a price, not {self}")
+
+    @property
+    def per_work(self) -> float:
+        """Dollars per unit of work."""
+        return self.price_per_hour / self.speed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switching:
+    """Of ``SchedulingPolicy.spec``.
+
+    Attributes:
+        period_h: Hours between decisions.
+        restart_h: Hours lost per move, the usual age of a checkpoint included.
+        min_savings: Part of the cost of staying that a move has to save at least.
+    """
+
+    period_h: float = 24.0
+    restart_h: float = 0.25
+    min_savings: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceDecision:
+    """What to run on until the next decision.
+
+    Attributes:
+        chosen: The offer; ``None`` = there is none.
+        runner_up: The best other one.
+        saving: Dollars saved over the horizon against staying, the move not yet paid.
+        move_cost: Dollars that the move costs.
+        reason: Why.
+        text: The reason with numbers.
+        inputs_hash: Of everything the decision saw.
+        next_in_s: Seconds until the next decision.
+    """
+
+    chosen: Offer | None
+    runner_up: Offer | None
+    saving: float
+    move_cost: float
+    reason: PriceWhy
+    text: str
+    inputs_hash: str
+    next_in_s: float
+
+
+DEFAULT: Final = Switching()
+
+
+def fills(gpus_per_instance: int, gang_gpus: int) -> bool:
+    """Whether a gang uses every GPU of instances of a size: nobody else pays for the rest."""
+    return gpus_per_instance >= 1 and gang_gpus % gpus_per_instance == 0
+
+
+def choose_offer(
+    offers: Sequence[Offer],
+    current: str | None,
+    work_left: float,
+    *,
+    settings: Switching = DEFAULT,
+) -> PriceDecision:
+    """Stay or move.
+
+    Args:
+        offers: What can be had now, what the job runs on included; names are unique.
+        current: What it runs on; ``None`` = it has not started.
+        work_left: Work still to do, in the offers' unit.
+        settings: Of the policy.
+    """
+    seen = (sorted(offers, key=lambda one: one.name), current, work_left, settings)
+    digest = hashlib.sha256(repr(seen).encode()).hexdigest()[:16]
+    ranked = sorted(offers, key=lambda one: (one.per_work, one.name))
+    here = next((one for one in offers if one.name == current), None)
+    if here is None:
+        why = PriceWhy.STARTED if current is None else PriceWhy.GONE
+        first = ranked[0] if ranked else None
+        return _decided(ranked, first, PriceWhy.NOTHING if first is None else why, digest, settings)
+    hours = min(settings.period_h, work_left / here.speed)
+    stay = here.price_per_hour * hours
+    work = here.speed * hours
+    best, saving, cost = here, 0.0, 0.0
+    for one in ranked:
+        if one is here:
+            continue
+        saved = stay - one.per_work * work
+        move = settings.restart_h * one.price_per_hour
+        if saved > max(move, settings.min_savings * stay) and saved - move > saving - cost:
+            best, saving, cost = one, saved, move
+    why = PriceWhy.KEPT if best is here else PriceWhy.SWITCHED
+    return _decided(ranked, best, why, digest, settings, here=here, saving=saving, cost=cost)
+
+
+def _decided(
+    ranked: Sequence[Offer],
+    chosen: Offer | None,
+    why: PriceWhy,
+    digest: str,
+    settings: Switching,
+    *,
+    here: Offer | None = None,
+    saving: float = 0.0,
+    cost: float = 0.0,
+) -> PriceDecision:
+    other = next((one for one in ranked if one is not chosen), None)
+    return PriceDecision(
+        chosen=chosen,
+        runner_up=other,
+        saving=saving,
+        move_cost=cost,
+        reason=why,
+        text=_text(why, chosen, other, here, saving, cost),
+        inputs_hash=digest,
+        next_in_s=settings.period_h * 3600,
+    )
+
+
+def _text(
+    why: PriceWhy,
+    chosen: Offer | None,
+    other: Offer | None,
+    here: Offer | None,
+    saving: float,
+    cost: float,
+) -> str:
+    if chosen is None:
+        return "nothing is offered"
+    second = f"; next {_line(other)}" if other is not None else ""
+    if why is PriceWhy.SWITCHED and here is not None:
+        return (
+            f"move to {_line(chosen)} from {_line(here)}: saves {saving:.2f} $ until the next "
+            f"decision, moving costs {cost:.2f} ${second}"
+        )
+    said = {
+        PriceWhy.STARTED: "start on",
+        PriceWhy.KEPT: "stay on",
+        PriceWhy.GONE: "what it ran on is gone: run on",
+    }[why]
+    return f"{said} {_line(chosen)}{second}"
+
+
+def _line(offer: Offer) -> str:
+    per = offer.per_work
+    return f"{offer.name} ({offer.price_per_hour:.3f} $/h" + (
+        f", {per:.4g} $ per unit of work)" if math.isfinite(per) else ")"
+    )

@@ -1,0 +1,250 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The step from what is held to what should be: add, give back, move, each only for a gain.
+
+Allocations are counts aligned with the pools. A change must gain by a part of what stands, so that
+noise in prices and hazards moves nobody. It must never end beyond a limit: budget, replicas, what
+a pool gives.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ullage.engines.capacity.cost import Terms, expected
+from ullage.engines.capacity.records import (
+    Ask,
+    CapacityType,
+    Expected,
+    Objective,
+    Option,
+    Pool,
+    Settings,
+    Share,
+)
+
+Counts = tuple[int, ...]
+_TIES = 1e-9
+"""Values closer than this part are equal."""
+
+
+@dataclass(slots=True)
+class Search:
+    """One decision's search; it remembers what it looked at.
+
+    Attributes:
+        pools: Sorted by name, each with a price.
+        ask: Of the job.
+        terms: Of the job.
+        settings: Of the policy.
+        held: What it has now.
+        held_s: Seconds since each pool's instances were acquired.
+    """
+
+    pools: Sequence[Pool]
+    ask: Ask
+    terms: Terms
+    settings: Settings
+    held: Counts
+    held_s: tuple[float, ...]
+    seen: dict[Counts, Expected] = field(default_factory=dict)
+    rivals: list[Counts] = field(default_factory=list)
+    """What the last change was chosen from."""
+    waited: bool = False
+    """Something would have gained but is held too short a time."""
+
+    def run(self) -> Counts:
+        """The allocation to go for; no instances where the fewest cannot be had."""
+        best = self._move(self._release(self._grow(self._within_limits())))
+        return best if sum(best) >= self.ask.least else (0,) * len(best)
+
+    def expect(self, counts: Counts) -> Expected:
+        """Cost and work of an allocation; a change is charged to every one but the held."""
+        if counts not in self.seen:
+            self.seen[counts] = expected(
+                self.pools,
+                counts,
+                self.terms,
+                changed=counts != self.held,
+                horizon_h=self.settings.horizon_h,
+            )
+        return self.seen[counts]
+
+    def option(self, counts: Counts) -> Option:
+        """An allocation with what is expected of it."""
+        return Option(shares=self.shares(counts), expected=self.expect(counts))
+
+    def runner_up(self, chosen: Counts) -> Option | None:
+        """The best other one of those that the last change was chosen from, else of all seen.
+
+        One with other pools comes before one with other counts.
+        """
+        allowed = [
+            counts
+            for counts in self.rivals or self.seen
+            if counts != chosen and sum(counts) >= self.ask.least and self.fits(counts)
+        ]
+        if not allowed:
+            return None
+        used = [count > 0 for count in chosen]
+        return self.option(
+            min(
+                allowed,
+                key=lambda counts: (
+                    [count > 0 for count in counts] == used,
+                    *self.rank(counts),
+                ),
+            )
+        )
+
+    def shares(self, counts: Counts) -> tuple[Share, ...]:
+        """Counts with the names of their pools."""
+        return tuple(
+            Share(pool=pool.name, instances=count)
+            for pool, count in zip(self.pools, counts, strict=True)
+            if count
+        )
+
+    def rank(self, counts: Counts) -> tuple[float, float, Counts]:
+        """What is minimised, then what breaks ties, then the counts themselves."""
+        found = self.expect(counts)
+        if self.ask.objective is Objective.MAKESPAN:
+            return _rounded(-found.work), _rounded(found.per_work), counts
+        return _rounded(found.per_work), _rounded(-found.work), counts
+
+    def gains(self, new: Counts, old: Counts) -> bool:
+        """Whether an allocation is better by more than the least gain."""
+        least = self.settings.min_gain
+        after, before = self.expect(new), self.expect(old)
+        if self.ask.objective is Objective.MAKESPAN:
+            if after.work > before.work * (1 + least):
+                return True
+            if after.work < before.work * (1 - _TIES):
+                return False
+        return after.per_work < before.per_work * (1 - least)
+
+    def fits(self, counts: Counts) -> bool:
+        """Replicas and budget hold."""
+        if sum(counts) > self.ask.most:
+            return False
+        budget = self.ask.budget_per_hour
+        return budget is None or self.expect(counts).per_hour <= budget * (1 + _TIES)
+
+    def addable(self, index: int, counts: Counts) -> int:
+        """Instances that one pool still gives beside an allocation, in whole gangs."""
+        pool, ask = self.pools[index], self.ask
+        if not pool.available or not pool.speed or not allowed(pool, ask):
+            return 0
+        room = ask.most - sum(counts)
+        if pool.most is not None:
+            room = min(room, pool.most - counts[index])
+        return max(0, room // ask.gang * ask.gang)
+
+    def _within_limits(self) -> Counts:
+        """What is held, cut to the limits by the gangs that are missed least."""
+        counts = tuple(
+            min(count, count if pool.most is None else pool.most) if allowed(pool, self.ask) else 0
+            for pool, count in zip(self.pools, self.held, strict=True)
+        )
+        # a gang that lost a member has fewer than a whole one
+        short = sum(counts) % self.ask.gang
+        while sum(counts) and (short or not self.fits(counts)):
+            step = short or self.ask.gang
+            short = 0
+            counts = min(self._without(counts, step), key=self.rank)
+        return counts
+
+    def _without(self, counts: Counts, step: int) -> list[Counts]:
+        """Every allocation with a number of instances fewer."""
+        found = []
+        for index, count in enumerate(counts):
+            if count >= step:
+                found.append(_with(counts, index, -step))
+        if found:
+            return found
+        # spread thinner than a step: from the fullest pools
+        left, reduced = step, list(counts)
+        for index in sorted(range(len(counts)), key=lambda at: -counts[at]):
+            taken = min(left, reduced[index])
+            reduced[index] -= taken
+            left -= taken
+        return [tuple(reduced)]
+
+    def _grow(self, best: Counts) -> Counts:
+        """Add the best step while it gains, and in any case up to the fewest replicas."""
+        while True:
+            steps = [counts for counts in self._additions(best) if self.fits(counts)]
+            if not steps:
+                return best
+            step = min(steps, key=self.rank)
+            if sum(best) >= self.ask.least and not self.gains(step, best):
+                return best
+            best, self.rivals = step, steps
+
+    def _additions(self, best: Counts) -> Iterator[Counts]:
+        """Steps of whole gangs in one pool; below the fewest, the ones that reach it first."""
+        rooms = [self.addable(index, best) for index in range(len(best))]
+        missing = max(0, self.ask.least - sum(best))
+        first = -(-missing // self.ask.gang) * self.ask.gang
+        reach = max(rooms, default=0) >= first
+        for index, room in enumerate(rooms):
+            start = max(self.ask.gang, first) if reach else room
+            for step in range(start, room + 1, self.ask.gang) if start else ():
+                yield _with(best, index, step)
+
+    def _release(self, best: Counts) -> Counts:
+        """Give pools back that cost more than they bring, one after the other."""
+        for index, count in enumerate(self.held):
+            if not count or not best[index]:
+                continue
+            fewer = _with(best, index, -best[index])
+            if sum(fewer) < max(1, self.ask.least) or not self.gains(fewer, best):
+                continue
+            if self._settled(index):
+                best, self.rivals = fewer, [best]
+        return best
+
+    def _move(self, best: Counts) -> Counts:
+        """Move one pool's instances to another where that gains: full jobs cannot add first.
+
+        Without it a job on on-demand at its most replicas would never see spot again (derived).
+        """
+        moves = []
+        for index, count in enumerate(best):
+            if not count or not self.held[index]:
+                continue
+            fewer = _with(best, index, -count)
+            for other in range(len(best)):
+                room = self.addable(other, fewer) if other != index else 0
+                if room and room + sum(fewer) >= self.ask.least:
+                    moves.append((index, _with(fewer, other, min(room, count))))
+        gaining = [one for one in moves if self.fits(one[1]) and self.gains(one[1], best)]
+        settled = [counts for index, counts in gaining if self._settled(index)]
+        if not settled:
+            return best
+        self.rivals = [best, *settled]
+        return min(settled, key=self.rank)
+
+    def _settled(self, index: int) -> bool:
+        """Whether a pool is held long enough to be given back; remembers where it is not."""
+        old = self.held_s[index] >= self.settings.min_hold_s
+        self.waited = self.waited or not old
+        return old
+
+
+def allowed(pool: Pool, ask: Ask) -> bool:
+    """Whether a job may use a pool at all."""
+    if pool.capacity_type is CapacityType.SPOT:
+        return ask.allow_spot
+    return ask.allow_on_demand
+
+
+def _with(counts: Counts, index: int, more: int) -> Counts:
+    return (*counts[:index], counts[index] + more, *counts[index + 1 :])
+
+
+def _rounded(value: float) -> float:
+    """Twelve digits: sums in another order tie."""
+    return value if math.isinf(value) else float(f"{value:.12g}")
