@@ -8,7 +8,7 @@ Puts the other modules of this package in their order; the rules themselves stan
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ullage.api.contract import Reason
 from ullage.decide import guards, lifecycle_inference
@@ -16,16 +16,17 @@ from ullage.decide.children import pod_name, workers_service
 from ullage.decide.feasible import Feasibility
 from ullage.decide.ground import Ground
 from ullage.decide.ledger import Ledger
-from ullage.decide.life import Life, evict
+from ullage.decide.life import Life, earliest, evict
 from ullage.decide.lifecycle_inference import Rollout
 from ullage.decide.model import Action, ApplyService, CreatePod
 from ullage.decide.phases import Phase
 from ullage.decide.placement import Placer, slices_of
 from ullage.decide.preemption import Victim, possible_victims, priority_of
+from ullage.decide.surge import Leaving, Move, leave
 from ullage.decide.view import Member, View
 from ullage.decide.waiting import MOST_SEATED, Line, Outcome, Refused, Turn
 from ullage.decide.want import Wants
-from ullage.state.records import WorkloadKind, WorkloadRecord
+from ullage.state.records import DeploymentRecord, WorkloadKind, WorkloadRecord
 
 _NAMED = (Phase.PENDING, Phase.RESERVING, Phase.STARTING, Phase.RUNNING)
 """Phases in which the members of a gang find one another by name."""
@@ -40,6 +41,8 @@ class Allotment:
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     steps: list[Action] = field(default_factory=list)
     rollouts: dict[str, Rollout] = field(default_factory=dict)
+    leaving: dict[str, Leaving] = field(default_factory=dict)
+    """What services do about replicas that have to leave their device."""
     preempted: dict[str, str] = field(default_factory=dict)
     """Victims of this cycle, and for whom they go."""
     postponed: set[str] = field(default_factory=set)
@@ -82,6 +85,8 @@ def allot(desk: Desk, lives: dict[str, Life]) -> Allotment:
     for uid in sorted(lives):
         if lives[uid].needs_deployment:
             _deploy(desk, workloads[uid], result)
+        elif workloads[uid].kind is WorkloadKind.INFERENCE_SERVICE and not lives[uid].silent:
+            _leave(desk, workloads[uid], result, None, busy=False)
     return result
 
 
@@ -277,4 +282,37 @@ def _deploy(desk: Desk, service: WorkloadRecord, result: Allotment) -> None:
         room = not refused_now if newcomers else desk.placer.has_room(want)
     wanted = lifecycle_inference.rollout(service, deployment, members, room_for_one=room)
     result.rollouts[uid] = wanted
-    result.steps.extend(lifecycle_inference.children(desk.view, service, wanted))
+    leaving = _leave(desk, service, result, deployment, busy=changing)
+    result.steps.extend(
+        lifecycle_inference.children(desk.view, service, wanted, extra=leaving.extra)
+    )
+
+
+def _leave(
+    desk: Desk,
+    service: WorkloadRecord,
+    result: Allotment,
+    deployment: DeploymentRecord | None,
+    *,
+    busy: bool,
+) -> Leaving:
+    """Replicas that have to leave their device do so, beside their replacements if possible."""
+    uid = service.ref.uid
+    outcome = result.outcomes.get(uid)
+    leaving = leave(
+        Move(
+            view=desk.view,
+            placer=desk.placer,
+            wants=desk.wants,
+            service=service,
+            deployment=deployment,
+            busy=busy,
+            refused=outcome is not None and outcome.refused is not None,
+        )
+    )
+    result.leaving[uid] = leaving
+    result.steps.extend(leaving.steps)
+    life = result.lives[uid]
+    if leaving.wake_at:
+        result.lives[uid] = replace(life, wake_at=earliest(life.wake_at, leaving.wake_at))
+    return leaving

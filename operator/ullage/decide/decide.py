@@ -31,7 +31,7 @@ from ullage.decide.model import Action, DecideSettings, Emit, Plan
 from ullage.decide.nodes import missing_gpu_nodes
 from ullage.decide.placement import Placer
 from ullage.decide.policies import void_policies
-from ullage.decide.rejudged import move, rejudge
+from ullage.decide.rejudged import move, rejudge, with_marks
 from ullage.decide.report import Reporter, event
 from ullage.decide.restated import restate
 from ullage.decide.ruling import rule_of
@@ -76,15 +76,15 @@ def decide(snapshot: Snapshot, now: float, settings: DecideSettings, predictor: 
     devices = board_digest(board)
     wants = Wants(view, board, classes)
     placer = Placer(board, rule_of(view, wants, predictor))
+    findings = rejudge(view, board, wants, placer.rule, restated)
     desk = Desk(
-        view=view,
+        view=with_marks(view, findings),
         ground=ground,
         ledger=ledger,
         placer=placer,
         wants=wants,
         feasibility=Feasibility(placer.scout, snapshot),
     )
-    findings = rejudge(view, board, wants, placer.rule, restated)
     allotment = allot(desk, lives)
     told = move(desk, allotment, findings)
     admissions = {

@@ -26,6 +26,7 @@ from ullage.decide.life import (
 )
 from ullage.decide.model import Action, ApplyDeployment, ApplyService
 from ullage.decide.phases import Phase
+from ullage.decide.surge import leaves_by_surge
 from ullage.decide.view import Member, View
 from ullage.state.records import DeploymentRecord, PodStage, WorkloadRecord
 
@@ -106,8 +107,17 @@ def is_rolling(service: WorkloadRecord, members: Sequence[Member]) -> bool:
     )
 
 
-def children(view: View, service: WorkloadRecord, wanted: Rollout) -> tuple[Action, ...]:
-    """The Service and the Deployment as they should be, where they are not."""
+def children(
+    view: View, service: WorkloadRecord, wanted: Rollout, *, extra: int = 0
+) -> tuple[Action, ...]:
+    """The Service and the Deployment as they should be, where they are not.
+
+    Args:
+        view: the cycle's picture.
+        service: what is wanted.
+        wanted: how pods are replaced.
+        extra: replicas beyond those wanted, while one moves to another device.
+    """
     epoch, ref = view.settings.epoch, service.ref
     key = (ref.namespace, ref.name)
     deployment = view.snapshot.deployments.get(key)
@@ -127,13 +137,13 @@ def children(view: View, service: WorkloadRecord, wanted: Rollout) -> tuple[Acti
     apply = ApplyDeployment(
         owner=ref,
         name=ref.name,
-        replicas=service.replicas,
+        replicas=service.replicas + extra,
         max_surge=wanted.max_surge,
         max_unavailable=wanted.max_unavailable,
         template_hash=service.template_hash,
         epoch=epoch,
         reason=Reason.STARTING,
-        text=f"{service.replicas} replicas, surge {wanted.max_surge}",
+        text=f"{service.replicas + extra} replicas, surge {wanted.max_surge}",
     )
     if deployment is None or _differs(deployment, apply):
         steps.append(apply)
@@ -215,12 +225,15 @@ def _pods(view: View, ground: Ground, service: WorkloadRecord, members: Sequence
 
 
 def _cure(view: View, service: WorkloadRecord, member: Member, epoch: int) -> Action | None:
-    """A pod that will not get further is deleted; its ReplicaSet makes another."""
+    """A pod that will not get further is deleted; its ReplicaSet makes another.
+
+    Who serves and has to make way for others is replaced first, where that can be.
+    """
     if member.pod.lost_race:
         text = "lost its place at admission"
         return delete(service, member, epoch, Reason.LOST_RACE, text)
     found = guards.trouble(view, member)
-    if found is None:
+    if found is None or (member.pod.stage is PodStage.RUNNING and leaves_by_surge(found.reason)):
         return None
     act = evict if member.pod.stage is PodStage.RUNNING else delete
     return act(service, member, epoch, found.reason, found.message)

@@ -10,7 +10,7 @@ its owner is told why it stays. Nobody is moved because a prediction drifted: on
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ullage.api.contract import Reason
@@ -22,7 +22,7 @@ from ullage.decide.judging import TOLERANCE, Rule
 from ullage.decide.life import Life
 from ullage.decide.phases import Phase
 from ullage.decide.room import elsewhere
-from ullage.decide.view import Held, Member, View
+from ullage.decide.view import Held, Mark, Member, View
 from ullage.decide.want import Wants
 from ullage.state.records import PodStage, WorkloadKind, WorkloadRecord
 
@@ -85,7 +85,7 @@ def move(desk: Desk, allotment: Allotment, findings: Mapping[str, Finding]) -> d
         if life.silent or life.phase.terminal:
             continue
         if workload.kind is not WorkloadKind.TRAINING_JOB:
-            told[uid] = (finding.reason, finding.text)
+            told[uid] = (finding.reason, f"{finding.text}; {_replaced(allotment, uid)}")
         elif life.phase is Phase.RUNNING and not life.waiting:
             stays = _stays(desk, workload, finding)
             if stays:
@@ -99,6 +99,24 @@ def move(desk: Desk, allotment: Allotment, findings: Mapping[str, Finding]) -> d
                 restarts=workload.status.restarts,
             )
     return told
+
+
+def with_marks(view: View, findings: Mapping[str, Finding]) -> View:
+    """The picture in which replicas that another place may serve better are to leave theirs."""
+    marks = dict(view.marks)
+    for uid, finding in findings.items():
+        if view.snapshot.workloads[uid].kind is WorkloadKind.INFERENCE_SERVICE:
+            for pod in finding.pods:
+                marks.setdefault(pod, Mark(finding.reason, finding.text, ""))
+    return replace(view, marks=marks) if findings else view
+
+
+def _replaced(allotment: Allotment, uid: str) -> str:
+    """What is done about a service."""
+    leaving = allotment.leaving.get(uid)
+    if leaving is not None and leaving.under_way:
+        return "replicas move to other places, one after the other"
+    return "it stays, because no other place is predicted to keep it now"
 
 
 def _stays(desk: Desk, job: WorkloadRecord, finding: Finding) -> str:

@@ -18,7 +18,7 @@ from ullage.decide.life import Life
 from ullage.decide.model import Emit
 from ullage.decide.phases import Phase
 from ullage.decide.status import Told, tell
-from ullage.decide.view import Member
+from ullage.decide.view import Member, View
 from ullage.decide.waiting import Outcome, Refused
 from ullage.state.records import WorkloadKind, WorkloadRecord
 from ullage.state.status import DecisionRecord, RefusalLine, WorkloadStatus
@@ -115,6 +115,8 @@ class Reporter:
         """The record of this cycle's ruling, or of the last one that still stands."""
         before = workload.status.decision
         parts, admitted = placed
+        if _blamed_anew(self.desk.view, workload, life):
+            before = None  # its rest counts from now, though the same was said before
         if admitted and not life.phase.terminal:
             ruling = self._placed(workload, life, outcome, parts)
             if before is not None and outcome is None and before.chosen == ruling.chosen:
@@ -123,7 +125,7 @@ class Reporter:
         else:
             waiting = self._waits(workload, life, outcome)
             if waiting is None:
-                return before
+                return workload.status.decision
             ruling = waiting
         want = self.desk.wants.of(workload, workload.shape)
         return decisions.recorded(
@@ -220,6 +222,16 @@ class Reporter:
         if service is None or service.owner_uid != ref.uid or not service.ports:
             return ""
         return f"{ref.name}.{ref.namespace}.svc:{service.ports[0]}"
+
+
+def _blamed_anew(view: View, workload: WorkloadRecord, life: Life) -> bool:
+    """Whether it has to leave a device, and its record does not keep it away from there yet."""
+    passed = life.passed_over
+    return (
+        passed is not None
+        and passed.reason in (Reason.INTERFERING, Reason.PROBATION_ROLLED_BACK)
+        and all(one.reason is not passed.reason for one in guards.carried(view, workload))
+    )
 
 
 def _same_note(workload: WorkloadRecord, note: str) -> bool:

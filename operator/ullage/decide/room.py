@@ -51,12 +51,7 @@ def elsewhere(
     charged = _charged(board, members)
     order = {site: list(board.occupants[site]) for site, _ in slices}
     _lift(board, slices, charged)
-    seating = placer.seat(unit, set(), explain=False)
-    found = isinstance(seating, Seating) and not any(
-        seat.spot.grant.trial for seat in seating.seats
-    )
-    if isinstance(seating, Seating):
-        placer.unseat(seating.seats)
+    found = _fits(placer, unit, proven=True)
     for site, one in slices:
         board.put(site, one)
     for node, wanted in charged:
@@ -64,6 +59,39 @@ def elsewhere(
     for site, before in order.items():
         board.occupants[site][:] = before
     return found
+
+
+def beside(
+    placer: Placer,
+    wants: Wants,
+    workload: WorkloadRecord,
+    like: Member,
+    avoid: frozenset[int],
+    *,
+    proven: bool,
+) -> bool:
+    """Whether one more member like this one fits beside all that is there.
+
+    Args:
+        placer: seats on the board as it stands.
+        wants: finds the class of what it asks for.
+        workload: whose member it is.
+        like: the member that it is like.
+        avoid: devices that will not do, beside those that are passed over anyway.
+        proven: whether a place on trial will not do.
+    """
+    view = wants.view
+    passed = guards.passed_over(view, placer.board.ground, workload, view.members_of(workload))
+    want = wants.of(workload, like.pod.shape, passed | avoid)
+    return _fits(placer, [Asked(workload, like, want)], proven=proven)
+
+
+def _fits(placer: Placer, unit: Sequence[Asked], *, proven: bool) -> bool:
+    seating = placer.seat(unit, set(), explain=False)
+    if not isinstance(seating, Seating):
+        return False
+    placer.unseat(seating.seats)
+    return not (proven and any(seat.spot.grant.trial for seat in seating.seats))
 
 
 def _lift(
