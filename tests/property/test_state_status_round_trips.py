@@ -22,6 +22,7 @@ from ullage.state.status import (
     Placement,
     Progress,
     Received,
+    Recommended,
     RefusalLine,
     Sharing,
     WorkloadStatus,
@@ -108,6 +109,25 @@ allocations = st.builds(
     skipped_since=maybe_time,
     restart_seconds=decimals,
 )
+maybe_small = st.none() | small
+recommendations = st.lists(
+    st.builds(
+        Recommended,
+        accelerator=types,
+        devices=small,
+        reason=st.sampled_from(Reason),
+        total_s=maybe_small,
+        low_s=maybe_small,
+        high_s=maybe_small,
+        cost=decimals,
+        source=st.sampled_from(["", "Measured", "Declared", "Estimated"]),
+        confidence=decimals,
+        need_mib=maybe_small,
+        message=lines,
+    ),
+    max_size=3,
+    unique_by=lambda row: row.accelerator,
+).map(tuple)
 common = {
     "observed_generation": small,
     "placement": st.lists(placements, max_size=3, unique_by=lambda p: p.key).map(tuple),
@@ -127,6 +147,8 @@ job_statuses = st.builds(
     completion_time=maybe_time,
     progress=st.none() | progress,
     allocation=st.none() | allocations,
+    recommendation=recommendations,
+    recommendation_basis=st.just("") | words,
     **common,
 )
 service_statuses = st.builds(

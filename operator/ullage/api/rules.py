@@ -122,6 +122,23 @@ RESIZE_NEEDS_CHECKPOINT: Final = Rule(
     "leave resizable at Never",
     field=".sharing.resizable",
 )
+COST_SAYS_SOMETHING: Final = Rule(
+    name="cost-says-something",
+    rule="has(self.objective) || has(self.maxCost) || has(self.maxTime)",
+    message="spec.cost needs objective (CostPerWork or Makespan), maxCost or maxTime: say what the "
+    "accelerator is chosen for, or leave cost out",
+)
+COST_NEEDS_WORK: Final = Rule(
+    name="cost-needs-work",
+    rule="!has(self.cost) || has(self.work)",
+    message="spec.cost speaks of the whole training: say how long it is in spec.work.steps",
+    field=".cost",
+)
+MAX_TIME_POSITIVE: Final = Rule(
+    name="max-time-positive",
+    rule="self.matches('^([0-9]+([.][0-9]+)?(h|m|s))+$') && duration(self) > duration('0s')",
+    message="cost.maxTime must be a time above 0 such as 60h or 1h30m",
+)
 PERCENTILE_IN_RANGE: Final = Rule(
     name="percentile-in-range",
     rule="string(self.percentile).matches('^[0-9]{1,2}([.][0-9]{1,3})?$') "

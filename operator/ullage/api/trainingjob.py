@@ -26,10 +26,12 @@ from ullage.api.base import (
     condition_column,
 )
 from ullage.api.conditions import Conditions
+from ullage.api.cost import Cost, Recommendations
 from ullage.api.gpurequest import Accelerators, GPURequest, TrustDomain
 from ullage.api.placement import Decision, Placements, Sharing
 from ullage.api.podtemplate import TrainingTemplate
 from ullage.api.rules import (
+    COST_NEEDS_WORK,
     FROZEN_ACCELERATORS,
     FROZEN_GPU,
     FROZEN_REPLICAS,
@@ -116,7 +118,11 @@ class TrainingJobSpec(Model):
 
     model_config = ConfigDict(
         json_schema_extra=validations(
-            FROZEN_REPLICAS, FROZEN_GPU, FROZEN_ACCELERATORS, RESIZE_NEEDS_CHECKPOINT
+            FROZEN_REPLICAS,
+            FROZEN_GPU,
+            FROZEN_ACCELERATORS,
+            RESIZE_NEEDS_CHECKPOINT,
+            COST_NEEDS_WORK,
         )
     )
 
@@ -139,6 +145,8 @@ class TrainingJobSpec(Model):
     """What sharing may do to the job and to its neighbours."""
     work: Work | None = None
     """How much there is to do, for progress and estimated end."""
+    cost: Cost | None = None
+    """What the accelerator is chosen for; status.recommendation says what follows from it."""
     checkpoint: Checkpoint | None = None
     """The job checkpoints when asked; only such jobs are preempted for others."""
     failure_policy: FailurePolicy = FailurePolicy()
@@ -263,6 +271,10 @@ class TrainingJobStatus(Model):
     """How far the training is."""
     allocation: Allocation | None = None
     """Its part of the cluster's time; absent under FIFO."""
+    recommendation: Recommendations = ()
+    """Accelerators for the job, the one to take first; with spec.cost."""
+    recommendation_basis: Word | None = None
+    """Digest of what the recommendation rests on."""
     sharing: Sharing | None = None
     """Share and slowdown of the slowest member."""
     template_hash: Word | None = None

@@ -18,6 +18,7 @@ from typing import Final
 from ullage.api.contract import WireError
 
 MIB: Final = 2**20
+_SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0}
 LARGEST: Final = 2**63 - 1
 """Kubernetes keeps amounts in 64 bits."""
 
@@ -116,6 +117,18 @@ def seconds(value: object, field: str) -> float:
     if parsed.tzinfo is None:
         raise WireError(f"{field}: {value!r} has no time zone")
     return parsed.timestamp()
+
+
+def duration_s(value: str, field: str) -> float:
+    """Seconds of a duration as Go writes it: ``60h``, ``1h30m``, ``1.5m``.
+
+    Raises:
+        WireError: it is none; the text names ``field``.
+    """
+    parts = re.findall(r"([0-9]+(?:\.[0-9]+)?)(h|m|s)", value)
+    if not parts or "".join(number + unit for number, unit in parts) != value:
+        raise WireError(f"{field}: {value!r} is no duration such as 60h or 1h30m")
+    return sum(float(number) * _SECONDS[unit] for number, unit in parts)
 
 
 def rfc3339(moment: float) -> str:

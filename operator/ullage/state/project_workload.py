@@ -37,7 +37,7 @@ from ullage.state.project import (
     strings,
     within,
 )
-from ullage.state.project_quantity import mib_up
+from ullage.state.project_quantity import duration_s, mib_up
 from ullage.state.project_shape import pod_shape
 from ullage.state.records import (
     FailurePolicy,
@@ -50,7 +50,7 @@ from ullage.state.records import (
 )
 from ullage.state.status import WorkloadStatus
 from ullage.state.status_wire import status_from_wire
-from ullage.state.terms import OfferedLoad, SharingRules
+from ullage.state.terms import CostAim, OfferedLoad, SharingRules
 
 
 def _gpu(spec: JsonObject) -> GPURequest:
@@ -131,6 +131,20 @@ def _sharing(spec: JsonObject) -> SharingRules:
             allow=raw.get("allow") is not False,
             resizable=optional_text(raw, "resizable") == "Restart",
             freeze_neighbours=optional_text(raw, "onViolation") != "Alert",
+        )
+
+
+def _cost(spec: JsonObject) -> CostAim | None:
+    with within("cost"):
+        if spec.get("cost") is None:
+            return None
+        raw = section(spec, "cost")
+        return CostAim(
+            objective=optional_text(raw, "objective"),
+            max_cost=_decimal(raw, "maxCost", 0.0),
+            max_time_s=(
+                None if raw.get("maxTime") is None else duration_s(text(raw, "maxTime"), "maxTime")
+            ),
         )
 
 
@@ -219,6 +233,7 @@ def _record(
         klass=share(template.klass),
         family=share(template.family),
         work_steps=optional_whole(section(spec, "work"), "steps"),
+        cost=share(_cost(spec)),
         checkpoint=checkpoint,
         failure=share(_failure(spec)),
         ttl_seconds_after_finished=(

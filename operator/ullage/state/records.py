@@ -26,7 +26,7 @@ from ullage.state.profile_records import DeviceProfileRecord as DeviceProfileRec
 from ullage.state.profile_records import ProfileRecord as ProfileRecord
 from ullage.state.profile_records import SoloEntry as SoloEntry
 from ullage.state.status import Condition, SolveRecord, WorkloadStatus
-from ullage.state.terms import OfferedLoad, Party, RiskSettings, SharingRules
+from ullage.state.terms import CostAim, OfferedLoad, Party, RiskSettings, SharingRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,6 +283,7 @@ class WorkloadRecord:
     family: str = ""
     """Model family of the class."""
     work_steps: int = 0
+    cost: CostAim | None = None
     checkpoint: bool = False
     failure: FailurePolicy = field(default_factory=FailurePolicy)
     ttl_seconds_after_finished: int | None = None

@@ -142,6 +142,26 @@ class SolveRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Recommended:
+    """One accelerator for a job: time and cost of the whole training, and what speaks against it.
+
+    ``None`` and "" = not known. ``low_s`` and ``high_s`` bound an estimate.
+    """
+
+    accelerator: str
+    devices: int
+    reason: Reason
+    total_s: int | None = None
+    low_s: int | None = None
+    high_s: int | None = None
+    cost: str = ""
+    source: str = ""
+    confidence: str = ""
+    need_mib: int | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadStatus:
     """Status of a TrainingJob or InferenceService; what does not apply keeps its default."""
 
@@ -158,6 +178,10 @@ class WorkloadStatus:
     decision: DecisionRecord | None = None
     progress: Progress | None = None
     allocation: AllocationRecord | None = None
+    recommendation: tuple[Recommended, ...] = ()
+    """Accelerators, the one to take first."""
+    recommendation_basis: str = ""
+    """Digest of what it rests on."""
     sharing: Sharing | None = None
     template_hash: str = ""
     replicas: int = 0

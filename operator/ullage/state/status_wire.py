@@ -26,11 +26,13 @@ from ullage.state.status import (
     DecisionRecord,
     Placement,
     Progress,
+    Recommended,
     RefusalLine,
     Sharing,
     WorkloadStatus,
 )
 from ullage.state.status_allocation import allocation_from_wire, allocation_to_wire
+from ullage.state.status_recommendation import recommendation_from_wire, recommendation_to_wire
 
 LINE_LIMIT: Final = 1024
 """Characters of a one-line text in the schema."""
@@ -171,6 +173,8 @@ def status_to_wire(kind: WorkloadKind, status: WorkloadStatus) -> dict[str, obje
             "completionTime": _time(status.completion_time),
             "progress": _progress_to_wire(status.progress) if status.progress else None,
             "allocation": allocation_to_wire(status.allocation) if status.allocation else None,
+            "recommendation": recommendation_to_wire(status.recommendation),
+            "recommendationBasis": status.recommendation_basis,
         }
     )
 
@@ -263,6 +267,11 @@ def _allocation_of(raw: JsonObject) -> AllocationRecord | None:
         return allocation_from_wire(section(raw, "allocation")) if raw.get("allocation") else None
 
 
+def _recommendation_of(raw: JsonObject) -> tuple[Recommended, ...]:
+    with within("recommendation"):
+        return recommendation_from_wire(objects(raw, "recommendation"))
+
+
 def _sharing_of(raw: JsonObject) -> Sharing | None:
     with within("sharing"):
         return _sharing(section(raw, "sharing")) if raw.get("sharing") else None
@@ -306,6 +315,8 @@ def status_from_wire(kind: WorkloadKind, raw: JsonObject) -> WorkloadStatus:
         completion_time=seconds(raw.get("completionTime"), "completionTime"),
         progress=_progress_of(raw),
         allocation=_allocation_of(raw),
+        recommendation=_recommendation_of(raw),
+        recommendation_basis=optional_text(raw, "recommendationBasis"),
     )
 
 

@@ -31,6 +31,16 @@ class SharingRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CostAim:
+    """``spec.cost``: what the accelerator is chosen for; ``None`` = not asked."""
+
+    objective: str = ""
+    """``CostPerWork`` or ``Makespan``; empty = the quantity that no cap names."""
+    max_cost: float | None = None
+    max_time_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RiskSettings:
     """``SchedulingPolicy.spec.risk``."""
 

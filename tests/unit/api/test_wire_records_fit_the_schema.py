@@ -38,10 +38,12 @@ from ullage.api.trainingjob import FailurePolicy, TrainingJob, TrainingJobSpec
 from ullage.state import records, terms
 from ullage.state.records import WorkloadKind
 from ullage.state.status import (
+    AllocationRecord,
     Condition,
     DecisionRecord,
     Placement,
     Progress,
+    Recommended,
     RefusalLine,
     Sharing,
     WorkloadStatus,
@@ -186,6 +188,23 @@ STATUS = WorkloadStatus(
         ),
     ),
     progress=Progress(steps=1, total=10, percent=10, steps_per_second="1.5", eta=3000.0),
+    allocation=AllocationRecord(since=1000.0, fractions=(("nvidia-l4", "0.5"),)),
+    recommendation=(
+        Recommended(
+            accelerator="nvidia-l4",
+            devices=2,
+            reason=Reason.RECOMMENDED,
+            total_s=7200,
+            low_s=6000,
+            high_s=8400,
+            cost="3.2",
+            source="Estimated",
+            confidence="0.42",
+            need_mib=9100,
+            message="2 x nvidia-l4, 2.00 h",
+        ),
+    ),
+    recommendation_basis="abc",
     sharing=Sharing(
         percent=40,
         memory_mib=1024,

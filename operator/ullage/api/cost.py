@@ -1,0 +1,87 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a training may cost in money and time, and the accelerators recommended for it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+
+from ullage.api.base import Count, DecimalText, Line, LongCount, Model, ReasonWord, list_map
+from ullage.api.gpurequest import Accelerator
+from ullage.api.profilerows import Source
+from ullage.api.rules import COST_SAYS_SOMETHING, MAX_TIME_POSITIVE, validations
+
+MAX_RECOMMENDATIONS = 8
+
+Price = Annotated[str, Field(max_length=16, pattern=r"^[0-9]{1,9}(\.[0-9]{1,6})?$")]
+
+
+class CostObjective(StrEnum):
+    """What the choice of an accelerator minimises."""
+
+    COST_PER_WORK = "CostPerWork"
+    MAKESPAN = "Makespan"
+
+
+class Cost(Model):
+    """What the accelerator is chosen for; prices stand in the DeviceProfiles."""
+
+    model_config = ConfigDict(json_schema_extra=validations(COST_SAYS_SOMETHING))
+
+    objective: CostObjective | None = None
+    """`CostPerWork`: the cheapest that keeps maxTime; `Makespan`: the fastest that keeps maxCost.
+    Absent = the quantity that no cap names is minimised."""
+    max_cost: Price | None = None
+    """Most that the whole training may cost, as a quoted decimal number in the currency of the
+    prices."""
+    max_time: (
+        Annotated[
+            str,
+            Field(
+                max_length=32,
+                pattern=r"^([0-9]+(\.[0-9]+)?(h|m|s))+$",
+                json_schema_extra=validations(MAX_TIME_POSITIVE),
+            ),
+        ]
+        | None
+    ) = None
+    """Most time that the whole training may run, such as `60h` or `1h30m`."""
+
+
+class Recommended(Model):
+    """One accelerator for the job, and what speaks against it."""
+
+    accelerator: Accelerator
+    """Accelerator key."""
+    rank: Count
+    """Place in the list, from 0; the recommended one is first, those that cannot be had are
+    last."""
+    devices: Count
+    """Devices of the whole job."""
+    seconds: LongCount | None = None
+    """Time of the whole training; absent = not known."""
+    low_seconds: LongCount | None = None
+    """It takes at least this in four of five such estimates."""
+    high_seconds: LongCount | None = None
+    """It takes at most this in four of five such estimates."""
+    cost: DecimalText | None = None
+    """Price of the whole training, in the currency of the prices."""
+    source: Source | None = None
+    """Where the speed comes from; absent = nowhere."""
+    confidence: DecimalText | None = None
+    """How far the speed can be relied on, 0 to 1."""
+    memory_need_mib: Annotated[LongCount | None, Field(alias="memoryNeedMiB")] = None
+    """Device memory that each member needs, with what its context costs; absent = not known."""
+    reason: ReasonWord
+    """Recommended, Feasible, or what stands in the way."""
+    message: Line | None = None
+    """The same in words, with numbers."""
+
+
+Recommendations = Annotated[
+    tuple[Recommended, ...],
+    Field(max_length=MAX_RECOMMENDATIONS, json_schema_extra=list_map("accelerator")),
+]
