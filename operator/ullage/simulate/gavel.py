@@ -27,6 +27,7 @@ from ullage.engines.allocation.rounds_compat import (
     compat_round,
     fractions_of,
 )
+from ullage.simulate.trace import TraceJob as TraceJob
 
 
 class GavelPolicy(StrEnum):
@@ -57,17 +58,6 @@ _SOLVE: Final[Mapping[GavelPolicy, Callable[[Problem], Allocation]]] = {
     GavelPolicy.MIN_TOTAL_DURATION_PERF: makespan.solve,
     GavelPolicy.WATER_FILLING_PERF: waterfill.solve,
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceJob:
-    """One line of a trace with the speeds of its type."""
-
-    name: str
-    gang: int
-    steps: int
-    arrival_s: float
-    speeds: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,170 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The simulator: faithful to published figures, the operator's own rounds on traces, and its speed.
+
+The published trace and a synthetic one come with the package; others are read from ``--data`` where
+that folder is. Baselines and the cost of restarts stand in the same table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Final
+
+from bench import report
+from bench.simulate_data import public_traces
+from ullage.simulate.events import Settings, run
+from ullage.simulate.gavel import AWARE, GavelPolicy, run_trace
+from ullage.simulate.policies import BASELINES, POLICIES
+from ullage.simulate.readers import published
+from ullage.simulate.speeds import built_in
+from ullage.simulate.synthetic import gap_for, generate
+from ullage.simulate.trace import Fleet, Trace, fitted
+from ullage.simulate.work import Costs
+
+HOUR: Final = 3600.0
+FLEET: Final = Fleet(devices={"v100": 8, "p100": 16, "k80": 24})
+SEEDS: Final = 8
+GOLDEN_H: Final = {
+    GavelPolicy.FIFO_PERF: (20.09, 5.42),
+    GavelPolicy.MAX_MIN_FAIRNESS: (21.43, 5.55),
+    GavelPolicy.MAX_MIN_FAIRNESS_PERF: (17.76, 4.06),
+    GavelPolicy.MIN_TOTAL_DURATION: (20.93, 5.86),
+    GavelPolicy.MIN_TOTAL_DURATION_PERF: (17.09, 6.38),
+    GavelPolicy.FINISH_TIME_FAIRNESS: (20.98, 5.44),
+    GavelPolicy.FINISH_TIME_FAIRNESS_PERF: (18.05, 4.17),
+    GavelPolicy.WATER_FILLING_PERF: (17.94, 3.99),
+}
+"""Makespan and mean completion time that the published simulator gives, in hours."""
+BY_MAKESPAN: Final = frozenset({GavelPolicy.MIN_TOTAL_DURATION_PERF})
+"""Their completion times depend on which optimum a solver finds."""
+OWN: Final = ("las", "water-filling", "finish-time-fairness", "makespan")
+RESTARTS_S: Final = (0.0, 30.0, 120.0)
+SCALE_JOBS: Final = 100_000
+SCALE_FLEET: Final = Fleet(devices={"v100": 800, "p100": 1600, "k80": 2400})
+SCALE_LENGTH: Final = 0.3
+"""Factor of the generator's durations: the mean is then that of Philly, five hours."""
+SCALE_LOAD: Final = 0.8
+
+
+@dataclass(slots=True)
+class Sheet:
+    """Figures and lines as they are found."""
+
+    figures: dict[str, report.Figure] = field(default_factory=dict)
+    rows: list[report.Row] = field(default_factory=list)
+
+    def say(self, what: str, ours: str, baseline: str = "", limit: str = "") -> None:
+        """One line of the table."""
+        self.rows.append(report.Row(what=what, ours=ours, baseline=baseline, limit=limit))
+
+
+def published_figures(sheet: Sheet) -> None:
+    """The published simulator's rules, and its own figures beside ours."""
+    jobs = published().jobs
+    mean: dict[GavelPolicy, tuple[float, float]] = {}
+    for policy, golden in GOLDEN_H.items():
+        seeds = 1 if policy in AWARE else SEEDS
+        runs = [run_trace(jobs, FLEET.devices, policy, seed=seed) for seed in range(seeds)]
+        ours = fmean(r.makespan_s for r in runs) / HOUR, fmean(r.mean_jct_s for r in runs) / HOUR
+        mean[policy] = ours
+        for at, name in enumerate(("makespan_h", "mean_jct_h")):
+            sheet.figures[f"compat_{policy}_{name}"] = ours[at]
+            sheet.figures[f"golden_{policy}_{name}"] = golden[at]
+        limit = "3 %" if policy in AWARE else f"{SEEDS} seeds"
+        sheet.say(
+            f"published rounds, {policy}" + (" (makespan)" if policy in BY_MAKESPAN else ""),
+            f"{ours[0]:.2f} / {ours[1]:.2f} h",
+            f"{golden[0]} / {golden[1]} h",
+            limit,
+        )
+    las = mean[GavelPolicy.MAX_MIN_FAIRNESS][1] / mean[GavelPolicy.MAX_MIN_FAIRNESS_PERF][1]
+    span = mean[GavelPolicy.MIN_TOTAL_DURATION][0] / mean[GavelPolicy.MIN_TOTAL_DURATION_PERF][0]
+    sheet.figures |= {"aware_las_jct_ratio": las, "aware_makespan_ratio": span}
+    sheet.say("knowing types, LAS: mean JCT", f"{las:.2f}x", "types not known", "1.25x")
+    sheet.say("knowing types, makespan", f"{span:.2f}x", "types not known", "1.15x")
+
+
+def own_rounds(
+    sheet: Sheet,
+    name: str,
+    trace: Trace,
+    fleet: Fleet,
+    policies: Sequence[str],
+    restarts_s: Sequence[float] = RESTARTS_S,
+) -> None:
+    """A trace under the operator's rounds, beside the baselines."""
+    ready = fitted(trace, fleet)
+    sheet.figures[f"{name}_jobs"] = len(ready.jobs)
+    plain = 0.0
+    for policy in (*BASELINES, *(POLICIES[one] for one in policies)):
+        for restart_s in restarts_s:
+            settings = Settings(costs=Costs(restart_s=restart_s))
+            found = run(ready, fleet, policy, settings)
+            if policy is BASELINES[0] and restart_s == restarts_s[0]:
+                plain = found.mean_jct_s
+            key = f"{name}_{policy.name.replace('-', '_')}"
+            key += f"_restart_{restart_s:.0f}s" if restart_s else ""
+            sheet.figures |= {
+                f"{key}_mean_jct_h": found.mean_jct_s / HOUR,
+                f"{key}_makespan_h": found.makespan_s / HOUR,
+                f"{key}_p99_jct_h": found.jct_percentile_s(99) / HOUR,
+                f"{key}_stops": found.stops,
+            }
+            sheet.say(
+                f"{name}, {policy.name}, restart {restart_s:.0f} s",
+                f"{found.makespan_s / HOUR:.2f} / {found.mean_jct_s / HOUR:.2f} h",
+                f"{plain / found.mean_jct_s:.2f}x fifo",
+                f"{found.stops} stops",
+            )
+
+
+def speed(sheet: Sheet, jobs: int) -> None:
+    """How many jobs a second are simulated, under LAS with a decision in every round."""
+    table = built_in()
+    gap_s = gap_for(SCALE_LOAD, SCALE_FLEET, table, scale=SCALE_LENGTH)
+    trace = fitted(generate(jobs, gap_s, table, seed=1, scale=SCALE_LENGTH), SCALE_FLEET)
+    start = time.process_time()
+    found = run(trace, SCALE_FLEET, POLICIES["las"])
+    took = time.process_time() - start
+    sheet.figures |= {
+        "jobs_per_s": jobs / took,
+        "scale_jobs": jobs,
+        "scale_cpu_s": took,
+        "scale_decisions": found.decisions,
+    }
+    sheet.say(
+        f"{jobs} jobs on {SCALE_FLEET.total} devices, LAS",
+        f"{took:.0f} s of one core",
+        f"{jobs / took:.0f} jobs/s",
+        "minutes",
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=report.ROOT.parent / "shared" / "data")
+    parser.add_argument("--jobs", type=int, default=SCALE_JOBS, help="of the test of speed")
+    options = parser.parse_args()
+    sheet = Sheet()
+    published_figures(sheet)
+    own_rounds(sheet, "gavel", published(), FLEET, OWN)
+    table = built_in()
+    gap_s = gap_for(0.7, FLEET, table, scale=SCALE_LENGTH)
+    synthetic = generate(200, gap_s, table, seed=0, scale=SCALE_LENGTH)
+    own_rounds(sheet, "synthetic", synthetic, FLEET, ("las",), (0.0, 120.0))
+    for name, trace, fleet in public_traces(options.data):
+        own_rounds(sheet, name, trace, fleet, ("las",), (0.0, 120.0))
+    speed(sheet, options.jobs)
+    report.write("simulate", sheet.figures, sheet.rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

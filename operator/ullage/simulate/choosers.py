@@ -1,0 +1,223 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Who runs next: the operator's rounds over a policy's fractions, or a plain queue.
+
+The rounds are the operator's own functions, called as ``decide`` calls them; nothing here moves a
+clock.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
+
+import numpy as np
+
+from ullage.engines.allocation.model import (
+    Allocation,
+    JobView,
+    PairRow,
+    Problem,
+    Throughputs,
+    TypeView,
+)
+from ullage.engines.allocation.round_records import Members, RoundJob, RoundSettings, RoundState
+from ullage.engines.allocation.rounds import next_round
+from ullage.simulate.policies import Policy
+from ullage.simulate.trace import Fleet
+from ullage.simulate.work import Costs, Work
+
+_OLDEST: Final = 1e9
+"""Seconds; age of a job that came first, where only the order of ages counts."""
+
+Runs = Mapping[Members, str]
+
+
+class Chooser(Protocol):
+    """What the loop asks."""
+
+    @property
+    def solves(self) -> int:
+        """Programs solved so far."""
+
+    @property
+    def period_s(self) -> float:
+        """When it wants to be asked again though nothing happened."""
+
+    def arrive(self, work: Work) -> None:
+        """A job is there."""
+
+    def leave(self, name: str) -> None:
+        """A job is done."""
+
+    def fall(self, members: Members) -> None:
+        """A device failed under these jobs; they wait again."""
+
+    def choose(self, active: Mapping[str, Work], up: Mapping[str, int], now: float) -> Runs:
+        """Everybody who shall run from now on, and where."""
+
+
+@dataclass(slots=True)
+class Queue:
+    """First come, first served, in the fixed order of types, each to its end.
+
+    Attributes:
+        strict: A job that does not fit holds up those behind it; else it is passed by.
+    """
+
+    strict: bool = False
+    active: dict[str, Work] = field(default_factory=dict)
+    runs: dict[Members, str] = field(default_factory=dict)
+    waiting: list[tuple[int, str]] = field(default_factory=list)
+    solves: int = 0
+    period_s: float = float("inf")
+
+    def arrive(self, work: Work) -> None:
+        """It queues up."""
+        self.active[work.job.name] = work
+        heapq.heappush(self.waiting, (work.order, work.job.name))
+
+    def leave(self, name: str) -> None:
+        """Its devices are free."""
+        del self.active[name]
+        del self.runs[(name,)]
+
+    def fall(self, members: Members) -> None:
+        """They take their old place in the queue."""
+        del self.runs[members]
+        for name in members:
+            heapq.heappush(self.waiting, (self.active[name].order, name))
+
+    def choose(self, active: Mapping[str, Work], up: Mapping[str, int], now: float) -> Runs:
+        """Those that run, and from the queue as many as fit."""
+        free = dict(up)
+        for (name,), kind in self.runs.items():
+            free[kind] -= active[name].job.gang
+        passed: list[tuple[int, str]] = []
+        while self.waiting and any(free.values()):
+            job = active[self.waiting[0][1]].job
+            fits = [one for one, n in free.items() if n >= job.gang and job.speeds[one] > 0]
+            if fits:
+                heapq.heappop(self.waiting)
+                free[fits[0]] -= job.gang
+                self.runs[(job.name,)] = fits[0]
+            elif self.strict:
+                break
+            else:
+                passed.append(heapq.heappop(self.waiting))
+        self.waiting = sorted(passed + self.waiting) if passed else self.waiting
+        return self.runs
+
+
+@dataclass(slots=True)
+class Rounds:
+    """A policy's fractions, realised by the operator's rounds."""
+
+    policy: Policy
+    fleet: Fleet
+    costs: Costs
+    settings: RoundSettings
+    pairs: tuple[PairRow, ...] = ()
+    state: RoundState = field(default_factory=RoundState)
+    allocation: Allocation | None = None
+    stale: bool = True
+    solves: int = 0
+    _views: dict[str, JobView] = field(default_factory=dict)
+    _asking: dict[str, RoundJob] = field(default_factory=dict)
+    _rates: dict[str, tuple[float, ...]] = field(default_factory=dict)
+
+    @property
+    def period_s(self) -> float:
+        """Length of a round."""
+        return self.settings.round_s
+
+    def arrive(self, work: Work) -> None:
+        """New fractions are due; a newcomer has a part in them at once."""
+        job = work.job
+        alike = {kind: float(speed > 0) for kind, speed in job.speeds.items()}
+        self._rates[job.name] = tuple(job.speeds[kind] for kind in self.fleet.devices)
+        self._views[job.name] = JobView(
+            name=job.name,
+            gang=job.gang,
+            weight=job.weight,
+            age_s=max(0.0, _OLDEST - job.arrival_s),
+            steps_left=job.steps,
+            kind=job.kind if self.pairs else "",
+        )
+        self._asking[job.name] = RoundJob(
+            name=job.name,
+            gang=job.gang,
+            speeds=job.speeds if self.policy.aware else alike,
+            checkpointable=job.checkpointable,
+            restart_s=self.costs.restart_s,
+        )
+        self.stale = True
+
+    def leave(self, name: str) -> None:
+        """New fractions are due."""
+        del self._views[name], self._asking[name], self._rates[name]
+        self.stale = True
+
+    def fall(self, members: Members) -> None:
+        """They run nowhere."""
+        running = {who: kind for who, kind in self.state.running.items() if who != members}
+        self.state = replace(self.state, running=running)
+
+    def choose(self, active: Mapping[str, Work], up: Mapping[str, int], now: float) -> Runs:
+        """The next round."""
+        if self.stale or self.allocation is None:
+            assert self.policy.solve is not None
+            self.allocation = self.policy.solve(self._problem(active, now))
+            self.solves, self.stale = self.solves + 1, False
+        plan = next_round(
+            self.state,
+            self.allocation,
+            up,
+            now,
+            jobs=self._asked(active, now),
+            settings=self.settings,
+        )
+        self.state = plan.state
+        return plan.state.running
+
+    def _asked(self, active: Mapping[str, Work], now: float) -> list[RoundJob]:
+        if self.costs.saves_on_stop:
+            return [self._asking[name] for name in active]
+        return [
+            replace(self._asking[name], unsaved_s=work.unsaved_s(now, self.costs))
+            if work.kind
+            else self._asking[name]
+            for name, work in active.items()
+        ]
+
+    def _problem(self, active: Mapping[str, Work], now: float) -> Problem:
+        if self.policy.follows_progress:
+            views = tuple(_as_it_stands(self._views[n], work, now) for n, work in active.items())
+        else:
+            views = tuple(self._views[name] for name in active)
+        types = tuple(
+            TypeView(name=kind, devices=size, dollars_per_hour=self.fleet.prices.get(kind, 0.0))
+            for kind, size in self.fleet.devices.items()
+        )
+        return Problem(
+            jobs=views,
+            types=types,
+            throughputs=Throughputs(
+                rates=np.array([self._rates[name] for name in active], float), pairs=self.pairs
+            ),
+            previous=self.allocation,
+        )
+
+
+def _as_it_stands(view: JobView, work: Work, now: float) -> JobView:
+    job = work.job
+    passed = now - job.arrival_s
+    return replace(
+        view,
+        steps_left=max(work.left, 1e-6),
+        age_s=passed,
+        isolated_s=work.isolated_s,
+        deadline_in_s=None if job.deadline_s is None else job.deadline_s - passed,
+    )

@@ -1,0 +1,144 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What came of a simulation: figures for a table, for scripts and for pictures.
+
+Definitions stand here once: completion time (JCT) from arrival to end; rho = JCT over the time that
+the same work takes on an equal part of the cluster (Themis, NSDI 2020); utilisation = device hours
+held over device hours there until the last end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOutcome:
+    """What came of one job; seconds are since the start of the trace.
+
+    Attributes:
+        isolated_s: What its work takes on an equal part of the cluster, as crowded as it was.
+        device_s: Device seconds it held.
+        lost_device_s: Of them, those whose work was lost.
+        stops: Times it was stopped or moved for others.
+        failures: Times a device failed under it.
+    """
+
+    name: str
+    kind: str
+    gang: int
+    arrival_s: float
+    start_s: float
+    end_s: float
+    isolated_s: float
+    device_s: float
+    lost_device_s: float = 0.0
+    stops: int = 0
+    failures: int = 0
+
+    @property
+    def jct_s(self) -> float:
+        """Seconds from arrival to end."""
+        return self.end_s - self.arrival_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """The cluster at one moment: devices held of each type, and jobs that wait."""
+
+    at_s: float
+    busy: tuple[int, ...]
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a policy made of a trace.
+
+    Attributes:
+        policy: Its name.
+        devices: Of each type.
+        jobs: By end.
+        moments: Whenever something was decided.
+        held_s: Device seconds held of each type.
+        dollars: What the held time costs.
+        decisions: How often it was decided.
+        solves: How many programs were solved.
+    """
+
+    policy: str
+    devices: Mapping[str, int]
+    jobs: tuple[JobOutcome, ...]
+    moments: tuple[Moment, ...] = ()
+    held_s: Mapping[str, float] = field(default_factory=dict)
+    dollars: float = 0.0
+    decisions: int = 0
+    solves: int = 0
+
+    @property
+    def makespan_s(self) -> float:
+        """When the last job ended."""
+        return max((job.end_s for job in self.jobs), default=0.0)
+
+    @property
+    def mean_jct_s(self) -> float:
+        """Mean completion time."""
+        return sum(job.jct_s for job in self.jobs) / max(len(self.jobs), 1)
+
+    @property
+    def stops(self) -> int:
+        """Preemptions and moves."""
+        return sum(job.stops for job in self.jobs)
+
+    @property
+    def failures(self) -> int:
+        """Failures of devices that were at work."""
+        return sum(job.failures for job in self.jobs)
+
+    @property
+    def lost_device_s(self) -> float:
+        """Device seconds whose work was lost."""
+        return sum(job.lost_device_s for job in self.jobs)
+
+    @property
+    def utilisation(self) -> float:
+        """Part of the devices' time until the last end that was held."""
+        whole = sum(self.devices.values()) * self.makespan_s
+        return sum(self.held_s.values()) / whole if whole > 0 else 0.0
+
+    def jct_percentile_s(self, percent: float) -> float:
+        """A percentile of the completion times."""
+        return percentile([job.jct_s for job in self.jobs], percent)
+
+    def rho(self, percent: float) -> float:
+        """A percentile of finish-time fairness."""
+        ratios = [job.jct_s / job.isolated_s for job in self.jobs if job.isolated_s > 0]
+        return percentile(ratios, percent)
+
+    def figures(self) -> dict[str, float | int]:
+        """The figures that the table and scripts show, with units in their names."""
+        return {
+            "jobs": len(self.jobs),
+            "mean_jct_h": self.mean_jct_s / 3600,
+            "p50_jct_h": self.jct_percentile_s(50) / 3600,
+            "p99_jct_h": self.jct_percentile_s(99) / 3600,
+            "makespan_h": self.makespan_s / 3600,
+            "utilisation": self.utilisation,
+            "rho_p50": self.rho(50),
+            "rho_max": self.rho(100),
+            "stops": self.stops,
+            "failures": self.failures,
+            "lost_device_h": self.lost_device_s / 3600,
+            "device_h": sum(self.held_s.values()) / 3600,
+            "dollars": self.dollars,
+            "decisions": self.decisions,
+            "solves": self.solves,
+        }
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """A percentile with linear interpolation; 0 of nothing."""
+    return float(np.percentile(np.asarray(values, float), percent)) if len(values) else 0.0

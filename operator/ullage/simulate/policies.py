@@ -1,0 +1,132 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The policies that can be compared: the operator's objectives, and the baselines beside them.
+
+Every name stands for the code that decides in a cluster; only the baselines are made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from ullage.engines.allocation import waterfill
+from ullage.engines.allocation.agnostic import all_alike
+from ullage.engines.allocation.model import Allocation, Objective, Problem
+from ullage.engines.allocation.policies import POLICIES as OBJECTIVES
+from ullage.engines.allocation.policies import max_min
+from ullage.simulate.trace import TraceError
+
+Solve = Callable[[Problem], Allocation]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """One way of dividing the cluster.
+
+    Attributes:
+        name: On the command line and in the table.
+        solve: Fractions of time; ``None`` = a plain queue without them.
+        aware: It knows which type is quicker for whom.
+        baseline: It is always shown beside the others.
+        follows_progress: Its fractions depend on steps left or on age, not on the jobs alone.
+        priced: It needs the prices of all types.
+        objective: What SchedulingPolicy calls it, where it does.
+        strict: A plain queue in which nobody overtakes.
+    """
+
+    name: str
+    solve: Solve | None
+    aware: bool = True
+    baseline: bool = False
+    follows_progress: bool = False
+    priced: bool = False
+    objective: Objective | None = None
+    strict: bool = False
+
+
+def equal_parts(problem: Problem) -> Allocation:
+    """Every job gets its own equal part of every type, whoever could use it better."""
+    gangs = np.array([job.gang for job in problem.jobs], float)
+    sizes = np.array([kind.devices for kind in problem.types], float)
+    part = sizes[None, :] / len(problem.jobs) / gangs[:, None]
+    part = np.where(problem.throughputs.rates > 0, part, 0.0)
+    part /= np.maximum(part.sum(axis=1, keepdims=True), 1.0)
+    return Allocation(
+        jobs=tuple(job.name for job in problem.jobs),
+        types=tuple(kind.name for kind in problem.types),
+        fractions=part,
+    )
+
+
+def _agnostic_las(problem: Problem) -> Allocation:
+    return max_min.solve(all_alike(problem))
+
+
+def _aware(
+    name: str, objective: Objective, *, moving: bool = False, priced: bool = False
+) -> Policy:
+    return Policy(
+        name=name,
+        solve=OBJECTIVES[objective],
+        objective=objective,
+        follows_progress=moving,
+        priced=priced,
+    )
+
+
+FIFO: Final = Policy(name="fifo", solve=None, aware=False, baseline=True)
+ISOLATED: Final = Policy(name="isolated", solve=equal_parts, aware=False, baseline=True)
+AGNOSTIC_LAS: Final = Policy(name="agnostic-las", solve=_agnostic_las, aware=False, baseline=True)
+BASELINES: Final = (FIFO, ISOLATED, AGNOSTIC_LAS)
+
+POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
+    {
+        policy.name: policy
+        for policy in (
+            *BASELINES,
+            Policy(name="fifo-strict", solve=None, aware=False, strict=True),
+            _aware("las", Objective.MAX_MIN_FAIRNESS),
+            Policy(name="water-filling", solve=waterfill.solve),
+            _aware("finish-time-fairness", Objective.FINISH_TIME_FAIRNESS, moving=True),
+            _aware("makespan", Objective.MAKESPAN, moving=True),
+            _aware("max-throughput", Objective.MAX_THROUGHPUT),
+            _aware("fifo-aware", Objective.FIFO),
+            _aware("sjf", Objective.SJF, moving=True),
+            _aware("min-cost", Objective.MIN_COST, priced=True),
+            _aware("min-cost-slo", Objective.MIN_COST_SLO, moving=True, priced=True),
+        )
+    }
+)
+_ALIKE: Final = {
+    "maxminfairness": "las",
+    "agnostic": "agnostic-las",
+    "ftf": "finish-time-fairness",
+}
+
+
+def chosen(names: Sequence[str]) -> tuple[Policy, ...]:
+    """The policies of these names after the baselines, each once.
+
+    Names are those of this module or of ``SchedulingPolicy.spec.objective``, in any case.
+
+    Raises:
+        TraceError: a name is not known; the text lists those that are.
+    """
+    known = {_plain(name): name for name in POLICIES} | _ALIKE
+    found = list(BASELINES)
+    for name in names:
+        policy = POLICIES.get(known.get(_plain(name), ""))
+        if policy is None:
+            raise TraceError(f"no policy {name!r}; there are {', '.join(POLICIES)}")
+        if policy not in found:
+            found.append(policy)
+    return tuple(found)
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "")

@@ -1,0 +1,148 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a simulation is fed with: jobs with arrivals, and what had to be done to them to run.
+
+Nothing here decides; a change made to a job so that it fits a cluster is told, never silent.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+
+class TraceError(ValueError):
+    """A trace, a table or a cluster that cannot be simulated; the text says what to mend."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceJob:
+    """One job of a trace, with its speeds.
+
+    Attributes:
+        name: Unique.
+        gang: Devices that all its workers hold together.
+        steps: Work.
+        arrival_s: Seconds from the start of the trace.
+        speeds: Steps/s of the whole gang on each type; 0 = it cannot run there.
+        kind: Type of work; equal kinds have equal speeds and equal neighbours' tables.
+        checkpointable: It saves its work on a signal; others are never preempted.
+        weight: Of its fair share.
+        tenant: Whose it is; empty for the unnamed one.
+        priority: Larger goes first where priorities count.
+        deadline_s: Seconds from arrival until it should be done, where it has one.
+    """
+
+    name: str
+    gang: int
+    steps: int
+    arrival_s: float
+    speeds: Mapping[str, float]
+    kind: str = ""
+    checkpointable: bool = True
+    weight: float = 1.0
+    tenant: str = ""
+    priority: int = 0
+    deadline_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """Jobs in order of arrival.
+
+    Attributes:
+        name: For people.
+        jobs: By arrival, then as the source lists them.
+        notes: What was drawn, capped or left out when it was read, one sentence each.
+    """
+
+    name: str
+    jobs: tuple[TraceJob, ...]
+    notes: tuple[str, ...] = ()
+
+    def first(self, count: int) -> Trace:
+        """The first jobs only; 0 = all of them."""
+        if not 0 < count < len(self.jobs):
+            return self
+        return replace(self, jobs=self.jobs[:count])
+
+    def also(self, note: str) -> Trace:
+        """The same trace with one note more."""
+        return replace(self, notes=(*self.notes, note)) if note else self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """The devices of a cluster.
+
+    Attributes:
+        devices: How many of each type, in the order in which a plain queue takes them.
+        per_node: Devices of one node at most.
+        prices: Dollars per hour of one device; types without a price cost nothing.
+    """
+
+    devices: Mapping[str, int]
+    per_node: int = 8
+    prices: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.devices or not all(count > 0 for count in self.devices.values()):
+            raise TraceError("a cluster has at least one device of each type it names")
+        if self.per_node < 1:
+            raise TraceError(f"a node has at least one device, not {self.per_node}")
+
+    @property
+    def total(self) -> int:
+        """Devices of all types."""
+        return sum(self.devices.values())
+
+
+def in_order(name: str, jobs: Sequence[TraceJob], notes: Sequence[str] = ()) -> Trace:
+    """A trace from jobs in any order; time starts with the first arrival.
+
+    Raises:
+        TraceError: there is no job, two have one name, or a figure makes no sense.
+    """
+    if not jobs:
+        raise TraceError(f"{name}: no job is left to run; {' '.join(notes)}".rstrip("; "))
+    twice = [job for job, count in Counter(job.name for job in jobs).items() if count > 1]
+    if twice:
+        raise TraceError(f"{name}: two jobs are called {twice[0]}")
+    wrong = [job for job in jobs if job.steps <= 0 or job.gang < 1 or job.weight <= 0]
+    if wrong:
+        raise TraceError(f"{name}: {wrong[0].name}: steps, gang and weight are above 0")
+    start = min(job.arrival_s for job in jobs)
+    ordered = sorted(jobs, key=lambda job: job.arrival_s)
+    return Trace(
+        name=name,
+        jobs=tuple(replace(job, arrival_s=job.arrival_s - start) for job in ordered),
+        notes=tuple(note for note in notes if note),
+    )
+
+
+def fitted(trace: Trace, fleet: Fleet) -> Trace:
+    """The jobs that some type of the cluster can run, with the speeds of its types only.
+
+    Raises:
+        TraceError: the trace knows no type of this cluster, or no job fits.
+    """
+    known = {kind for job in trace.jobs for kind in job.speeds}
+    strange = [kind for kind in fleet.devices if kind not in known]
+    if strange:
+        raise TraceError(
+            f"{trace.name}: nothing is known of speeds on {', '.join(strange)}; "
+            f"it has {', '.join(sorted(known))}: change --cluster or give --speeds"
+        )
+    jobs, large = [], 0
+    for job in trace.jobs:
+        speeds = {
+            kind: job.speeds.get(kind, 0.0) if job.gang <= size else 0.0
+            for kind, size in fleet.devices.items()
+        }
+        if any(speed > 0 for speed in speeds.values()):
+            jobs.append(replace(job, speeds=speeds))
+        else:
+            large += 1
+    note = f"{large} jobs fit no type of this cluster and were left out." if large else ""
+    return in_order(trace.name, jobs, (*trace.notes, note))
