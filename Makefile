@@ -145,10 +145,12 @@ bench: bench-policy
 bench-policy: $(VENV)/.ready ## dividing thousands of jobs among types; estimates of speeds in company
 	@$(BIN)/python -m bench.policy
 
-.PHONY: bench-simulate-gavel
-bench: bench-simulate-gavel
-bench-simulate-gavel: $(VENV)/.ready ## the published trace: published figures, own rounds, cost of restarts
-	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.simulate_gavel
+.PHONY: bench-simulate bench-traces
+bench: bench-simulate
+bench-simulate: $(VENV)/.ready ## traces: published figures, own rounds, cost of restarts, jobs a second (DATA=folder)
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.simulate $(if $(DATA),--data $(DATA))
+bench-traces: $(VENV)/.ready ## a public trace against a queue; work that preemption loses (DATA=folder)
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.traces $(if $(DATA),--data $(DATA))
 
 .PHONY: bench-capacity
 bench: bench-capacity
