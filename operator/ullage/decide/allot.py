@@ -22,6 +22,8 @@ from ullage.decide.model import Action, ApplyService, CreatePod
 from ullage.decide.phases import Phase
 from ullage.decide.placement import Placer, slices_of
 from ullage.decide.preemption import Victim, possible_victims, priority_of
+from ullage.decide.rounds import Rounds
+from ullage.decide.rounds_serve import serve
 from ullage.decide.surge import Leaving, Move, leave
 from ullage.decide.view import Member, View
 from ullage.decide.waiting import MOST_SEATED, Line, Outcome, Refused, Turn
@@ -59,6 +61,8 @@ class Desk:
     placer: Placer
     wants: Wants
     feasibility: Feasibility
+    rounds: Rounds | None = None
+    """The turns of this cycle; ``None`` under FIFO."""
 
 
 def allot(desk: Desk, lives: dict[str, Life]) -> Allotment:
@@ -76,7 +80,11 @@ def allot(desk: Desk, lives: dict[str, Life]) -> Allotment:
     turns = [
         _turn(desk, workloads[uid], life) for uid, life in sorted(lives.items()) if life.waiting
     ]
-    result.outcomes |= _line(desk, lives).serve(turns)
+    line = _line(desk, lives)
+    if desk.rounds is None:
+        result.outcomes |= line.serve(turns)
+    else:
+        _take_turns(desk, desk.rounds, line, turns, result)
     for turn in turns:
         if turn.workload.ref.uid in result.outcomes:
             _enter(desk, turn.workload, result)
@@ -108,6 +116,8 @@ def _create_all(desk: Desk, lives: Mapping[str, Life], result: Allotment) -> Non
 def _create(desk: Desk, job: WorkloadRecord, life: Life, result: Allotment) -> None:
     """Create the pods that are missing, if the job could ever run."""
     found = desk.feasibility.judge(job, desk.wants.of(job, job.shape))
+    if found is None and desk.rounds is not None:
+        found = desk.rounds.infeasible(job.ref.uid)
     if found is not None:
         result.outcomes[job.ref.uid] = Outcome(refused=Refused(found.reason, never=found))
         return
@@ -179,15 +189,41 @@ def _turn(desk: Desk, workload: WorkloadRecord, life: Life) -> Turn:
     )
 
 
+def _take_turns(
+    desk: Desk, rounds: Rounds, line: Line, turns: Sequence[Turn], result: Allotment
+) -> None:
+    """Serve everybody by the plan of this cycle's turns; who is to move leaves for it."""
+    workloads = desk.view.snapshot.workloads
+    movable = {}
+    for uid, kind in rounds.turnout.stops.items():
+        life, job = result.lives[uid], workloads[uid]
+        if kind and _may_leave(life):
+            members = tuple(one for one in desk.view.members_of(job) if one.live)
+            movable[uid] = _turn(desk, job, replace(life, waiting=members))
+    served = serve(rounds, line, turns, movable)
+    result.outcomes |= served.outcomes
+    for uid, (kind, beside) in served.movers.items():
+        name = f"{workloads[uid].ref.namespace}/{workloads[uid].ref.name}"
+        message = f"leaves for {kind}, where its time is worth more; goes on from its checkpoint"
+        _send_away(desk, uid, f"a place on {kind}", message, result)
+        for victim in beside:
+            _send_away(desk, victim.uid, name, rounds.ended(victim.uid, name), result)
+
+
+def _may_leave(life: Life) -> bool:
+    return life.phase in _EVICTABLE and not life.waiting and not life.silent
+
+
 def _line(desk: Desk, lives: Mapping[str, Life]) -> Line:
+    ended = desk.rounds.turnout.stops if desk.rounds is not None else {}
+
     def victims() -> Sequence[Victim]:
-        if _wave_is_leaving(desk.view):
-            return ()
+        leaving = _wave_is_leaving(desk.view)
         workloads = desk.view.snapshot.workloads
         candidates = [
             workloads[uid]
             for uid, life in sorted(lives.items())
-            if life.phase in _EVICTABLE and not life.waiting and not life.silent
+            if _may_leave(life) and (not leaving or uid in ended)
         ]
         return possible_victims(desk.view, desk.placer.board, candidates)
 
@@ -198,7 +234,8 @@ def _line(desk: Desk, lives: Mapping[str, Life]) -> Line:
             known.append(victims())
         return known[0]
 
-    return Line(desk.view, desk.wants, desk.placer, desk.feasibility, asked_once)
+    narrow = desk.rounds.tools.typed.of if desk.rounds is not None else None
+    return Line(desk.view, desk.wants, desk.placer, desk.feasibility, asked_once, narrow)
 
 
 def _wave_is_leaving(view: View) -> bool:
@@ -235,17 +272,28 @@ def release(ledger: Ledger, member: Member) -> None:
 
 
 def _preempt(desk: Desk, victim: Victim, winner: WorkloadRecord, result: Allotment) -> None:
-    """The victim starts anew later; its pods are evicted, reservations simply end."""
-    job = desk.view.snapshot.workloads[victim.uid]
-    members = desk.view.members_of(job)
+    """The victim goes for the sake of a winner."""
     name = f"{winner.ref.namespace}/{winner.ref.name}"
     message = f"preempted by {name}, which has a higher priority; starts again when room is free"
+    if desk.rounds is not None and victim.priority >= _priority(desk, winner):
+        message = desk.rounds.ended(victim.uid, name)
+    _send_away(desk, victim.uid, name, message, result)
+
+
+def _priority(desk: Desk, workload: WorkloadRecord) -> int:
+    return priority_of(workload, desk.view.members_of(workload))
+
+
+def _send_away(desk: Desk, uid: str, winner: str, message: str, result: Allotment) -> None:
+    """It starts anew later; its pods are evicted, reservations simply end."""
+    job = desk.view.snapshot.workloads[uid]
+    members = desk.view.members_of(job)
     epoch = desk.view.settings.epoch
     for one in members:
         if one.gated:
             release(desk.ledger, one)
-    result.preempted[victim.uid] = name
-    result.lives[victim.uid] = Life(
+    result.preempted[uid] = winner
+    result.lives[uid] = Life(
         phase=Phase.RESTARTING,
         reason=Reason.PREEMPTED,
         message=message,

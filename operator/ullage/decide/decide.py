@@ -34,6 +34,9 @@ from ullage.decide.policies import void_policies
 from ullage.decide.rejudged import move, rejudge, with_marks
 from ullage.decide.report import Reporter, event
 from ullage.decide.restated import restate
+from ullage.decide.rounds import division_news, next_turn, take_turns
+from ullage.decide.rounds_news import turn_news
+from ullage.decide.rounds_runners import Tools, Typed
 from ullage.decide.ruling import rule_of
 from ullage.decide.serving import replicas_that_serve
 from ullage.decide.sharing_news import sharing_news
@@ -77,13 +80,16 @@ def decide(snapshot: Snapshot, now: float, settings: DecideSettings, predictor: 
     wants = Wants(view, board, classes)
     placer = Placer(board, rule_of(view, wants, predictor))
     findings = rejudge(view, board, wants, placer.rule, restated)
+    feasibility = Feasibility(placer.scout, snapshot)
+    rounds = take_turns(Tools(view, ground, board, ledger, Typed(wants, feasibility)), lives)
     desk = Desk(
         view=with_marks(view, findings),
         ground=ground,
         ledger=ledger,
         placer=placer,
         wants=wants,
-        feasibility=Feasibility(placer.scout, snapshot),
+        feasibility=feasibility,
+        rounds=rounds,
     )
     allotment = allot(desk, lives)
     told = move(desk, allotment, findings)
@@ -112,6 +118,7 @@ def decide(snapshot: Snapshot, now: float, settings: DecideSettings, predictor: 
             *steps,
             *allotment.steps,
             *void_policies(snapshot, now, settings.epoch),
+            *division_news(view, rounds),
             *lessons.actions,
         ),
         statuses=statuses,
@@ -120,7 +127,7 @@ def decide(snapshot: Snapshot, now: float, settings: DecideSettings, predictor: 
         wake_at=(
             now + _AT_ONCE_S
             if allotment.postponed
-            else earliest(_wake_at(view, lives), lessons.wake_at, trials.wake_at)
+            else earliest(_wake_at(view, lives), lessons.wake_at, trials.wake_at, next_turn(rounds))
         ),
     )
 
@@ -165,6 +172,7 @@ def _tell(
         if status is not workload.status:
             news = event(workload, status, view.settings.epoch)
             events.extend((news,) if news else ())
+            events.extend(turn_news(workload, status, view.settings.epoch))
     return statuses, events
 
 

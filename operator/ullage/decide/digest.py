@@ -41,6 +41,8 @@ def cycle_digest(view: View, devices: bytes, waiting: Sequence[WorkloadRecord]) 
         f"{policy.max_percent_sum} {policy.round_seconds} {policy.gang_skip_limit}"
         f" {policy.risk!r}\n".encode()
     )
+    if policy.objective != "FIFO":
+        found.update(f"{policy.objective} {policy.tenants!r}\n".encode())
     models = view.snapshot.models
     found.update("\n".join(f"{one} {models[one].version}" for one in sorted(models)).encode())
     lines = sorted(f"{one.ref.uid} {one.generation}" for one in waiting)

@@ -88,14 +88,14 @@ def make_room(
     while len(taken) < len(useful):
         chunk = useful[len(taken) : len(taken) + batch]
         for victim in chunk:
-            _lift(placer.board, victim)
+            lift(placer.board, victim)
         taken.extend(chunk)
         seating = placer.seat(unit, near, explain=False)
         if not isinstance(seating, NoRoom):
             return _spare(placer, unit, near, (taken, seating))
         batch = min(2 * batch, 256)
     for victim in reversed(taken):
-        _put_back(placer.board, victim)
+        put_back(placer.board, victim)
     return None
 
 
@@ -130,13 +130,13 @@ def _fits_with(
 ) -> bool:
     """Put victims back for good if everybody still fits; else leave them off."""
     for victim in spared:
-        _put_back(placer.board, victim)
+        put_back(placer.board, victim)
     seating = placer.seat(unit, near, explain=False)
     if not isinstance(seating, NoRoom):
         placer.unseat(seating.seats)
         return True
     for victim in spared:
-        _lift(placer.board, victim)
+        lift(placer.board, victim)
     return False
 
 
@@ -155,14 +155,16 @@ def _pods(board: Board, members: Sequence[Member]) -> list[tuple[int, Resources]
     return found
 
 
-def _lift(board: Board, victim: Victim) -> None:
+def lift(board: Board, victim: Victim) -> None:
+    """Take a victim off the board."""
     for site, occupant in victim.slices:
         board.lift(site, occupant)
     for node, requests in victim.pods:
         board.refund(node, requests)
 
 
-def _put_back(board: Board, victim: Victim) -> None:
+def put_back(board: Board, victim: Victim) -> None:
+    """Put a victim on the board again."""
     for site, occupant in victim.slices:
         board.put(site, occupant)
     for node, requests in victim.pods:

@@ -17,15 +17,16 @@ from ullage.decide.figures import Part, Predictions
 from ullage.decide.life import Life
 from ullage.decide.model import Emit
 from ullage.decide.phases import Phase
+from ullage.decide.rounds import books_of
 from ullage.decide.status import Told, tell
 from ullage.decide.view import Member, View
 from ullage.decide.waiting import Outcome, Refused
 from ullage.state.records import WorkloadKind, WorkloadRecord
 from ullage.state.status import DecisionRecord, RefusalLine, WorkloadStatus
 
-_QUIET = frozenset({Reason.WAITING_FOR_DECISION, Reason.HELD_FOR_ANOTHER})
+_QUIET = frozenset({Reason.WAITING_FOR_DECISION, Reason.HELD_FOR_ANOTHER, Reason.WAITS_FOR_ROUND})
 """Reasons that are no news: they come and go for a whole line of workloads at once."""
-_GOOD = frozenset({Reason.PLACED, Reason.COMPLETED, Reason.SUSPENDED})
+_GOOD = frozenset({Reason.PLACED, Reason.COMPLETED, Reason.SUSPENDED, Reason.ROUND_SCHEDULED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +49,21 @@ class Reporter:
         outcome = self.allotment.outcomes.get(workload.ref.uid)
         members = self.desk.view.members_of(workload)
         refused = outcome.refused if outcome is not None else None
-        if life.waiting and refused is not None and quiet.still_waits(workload, life, refused):
+        seats = outcome.seats if outcome is not None else ()
+        books = books_of(self.desk.rounds, workload, life, members, seats)
+        same_books = books is workload.status.allocation
+        if (
+            life.waiting
+            and refused is not None
+            and same_books
+            and quiet.still_waits(workload, life, refused)
+        ):
             return workload.status
         parts = self._parts(members, outcome)
         if (
             life.phase is Phase.RUNNING
             and outcome is None
+            and same_books
             and workload.ref.uid not in self.told
             and _same_note(workload, self._note(workload, parts))
             and quiet.still_runs(self.desk.view, workload, parts, self.predictions)
@@ -72,6 +82,7 @@ class Reporter:
             reason=reason,
             message=message,
             decision=decision,
+            allocation=books,
             degraded=self._degraded(workload, life, admitted),
             endpoint=self._endpoint(workload),
         )
@@ -264,6 +275,8 @@ def event(workload: WorkloadRecord, status: WorkloadStatus, epoch: int) -> Emit 
         return alert
     if now is not None and (was is None or was.reason != now.reason):
         reason = Reason(now.reason)
+        if reason is Reason.PLACED and status.allocation is not None:
+            reason = Reason.ROUND_SCHEDULED
         return None if reason in _QUIET else _emit(workload, reason, now.message, epoch)
     return None
 

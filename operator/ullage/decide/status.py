@@ -22,7 +22,7 @@ from ullage.decide.life import Life
 from ullage.decide.phases import Phase
 from ullage.decide.view import Member, View
 from ullage.state.records import PodStage, WorkloadKind, WorkloadRecord
-from ullage.state.status import DecisionRecord, Placement, WorkloadStatus
+from ullage.state.status import AllocationRecord, DecisionRecord, Placement, WorkloadStatus
 from ullage.state.status_wire import whole_second
 
 ENFORCED: Final = (SlicePhase.ATTACHED, SlicePhase.VIOLATING, SlicePhase.FROZEN)
@@ -47,6 +47,8 @@ class Told:
     """Why it is not further, or that it is placed."""
     message: str
     decision: DecisionRecord | None
+    allocation: AllocationRecord | None = None
+    """What it is promised and had, where jobs take turns."""
     degraded: tuple[Reason, str] | None = None
     endpoint: str = ""
 
@@ -115,6 +117,7 @@ def _training(view: View, told: Told) -> dict[str, object]:
             else ",".join(sorted({one.node for one in told.parts}))
         ),
         "gpus": len(told.parts),
+        "allocation": told.allocation,
         "start_time": now if running and not before.start_time else before.start_time,
         "completion_time": (before.completion_time or now) if told.phase.terminal else 0.0,
         "progress": (

@@ -8,7 +8,7 @@ class that was refused once is refused for the rest of the cycle.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -18,7 +18,7 @@ from ullage.decide.checks import CHAIN, columns, emptied
 from ullage.decide.feasible import Feasibility, Infeasible
 from ullage.decide.ground import HEALTHY
 from ullage.decide.placement import Asked, NoRoom, Placer, Seat, Seating
-from ullage.decide.preemption import Victim, make_room
+from ullage.decide.preemption import Victim, lift, make_room, put_back
 from ullage.decide.view import Member, View
 from ullage.decide.want import Want, Wants
 from ullage.decide.words import headline
@@ -43,6 +43,10 @@ class Turn:
     """Nodes that other members are on."""
     avoid: frozenset[int] = frozenset()
     """Devices passed over for this workload."""
+    only: frozenset[int] | None = None
+    """Models that its round gives it; ``None`` = it does not go by rounds."""
+    may_stop: Mapping[str, int] = field(default_factory=dict)
+    """Workloads whose turn is over, by uid, with their place in the order to stop them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +61,15 @@ class Refused:
     """Why not even an empty cluster could take it, if so."""
     prospect: str = ""
     """What is under way for it."""
+    turn: Callable[[], str] | None = None
+    """Says where it stands, for those who take turns."""
 
     def text(self, workload: WorkloadRecord) -> str:
         """The sentence for the user."""
         if self.never is not None:
             return self.never.text(workload)
+        if self.turn is not None:
+            return self.turn() + self.prospect
         return headline(workload, self.placed, self.lines) + self.prospect
 
 
@@ -94,6 +102,8 @@ class Line:
     feasibility: Feasibility
     victims: Callable[[], Sequence[Victim]]
     """Asked only when somebody does not fit; empty while an earlier wave is still leaving."""
+    narrow: Callable[[Want, frozenset[int]], Want] | None = None
+    """Holds a want to some models."""
     budget: int = MOST_SEATED
     """Members that are still seated in this cycle."""
     _hopeless: dict[int, _Hopeless] = field(default_factory=dict)
@@ -117,13 +127,58 @@ class Line:
         for turn in ordered:
             if self.budget <= 0:
                 break
-            outcome = self._turn(turn)
-            outcomes[turn.workload.ref.uid] = outcome
-            self.budget -= len(outcome.seats)
+            outcomes[turn.workload.ref.uid] = self.turn(turn)
         return outcomes
 
+    def turn(self, turn: Turn) -> Outcome:
+        """Place one workload, make way for it, or say why not."""
+        outcome = self._turn(turn)
+        self.budget -= len(outcome.seats)
+        return outcome
+
+    def fill(self, turn: Turn) -> Outcome | NoRoom:
+        """Place a gang where there is room as it is; nobody makes way and nothing is kept."""
+        asked = self.asked(turn)
+        number = asked[0].want.number
+        known = self._refused.get(number)
+        if known is None or known[0] > len(asked):
+            found = self.placer.seat(asked, set(turn.near), explain=True)
+            if isinstance(found, Seating):
+                self._mirror(found)
+                self.budget -= len(found.seats)
+                return Outcome(found.seats, found.runner_up)
+            self._refused[number] = known = (len(asked), found)
+        return known[1]
+
+    def move(self, turn: Turn, mover: Victim) -> tuple[Victim, ...] | None:
+        """Keep a better place for a workload that runs elsewhere; it has to leave to get there.
+
+        Returns:
+            Who has to leave beside it; ``None`` when there is no such place.
+        """
+        if mover.uid in self._evicted:
+            return None
+        later, asked = self._future(), self.asked(turn)
+        lift(later.board, mover)
+        found = later.seat(asked, set(), explain=False)
+        victims: tuple[Victim, ...] = ()
+        if isinstance(found, NoRoom):
+            others = [one for one in self._eligible(turn) if one.uid != mover.uid]
+            way = make_room(later, asked, set(), others) if others else None
+            if way is None:
+                put_back(later.board, mover)
+                return None
+            found, victims = way.seating, way.victims
+        self._evicted |= {mover.uid, *(one.uid for one in victims)}
+        self._keep(turn, found)
+        return victims
+
+    def asked(self, turn: Turn) -> list[Asked]:
+        """The members of a turn, each with the class of what it asks for."""
+        return [Asked(turn.workload, one, self.want(turn, one)) for one in turn.members]
+
     def _turn(self, turn: Turn) -> Outcome:
-        asked = [Asked(turn.workload, member, self.want(turn, member)) for member in turn.members]
+        asked = self.asked(turn)
         if turn.workload.kind is WorkloadKind.TRAINING_JOB:
             return self._unit(turn, asked)
         outcome = Outcome()
@@ -149,7 +204,10 @@ class Line:
                 if node in ground.node_index
             ]
             avoid = avoid.union(*on_them)
-        return self.wants.of(turn.workload, member.pod.shape, avoid)
+        found = self.wants.of(turn.workload, member.pod.shape, avoid)
+        if turn.only is None or self.narrow is None:
+            return found
+        return self.narrow(found, turn.only)
 
     def _unit(self, turn: Turn, unit: Sequence[Asked]) -> Outcome:
         """Place members that stand or fall together, or say why not."""
@@ -214,11 +272,7 @@ class Line:
             hopeless is not None and turn.priority <= hopeless
         ):
             return ()
-        eligible = [
-            one
-            for one in self.victims()
-            if one.priority < turn.priority and one.uid not in self._evicted
-        ]
+        eligible = self._eligible(turn)
         eviction = make_room(self._future(), unit, set(turn.near), eligible) if eligible else None
         if eviction is None:
             self._no_victims[number] = turn.priority
@@ -228,8 +282,23 @@ class Line:
         self._keep(turn, eviction.seating)
         return eviction.victims
 
+    def _eligible(self, turn: Turn) -> list[Victim]:
+        """Whom a workload may make leave, in the order to take them."""
+        found = [
+            one
+            for one in self.victims()
+            if one.uid not in self._evicted
+            and (one.priority < turn.priority or one.uid in turn.may_stop)
+        ]
+        if turn.may_stop:
+            last = len(turn.may_stop)
+            found.sort(key=lambda one: (one.priority, turn.may_stop.get(one.uid, last)))
+        return found
+
     def _maybe_hold(self, turn: Turn, want: Want) -> None:
         """The first who waited too long holds every device that could ever suit it."""
+        if turn.only is not None:
+            return  # rounds keep devices themselves
         if self._holder or not self._waited_too_long(turn):
             return
         self._holder = f"{turn.workload.ref.namespace}/{turn.workload.ref.name}"
