@@ -394,6 +394,6 @@ class Agent:
         if not self.watch.known and self.watch.problem is None:
             return "looking for devices"
         standing = self.registrar.standing
-        if not self._serving_wanted() or standing.registered or standing.foreign_devices:
+        if not self._serving_wanted() or standing.registered or standing.foreign:
             return "" if self._taken_in or self._gate_open else "waiting for the first spec"
         return standing.problem or "not registered with kubelet yet"

@@ -139,11 +139,11 @@ def _degraded(facts: NodeFacts) -> Refusal | None:
         return Refusal(reason=Reason.CDI_UNAVAILABLE, message="no slots are offered without CDI")
     if facts.backend_problem is not None:
         return facts.backend_problem
-    if facts.standing.foreign_devices:
+    if facts.standing.foreign:
         return Refusal(
             reason=Reason.FOREIGN_PLUGIN,
-            message=f"another plugin offers {facts.standing.foreign_devices} nvidia.com/gpu on "
-            "this node; remove it or the label ullage.dev/node",
+            message=f"another plugin offers {facts.standing.foreign} on this node; remove it or "
+            "the label ullage.dev/node",
         )
     if facts.problems:
         return Refusal(reason=Reason.INVALID_OBJECT, message="; ".join(facts.problems))

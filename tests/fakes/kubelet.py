@@ -66,6 +66,7 @@ class FakeKubelet:
         self.registrations = 0
         self.calls: list[str] = []
         self.foreign_gpus = 0
+        self.foreign_name = "nvidia.com/gpu"
         self._servers: list[grpc.aio.Server] = []
         self._registered = asyncio.Condition()
         self._old: list[Endpoint] = []
@@ -228,6 +229,6 @@ class FakeKubelet:
         if self.foreign_gpus:
             ids = [f"GPU-{number}" for number in range(self.foreign_gpus)]
             devices.append(
-                resources_pb2.ContainerDevices(resource_name="nvidia.com/gpu", device_ids=ids)
+                resources_pb2.ContainerDevices(resource_name=self.foreign_name, device_ids=ids)
             )
         return resources_pb2.AllocatableResourcesResponse(devices=devices)

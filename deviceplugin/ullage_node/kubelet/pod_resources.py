@@ -8,7 +8,7 @@ answer names pods, not their uids. Nothing is cached here: an old answer is a wr
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,10 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
+
+FOREIGN_PREFIXES: Final = (FOREIGN_GPU_RESOURCE, "nvidia.com/mig-")
+"""Names under which other plugins offer GPUs or parts of them: ``nvidia.com/gpu``, also followed by
+``.shared`` or ``mem``, and MIG slices. Network cards of the same maker are no business of ours."""
 
 
 class KubeletUnavailable(Exception):
@@ -58,8 +62,8 @@ class Allocatable:
     """What kubelet believes the node offers."""
 
     slots: frozenset[str]
-    foreign_devices: int
-    """Healthy devices that NVIDIA's plugin advertises."""
+    foreign: str = ""
+    """What another GPU plugin offers, for people (``2 nvidia.com/gpu``), empty = nothing."""
 
 
 class PodResources:
@@ -108,10 +112,11 @@ class PodResources:
         except grpc.aio.AioRpcError as error:
             raise KubeletUnavailable(str(error.details())) from error
         slots: set[str] = set()
-        foreign = 0
+        foreign: Counter[str] = Counter()
         for devices in answer.devices:
             if devices.resource_name == SLOT_RESOURCE:
                 slots.update(devices.device_ids)
-            elif devices.resource_name == FOREIGN_GPU_RESOURCE:
-                foreign += len(devices.device_ids)
-        return Allocatable(slots=frozenset(slots), foreign_devices=foreign)
+            elif devices.resource_name.startswith(FOREIGN_PREFIXES):
+                foreign[devices.resource_name] += len(devices.device_ids)
+        said = ", ".join(f"{count} {name}" for name, count in sorted(foreign.items()) if count)
+        return Allocatable(slots=frozenset(slots), foreign=said)

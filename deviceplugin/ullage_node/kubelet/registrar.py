@@ -4,8 +4,8 @@
 
 kubelet forgets plugins when it restarts (and deletes their sockets), and it drops one when the
 stream of a predecessor ends late. Neither is announced, so kubelet's socket is looked at every
-second and kubelet itself is asked every few seconds what it believes. Where NVIDIA's plugin offers
-devices on this node nothing is registered: two owners of one GPU help nobody.
+second and kubelet itself is asked every few seconds what it believes. Where another plugin offers
+GPUs on this node nothing is registered: two owners of one GPU help nobody.
 
 It never gives up and never crashes over kubelet; it reports what it sees as :class:`Standing`.
 """
@@ -63,8 +63,8 @@ class Standing:
     """How we stand with kubelet."""
 
     registered: bool = False
-    foreign_devices: int = 0
-    """Devices that another plugin offers; while there are any, we stay away."""
+    foreign: str = ""
+    """What another GPU plugin offers, for people; while it does, we stay away."""
     problem: str = ""
     """Why we are not registered, if so."""
 
@@ -143,7 +143,7 @@ class Registrar:
         due = time.monotonic() - self._checked_at >= self._rhythm.check
         if due or (self._wanted and self._registered_with is None):
             await self._check(identity)
-        if not self._wanted or self.standing.foreign_devices:
+        if not self._wanted or self.standing.foreign:
             await self._withdraw()
         elif self._registered_with is None:
             await self._register(identity)
@@ -159,8 +159,8 @@ class Registrar:
             if self._registered_with is None:
                 raise
             return  # busy or starting; leaving it now would only take the slots away for a while
-        if believed.foreign_devices != self.standing.foreign_devices:
-            self._set(replace(self.standing, foreign_devices=believed.foreign_devices))
+        if believed.foreign != self.standing.foreign:
+            self._set(replace(self.standing, foreign=believed.foreign))
         offered = {slot for slot, healthy in self._board.slots.items() if healthy}
         if self._registered_with is not None and offered and not offered & believed.slots:
             _log.warning("kubelet lost our slots", offered=len(offered))

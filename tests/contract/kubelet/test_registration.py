@@ -101,10 +101,14 @@ async def test_our_deleted_socket_comes_back(rig: NodeRig) -> None:
     await rig.kubelet.allocatable(8)
 
 
-async def test_nothing_is_offered_beside_another_gpu_plugin(rig: NodeRig) -> None:
-    rig.kubelet.foreign_gpus = 2
+@pytest.mark.parametrize(
+    "name", ["nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-1g.10gb"]
+)
+async def test_nothing_is_offered_beside_another_gpu_plugin(rig: NodeRig, name: str) -> None:
+    rig.kubelet.foreign_gpus, rig.kubelet.foreign_name = 2, name
     await rig.launch()
     await rig.until(lambda: rig.condition("Degraded").get("reason") == "ForeignPlugin")
+    assert f"2 {name} on this node" in rig.condition("Degraded")["message"]
     assert rig.kubelet.offered == 0
     assert rig.agent is not None
     assert rig.agent.unready() == ""  # staying away is right
@@ -113,6 +117,12 @@ async def test_nothing_is_offered_beside_another_gpu_plugin(rig: NodeRig) -> Non
     await rig.until(lambda: rig.condition("Degraded").get("status") == "False")
     rig.kubelet.foreign_gpus = 1
     await rig.until(lambda: rig.kubelet.offered == 0)
+
+
+async def test_other_cards_of_the_same_maker_are_no_gpus(rig: NodeRig) -> None:
+    rig.kubelet.foreign_gpus, rig.kubelet.foreign_name = 2, "nvidia.com/hostdev"
+    await rig.start_agent()
+    assert rig.condition("Degraded").get("reason") != "ForeignPlugin"
 
 
 async def test_sigterm_ends_the_stream_and_the_socket_before_anything_else(rig: NodeRig) -> None:

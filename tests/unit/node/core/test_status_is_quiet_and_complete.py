@@ -122,7 +122,7 @@ PROBLEM = Refusal(reason=Reason.DEVICE_CONFIG_MISSING, message="no file")
             (False, "Registered"),
         ),
         (
-            NodeFacts(standing=Standing(foreign_devices=2)),
+            NodeFacts(standing=Standing(foreign="2 nvidia.com/gpu")),
             (False, "ForeignPlugin"),
             (True, "ForeignPlugin"),
         ),
