@@ -3,8 +3,8 @@
 """What probe and driver of a node both need: the GPUs ever found, how each is shared, the servers.
 
 The supervisor is asked here and nowhere else. While it is away, a device keeps the way of sharing
-that it had: its tenants did not change because a container restarted. A report that is older than
-:data:`REPORT_SECONDS` proves nothing any more.
+that it had: its tenants did not change because a container restarted or a program was slow. A
+report that is older than :data:`REPORT_SECONDS` proves nothing any more.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ class NvidiaDevices:
         server = self.shares.server(uuid)
         if server is None:
             return self.shares.problem
-        return "" if server.ready else f"its MPS server is {server.state.value}: {server.why}"
+        if not server.ready:
+            return f"its MPS server is {server.state.value}: {server.why}"
+        return self.shares.rival(uuid)
 
     def mps_status(self, uuid: str) -> MpsStatus | None:
         """What to say of a device's server, ``None`` where there is none to be had."""
@@ -106,13 +108,21 @@ class MpsShares:
         return None if self.problem else self._report.servers.get(uuid)
 
     def choice(self, device: NvidiaDevice, driver: Driver) -> Choice:
-        """How a device is shared; MPS once chosen stays while the supervisor is away."""
+        """How a device is shared.
+
+        MPS once chosen stays while nobody knows better, and what serves is judged by how it
+        serves: a look at the installation that failed, or somebody who came second, ends none of
+        our tenants.
+        """
         before = self._choices.get(device.uuid)
         installed = None if self.problem else self._installed
-        if before is not None and before.backend in MPS_BACKENDS:
-            if installed is None:
-                return before
-            # Who comes second is the stranger: our tenants are not ended for it.
+        shared = before is not None and before.backend in MPS_BACKENDS
+        if before is not None and shared and (installed is None or installed.problem):
+            return before
+        serving = self._serving(device.uuid)
+        if installed is not None and serving:
+            installed = replace(installed, problem="", protocols=(serving,), strangers=())
+        elif installed is not None and shared:
             installed = replace(installed, strangers=())
         found = choose(device, driver, installed, self.problem)
         if found != before:
@@ -121,6 +131,23 @@ class MpsShares:
             )
         self._choices[device.uuid] = found
         return found
+
+    def rival(self, uuid: str) -> str:
+        """What stands against a device's shares though its server is well; empty = nothing."""
+        installed = None if self.problem else self._installed
+        strangers = installed.strangers if installed else ()
+        other = next((one for one in strangers if one.serves(uuid)), None)
+        return (
+            f"process {other.pid} of somebody else runs a second MPS control daemon for it: "
+            "whoever uses that one takes turns with our tenants, beside their shares; stop it"
+            if other
+            else ""
+        )
+
+    def _serving(self, uuid: str) -> int:
+        """Protocol of our server that runs there, also when only the agent is new; 0 = none."""
+        found = self._report.servers.get(uuid)
+        return found.protocol if found is not None and found.server_pid > 0 else 0
 
     def stand_aside(self, binding: ContainerBinding) -> None:
         """A container has these devices whole: no server takes memory on them meanwhile."""
