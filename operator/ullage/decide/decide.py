@@ -31,6 +31,8 @@ from ullage.decide.model import Action, DecideSettings, Emit, Plan
 from ullage.decide.nodes import missing_gpu_nodes
 from ullage.decide.placement import Placer
 from ullage.decide.policies import void_policies
+from ullage.decide.recommend import Advisor
+from ullage.decide.recommended import advice_news, advised
 from ullage.decide.rejudged import move, rejudge, with_marks
 from ullage.decide.report import Reporter, event
 from ullage.decide.restated import restate
@@ -163,15 +165,17 @@ def _tell(
 ) -> tuple[dict[str, WorkloadStatus], list[Emit]]:
     statuses: dict[str, WorkloadStatus] = {}
     events: list[Emit] = []
+    advisor = Advisor.of(view.snapshot)
     for uid in sorted(lives):
         workload = view.snapshot.workloads[uid]
         if lives[uid].silent:
             continue
-        status = reporter.status(workload)
+        status = advised(advisor, workload, reporter.status(workload))
         statuses[uid] = status
         if status is not workload.status:
             news = event(workload, status, view.settings.epoch)
-            events.extend((news,) if news else ())
+            advice = advice_news(advisor, workload, status, view.settings.epoch)
+            events.extend(one for one in (news, advice) if one is not None)
             events.extend(turn_news(workload, status, view.settings.epoch))
     return statuses, events
 

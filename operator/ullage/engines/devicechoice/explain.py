@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ullage.api.contract import Reason
 from ullage.engines.devicechoice.memory import Evidence, MemoryVerdict, Verdict
-from ullage.engines.devicechoice.offers import Priced, Recommendation, Source
+from ullage.engines.devicechoice.offers import Priced, Recommendation
 from ullage.engines.devicechoice.predict import S_PER_HOUR, Terms
 
 _MIB = 2**20
@@ -42,7 +42,7 @@ def offer_line(row: Priced) -> str:
             seconds / S_PER_HOUR
             for seconds in (row.total.low_s, row.total.value_s, row.total.high_s)
         )
-        bounds = "" if row.source is Source.MEASURED else f" ({low:.2f} to {high:.2f})"
+        bounds = "" if low == high else f" ({low:.2f} to {high:.2f})"
         parts.append(f"{value:.2f} h{bounds}")
     if row.cost is not None:
         parts.append(f"cost {row.cost:.2f}")

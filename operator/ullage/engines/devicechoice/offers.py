@@ -35,6 +35,7 @@ class Source(StrEnum):
     """Where a step time comes from."""
 
     MEASURED = "Measured"
+    DECLARED = "Declared"
     ESTIMATED = "Estimated"
 
 
@@ -63,7 +64,7 @@ class StepForecast:
 
     Attributes:
         step: Seconds; ``None`` = it was tried and did not run.
-        source: Measured or estimated.
+        source: Measured, declared or estimated.
         anchored: At least one type was measured; a roofline alone is not.
     """
 
