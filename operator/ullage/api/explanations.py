@@ -117,6 +117,17 @@ _WAITING: Final[Mapping[Reason, Explanation]] = {
         "The first container of the template names no port, so there is nothing to serve.",
         "Add containers[0].ports with a containerPort.",
     ),
+    Reason.RESIZE_PENDING: say(
+        "The work runs with another share or amount of memory than spec.gpu now asks for; a "
+        "container is never resized while it runs.",
+        "Set sharing.resizable to Restart to have it restarted for it (a job needs "
+        "spec.checkpoint), restart it yourself, or wait: where it says so, room is missing.",
+    ),
+    Reason.RESIZING: say(
+        "The work starts again because spec.gpu asks for another share or amount of memory, and "
+        "sharing.resizable is Restart.",
+        "Nothing: a job goes on from its checkpoint, replicas leave once their replacement serves.",
+    ),
     Reason.NO_ROOM_TO_SURGE: say(
         "The rolling update waits: there is no free slice for one more replica, and stopping the "
         "only one would drop requests.",

@@ -44,6 +44,7 @@ class Reason(StrEnum):
     LOAD_INFEASIBLE = "LoadInfeasible"
     NEED_PROFILE = "NeedProfile"
     NOT_WORTH_SHARING = "NotWorthSharing"
+    RESIZE_PENDING = "ResizePending"
     WAITS_FOR_ROUND = "WaitsForRound"
     NO_FEASIBLE_ACCELERATOR = "NoFeasibleAccelerator"
     # operator: life of a workload
@@ -58,6 +59,7 @@ class Reason(StrEnum):
     ROUND_SCHEDULED = "RoundScheduled"
     ESTIMATE_USED = "EstimateUsed"
     MEMBER_LOST = "MemberLost"
+    RESIZING = "Resizing"
     RESTART_LIMIT = "RestartLimit"
     EXIT_CODE = "ExitCode"
     COMPLETED = "Completed"

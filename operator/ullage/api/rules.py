@@ -181,8 +181,11 @@ FROZEN_REPLICAS: Final = Rule(
 )
 FROZEN_GPU: Final = Rule(
     name="frozen-gpu",
-    rule="oldSelf.suspend || self.gpu == oldSelf.gpu",
-    message=f"spec.gpu {_FROZEN}{_FROZEN_END}",
+    rule="oldSelf.suspend || self.gpu == oldSelf.gpu || (has(self.sharing) "
+    "&& self.sharing.resizable == 'Restart' && self.gpu.mode == oldSelf.gpu.mode "
+    "&& self.gpu.count == oldSelf.gpu.count)",
+    message=f"spec.gpu {_FROZEN}{_FROZEN_END}; with sharing.resizable Restart, share and memory "
+    "change at any time",
     field=".gpu",
 )
 FROZEN_ACCELERATORS: Final = Rule(

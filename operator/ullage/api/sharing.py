@@ -36,8 +36,9 @@ class SharingRules(Model):
     """Whether others may run on the device; with false the workload is alone there, whatever
     share it asked for."""
     resizable: Resizable = Resizable.NEVER
-    """`Restart`: the operator may give another share by restarting at a checkpoint. A share never
-    changes while a container runs."""
+    """A share never changes while a container runs. `Restart`: work whose share or memory no longer
+    fits spec.gpu restarts at its checkpoint, replicas of a service one after the other beside their
+    replacements; `Never`: it keeps what it has until its next start, and is told so."""
     on_violation: OnViolation = OnViolation.FREEZE_NEIGHBOURS
     """`FreezeNeighbours` stops neighbours without an objective while this one's is broken;
     `Alert` only tells, by condition, Event and metric: nobody is stopped or moved for it."""

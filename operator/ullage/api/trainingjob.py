@@ -135,7 +135,8 @@ class TrainingJobSpec(Model):
     suspend: bool = False
     """Stop the job and give its devices back; false lets it run again."""
     gpu: GPURequest = GPURequest()
-    """Devices of each member. Changes only while suspended."""
+    """Devices of each member. Changes only while suspended; share and memory at any time where
+    `sharing.resizable` is `Restart`."""
     accelerators: Accelerators = ()
     """Accelerator types that will do, by key such as nvidia-h100-80gb-hbm3; empty means any.
     Changes only while suspended."""

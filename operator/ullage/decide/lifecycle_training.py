@@ -31,6 +31,7 @@ _EVICTED: Final = (
     Reason.INTERFERING,
     Reason.PROBATION_ROLLED_BACK,
     Reason.PREDICTED_SLO_BREACH,
+    Reason.RESIZING,
 )
 """Endings that we bring about: budgets are honoured, and the pod gets its signal and grace."""
 

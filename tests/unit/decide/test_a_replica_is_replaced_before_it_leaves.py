@@ -228,7 +228,7 @@ def test_an_edited_objective_moves_replicas_beside_their_replacements() -> None:
     assert (_evicted(found), _deployed(found)) == ([], 2)
     bad = found.condition(service, "Degraded")
     assert bad.reason == Reason.PREDICTED_SLO_BREACH
-    assert "move to other places, one after the other" in bad.message
+    assert "replicas are replaced one after the other" in bad.message
     assert found.status(service).phase == "Ready"
 
 
