@@ -235,3 +235,42 @@ async def test_a_pod_on_its_way_keeps_its_reservation(rig: NodeRig) -> None:
     await rig.until(lambda: rig.agent.table.held[0].seen)
     rig.api.remove(POD, pod.name, pod.namespace)
     await rig.until(lambda: rig.slice_of(pod) is None)
+
+
+async def test_what_must_not_share_is_refused_before_it_starts_and_may_go_elsewhere(
+    rig: NodeRig,
+) -> None:
+    mine = await rig.placed_pod()
+    await rig.start(mine)
+    theirs = rig.a_pod(namespace="another")
+    rig.place(theirs)
+    refused = await rig.phase(theirs, "Refused")
+    assert refused.reason == "TrustDomain"
+    assert f"team/{mine.name} is of trust domain 'namespace/team'" in refused.message
+    rig.show_pod(theirs)
+    await rig.kubelet.admit(theirs)
+    with pytest.raises(StartRefused, match=r"^TrustDomain: "):
+        await rig.start(theirs)
+    rig.place(theirs, "gpu-1")  # the operator plans anew
+    await rig.phase(theirs, "Reserved")
+    assert (await rig.start(theirs)).env["FAKE_GPUS"] == "gpu-1"
+    await rig.phase(mine, "Attached")
+
+
+async def test_a_new_agent_confirms_what_runs_and_what_waits_in_the_same_words(
+    rig: NodeRig,
+) -> None:
+    runs, waits = await rig.placed_pod(memory_mib=16_000), await rig.placed_pod("gpu-1")
+    await rig.start(runs)
+    refused = rig.a_pod()
+    rig.place(refused, memory_mib=1000)
+    said = (await rig.phase(refused, "Refused")).message
+    rig.devices.devices = [a_device(0, memory_mib=8192), a_device(1)]  # less than before
+    await rig.kill_agent()
+    await rig.start_agent()
+    await rig.phase(runs, "Attached")
+    await rig.phase(waits, "Reserved")
+    assert (await rig.phase(refused, "Refused")).message == said
+    rig.end_process(runs)
+    with pytest.raises(StartRefused, match=r"^CapacityExceeded: .*short of"):
+        await rig.start(runs)  # a new start is a new decision, and it does not fit any more
