@@ -1,0 +1,313 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""A trace under the operator itself: every decision is one of ``decide``, on a whole snapshot.
+
+Slower than the events over bare rounds by what a decision costs, and exact: gates, gangs, slices,
+statuses and guards are those of a live cluster. What is not played is waiting for machines: nodes
+answer at once, images are there, nobody fails but devices.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass, field
+from typing import Final
+
+from ullage.api.contract import Health
+from ullage.decide.decide import decide
+from ullage.decide.diff import diff
+from ullage.decide.model import DecideSettings, SetStatus
+from ullage.decide.phases import Phase
+from ullage.engines.admission.utilisation import UtilisationSum
+from ullage.simulate.events import Settings, Tell
+from ullage.simulate.failures import Failures
+from ullage.simulate.founding import START, founded, job_record, profile_record
+from ullage.simulate.outcome import JobOutcome, Moment, Outcome
+from ullage.simulate.policies import Policy
+from ullage.simulate.speeds import SpeedTable, built_in
+from ullage.simulate.trace import Fleet, Trace, TraceError
+from ullage.simulate.work import Work, begun
+from ullage.simulate.world import World
+
+_MOST_CYCLES: Final = 200
+"""Cycles at one moment; a decision that never comes to rest is a fault worth telling."""
+_IDLE_WAKES: Final = 10_000
+_PATIENCE_S: Final = 30.0
+"""Time between two looks when nothing says when the next is due: the operator's own resync."""
+_SOON_S: Final = 0.05
+_EPOCH: Final = 1
+_STALLED: Final = 1000.0
+"""Slowdown of two that the table calls infeasible together."""
+
+
+def run_decided(
+    trace: Trace,
+    fleet: Fleet,
+    policy: Policy,
+    settings: Settings | None = None,
+    tell: Tell | None = None,
+    *,
+    table: SpeedTable | None = None,
+) -> Outcome:
+    """Run a trace to its end under the operator's decisions.
+
+    Args:
+        trace: Fitted to the fleet.
+        fleet: The cluster.
+        policy: One that SchedulingPolicy knows as an objective, ``fifo``, or ``agnostic-las``: the
+            operator under MaxMinFairness with nothing in its profiles that tells types apart.
+        settings: Costs, failures, rounds; packing and gaps are the operator's own.
+        tell: Hears the number of jobs done, after every end.
+        table: How neighbours slow each other down; the built-in one by default.
+
+    Raises:
+        TraceError: SchedulingPolicy has no such objective, or nothing runs any more.
+    """
+    how = settings or Settings()
+    base = founded(fleet, policy, how.rounds.round_s, how.rounds.gang_skip_limit)
+    play = Play(
+        world=World(base=base, now=START),
+        trace=trace,
+        fleet=fleet,
+        settings=how,
+        aware=policy.aware or policy.name == "fifo",
+        failures=Failures(fleet.devices, how.failures, random.Random(how.seed)),
+        table=table or built_in(),
+        tell=tell,
+    )
+    play.to_the_end()
+    return play.outcome(policy.name)
+
+
+@dataclass(slots=True)
+class Play:
+    """A world and its clock."""
+
+    world: World
+    trace: Trace
+    fleet: Fleet
+    settings: Settings
+    failures: Failures
+    table: SpeedTable
+    aware: bool = True
+    tell: Tell | None = None
+    predictor: UtilisationSum = field(default_factory=UtilisationSum)
+    active: dict[str, Work] = field(default_factory=dict)
+    held_s: dict[str, float] = field(default_factory=dict)
+    done: list[JobOutcome] = field(default_factory=list)
+    moments: list[Moment] = field(default_factory=list)
+    arrived: int = 0
+    decisions: int = 0
+    solves: int = 0
+    wake_at: float = 0.0
+    idle: int = 0
+    places: list[tuple[str, str, str]] = field(default_factory=list)
+    _kind_of: dict[str, str] = field(default_factory=dict)
+    _solved: str = ""
+    _broken: list[tuple[float, str, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.held_s = dict.fromkeys(self.fleet.devices, 0.0)
+        for name, record in sorted(self.world.gpu_nodes.items()):
+            for one in record.devices:
+                self._kind_of[one.uuid] = one.model
+                self.places.append((one.model, name, one.uuid))
+
+    @property
+    def now(self) -> float:
+        """Seconds since the trace began."""
+        return self.world.now - START
+
+    def outcome(self, policy: str) -> Outcome:
+        """What came of it."""
+        hours = {kind: seconds / 3600 for kind, seconds in self.held_s.items()}
+        return Outcome(
+            policy=policy,
+            devices=self.fleet.devices,
+            jobs=tuple(self.done),
+            moments=tuple(self.moments),
+            held_s=self.held_s,
+            dollars=sum(self.fleet.prices.get(kind, 0.0) * held for kind, held in hours.items()),
+            decisions=self.decisions,
+            solves=self.solves,
+        )
+
+    def to_the_end(self) -> None:
+        """Play until everybody is done."""
+        self.settle()
+        while self.arrived < len(self.trace.jobs) or self.active:
+            self.step()
+
+    def step(self) -> None:
+        """Go to the next event, deal with it, and let the operator decide."""
+        now = self._next()
+        self._advance(now)
+        for uid, work in list(self.active.items()):
+            if work.kind and work.end_s <= now + 1e-6:
+                work.book(now, len(self.active))
+                self.world.finish(uid)
+                self.done.append(work.outcome(now))
+                del self.active[uid]
+                if self.tell is not None:
+                    self.tell(len(self.done))
+        self._break(now)
+        jobs = self.trace.jobs
+        while self.arrived < len(jobs) and jobs[self.arrived].arrival_s <= now:
+            self._arrive()
+        self.settle()
+        self.idle = 0 if any(work.kind for work in self.active.values()) else self.idle + 1
+        if self.idle > _IDLE_WAKES:
+            names = ", ".join(list(self.active)[:3])
+            raise TraceError(f"{self.trace.name}: nothing runs any more; {names} wait for ever")
+
+    def settle(self) -> None:
+        """Decide and carry out until nothing is left to do at this moment."""
+        for uid, work in self.active.items():
+            work.book(self.now, len(self.active))
+            if work.kind:
+                done = int(work.job.steps - work.left)
+                self.world.report_steps(uid, done, 1 / work.speed)
+        for _ in range(_MOST_CYCLES):
+            snapshot = self.world.snapshot()
+            plan = decide(snapshot, self.world.now, DecideSettings(epoch=_EPOCH), self.predictor)
+            self.decisions += 1
+            actions = diff(plan, snapshot)
+            self.world.apply(actions)
+            self._follow()
+            if all(isinstance(one, SetStatus) and one.passing for one in actions):
+                break
+        else:
+            kinds = ", ".join(sorted({type(one).__name__ for one in actions}))
+            raise TraceError(
+                f"{self.trace.name}: decisions at {self.now:.0f} s never rest: {kinds}"
+            )
+        self.wake_at = plan.wake_at
+        self._sweep()
+        self._note()
+
+    def _next(self) -> float:
+        moments = [work.end_s for work in self.active.values() if work.kind]
+        if self.arrived < len(self.trace.jobs):
+            moments.append(self.trace.jobs[self.arrived].arrival_s)
+        if self.active:
+            moments += [self.failures.next_s, self.failures.next_repair_s]
+            if self.wake_at > self.world.now:
+                moments.append(self.wake_at - START)
+            elif self.wake_at:
+                moments.append(self.now + _SOON_S)
+            if not moments or min(moments) == float("inf"):
+                moments.append(self.now + _PATIENCE_S)
+        return max(self.now, min(moments))
+
+    def _advance(self, now: float) -> None:
+        passed = now - self.now
+        for gpu in self._occupied():
+            self.held_s[self._kind_of[gpu]] += passed
+        self.world.now = START + now
+
+    def _occupied(self) -> dict[str, list[str]]:
+        """Jobs at work on each device that has any."""
+        found: dict[str, list[str]] = {}
+        for uid, work in self.active.items():
+            if work.kind:
+                for _, seen in self.world.slices(uid):
+                    found.setdefault(seen.gpu, []).append(uid)
+        return found
+
+    def _crowd(self) -> None:
+        """Neighbours slow each other down, by the table; a gang is as slow as its slowest."""
+        factors: dict[str, float] = {}
+        for gpu, tenants in self._occupied().items():
+            kind = self._kind_of[gpu]
+            for uid in tenants:
+                own = self.active[uid].job.kind
+                factor = math.prod(
+                    self.table.slowdown(own, self.active[other].job.kind, kind)
+                    for other in tenants
+                    if other != uid
+                )
+                factors[uid] = max(factors.get(uid, 1.0), min(factor, _STALLED))
+        for uid, factor in factors.items():
+            work = self.active[uid]
+            speed = work.job.speeds[work.kind] / factor
+            if speed != work.speed:
+                work.book(self.now, len(self.active))
+                work.speed = speed
+
+    def _arrive(self) -> None:
+        job = self.trace.jobs[self.arrived]
+        record = job_record(job, self.world.now)
+        profile = profile_record(job, aware=self.aware)
+        self.world.profiles.setdefault((profile.namespace, profile.name), profile)
+        self.world.workloads[record.ref.uid] = record
+        self.active[record.ref.uid] = begun(job, self.arrived, self.fleet)
+        self.arrived += 1
+
+    def _follow(self) -> None:
+        """Jobs start and stop as their pods did."""
+        world, costs = self.world, self.settings.costs
+        for uid in dict.fromkeys(world.gone):
+            work = self.active.get(uid)
+            if work is not None and work.kind:
+                work.stops += 1
+                lost_s = 0.0 if costs.saves_on_stop else work.unsaved_s(self.now, costs)
+                work.tear(self.now, len(self.active), lost_s)
+        world.gone.clear()
+        for uid, work in self.active.items():
+            if not work.kind and world.running(uid):
+                kinds = {self._kind_of[seen.gpu] for _, seen in world.slices(uid)}
+                slowest = min(kinds, key=lambda kind: (work.job.speeds[kind], kind))
+                work.begin(slowest, work.job.speeds[slowest], self.now, costs.restart_s)
+        self._crowd()
+
+    def _break(self, now: float) -> None:
+        """Devices fail and come back."""
+        while self.failures.next_s <= now:
+            at = self.failures.next_s
+            struck = self.failures.strike()
+            if struck is None:
+                continue
+            kind, number = struck
+            broken = {gpu for _, _, gpu in self._broken}
+            works = [one for one in self.places if one[0] == kind and one[2] not in broken]
+            _, node, gpu = works[number]
+            self._broken.append((at + self.settings.failures.repair_s, node, gpu))
+            self._strike(node, gpu)
+        self.failures.repair(now)
+        for one in [one for one in self._broken if one[0] <= now]:
+            self._broken.remove(one)
+            self.world.set_health(one[1], one[2], Health.HEALTHY)
+
+    def _strike(self, node: str, gpu: str) -> None:
+        for seen in self.world.gpu_nodes[node].observed:
+            pod = self.world.pods.get(seen.key.pod_uid)
+            if seen.gpu != gpu or pod is None:
+                continue
+            uid = pod.owner.uid
+            work = self.active.get(uid)
+            if work is not None and work.kind:
+                work.failures += 1
+                lost_s = work.unsaved_s(self.now, self.settings.costs)
+                work.tear(self.now, len(self.active), lost_s)
+                self.world.lose(uid)
+        self.world.set_health(node, gpu, Health.UNHEALTHY)
+
+    def _sweep(self) -> None:
+        """Users delete what is over, once the operator has told them."""
+        for uid, job in list(self.world.workloads.items()):
+            if uid not in self.active and job.status.phase == Phase.SUCCEEDED:
+                self.world.forget(uid)
+            elif uid in self.active and job.status.phase == Phase.FAILED:
+                raise TraceError(f"{self.trace.name}: the operator gave {job.ref.name} up")
+
+    def _note(self) -> None:
+        busy = dict.fromkeys(self.fleet.devices, 0)
+        for gpu in self._occupied():
+            busy[self._kind_of[gpu]] += 1
+        waiting = sum(not work.kind for work in self.active.values())
+        self.moments.append(Moment(at_s=self.now, busy=tuple(busy.values()), waiting=waiting))
+        record = self.world.base.policy.last_solve
+        if record is not None and record.inputs_hash != self._solved:
+            self._solved = record.inputs_hash
+            self.solves += 1

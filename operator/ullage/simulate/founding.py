@@ -1,0 +1,184 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""From a fleet and a trace to the records of a cluster: nodes, agents, profiles, TrainingJobs.
+
+A gang is as many workers of one device each; the speeds of the trace stand in WorkloadProfiles as
+declared ones, which is where the operator reads them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+from ullage.api.contract import (
+    SLOT_RESOURCE,
+    Backend,
+    GPUMode,
+    Health,
+    ObservedDevice,
+)
+from ullage.engines.allocation.model import Objective
+from ullage.simulate.policies import Policy
+from ullage.simulate.trace import Fleet, TraceError, TraceJob
+from ullage.state.records import (
+    GPUNodeRecord,
+    GPURequest,
+    NodeRecord,
+    ObjectRef,
+    PodShape,
+    PolicyRecord,
+    ProfileRecord,
+    Resources,
+    Snapshot,
+    SoloEntry,
+    WorkloadKind,
+    WorkloadRecord,
+)
+
+START: Final = 1_000_000_000.0
+"""Seconds since the epoch when a trace begins."""
+NAMESPACE: Final = "trace"
+MEMORY_MIB: Final = 16_384
+_SLOTS: Final = 8
+_WHOLE: Final = 100
+_GIB: Final = 2**30
+
+
+def founded(fleet: Fleet, policy: Policy, round_s: float, gang_skip_limit: int) -> Snapshot:
+    """A cluster without jobs, under a SchedulingPolicy.
+
+    Raises:
+        TraceError: SchedulingPolicy has no such objective.
+    """
+    nodes: dict[str, NodeRecord] = {}
+    gpu_nodes: dict[str, GPUNodeRecord] = {}
+    for kind, count in fleet.devices.items():
+        for first in range(0, count, fleet.per_node):
+            name = f"{kind}-{first // fleet.per_node:04d}"
+            here = min(fleet.per_node, count - first)
+            nodes[name] = _node(name, here)
+            gpu_nodes[name] = GPUNodeRecord(
+                name=name,
+                uid=f"uid-gn-{name}",
+                epoch=1,
+                retire=False,
+                desired=(),
+                devices=tuple(_device(f"GPU-{name}-{at}", kind) for at in range(here)),
+                heartbeat=START,
+                slots=_SLOTS * here,
+            )
+    return Snapshot(
+        version=1,
+        taken_at=START,
+        nodes=nodes,
+        gpu_nodes=gpu_nodes,
+        policy=PolicyRecord(
+            name="default",
+            uid="uid-policy",
+            generation=1,
+            objective=objective_of(policy),
+            round_seconds=max(1, round(round_s)),
+            gang_skip_limit=gang_skip_limit,
+        ),
+    )
+
+
+def objective_of(policy: Policy) -> str:
+    """What SchedulingPolicy calls a policy.
+
+    Raises:
+        TraceError: nothing.
+    """
+    if policy.name == "fifo":
+        return Objective.FIFO.value
+    if policy.name == "agnostic-las":
+        return Objective.MAX_MIN_FAIRNESS.value
+    if policy.objective is None or policy.objective is Objective.FIFO:
+        raise TraceError(f"{policy.name}: SchedulingPolicy has no such objective: use --mode fast")
+    return policy.objective.value
+
+
+def job_record(job: TraceJob, now: float) -> WorkloadRecord:
+    """A TrainingJob as a user would apply it."""
+    slot = Resources(cpu_milli=1000, memory_bytes=_GIB, pods=1, extended=((SLOT_RESOURCE, 1),))
+    return WorkloadRecord(
+        ref=ObjectRef(
+            kind=WorkloadKind.TRAINING_JOB.value,
+            namespace=NAMESPACE,
+            name=f"job-{job.name}",
+            uid=f"uid-{job.name}",
+        ),
+        kind=WorkloadKind.TRAINING_JOB,
+        generation=1,
+        resource_version="1",
+        created=now,
+        deleting=False,
+        shape=PodShape(device_container="main", requests=slot),
+        template_hash="0123456789ab",
+        replicas=job.gang,
+        gpu=GPURequest(),
+        accelerators=tuple(kind for kind, speed in job.speeds.items() if speed > 0),
+        trust_domain=f"namespace/{NAMESPACE}",
+        klass=class_of(job),
+        profile_ref=class_of(job),
+        priority=job.priority,
+        work_steps=job.steps,
+        checkpoint=job.checkpointable,
+        weight=max(1, round(job.weight)),
+        tenant=job.tenant,
+    )
+
+
+def profile_record(job: TraceJob, *, aware: bool) -> ProfileRecord:
+    """What is known of a job's class; nothing tells the types apart where that is not wanted."""
+    rows = tuple(
+        SoloEntry(
+            device=kind,
+            share=_WHOLE,
+            sm_util=1.0,
+            steps_per_second=speed if aware else 1.0,
+        )
+        for kind, speed in sorted(job.speeds.items())
+        if speed > 0
+    )
+    name = class_of(job)
+    return ProfileRecord(
+        namespace=NAMESPACE, name=name, klass=name, uid=f"uid-wp-{name}", generation=1, solo=rows
+    )
+
+
+def class_of(job: TraceJob) -> str:
+    """Key of a class of work: kind, gang and speeds."""
+    said = f"{job.kind} {job.gang} {sorted(job.speeds.items())}"
+    return f"class-{hashlib.sha256(said.encode()).hexdigest()[:12]}"
+
+
+def _node(name: str, devices: int) -> NodeRecord:
+    return NodeRecord(
+        name=name,
+        uid=f"uid-{name}",
+        labels={"kubernetes.io/hostname": name},
+        taints=(),
+        allocatable=Resources(
+            cpu_milli=1_000_000,
+            memory_bytes=4096 * _GIB,
+            pods=1000,
+            extended=((SLOT_RESOURCE, _SLOTS * devices),),
+        ),
+        ready=True,
+        managed=True,
+    )
+
+
+def _device(uuid: str, kind: str) -> ObservedDevice:
+    return ObservedDevice(
+        uuid=uuid,
+        model=kind,
+        product_name=kind,
+        memory_mib=MEMORY_MIB,
+        contexts=_SLOTS,
+        modes=(GPUMode.EXCLUSIVE, GPUMode.FRACTIONAL),
+        health=Health.HEALTHY,
+        backend=Backend.EMULATED,
+    )
