@@ -34,6 +34,7 @@ BARS: Final[Mapping[str, Callable[[float], bool]]] = {
     "vs_offline_optimum_max": lambda value: value <= capacity_study.OPTIMUM_LIMIT,
     "models_beating_baseline": lambda value: value >= 4,
     "switches_that_did_not_pay": lambda value: value == 0,
+    "pricing_deadline_misses": lambda value: value == 0,
 }
 
 

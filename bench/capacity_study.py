@@ -35,6 +35,8 @@ HONEST: Final = 1.5
 RESTARTS_H: Final = (5 / 60, 0.25)
 FROM: Final = date(2020, 2, 24)
 """Before it the second cloud has no prices: the optimum would wait for what nobody could know."""
+SLACK: Final = 1.2
+"""Deadline of the deadline runs, in times the work takes on one V100."""
 JOB_DAYS: Final = 4
 """Of one V100."""
 
@@ -80,6 +82,7 @@ class Honest:
         baseline: Dollars on the zone of p3.2xlarge that is cheapest at the start.
         switches: Moves of the policy.
         unpaid: Moves whose saving was no more than their cost.
+        late: With a deadline of 1.2 times the work on one V100 it ends too late.
     """
 
     policy: float
@@ -88,6 +91,7 @@ class Honest:
     baseline: float
     switches: int
     unpaid: int
+    late: bool
 
 
 def honest(prices: Prices, model: str, start: int, restart_h: float) -> Honest:
@@ -99,7 +103,7 @@ def honest(prices: Prices, model: str, start: int, restart_h: float) -> Honest:
     ).T
     market = Market(prices=table, speeds=speeds, restart_h=restart_h)
     work = JOB_DAYS * 24 * prices.speeds[model, "v100"] * 3600
-    policy, days, switches, unpaid = _follow(market, work, restart_h)
+    policy, days, switches, unpaid, _ = _follow(market, work, restart_h)
     base = [index for index, one in enumerate(mine) if one.kind == "p3.2xlarge"]
     fixed = min(base, key=lambda index: (np.nan_to_num(table[0, index], nan=np.inf), index))
     return Honest(
@@ -109,12 +113,15 @@ def honest(prices: Prices, model: str, start: int, restart_h: float) -> Honest:
         baseline=_stay(market, work, fixed),
         switches=switches,
         unpaid=unpaid,
+        late=_follow(market, work, restart_h, within_h=SLACK * JOB_DAYS * 24)[4] > 1e-6,
     )
 
 
-def _follow(market: Market, work: float, restart_h: float) -> tuple[float, int, int, int]:
-    """Dollars, days, moves, and moves that were not worth it, of the product's policy."""
-    cost, done, held = 0.0, 0.0, IDLE
+def _follow(
+    market: Market, work: float, restart_h: float, *, within_h: float | None = None
+) -> tuple[float, int, int, int, float]:
+    """Dollars, days, moves, unpaid moves and hours too late, of the product's policy."""
+    cost, done, held, hours = 0.0, 0.0, IDLE, 0.0
     switches = unpaid = period = 0
     while done < work * (1 - 1e-12):
         row = market.row(period)
@@ -127,6 +134,7 @@ def _follow(market: Market, work: float, restart_h: float) -> tuple[float, int, 
             offers,
             None if held == IDLE else f"{held:03d}",
             work - done,
+            hours_left=None if within_h is None else within_h - hours,
             settings=Switching(restart_h=restart_h),
         )
         if found.chosen is None:
@@ -136,8 +144,10 @@ def _follow(market: Market, work: float, restart_h: float) -> tuple[float, int, 
         switches += moved
         unpaid += moved and found.saving <= found.move_cost
         paid, more = market.run(period, offer, work - done, moved=moved)
+        hours += paid / float(row[offer])
         cost, done, held, period = cost + paid, done + more, offer, period + 1
-    return cost, period, switches, unpaid
+    late_h = 0.0 if within_h is None else max(0.0, hours - within_h)
+    return cost, period, switches, unpaid, late_h
 
 
 def _stay(market: Market, work: float, offer: int) -> float:
@@ -152,7 +162,7 @@ def measure(prices: Prices, tick: Callable[[str], None]) -> tuple[dict[str, Figu
     """Both halves, as figures and rows."""
     figures: dict[str, Figure] = {}
     rows: list[Row] = []
-    errors, worst, patient, gains, unpaid = [], [], [], [], 0
+    errors, worst, patient, gains, unpaid, late_runs = [], [], [], [], 0, 0
     for model in MODELS:
         means = reproduce(prices, model)
         ratio = means["baseline"] / means["preemption"]
@@ -164,6 +174,7 @@ def measure(prices: Prices, tick: Callable[[str], None]) -> tuple[dict[str, Figu
         paid = float(np.mean([one.policy for one in runs]))
         gains.append(float(np.mean([one.baseline for one in runs])) / paid)
         unpaid += sum(one.unpaid for one in runs)
+        late_runs += sum(one.late for one in runs)
         name = model.lower().replace("-", "_")
         figures |= {f"{name}_ratio": round(ratio, 4), f"{name}_vs_optimum_max": round(worst[-1], 4)}
         figures[f"{name}_vs_patient_optimum_max"] = round(patient[-1], 4)
@@ -192,5 +203,6 @@ def measure(prices: Prices, tick: Callable[[str], None]) -> tuple[dict[str, Figu
         "vs_patient_optimum_max": round(max(patient), 5),
         "models_beating_baseline": sum(gain >= HONEST for gain in gains),
         "switches_that_did_not_pay": unpaid,
+        "pricing_deadline_misses": late_runs,
     }
     return figures, rows

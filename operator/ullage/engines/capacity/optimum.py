@@ -100,24 +100,8 @@ def cheapest(
     level: dict[int, list[_State]] = {IDLE: [_State(0.0, 0.0, ())]}
     best = Best(cost=math.inf, path=())
     for period in range(last if periods is not None else 100 * last):
-        following: dict[int, list[_State]] = {}
-        row = market.row(period)
-        offered = np.flatnonzero(~np.isnan(row)).tolist()
-        for held, states in level.items():
-            for state in states:
-                if may_wait and period + 1 < last:
-                    idle = _State(state.cost, state.done, (*state.path, IDLE))
-                    following.setdefault(IDLE, []).append(idle)
-                for offer in offered:
-                    moved = state.done > 0 and offer != held
-                    cost, done = market.run(period, offer, work - state.done, moved=moved)
-                    cost += state.cost
-                    path = (*state.path, offer)
-                    if state.done + done >= work * (1 - 1e-12):
-                        if cost < best.cost:
-                            best = Best(cost=cost, path=path)
-                        continue
-                    following.setdefault(offer, []).append(_State(cost, state.done + done, path))
+        idle = may_wait and period + 1 < last
+        following, best = _step(market, work, period, level, best, idle=idle)
         floor = cheapest_left[min(period + 1, len(cheapest_left) - 1)]
         level = {
             held: pareto(
@@ -130,6 +114,35 @@ def cheapest(
     if not math.isfinite(best.cost):
         raise ValueError("no candidate is offered long enough to do the work")
     return best
+
+
+def _step(
+    market: Market,
+    work: float,
+    period: int,
+    level: dict[int, list[_State]],
+    best: Best,
+    *,
+    idle: bool,
+) -> tuple[dict[int, list[_State]], Best]:
+    """All states one period later, and the best of those that are done."""
+    following: dict[int, list[_State]] = {}
+    offered = np.flatnonzero(~np.isnan(market.row(period))).tolist()
+    for held, states in level.items():
+        for state in states:
+            if idle:
+                waited = _State(state.cost, state.done, (*state.path, IDLE))
+                following.setdefault(IDLE, []).append(waited)
+            for offer in offered:
+                moved = state.done > 0 and offer != held
+                paid, more = market.run(period, offer, work - state.done, moved=moved)
+                cost, done = state.cost + paid, state.done + more
+                path = (*state.path, offer)
+                if done < work * (1 - 1e-12):
+                    following.setdefault(offer, []).append(_State(cost, done, path))
+                elif cost < best.cost:
+                    best = Best(cost=cost, path=path)
+    return following, best
 
 
 def pareto(states: Sequence[_State]) -> list[_State]:

@@ -23,6 +23,8 @@ class PriceWhy(StrEnum):
     """The cheapest per work at the start."""
     SWITCHED = "OfferSwitched"
     """The saving until the next decision exceeds what moving costs."""
+    IN_TIME = "OnlyInTime"
+    """What it ran on would end too late: the cheapest that ends in time, else the fastest."""
     KEPT = "SavingTooSmall"
     """No other offer saves enough."""
     GONE = "OfferGone"
@@ -113,6 +115,7 @@ def choose_offer(
     current: str | None,
     work_left: float,
     *,
+    hours_left: float | None = None,
     settings: Switching = DEFAULT,
 ) -> PriceDecision:
     """Stay or move.
@@ -121,14 +124,17 @@ def choose_offer(
         offers: What can be had now, what the job runs on included; names are unique.
         current: What it runs on; ``None`` = it has not started.
         work_left: Work still to do, in the offers' unit.
+        hours_left: Hours to the deadline; ``None`` = there is none.
         settings: Of the policy.
     """
-    seen = (sorted(offers, key=lambda one: one.name), current, work_left, settings)
+    seen = (sorted(offers, key=lambda one: one.name), current, work_left, hours_left, settings)
     digest = hashlib.sha256(repr(seen).encode()).hexdigest()[:16]
-    ranked = sorted(offers, key=lambda one: (one.per_work, one.name))
-    here = next((one for one in offers if one.name == current), None)
+    ranked = _in_time(offers, current, work_left, hours_left, settings)
+    here = next((one for one in ranked if one.name == current), None)
     if here is None:
-        why = PriceWhy.STARTED if current is None else PriceWhy.GONE
+        offered = any(one.name == current for one in offers)
+        why = PriceWhy.IN_TIME if offered else PriceWhy.GONE
+        why = PriceWhy.STARTED if current is None else why
         first = ranked[0] if ranked else None
         return _decided(ranked, first, PriceWhy.NOTHING if first is None else why, digest, settings)
     hours = min(settings.period_h, work_left / here.speed)
@@ -144,6 +150,25 @@ def choose_offer(
             best, saving, cost = one, saved, move
     why = PriceWhy.KEPT if best is here else PriceWhy.SWITCHED
     return _decided(ranked, best, why, digest, settings, here=here, saving=saving, cost=cost)
+
+
+def _in_time(
+    offers: Sequence[Offer],
+    current: str | None,
+    work_left: float,
+    hours_left: float | None,
+    settings: Switching,
+) -> list[Offer]:
+    """Offers that end in time, the cheapest per work first; the fastest where none does."""
+    restart_h = 0.0 if current is None else settings.restart_h
+    timely = [
+        one
+        for one in offers
+        if hours_left is None
+        or work_left / one.speed + (0.0 if one.name == current else restart_h) <= hours_left
+    ]
+    fastest = sorted(offers, key=lambda one: (-one.speed, one.per_work, one.name))[:1]
+    return sorted(timely or fastest, key=lambda one: (one.per_work, one.name))
 
 
 def _decided(
@@ -190,6 +215,7 @@ def _text(
         PriceWhy.STARTED: "start on",
         PriceWhy.KEPT: "stay on",
         PriceWhy.GONE: "what it ran on is gone: run on",
+        PriceWhy.IN_TIME: "what it ran on ends too late: run on",
     }[why]
     return f"{said} {_line(chosen)}{second}"
 

@@ -51,6 +51,19 @@ def test_offers_that_go_and_come() -> None:
     assert (nothing.chosen, nothing.reason) == (None, PriceWhy.NOTHING)
 
 
+def test_offers_that_end_too_late_are_left_out() -> None:
+    slow = Offer(name="slow", price_per_hour=0.2, speed=0.5)
+    fast = Offer(name="fast", price_per_hour=9.0, speed=3.0)
+    assert choose_offer([HERE, slow], None, 10.0).chosen is slow
+    assert choose_offer([HERE, slow], None, 10.0, hours_left=12.0).chosen is HERE
+    late = choose_offer([HERE, slow], "slow", 10.0, hours_left=12.0)
+    assert (late.chosen, late.reason) == (HERE, PriceWhy.IN_TIME)
+    # the restart counts for a move, and where nothing is in time the fastest loses least
+    assert choose_offer([HERE, slow], "slow", 10.0, hours_left=10.1).chosen is HERE
+    assert choose_offer([HERE, slow, fast], "slow", 10.0, hours_left=10.1).chosen is fast
+    assert choose_offer([HERE, slow], "here", 10.0, hours_left=10.1).chosen is HERE
+
+
 def test_offers_without_speed_are_refused() -> None:
     with pytest.raises(ValueError, match="speed above 0"):
         Offer(name="a", price_per_hour=1.0, speed=0.0)
