@@ -25,6 +25,7 @@ from ullage_node.slices.records import (
     HeldSlice,
     Refusal,
     container_of,
+    context_cost_mib,
     trust_domain_of,
 )
 
@@ -130,9 +131,10 @@ def first_refusal(candidate: Candidate, checks: Sequence[Check] = CHECKS) -> Ref
     return next((found for check in checks if (found := check(candidate))), None)
 
 
-def memory_needed_mib(device: Device, slices: Iterable[DesiredSlice]) -> int:
+def memory_needed_mib(device: Device, slices: Sequence[DesiredSlice]) -> int:
     """Memory that slices take on a device: what they may allocate and their contexts."""
-    return sum(part.memory_mib + device.overhead_mib for part in slices)
+    cost = context_cost_mib(device, [part.percent for part in slices])
+    return sum(part.memory_mib + cost for part in slices)
 
 
 def candidate_for(

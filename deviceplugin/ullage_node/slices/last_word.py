@@ -11,13 +11,21 @@ Whether shares sum to more than 100 is the policy's business. Pure; it may refus
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from ullage.api.contract import DesiredSlice, Reason
 from ullage.engines.admission import filters
 from ullage.engines.admission.decision import confirm
 from ullage.engines.admission.records import Tenant
-from ullage_node.slices.records import WHOLE_PERCENT, Device, HeldSlice, Refusal, trust_domain_of
+from ullage_node.slices.records import (
+    WHOLE_PERCENT,
+    Device,
+    HeldSlice,
+    Refusal,
+    context_cost_mib,
+    trust_domain_of,
+)
 
 _SAID: Final[Mapping[Reason, Reason]] = {
     Reason.ENFORCEMENT_MISSING: Reason.UNENFORCED,
@@ -41,9 +49,10 @@ def last_word(
         text = f"{newcomer.memory_mib} MiB beside its context on {device.uuid} is no memory"
         return Refusal(reason=Reason.CAPACITY_EXCEEDED, message=text)
     own = trust_domain_of(newcomer)
-    share = newcomer.percent
+    cost = context_cost_mib(device, [newcomer.percent, *(p.desired.percent for p in neighbours)])
+    seen = _seen(replace(device, overhead_mib=cost), own, neighbours)
     try:
-        verdict = confirm(_seen(device, own, neighbours), _asked(newcomer, own), share)
+        verdict = confirm(seen, _asked(newcomer, own), newcomer.percent)
     except ValueError as error:  # figures that no device or decision can have
         return Refusal(reason=Reason.CAPACITY_EXCEEDED, message=str(error))
     if verdict.reason is None:

@@ -8,6 +8,7 @@ Only frozen records and their readers; no I/O, no clock.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -140,6 +141,14 @@ def trust_domain_of(part: DesiredSlice) -> str:
     if part.trust_domain or not part.pod_namespace:
         return part.trust_domain
     return default_trust_domain(part.pod_namespace)
+
+
+def context_cost_mib(device: Device, percents: Sequence[int]) -> int:
+    """What each context costs on a device whose tenants have these shares.
+
+    Whoever has all of it alone has no server and no cap: its contexts are its own.
+    """
+    return 0 if list(percents) == [WHOLE_PERCENT] else device.overhead_mib
 
 
 def same_share(one: DesiredSlice, other: DesiredSlice) -> bool:

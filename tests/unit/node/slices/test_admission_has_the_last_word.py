@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from ullage.api.contract import DesiredSlice, LatencyObjective, Reason, SliceKey, SlicePhase
+from ullage_node.slices.invariants import violations
 from ullage_node.slices.last_word import last_word
 from ullage_node.slices.records import LASTING, Device, HeldSlice
 from ullage_node.slices.table import SliceTable, binding_of
@@ -72,6 +73,15 @@ def test_a_rule_that_does_not_hold_here_is_named_with_its_number(
     assert refusal is not None
     assert refusal.reason is reason
     assert words in refusal.message
+
+
+def test_whoever_has_a_whole_device_pays_for_no_context() -> None:
+    whole = {"percent": 100, "memory_mib": DEVICE.memory_mib}
+    assert last_word(DEVICE, a_slice("new", **whole), ()) is None
+    assert violations([a_held("a", **whole)], [], {"gpu-0": DEVICE}) == []
+    refusal = last_word(DEVICE, a_slice("new", memory_mib=1), (a_held("a", **whole),))
+    assert refusal is not None
+    assert "short of 1001 MiB" in refusal.message
 
 
 class TestWhatTheOperatorDecided:

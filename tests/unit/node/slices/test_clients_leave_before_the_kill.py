@@ -237,7 +237,7 @@ def on_rig(
 
 @pytest.mark.parametrize("kind", [Backend.MPS2, Backend.MPS3])
 def test_a_hundred_evictions_fault_no_server_and_kill_nobody_who_is_attached(
-    tmp_path: Path, kind: Backend
+    scratch: Path, kind: Backend
 ) -> None:
     async def live(rig: MpsRig, backend: DeviceBackend) -> None:
         neighbour = a_binding(GPU, percent=20)
@@ -248,7 +248,7 @@ def test_a_hundred_evictions_fault_no_server_and_kill_nobody_who_is_attached(
         server = (await rig.supervisor.look(None)).servers[GPU]
         assert (server.faults, server.restarts, kept.state) == (0, 0, ClientState.ATTACHED)
 
-    on_rig(tmp_path, kind, {"terminations": [{"seconds": 0.3}]}, live)
+    on_rig(scratch, kind, {"terminations": [{"seconds": 0.3}]}, live)
 
 
 def test_a_client_that_cannot_be_terminated_closes_its_device_until_the_server_was_renewed(
