@@ -1,0 +1,108 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The one seam of prices: a request, and what its answer says.
+
+A source is a value without I/O, so that every answer can be replayed. An answer that does not hold
+exactly what was asked for is an error that says what to look at, never a price of something else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol
+
+import orjson
+
+from ullage.engines.capacity.price import Quote
+
+
+class PriceUnreadable(ValueError):
+    """An answer without the price that was asked for; the text says what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetch:
+    """What to get.
+
+    Attributes:
+        url: Of a GET; a path for files; ``configmap:namespace/name/key``.
+        signed_for: Service and region that a request has to be signed for; ``None`` = none.
+        bearer: The request needs a bearer token of the cloud's own.
+    """
+
+    url: str
+    signed_for: tuple[str, str] | None = None
+    bearer: bool = False
+
+
+class PriceSource(Protocol):
+    """One pool's price."""
+
+    def fetch(self) -> Fetch | None:
+        """What to get; ``None`` = nothing, an empty body will do."""
+
+    def read(self, body: bytes, now_s: float) -> Quote:
+        """What the answer says.
+
+        Args:
+            body: The answer.
+            now_s: Seconds since the epoch; the moment of prices that carry none.
+
+        Raises:
+            PriceUnreadable: it is not what was asked for.
+        """
+
+
+def decoded(body: bytes, what: str) -> object:
+    """JSON of an answer.
+
+    Raises:
+        PriceUnreadable: it is none.
+    """
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise PriceUnreadable(f"{what} is no JSON: {error}") from error
+
+
+def listed(raw: object, key: str, what: str) -> Sequence[Mapping[str, object]]:
+    """A list of objects under a key.
+
+    Raises:
+        PriceUnreadable: there is none.
+    """
+    found = raw.get(key) if isinstance(raw, Mapping) else None
+    if not isinstance(found, list) or not all(isinstance(one, Mapping) for one in found):
+        raise PriceUnreadable(f"{what} has no list {key}")
+    return found
+
+
+def price(value: object, what: str) -> float:
+    """Dollars from a number or its text.
+
+    Raises:
+        PriceUnreadable: it is none, or not above 0.
+    """
+    try:
+        found = float(value) if isinstance(value, int | float | str) else math.nan
+    except ValueError:
+        found = math.nan
+    if isinstance(value, bool) or not math.isfinite(found) or found <= 0:
+        raise PriceUnreadable(f"{what} is no price above 0: {value!r}")
+    return found
+
+
+def moment(value: object, what: str) -> float:
+    """Seconds since the epoch of an ISO 8601 text; without a zone it is UTC.
+
+    Raises:
+        PriceUnreadable: it is none.
+    """
+    try:
+        found = datetime.fromisoformat(str(value))
+    except ValueError as error:
+        raise PriceUnreadable(f"{what} is no time: {value!r}") from error
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
