@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from prometheus_client.core import (
@@ -22,6 +22,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from ullage.adapters.metrics_sharing import SharingFigures, sharing_metrics
+from ullage.adapters.metrics_turns import TurnFigures, turn_metrics
 
 SECONDS_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
@@ -66,6 +67,7 @@ class OperatorFigures:
     waiting: Mapping[str, int]
     """Waiting workloads by reason."""
     sharing: SharingFigures
+    turns: TurnFigures = field(default_factory=TurnFigures)
 
 
 class Buckets:
@@ -102,6 +104,7 @@ class OperatorCollector(Collector):
         yield from _writes(figures)
         yield from _workloads(figures)
         yield from sharing_metrics(figures.sharing)
+        yield from turn_metrics(figures.turns)
 
 
 def _election(figures: OperatorFigures) -> Iterator[Metric]:

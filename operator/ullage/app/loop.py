@@ -23,6 +23,7 @@ from ullage.api.reasons import ConditionType, Reason
 from ullage.app.outcomes import Outcomes
 from ullage.app.solver import Solver, SolverCrashed, SolverTimeout
 from ullage.app.trigger import Trigger
+from ullage.app.turn_figures import preempted
 from ullage.decide.model import Action, DecideSettings, Plan, SetConditions
 from ullage.ports import ApiError, Clock
 from ullage.state.records import ObjectRef, Snapshot
@@ -76,6 +77,10 @@ class LoopStats:
     cycles: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     seconds: Buckets = field(default_factory=Buckets)
+    divisions: Buckets = field(default_factory=Buckets)
+    """Times of dividing the cluster, seconds."""
+    preemptions: Counter[str] = field(default_factory=Counter)
+    """Jobs asked to leave their devices, by cause."""
     actions: Counter[str] = field(default_factory=Counter)
     expired: int = 0
     last_completed: float = 0.0
@@ -135,6 +140,9 @@ class DecisionLoop:
         self.last_plan, self.last_inputs = plan, (snapshot, now, settings)
         actions = (*actions, *self._solver_condition(snapshot, now, settings.epoch, None))
         self._carry_out(actions, now)
+        if plan.division_seconds:
+            self.stats.divisions.observe(plan.division_seconds)
+        self.stats.preemptions.update(preempted(snapshot, actions))
         self._wake(plan, now)
         seconds = time.perf_counter() - started
         self.outcomes.look(snapshot, actions, seconds)

@@ -39,6 +39,7 @@ from ullage.app.sharing_figures import sharing_figures
 from ullage.app.solver import Solver
 from ullage.app.syllabus import Pace
 from ullage.app.trigger import Trigger
+from ullage.app.turn_figures import turn_figures
 from ullage.decide.effects import effect_of
 from ullage.decide.model import DecideSettings
 from ullage.decide.phases import Phase
@@ -211,7 +212,9 @@ class Operator:
     def figures(self) -> OperatorFigures:
         """What the metrics tell, as of now."""
         stats = self.loop.stats
-        workloads = list(self.state.freeze(self.clock.now()).workloads.values())
+        now = self.clock.now()
+        picture = self.state.freeze(now)
+        workloads = list(picture.workloads.values())
         waiting = [w.status.decision for w in workloads if w.status.phase == Phase.PENDING]
         return OperatorFigures(
             leading=self.lease.held,
@@ -238,6 +241,13 @@ class Operator:
                 self.learner,
                 profiles=self.state.counts()[WORKLOAD_PROFILES.name],
                 unusable=self.loop.last_plan.dropped if self.loop.last_plan else {},
+            ),
+            turns=turn_figures(
+                workloads,
+                now,
+                round_s=float(picture.policy.round_seconds),
+                preemptions=stats.preemptions,
+                divisions=stats.divisions,
             ),
         )
 

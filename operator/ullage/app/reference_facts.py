@@ -29,6 +29,7 @@ from ullage.adapters.metrics_sharing import (
     ModelFigures,
     SharingFigures,
 )
+from ullage.adapters.metrics_turns import TurnFigures
 from ullage.api.contract import JsonObject, objects, text
 from ullage.app.settings import SECTIONS, Settings, variables
 
@@ -209,6 +210,13 @@ def _example() -> OperatorFigures:
         workloads={("TrainingJob", "Running"): 1},
         waiting={"NoCapacity": 1},
         sharing=_sharing_example(),
+        turns=TurnFigures(
+            allocation={("emulated", "research"): 1.0},
+            received={("emulated", "research"): 1.0},
+            deficit={("emulated", "research"): 1.0},
+            preemptions={"turn": 1},
+            divisions=Buckets().cumulative(),
+        ),
     )
 
 

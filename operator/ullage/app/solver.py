@@ -11,15 +11,18 @@ from __future__ import annotations
 import asyncio
 import gc
 import multiprocessing
+import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 
 from ullage.decide.decide import decide
 from ullage.decide.diff import diff
 from ullage.decide.model import Action, DecideSettings, Plan
 from ullage.decide.transfer import Packer, Unpacker, pack_answer, unpack_answer
 from ullage.engines.admission.utilisation import UtilisationSum
+from ullage.engines.allocation.model import Allocation, Objective, Problem
 from ullage.state.records import Snapshot
 
 
@@ -37,6 +40,37 @@ _UNPACKER = Unpacker()
 """The child's last snapshot: only what changed is sent to it."""
 
 
+class Stopwatch:
+    """Divides by the engine and remembers how long that took; deciding itself has no clock."""
+
+    def __init__(self) -> None:
+        """Nothing was divided yet."""
+        self._took_s = 0.0
+
+    def __call__(self, objective: Objective, problem: Problem) -> Allocation:
+        """The engine's answer.
+
+        Raises:
+            SolveError: no optimum, and no earlier allocation to keep.
+        """
+        # with it comes scipy, which a cluster that queues by FIFO never needs
+        from ullage.engines.allocation.policies import allocate
+
+        started = time.perf_counter()
+        try:
+            return allocate(objective, problem)
+        finally:
+            self._took_s += time.perf_counter() - started
+
+    def take(self) -> float:
+        """Seconds since the last question; the count begins anew."""
+        took_s, self._took_s = self._took_s, 0.0
+        return took_s
+
+
+_WATCH = Stopwatch()
+
+
 def solve(payload: bytes) -> bytes:
     """Decide and diff in the child; both ways pickled once, here and in :class:`Solver`.
 
@@ -48,7 +82,10 @@ def solve(payload: bytes) -> bytes:
     gc.disable()
     try:
         snapshot, now, settings = _UNPACKER.unpack(payload)
-        plan = decide(snapshot, now, settings, UtilisationSum())
+        plan = decide(snapshot, now, settings, UtilisationSum(), _WATCH)
+        took_s = _WATCH.take()
+        if took_s:
+            plan = replace(plan, division_seconds=took_s)
         return pack_answer(plan, diff(plan, snapshot), snapshot)
     finally:
         gc.enable()

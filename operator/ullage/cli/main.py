@@ -21,11 +21,19 @@ from rich.console import Console
 
 from ullage.adapters.credentials import CredentialsError
 from ullage.api.reasons import Reason
-from ullage.cli import profiles, tables
+from ullage.cli import profiles, tables, tables_policy
 from ullage.cli.look import WORKLOADS, inside, look, save, workloads
 from ullage.ports import ApiError, Forbidden, NotFound
 from ullage.state.records import Snapshot
-from ullage.state.streams import DEVICE_PROFILES, GPU_NODES, PODS, WORKLOAD_PROFILES, Stream
+from ullage.state.streams import (
+    DEVICE_PROFILES,
+    GPU_NODES,
+    PODS,
+    SCHEDULING_POLICIES,
+    TRAINING_JOBS,
+    WORKLOAD_PROFILES,
+    Stream,
+)
 
 app = typer.Typer(
     name="kubectl ullage",
@@ -93,9 +101,20 @@ def top(context: typer.Context) -> None:
 
 @app.command()
 def explain(
-    reason: Annotated[str, typer.Argument(help="A reason or condition, as it stands in a status.")],
+    context: typer.Context,
+    reason: Annotated[
+        str,
+        typer.Argument(
+            help="A reason or condition, as it stands in a status; or `policy`: how the cluster's"
+            " time is divided, and what each job had of its part."
+        ),
+    ],
 ) -> None:
-    """What a reason or a condition means, and what to do about it."""
+    """What a reason or a condition means; or `policy`: promised against received time."""
+    if reason.lower() == "policy":
+        seen = _look(context, (TRAINING_JOBS, SCHEDULING_POLICIES))
+        console.print(tables_policy.policy(seen, time.time()))
+        return
     said = tables.explanation(reason)
     if said is None:
         words = [item.value for item in Reason]

@@ -37,6 +37,7 @@ from ullage.decide.rejudged import move, rejudge, with_marks
 from ullage.decide.report import Reporter, event
 from ullage.decide.restated import restate
 from ullage.decide.rounds import division_news, next_turn, take_turns
+from ullage.decide.rounds_division import Allocate
 from ullage.decide.rounds_news import turn_news
 from ullage.decide.rounds_runners import Tools, Typed
 from ullage.decide.ruling import rule_of
@@ -54,7 +55,13 @@ _AT_ONCE_S: Final = 0.05
 """When the next cycle should come if this one left something undone."""
 
 
-def decide(snapshot: Snapshot, now: float, settings: DecideSettings, predictor: Predictor) -> Plan:
+def decide(
+    snapshot: Snapshot,
+    now: float,
+    settings: DecideSettings,
+    predictor: Predictor,
+    allocate: Allocate | None = None,
+) -> Plan:
     """What should be, for the whole cluster.
 
     Args:
@@ -62,6 +69,7 @@ def decide(snapshot: Snapshot, now: float, settings: DecideSettings, predictor: 
         now: the moment of the decision, seconds since the epoch.
         settings: epoch of this leader and the clock values of the guards.
         predictor: foresees slowdowns where the policy chooses the utilisation sum.
+        allocate: divides the cluster's time; the engine's own where it is ``None``.
     """
     ledger = Ledger(snapshot)
     view = look(snapshot, now, settings, ledger)
@@ -83,7 +91,8 @@ def decide(snapshot: Snapshot, now: float, settings: DecideSettings, predictor: 
     placer = Placer(board, rule_of(view, wants, predictor))
     findings = rejudge(view, board, wants, placer.rule, restated)
     feasibility = Feasibility(placer.scout, snapshot)
-    rounds = take_turns(Tools(view, ground, board, ledger, Typed(wants, feasibility)), lives)
+    tools = Tools(view, ground, board, ledger, Typed(wants, feasibility))
+    rounds = take_turns(tools, lives, allocate)
     desk = Desk(
         view=with_marks(view, findings),
         ground=ground,

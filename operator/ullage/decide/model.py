@@ -245,6 +245,8 @@ class Plan:
     dropped: Mapping[str, int] = field(default_factory=dict)
     """Observations in the snapshot that teach nothing, by reason."""
     wake_at: float = 0.0
+    division_seconds: float = 0.0
+    """What dividing the cluster's time took, noted by whoever ran the decision; 0 = not done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

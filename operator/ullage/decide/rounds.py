@@ -18,7 +18,7 @@ from ullage.decide.model import SetConditions
 from ullage.decide.phases import Phase
 from ullage.decide.placement import Seat
 from ullage.decide.rounds_books import Entry, closed, written
-from ullage.decide.rounds_division import FIFO, Division, divide
+from ullage.decide.rounds_division import FIFO, Allocate, Division, divide
 from ullage.decide.rounds_plan import Turnout, plan
 from ullage.decide.rounds_runners import Arena, Tools, arena, began_at, held_type
 from ullage.decide.rounds_words import turn_text
@@ -112,14 +112,16 @@ class Rounds:
         return self.division.record
 
 
-def take_turns(tools: Tools, lives: Mapping[str, Life]) -> Rounds | None:
+def take_turns(
+    tools: Tools, lives: Mapping[str, Life], allocate: Allocate | None = None
+) -> Rounds | None:
     """The turns of this cycle; ``None`` under FIFO."""
     view = tools.view
     policy = view.snapshot.policy
     if policy.objective == FIFO:
         return None
     who = arena(tools, lives)
-    division = divide(policy, who, view.now)
+    division = divide(policy, who, view.now, allocate)
     return Rounds(tools, who, division, plan(policy, who, division, view.now))
 
 

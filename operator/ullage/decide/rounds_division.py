@@ -10,7 +10,7 @@ decision: the last division stands, and says so.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
@@ -36,6 +36,9 @@ from ullage.engines.allocation.model import (
 from ullage.state.records import PolicyRecord
 from ullage.state.status import SolveRecord
 from ullage.state.status_wire import whole_second
+
+Allocate = Callable[[Objective, Problem], Allocation]
+"""Divides by an objective; the engine's unless somebody wants to look on."""
 
 FIFO: Final = Objective.FIFO.value
 _OF_THE_CLOCK: Final = (Objective.FINISH_TIME_FAIRNESS, Objective.MAKESPAN, Objective.SJF)
@@ -69,7 +72,9 @@ class Division:
     allocation: Allocation
 
 
-def divide(policy: PolicyRecord, arena: Arena, now: float) -> Division:
+def divide(
+    policy: PolicyRecord, arena: Arena, now: float, allocate: Allocate | None = None
+) -> Division:
     """The division for this cycle: that of before where nothing it rests on changed."""
     objective = Objective(policy.objective)
     inputs = _inputs_hash(policy, objective, arena, now)
@@ -82,7 +87,7 @@ def divide(policy: PolicyRecord, arena: Arena, now: float) -> Division:
     ):
         return _division(arena, objective, told, last)
     problem = _problem(policy, objective, arena, now)
-    solved = _solved(objective, problem)
+    solved = _solved(objective, problem, allocate)
     said: dict[str, tuple[tuple[str, str], ...]] = {}
     for uid in arena.runners:
         fresh = solved.of(uid)
@@ -228,7 +233,7 @@ def _step(speed: float) -> int:
     return round(math.log(speed) / _GRID)
 
 
-def _solved(objective: Objective, problem: Problem) -> Allocation:
+def _solved(objective: Objective, problem: Problem, allocate: Allocate | None) -> Allocation:
     """The engine's answer; what was told before, or equal parts, where it has none."""
     if not problem.jobs:
         return Allocation(
@@ -237,7 +242,7 @@ def _solved(objective: Objective, problem: Problem) -> Allocation:
             fractions=np.zeros((0, len(problem.types))),
             result=Result.NOTHING_TO_DIVIDE,
         )
-    return _answer(objective, _Key(problem))
+    return _answer(objective, _Key(problem), allocate)
 
 
 class _Key:
@@ -263,15 +268,15 @@ class _Key:
 
 
 @lru_cache(maxsize=4)
-def _answer(objective: Objective, key: _Key) -> Allocation:
+def _answer(objective: Objective, key: _Key, allocate: Allocate | None) -> Allocation:
     """The same problem is solved once, however many cycles pass until its answer was written."""
     # scipy takes a moment and much memory to import: clusters that queue by FIFO never do
     from ullage.engines.allocation.lp import SolveError
-    from ullage.engines.allocation.policies import allocate
+    from ullage.engines.allocation.policies import allocate as divide_by
 
     problem = key.problem
     try:
-        return allocate(objective, problem)
+        return (allocate or divide_by)(objective, problem)
     except (SolveError, ProblemError):
         if problem.previous is not None:
             return replace(problem.previous, result=Result.KEPT_LAST)

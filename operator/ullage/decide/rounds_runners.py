@@ -21,7 +21,7 @@ from ullage.decide.ledger import Ledger
 from ullage.decide.life import Life
 from ullage.decide.phases import Phase
 from ullage.decide.preemption import priority_of
-from ullage.decide.throughput import Throughputs
+from ullage.decide.throughput import Throughput, Throughputs
 from ullage.decide.view import Member, View
 from ullage.decide.want import Want, Wants
 from ullage.state.profile_records import Source
@@ -150,6 +150,7 @@ def arena(tools: Tools, lives: Mapping[str, Life]) -> Arena:
     """Everybody who takes turns, and what there is to take."""
     workloads = tools.view.snapshot.workloads
     speeds = Throughputs(tools.view.snapshot)
+    rates_of: dict[tuple[int, int, int], tuple[dict[str, float], str]] = {}
     runners: dict[str, Runner] = {}
     nowhere: set[str] = set()
     order = sorted(lives, key=lambda uid: (workloads[uid].created, uid))
@@ -162,7 +163,11 @@ def arena(tools: Tools, lives: Mapping[str, Life]) -> Arena:
         want = tools.typed.wants.of(job, job.shape)
         if tools.typed.feasibility.judge(job, want) is not None:
             continue
-        rates, source = _speeds(tools, job, want, speeds)
+        known = speeds.of(job)
+        alike = (want.number, job.replicas, id(known))
+        if alike not in rates_of:
+            rates_of[alike] = _speeds(tools, job, want, known)
+        rates, source = rates_of[alike]
         if not rates:
             nowhere.add(uid)
         if not rates or (holds and holds not in rates):
@@ -228,13 +233,12 @@ def _takes_part(view: View, job: WorkloadRecord, life: Life, holds: bool) -> boo
 
 
 def _speeds(
-    tools: Tools, job: WorkloadRecord, want: Want, speeds: Throughputs
+    tools: Tools, job: WorkloadRecord, want: Want, known: Mapping[str, Throughput]
 ) -> tuple[dict[str, float], str]:
     """Steps/s on every type that could run the job, and the weakest source of them.
 
     What is not known counts as the mean of what is, or as 1: no type is then preferred.
     """
-    known = speeds.of(job)
     able = [
         name
         for name, model in tools.ground.models.items()

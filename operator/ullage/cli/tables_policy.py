@@ -1,0 +1,122 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""How the cluster's time is divided and what became of it. Pure: records in, renderables out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ullage.cli.tables import BAD, GOOD, QUIET, age
+from ullage.decide.phases import Phase
+from ullage.decide.rounds_books import current, owed_s, promised, received_s
+from ullage.engines.allocation.round_records import MEMORY_ROUNDS
+from ullage.state.records import PolicyRecord, Snapshot, WorkloadKind, WorkloadRecord
+from ullage.state.status import AllocationRecord
+
+FIFO = (
+    "The objective is FIFO: by priority, then by age, until done. Time is not divided; set"
+    " spec.objective of the SchedulingPolicy `default` to let jobs take turns."
+)
+
+
+def policy(snapshot: Snapshot, now: float) -> RenderableType:
+    """The objective in force, and promise against received time by job and accelerator type."""
+    binding = snapshot.policy
+    parts: list[RenderableType] = [_head(binding, now)]
+    if binding.objective == "FIFO":
+        return Group(*parts, Text(FIFO))
+    jobs = [
+        one
+        for one in snapshot.workloads.values()
+        if one.kind is WorkloadKind.TRAINING_JOB and one.status.allocation is not None
+    ]
+    jobs.sort(key=lambda one: (one.tenant, one.ref.namespace, one.ref.name))
+    live = [one for one in jobs if not Phase(one.status.phase or Phase.PENDING).terminal]
+    if not live:
+        parts.append(Text("no job takes turns now", style=QUIET))
+        return Group(*parts)
+    parts.append(_turns(live, binding, now))
+    return Group(*parts)
+
+
+def _head(binding: PolicyRecord, now: float) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row("objective", binding.objective)
+    table.add_row("round", f"{binding.round_seconds} s")
+    if binding.tenants:
+        said = (
+            f"{one.name} {one.weight}{' (oldest first)' if one.fifo else ''}"
+            for one in binding.tenants
+        )
+        table.add_row("tenants", ", ".join(said))
+    solve = binding.last_solve
+    if solve is not None:
+        ago = age(now - solve.time)
+        value = f", objective {solve.objective_value}" if solve.objective_value else ""
+        style = GOOD if solve.result == "Optimal" else BAD
+        table.add_row(
+            "divided", Text(f"{solve.result}, {ago} ago, {solve.jobs} jobs{value}", style=style)
+        )
+        scarce = ", ".join(f"{kind} ({float(price):.3g})" for kind, price in solve.prices)
+        table.add_row("scarce", scarce or "no type: one device more would change nothing")
+    return table
+
+
+def _turns(jobs: Iterable[WorkloadRecord], binding: PolicyRecord, now: float) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("JOB", "TENANT", "WEIGHT", "TYPE"):
+        table.add_column(column, overflow="fold")
+    for column in ("PROMISED", "RECEIVED", "SECONDS", "OWED"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for column in ("NOW", "SPEEDS"):
+        table.add_column(column, overflow="fold")
+    most_s = MEMORY_ROUNDS * binding.round_seconds
+    for job in jobs:
+        books = job.status.allocation
+        if books is None:
+            continue
+        first = True
+        for kind, row in _rows(job, books, now, most_s):
+            who = (f"{job.ref.namespace}/{job.ref.name}", job.tenant or "-", str(job.weight))
+            table.add_row(*(who if first else ("", "", "")), kind, *row)
+            first = False
+    return table
+
+
+def _rows(
+    job: WorkloadRecord, books: AllocationRecord, now: float, most_s: float
+) -> list[tuple[str, tuple[RenderableType, ...]]]:
+    """A line for every type that the job is promised or had."""
+    promise, had = promised(books), received_s(books, now)
+    owed = owed_s(books, now, most_s)
+    holds, since = current(books)
+    alive_s = max(1.0, now - job.created)
+    rows: list[tuple[str, tuple[RenderableType, ...]]] = []
+    for kind in sorted(promise.keys() | had.keys()) or ["-"]:
+        seconds = had.get(kind, 0.0)
+        lacks = owed.get(kind, 0.0) if kind in promise else 0.0
+        state: RenderableType = ""
+        if kind == holds:
+            state = Text(f"its turn for {age(now - since)}", style=GOOD)
+        elif not holds and kind in promise:
+            state = Text("waits", style=QUIET)
+        rows.append(
+            (
+                kind,
+                (
+                    f"{promise.get(kind, 0.0):.1%}",
+                    f"{seconds / alive_s:.1%}",
+                    f"{seconds:.0f}",
+                    Text(f"{lacks:+.0f}", style=BAD if lacks > 0 else ""),
+                    state,
+                    books.source or "-",
+                ),
+            )
+        )
+    return rows

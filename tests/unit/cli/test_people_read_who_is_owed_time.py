@@ -1,0 +1,87 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""``explain policy`` puts what a job had beside what it was promised."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from typer.testing import CliRunner
+
+from builders import NOW, a_job, a_policy, a_snapshot
+from ullage.cli import tables_policy
+from ullage.cli.main import app
+from ullage.state.records import Snapshot
+from ullage.state.status import AllocationRecord, Received, SolveRecord
+from ullage.state.terms import Party
+
+SOLVE = SolveRecord(
+    time=NOW - 30,
+    result="Optimal",
+    inputs_hash="a",
+    fractions_hash="b",
+    jobs=2,
+    objective_value="0.75",
+    prices=(("fast", "0.25"),),
+)
+
+
+def shown(snapshot: Snapshot) -> str:
+    console = Console(width=200, force_terminal=False)
+    with console.capture() as capture:
+        console.print(tables_policy.policy(snapshot, NOW))
+    return capture.get()
+
+
+def row(text: str, *words: str) -> list[str]:
+    """The cells of the line that has all these words."""
+    (line,) = [line for line in text.splitlines() if all(word in line for word in words)]
+    return line.split()
+
+
+def test_promise_received_and_owed_stand_side_by_side() -> None:
+    books = AllocationRecord(
+        since=NOW - 100,
+        fractions=(("fast", "0.25"), ("slow", "0.5")),
+        source="Measured",
+        deficit_seconds=(("fast", "10"),),
+        received=(("fast", Received(seconds=20)), ("slow", Received(seconds=0, since=NOW - 40))),
+    )
+    job = a_job("train").aged(200).with_(tenant="research", weight=3)
+    ended = a_job("done").status(phase="Succeeded", allocation=books)
+    text = shown(
+        a_snapshot(
+            job.status(phase="Running", allocation=books),
+            ended,
+            a_policy(
+                objective="MaxMinFairness",
+                last_solve=SOLVE,
+                tenants=(Party(name="research", weight=2, fifo=True),),
+            ),
+        )
+    )
+    assert row(text, "fast", "25.0%") == [
+        "default/train", "research", "3", "fast", "25.0%", "10.0%", "20", "+35", "Measured",
+    ]  # fmt: skip
+    slow = row(text, "slow", "50.0%")
+    assert slow[:4] == ["slow", "50.0%", "20.0%", "40"]
+    assert "its turn for 40s" in text
+    assert "done" not in text
+    assert "research 2 (oldest first)" in text
+    assert "Optimal, 30s ago, 2 jobs, objective 0.75" in text
+    assert "fast (0.25)" in text
+
+
+def test_under_fifo_it_says_that_time_is_not_divided() -> None:
+    text = shown(a_snapshot(a_job("train"), a_policy()))
+    assert "The objective is FIFO" in text
+
+
+def test_an_idle_policy_says_that_nobody_takes_turns() -> None:
+    text = shown(a_snapshot(a_policy(objective="SJF")))
+    assert "no job takes turns now" in text
+
+
+def test_a_reason_is_still_explained_by_the_same_command() -> None:
+    said = CliRunner().invoke(app, ["explain", "WaitsForRound"])
+    assert said.exit_code == 0
+    assert "owed more time" in said.output
