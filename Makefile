@@ -69,7 +69,7 @@ requirements: $(VENV)/.ready ## pin dependencies anew, with hashes and without a
 	  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	    --no-emit-find-links --no-header --no-annotate --extra $$extra pyproject.toml -o requirements/$$extra.txt; done
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --no-emit-find-links --no-header --no-annotate --all-extras pyproject.toml -o requirements/dev.txt
+	  --no-emit-find-links --no-header --no-annotate --extra dev pyproject.toml -o requirements/dev.txt
 
 .PHONY: cluster
 cluster: ## a local cluster of two nodes, without Ullage

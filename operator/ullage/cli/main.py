@@ -21,7 +21,7 @@ from rich.console import Console
 
 from ullage.adapters.credentials import CredentialsError
 from ullage.api.reasons import Reason
-from ullage.cli import profiles, tables, tables_policy
+from ullage.cli import profiles, simulate, tables, tables_policy
 from ullage.cli.look import WORKLOADS, inside, look, save, workloads
 from ullage.ports import ApiError, Forbidden, NotFound
 from ullage.state.records import Snapshot
@@ -49,6 +49,7 @@ Answer = TypeVar("Answer")
 
 profile = typer.Typer(help="Carry what was learned of a class of work from cluster to cluster.")
 app.add_typer(profile, name="profile", no_args_is_help=True)
+app.command("simulate")(simulate.command)
 
 Namespace = Annotated[
     str, typer.Option("--namespace", "-n", help="Namespace; all of them when absent.")

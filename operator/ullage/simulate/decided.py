@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ullage.api.contract import Health
@@ -22,13 +22,20 @@ from ullage.decide.phases import Phase
 from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.simulate.events import Settings, Tell
 from ullage.simulate.failures import Failures
-from ullage.simulate.founding import START, founded, job_record, profile_record
+from ullage.simulate.founding import (
+    START,
+    founded,
+    job_record,
+    objective_of,
+    profile_record,
+)
 from ullage.simulate.outcome import JobOutcome, Moment, Outcome
 from ullage.simulate.policies import Policy
 from ullage.simulate.speeds import SpeedTable, built_in
 from ullage.simulate.trace import Fleet, Trace, TraceError
 from ullage.simulate.work import Work, begun
 from ullage.simulate.world import World
+from ullage.state.records import Snapshot
 
 _MOST_CYCLES: Final = 200
 """Cycles at one moment; a decision that never comes to rest is a fault worth telling."""
@@ -36,7 +43,6 @@ _IDLE_WAKES: Final = 10_000
 _PATIENCE_S: Final = 30.0
 """Time between two looks when nothing says when the next is due: the operator's own resync."""
 _SOON_S: Final = 0.05
-_EPOCH: Final = 1
 _STALLED: Final = 1000.0
 """Slowdown of two that the table calls infeasible together."""
 
@@ -80,6 +86,49 @@ def run_decided(
     return play.outcome(policy.name)
 
 
+def resume(
+    snapshot: Snapshot,
+    trace: Trace,
+    fleet: Fleet,
+    policy: Policy,
+    settings: Settings | None = None,
+    tell: Tell | None = None,
+) -> Outcome:
+    """Go on from a live picture under another objective: whoever runs, runs on.
+
+    Args:
+        snapshot: The picture; its profiles, services and slices are kept as they are.
+        trace: What its jobs have left, by their names as ``namespace/name``.
+        fleet: Its devices.
+        policy: As for :func:`run_decided`; speeds are those that its profiles know.
+        settings: As for :func:`run_decided`.
+        tell: Hears the number of jobs done, after every end.
+
+    Raises:
+        TraceError: SchedulingPolicy has no such objective, or nothing runs any more.
+    """
+    how = settings or Settings()
+    base = replace(snapshot, policy=replace(snapshot.policy, objective=objective_of(policy)))
+    play = Play(
+        world=World(base=base, now=snapshot.taken_at),
+        trace=trace,
+        fleet=fleet,
+        settings=how,
+        failures=Failures(fleet.devices, how.failures, random.Random(how.seed)),
+        table=built_in(),
+        start=snapshot.taken_at,
+        epoch=max((one.epoch for one in snapshot.gpu_nodes.values()), default=1),
+        arrived=len(trace.jobs),
+        tell=tell,
+    )
+    uids = {f"{one.ref.namespace}/{one.ref.name}": uid for uid, one in snapshot.workloads.items()}
+    for order, job in enumerate(trace.jobs):
+        play.active[uids[job.name]] = begun(job, order, fleet)
+    play.go_on()
+    play.to_the_end()
+    return play.outcome(policy.name)
+
+
 @dataclass(slots=True)
 class Play:
     """A world and its clock."""
@@ -90,6 +139,8 @@ class Play:
     settings: Settings
     failures: Failures
     table: SpeedTable
+    start: float = START
+    epoch: int = 1
     aware: bool = True
     tell: Tell | None = None
     predictor: UtilisationSum = field(default_factory=UtilisationSum)
@@ -117,7 +168,7 @@ class Play:
     @property
     def now(self) -> float:
         """Seconds since the trace began."""
-        return self.world.now - START
+        return self.world.now - self.start
 
     def outcome(self, policy: str) -> Outcome:
         """What came of it."""
@@ -132,6 +183,12 @@ class Play:
             decisions=self.decisions,
             solves=self.solves,
         )
+
+    def go_on(self) -> None:
+        """Whoever runs already has paid for the start."""
+        self._follow()
+        for work in self.active.values():
+            work.ready_s = min(work.ready_s, self.now)
 
     def to_the_end(self) -> None:
         """Play until everybody is done."""
@@ -170,7 +227,9 @@ class Play:
                 self.world.report_steps(uid, done, 1 / work.speed)
         for _ in range(_MOST_CYCLES):
             snapshot = self.world.snapshot()
-            plan = decide(snapshot, self.world.now, DecideSettings(epoch=_EPOCH), self.predictor)
+            plan = decide(
+                snapshot, self.world.now, DecideSettings(epoch=self.epoch), self.predictor
+            )
             self.decisions += 1
             actions = diff(plan, snapshot)
             self.world.apply(actions)
@@ -193,7 +252,7 @@ class Play:
         if self.active:
             moments += [self.failures.next_s, self.failures.next_repair_s]
             if self.wake_at > self.world.now:
-                moments.append(self.wake_at - START)
+                moments.append(self.wake_at - self.start)
             elif self.wake_at:
                 moments.append(self.now + _SOON_S)
             if not moments or min(moments) == float("inf"):
@@ -204,7 +263,7 @@ class Play:
         passed = now - self.now
         for gpu in self._occupied():
             self.held_s[self._kind_of[gpu]] += passed
-        self.world.now = START + now
+        self.world.now = self.start + now
 
     def _occupied(self) -> dict[str, list[str]]:
         """Jobs at work on each device that has any."""

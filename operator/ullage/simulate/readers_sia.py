@@ -33,6 +33,12 @@ GPU_HOURS: Final[Mapping[str, tuple[float, float]]] = {
 }
 
 
+def holds_step_times(path: Path) -> bool:
+    """Whether a file has the columns of Sia's step times by placement."""
+    head = opened(path).partition("\n")[0].strip().split(",")
+    return {"application", "placement", "local_batch", "step_time_s"} <= set(head)
+
+
 def read_step_times(path: Path) -> SpeedTable:
     """Sia's step times by placement as a table, one kind for each application and local batch.
 

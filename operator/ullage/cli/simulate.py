@@ -1,0 +1,226 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""``ullage simulate``: what a policy would make of a trace, or of the jobs of a live cluster.
+
+Reads files and, when asked to, a cluster; writes only the files that it is told to. What computes
+is imported when the command runs: the others start without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from ullage.simulate.comparison import Asked, Comparison
+    from ullage.simulate.events import Tell
+    from ullage.state.records import Snapshot
+
+
+def command(
+    context: typer.Context,
+    trace: Annotated[
+        str, typer.Option(help="gavel (96 jobs), synthetic, or the path of a trace.")
+    ] = "gavel",
+    form: Annotated[
+        str, typer.Option("--format", help="Of a file: auto, gavel, philly, sia, alibaba, csv.")
+    ] = "auto",
+    speeds: Annotated[
+        str, typer.Option(help="Table of speeds: Gavel's JSON, Sia's step times, or a CSV.")
+    ] = "",
+    select: Annotated[
+        list[str] | None, typer.Option(help="COLUMN=VALUE: these lines of a file only.")
+    ] = None,
+    cluster: Annotated[
+        str, typer.Option(help="Types and numbers, or the path of a table of nodes.")
+    ] = "v100=8,p100=16,k80=24",
+    price: Annotated[
+        list[str] | None, typer.Option(help="TYPE=DOLLARS per hour of one device.")
+    ] = None,
+    policy: Annotated[
+        list[str] | None, typer.Option(help="Policy beside the baselines; may be repeated.")
+    ] = None,
+    mode: Annotated[
+        str, typer.Option(help="fast: bare rounds; decide: every decision is the operator's.")
+    ] = "fast",
+    seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
+    jobs: Annotated[int, typer.Option(min=0, help="The first jobs only; 0 = all.")] = 0,
+    load: Annotated[float, typer.Option(help="Of a synthetic trace: part of the cluster.")] = 0.7,
+    length: Annotated[float, typer.Option(help="Of a synthetic trace: factor of durations.")] = 1.0,
+    restart_cost: Annotated[float, typer.Option(help="Seconds of every start.")] = 0.0,
+    checkpoint_every: Annotated[
+        float, typer.Option(help="Seconds between checkpoints; 0 = only when asked to stop.")
+    ] = 0.0,
+    failures: Annotated[
+        float, typer.Option(help="Mean hours between failures of one device; 0 = none.")
+    ] = 0.0,
+    repair: Annotated[float, typer.Option(help="Seconds until a failed device is back.")] = 1800.0,
+    round_seconds: Annotated[float, typer.Option(help="Length of a round.")] = 360.0,
+    packing: Annotated[
+        bool, typer.Option(help="Jobs of one device may share it, at the table's speeds.")
+    ] = False,
+    from_cluster: Annotated[
+        bool, typer.Option(help="Start from the jobs and devices of the live cluster.")
+    ] = False,
+    snapshot: Annotated[
+        str, typer.Option(help="Start from what /debug/snapshot of the operator gave.")
+    ] = "",
+    json_file: Annotated[str, typer.Option("--json", help="Write the figures; - = stdout.")] = "",
+    each: Annotated[bool, typer.Option(help="Every job in the JSON, too.")] = False,
+    plot: Annotated[str, typer.Option(help="Folder for pictures (PNG).")] = "",
+) -> None:
+    """Try policies on a trace, or on the jobs of this cluster, before switching one on."""
+    from ullage.simulate.comparison import Asked
+
+    problems = Console(stderr=True, highlight=False)
+    try:
+        seen = _live(str(context.obj)) if from_cluster else _saved(snapshot)
+        found = watched(
+            Asked(
+                trace=trace,
+                form=form,
+                speeds=speeds,
+                select=select or (),
+                cluster=cluster,
+                prices=price or (),
+                policies=policy or ("las",),
+                mode=mode,
+                seed=seed,
+                jobs=jobs,
+                load=load,
+                length=length,
+                restart_s=restart_cost,
+                checkpoint_s=checkpoint_every,
+                failures_h=failures,
+                repair_s=repair,
+                round_s=round_seconds,
+                packing=packing,
+                snapshot=seen,
+            ),
+            problems,
+        )
+        show(found, json_file, Path(plot) if plot else None, each=each)
+    except (ValueError, RuntimeError, OSError) as error:
+        problems.print(f"error: {error}", style="red", markup=False)
+        raise typer.Exit(code=1) from error
+
+
+def watched(asked: Asked, console: Console) -> Comparison:
+    """Compare, with a progress bar for every policy.
+
+    Raises:
+        ValueError: what was asked for makes no sense; the text says what to mend.
+    """
+    from ullage.simulate.comparison import compare
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
+
+        def follow(policy: str, jobs: int) -> Tell:
+            return partial(_show, bar, bar.add_task(policy, total=jobs))
+
+        return compare(asked, follow)
+
+
+def _show(bar: Progress, task: TaskID, done: int) -> None:
+    bar.update(task, completed=done)
+
+
+def table_of(found: Comparison) -> Table:
+    """The figures of every policy, the best mean completion time in bold."""
+    fleet = ", ".join(f"{count} {kind}" for kind, count in found.fleet.devices.items())
+    priced = any(one.dollars > 0 for one in found.outcomes)
+    broken = any(one.failures > 0 for one in found.outcomes)
+    table = Table(
+        title=f"{found.trace.name}: {len(found.trace.jobs)} jobs on {fleet}",
+        caption=(
+            "mean, p99: arrival to end; rho: that over the time on an equal part of the cluster"
+        ),
+        title_justify="left",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
+    table.add_column("policy", no_wrap=True)
+    numbers = ["mean h", "p99 h", "x fifo", "all h", "used %", "rho max", "stops"]
+    for name in (*numbers, *(("lost h",) if broken else ()), *(("$",) if priced else ())):
+        table.add_column(name, justify="right", no_wrap=True)
+    base = found.outcomes[0].mean_jct_s
+    best = min(one.mean_jct_s for one in found.outcomes)
+    for one in found.outcomes:
+        figures = one.figures()
+        row = [
+            one.policy,
+            f"{figures['mean_jct_h']:.2f}",
+            f"{figures['p99_jct_h']:.2f}",
+            f"{base / one.mean_jct_s:.2f}" if one.mean_jct_s > 0 else "",
+            f"{figures['makespan_h']:.2f}",
+            f"{100 * one.utilisation:.0f}",
+            f"{figures['rho_max']:.2f}",
+            str(one.stops),
+        ]
+        row += [f"{figures['lost_device_h']:.1f}"] if broken else []
+        row += [f"{one.dollars:.0f}"] if priced else []
+        table.add_row(*row, style="bold" if one.mean_jct_s == best else "")
+    return table
+
+
+def show(found: Comparison, json_file: str, folder: Path | None, *, each: bool) -> None:
+    """Print the table and write what was asked for.
+
+    Raises:
+        NoPlotter: pictures were asked for and matplotlib is missing.
+    """
+    from ullage.simulate.comparison import to_json
+
+    out = Console(highlight=False, stderr=json_file == "-")
+    out.print(table_of(found))
+    for note in found.trace.notes:
+        out.print(f"note: {note}", markup=False)
+    if json_file == "-":
+        sys.stdout.write(to_json(found, jobs=each))
+    elif json_file:
+        Path(json_file).write_text(to_json(found, jobs=each), encoding="utf-8")
+    if folder is not None:
+        from ullage.simulate.plots import draw
+
+        for path in draw(found.outcomes, folder, found.trace.name):
+            out.print(f"wrote {path}", markup=False)
+
+
+def _saved(path: str) -> Snapshot | None:
+    if not path:
+        return None
+    from ullage.app.replay import from_json
+
+    return from_json(Path(path).read_bytes())[0]
+
+
+def _live(kubeconfig: str) -> Snapshot:
+    """The cluster as the operator sees it, read with the user's own rights."""
+    from ullage.adapters.credentials import CredentialsError
+    from ullage.cli.look import look
+    from ullage.ports import ApiError
+    from ullage.simulate.trace import TraceError
+    from ullage.state.streams import STREAMS
+
+    try:
+        return asyncio.run(look(kubeconfig, STREAMS))
+    except (ApiError, CredentialsError) as error:
+        raise TraceError(f"--from-cluster: {error}") from error

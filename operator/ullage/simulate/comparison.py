@@ -1,0 +1,206 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""From a wish in words to the outcomes of several policies on one trace.
+
+Reads files; shows nothing and writes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from ullage.engines.allocation.round_records import RoundSettings
+from ullage.simulate import from_cluster, readers, readers_sia, synthetic
+from ullage.simulate.decided import resume, run_decided
+from ullage.simulate.events import Settings, Tell, run
+from ullage.simulate.failures import FailureLaw
+from ullage.simulate.fleets import parsed_fleet, parsed_prices
+from ullage.simulate.founding import objective_of
+from ullage.simulate.outcome import JobOutcome, Outcome
+from ullage.simulate.policies import AGNOSTIC_LAS, Policy, chosen
+from ullage.simulate.speeds import SpeedTable, built_in, read_speeds
+from ullage.simulate.trace import Fleet, Trace, TraceError, fitted
+from ullage.simulate.work import Costs
+from ullage.state.records import Snapshot
+
+PUBLISHED: Final = "gavel"
+SYNTHETIC: Final = "synthetic"
+FAST: Final = "fast"
+DECIDE: Final = "decide"
+_SYNTHETIC_JOBS: Final = 200
+
+Follow = Callable[[str, int], Tell]
+"""Policy and number of jobs -> what hears the number of jobs done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is to be compared.
+
+    Attributes:
+        trace: A built-in name or a path.
+        form: Format of a file.
+        select: COLUMN=VALUE each.
+        jobs: The first jobs only, or how many a synthetic trace has; 0 = all.
+        load: Of a synthetic trace: part of the cluster that it asks for.
+        length: Of a synthetic trace: factor of its durations.
+        checkpoint_s: Seconds between checkpoints; 0 = only when asked to stop.
+        failures_h: Mean hours between failures of a device; 0 = none.
+        snapshot: A live cluster instead of a trace.
+    """
+
+    trace: str = PUBLISHED
+    form: str = "auto"
+    speeds: str = ""
+    select: Sequence[str] = ()
+    cluster: str = "v100=8,p100=16,k80=24"
+    prices: Sequence[str] = ()
+    policies: Sequence[str] = ("las",)
+    mode: str = FAST
+    seed: int = 0
+    jobs: int = 0
+    load: float = 0.7
+    length: float = 1.0
+    restart_s: float = 0.0
+    checkpoint_s: float = 0.0
+    failures_h: float = 0.0
+    repair_s: float = 1800.0
+    round_s: float = 360.0
+    packing: bool = False
+    snapshot: Snapshot | None = None
+
+
+@dataclass(slots=True)
+class Comparison:
+    """What was compared, and what came of it."""
+
+    trace: Trace
+    fleet: Fleet
+    settings: Settings
+    mode: str
+    outcomes: list[Outcome] = field(default_factory=list)
+
+
+def compare(asked: Asked, follow: Follow) -> Comparison:
+    """Run every policy, baselines first.
+
+    Raises:
+        ValueError: what was asked for makes no sense; the text says what to mend.
+    """
+    if asked.mode not in (FAST, DECIDE):
+        raise TraceError(f"--mode {asked.mode}: there are {FAST} and {DECIDE}")
+    if asked.mode == DECIDE and asked.packing:
+        raise TraceError("--packing is of the fast mode: under decide the operator shares itself")
+    table = _table(asked)
+    trace, fleet = _subject(asked, table)
+    settings = _settings(asked)
+    if asked.packing:
+        settings = replace(settings, pairs=table.pairs(tuple(fleet.devices)))
+    found = Comparison(trace=trace, fleet=fleet, settings=settings, mode=asked.mode)
+    for policy in [one for one in chosen(asked.policies) if _runs(one, asked)]:
+        tell = follow(policy.name, len(trace.jobs))
+        found.outcomes.append(_run(asked, found, policy, tell))
+    return found
+
+
+def to_json(found: Comparison, *, jobs: bool) -> str:
+    """Everything for scripts: trace, cluster, figures of every policy, and jobs if wanted."""
+    body = {
+        "trace": found.trace.name,
+        "jobs": len(found.trace.jobs),
+        "notes": list(found.trace.notes),
+        "cluster": dict(found.fleet.devices),
+        "prices": dict(found.fleet.prices),
+        "mode": found.mode,
+        "seed": found.settings.seed,
+        "restart_s": found.settings.costs.restart_s,
+        "policies": {
+            one.policy: {
+                **one.figures(),
+                **({"each": [_job(job) for job in one.jobs]} if jobs else {}),
+            }
+            for one in found.outcomes
+        },
+    }
+    return json.dumps(body, indent=2, allow_nan=False) + "\n"
+
+
+def _job(job: JobOutcome) -> dict[str, object]:
+    return {**asdict(job), "jct_s": job.jct_s}
+
+
+def _settings(asked: Asked) -> Settings:
+    return Settings(
+        seed=asked.seed,
+        rounds=RoundSettings(round_s=asked.round_s),
+        costs=Costs(restart_s=asked.restart_s, every_s=asked.checkpoint_s),
+        failures=FailureLaw(mtbf_h=asked.failures_h, repair_s=asked.repair_s),
+    )
+
+
+def _table(asked: Asked) -> SpeedTable:
+    if not asked.speeds:
+        return built_in()
+    path = Path(asked.speeds)
+    if readers_sia.holds_step_times(path):
+        return readers_sia.read_step_times(path)
+    return read_speeds(path)
+
+
+def _subject(asked: Asked, table: SpeedTable) -> tuple[Trace, Fleet]:
+    """The jobs and the cluster: of a snapshot, of a built-in trace, of a file."""
+    prices = parsed_prices(asked.prices)
+    if asked.snapshot is not None:
+        fleet = from_cluster.fleet_of(asked.snapshot, prices)
+        trace = from_cluster.trace_of(asked.snapshot, fleet, asked.round_s)
+    else:
+        fleet = parsed_fleet(asked.cluster, prices, per_node=8)
+        trace = _trace(asked, fleet, table)
+    return fitted(trace.first(asked.jobs), fleet), fleet
+
+
+def _trace(asked: Asked, fleet: Fleet, table: SpeedTable) -> Trace:
+    if asked.trace == PUBLISHED:
+        return readers.published()
+    if asked.trace == SYNTHETIC:
+        gap_s = synthetic.gap_for(asked.load, fleet, table, scale=asked.length)
+        count = asked.jobs or _SYNTHETIC_JOBS
+        return synthetic.generate(count, gap_s, table, seed=asked.seed, scale=asked.length)
+    try:
+        form = readers.Format(asked.form)
+    except ValueError as error:
+        raise TraceError(f"--format: there are {', '.join(readers.Format)}") from error
+    strange = [text for text in asked.select if "=" not in text]
+    if strange:
+        raise TraceError(f"--select {strange[0]!r}: write COLUMN=VALUE")
+    select = dict(text.split("=", 1) for text in asked.select)
+    reading = readers.Reading(
+        table=table, seed=asked.seed, select=select, types=tuple(fleet.devices)
+    )
+    return readers.read_trace(Path(asked.trace), form, reading)
+
+
+def _runs(policy: Policy, asked: Asked) -> bool:
+    """Under ``decide`` a baseline that no SchedulingPolicy can express is left out."""
+    if asked.mode == FAST:
+        return True
+    try:
+        objective_of(policy)
+    except TraceError:
+        if not policy.baseline:
+            raise
+        return False
+    return asked.snapshot is None or policy is not AGNOSTIC_LAS
+
+
+def _run(asked: Asked, found: Comparison, policy: Policy, tell: Tell) -> Outcome:
+    trace, fleet, settings = found.trace, found.fleet, found.settings
+    if asked.mode == FAST:
+        return run(trace, fleet, policy, settings, tell)
+    if asked.snapshot is not None:
+        return resume(asked.snapshot, trace, fleet, policy, settings, tell)
+    return run_decided(trace, fleet, policy, settings, tell)

@@ -1,0 +1,112 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""A live cluster as the start of a simulation: its devices, and what its jobs still have to do.
+
+What a snapshot does not say is taken by the operator's own rules and told in a note. Nothing is
+ever sent back to the cluster.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from ullage.api.contract import GPUMode, Health
+from ullage.decide.phases import Phase
+from ullage.decide.throughput import Throughputs
+from ullage.simulate.trace import Fleet, Trace, TraceError, TraceJob, in_order
+from ullage.state.records import Snapshot, WorkloadKind, WorkloadRecord
+
+
+def fleet_of(snapshot: Snapshot, prices: Mapping[str, float]) -> Fleet:
+    """The healthy devices that training may use, by type.
+
+    Raises:
+        TraceError: there is none.
+    """
+    serving = {
+        placed.gpu
+        for one in snapshot.workloads.values()
+        if one.kind is WorkloadKind.INFERENCE_SERVICE
+        for placed in one.status.placement
+    }
+    devices: Counter[str] = Counter()
+    per_node = 1
+    for record in snapshot.gpu_nodes.values():
+        free = [
+            one
+            for one in record.devices
+            if one.health is Health.HEALTHY and one.uuid not in serving
+        ]
+        devices.update(one.model for one in free)
+        per_node = max(per_node, len(record.devices))
+    if not devices:
+        raise TraceError("the cluster has no healthy device that training may use")
+    ordered = dict(sorted(devices.items()))
+    return Fleet(devices=ordered, prices=dict(prices), per_node=per_node)
+
+
+def trace_of(snapshot: Snapshot, fleet: Fleet, round_s: float) -> Trace:
+    """Every TrainingJob that is not over, with the steps it has left; all are there at the start.
+
+    Without ``spec.work`` a job is taken to need as many steps as it has done, one round's at least.
+
+    Raises:
+        TraceError: there is no such job.
+    """
+    speeds = Throughputs(snapshot)
+    told: Counter[str] = Counter()
+    jobs = []
+    for job in sorted(snapshot.workloads.values(), key=lambda one: (one.created, one.ref.uid)):
+        if _over(job):
+            continue
+        rates = _rates(speeds, job, fleet, told)
+        done = job.status.progress.steps if job.status.progress is not None else 0
+        left = job.work_steps - done
+        if not job.work_steps:
+            left = max(done, round(round_s * max(rates.values())))
+            told["do not say their steps: they are taken to need as many as they have done"] += 1
+        if job.gpu.mode is GPUMode.FRACTIONAL:
+            told["ask for a part of a device and are counted with a whole one"] += 1
+        jobs.append(
+            TraceJob(
+                name=f"{job.ref.namespace}/{job.ref.name}",
+                gang=job.replicas * max(1, job.gpu.count),
+                steps=max(1, left),
+                arrival_s=0.0,
+                speeds=rates,
+                kind=job.klass,
+                checkpointable=job.checkpoint,
+                weight=float(job.weight),
+                tenant=job.tenant,
+                priority=job.priority,
+            )
+        )
+    notes = tuple(f"{count} jobs {what}." for what, count in sorted(told.items()))
+    return in_order(f"snapshot {snapshot.version}", jobs, notes)
+
+
+def _over(job: WorkloadRecord) -> bool:
+    phase = job.status.phase
+    return (
+        job.kind is not WorkloadKind.TRAINING_JOB
+        or job.deleting
+        or job.suspend
+        or phase in (Phase.SUCCEEDED, Phase.FAILED)
+    )
+
+
+def _rates(
+    speeds: Throughputs, job: WorkloadRecord, fleet: Fleet, told: Counter[str]
+) -> dict[str, float]:
+    """Steps/s on every type that it accepts; what is not known counts as the mean of what is."""
+    able = [kind for kind in fleet.devices if not job.accelerators or kind in job.accelerators]
+    known = {
+        kind: one.steps_per_second
+        for kind, one in speeds.of(job).items()
+        if kind in able and one.steps_per_second > 0
+    }
+    if len(known) < len(able):
+        told["have types without a known speed: the mean of the known ones counts there"] += 1
+    mean = sum(known.values()) / len(known) if known else 1.0
+    return {kind: known.get(kind, mean) if kind in able else 0.0 for kind in fleet.devices}

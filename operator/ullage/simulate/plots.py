@@ -1,0 +1,174 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Pictures of a comparison: utilisation, completion times, fairness, cost.
+
+matplotlib is no dependency of anything that runs in a cluster: it is loaded here and nowhere else,
+and who has not got it is told how to get it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import Final, Protocol
+
+import numpy as np
+
+from ullage.simulate.outcome import Outcome
+
+HOUR: Final = 3600.0
+DPI: Final = 110
+POINTS: Final = 400
+"""Of a curve over time."""
+
+
+class Axes(Protocol):
+    """What of matplotlib's axes is used here; it carries no types."""
+
+    def plot(self, x: Sequence[float], y: Sequence[float], **style: object) -> object:
+        """Draw a line."""
+        ...
+
+    def barh(self, y: Sequence[str], width: Sequence[float], **style: object) -> object:
+        """Draw lying bars."""
+        ...
+
+    def bar_label(self, bars: object, **style: object) -> object:
+        """Write the lengths on bars."""
+        ...
+
+    def set(self, **properties: object) -> object:
+        """Set limits, scales and labels."""
+        ...
+
+    def set_title(self, text: str, **style: object) -> object:
+        """Write above."""
+        ...
+
+    def legend(self, **style: object) -> object:
+        """Explain the lines."""
+        ...
+
+
+class NoPlotter(RuntimeError):
+    """matplotlib is not installed; the text says how to get it."""
+
+
+def draw(outcomes: Sequence[Outcome], folder: Path, title: str) -> tuple[Path, ...]:
+    """Write one PNG for each panel, and one with all of them.
+
+    Args:
+        outcomes: One per policy, in the order of the legend.
+        folder: Where to; made where it is missing.
+        title: Above the one with all.
+
+    Returns:
+        The files.
+
+    Raises:
+        NoPlotter: matplotlib is missing.
+    """
+    plots = _plotter()
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for name, panel in PANELS.items():
+        figure, axes = plots.subplots(1, 1, figsize=(6.4, 4.0))
+        panel(axes, outcomes)
+        files.append(_save(plots, figure, folder / f"{name}.png"))
+    figure, grid = plots.subplots(2, 2, figsize=(11.0, 7.2))
+    for axes, panel in zip((one for row in grid for one in row), PANELS.values(), strict=True):
+        panel(axes, outcomes)
+    figure.suptitle(title, fontsize=11)
+    files.append(_save(plots, figure, folder / "overview.png"))
+    return tuple(files)
+
+
+def _save(plots: ModuleType, figure: object, path: Path) -> Path:
+    figure.tight_layout()  # type: ignore[attr-defined]
+    figure.savefig(path, dpi=DPI, metadata={"Software": None})  # type: ignore[attr-defined]
+    plots.close(figure)
+    return path
+
+
+def _plotter() -> ModuleType:
+    try:
+        matplotlib = importlib.import_module("matplotlib")
+        matplotlib.use("Agg")
+        return importlib.import_module("matplotlib.pyplot")
+    except ImportError as error:
+        raise NoPlotter(
+            f"no pictures: {error}; the extra brings it: pip install 'ullage[simulate]'"
+        ) from error
+
+
+def _utilisation(axes: Axes, outcomes: Sequence[Outcome]) -> None:
+    for one in outcomes:
+        hours, parts = busy_parts(one)
+        axes.plot(hours, parts, label=one.policy, linewidth=1.2, drawstyle="steps-post")
+    axes.set(xlabel="hours", ylabel="devices held", ylim=(0.0, 1.02))
+    axes.set_title("utilisation", fontsize=9)
+    axes.legend(fontsize=7)
+
+
+def _completion(axes: Axes, outcomes: Sequence[Outcome]) -> None:
+    for one in outcomes:
+        values = sorted(job.jct_s / HOUR for job in one.jobs)
+        axes.plot(*_cumulated(values), label=one.policy, linewidth=1.2)
+    axes.set(xlabel="completion time, hours", ylabel="part of the jobs", xscale="log")
+    axes.set_title("completion times (left is better)", fontsize=9)
+    axes.legend(fontsize=7)
+
+
+def _fairness(axes: Axes, outcomes: Sequence[Outcome]) -> None:
+    for one in outcomes:
+        values = sorted(job.jct_s / job.isolated_s for job in one.jobs if job.isolated_s > 0)
+        axes.plot(*_cumulated(values), label=one.policy, linewidth=1.2)
+    axes.plot((1.0, 1.0), (0.0, 1.0), color="#888888", linewidth=0.8, linestyle="--")
+    axes.set(xlabel="completion time / time on an equal part", ylabel="part of the jobs")
+    axes.set(xscale="log")
+    axes.set_title("fairness (left of the line: better than alone on a part)", fontsize=9)
+    axes.legend(fontsize=7)
+
+
+def _cost(axes: Axes, outcomes: Sequence[Outcome]) -> None:
+    priced = any(one.dollars > 0 for one in outcomes)
+    names = [one.policy for one in reversed(outcomes)]
+    if priced:
+        widths = [one.dollars for one in reversed(outcomes)]
+    else:
+        widths = [sum(one.held_s.values()) / HOUR for one in reversed(outcomes)]
+    bars = axes.barh(names, widths, color="#4878a8")
+    axes.bar_label(bars, fmt="%.0f", fontsize=7)
+    axes.set(xlabel="dollars" if priced else "device hours")
+    axes.set_title("cost of the time held", fontsize=9)
+
+
+Panel = Callable[[Axes, Sequence[Outcome]], None]
+PANELS: Final[Mapping[str, Panel]] = MappingProxyType(
+    {
+        "utilisation": _utilisation,
+        "completion": _completion,
+        "fairness": _fairness,
+        "cost": _cost,
+    }
+)
+
+
+def busy_parts(outcome: Outcome) -> tuple[list[float], list[float]]:
+    """Part of the devices that is held over time, in hours; means of at most 400 intervals."""
+    total = sum(outcome.devices.values())
+    end = outcome.makespan_s
+    at = np.array([one.at_s for one in outcome.moments] + [end])
+    busy = np.array([sum(one.busy) for one in outcome.moments], float)
+    if not len(busy) or end <= at[0]:
+        return [0.0], [0.0]
+    area = np.concatenate([[0.0], np.cumsum(busy * np.diff(at))])
+    edges = np.linspace(at[0], end, min(POINTS, 4 * len(busy)) + 1)
+    means = np.diff(np.interp(edges, at, area)) / np.diff(edges) / total
+    return (edges / HOUR).tolist(), [*means.tolist(), 0.0]
+
+
+def _cumulated(values: Sequence[float]) -> tuple[list[float], list[float]]:
+    return list(values), [(place + 1) / len(values) for place in range(len(values))]
