@@ -1,0 +1,201 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Six real jobs take turns on two accelerator types, and get the time that they were promised."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import datetime
+
+import pytest
+
+from demo.cluster import EmulatedDevice
+from demo.install import NAMESPACE
+from e2e.conftest import DEVICES
+from e2e.stack import Json, Stack, busy_template, eventually, training_job, whole_device
+
+FULL, HALF = "emulated-full", "emulated-half"
+TYPES = {
+    "node-1": [EmulatedDevice(core=0, percent=60, model=FULL)],
+    "node-2": [EmulatedDevice(core=1, percent=30, model=HALF)],
+}
+ROUND_S = 15
+ROUNDS = 50
+MOST_OFF = 0.05
+CLASSES = {"turns-a": (12.0, 5.0), "turns-b": (12.0, 9.0)}
+"""Steps per second that are declared of each class on the full and on the half core."""
+JOBS = {f"turn-{at}": sorted(CLASSES)[at % 2] for at in range(6)}
+
+
+def _restart_agents(stack: Stack) -> None:
+    stack.cluster.kubectl(
+        "delete", "pods", "--namespace", NAMESPACE, "--selector", "app.kubernetes.io/component=node"
+    )
+
+
+def _models(stack: Stack) -> dict[str, list[str]]:
+    """Accelerator types that every node offers, all of them healthy."""
+    return {
+        node["metadata"]["name"]: [
+            device["model"]
+            for device in node.get("status", {}).get("devices", [])
+            if device.get("health") == "Healthy"
+        ]
+        for node in stack.list("gpunodes.ullage.dev")
+    }
+
+
+def _offer(stack: Stack, devices: dict[str, list[EmulatedDevice]]) -> None:
+    """Give the nodes these devices; their agents read the file when they start."""
+    wanted = {node: [one.model for one in found] for node, found in devices.items()}
+    for node, found in devices.items():
+        stack.cluster.write_devices(node, found)
+    _restart_agents(stack)
+    eventually(lambda: _models(stack) == wanted, within_s=90, what=f"nodes offer {wanted}")
+
+
+@pytest.fixture
+def turns(stack: Stack, namespace: str) -> Iterator[str]:
+    """Two accelerator types and a policy that divides their time; as before afterwards."""
+    policy = {
+        "apiVersion": "ullage.dev/v1alpha1",
+        "kind": "SchedulingPolicy",
+        "metadata": {"name": "default"},
+        "spec": {"objective": "MaxMinFairness", "roundSeconds": ROUND_S, "gangSkipLimit": 2},
+    }
+    _offer(stack, TYPES)
+    try:
+        stack.apply(policy, *(_profile(name, namespace) for name in CLASSES))
+        yield namespace
+    finally:
+        stack.cluster.kubectl("delete", "trainingjobs.ullage.dev", "--all", "-n", namespace)
+        stack.cluster.kubectl(
+            "delete", "schedulingpolicies.ullage.dev", "default", "--ignore-not-found"
+        )
+        _offer(stack, DEVICES)
+
+
+def _profile(klass: str, namespace: str) -> Json:
+    full, half = CLASSES[klass]
+    return {
+        "apiVersion": "ullage.dev/v1alpha1",
+        "kind": "WorkloadProfile",
+        "metadata": {"name": klass, "namespace": namespace},
+        "spec": {
+            "class": klass,
+            "solo": [
+                {"device": FULL, "share": 100, "stepsPerSecond": full},
+                {"device": HALF, "share": 100, "stepsPerSecond": half},
+            ],
+        },
+    }
+
+
+def _job(name: str, klass: str, namespace: str) -> Json:
+    template = busy_template()
+    template["metadata"] = {"labels": {"ullage.dev/class": klass}}
+    checkpoint = {"signal": "SIGTERM", "graceSeconds": 5}
+    return training_job(name, namespace, template, gpu=whole_device(), checkpoint=checkpoint)
+
+
+def _moment(text: str) -> float:
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
+def _books(stack: Stack, namespace: str) -> dict[str, Json]:
+    """``status.allocation`` of every job."""
+    return {
+        job["metadata"]["name"]: job.get("status", {}).get("allocation", {})
+        for job in stack.list("trainingjobs.ullage.dev", namespace)
+    }
+
+
+def _received(books: Json, kind: str, now: float) -> float:
+    had = books.get("receivedSeconds", {}).get(kind, {})
+    running = max(0.0, now - _moment(had["since"])) if had.get("since") else 0.0
+    return float(had.get("seconds", 0)) + running
+
+
+def _divided(stack: Stack, namespace: str) -> bool:
+    """Whether all jobs know their part, and the two types are in use."""
+    books = _books(stack, namespace)
+    held = [job for job in books.values() if any(
+        one.get("since") for one in job.get("receivedSeconds", {}).values()
+    )]  # fmt: skip
+    return all(job.get("fractions") for job in books.values()) and len(held) == len(TYPES)
+
+
+@pytest.mark.timeout(ROUND_S * ROUNDS + 600)
+def test_six_jobs_get_the_time_that_they_were_promised(stack: Stack, turns: str) -> None:
+    stack.apply(*(_job(name, klass, turns) for name, klass in JOBS.items()))
+    eventually(lambda: _divided(stack, turns), within_s=120, what="six jobs share two types")
+    begin, before = time.time(), _books(stack, turns)
+    promised: dict[tuple[str, str], float] = {}
+    last = begin
+    while last < begin + ROUND_S * ROUNDS:
+        time.sleep(3)
+        now, books = time.time(), _books(stack, turns)
+        for name, job in books.items():
+            for kind, part in job.get("fractions", {}).items():
+                promised[name, kind] = promised.get((name, kind), 0.0) + float(part) * (now - last)
+        last = now
+    elapsed, after = last - begin, _books(stack, turns)
+    found = {
+        (name, kind): (
+            (_received(after[name], kind, last) - _received(before[name], kind, begin)) / elapsed,
+            promised.get((name, kind), 0.0) / elapsed,
+        )
+        for name in JOBS
+        for kind in (FULL, HALF)
+    }
+    off = {key: one for key, one in found.items() if abs(one[0] - one[1]) > MOST_OFF}
+    assert not off, (off, found)
+    _everybody_took_turns(stack, turns, found)
+
+
+def _everybody_took_turns(
+    stack: Stack, namespace: str, found: dict[tuple[str, str], tuple[float, float]]
+) -> None:
+    """Nobody failed or starved, the devices were busy, and the command line tells of all."""
+    for name in JOBS:
+        status = stack.job(name, namespace)
+        assert status.get("restarts", 0) == 0, status
+        assert sum(found[name, kind][0] for kind in (FULL, HALF)) > 0.1
+        reasons = {event["reason"] for event in stack.events(namespace, name)}
+        assert "RoundScheduled" in reasons
+    for kind in (FULL, HALF):
+        busy = sum(found[name, kind][0] for name in JOBS)
+        assert busy > 0.8, f"{kind} was idle for {1 - busy:.0%} of the time"
+    stack.books_balance()
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "ullage.cli.main",
+            "--kubeconfig", str(stack.cluster.kubeconfig), "explain", "policy",
+        ],
+        capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "200"},
+    )  # fmt: skip
+    assert "MaxMinFairness" in done.stdout
+    for name in JOBS:
+        assert f"{namespace}/{name}" in done.stdout
+
+
+@pytest.mark.timeout(600)
+def test_a_job_that_cannot_checkpoint_keeps_its_device(stack: Stack, turns: str) -> None:
+    stubborn = _job("stubborn", "turns-a", turns)
+    del stubborn["spec"]["checkpoint"]
+    stubborn["spec"]["accelerators"] = [FULL]
+    stack.apply(stubborn)
+    stack.job_reaches("stubborn", turns, "Running")
+    pods = {pod["metadata"]["uid"] for pod in stack.pods(turns, "stubborn")}
+    other = _job("other", "turns-a", turns)
+    other["spec"]["accelerators"] = [FULL]
+    stack.apply(other)
+    decision = stack.job_waits_for("other", turns, "WaitsForRound")
+    assert "promised" in decision["message"]
+    time.sleep(5 * ROUND_S)
+    assert {pod["metadata"]["uid"] for pod in stack.pods(turns, "stubborn")} == pods
+    assert stack.job("other", turns)["phase"] == "Pending"
