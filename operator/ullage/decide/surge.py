@@ -67,7 +67,7 @@ def leave(move: Move) -> Leaving:
     view, service = move.view, move.service
     members = view.members_of(service)
     marked = [(one, view.marks[one.pod.uid]) for one in members if _must_go(view, one)]
-    if not marked:
+    if not marked or not service.replicas:
         return Leaving()
     marked.sort(key=lambda at: (at[1].reason not in URGENT, at[0].pod.name))
     first, mark = marked[0]

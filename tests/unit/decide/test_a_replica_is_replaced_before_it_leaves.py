@@ -175,6 +175,11 @@ def test_a_replacement_that_is_refused_a_place_is_not_waited_for() -> None:
     assert (_evicted(found), _deployed(found)) == (["serve-a"], 1)
 
 
+def test_a_service_that_is_scaled_to_nothing_replaces_nobody() -> None:
+    found = decided(PLAIN.replicas(0), *_parts(PLAIN, A, devices=2))
+    assert (_evicted(found), _deployed(found)) == ([], 0)
+
+
 def test_patience_with_the_replacement_ends() -> None:
     service = told(PLAIN, *_parts(PLAIN, A, devices=2))
     new = At("b", 1, ready=False)
