@@ -8,7 +8,7 @@ Writes nothing but the profile that somebody imports.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ullage.adapters.credentials import find_credentials
@@ -34,18 +34,24 @@ async def look(kubeconfig: str, wanted: Sequence[Stream]) -> Snapshot:
         return await picture(api, wanted)
 
 
-async def save(kubeconfig: str, body: JsonObject) -> str:
+Join = Callable[[JsonObject, JsonObject], JsonObject]
+"""The spec that is there and the new one, put together."""
+
+
+async def save(kubeconfig: str, body: JsonObject, join: Join | None = None) -> str:
     """Create or replace a WorkloadProfile's spec; says which it was.
+
+    ``join`` says what becomes of a spec that is there already; without it, it goes.
 
     Raises:
         CredentialsError: no usable credentials.
         ApiError: the API server refused or did not answer.
     """
     async with K8sCluster(await find_credentials(kubeconfig), user_agent="kubectl-ullage") as api:
-        return await saved(api, body)
+        return await saved(api, body, join)
 
 
-async def saved(cluster: ClusterPort, body: JsonObject) -> str:
+async def saved(cluster: ClusterPort, body: JsonObject, join: Join | None = None) -> str:
     """Create or replace a WorkloadProfile's spec; labels and the like of an old one stay."""
     metadata = section(body, "metadata")
     name, namespace = text(metadata, "name"), text(metadata, "namespace")
@@ -54,12 +60,17 @@ async def saved(cluster: ClusterPort, body: JsonObject) -> str:
     except NotFound:
         await cluster.create(WORKLOAD_PROFILE, body, namespace=namespace)
         return "created"
+    spec = section(body, "spec")
     patch = (
         {"op": "test", "path": "/metadata/uid", "value": text(section(held, "metadata"), "uid")},
-        {"op": "replace", "path": "/spec", "value": body["spec"]},
+        {
+            "op": "replace",
+            "path": "/spec",
+            "value": spec if join is None else join(section(held, "spec"), spec),
+        },
     )
     await cluster.json_patch(WORKLOAD_PROFILE, name, patch, namespace=namespace)
-    return "replaced"
+    return "replaced" if join is None else "completed"
 
 
 async def picture(cluster: ClusterPort, wanted: Sequence[Stream]) -> Snapshot:

@@ -21,10 +21,10 @@ from rich.console import Console
 
 from ullage.adapters.credentials import CredentialsError
 from ullage.api.reasons import Reason
-from ullage.cli import profiles, simulate, tables, tables_policy
+from ullage.cli import profiles, recommend, simulate, tables, tables_policy, traces
 from ullage.cli.look import WORKLOADS, inside, look, save, workloads
 from ullage.ports import ApiError, Forbidden, NotFound
-from ullage.state.records import Snapshot
+from ullage.state.records import Snapshot, WorkloadRecord
 from ullage.state.streams import (
     DEVICE_PROFILES,
     GPU_NODES,
@@ -125,6 +125,32 @@ def explain(
     console.print(said)
 
 
+@app.command("recommend")
+def recommend_accelerator(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name of a TrainingJob.")] = "",
+    file: Annotated[
+        typer.FileText | None,
+        typer.Option("--file", "-f", help="A manifest instead; - = stdin."),
+    ] = None,
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace.")] = "default",
+) -> None:
+    """Which accelerator serves a job best: time, cost, bounds, and why others do not."""
+    if bool(name) == (file is not None):
+        _fail("give the name of a TrainingJob, or a manifest with -f")
+    jobs = inside((TRAINING_JOBS,), namespace, name) if name else ()
+    seen = _look(context, (GPU_NODES, DEVICE_PROFILES, WORKLOAD_PROFILES, *jobs))
+    job: WorkloadRecord | None = next(iter(seen.workloads.values()), None)
+    if file is not None:
+        try:
+            job = recommend.job_of(file.read(), namespace)
+        except recommend.ManifestError as error:
+            _fail(str(error))
+    if job is None:
+        _fail(f"no TrainingJob {name} in namespace {namespace}")
+    console.print(recommend.recommendation(seen, job))
+
+
 @profile.command("export")
 def export_profile(
     context: typer.Context,
@@ -144,21 +170,43 @@ def import_profile(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="Name that the profile gets.")],
     file: Annotated[
-        typer.FileText, typer.Option("--file", "-f", help="What export printed; - = stdin.")
+        typer.FileBinaryRead,
+        typer.Option("--file", "-f", help="What export printed, or a trace; - = stdin."),
     ],
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace.")] = "default",
     unknown_accelerators: Annotated[
         bool, typer.Option(help="Take rows of devices that this cluster does not know.")
     ] = False,
+    trace: Annotated[
+        traces.TraceKind | None,
+        typer.Option("--from", help="The file is a trace of this form (JSON, also gzipped)."),
+    ] = None,
+    klass: Annotated[str, typer.Option("--class", help="Class of work of the trace.")] = "",
+    accelerator: Annotated[
+        str, typer.Option(help="Accelerator key of the device that the trace was taken on.")
+    ] = "",
+    family: Annotated[str, typer.Option(help="Model family of the class.")] = "",
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Steps in the trace, where it marks none.")
+    ] = None,
 ) -> None:
-    """Create or replace a profile with the rows of a file."""
+    """Create or replace a profile with the rows of a file, or complete one from a trace."""
     seen = _look(context, (GPU_NODES, DEVICE_PROFILES))
     known = None if unknown_accelerators else profiles.accelerators(seen)
+    data = file.read(traces.MOST_BYTES + 1)
     try:
-        body = profiles.read(file.read(), name, namespace, known)
+        if trace is None:
+            body = profiles.read(data.decode("utf-8", "replace"), name, namespace, known)
+            done = _answered(lambda: save(str(context.obj), body))
+        else:
+            said = traces.Traced(
+                kind=trace, klass=klass, accelerator=accelerator, family=family, steps=steps
+            )
+            body, found = traces.profile_of(data, said, name, namespace, known)
+            done = _answered(lambda: save(str(context.obj), body, traces.joined))
+            console.print(traces.told(found))
     except profiles.ProfileError as error:
         _fail(str(error))
-    done = _answered(lambda: save(str(context.obj), body))
     console.print(f"workloadprofile {namespace}/{name} {done}")
 
 

@@ -21,6 +21,7 @@ from ullage.api.profilerows import MAX_STEP_ROWS
 from ullage.api.workloadprofile import WorkloadProfile
 from ullage.ports import JsonObject
 from ullage.state.profile_records import ProfileRecord, Source
+from ullage.state.profile_speed_wire import op_table_to_wire
 from ullage.state.profile_wire import solo_to_wire, step_to_wire
 from ullage.state.records import Snapshot
 
@@ -46,6 +47,7 @@ def exported(profile: ProfileRecord) -> dict[str, object]:
     spec |= {"family": family} if family else {}
     spec |= {"solo": solo} if solo else {}
     spec |= {"stepTime": steps} if steps else {}
+    spec |= {"opTable": op_table_to_wire(profile.op_table)} if profile.op_table is not None else {}
     return {
         "apiVersion": API_VERSION,
         "kind": "WorkloadProfile",
@@ -92,6 +94,16 @@ def read(text: str, name: str, namespace: str, known: Set[str] | None) -> dict[s
         "metadata": {"name": name, "namespace": namespace},
         "spec": spec,
     }
+    return checked(made, known)
+
+
+def checked(made: dict[str, object], known: Set[str] | None) -> dict[str, object]:
+    """The very object, if a cluster can take it.
+
+    Raises:
+        ProfileError: a number is none, an accelerator is unknown, or the schema refuses it.
+    """
+    spec = made["spec"]
     faults = [*_numbers(spec, "spec"), *_strangers(spec, known)]
     if not faults:
         faults = [*_misfits(made)]
@@ -128,14 +140,17 @@ def _strangers(spec: object, known: Set[str] | None) -> Iterator[str]:
     """Rows of accelerators that the cluster does not know."""
     if known is None or not isinstance(spec, dict):
         return
-    for table, column in (("solo", "device"), ("stepTime", "accelerator")):
-        rows = spec.get(table)
+    table = spec.get("opTable")
+    tables = {"solo": spec.get("solo"), "stepTime": spec.get("stepTime")}
+    tables |= {"opTable": [table]} if isinstance(table, dict) else {}
+    for name, rows in tables.items():
+        column = "device" if name == "solo" else "accelerator"
         for index, row in enumerate(rows if isinstance(rows, list) else ()):
             named = row.get(column) if isinstance(row, dict) else None
             if isinstance(named, str) and named not in known:
                 have = ", ".join(sorted(known)) or "none"
                 yield (
-                    f"spec.{table}[{index}].{column}: accelerator {named!r} is unknown here (known:"
+                    f"spec.{name}[{index}].{column}: accelerator {named!r} is unknown here (known:"
                     f" {have}); create its DeviceProfile, or pass --unknown-accelerators"
                 )
 

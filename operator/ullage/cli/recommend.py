@@ -1,0 +1,126 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which accelerator a job should take, as a table. Pure: records in, rich renderables out.
+
+The same answer as in `status.recommendation`, from the same engine; jobs that ask for nothing, and
+jobs that are still a file, get one too.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+import yaml
+from pydantic import ValidationError
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ullage.api.contract import Reason, WireError
+from ullage.api.trainingjob import TrainingJob
+from ullage.decide.recommend import Advice, Advisor
+from ullage.decide.recommended import rows_of
+from ullage.state.project import Sharer
+from ullage.state.project_workload import project_workload
+from ullage.state.records import Snapshot, WorkloadKind, WorkloadRecord
+from ullage.state.status import Recommended
+
+STYLES: Final = {Reason.RECOMMENDED: "green", Reason.FEASIBLE: ""}
+CREATED: Final = "1970-01-01T00:00:00Z"
+
+
+class ManifestError(Exception):
+    """The file holds no TrainingJob that can be judged; the text says what to mend."""
+
+
+def job_of(text: str, namespace: str) -> WorkloadRecord:
+    """The TrainingJob of a manifest, as the operator would read it.
+
+    Args:
+        text: YAML with one TrainingJob among its documents.
+        namespace: where it would be created unless it says so itself.
+
+    Raises:
+        ManifestError: there is none, or it cannot be read.
+    """
+    try:
+        documents = [one for one in yaml.safe_load_all(text) if isinstance(one, dict)]
+    except yaml.YAMLError as error:
+        raise ManifestError(f"the file is no YAML: {error}") from error
+    found = [one for one in documents if one.get("kind") == "TrainingJob"]
+    if len(found) != 1:
+        raise ManifestError(f"the file holds {len(found)} TrainingJobs; give one")
+    try:
+        model = TrainingJob.model_validate_json(json.dumps(found[0]))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise ManifestError(f"{place}: {first['msg']}") from error
+    raw = json.loads(model.model_dump_json(by_alias=True, exclude_none=True))
+    raw["metadata"] = {"namespace": namespace} | raw["metadata"]
+    raw["metadata"] |= {"uid": "manifest", "creationTimestamp": CREATED}
+    try:
+        record, _ = project_workload(WorkloadKind.TRAINING_JOB, raw, None, Sharer())
+    except WireError as error:
+        raise ManifestError(str(error)) from error
+    if record.invalid:
+        raise ManifestError(record.invalid)
+    return record
+
+
+def recommendation(snapshot: Snapshot, job: WorkloadRecord) -> RenderableType:
+    """The table of a job's accelerators with what speaks for and against each."""
+    advice = Advisor.of(snapshot).advice(job)
+    rows = rows_of(advice)
+    if not rows:
+        return Text("no accelerators: the cluster reports no healthy devices", style="yellow")
+    return Group(_table(rows), Text(_footer(advice, job), style="dim"))
+
+
+def _table(rows: tuple[Recommended, ...]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in (
+        "ACCELERATOR", "DEVICES", "TIME", "4 OF 5 WITHIN", "COST", "SPEED", "CONFIDENCE", "MEMORY",
+        "VERDICT", "WHY",
+    ):  # fmt: skip
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(
+            row.accelerator,
+            str(row.devices),
+            duration(row.total_s),
+            _bounds(row),
+            row.cost or "-",
+            row.source or "-",
+            row.confidence or "-",
+            "-" if row.need_mib is None else f"{row.need_mib} MiB",
+            Text(row.reason.value, style=STYLES.get(row.reason, "yellow")),
+            row.message,
+        )
+    return table
+
+
+def _bounds(row: Recommended) -> str:
+    if row.low_s is None or row.high_s is None or row.low_s == row.high_s:
+        return "-"
+    return f"{duration(row.low_s)} to {duration(row.high_s)}"
+
+
+def _footer(advice: Advice, job: WorkloadRecord) -> str:
+    """What the figures are of, and what would make them better."""
+    whole = "of the whole training" if job.work_steps else "of 1,000 steps (spec.work is not said)"
+    said = f"time and cost {whole}, {advice.steps} steps"
+    if job.cost is None:
+        said += "; spec.cost is not said, so nothing rules a type out by cost or time"
+    return said
+
+
+def duration(seconds: int | None) -> str:
+    """A duration for reading: ``90 s``, ``12 min``, ``3.4 h``, ``5.1 d``."""
+    if seconds is None:
+        return "-"
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds} s"

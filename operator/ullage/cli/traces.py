@@ -1,0 +1,174 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""A trace of somebody's run as rows of a WorkloadProfile. Pure: bytes in, an object out.
+
+What comes out is declared, not measured: the trace was taken elsewhere, under a profiler.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass
+from enum import StrEnum
+from io import BytesIO
+from typing import Final
+
+from ullage.api.contract import API_VERSION, accelerator_key
+from ullage.cli.profiles import ProfileError, checked
+from ullage.engines.profiles.chakra import read_chakra
+from ullage.engines.profiles.kineto import read_kineto
+from ullage.engines.profiles.traces import Trace, TracedOp, TraceError
+from ullage.state.profile_numbers import six_digits
+from ullage.state.profile_records import OpRow, OpTable
+from ullage.state.profile_speed_wire import op_table_to_wire
+
+MOST_BYTES: Final = 256 * 2**20
+"""Of the JSON, unpacked; some hundreds of steps of a large model."""
+GZIP: Final = b"\x1f\x8b"
+
+
+class TraceKind(StrEnum):
+    """Formats of traces that are read."""
+
+    KINETO = "kineto"
+    CHAKRA = "chakra"
+
+
+READERS: Final[Mapping[TraceKind, Callable[[str, int | None], Trace]]] = {
+    TraceKind.KINETO: read_kineto,
+    TraceKind.CHAKRA: read_chakra,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traced:
+    """What the user says of a trace; empty = not said."""
+
+    kind: TraceKind
+    klass: str
+    accelerator: str = ""
+    family: str = ""
+    steps: int | None = None
+
+
+def profile_of(
+    data: bytes, said: Traced, name: str, namespace: str, known: Set[str] | None
+) -> tuple[dict[str, object], Trace]:
+    """The profile that a trace makes, and the trace.
+
+    Args:
+        data: the file, plain or packed with gzip.
+        said: what it is.
+        name: name of the object.
+        namespace: namespace of the object.
+        known: accelerators that it may name; ``None`` = any.
+
+    Raises:
+        ProfileError: the trace cannot be used; the text says what to do.
+    """
+    if not said.klass:
+        raise ProfileError(
+            "a trace does not say whose it is: give the class of work with --class, as the pods'"
+            " label ullage.dev/class or `kubectl get workloadprofiles` has it"
+        )
+    try:
+        trace = READERS[said.kind](_text(data), said.steps)
+    except TraceError as error:
+        raise ProfileError(f"the trace cannot be imported: {error}") from error
+    if trace.step_s is not None and not said.accelerator:
+        seen = f" (the trace names {accelerator_key(trace.device)})" if trace.device else ""
+        raise ProfileError(f"times hold for one type of device: name it with --accelerator{seen}")
+    body: dict[str, object] = {
+        "apiVersion": API_VERSION,
+        "kind": "WorkloadProfile",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": _spec(said, trace),
+    }
+    return checked(body, known), trace
+
+
+def told(trace: Trace) -> str:
+    """What was read, in one line."""
+    step = "" if trace.step_s is None else f", {trace.step_s * 1e3:.4g} ms a step"
+    format_ = f", mostly {trace.precision}" if trace.precision else ""
+    merged = f"; {trace.merged} small kinds were put together" if trace.merged else ""
+    return f"{len(trace.ops)} kinds of operations over {trace.steps} steps{step}{format_}{merged}"
+
+
+def _spec(said: Traced, trace: Trace) -> dict[str, object]:
+    timed = trace.step_s is not None
+    table = OpTable(
+        ops=tuple(_row(op) for op in trace.ops),
+        accelerator=said.accelerator if timed else "",
+        precision=trace.precision,
+    )
+    spec: dict[str, object] = {"class": said.klass}
+    spec |= {"family": said.family} if said.family else {}
+    if trace.step_s:
+        solo: dict[str, object] = {
+            "device": said.accelerator,
+            "share": 100,
+            "stepsPerSecond": six_digits(1 / trace.step_s),
+        }
+        if trace.peak_memory_bytes:
+            solo["peakMemoryBytes"] = six_digits(trace.peak_memory_bytes)
+        spec["solo"] = [solo]
+    return spec | {"opTable": op_table_to_wire(table)}
+
+
+def _row(op: TracedOp) -> OpRow:
+    return OpRow(
+        type=op.type or "unnamed",
+        count=int(op.count),
+        flops=op.flops,
+        bytes_read=op.bytes_read,
+        bytes_written=op.bytes_written,
+        seconds=op.seconds,
+    )
+
+
+def _text(data: bytes) -> str:
+    """The JSON of the file, unpacked, within the bound."""
+    if data.startswith(GZIP):
+        try:
+            with gzip.open(BytesIO(data)) as packed:
+                data = packed.read(MOST_BYTES + 1)
+        except (OSError, EOFError, zlib.error) as error:
+            raise ProfileError(f"the file is no whole gzip archive: {error}") from error
+    if len(data) > MOST_BYTES:
+        raise ProfileError(
+            f"the trace has more than {MOST_BYTES >> 20} MiB: record fewer steps, without stacks"
+        )
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ProfileError(
+            "the file is no text: a trace in protobuf (.et) must be exported as JSON first"
+        ) from error
+
+
+def joined(held: Mapping[str, object], spec: Mapping[str, object]) -> dict[str, object]:
+    """The spec with what a trace says of it; rows of other types of device stay.
+
+    Raises:
+        ProfileError: the profile is of another class.
+    """
+    if held.get("class") != spec["class"]:
+        raise ProfileError(
+            f"the profile is of class {held.get('class')!r}, the trace of {spec['class']!r}: import"
+            " it under another name"
+        )
+    rows = {_key(row): row for part in (held, spec) for row in _rows(part)}
+    solo = {"solo": [rows[key] for key in sorted(rows)]} if rows else {}
+    return {**held, **spec, **solo}
+
+
+def _rows(spec: Mapping[str, object]) -> list[Mapping[str, object]]:
+    listed = spec.get("solo")
+    return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+
+
+def _key(row: Mapping[str, object]) -> tuple[str, str]:
+    return str(row.get("device")), str(row.get("share"))

@@ -1,0 +1,209 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the JSON that PyTorch's profiler exports (Kineto, Chrome trace events).
+
+Device time of an operation is that of the kernels which bear its external id. A trace without
+kernels is one of the CPU: there an operation has the time that its inner ones leave. Times are
+microseconds in the file and seconds here. Sizes need ``record_shapes``; without them the rows have
+times alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ullage.engines.profiles.traces import (
+    Json,
+    Trace,
+    TracedOp,
+    TraceError,
+    decoded,
+    number,
+    number_format,
+    objects,
+    precision_of,
+    product_flops,
+    tensor_bytes,
+    together,
+)
+
+US: Final = 1e-6
+STEP: Final = re.compile(r"^ProfilerStep#(\d+)$")
+KERNELS: Final = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
+CUDA: Final = 1
+"""Device type of CUDA in memory events; 0 is the host."""
+FLOP_FIELDS: Final = ("flops", "Flops", "kernel_flop")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Event:
+    """One complete event: where it stands in the file, when, and on which thread."""
+
+    place: str
+    name: str
+    category: str
+    thread: tuple[str, str]
+    start_us: float
+    duration_us: float
+    args: Json
+
+    @property
+    def end_us(self) -> float:
+        return self.start_us + self.duration_us
+
+
+def read_kineto(text: str, steps: int | None = None) -> Trace:
+    """The step that a trace shows.
+
+    Args:
+        text: The JSON.
+        steps: Steps in the trace, where it does not mark them.
+
+    Raises:
+        TraceError: it is no such trace, a number in it is none, or it marks no steps.
+    """
+    top = decoded(text)
+    head: Json = top if isinstance(top, dict) else {}
+    rows = objects(head.get("traceEvents", top), "traceEvents")
+    events = [one for at, row in enumerate(rows) if (one := _event(row, at)) is not None]
+    first_us, last_us, marked = _window(events, steps)
+    inside = [one for one in events if first_us <= one.start_us < last_us]
+    operations = [one for one in inside if one.category == "cpu_op"]
+    if not operations:
+        raise TraceError(
+            "the trace holds no operations (category cpu_op): profile with ProfilerActivity.CPU"
+        )
+    kernels = [one for one in events if one.category in KERNELS]
+    timed = list(_on_device(operations, kernels) if kernels else _on_cpu(operations))
+    ops, merged = together(timed, marked)
+    return Trace(
+        ops=ops,
+        steps=marked,
+        step_s=(last_us - first_us) * US / marked,
+        precision=precision_of(ops),
+        device=_device(head),
+        peak_memory_bytes=_peak(rows, on_device=bool(kernels)),
+        merged=merged,
+    )
+
+
+def _event(raw: Json, at: int) -> _Event | None:
+    """A complete event (phase X); others say nothing of times."""
+    if raw.get("ph") != "X":
+        return None
+    place = f"traceEvents[{at}]"
+    start, duration = number(raw, "ts", place), number(raw, "dur", place)
+    if start is None:
+        raise TraceError(f"{place}.ts: missing")
+    args = raw.get("args")
+    return _Event(
+        place=place,
+        name=str(raw.get("name", "")),
+        category=str(raw.get("cat", "")),
+        thread=(str(raw.get("pid", "")), str(raw.get("tid", ""))),
+        start_us=start,
+        duration_us=duration or 0.0,
+        args=args if isinstance(args, dict) else {},
+    )
+
+
+def _window(events: Sequence[_Event], steps: int | None) -> tuple[float, float, int]:
+    """First and last moment of the steps, and how many they are."""
+    marks = [
+        one
+        for one in events
+        if STEP.match(one.name) and one.category in ("user_annotation", "cpu_op")
+    ]
+    if marks:
+        found = len({one.name for one in marks})
+        return min(one.start_us for one in marks), max(one.end_us for one in marks), found
+    if steps is None:
+        raise TraceError(
+            "the trace marks no steps: call step() on the profiler after each, or say how many it"
+            " holds with --steps"
+        )
+    timed = [one for one in events if one.category == "cpu_op" or one.category in KERNELS]
+    if not timed:
+        raise TraceError("the trace holds no operations (category cpu_op)")
+    return min(one.start_us for one in timed), max(one.end_us for one in timed) + 1e-3, steps
+
+
+def _on_device(operations: Sequence[_Event], kernels: Sequence[_Event]) -> Iterator[TracedOp]:
+    """Operations that started kernels, with the time of these."""
+    by_id: dict[object, float] = {}
+    for kernel in kernels:
+        identity = kernel.args.get("External id")
+        by_id[identity] = by_id.get(identity, 0.0) + kernel.duration_us
+    by_id.pop(None, None)
+    for one in operations:
+        spent_us = by_id.pop(one.args.get("External id"), None)
+        if spent_us is not None:
+            yield _op(one, spent_us)
+
+
+def _on_cpu(operations: Sequence[_Event]) -> Iterator[TracedOp]:
+    """Every operation with the time that the ones inside it leave."""
+    threads: dict[tuple[str, str], list[_Event]] = {}
+    for one in operations:
+        threads.setdefault(one.thread, []).append(one)
+    for thread in sorted(threads):
+        yield from _own_times(sorted(threads[thread], key=lambda e: (e.start_us, -e.duration_us)))
+
+
+def _own_times(nested: Sequence[_Event]) -> Iterator[TracedOp]:
+    """Own times of one thread's events, which lie inside one another or apart."""
+    open_: list[tuple[_Event, list[float]]] = []
+    for one in nested:
+        while open_ and open_[-1][0].end_us <= one.start_us:
+            yield _closed(*open_.pop())
+        if open_:
+            open_[-1][1].append(one.duration_us)
+        open_.append((one, []))
+    while open_:
+        yield _closed(*open_.pop())
+
+
+def _closed(event: _Event, inner_us: Sequence[float]) -> TracedOp:
+    return _op(event, max(0.0, event.duration_us - sum(inner_us)))
+
+
+def _op(event: _Event, spent_us: float) -> TracedOp:
+    shapes, types = _list(event.args, "Input Dims"), _list(event.args, "Input type")
+    stated = [number(event.args, field, f"{event.place}.args") for field in FLOP_FIELDS]
+    return TracedOp(
+        type=event.name,
+        seconds=spent_us * US,
+        flops=next((one for one in stated if one), product_flops(event.name, shapes)),
+        bytes_read=tensor_bytes(shapes, types),
+        number=number_format(types),
+    )
+
+
+def _list(args: Json, field: str) -> Sequence[object]:
+    value = args.get(field)
+    return value if isinstance(value, list) else []
+
+
+def _device(top: Json) -> str:
+    """Product name of the first device that the file describes."""
+    listed = top.get("deviceProperties")
+    first = listed[0] if isinstance(listed, list) and listed else {}
+    return str(first.get("name", "")) if isinstance(first, Mapping) else ""
+
+
+def _peak(rows: Sequence[Json], *, on_device: bool) -> float | None:
+    """Largest total of the memory events (``profile_memory``) of the device."""
+    peak: float | None = None
+    for at, row in enumerate(rows):
+        args = row.get("args")
+        if row.get("name") != "[memory]" or not isinstance(args, dict):
+            continue
+        if (args.get("Device Type") == CUDA) != on_device:
+            continue
+        total = number(args, "Total Allocated", f"traceEvents[{at}].args")
+        if total is not None:
+            peak = max(peak or 0.0, total)
+    return peak

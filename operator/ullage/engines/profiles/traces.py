@@ -1,0 +1,300 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Operations of a step as a trace tells them: read strictly, put together, bounded.
+
+A trace is somebody else's file: what is wrong in it is named with its place, and nothing is
+repaired. It must never grow a profile beyond its bound: small operations are put together first.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NoReturn, cast
+
+Json = Mapping[str, object]
+
+MOST_OPS: Final = 256
+MOST_EVENTS: Final = 5_000_000
+TYPE_LIMIT: Final = 128
+REST: Final = "other"
+"""Type of what is left when even one row per type is too many."""
+
+
+class TraceError(ValueError):
+    """The trace cannot be used; the text names the place and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedOp:
+    """Operations of one type and size.
+
+    Attributes:
+        type: As the framework calls it.
+        count: Executions; of the whole trace, later of one step.
+        seconds: Of one execution; ``None`` = not timed.
+        flops: Of one execution; ``None`` = not known.
+        bytes_read: Bytes of its inputs; ``None`` = not known.
+        bytes_written: Bytes of its outputs; ``None`` = not known.
+        number: Format of its numbers, such as ``FP16``; empty = not known.
+    """
+
+    type: str
+    count: float = 1.0
+    seconds: float | None = None
+    flops: float | None = None
+    bytes_read: float | None = None
+    bytes_written: float | None = None
+    number: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """What a trace says of one step.
+
+    Attributes:
+        ops: Operations of a step, the longest first; counts are whole.
+        steps: Steps that the trace holds.
+        step_s: Seconds of a step; ``None`` = no times.
+        precision: Format of most of the arithmetic; empty = not known.
+        device: Product name of the device; empty = not said.
+        peak_memory_bytes: Most device memory in use; ``None`` = not recorded.
+        merged: Kinds of operations that were put together to stay within the bound.
+    """
+
+    ops: tuple[TracedOp, ...]
+    steps: int
+    step_s: float | None = None
+    precision: str = ""
+    device: str = ""
+    peak_memory_bytes: float | None = None
+    merged: int = 0
+
+
+def decoded(text: str) -> object:
+    """The JSON of a trace.
+
+    Raises:
+        TraceError: it is no JSON, or holds a number that is none.
+    """
+
+    def refused(word: str) -> NoReturn:
+        raise TraceError(f"the trace holds {word}, which is no number; record it anew")
+
+    try:
+        return json.loads(text, parse_constant=refused)
+    except json.JSONDecodeError as error:
+        raise TraceError(
+            f"the trace is no JSON (line {error.lineno}: {error.msg}); a trace in protobuf must be"
+            " exported as JSON first"
+        ) from error
+    except RecursionError as error:
+        raise TraceError("the trace is nested too deeply to be one") from error
+
+
+def objects(value: object, place: str) -> list[Json]:
+    """A list of objects, bounded.
+
+    Raises:
+        TraceError: it is none, or too long.
+    """
+    if not isinstance(value, list):
+        raise TraceError(f"{place}: expected a list; this is no trace of that form")
+    if len(value) > MOST_EVENTS:
+        raise TraceError(f"{place}: {len(value)} entries, at most {MOST_EVENTS}; trace fewer steps")
+    for index, one in enumerate(value):
+        if not isinstance(one, dict):
+            raise TraceError(f"{place}[{index}]: expected an object")
+    return cast("list[Json]", value)
+
+
+def number(raw: Json, field: str, place: str) -> float | None:
+    """A number of at least 0; absent is ``None``.
+
+    Raises:
+        TraceError: it is something else.
+    """
+    value = raw.get(field)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TraceError(f"{place}.{field}: expected a number, got {type(value).__name__}")
+    if not math.isfinite(value) or value < 0:
+        raise TraceError(f"{place}.{field}: {value} must be a finite number of at least 0")
+    return float(value)
+
+
+ELEMENT_BYTES: Final[Mapping[str, int]] = {
+    "float": 4,
+    "double": 8,
+    "half": 2,
+    "bfloat16": 2,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+    "long": 8,
+    "long int": 8,
+    "int": 4,
+    "short": 2,
+    "char": 1,
+    "signed char": 1,
+    "unsigned char": 1,
+    "byte": 1,
+    "bool": 1,
+}
+"""Bytes of a number by the framework's name of its type, in lower case without its namespace."""
+FORMATS: Final[Mapping[str, str]] = {
+    "float": "FP32",
+    "double": "FP64",
+    "half": "FP16",
+    "bfloat16": "BF16",
+    "float8_e4m3fn": "FP8",
+    "float8_e5m2": "FP8",
+}
+
+
+def element(name: str) -> str:
+    """The plain name of an element type: ``Tensor(c10::Half)`` and ``c10::Half`` are ``half``."""
+    inner = name[name.index("(") + 1 : -1] if name.endswith(")") and "(" in name else name
+    return inner.rpartition("::")[2].strip().lower()
+
+
+def shape(value: object) -> tuple[int, ...] | None:
+    """The sizes of one tensor; ``None`` where it is a scalar, a list of tensors, or nothing."""
+    if not isinstance(value, list) or not value:
+        return None
+    if not all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in value):
+        return None
+    return tuple(value)
+
+
+def tensor_bytes(shapes: Sequence[object], types: Sequence[object]) -> float | None:
+    """Bytes of all tensors whose size and type are known; ``None`` where none is."""
+    total, known = 0.0, False
+    for size, kind in zip(shapes, types, strict=False):
+        sizes, width = shape(size), ELEMENT_BYTES.get(element(str(kind)))
+        if sizes is not None and width is not None:
+            total, known = total + float(math.prod(sizes)) * width, True
+    return total if known else None
+
+
+def number_format(types: Sequence[object]) -> str:
+    """Format of the first floating-point argument; empty where there is none."""
+    names = (element(str(one)) for one in types)
+    return next((FORMATS[name] for name in names if name in FORMATS), "")
+
+
+def product_flops(op: str, shapes: Sequence[object]) -> float | None:
+    """FLOPs of matrix products from the sizes of their arguments: 2 m k n (derived).
+
+    Of other operations the sizes of the arguments do not tell; ``None``.
+    """
+    found = [shape(one) for one in shapes]
+    first = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1}.get(op)
+    if op == "aten::convolution_backward":
+        return _convolution_backward(found)
+    if first is None or len(found) < first + 2:
+        return None
+    left, right = found[first], found[first + 1]
+    if left is None or right is None or len(left) != len(right) or left[-1] != right[-2:][0]:
+        return None
+    return 2.0 * math.prod(left) * right[-1]
+
+
+def _convolution_backward(found: Sequence[tuple[int, ...] | None]) -> float | None:
+    """Gradients of input and weight: twice 2 per output element, input channel and tap."""
+    if len(found) < 3 or found[0] is None or found[2] is None or len(found[2]) < 3:
+        return None
+    return 2 * 2.0 * math.prod(found[0]) * math.prod(found[2][1:])
+
+
+def together(
+    ops: Iterable[TracedOp], steps: int, most: int = MOST_OPS
+) -> tuple[tuple[TracedOp, ...], int]:
+    """Operations of one step, equal ones in one row, and how many kinds had to be merged.
+
+    Beyond the bound the cheapest kinds become one row per type, then one row for the rest.
+
+    Args:
+        ops: executions, or rows of some.
+        steps: steps that they belong to.
+        most: rows at most.
+    """
+    exact = _grouped(ops, lambda op: (op.type, op.bytes_read, op.bytes_written, op.flops))
+    ranked = sorted(exact, key=_weight)
+    merged = 0
+    if len(ranked) > most:
+        types = {op.type for op in ranked}
+        keep = max(0, most - len(types))
+        merged = len(ranked) - keep
+        rest = sorted(_grouped(ranked[keep:], lambda op: (op.type,)), key=_weight)
+        ranked = ranked[:keep] + rest
+    if len(ranked) > most:
+        last = [replace(op, type=REST) for op in ranked[most - 1 :]]
+        ranked = ranked[: most - 1] + _grouped(last, lambda op: (op.type,))
+    return tuple(_of_a_step(op, steps) for op in sorted(ranked, key=_weight)), merged
+
+
+def _weight(op: TracedOp) -> tuple[float, float, str, float, float]:
+    """Order: most time first, then most arithmetic; the same for the same rows."""
+    size = op.bytes_read or 0.0
+    return -(op.seconds or 0) * op.count, -(op.flops or 0) * op.count, op.type, size, -op.count
+
+
+def _of_a_step(op: TracedOp, steps: int) -> TracedOp:
+    """A row per step; what runs less than once a step counts once, with its part of the work."""
+    per_step = op.count / steps
+    count = max(1, round(per_step))
+    part = per_step / count
+
+    def scaled(value: float | None) -> float | None:
+        return None if value is None else value * part
+
+    return replace(
+        op,
+        type=op.type[:TYPE_LIMIT],
+        count=float(count),
+        seconds=scaled(op.seconds),
+        flops=scaled(op.flops),
+        bytes_read=scaled(op.bytes_read),
+        bytes_written=scaled(op.bytes_written),
+    )
+
+
+def _grouped(
+    ops: Iterable[TracedOp], key: Callable[[TracedOp], tuple[object, ...]]
+) -> list[TracedOp]:
+    groups: dict[tuple[object, ...], list[TracedOp]] = {}
+    for op in ops:
+        groups.setdefault(key(op), []).append(op)
+    return [_mean(group) for group in groups.values()]
+
+
+def _mean(group: Sequence[TracedOp]) -> TracedOp:
+    """One row with the counts of all; of each figure the mean of an execution that states it."""
+
+    def mean(pairs: Iterable[tuple[float, float | None]]) -> float | None:
+        known = [(count, value) for count, value in pairs if value is not None]
+        weight = math.fsum(count for count, _ in known)
+        return math.fsum(count * value for count, value in known) / weight if weight else None
+
+    return TracedOp(
+        type=group[0].type,
+        count=math.fsum(op.count for op in group),
+        seconds=mean((op.count, op.seconds) for op in group),
+        flops=mean((op.count, op.flops) for op in group),
+        bytes_read=mean((op.count, op.bytes_read) for op in group),
+        bytes_written=mean((op.count, op.bytes_written) for op in group),
+        number=group[0].number,
+    )
+
+
+def precision_of(ops: Iterable[TracedOp]) -> str:
+    """Number format of most of the arithmetic: by FLOPs where they are known, else by bytes."""
+    weight: Counter[str] = Counter()
+    for op in ops:
+        if op.number:
+            weight[op.number] += round((op.flops or 1e-3 * (op.bytes_read or 0.0)) * op.count)
+    return min(weight, key=lambda one: (-weight[one], one), default="")
