@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CLUSTER ?= local
 KEEP ?=
-FAST_FLAGS ?= -n 2
+FAST_FLAGS ?= -n 2 --dist worksteal
 # random events of the placement property test
 STORM_EVENTS ?= 100000
 ALL_PY := operator deviceplugin runtime bench demo examples tests
@@ -36,7 +36,7 @@ test: lint test-fast test-e2e ## everything: lint, fast tests, then end to end o
 .PHONY: test-fast
 test-fast: $(VENV)/.ready ## unit, property, contract and chart tests; no cluster
 	@localcluster/run build --tools helm >/dev/null
-	@ULLAGE_STORM_EVENTS=$(STORM_EVENTS) $(BIN)/python -m pytest $(FAST_FLAGS)
+	@ULLAGE_STORM_EVENTS=$(STORM_EVENTS) $(BIN)/python -m pytest $(FAST_FLAGS) --ignore tests/e2e --ignore tests/gpu
 	@cd localcluster && GOFLAGS=-buildvcs=false go test .
 
 .PHONY: test-e2e

@@ -122,7 +122,7 @@ class FakeKubelet:
         assert request.resource_name == RESOURCE
         channel = grpc.aio.insecure_channel(f"unix://{self.plugins / request.endpoint}")
         endpoint = Endpoint(channel=channel, stub=plugin_grpc.DevicePluginStub(channel))
-        options = await endpoint.stub.GetDevicePluginOptions(plugin_pb2.Empty(), timeout=5)
+        options = await endpoint.stub.GetDevicePluginOptions(plugin_pb2.Empty(), timeout=30)
         endpoint.pre_start = options.pre_start_required
         if self.endpoint is not None:
             self._old.append(self.endpoint)  # the newest wins; the old stream is not closed
@@ -152,7 +152,7 @@ class FakeKubelet:
 
     async def allocatable(self, count: int) -> None:
         """Wait until kubelet offers this many slots through a living endpoint."""
-        async with self._registered, asyncio.timeout(20):
+        async with self._registered, asyncio.timeout(60):
             await self._registered.wait_for(lambda: self.offered == count)
 
     @property
@@ -170,7 +170,7 @@ class FakeKubelet:
                     plugin_pb2.AllocateRequest(
                         container_requests=[plugin_pb2.ContainerAllocateRequest(devices_ids=ids)]
                     ),
-                    timeout=5,
+                    timeout=30,
                 )
                 self.calls.append("Allocate")
                 devices = answer.container_responses[0].cdi_devices

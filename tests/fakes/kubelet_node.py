@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +21,7 @@ from fakes.kubelet import FakeKubelet
 from fakes.kubelet_backend import FakeDevices
 from fakes.kubelet_runtime import Created, FakeRuntime
 from fakes.kubelet_state import KubeletPod
+from fakes.scratch import fast_directory
 from ullage.api.contract import DesiredSlice, ObservedSlice, SliceKey
 from ullage.ports import EVENT, GPU_NODE, POD
 from ullage_node.agent import Agent
@@ -31,7 +31,7 @@ from ullage_node.settings import ApiSettings, HttpSettings, PathSettings, Period
 
 NODE = "node-a"
 CONTAINER = "main"
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 FAST = PeriodSettings(
     heartbeat_seconds=60.0,
     socket_poll_seconds=0.02,
@@ -42,12 +42,6 @@ FAST = PeriodSettings(
     discover_seconds=0.5,
     recovery_seconds=0.2,
 )
-
-
-def fast_directory() -> Path:
-    """A short path (sockets) on memory where there is some (fsync)."""
-    shared = Path("/dev/shm")
-    return Path(tempfile.mkdtemp(prefix="un", dir=shared if shared.is_dir() else None))
 
 
 class NodeRig:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import shutil
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from fakes.mps import Client, Script
 from fakes.mps_programs import FakeProcesses, FakePrograms
 from fakes.nvml import FakeGpu, FakeNvml
 from fakes.nvml_faults import NvmlFaults
+from fakes.scratch import fast_directory
 from ullage.api.contract import STEP_LAYOUT, STEP_MAGIC, STEP_VERSION, STEPS_FILE, Backend
 from ullage_node.devices.nvidia.driver import NvidiaDriver
 from ullage_node.devices.nvidia.known import MpsShares, NvidiaDevices
@@ -47,7 +47,7 @@ class MpsRig(NvmlFaults):
     def __init__(self, base: Path, kind: Backend, script: Script | None = None) -> None:
         self.kind = kind
         self.tree = CgroupTree(base=base, version=2).build()
-        self.run_dir = Path(tempfile.mkdtemp(prefix="um"))  # sockets want a short path
+        self.run_dir = fast_directory("um")
         self.paths = replace(self.tree.paths, run_dir=self.run_dir)
         (self.run_dir / "mps").mkdir()
         capability = (6, 0) if kind is Backend.TIME_SLICE else (9, 0)

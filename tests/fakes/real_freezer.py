@@ -118,7 +118,7 @@ class TickingPod:
                 self._remove(self.pod)
 
     def _remove(self, place: Path) -> None:
-        for _ in range(200):
+        for _ in range(6000):
             try:
                 place.rmdir()
             except FileNotFoundError:

@@ -119,7 +119,7 @@ async def test_what_two_own_lives_as_long_as_one(api: FakeApiServer) -> None:
     await asyncio.sleep(0)
     assert len(api.objects(POD)) == 1
     api.remove(TRAINING_JOB, "b", "d")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while api.objects(POD):
             await asyncio.sleep(0)
 

@@ -18,7 +18,7 @@ from ullage.ports import INFERENCE_SERVICE, SCHEDULING_POLICY
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.01)
 

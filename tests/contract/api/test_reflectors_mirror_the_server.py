@@ -40,7 +40,7 @@ class Followed:
             found = [o for o in found if o["metadata"].get("labels") == {"mine": "yes"}]
         return {o["metadata"]["name"]: o["metadata"]["resourceVersion"] for o in found}
 
-    async def until(self, condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    async def until(self, condition: Callable[[], bool], seconds: float = 60.0) -> None:
         async with asyncio.timeout(seconds):
             while not condition():
                 await asyncio.sleep(0.002)

@@ -4,28 +4,16 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from fakes.kubelet_crowd import Crowd
-from fakes.kubelet_node import fast_directory
 
 CALLS = 10_000
 AT_ONCE = 24
 
 
-@pytest.fixture
-def root() -> Iterator[Path]:
-    made = fast_directory()
-    yield made
-    shutil.rmtree(made)
-
-
-async def test_no_wrong_binding_and_nothing_left_over(root: Path) -> None:
-    crowd = Crowd(root, seed=20_260)
+async def test_no_wrong_binding_and_nothing_left_over(scratch: Path) -> None:
+    crowd = Crowd(scratch, seed=20_260)
     await crowd.run(CALLS, AT_ONCE)
     assert crowd.asked >= CALLS
     assert crowd.tally.wrong == []

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,9 @@ RESTARTS = min(int(os.environ.get("ULLAGE_STORM_EVENTS", "60")), 1_000)
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", [Backend.MPS2, Backend.MPS3])
-def test_random_deaths_leak_and_double_nothing(tmp_path: Path, kind: Backend) -> None:
+def test_random_deaths_leak_and_double_nothing(scratch: Path, kind: Backend) -> None:
     async def live() -> None:
-        storm = Storm(tmp_path, kind, seed=7)
+        storm = Storm(scratch, kind, seed=7)
         await storm.start_agent()
         await storm.rig.settle(storm.backend)
         try:
@@ -41,6 +42,7 @@ def test_random_deaths_leak_and_double_nothing(tmp_path: Path, kind: Backend) ->
             await storm.rig.supervisor.retire()
         assert storm.rig.programs.living == []
         assert list((storm.rig.run_dir / "mps").iterdir()) == []
+        shutil.rmtree(storm.rig.run_dir)
 
     run_virtual(live())
 

@@ -4,15 +4,25 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
 import yaml
 
-from ullage.api.generate import files, main
+from golden_manifests import LOADER
+from ullage.api import generate
+from ullage.api.generate import main
 from ullage.api.reasons import ConditionType, Reason
 
 ROOT = Path(__file__).parents[3]
+files = cache(generate.files)
+
+
+@pytest.fixture(autouse=True)
+def made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files say the same each time; to make them takes most of the time."""
+    monkeypatch.setattr(generate, "files", files)
 
 
 @pytest.fixture
@@ -66,7 +76,7 @@ def test_chart_holds_the_same_definitions_and_helm_keeps_them() -> None:
     chart = {p.split("/")[-1]: text for p, text in made.items() if p.startswith("charts/")}
     assert plain.keys() == chart.keys()
     for name, text in chart.items():
-        body, bare = yaml.safe_load(text), yaml.safe_load(plain[name])
+        body, bare = yaml.load(text, LOADER), yaml.load(plain[name], LOADER)
         assert body["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
         assert body == bare
 

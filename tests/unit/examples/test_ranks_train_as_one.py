@@ -62,7 +62,7 @@ def together(port: int, world: int, work: Callable[[TcpGroup], T]) -> list[T]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=30)
+        thread.join(timeout=60)
     return [results[rank] for rank in range(world)]
 
 
@@ -187,7 +187,7 @@ def test_strangers_and_misfits_are_sent_away_and_the_group_still_meets(port: int
     with socket.create_connection(("127.0.0.1", port)):
         pass  # comes and goes
     meet_and_count(member(1, port))
-    leader.join(timeout=30)
+    leader.join(timeout=60)
     assert np.array_equal(results[0], [2.0])
 
 
@@ -208,7 +208,7 @@ def test_a_follower_that_died_before_the_start_is_replaced(port: int) -> None:
     dying.start()
     time.sleep(0.3)
     asked.set()
-    dying.join(timeout=10)
+    dying.join(timeout=60)
     followers = [
         threading.Thread(target=meet_and_count, args=(member(rank, port, 3),)) for rank in (1, 2)
     ]
@@ -216,7 +216,7 @@ def test_a_follower_that_died_before_the_start_is_replaced(port: int) -> None:
     time.sleep(0.3)
     followers[1].start()
     for thread in (leader, *followers):
-        thread.join(timeout=30)
+        thread.join(timeout=60)
     assert np.array_equal(results[0], [3.0])
 
 

@@ -42,7 +42,7 @@ def server(reader: Reader) -> Iterator[DigitServer]:
 def request(
     server: DigitServer, method: str, path: str, body: bytes | None = None
 ) -> tuple[int, bytes, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=60)
     connection.request(method, path, body)
     response = connection.getresponse()
     answer = response.status, response.read(), response.getheader("Connection", "")
@@ -132,5 +132,5 @@ def test_sigterm_under_load_loses_no_request(
     words = ["--url", f"http://127.0.0.1:{port}", "--requests", "60", "--rate", "100"]
     assert load.main([*words, "--fail-on-error"]) == 0
     assert " errors 0 " in capsys.readouterr().out
-    printed, complaints = server.communicate(timeout=30)
+    printed, complaints = server.communicate(timeout=60)
     assert (server.returncode, printed, complaints) == (0, "drained\n", "")

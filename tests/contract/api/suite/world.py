@@ -28,7 +28,7 @@ class World:
 
     cluster: K8sCluster
     namespace: str
-    patience_s: float = 10.0
+    patience_s: float = 60.0
     """How long something asynchronous on the server may take."""
     tag: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
     _made: list[tuple[Kind, str]] = field(default_factory=list)

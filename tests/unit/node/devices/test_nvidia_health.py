@@ -267,7 +267,7 @@ class TestOneThread:
                 await thread.call(lambda api: api.nvmlInit())
         patient = NvmlThread(nvml, deadline_seconds=5)
         await patient.call(lambda api: api.nvmlInit())
-        for _ in range(200):
+        for _ in range(6000):
             try:
                 await thread.call(lambda api: api.nvmlDeviceGetCount())
                 break
@@ -282,7 +282,7 @@ class TestOneThread:
     async def test_the_thread_ends_when_told(self, node: Node) -> None:
         names = [thread.name for thread in threading.enumerate()]
         await node.probe.close()
-        for _ in range(200):
+        for _ in range(6000):
             if [t.name for t in threading.enumerate()].count("nvml") < names.count("nvml"):
                 return
             await asyncio.sleep(0.01)

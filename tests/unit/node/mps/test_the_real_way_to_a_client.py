@@ -31,7 +31,7 @@ from ullage_node.mps.server import SOCKET, SupervisorSocket
 from ullage_node.mps.supervisor import Supervisor
 
 GPU = "GPU-cb1213a3-d6a4-be7f-74d4-3ed3cdf7e667"
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 
 
 def with_stand_in_memory(place: Place, call: Call) -> Call:

@@ -1,0 +1,36 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What holds for every test: one thread of linear algebra, no deadline, room to write fast.
+
+Must never hold what only some tests need: their own folders have that.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from fakes.scratch import fast_directory
+
+# As in the chart. Threads that wait for each other on shared cores make small solves take minutes;
+# the libraries read this when they are loaded.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# What an example takes says something about the machine alone.
+settings.register_profile(
+    "patient", settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+)
+settings.load_profile("patient")
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """A directory for very many writes; gone after the test."""
+    made = fast_directory()
+    yield made
+    shutil.rmtree(made)
