@@ -74,7 +74,7 @@ class Pool:
     Attributes:
         name: Unique.
         capacity_type: How it is bought.
-        price_per_hour: Of one instance; ``None`` = no price to trust.
+        price_per_hour: Of one instance, the last one believed; ``None`` = there never was one.
         hazard_per_hour: Expected loss events per hour in which instances are held; 0 = never.
         speed: Work per hour of one instance relative to the reference type.
         most: Instances that it gives this job at most, those held too; ``None`` = no limit.

@@ -68,9 +68,12 @@ def test_what_to_run_on(where: Progress, mode: Mode, why: Why) -> None:
 
 
 def test_near_the_end_on_demand_is_not_left_for_spot_that_may_not_last() -> None:
-    # the line alone would allow it: less than two changeovers are left above the work
-    near = at(59.4, 47.8, Mode.ON_DEMAND, spot_available=True)
-    assert uniform_progress(LINE, near).mode is Mode.ON_DEMAND
+    # the line alone would allow it; a lost tick would not leave time for a second start
+    short = replace(LINE, changeover_s=120)
+    near = at(59.8, 47.9, Mode.ON_DEMAND, spot_available=True)
+    assert uniform_progress(short, near).mode is Mode.ON_DEMAND
+    ample = at(50, 47.0, Mode.ON_DEMAND, spot_available=True)
+    assert uniform_progress(short, ample).mode is Mode.SPOT
 
 
 def test_spot_too_short_for_its_starts_is_left_alone() -> None:
