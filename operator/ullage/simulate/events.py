@@ -21,6 +21,7 @@ from ullage.simulate.choosers import Chooser, Queue, Rounds
 from ullage.simulate.failures import FailureLaw, Failures
 from ullage.simulate.outcome import JobOutcome, Moment, Outcome
 from ullage.simulate.policies import Policy
+from ullage.simulate.priorities import PriorityQueue
 from ullage.simulate.trace import Fleet, Trace, TraceError
 from ullage.simulate.work import Costs, Work, begun
 
@@ -82,7 +83,9 @@ def run(
     """
     how = settings or Settings()
     chooser: Chooser
-    if policy.solve is None:
+    if policy.victims is not None:
+        chooser = PriorityQueue(costs=how.costs, victims=policy.victims)
+    elif policy.solve is None:
         chooser = Queue(strict=policy.strict)
     else:
         chooser = Rounds(

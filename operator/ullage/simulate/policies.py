@@ -19,6 +19,7 @@ from ullage.engines.allocation.agnostic import all_alike
 from ullage.engines.allocation.model import Allocation, Objective, Problem
 from ullage.engines.allocation.policies import POLICIES as OBJECTIVES
 from ullage.engines.allocation.policies import max_min
+from ullage.simulate.priorities import Victims
 from ullage.simulate.trace import TraceError
 
 Solve = Callable[[Problem], Allocation]
@@ -37,6 +38,7 @@ class Policy:
         priced: It needs the prices of all types.
         objective: What SchedulingPolicy calls it, where it does.
         strict: A plain queue in which nobody overtakes.
+        victims: A queue of priorities that takes devices from lower ones, and from whom first.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Policy:
     priced: bool = False
     objective: Objective | None = None
     strict: bool = False
+    victims: Victims | None = None
 
 
 def equal_parts(problem: Problem) -> Allocation:
@@ -90,6 +93,10 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
         for policy in (
             *BASELINES,
             Policy(name="fifo-strict", solve=None, aware=False, strict=True),
+            *(
+                Policy(name=f"priority-{rule}", solve=None, aware=False, victims=rule)
+                for rule in Victims
+            ),
             _aware("las", Objective.MAX_MIN_FAIRNESS),
             Policy(name="water-filling", solve=waterfill.solve),
             _aware("finish-time-fairness", Objective.FINISH_TIME_FAIRNESS, moving=True),

@@ -1,0 +1,125 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""A public trace: the operator's rounds against a queue in flavour order, and preemption's losses.
+
+The trace (``jobs_msr_synthetic``) has Philly's arrivals and gangs with types of the table; it is
+read from ``--data`` and is no part of the repository.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from bench import report
+from bench.simulate_data import GAVEL_FLEET, msr
+from ullage.simulate.events import Settings, run
+from ullage.simulate.outcome import Outcome
+from ullage.simulate.policies import BASELINES, POLICIES
+from ullage.simulate.trace import Trace, TraceError, fitted
+from ullage.simulate.work import Costs
+
+HOUR: Final = 3600.0
+RESTARTS_S: Final = (0.0, 30.0, 120.0)
+URGENT: Final = 0.2
+"""Part of the jobs that are of the higher priority."""
+SAVES_EVERY_S: Final = 1800.0
+SEEDS: Final = 5
+
+
+def against_a_queue(
+    trace: Trace, figures: dict[str, report.Figure], rows: list[report.Row]
+) -> None:
+    """Mean and 99th percentile of completion times, with and without a cost of restarts."""
+    plain = run(trace, GAVEL_FLEET, POLICIES["fifo"])
+    for policy in (*BASELINES, POLICIES["fifo-strict"], POLICIES["las"]):
+        for restart_s in RESTARTS_S if policy.solve else RESTARTS_S[:1]:
+            found = run(trace, GAVEL_FLEET, policy, Settings(costs=Costs(restart_s=restart_s)))
+            key = f"{policy.name.replace('-', '_')}_restart_{restart_s:.0f}s"
+            figures |= {
+                f"{key}_mean_jct_h": found.mean_jct_s / HOUR,
+                f"{key}_p99_jct_h": found.jct_percentile_s(99) / HOUR,
+                f"{key}_stops": found.stops,
+            }
+            rows.append(
+                report.Row(
+                    what=f"{policy.name}, restart {restart_s:.0f} s",
+                    ours=f"{found.mean_jct_s / HOUR:.1f} / {_p99(found):.1f} h",
+                    baseline=f"{plain.mean_jct_s / found.mean_jct_s:.2f}x fifo",
+                    limit=f"{found.stops} stops",
+                )
+            )
+            if policy.name == "las" and restart_s == 0.0:
+                figures["fifo_flavor_ratio"] = plain.mean_jct_s / found.mean_jct_s
+                figures["p99_ratio"] = found.jct_percentile_s(99) / plain.jct_percentile_s(99)
+
+
+def _p99(found: Outcome) -> float:
+    return found.jct_percentile_s(99) / HOUR
+
+
+def lost_to_victims(
+    trace: Trace, figures: dict[str, report.Figure], rows: list[report.Row]
+) -> None:
+    """Work that is lost to preemption, by recency and by checkpoint age, over several draws."""
+    costs = Costs(restart_s=30.0, every_s=SAVES_EVERY_S, saves_on_stop=False)
+    lost: dict[str, list[Outcome]] = {"recency": [], "checkpoint-age": []}
+    for seed in range(SEEDS):
+        chance = random.Random(seed)
+        jobs = tuple(replace(job, priority=int(chance.random() < URGENT)) for job in trace.jobs)
+        for rule, found in lost.items():
+            policy = POLICIES[f"priority-{rule}"]
+            found.append(run(replace(trace, jobs=jobs), GAVEL_FLEET, policy, Settings(costs=costs)))
+    for rule, found in lost.items():
+        hours = sum(one.lost_device_s for one in found) / HOUR
+        stops = sum(one.stops for one in found)
+        key = rule.replace("-", "_")
+        figures |= {f"lost_{key}_device_h": hours, f"stops_{key}": stops}
+        rows.append(
+            report.Row(
+                what=f"victims by {rule}, {SEEDS} draws",
+                ours=f"{hours:.1f} device hours lost",
+                baseline=f"{stops} victims",
+            )
+        )
+    ratio = _ratio(figures["lost_checkpoint_age_device_h"], figures["lost_recency_device_h"])
+    figures["victim_lost_ratio"] = ratio
+
+
+def _ratio(part: report.Figure, whole: report.Figure) -> float | None:
+    return part / whole if part is not None and whole else None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=report.ROOT.parent / "shared" / "data")
+    parser.add_argument("--jobs", type=int, default=300)
+    options = parser.parse_args()
+    try:
+        trace = fitted(msr(options.data, options.jobs), GAVEL_FLEET)
+    except TraceError as error:
+        print(f"bench traces: left out, the public trace is not there: {error}")
+        return 0
+    figures: dict[str, report.Figure] = {
+        "jobs": len(trace.jobs),
+        **{f"devices_{kind}": count for kind, count in GAVEL_FLEET.devices.items()},
+    }
+    rows: list[report.Row] = [report.Row(what=note, ours="") for note in trace.notes]
+    against_a_queue(trace, figures, rows)
+    lost_to_victims(trace, figures, rows)
+    for name, limit in (
+        ("fifo_flavor_ratio", "1.3 at least"),
+        ("p99_ratio", "1 at most"),
+        ("victim_lost_ratio", "0.5 at most"),
+    ):
+        rows.append(report.Row(what=name, ours=f"{figures[name]:.2f}", limit=limit))
+    report.write("traces", figures, rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
