@@ -13,7 +13,7 @@ from ullage.engines.admission.colocations import Sides, pairs, with_rows
 from ullage.engines.admission.records import ClassProfile, Group, Partner, Row
 
 
-def fold(seed: int, wrong_below: float, count: int = 200) -> list[Scored]:
+def fold(seed: int, wrong_below: float, count: int = 100) -> list[Scored]:
     """Margins from -1 to 4; those below a margin broke their objective."""
     margins = np.random.default_rng(seed).uniform(-1, 4, count)
     return [
