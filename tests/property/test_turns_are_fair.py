@@ -1,0 +1,56 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""On random clusters nobody who is promised time starves, and nobody is stopped who must not be."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from builders import WorkloadBuilder, a_job
+from fakes.toy_rounds import FAST, SLOW, Turns, a_turn_policy, rates
+
+ROUND_S = 30
+ROUNDS = 30
+
+
+def _jobs(weather: random.Random) -> list[WorkloadBuilder]:
+    """Gangs of one and two, most of which can checkpoint."""
+    jobs = []
+    for at in range(weather.randint(3, 6)):
+        job = a_job(f"j{at}").with_(klass=weather.choice("ab"), weight=weather.randint(1, 3))
+        if weather.random() < 0.85:
+            job = job.checkpointed()
+        jobs.append(job.gang(weather.choice((1, 1, 2))))
+    return jobs
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whoever_is_promised_time_gets_some_and_only_those_who_can_save_their_work_leave(
+    seed: int,
+) -> None:
+    weather = random.Random(seed)
+    turns = Turns.of(
+        {"n1": FAST, "n2": SLOW},
+        rates("a", 4, weather.choice((1, 2, 4))),
+        rates("b", weather.choice((2, 5)), 2),
+        policy=a_turn_policy(round_seconds=ROUND_S),
+        devices=2,
+    )
+    jobs = _jobs(weather)
+    for job in jobs:
+        turns.add(job)
+        turns.run(weather.choice((0, 10, 45)))
+    turns.run(ROUNDS * ROUND_S)
+    stubborn = [job.build() for job in jobs if not job.build().checkpoint]
+    for one in stubborn:
+        assert turns.counts[f"evicted {one.ref.name}"] == 0
+    for job in jobs:
+        name = job.build().ref.name
+        had = sum(turns.had_s[name, kind] for kind in (FAST, SLOW))
+        if turns.fraction(name) and not stubborn:
+            assert had > 0, f"seed {seed}: {name} starves"
+        assert job.build().status.restarts == 0
+    if len(jobs) >= 4:
+        assert len(turns.holding()) >= 2
