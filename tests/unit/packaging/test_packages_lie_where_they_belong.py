@@ -18,6 +18,11 @@ from unit.packaging.repository import PACKAGES, ROOT, project
 CODE = {".py", ".pyi", ".proto"}
 NEEDED_AT_RUN_TIME = "ullage_node/devices/emulated_hook.sh"
 SCRIPTS = {NEEDED_AT_RUN_TIME, "ullage_node/kubelet/proto/regenerate.sh"}
+TABLES = {
+    f"ullage/simulate/data/{name}"
+    for name in ("NOTICE", "jobs_max_min_fairness.csv", "pairs.json", "solo.json")
+}
+"""What the simulator knows of speeds; never without the notice of its licence."""
 
 
 @pytest.fixture(scope="module")
@@ -56,15 +61,19 @@ def test_the_folder_operator_does_not_hide_the_standard_library() -> None:
     assert done.stdout == "3\n", done.stderr
 
 
-def test_the_wheel_holds_our_packages_and_no_data(wheel: Path) -> None:
+def test_the_wheel_holds_our_packages_and_no_data_but_the_simulators_tables(wheel: Path) -> None:
     for name in _names(wheel):
         top = name.split("/", 1)[0]
         if top.endswith(".dist-info"):
             continue
         assert top in PACKAGES, name
         typed = name == f"{top}/py.typed"
-        assert Path(name).suffix in CODE or typed or name in SCRIPTS, name
+        assert Path(name).suffix in CODE or typed or name in SCRIPTS | TABLES, name
         assert "test" not in Path(name).parts, name
+
+
+def test_the_simulators_tables_are_in_the_wheel_with_their_notice(wheel: Path) -> None:
+    assert set(_names(wheel)) >= TABLES
 
 
 def test_the_wheel_holds_every_module(wheel: Path) -> None:
