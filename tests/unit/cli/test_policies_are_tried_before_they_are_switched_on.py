@@ -1,0 +1,107 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""``kubectl ullage simulate``: table, JSON, pictures, and faults in words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ullage.cli.main import app
+from ullage.simulate import plots
+
+RUNNER = CliRunner()
+SMALL = ("simulate", "--trace", "gavel", "--jobs", "6", "--cluster", "v100=2,k80=4")
+
+
+def test_the_baselines_always_stand_beside_the_policy() -> None:
+    found = RUNNER.invoke(app, [*SMALL, "--policy", "MaxMinFairness"], env={"COLUMNS": "100"})
+    assert found.exit_code == 0, found.output
+    for name in ("fifo", "isolated", "agnostic-las", "las"):
+        assert f"\n {name} " in found.output.replace("\n  ", "\n ")
+    assert "6 jobs on 2 v100, 4 k80" in found.output
+
+
+def test_scripts_read_json_and_the_same_seed_gives_the_same(tmp_path: Path) -> None:
+    words = [*SMALL, "--failures", "20", "--checkpoint-every", "600", "--seed", "3", "--each"]
+    bodies = []
+    for name in ("a.json", "b.json"):
+        found = RUNNER.invoke(app, [*words, "--json", str(tmp_path / name)])
+        assert found.exit_code == 0, found.output
+        bodies.append(json.loads((tmp_path / name).read_text(encoding="utf-8")))
+    assert bodies[0] == bodies[1]
+    las = bodies[0]["policies"]["las"]
+    assert las["jobs"] == len(las["each"]) == 6
+    assert las["mean_jct_h"] == pytest.approx(sum(job["jct_s"] for job in las["each"]) / 6 / 3600)
+    assert las["dollars"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--policy", "magic"), "no policy 'magic'"),
+        (("--cluster", "h100=8"), "nothing is known of speeds on h100"),
+        (("--trace", "nowhere.csv"), "nowhere.csv"),
+        (("--mode", "slow"), "there are fast and decide"),
+        (("--mode", "decide", "--policy", "water-filling"), "no such objective"),
+        (("--snapshot", "nowhere.json"), "nowhere.json"),
+        (("--policy", "min-cost", "--price", "v100=1"), "no price above 0 for k80"),
+    ],
+)
+def test_what_cannot_be_is_said_in_words(words: tuple[str, ...], said: str) -> None:
+    found = RUNNER.invoke(app, [*SMALL, *words], env={"COLUMNS": "400"})
+    assert found.exit_code == 1
+    assert said in " ".join(found.output.split())
+    assert "Traceback" not in found.output
+
+
+class _Recorder:
+    """Stands for any object of matplotlib; keeps what was asked of it."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, tuple[object, ...]]] = []
+
+    def __getattr__(self, name: str) -> object:
+        def call(*words: object, **_: object) -> _Recorder:
+            self.calls.append((name, words))
+            return self
+
+        return call
+
+
+class _Plotter(_Recorder):
+    def subplots(self, rows: int, columns: int, **_: object) -> tuple[_Recorder, object]:
+        return self, self if rows == columns == 1 else ((self, self), (self, self))
+
+
+def test_pictures_show_every_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plotter = _Plotter()
+    monkeypatch.setattr(plots.importlib, "import_module", lambda _: plotter)
+    found = RUNNER.invoke(app, [*SMALL, "--plot", str(tmp_path / "img")])
+    assert found.exit_code == 0, found.output
+    saved = [words[0] for name, words in plotter.calls if name == "savefig"]
+    assert saved == [
+        tmp_path / "img" / f"{name}.png"
+        for name in ("utilisation", "completion", "fairness", "cost", "overview")
+    ]
+    curves = [words for name, words in plotter.calls if name == "plot"]
+    # Three curves for each of four policies and the line of fairness, alone and in the overview.
+    assert len(curves) == 2 * (3 * 4 + 1)
+    bars = [words for name, words in plotter.calls if name == "barh"]
+    assert bars[0][0] == ["las", "agnostic-las", "isolated", "fifo"]
+
+
+def test_without_matplotlib_one_is_told_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(f"No module named '{name}'")
+
+    monkeypatch.setattr(plots.importlib, "import_module", missing)
+    found = RUNNER.invoke(app, [*SMALL, "--plot", str(tmp_path / "img")], env={"COLUMNS": "300"})
+    assert found.exit_code == 1
+    assert "ullage[simulate]" in found.output
+    assert not (tmp_path / "img").exists()

@@ -1,0 +1,130 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Traces under the operator's own decisions: gates, slices and statuses, without a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ullage.decide.decide import decide
+from ullage.decide.diff import diff
+from ullage.decide.model import DecideSettings
+from ullage.engines.admission.utilisation import UtilisationSum
+from ullage.engines.allocation.round_records import RoundSettings
+from ullage.simulate.decided import resume, run_decided
+from ullage.simulate.events import Settings
+from ullage.simulate.failures import FailureLaw
+from ullage.simulate.founding import START, founded, job_record, profile_record
+from ullage.simulate.from_cluster import fleet_of, trace_of
+from ullage.simulate.outcome import Outcome
+from ullage.simulate.policies import POLICIES
+from ullage.simulate.trace import Fleet, Trace, TraceError, TraceJob, fitted, in_order
+from ullage.simulate.work import Costs
+from ullage.simulate.world import World
+from ullage.state.records import PodStage, Snapshot
+
+SETTINGS = Settings(rounds=RoundSettings(round_s=300.0), costs=Costs(restart_s=30.0))
+
+
+def _job(name: str, steps: int, *, gang: int = 1, at: float = 0.0, **speeds: float) -> TraceJob:
+    return TraceJob(
+        name=name, gang=gang, steps=steps, arrival_s=at, speeds=speeds, kind=f"kind {name}"
+    )
+
+
+def _run(policy: str, *jobs: TraceJob, settings: Settings = SETTINGS, **devices: int) -> Outcome:
+    fleet = Fleet(devices=devices)
+    return run_decided(fitted(in_order("t", jobs), fleet), fleet, POLICIES[policy], settings)
+
+
+def _jct(found: Outcome) -> dict[str, float]:
+    return {job.name: job.jct_s for job in found.jobs}
+
+
+def test_first_come_first_served() -> None:
+    found = _run("fifo", _job("a", 1000, t=2.0), _job("b", 100, at=10.0, gang=2, t=1.0), t=2)
+    assert _jct(found) == pytest.approx({"a": 530.0, "b": 520.0 + 130.0}, abs=0.5)
+    assert found.stops == 0
+    assert found.held_s["t"] == pytest.approx(530.0 + 2 * 130.0, abs=1.0)
+    assert found.moments[-1].busy == (0,)
+
+
+def test_each_job_gets_the_type_on_which_it_is_quicker() -> None:
+    jobs = (_job("a", 1000, t=10.0, u=1.0), _job("b", 1000, t=1.0, u=10.0))
+    assert _jct(_run("las", *jobs, t=1, u=1)) == pytest.approx({"a": 130.0, "b": 130.0}, abs=0.5)
+
+
+def test_two_jobs_take_turns_on_one_device_and_both_end() -> None:
+    jobs = (_job("a", 3000, t=1.0), _job("b", 3000, t=1.0))
+    found = _run("las", *jobs, t=1)
+    assert found.stops >= 1
+    assert 6000.0 <= found.makespan_s <= 6000.0 + 30.0 * (2 + found.stops) + 1.0
+    assert found.utilisation > 0.99
+
+
+def test_a_device_that_fails_costs_no_try_and_comes_back() -> None:
+    law = FailureLaw(mtbf_h=1.0, repair_s=120.0)
+    settings = replace(SETTINGS, failures=law, seed=2, costs=Costs(restart_s=10.0, every_s=60.0))
+    jobs = (_job("a", 4000, t=1.0), _job("b", 4000, gang=2, t=1.0))
+    found = _run("fifo", *jobs, settings=settings, t=3)
+    assert found.failures > 0
+    assert found.lost_device_s > 0
+    assert found == _run("fifo", *jobs, settings=settings, t=3)
+
+
+def test_a_policy_that_no_cluster_has_is_refused() -> None:
+    with pytest.raises(TraceError, match="water-filling"):
+        _run("water-filling", _job("a", 10, t=1.0), t=1)
+
+
+def _running() -> Snapshot:
+    """A picture with one job at work on one of two devices, one waiting for both."""
+    fleet = Fleet(devices={"t": 2})
+    world = World(base=founded(fleet, POLICIES["fifo"], 300.0, 1), now=START)
+    for job in (_job("a", 1000, t=1.0), _job("b", 500, gang=2, t=1.0)):
+        record, profile = job_record(job, START), profile_record(job, aware=True)
+        world.profiles[profile.namespace, profile.name] = profile
+        world.workloads[record.ref.uid] = record
+    for _ in range(20):
+        snapshot = world.snapshot()
+        plan = decide(snapshot, START, DecideSettings(epoch=3), UtilisationSum())
+        world.apply(diff(plan, snapshot))
+    world.now = START + 400
+    world.report_steps("uid-a", 400, 1.0)
+    return world.snapshot()
+
+
+def test_a_live_picture_is_where_a_simulation_can_start() -> None:
+    snapshot = _running()
+    assert [pod.stage for pod in snapshot.pods.values()].count(PodStage.RUNNING) == 1
+    fleet = fleet_of(snapshot, {"t": 2.0})
+    trace = trace_of(snapshot, fleet, 300.0)
+    assert fleet.devices == {"t": 2}
+    assert {(job.name, job.gang) for job in trace.jobs} == {("trace/job-a", 1), ("trace/job-b", 2)}
+    found = resume(snapshot, trace, fleet, POLICIES["fifo"], SETTINGS)
+    left = next(job.steps for job in trace.jobs if job.name == "trace/job-a")
+    jct = _jct(found)
+    # Who runs goes on without a new start; the gang waits for both devices.
+    assert jct["trace/job-a"] == pytest.approx(left, abs=0.5)
+    assert jct["trace/job-b"] == pytest.approx(left + 30.0 + 500.0, abs=1.0)
+    assert found.dollars == pytest.approx(2.0 * sum(found.held_s.values()) / 3600)
+
+
+def test_a_picture_without_devices_or_jobs_says_so() -> None:
+    empty = Snapshot(version=1, taken_at=START)
+    with pytest.raises(TraceError, match="no healthy device"):
+        fleet_of(empty, {})
+    with pytest.raises(TraceError, match="no job"):
+        trace_of(empty, Fleet(devices={"t": 1}), 300.0)
+
+
+def test_notes_tell_what_a_picture_did_not_say() -> None:
+    snapshot = _running()
+    jobs = {uid: replace(one, work_steps=0) for uid, one in snapshot.workloads.items()}
+    trace: Trace = trace_of(
+        replace(snapshot, workloads=jobs, profiles={}), Fleet(devices={"t": 2}), 300.0
+    )
+    assert any("do not say their steps" in note for note in trace.notes)
+    assert any("without a known speed" in note for note in trace.notes)
