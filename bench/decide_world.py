@@ -75,6 +75,8 @@ class World:
     now: float = START
     version: int = 0
     jobs_made: int = 0
+    own_objectives: bool = False
+    """Every job is a class of its own with an objective of its own: no two questions are alike."""
     chance: random.Random = field(default_factory=lambda: random.Random(7))
 
     def snapshot(self) -> Snapshot:
@@ -142,6 +144,9 @@ class World:
             trust_domain=f"namespace/{namespace}",
             klass=f"class-{number % CLASSES}",
         )
+        if self.own_objectives:
+            most = 1.5 + number % 100_000 * 1e-4
+            fields |= {"klass": f"class-{number}", "max_slowdown": most}
         job = replace(base, **fields)  # type: ignore[arg-type]
         self.workloads[job.ref.uid] = job
         return job

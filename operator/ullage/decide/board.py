@@ -8,25 +8,43 @@ stands in a spec or in a status, because capacity is free only when it stands in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from ullage.api.contract import DesiredSlice, GPUMode, ObservedSlice, SlicePhase
-from ullage.decide.classes import Classes
+from ullage.decide.classes import Classes, Known
+from ullage.decide.effort import Effort
 from ullage.decide.fit import amounts
 from ullage.decide.ground import Flags, Ground, Ints
 from ullage.decide.ledger import Ledger
+from ullage.decide.pairing import paired, runs_here, says_no
 from ullage.decide.view import View
 from ullage.engines.admission.limits import WHOLE_PERCENT, with_contexts_mib
 from ullage.engines.admission.records import Tenant
-from ullage.state.records import GPUNodeRecord, Resources
+from ullage.state.records import PodRecord, Resources, WorkloadRecord
 
+EMPTY: Final = 0
+"""Situation of a device that nobody is on."""
 NOBODY: Final = -1
 MIXED: Final = -2
 """Trust domain of a device whose tenants differ or are not known: nobody joins them."""
+
+_COUNTED: Final = (
+    "sharers",
+    "whole",
+    "domain",
+    "percent_used",
+    "memory_used_mib",
+    "loose",
+    "unmeasured",
+    "_kind",
+)
+"""Columns that follow from who is on a device."""
+_TURN_S: Final = 30.0
+"""How long the same places are looked at where not all can be, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +63,25 @@ class Occupant:
     """It runs without verified limits."""
     unmeasured: str = ""
     """What of it is being measured alone, in words: nobody joins it until that is known."""
+
+    @property
+    def likeness(self) -> tuple[object, ...]:
+        """All of the tenant that matters to a judgement: everything but its name."""
+        one = self.tenant
+        return (
+            one.percent,
+            one.utilisation,
+            one.max_slowdown,
+            one.probation,
+            one.latency,
+            id(one.profile),  # profiles that are equal are one object (Classes)
+        )
+
+
+_Seated = tuple[DesiredSlice | ObservedSlice, PodRecord, WorkloadRecord, Known, int, int, Occupant]
+"""What somebody on a device follows from, with model and domain, and the record of it."""
+_LAST: Final[list[dict[int, _Seated]]] = [{}]
+"""Of the last cycle, by identity of the slice; changes nothing but the cost of a cycle."""
 
 
 class Domains:
@@ -88,6 +125,14 @@ class Board:
         """By device: for whom it is blocked."""
         self.free: list[dict[str, int]] = []
         self.log: list[int] = []
+        self.effort = Effort()
+        self.turn = 0
+        """Which places are looked at first where not all can be; moves with time."""
+        self._kind: Ints = np.zeros(count, dtype=np.int64)
+        """By device: the number of its situation; -1 = not numbered since it changed."""
+        self._kinds: dict[tuple[object, ...], int] = {(): EMPTY}
+        self._alike: list[tuple[Occupant, ...]] = []
+        """Somebody of every situation: what its number was made from stays alive."""
         self._columns: dict[str, Ints] = {}
         self._leaving: bool | None = None
         self._departing: list[tuple[int, Resources]] = []
@@ -138,9 +183,13 @@ class Board:
     def later(self) -> Board:
         """The board as it will be when everything that is leaving has left."""
         board = Board(self.ground, self.domains)
-        board.occupants = [[one for one in here if not one.leaving] for here in self.occupants]
+        for name in _COUNTED:
+            setattr(board, name, getattr(self, name).copy())
+        board._kinds, board._alike = self._kinds, self._alike
         for site, here in enumerate(self.occupants):
-            if here:
+            staying = [one for one in here if not one.leaving]
+            board.occupants[site] = staying
+            if len(staying) != len(here):
                 board._recount(site)
         board.blocked = self.blocked.copy()
         board.held = self.held.copy()
@@ -149,7 +198,27 @@ class Board:
         for node, wanted in self._departing:
             board.refund(node, wanted)
         board.log.clear()
+        board.effort, board.turn = self.effort, self.turn
         return board
+
+    def kind_of(self, site: int) -> int:
+        """A number for who is on a device: devices of equal numbers are judged alike."""
+        number = self._kind.item(site)
+        if number < 0:
+            here = self.occupants[site]
+            likeness = tuple([one.likeness for one in here])
+            number = self._kinds.get(likeness, number)
+            if number < 0:
+                number = self._kinds[likeness] = len(self._kinds)
+                self._alike.append(tuple(here))
+            self._kind[site] = number
+        return number
+
+    def kinds_of(self, sites: Ints) -> Ints:
+        """The same of several devices."""
+        for site in sites[self._kind[sites] < 0].tolist():
+            self.kind_of(site)
+        return self._kind[sites]
 
     def departing(self, node: int, wanted: Resources) -> None:
         """Note that a pod which is charged will leave."""
@@ -189,6 +258,7 @@ class Board:
         self.percent_used[site] = percent
         self.memory_used_mib[site] = with_contexts_mib(memory, len(here), overhead)
         self.loose[site] = loose
+        self._kind[site] = -1 if here else EMPTY
         self.unmeasured[site] = unmeasured
 
 
@@ -196,6 +266,7 @@ def set_up(view: View, ground: Ground, ledger: Ledger, classes: Classes | None =
     """The board of this snapshot."""
     classes = classes or Classes(view.snapshot, ground)
     board = Board(ground, Domains())
+    board.turn = int(view.now / _TURN_S)
     for node in ground.nodes:
         free = dict(amounts(node.allocatable))
         free["pods"] = node.allocatable.pods
@@ -215,9 +286,11 @@ def set_up(view: View, ground: Ground, ledger: Ledger, classes: Classes | None =
 def _seat_slices(view: View, board: Board, ledger: Ledger, classes: Classes) -> None:
     ground, snapshot = board.ground, view.snapshot
     touched: set[int] = set()
+    before = _LAST[0]
+    after: dict[int, _Seated] = {}
     for name in ground.node_index:
         record = snapshot.gpu_nodes[name]
-        for wanted, seen in _paired(record):
+        for wanted, seen in paired(record):
             slice_ = wanted or seen
             site = ground.site_index.get((name, slice_.gpu)) if slice_ is not None else None
             if slice_ is None or site is None:
@@ -225,12 +298,12 @@ def _seat_slices(view: View, board: Board, ledger: Ledger, classes: Classes) -> 
             if wanted is None:
                 if seen is None or not seen.phase.holds_capacity:
                     continue
-                leaving = not (seen.phase.started and _runs_here(view, seen, name))
-            elif seen is not None and _says_no(wanted, seen):
+                leaving = not (seen.phase.started and runs_here(view, seen, name))
+            elif seen is not None and says_no(wanted, seen):
                 continue
             else:
                 leaving = ledger.dropped(name, wanted.key)
-            occupant = _occupant(view, board, site, slice_, classes)
+            occupant = _occupant(view, board, site, slice_, classes, before.get(id(slice_)), after)
             if leaving and not occupant.leaving:
                 occupant = replace(occupant, leaving=True)
             if seen is not None and seen.phase is SlicePhase.FAILED:
@@ -239,36 +312,19 @@ def _seat_slices(view: View, board: Board, ledger: Ledger, classes: Classes) -> 
             touched.add(site)
     for site in touched:
         board._recount(site)
-
-
-def _paired(record: GPUNodeRecord) -> Iterator[tuple[DesiredSlice | None, ObservedSlice | None]]:
-    """Every slice that counts on a node once: as wanted, as reported, or both."""
-    desired, observed = record.desired, record.observed
-    if len(desired) == len(observed) and all(
-        one.key == other.key and one.gpu == other.gpu
-        for one, other in zip(desired, observed, strict=True)
-    ):
-        yield from zip(desired, observed, strict=True)
-        return
-    reports = {(one.key, one.gpu): one for one in observed}
-    for one in desired:
-        yield one, reports.pop((one.key, one.gpu), None)
-    for seen in reports.values():
-        yield None, seen
-
-
-def _says_no(wanted: DesiredSlice, seen: ObservedSlice) -> bool:
-    return seen.phase is SlicePhase.REFUSED and seen.epoch == wanted.epoch
-
-
-def _runs_here(view: View, seen: ObservedSlice, node: str) -> bool:
-    pod = view.snapshot.pods.get(seen.key.pod_uid)
-    return pod is not None and not pod.stage.finished and pod.node == node
+    _LAST[0] = after
 
 
 def _occupant(
-    view: View, board: Board, site: int, slice_: DesiredSlice | ObservedSlice, classes: Classes
+    view: View,
+    board: Board,
+    site: int,
+    slice_: DesiredSlice | ObservedSlice,
+    classes: Classes,
+    before: _Seated | None,
+    after: dict[int, _Seated],
 ) -> Occupant:
+    """Who stands on a device by a slice; the record of the last cycle where nothing changed."""
     snapshot = view.snapshot
     pod = snapshot.pods.get(slice_.key.pod_uid)
     owner = snapshot.workloads.get(pod.owner.uid) if pod is not None else None
@@ -282,21 +338,29 @@ def _occupant(
             whole=slice_.percent >= WHOLE_PERCENT,
             leaving=pod is None or pod.stage.finished or pod.deleting,
         )
-    trial = isinstance(slice_, DesiredSlice) and slice_.probation
     known, model = classes.seated(owner), board.ground.model.item(site)
+    domain = board.domains.number(owner.trust_domain)
+    if before is not None:
+        same = before[0] is slice_ and before[1] is pod and before[2] is owner
+        if same and before[3] is known and before[4:6] == (model, domain):
+            after[id(slice_)] = before
+            return before[6]
+    trial = isinstance(slice_, DesiredSlice) and slice_.probation
     whole = owner.gpu.mode is GPUMode.EXCLUSIVE or not owner.sharing.allow
-    return Occupant(
+    found = Occupant(
         pod_uid=pod.uid,
         owner_uid=owner.ref.uid,
         tenant=known.tenant(
             f"{owner.ref.namespace}/{owner.ref.name}", model, slice_.percent, probation=trial
         ),
         memory_mib=slice_.memory_mib,
-        domain=board.domains.number(owner.trust_domain),
+        domain=domain,
         whole=whole,
         unmeasured="" if whole else known.unmeasured.get(model, ""),
         leaving=pod.stage.finished or pod.deleting,
     )
+    after[id(slice_)] = (slice_, pod, owner, known, model, domain, found)
+    return found
 
 
 def _charge_pods(view: View, board: Board) -> None:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from operator import is_
+from typing import Final
 
 from ullage.api.contract import Reason
 from ullage.decide.ground import Ground, utilisation
@@ -23,6 +25,8 @@ from ullage.state.profile_records import ProfileRecord
 from ullage.state.records import Snapshot, WorkloadRecord
 
 _MICROS = 1e6
+_MOST_KEPT: Final = 50_000
+"""Workloads and classes, those that are gone included, before all is found out anew."""
 _ALL = 2**62
 """More rows than any class has: none of them fills the budget again."""
 
@@ -55,9 +59,40 @@ class Known:
         )
 
 
+@dataclass(slots=True, kw_only=True)
+class _Kept:
+    """What was found out, kept over cycles while nothing that it rests on changes.
+
+    A pure function's answers: they change nothing but its cost.
+    """
+
+    profiles: tuple[ProfileRecord, ...] = ()
+    models: tuple[str, ...] = ()
+    known: dict[tuple[object, ...], Known] = field(default_factory=dict)
+    workloads: dict[str, tuple[WorkloadRecord, int, float, Known]] = field(default_factory=dict)
+    """By uid: the record that was asked about last, with so many replicas and seconds of trial."""
+    interned: dict[ClassProfile, ClassProfile] = field(default_factory=dict)
+    """One object for equal profiles, so that identity tells them apart."""
+    by_model: dict[str, dict[str, ClassProfile]] = field(default_factory=dict)
+    by_class: dict[tuple[str, str], ProfileRecord] | None = None
+
+    def rests_on(self, profiles: tuple[ProfileRecord, ...], models: tuple[str, ...]) -> bool:
+        """Whether all this was found out from just these records."""
+        return (
+            max(len(self.workloads), len(self.known)) < _MOST_KEPT
+            and self.models == models
+            and len(self.profiles) == len(profiles)
+            and all(map(is_, self.profiles, profiles))
+        )
+
+
+_LAST: Final = [_Kept()]
+"""Of the last cycle."""
+
+
 @dataclass(slots=True)
 class Classes:
-    """Answers by class, once each a cycle."""
+    """Answers by class, once each while profiles stay as they are."""
 
     snapshot: Snapshot
     ground: Ground
@@ -65,9 +100,14 @@ class Classes:
     """Seconds of trial that classes have used up, which profiles may not say yet."""
     serving: Mapping[str, int] = field(default_factory=dict)
     """By uid: replicas that carry a service's load now, where not as many as wanted."""
-    _known: dict[tuple[object, ...], Known] = field(default_factory=dict)
-    _profiles: dict[str, dict[str, ClassProfile]] = field(default_factory=dict)
-    _by_class: dict[tuple[str, str], ProfileRecord] | None = None
+    _kept: _Kept = field(init=False)
+
+    def __post_init__(self) -> None:
+        profiles, models = tuple(self.snapshot.profiles.values()), tuple(self.ground.models)
+        kept = _LAST[0]
+        if not kept.rests_on(profiles, models):
+            kept = _LAST[0] = _Kept(profiles=profiles, models=models)
+        self._kept = kept
 
     def of(self, workload: WorkloadRecord) -> Known:
         """What is known of a workload's class; equal ones get the same object.
@@ -82,6 +122,13 @@ class Classes:
         return self._of(workload, self.serving.get(workload.ref.uid, workload.replicas))
 
     def _of(self, workload: WorkloadRecord, replicas: int) -> Known:
+        kept, uid = self._kept, workload.ref.uid
+        spent_s = 0.0
+        if self.spent_s:
+            spent_s = self.spent_s.get((workload.ref.namespace, workload.klass), 0.0)
+        last = kept.workloads.get(uid)
+        if last is not None and last[0] is workload and last[1:3] == (replicas, spent_s):
+            return last[3]
         key = (
             workload.ref.namespace,
             workload.profile_ref,
@@ -92,10 +139,12 @@ class Classes:
             workload.slo,
             workload.load,
             replicas if workload.load is not None else 0,
+            spent_s,
         )
-        known = self._known.get(key)
+        known = kept.known.get(key)
         if known is None:
-            known = self._known[key] = self._make(workload, replicas)
+            known = kept.known[key] = self._make(workload, replicas)
+        kept.workloads[uid] = (workload, replicas, spent_s, known)
         return known
 
     def _make(self, workload: WorkloadRecord, replicas: int) -> Known:
@@ -146,11 +195,12 @@ class Classes:
 
     def _own(self, workload: WorkloadRecord) -> ProfileRecord | None:
         """The profile that learns for the workload's own class."""
-        if self._by_class is None:
-            self._by_class = {}
+        kept = self._kept
+        if kept.by_class is None:
+            kept.by_class = {}
             for one in sorted(self.snapshot.profiles.values(), key=_knowledge):
-                self._by_class[one.namespace, one.klass] = one
-        return self._by_class.get((workload.ref.namespace, workload.klass))
+                kept.by_class[one.namespace, one.klass] = one
+        return kept.by_class.get((workload.ref.namespace, workload.klass))
 
     def _profile(
         self, workload: WorkloadRecord, named: ProfileRecord | None, model: str
@@ -159,11 +209,12 @@ class Classes:
         klass = workload.klass or (named.klass if named is not None else "")
         if not klass:
             return None
-        if model not in self._profiles:
-            self._profiles[model] = class_profiles(self.snapshot, model)
-        found = self._profiles[model].get(klass) or ClassProfile(klass=klass)
+        by_model = self._kept.by_model
+        if model not in by_model:
+            by_model[model] = class_profiles(self.snapshot, model)
+        found = by_model[model].get(klass) or ClassProfile(klass=klass)
         said = class_profile(named, model) if named is not None else ClassProfile(klass=klass)
-        return replace(
+        made = replace(
             found,
             family=workload.family or found.family or said.family,
             fingerprint=(
@@ -171,6 +222,7 @@ class Classes:
             ),
             curve=found.curve or said.curve,
         )
+        return self._kept.interned.setdefault(made, made)
 
 
 def _knowledge(profile: ProfileRecord) -> tuple[int, str]:

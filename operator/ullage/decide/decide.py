@@ -9,6 +9,7 @@ what everybody is told.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 from typing import Final
 
@@ -51,6 +52,8 @@ from ullage.state.records import PodStage, Snapshot, WorkloadKind
 from ullage.state.status import WorkloadStatus
 
 _STARTING: Final = (PodStage.UNSCHEDULED, PodStage.BOUND)
+_IN_TURN_S: Final = 1.0
+"""When it should come if only those were left out who know why they wait."""
 _AT_ONCE_S: Final = 0.05
 """When the next cycle should come if this one left something undone."""
 
@@ -135,10 +138,12 @@ def decide(
         statuses=statuses,
         events=(*events, *committed, *sharing_news(desk, allotment), *lessons.events),
         dropped={reason.value: count for reason, count in lessons.dropped.items()},
-        wake_at=(
-            now + _AT_ONCE_S
-            if allotment.postponed
-            else earliest(_wake_at(view, lives), lessons.wake_at, trials.wake_at, next_turn(rounds))
+        wake_at=earliest(
+            _resumed_at(snapshot, now, allotment.postponed),
+            _wake_at(view, lives),
+            lessons.wake_at,
+            trials.wake_at,
+            next_turn(rounds),
         ),
     )
 
@@ -187,6 +192,14 @@ def _tell(
             events.extend(one for one in (news, advice) if one is not None)
             events.extend(turn_news(workload, status, view.settings.epoch))
     return statuses, events
+
+
+def _resumed_at(snapshot: Snapshot, now: float, postponed: Set[str]) -> float:
+    """When what this cycle had no time for comes next: at once, if it was never told anything."""
+    if not postponed:
+        return 0.0
+    told = all(snapshot.workloads[uid].status.decision is not None for uid in postponed)
+    return now + (_IN_TURN_S if told else _AT_ONCE_S)
 
 
 def _wake_at(view: View, lives: dict[str, Life]) -> float:

@@ -52,29 +52,38 @@ class Predictions:
     admissions: Mapping[str, Verdict] = field(default_factory=dict)
     """By uid of the pod: what was foretold to those who are placed now."""
     _known: dict[tuple[object, ...], tuple[float, ...]] = field(default_factory=dict)
+    _foretold: dict[int, dict[str, float]] = field(default_factory=dict)
+    """By device, then by uid of the pod."""
 
     def of(self, node: str, gpu: str, pod_uid: str) -> float:
         """Predicted slowdown of a pod on a device; 0 = it is not there."""
         site = self.board.ground.site_index.get((node, gpu))
-        here = self.board.occupants[site] if site is not None else []
-        for position, one in enumerate(here):
-            if one.pod_uid == pod_uid:
-                model = self.board.ground.sites[site].device.model if site is not None else ""
-                return self._slowdowns(model, [other.tenant for other in here])[position]
-        return 0.0
+        if site is None:
+            return 0.0
+        foretold = self._foretold.get(site)
+        if foretold is None:
+            foretold = self._foretold[site] = self._of_all(site)
+        return foretold.get(pod_uid, 0.0)
+
+    def _of_all(self, site: int) -> dict[str, float]:
+        """Predicted slowdown of everybody on a device."""
+        here = self.board.occupants[site]
+        if not here:
+            return {}
+        model = self.board.ground.sites[site].device.model
+        found: dict[str, float] = {}
+        slowdowns = self._slowdowns(model, [one.tenant for one in here])
+        for one, value in zip(here, slowdowns, strict=True):
+            found.setdefault(one.pod_uid, value)
+        return found
 
     def admission(self, pod_uid: str) -> Verdict | None:
         """What was foretold to a pod that is placed now."""
         return self.admissions.get(pod_uid)
 
     def _slowdowns(self, model: str, tenants: Sequence[Tenant]) -> tuple[float, ...]:
-        key = (
-            model,
-            *(
-                (one.percent, one.utilisation, one.profile.klass if one.profile else "")
-                for one in tenants
-            ),
-        )
+        # profiles that are equal are one object (Classes), alive while their tenants are
+        key = (model, *[(one.percent, one.utilisation, id(one.profile)) for one in tenants])
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = self.rule.slowdowns(model, tenants)

@@ -132,6 +132,10 @@ class Placer:
         """Whether one more member of a class would fit."""
         return self._shortlist(want).best(set()) is not None
 
+    def knows(self, want: Want) -> bool:
+        """Whether all devices were judged for a class in this cycle."""
+        return want.number in self._shortlists
+
     def take(self, seat: Seat) -> None:
         """Put a seated member on the board."""
         for site in seat.spot.sites:

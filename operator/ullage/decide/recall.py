@@ -18,7 +18,8 @@ from ullage.engines.admission.records import ClassProfile, Forecast, Tenant
 
 _MOST_FORECASTS: Final = 100_000
 """About half a kB each."""
-_MOST_PROFILES: Final = 10_000
+_MOST_PROFILES: Final = 50_000
+"""Of so many classes, one for each workload and accelerator, none is forgotten between cycles."""
 _PROFILES: Final[dict[ClassProfile, int]] = {}
 """A number for every profile that was met: hashing one costs as much as a forecast."""
 _NEXT: Final = count(1)

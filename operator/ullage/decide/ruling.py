@@ -46,7 +46,7 @@ def _usual(view: View, wants: Wants) -> dict[str, Usual]:
             allowed = one.accelerators is None or model in one.accelerators
             if allowed and model not in one.barred:
                 # whose a whole device is makes no difference: classes of it have no domain
-                domain = "" if one.exclusive else str(one.domain)
+                domain = "" if one.exclusive else one.trust_domain
                 asked[domain, one.min_percent] += counts[number]
         weights = {at: 1 << (count.bit_length() - 1) for at, count in asked.items()}
         found[name] = Usual(tuple(sorted(weights.items())))

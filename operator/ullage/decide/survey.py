@@ -16,12 +16,12 @@ import numpy.typing as npt
 
 from ullage.api.contract import Reason
 from ullage.decide.candidates import Scout
-from ullage.decide.checks import CHAIN, Facts, allowed_model, ceiling, columns
+from ullage.decide.checks import CHAIN, allowed_model, ceiling, columns
+from ullage.decide.effort import SEARCH
 from ullage.decide.fit import Fit
 from ullage.decide.ground import Flags, Ints
 from ullage.decide.judging import Breach
 from ullage.decide.want import Want
-from ullage.engines.admission.limits import WHOLE_PERCENT
 
 Shortfalls = npt.NDArray[np.float64] | Ints
 
@@ -78,6 +78,7 @@ class _Count:
 def survey(scout: Scout, want: Want) -> tuple[Tally, ...]:
     """Count every device under the reason that stops it; the closest miss stands last."""
     board = scout.board
+    board.effort.spent += SEARCH
     ground = board.ground
     count = _Count(np.ones(len(ground.sites), dtype=np.bool_))
     fit = scout.fit(want.shape)[ground.node_of]
@@ -130,12 +131,13 @@ def _short_of_count(scout: Scout, want: Want, alive: Flags) -> Ints:
 def _excesses(scout: Scout, want: Want, alive: Flags) -> dict[Reason, Shortfalls]:
     """By which factor the nearest prediction on a device is beyond an objective, by reason."""
     found: dict[Reason, npt.NDArray[np.float64]] = {}
-    facts: Facts[Ints] = columns(scout.board)
-    tops = None if want.exclusive else ceiling(facts, want)
-    for site in np.flatnonzero(alive).tolist():
-        top = WHOLE_PERCENT if tops is None else tops.item(site)
-        said = scout.predicted(want, site, top)
+    if want.exclusive:
+        return {}  # what passes for whole devices is empty
+    sites = np.flatnonzero(alive)
+    tops = ceiling(columns(scout.board), want)[sites]
+    numbers, answers = scout.asked(want, sites, tops.tolist())
+    for number, said in enumerate(answers):
         if isinstance(said, Breach):
             excess = found.setdefault(said.reason, np.zeros(len(alive), dtype=np.float64))
-            excess[site] = said.excess
+            excess[sites[numbers == number]] = said.excess
     return {reason: found[reason] for reason in sorted(found)}

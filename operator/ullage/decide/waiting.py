@@ -15,6 +15,7 @@ from typing import Final
 from ullage.api.contract import Reason
 from ullage.decide.candidates import Spot
 from ullage.decide.checks import CHAIN, columns, emptied
+from ullage.decide.effort import in_turns
 from ullage.decide.feasible import Feasibility, Infeasible
 from ullage.decide.ground import HEALTHY
 from ullage.decide.placement import Asked, NoRoom, Placer, Seat, Seating
@@ -27,6 +28,8 @@ from ullage.state.status import RefusalLine
 
 MOST_SEATED: Final = 500
 """Members seated in one cycle, at least; the rest follows in the next, which bounds a cycle."""
+_IN_ORDER: Final = 0.5
+"""Part of a cycle's effort that goes strictly by the order of the line."""
 _MOST_PREEMPTORS: Final = 64
 """Owners that may make room in one cycle."""
 
@@ -118,17 +121,31 @@ class Line:
     def serve(self, turns: Sequence[Turn]) -> dict[str, Outcome]:
         """The outcome of every turn, by uid of the workload.
 
-        Turns that come when the budget of the cycle is spent have none: they are next.
+        Turns that come when the budget of the cycle is spent have none: they are next. So are new
+        questions once half of the cycle's effort is spent: of those the other half takes some,
+        each time others.
         """
         ordered = sorted(
             turns, key=lambda one: (-one.priority, one.workload.created, one.workload.ref.uid)
         )
         outcomes: dict[str, Outcome] = {}
+        effort, passed = self.placer.board.effort, list[Turn]()
         for turn in ordered:
             if self.budget <= 0:
+                return outcomes
+            if effort.is_spent(_IN_ORDER) and not self._is_known(turn):
+                passed.append(turn)
+                continue
+            outcomes[turn.workload.ref.uid] = self.turn(turn)
+        for turn in in_turns(passed, self.view.now):
+            if self.budget <= 0 or effort.is_spent():
                 break
             outcomes[turn.workload.ref.uid] = self.turn(turn)
         return outcomes
+
+    def _is_known(self, turn: Turn) -> bool:
+        """Whether this cycle has judged the devices for all that a turn asks for."""
+        return all(self.placer.knows(self.want(turn, one)) for one in turn.members)
 
     def turn(self, turn: Turn) -> Outcome:
         """Place one workload, make way for it, or say why not."""

@@ -45,6 +45,8 @@ class Want:
     accelerators: frozenset[int] | None
     """Models allowed; ``None`` = any."""
     domain: int
+    trust_domain: str
+    """The name of the domain."""
     known: Known
     percent_limit: int
     """Most that the shares on one device may sum to (policy)."""
@@ -79,6 +81,8 @@ class Wants:
     board: Board
     classes: Classes
     _known: dict[tuple[object, ...], Want] = field(default_factory=dict)
+    _last: dict[str, tuple[WorkloadRecord, PodShape, Want]] = field(default_factory=dict)
+    """By uid of the workload: what was asked last without any device to avoid."""
     _shapes: dict[int, PodShape] = field(default_factory=dict)
     _by_value: dict[PodShape, PodShape] = field(default_factory=dict)
 
@@ -86,7 +90,10 @@ class Wants:
         self, workload: WorkloadRecord, shape: PodShape, avoid: frozenset[int] = frozenset()
     ) -> Want:
         """The class of what one member of the workload asks for."""
-        share = workload.gpu.share
+        last = self._last.get(workload.ref.uid)
+        if last is not None and not avoid and last[0] is workload and last[1] is shape:
+            return last[2]
+        asked, share = shape, workload.gpu.share
         company: tuple[object, ...] = ()
         if share is not None:
             # who else may be there matters only to those who share
@@ -107,6 +114,8 @@ class Wants:
         if known is None:
             known = self._make(workload, shape, avoid)
             self._known[key] = known
+        if not avoid:
+            self._last[workload.ref.uid] = (workload, asked, known)
         return known
 
     def _make(self, workload: WorkloadRecord, shape: PodShape, avoid: frozenset[int]) -> Want:
@@ -128,6 +137,7 @@ class Wants:
                 else None
             ),
             domain=self.board.domains.number(workload.trust_domain),
+            trust_domain=workload.trust_domain if share is not None else "",
             known=self.classes.of(workload),
             percent_limit=self.view.snapshot.policy.max_percent_sum,
             needs=tuple((name, amount) for name, amount in amounts(shape.requests) if amount > 0),

@@ -102,7 +102,8 @@ def margin(
     if found.passes:
         return found
     for edge, band in reversed(EDGES):
-        if edge < tightest:
+        if edge < tightest and ((forecast.group, band) in thresholds or min(spreads) == 0):
+            # without a threshold nothing passes but what is certain
             stricter = _calibrated(tenants, forecast, edge, band, thresholds)
             if stricter.passes:
                 return stricter
