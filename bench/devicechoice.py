@@ -14,7 +14,12 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bench import devicechoice_gangs, devicechoice_networks, devicechoice_regret
+from bench import (
+    devicechoice_gangs,
+    devicechoice_live,
+    devicechoice_networks,
+    devicechoice_regret,
+)
 from bench.devicechoice_tables import TableError, read_gavel, read_sia, read_torchvision
 from bench.report import ROOT, Figure, Row, write
 
@@ -45,6 +50,10 @@ def measure(folder: Path) -> tuple[dict[str, Figure], list[Row]]:
     figures: dict[str, Figure] = {"regret": None}
     part, rows = devicechoice_networks.measure(devicechoice_networks.read_networks(), tick)
     figures |= part
+    part, live = devicechoice_live.measure()
+    figures |= part
+    rows += live
+    tick("estimates of the operator scored")
     sections: tuple[Section, ...] = (
         lambda: devicechoice_gangs.measure_gavel(read_gavel(folder)),
         lambda: devicechoice_gangs.measure_sia(read_sia(folder)),

@@ -18,7 +18,8 @@ import numpy as np
 from ullage.decide import estimates_ops as by_ops
 from ullage.decide.throughput import Throughput, family_of, known
 from ullage.engines.allocation.estimator import complete
-from ullage.engines.devicechoice.intervals import TOO_FEW_FACTOR, Interval, around
+from ullage.engines.allocation.model import Floats
+from ullage.engines.devicechoice.intervals import Interval, around, factor_of
 from ullage.engines.devicechoice.transfer import FEWEST_ROWS, Config, learn_transfer
 from ullage.state.profile_records import Method, ProfileRecord, Source
 from ullage.state.records import DeviceProfileRecord, Snapshot
@@ -180,29 +181,56 @@ def _neighbours(
     """By the classes whose speeds on the observed types have the same ratios (kNN).
 
     Rows are speeds over that on the anchor; columns are scaled by their largest, so that cells lie
-    in [0, 1] as the completion wants them. Source: derived from allocation's estimator.
+    in [0, 1] as the completion wants them. The bounds are those that references stay within when
+    each is estimated from the others. Source: derived from allocation's estimator.
     """
     anchor, accelerator = pair
     columns = [*sorted(have), accelerator]
-    rows = [evidence.known(one) for one in evidence.references(profile, anchor, accelerator)]
-    rows = [row for row in rows if row[anchor].steps_per_second > 0]
-    if not rows:
+    alike = [
+        one
+        for one in evidence.references(profile, anchor, accelerator)
+        if evidence.known(one)[anchor].steps_per_second > 0
+    ]
+    if not alike:
         return
-    table = np.array([_ratios(row, columns, anchor) for row in rows])
-    mine = np.array(_ratios(have, columns, anchor))
+    table = np.array([_ratios(evidence.known(one), columns, anchor) for one in alike])
+    rate = _completed(table, np.array(_ratios(have, columns, anchor)))
+    if rate is None:
+        return
+    families = [family_of(one) or one.klass for one in alike]
+    # kin of the class vouch for it only where it has kin among the references
+    kin = family_of(profile) in families
+    errors = list(_left_out(table, families, kin=kin))
+    step = around(1 / (rate * have[anchor].steps_per_second), factor_of(errors))
+    yield Guess(step=step, method=Method.NEIGHBOURS, samples=len(alike))
+
+
+def _left_out(table: Floats, families: Sequence[str], *, kin: bool) -> Iterator[float]:
+    """Estimated / true - 1 of each reference's last cell, from the others or from other families.
+
+    Rows are ratios as in ``_neighbours``, with every cell of the last column known.
+    """
+    for at, row in enumerate(table):
+        others = [
+            other
+            for other in range(len(table))
+            if other != at and (kin or families[other] != families[at])
+        ]
+        seen = row.copy()
+        seen[-1] = np.nan
+        rate = _completed(table[others], seen) if others else None
+        if rate is not None and row[-1] > 0:
+            yield rate / float(row[-1]) - 1.0
+
+
+def _completed(table: Floats, mine: Floats) -> float | None:
+    """The last cell of a row of ratios; ``None`` where the references say nothing."""
     scale = np.nanmax(np.vstack([table, mine]), axis=0)
     if not (scale > 0).all():
-        return
+        return None
     said = complete(np.minimum(table / scale, 1.0), np.minimum(mine / scale, 1.0))
-    value = float(said.values[-1])
-    if not value > 0:
-        return
-    off = 1.0 - float(said.confidence[-1])
-    factor = max(LEAST_FACTOR, (value + off) / value)
-    if said.references < FEWEST_ROWS:
-        factor *= TOO_FEW_FACTOR
-    rate = value * float(scale[-1]) * have[anchor].steps_per_second
-    yield Guess(step=around(1 / rate, factor), method=Method.NEIGHBOURS, samples=len(rows))
+    value = float(said.values[-1]) * float(scale[-1])
+    return value if value > 0 else None
 
 
 def _ratios(row: Mapping[str, Throughput], columns: Sequence[str], anchor: str) -> list[float]:

@@ -41,6 +41,8 @@ from ullage.state.profile_records import ProfileRecord
 from ullage.state.records import Snapshot, WorkloadRecord
 
 MIB: Final = 2**20
+MOST_A_CYCLE: Final = 500
+"""New answers of one cycle: each takes a tenth of a millisecond."""
 SAMPLE_STEPS: Final = 1000
 """Steps that time and cost are told for where the job does not say how many it has."""
 SAME_RATE: Final = 0.1
@@ -58,10 +60,15 @@ class Advice:
 
 @dataclass(slots=True)
 class Advisor:
-    """Answers for the jobs of one snapshot; what alike jobs share is worked out once."""
+    """Answers for the jobs of one snapshot; what alike jobs share is worked out once.
+
+    ``left`` is how many new answers it still gives: the rest of a crowd waits for the next cycle,
+    which the writes of this one bring about.
+    """
 
     snapshot: Snapshot
     speeds: Throughputs
+    left: int = MOST_A_CYCLE
     _fleet: Mapping[str, DeviceKind] | None = None
     _candidates: dict[tuple[object, ...], tuple[Candidate, ...]] = field(default_factory=dict)
     _prints: dict[int, str] = field(default_factory=dict)

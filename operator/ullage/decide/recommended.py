@@ -39,8 +39,9 @@ def advised(advisor: Advisor, workload: WorkloadRecord, status: WorkloadStatus) 
     if status.phase in _ENDED:
         return status
     basis = advisor.basis(workload)
-    if basis == status.recommendation_basis:
+    if basis == status.recommendation_basis or not advisor.left:
         return status
+    advisor.left -= 1
     rows = rows_of(advisor.advice(workload))
     if status.recommendation and _same(status.recommendation, rows):
         return status

@@ -283,3 +283,12 @@ def test_feasible_types_stand_in_order_of_the_aim() -> None:
     rows = told(one, world(one)).recommendation
     costs = [float(row.cost) for row in rows]
     assert all(left <= right for left, right in pairwise(costs))
+
+
+def test_a_crowd_of_new_jobs_is_answered_in_parts() -> None:
+    one = job()
+    advisor = Advisor.of(world(one))
+    advisor.left = 1
+    first = advised(advisor, one, one.status)
+    assert first.recommendation
+    assert advised(advisor, one, one.status) is one.status
