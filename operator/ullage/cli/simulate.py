@@ -150,15 +150,16 @@ def table_of(found: Comparison) -> Table:
     table = Table(
         title=f"{found.trace.name}: {len(found.trace.jobs)} jobs on {fleet}",
         caption=(
-            "mean, p99: arrival to end; rho: that over the time on an equal part of the cluster"
+            "mean, p99: arrival to end; all: the last end; rho: largest arrival to end\n"
+            "over the time on an equal part of the cluster"
         ),
         title_justify="left",
         caption_justify="left",
         box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
+        padding=0,
     )
     table.add_column("policy", no_wrap=True)
-    numbers = ["mean h", "p99 h", "x fifo", "all h", "used %", "rho max", "stops"]
+    numbers = ["mean h", "p99 h", "x fifo", "all h", "used", "rho", "stops"]
     for name in (*numbers, *(("lost h",) if broken else ()), *(("$",) if priced else ())):
         table.add_column(name, justify="right", no_wrap=True)
     base = found.outcomes[0].mean_jct_s
@@ -171,7 +172,7 @@ def table_of(found: Comparison) -> Table:
             f"{figures['p99_jct_h']:.2f}",
             f"{base / one.mean_jct_s:.2f}" if one.mean_jct_s > 0 else "",
             f"{figures['makespan_h']:.2f}",
-            f"{100 * one.utilisation:.0f}",
+            f"{100 * one.utilisation:.0f}%",
             f"{figures['rho_max']:.2f}",
             str(one.stops),
         ]

@@ -20,6 +20,8 @@ from ullage.simulate.outcome import Outcome
 
 HOUR: Final = 3600.0
 DPI: Final = 110
+FAIR: Final = 3.0
+"""Where the axis of fairness ends; what is beyond is the table's to tell."""
 POINTS: Final = 400
 """Of a curve over time."""
 
@@ -127,7 +129,7 @@ def _fairness(axes: Axes, outcomes: Sequence[Outcome]) -> None:
         axes.plot(*_cumulated(values), label=one.policy, linewidth=1.2)
     axes.plot((1.0, 1.0), (0.0, 1.0), color="#888888", linewidth=0.8, linestyle="--")
     axes.set(xlabel="completion time / time on an equal part", ylabel="part of the jobs")
-    axes.set(xscale="log")
+    axes.set(xlim=(0.0, FAIR))
     axes.set_title("fairness (left of the line: better than alone on a part)", fontsize=9)
     axes.legend(fontsize=7)
 
