@@ -45,6 +45,7 @@ COUNTERS: Final = frozenset(
         "latencyMicros",
         "windows",
         "violations",
+        "checkpointAgeSeconds",
     }
 )
 """Fields of a slice that change all the time."""
@@ -218,6 +219,7 @@ def _observed(
         items=made.items,
         step_micros=made.step_micros,
         solo_step_micros=made.solo_step_micros,
+        checkpoint_age_s=made.checkpoint_age_s,
     )
 
 

@@ -97,4 +97,10 @@ def _progress(pace: Pace, record: StepRecord, solo_ns: int, now_ns: int) -> Prog
         stalled=is_stalled(last_step_ns=record.last_step_ns, ewma_ns=record.ewma_ns, now_ns=now_ns),
         busy_ns=record.busy_ns,
         last_step_ns=record.last_step_ns,
+        checkpoint_age_s=_age_s(record.last_checkpoint_ns, now_ns),
     )
+
+
+def _age_s(then_ns: int, now_ns: int) -> int:
+    """Whole seconds since a moment, one at least; 0 for a moment that never was."""
+    return max(1, (now_ns - then_ns) // 1_000_000_000) if then_ns else 0

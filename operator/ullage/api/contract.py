@@ -220,7 +220,8 @@ class ObservedSlice:
     ``step_micros`` is the recent time of one step, ``solo_step_micros`` what the same step takes
     alone on the whole device; 0 means not known. ``latency_micros`` is the last window's latency
     at the objective's percentile; ``windows`` and ``violations`` count the guard's windows since
-    the container started, and those above the objective.
+    the container started, and those above the objective. ``checkpoint_age_s`` is how long ago the
+    container said that it saved its work, as of the report; 0 = it never said so.
     """
 
     key: SliceKey
@@ -241,6 +242,7 @@ class ObservedSlice:
     latency_micros: int = 0
     windows: int = 0
     violations: int = 0
+    checkpoint_age_s: int = 0
 
     def to_wire(self) -> dict[str, object]:
         """The entry as the API stores it; what is not known is left out."""
@@ -265,6 +267,7 @@ class ObservedSlice:
             "latencyMicros": self.latency_micros,
             "windows": self.windows,
             "violations": self.violations,
+            "checkpointAgeSeconds": self.checkpoint_age_s,
         }
         return body | {name: value for name, value in optional.items() if value}
 
@@ -301,6 +304,7 @@ class ObservedSlice:
             latency_micros=whole(raw, "latencyMicros", 0),
             windows=whole(raw, "windows", 0),
             violations=whole(raw, "violations", 0),
+            checkpoint_age_s=whole(raw, "checkpointAgeSeconds", 0),
         )
 
 

@@ -17,9 +17,10 @@ ROUNDS: Final[Mapping[Reason, Explanation]] = {
         "Raise its weight or that of its tenant, or allow more accelerators.",
     ),
     Reason.NO_FEASIBLE_ACCELERATOR: say(
-        "No single accelerator type can run all members, and taking turns never mixes types.",
-        "Lower spec.replicas or gpu.count, allow more accelerators, add nodes, or use the "
-        "objective FIFO.",
+        "No single accelerator type will do: none can run all members, and turns never mix types; "
+        "or none keeps the bounds of spec.cost. The message says which.",
+        "Lower spec.replicas or gpu.count, allow more accelerators, add nodes, loosen spec.cost, "
+        "or use the objective FIFO.",
     ),
     Reason.ROUND_SCHEDULED: say(
         "It has its turn: devices are reserved for it on the type that the objective gives it.",

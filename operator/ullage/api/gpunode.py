@@ -184,6 +184,8 @@ class NodeSlice(Model):
     """Windows that the guard has judged since the container started."""
     violations: LongCount | None = None
     """Windows above the objective."""
+    checkpoint_age_seconds: LongCount | None = None
+    """How long ago the container said that it saved its work, when this was reported."""
 
 
 class NodeTotals(Model):

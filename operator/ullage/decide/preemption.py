@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who has to go so that somebody more important fits.
 
-Only TrainingJobs of strictly lower priority that can checkpoint; lowest priority first, then
-youngest, and no more of them than needed. Tried on the board as it will be when what is leaving
-has left; nothing is evicted here.
+Only TrainingJobs that can checkpoint, of strictly lower priority or whose turn is over; lowest
+priority first, then who saved its work last, then youngest, and no more of them than needed. Tried
+on the board as it will be when what is leaving has left; nothing is evicted here.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ class Victim:
     created: float
     slices: tuple[tuple[int, Occupant], ...]
     pods: tuple[tuple[int, Resources], ...]
+    unsaved_s: float = 0.0
+    """Work that stopping it now may lose: time since its last checkpoint, 0 = not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,10 @@ class Eviction:
 def possible_victims(
     view: View, board: Board, candidates: Sequence[WorkloadRecord]
 ) -> tuple[Victim, ...]:
-    """Victims in the order in which they are taken: lowest priority first, then youngest."""
+    """Victims in the order in which they are taken.
+
+    Lowest priority first, then who saved its work last, then youngest.
+    """
     here: dict[str, list[tuple[int, Occupant]]] = {}
     for site, occupants in enumerate(board.occupants):
         for one in occupants:
@@ -54,6 +59,7 @@ def possible_victims(
             uid=workload.ref.uid,
             priority=priority_of(workload, view.members_of(workload)),
             created=workload.created,
+            unsaved_s=unsaved_s(view, view.members_of(workload)),
             slices=tuple(here[workload.ref.uid]),
             pods=tuple(_pods(board, view.members_of(workload))),
         )
@@ -62,7 +68,20 @@ def possible_victims(
         and workload.kind is WorkloadKind.TRAINING_JOB
         and workload.checkpoint
     ]
-    return tuple(sorted(victims, key=lambda one: (one.priority, -one.created, one.uid)))
+    order = sorted(victims, key=lambda one: (one.priority, one.unsaved_s, -one.created, one.uid))
+    return tuple(order)
+
+
+def unsaved_s(view: View, members: Sequence[Member]) -> float:
+    """Seconds since the last checkpoint of the member whose is oldest; 0 = nobody told of one."""
+    ages = [
+        held.seen.checkpoint_age_s
+        + max(0.0, view.now - view.snapshot.gpu_nodes[held.node].heartbeat)
+        for one in members
+        for held in one.held
+        if held.seen is not None and held.seen.checkpoint_age_s
+    ]
+    return max(ages, default=0.0)
 
 
 def priority_of(workload: WorkloadRecord, members: Sequence[Member]) -> int:

@@ -20,7 +20,7 @@ from ullage.decide.ground import HEALTHY, Ground
 from ullage.decide.ledger import Ledger
 from ullage.decide.life import Life
 from ullage.decide.phases import Phase
-from ullage.decide.preemption import priority_of
+from ullage.decide.preemption import priority_of, unsaved_s
 from ullage.decide.throughput import Throughput, Throughputs
 from ullage.decide.view import Member, View
 from ullage.decide.want import Want, Wants
@@ -182,6 +182,7 @@ def arena(tools: Tools, lives: Mapping[str, Life]) -> Arena:
             holds="" if leaving else holds,
             began=0.0 if leaving else began_at(job, holds, began),
             ready=bool(life.waiting),
+            unsaved_s=unsaved_s(tools.view, members),
         )
     room = _room(tools, runners)
     unit = gcd(WHOLE, *(one.points for one in runners.values()))

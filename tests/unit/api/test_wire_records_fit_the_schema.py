@@ -90,6 +90,7 @@ OBSERVED = ObservedSlice(
     latency_micros=41_000,
     windows=30,
     violations=2,
+    checkpoint_age_s=95,
 )
 MPS = MpsStatus(protocol=2, state=MpsState.ACTIVE, server_pid=4100, contexts=2, context_limit=48)
 DEVICE = ObservedDevice(

@@ -23,7 +23,7 @@ from builders import (
 from fakes.deciding import Decided, decided
 from ullage.api.contract import DesiredSlice, Reason, SlicePhase
 from ullage.decide.model import DeletePod, EvictPod
-from ullage.state.records import PodRecord, PodStage
+from ullage.state.records import GPUNodeRecord, PodRecord, PodStage
 
 
 def _running(*jobs: tuple[WorkloadBuilder, str, int], **pod: object) -> list[Part]:
@@ -63,6 +63,22 @@ def test_the_lowest_priority_goes_first_then_the_youngest() -> None:
     found = decided(*parts, job, *pods)
     assert _evicted(found) == ["young-0"]
     assert "room is made by preempting default/young" in found.decision(job).message
+
+
+def test_of_equals_the_one_goes_that_saved_its_work_last() -> None:
+    job, pods = _wish()
+    ages = {"old": 20, "young": 500}
+    parts = _running((_victim("old", 0, 900), "node-1", 0), (_victim("young", 0, 10), "node-1", 1))
+    node = next(one for one in parts if isinstance(one, GPUNodeRecord))
+    told = replace(
+        node,
+        observed=tuple(
+            replace(seen, checkpoint_age_s=age)
+            for seen, age in zip(node.observed, ages.values(), strict=True)
+        ),
+    )
+    parts[parts.index(node)] = told
+    assert _evicted(decided(*parts, job, *pods)) == ["old-0"]
 
 
 def test_no_more_go_than_are_needed() -> None:

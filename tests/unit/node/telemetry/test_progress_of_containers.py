@@ -28,7 +28,9 @@ class Steps:
         self.base = base
         self.now = 100.0
 
-    def write(self, binding: ContainerBinding, *, steps: int, step_ms: int = 50) -> None:
+    def write(
+        self, binding: ContainerBinding, *, steps: int, step_ms: int = 50, saved_s: float = 0.0
+    ) -> None:
         busy = steps * step_ms * 10**6
         raw = STEP_LAYOUT.pack(
             STEP_MAGIC,
@@ -39,7 +41,7 @@ class Steps:
             steps * 32,
             0,
             0,
-            0,
+            int(saved_s * 1e9),
             busy,
         )
         self.write_raw(binding, raw)
@@ -143,3 +145,14 @@ def test_what_is_no_longer_bound_is_forgotten(steps: Steps, source: StepTelemetr
     found = source.sample([binding], {}, steps.now)[binding.key]
     assert found.step_micros == 50_000
     assert len(source._containers) == 1
+
+
+def test_the_age_of_the_last_checkpoint_is_told_where_there_was_one(
+    steps: Steps, source: StepTelemetry
+) -> None:
+    binding = a_binding("gpu")
+    steps.write(binding, steps=5)
+    assert source.sample([binding], {}, steps.now)[binding.key].checkpoint_age_s == 0
+    steps.write(binding, steps=6, saved_s=90.0)
+    assert source.sample([binding], {}, 100.0)[binding.key].checkpoint_age_s == 10
+    assert source.sample([binding], {}, 90.1)[binding.key].checkpoint_age_s == 1
