@@ -225,7 +225,8 @@ def _left_out(table: Floats, families: Sequence[str], *, kin: bool) -> Iterator[
 
 def _completed(table: Floats, mine: Floats) -> float | None:
     """The last cell of a row of ratios; ``None`` where the references say nothing."""
-    scale = np.nanmax(np.vstack([table, mine]), axis=0)
+    scale = np.fmax.reduce(np.vstack([table, mine]), axis=0)
+    scale = np.where(np.isnan(scale), 1.0, scale)  # a type that neither side knows says nothing
     if not (scale > 0).all():
         return None
     said = complete(np.minimum(table / scale, 1.0), np.minimum(mine / scale, 1.0))
