@@ -17,10 +17,11 @@ from typing import Final
 
 from bench import report
 from bench.simulate_data import GAVEL_FLEET, msr
+from ullage.simulate.decided import run_decided
 from ullage.simulate.events import Settings, run
 from ullage.simulate.outcome import Outcome
 from ullage.simulate.policies import BASELINES, POLICIES
-from ullage.simulate.trace import Trace, TraceError, fitted
+from ullage.simulate.trace import Fleet, Trace, TraceError, fitted
 from ullage.simulate.work import Costs
 
 HOUR: Final = 3600.0
@@ -29,6 +30,8 @@ URGENT: Final = 0.2
 """Part of the jobs that are of the higher priority."""
 SAVES_EVERY_S: Final = 1800.0
 SEEDS: Final = 5
+OPERATOR_JOBS: Final = 80
+OPERATOR_FLEET: Final = Fleet(devices={"v100": 4, "p100": 4, "k80": 4})
 
 
 def against_a_queue(
@@ -90,6 +93,36 @@ def lost_to_victims(
     figures["victim_lost_ratio"] = ratio
 
 
+def lost_by_the_operator(
+    trace: Trace, figures: dict[str, report.Figure], rows: list[report.Row]
+) -> None:
+    """The same with the operator's own preemption, told or not told how old checkpoints are."""
+    costs = Costs(restart_s=30.0, every_s=SAVES_EVERY_S, saves_on_stop=False)
+    chance = random.Random(0)
+    jobs = tuple(
+        replace(job, priority=int(chance.random() < URGENT))
+        for job in trace.first(OPERATOR_JOBS).jobs
+    )
+    hours: dict[bool, float] = {}
+    for ages in (False, True):
+        found = run_decided(
+            replace(trace, jobs=jobs),
+            OPERATOR_FLEET,
+            POLICIES["fifo"],
+            Settings(costs=costs),
+            ages=ages,
+        )
+        hours[ages] = found.lost_device_s / HOUR
+        rows.append(
+            report.Row(
+                what=f"operator, {'ages told' if ages else 'by recency'}, {len(jobs)} jobs",
+                ours=f"{hours[ages]:.2f} device hours lost",
+                baseline=f"{found.stops} victims",
+            )
+        )
+    figures["operator_victim_lost_ratio"] = _ratio(hours[True], hours[False])
+
+
 def _ratio(part: report.Figure, whole: report.Figure) -> float | None:
     return part / whole if part is not None and whole else None
 
@@ -111,6 +144,7 @@ def main() -> int:
     rows: list[report.Row] = [report.Row(what=note, ours="") for note in trace.notes]
     against_a_queue(trace, figures, rows)
     lost_to_victims(trace, figures, rows)
+    lost_by_the_operator(fitted(trace, OPERATOR_FLEET), figures, rows)
     for name, limit in (
         ("fifo_flavor_ratio", "1.3 at least"),
         ("p99_ratio", "1 at most"),

@@ -55,6 +55,7 @@ def run_decided(
     tell: Tell | None = None,
     *,
     table: SpeedTable | None = None,
+    ages: bool = True,
 ) -> Outcome:
     """Run a trace to its end under the operator's decisions.
 
@@ -66,6 +67,7 @@ def run_decided(
         settings: Costs, failures, rounds; packing and gaps are the operator's own.
         tell: Hears the number of jobs done, after every end.
         table: How neighbours slow each other down; the built-in one by default.
+        ages: Agents tell how old checkpoints are; without, victims are chosen by recency.
 
     Raises:
         TraceError: SchedulingPolicy has no such objective, or nothing runs any more.
@@ -80,6 +82,7 @@ def run_decided(
         aware=policy.aware or policy.name == "fifo",
         failures=Failures(fleet.devices, how.failures, random.Random(how.seed)),
         table=table or built_in(),
+        ages=ages,
         tell=tell,
     )
     play.to_the_end()
@@ -142,6 +145,7 @@ class Play:
     start: float = START
     epoch: int = 1
     aware: bool = True
+    ages: bool = True
     tell: Tell | None = None
     predictor: UtilisationSum = field(default_factory=UtilisationSum)
     active: dict[str, Work] = field(default_factory=dict)
@@ -224,7 +228,7 @@ class Play:
             work.book(self.now, len(self.active))
             if work.kind:
                 done = int(work.job.steps - work.left)
-                self.world.report_steps(uid, done, 1 / work.speed)
+                self.world.report_steps(uid, done, 1 / work.speed, self._saved_s(work))
         for _ in range(_MOST_CYCLES):
             snapshot = self.world.snapshot()
             plan = decide(
@@ -244,6 +248,13 @@ class Play:
         self.wake_at = plan.wake_at
         self._sweep()
         self._note()
+
+    def _saved_s(self, work: Work) -> int:
+        """Age of its last checkpoint, where it saves now and then and agents tell it."""
+        costs = self.settings.costs
+        if not self.ages or costs.every_s <= 0:
+            return 0
+        return max(1, round(work.unsaved_s(self.now, costs)))
 
     def _next(self) -> float:
         moments = [work.end_s for work in self.active.values() if work.kind]

@@ -176,13 +176,18 @@ class World:
             if seen.key.pod_uid in own
         ]
 
-    def report_steps(self, uid: str, steps: int, step_s: float) -> None:
-        """What the workers of a job count, as agents tell it."""
+    def report_steps(self, uid: str, steps: int, step_s: float, saved_s: int = 0) -> None:
+        """What the workers of a job count, as agents tell it; saved_s 0 = it never saved."""
         own = self.pods_of.get(uid, {})
         for node in {self.pods[one].node for one in own} - {""}:
             record = self.gpu_nodes[node]
             observed = tuple(
-                replace(one, steps=steps, step_micros=round(step_s * 1e6))
+                replace(
+                    one,
+                    steps=steps,
+                    step_micros=round(step_s * 1e6),
+                    checkpoint_age_s=saved_s,
+                )
                 if one.key.pod_uid in own
                 else one
                 for one in record.observed

@@ -128,3 +128,19 @@ def test_notes_tell_what_a_picture_did_not_say() -> None:
     )
     assert any("do not say their steps" in note for note in trace.notes)
     assert any("without a known speed" in note for note in trace.notes)
+
+
+@pytest.mark.parametrize(("ages", "victim", "lost_s"), [(False, "new", 90.0), (True, "old", 5.0)])
+def test_the_operator_takes_whom_it_costs_least(ages: bool, victim: str, lost_s: float) -> None:
+    costs = Costs(every_s=100.0, saves_on_stop=False)
+    jobs = (
+        _job("old", 1000, t=1.0),
+        _job("new", 1000, at=15.0, t=1.0),
+        replace(_job("urgent", 1000, at=205.0, t=1.0), priority=1),
+    )
+    fleet = Fleet(devices={"t": 2})
+    trace = fitted(in_order("t", jobs), fleet)
+    found = run_decided(trace, fleet, POLICIES["fifo"], Settings(costs=costs), ages=ages)
+    stopped = {job.name: job.lost_device_s for job in found.jobs if job.stops}
+    assert stopped == {victim: pytest.approx(lost_s, abs=1.0)}
+    assert _jct(found)["urgent"] == pytest.approx(1000.0, abs=1.0)
