@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from builders import WorkloadBuilder, a_job
 from fakes.toy_rounds import FAST, SLOW, Turns, a_turn_policy, rates
+from fakes.toy_storm import Storm
 
 ROUND_S = 30
 ROUNDS = 30
@@ -54,3 +56,26 @@ def test_whoever_is_promised_time_gets_some_and_only_those_who_can_save_their_wo
         assert job.build().status.restarts == 0
     if len(jobs) >= 4:
         assert len(turns.holding()) >= 2
+
+
+@pytest.mark.parametrize(
+    ("seed", "objective"),
+    [
+        (0, "MaxMinFairness"),
+        (1, "SJF"),
+        (2, "FinishTimeFairness"),
+        (3, "MaxThroughput"),
+        (4, "Makespan"),
+    ],
+)
+def test_nothing_is_overcommitted_or_half_started_while_turns_change_in_a_storm(
+    seed: int, objective: str
+) -> None:
+    storm = Storm(seed)
+    shape = storm.toy.shape
+    shape.policy = replace(shape.policy, objective=objective, uid="uid-policy", round_seconds=20)
+    storm.blow(200)
+    for _ in range(60):
+        storm._everything_moves()
+        storm.cycle()
+        storm.toy.now += 3
