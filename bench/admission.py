@@ -157,7 +157,8 @@ def _lucid(
             admitted, wrong, recall = gavel.rates(chosen)
             said = f"admits {admitted:.1f} %, violations {wrong:.1f} %, recall {recall:.1f} %"
             missed = f"falsely rejected {100 - recall:.1f} %"
-            rule_said = f"{rule} (the scan, without certificate)" if rule == "ours" else rule
+            chosen_by = "the scan, without certificate" if name == "model" else "certified"
+            rule_said = f"{rule} ({chosen_by})" if rule == "ours" else rule
             rows.append(Row(what=f"Lucid {name}, {rule_said}", ours=said, baseline=missed))
             prefix = {"ours": "", "utilisation sum, tuned": "ref_"}.get(rule)
             if prefix is not None:
