@@ -19,6 +19,8 @@ from typing import Final
 
 from bench import report
 from bench.simulate_data import public_traces
+from ullage.engines.allocation.round_records import RoundSettings
+from ullage.simulate.choosers import Rounds
 from ullage.simulate.events import Settings, run
 from ullage.simulate.gavel import AWARE, GavelPolicy, run_trace
 from ullage.simulate.policies import BASELINES, POLICIES
@@ -26,7 +28,7 @@ from ullage.simulate.readers import published
 from ullage.simulate.speeds import built_in
 from ullage.simulate.synthetic import gap_for, generate
 from ullage.simulate.trace import Fleet, Trace, fitted
-from ullage.simulate.work import Costs
+from ullage.simulate.work import Costs, begun
 
 HOUR: Final = 3600.0
 FLEET: Final = Fleet(devices={"v100": 8, "p100": 16, "k80": 24})
@@ -46,6 +48,9 @@ BY_MAKESPAN: Final = frozenset({GavelPolicy.MIN_TOTAL_DURATION_PERF})
 """Their completion times depend on which optimum a solver finds."""
 OWN: Final = ("las", "water-filling", "finish-time-fairness", "makespan")
 RESTARTS_S: Final = (0.0, 30.0, 120.0)
+STEADY_JOBS: Final = 96
+"""So many that no device idles: time that nobody was promised would count as a gap, too."""
+STEADY_ROUNDS: Final = 50
 SCALE_JOBS: Final = 100_000
 SCALE_FLEET: Final = Fleet(devices={"v100": 800, "p100": 1600, "k80": 2400})
 SCALE_LENGTH: Final = 0.3
@@ -125,6 +130,33 @@ def own_rounds(
             )
 
 
+def mechanism(sheet: Sheet) -> None:
+    """Received part of the time against the promised one, for jobs that come and never go."""
+    jobs = fitted(published(), FLEET).jobs[:STEADY_JOBS]
+    for restart_s in (0.0, RESTARTS_S[-1]):
+        costs, rounds = Costs(restart_s=restart_s), RoundSettings()
+        chooser = Rounds(policy=POLICIES["las"], fleet=FLEET, costs=costs, settings=rounds)
+        active = {job.name: begun(job, order, FLEET) for order, job in enumerate(jobs)}
+        for work in active.values():
+            chooser.arrive(work)
+        for number in range(STEADY_ROUNDS + 1):
+            chooser.choose(active, FLEET.devices, number * rounds.round_s)
+        assert chooser.allocation is not None
+        elapsed_s = STEADY_ROUNDS * rounds.round_s
+        worst = max(
+            abs(chooser.state.received_s.get(((name,), kind), 0.0) / elapsed_s - promised)
+            for name in active
+            for kind, promised in chooser.allocation.of(name).items()
+        )
+        sheet.figures[f"received_gap_restart_{restart_s:.0f}s"] = worst
+        sheet.say(
+            f"received - promised, {STEADY_ROUNDS} rounds, restart {restart_s:.0f} s",
+            f"{worst:.3f} at most",
+            "",
+            "0.05" if restart_s == 0 else "",
+        )
+
+
 def speed(sheet: Sheet, jobs: int) -> None:
     """How many jobs a second are simulated, under LAS with a decision in every round."""
     table = built_in()
@@ -161,6 +193,7 @@ def main() -> int:
     own_rounds(sheet, "synthetic", synthetic, FLEET, ("las",), (0.0, 120.0))
     for name, trace, fleet in public_traces(options.data):
         own_rounds(sheet, name, trace, fleet, ("las",), (0.0, 120.0))
+    mechanism(sheet)
     speed(sheet, options.jobs)
     report.write("simulate", sheet.figures, sheet.rows)
     return 0
