@@ -21,6 +21,7 @@ from bench import report
 from bench.simulate_data import public_traces
 from ullage.engines.allocation.round_records import RoundSettings
 from ullage.simulate.choosers import Rounds
+from ullage.simulate.decided import run_decided
 from ullage.simulate.events import Settings, run
 from ullage.simulate.gavel import AWARE, GavelPolicy, run_trace
 from ullage.simulate.policies import BASELINES, POLICIES
@@ -130,6 +131,27 @@ def own_rounds(
             )
 
 
+def the_operator(sheet: Sheet) -> None:
+    """The published jobs under the operator's own decisions, beside the bare rounds."""
+    trace = fitted(published(), FLEET)
+    for policy in ("fifo", "las"):
+        settings = Settings(costs=Costs(restart_s=RESTARTS_S[1]))
+        found = run_decided(trace, FLEET, POLICIES[policy], settings)
+        bare = run(trace, FLEET, POLICIES[policy], settings)
+        key = f"operator_{policy}_restart_{RESTARTS_S[1]:.0f}s"
+        sheet.figures |= {
+            f"{key}_mean_jct_h": found.mean_jct_s / HOUR,
+            f"{key}_makespan_h": found.makespan_s / HOUR,
+            f"{key}_decisions": found.decisions,
+        }
+        sheet.say(
+            f"the operator itself, {policy}, restart {RESTARTS_S[1]:.0f} s",
+            f"{found.makespan_s / HOUR:.2f} / {found.mean_jct_s / HOUR:.2f} h",
+            f"{bare.makespan_s / HOUR:.2f} / {bare.mean_jct_s / HOUR:.2f} h bare rounds",
+            f"{found.decisions} decisions",
+        )
+
+
 def mechanism(sheet: Sheet) -> None:
     """Received part of the time against the promised one, for jobs that come and never go."""
     jobs = fitted(published(), FLEET).jobs[:STEADY_JOBS]
@@ -193,6 +215,7 @@ def main() -> int:
     own_rounds(sheet, "synthetic", synthetic, FLEET, ("las",), (0.0, 120.0))
     for name, trace, fleet in public_traces(options.data):
         own_rounds(sheet, name, trace, fleet, ("las",), (0.0, 120.0))
+    the_operator(sheet)
     mechanism(sheet)
     speed(sheet, options.jobs)
     report.write("simulate", sheet.figures, sheet.rows)
