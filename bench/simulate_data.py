@@ -18,9 +18,12 @@ from ullage.simulate.trace import Fleet, Trace
 
 GAVEL_FLEET: Final = Fleet(devices={"v100": 8, "p100": 8, "k80": 8})
 SIA_FLEET: Final = Fleet(devices={"t4": 24, "rtx2080ti": 24, "a100": 16})
-SERVING_FLEET: Final = Fleet(devices={"a10": 4000})
+SERVING_FLEET: Final = Fleet(devices={"a10": 80})
+"""A little less than the service asks for at its peak."""
+SERVICE: Final = "app_20"
+PHILLY_FLEET: Final = Fleet(devices={"v100": 24, "p100": 24, "k80": 24})
 MSR_JOBS: Final = 300
-PHILLY_JOBS: Final = 1000
+PHILLY_JOBS: Final = 120
 
 
 def msr(data: Path, jobs: int = MSR_JOBS) -> Trace:
@@ -41,7 +44,7 @@ def public_traces(data: Path) -> Iterator[tuple[str, Trace, Fleet]]:
         yield (
             "philly",
             philly.first(PHILLY_JOBS),
-            Fleet(devices={"v100": 24, "p100": 24, "k80": 24}),
+            PHILLY_FLEET,
         )
     steps = data / "training_throughput" / "sia_placement_step_times.csv.gz"
     for source in ("saturn", "philly"):
@@ -50,7 +53,8 @@ def public_traces(data: Path) -> Iterator[tuple[str, Trace, Fleet]]:
             reading = Reading(table=read_step_times(steps), select={"workload_id": "1"})
             yield f"sia_{source}", read_trace(file, Format.SIA, reading), SIA_FLEET
     if _there(clusters / "alibaba_2025_dlrm_instances.csv.gz"):
-        reading = Reading(table=built_in(), types=tuple(SERVING_FLEET.devices))
+        select = {"app_name": SERVICE}
+        reading = Reading(table=built_in(), select=select, types=tuple(SERVING_FLEET.devices))
         file = clusters / "alibaba_2025_dlrm_instances.csv.gz"
         yield "alibaba_serving", read_trace(file, Format.ALIBABA, reading), SERVING_FLEET
 
