@@ -10,6 +10,8 @@ KEEP ?=
 FAST_FLAGS ?= -n 2 --dist worksteal
 # random events of the placement property test
 STORM_EVENTS ?= 100000
+# rounds that real jobs take turns for; 50 is the bar and takes a quarter of an hour
+E2E_ROUNDS ?= 16
 ALL_PY := operator deviceplugin runtime bench demo examples tests
 
 .PHONY: help
@@ -41,7 +43,7 @@ test-fast: $(VENV)/.ready ## unit, property, contract and chart tests; no cluste
 
 .PHONY: test-e2e
 test-e2e: $(VENV)/.ready ## end to end on two real kubelets (root, Linux)
-	@$(BIN)/python -m pytest -m e2e -p no:xdist tests/e2e tests/unit/bench_gpu
+	@ULLAGE_E2E_ROUNDS=$(E2E_ROUNDS) $(BIN)/python -m pytest -m e2e -p no:xdist tests/e2e tests/unit/bench_gpu
 
 .PHONY: lint
 lint: $(VENV)/.ready ## format, style, types, import rules, generated files
