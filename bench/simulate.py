@@ -214,7 +214,7 @@ def main() -> int:
     synthetic = generate(200, gap_s, table, seed=0, scale=SCALE_LENGTH)
     own_rounds(sheet, "synthetic", synthetic, FLEET, ("las",), (0.0, 120.0))
     for name, trace, fleet in public_traces(options.data):
-        own_rounds(sheet, name, trace, fleet, ("las",), (0.0, 120.0))
+        own_rounds(sheet, name, trace, fleet, ("las",), RESTARTS_S[1:2])
     the_operator(sheet)
     mechanism(sheet)
     speed(sheet, options.jobs)
