@@ -1,0 +1,348 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The decision of one job: its members and what the keeper holds to maps, commands and a verdict.
+
+Read :func:`decide` top to bottom: what was lost, which stage, who owns, who copies, who computes.
+It must never begin a transition while the job's status and the keeper disagree about the maps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ullage.engines.tiers.explain import text
+from ullage.engines.tiers.flush import Flush, NoticeAnswer, answer_notice, feasibility, flush_time_s
+from ullage.engines.tiers.maps import divide, hosts, places
+from ullage.engines.tiers.records import (
+    Assignment,
+    Decision,
+    Map,
+    Member,
+    OnNotice,
+    Option,
+    Role,
+    Settings,
+    Situation,
+    Source,
+    Standing,
+    Why,
+)
+from ullage.engines.tiers.stages import Hold, Stage, nearest_other, ratio, settle, target
+from ullage.engines.tiers.transitions import Loss, commands
+
+DEFAULT: Final = Settings()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scene:
+    """The situation as the rules ask for it."""
+
+    seen: Situation
+    settings: Settings
+    reliable: tuple[Member, ...]
+    transient: tuple[Member, ...]
+    loss: Loss
+
+    @property
+    def q(self) -> float:
+        """Transient for each reliable machine, of those that stay."""
+        return ratio(
+            len({one.node for one in self.transient}), len({one.node for one in self.reliable})
+        )
+
+
+def decide(seen: Situation, settings: Settings = DEFAULT) -> Decision:
+    """The maps from the next step boundary on, and how to get there.
+
+    Args:
+        seen: Members, sizes, the maps that hold and what the keeper has.
+        settings: Of the job and the policy.
+    """
+    members = tuple(sorted(seen.members, key=lambda one: one.name))
+    seen = replace(seen, members=members)
+    digest = hashlib.sha256(repr((seen, settings)).encode()).hexdigest()[:16]
+    scene = _scene(seen, settings)
+    if seen.standing is not None and (not seen.settled or not scene.reliable + scene.transient):
+        return _unchanged(scene, seen.standing, digest)
+    stage, hold = _stage(scene)
+    option, standing = _maps(scene, stage)
+    if seen.standing is not None and replace(standing, epoch=seen.standing.epoch) == seen.standing:
+        standing = seen.standing
+    why = _why(scene, standing, hold)
+    other = _runner_up(scene, stage)
+    return Decision(
+        chosen=option,
+        runner_up=other,
+        reason=why,
+        text=text(why, seen, option, other, q=scene.q, loss=scene.loss),
+        inputs_hash=digest,
+        standing=standing,
+        assignments=_assignments(standing, members),
+        commands=commands(seen, standing, scene.loss),
+        source=scene.loss.source,
+        lost_steps=scene.loss.lost_steps,
+        recoverable=_recoverable(seen, standing, scene.loss),
+    )
+
+
+def _scene(seen: Situation, settings: Settings) -> _Scene:
+    """Who stays, and what was lost; nobody is told anything where notices are ignored."""
+    ignored = settings.on_notice is OnNotice.IGNORE
+    staying = [one for one in seen.members if ignored or one.stays]
+    if not staying and seen.standing is None:
+        staying = list(seen.members)
+    return _Scene(
+        seen=seen,
+        settings=settings,
+        reliable=tuple(one for one in staying if one.reliable),
+        transient=tuple(one for one in staying if not one.reliable),
+        loss=_loss(seen, settings, {one.name for one in staying}),
+    )
+
+
+def _loss(seen: Situation, settings: Settings, staying: set[str]) -> Loss:
+    """Owners that are gone or cannot be saved in time, owners that hand over, and the source."""
+    old = seen.standing
+    if old is None:
+        return Loss()
+    running = {one.name: one for one in seen.members}
+    owners = set(old.owners)
+    gone = {name for name in owners if name not in running}
+    answers: dict[str, NoticeAnswer] = {}
+    for name in sorted(owners - gone - staying):
+        if settings.on_notice is OnNotice.CHECKPOINT:
+            answers[name] = NoticeAnswer.ABORT
+            continue
+        answer = _answer(seen, running[name])
+        if answer is NoticeAnswer.TOO_LATE:
+            gone.add(name)
+        else:
+            answers[name] = answer
+    copies = bool(old.backups) and all(name in running for name in old.backups)
+    source, lost = Source.NONE, 0
+    if gone and copies and seen.committed is not None:
+        source, lost = Source.KEEPER, seen.step - seen.committed
+    elif gone:
+        return Loss(
+            gone=frozenset(gone), answers=answers, source=Source.CHECKPOINT, lost_steps=None
+        )
+    elif answers and settings.on_notice is OnNotice.CHECKPOINT:
+        source = Source.CHECKPOINT
+    return Loss(gone=frozenset(gone), answers=answers, source=source, lost_steps=lost)
+
+
+def _answer(seen: Situation, member: Member) -> NoticeAnswer:
+    """What an owner under notice does; all owners that are told flush at once.
+
+    Without a copy it saves to storage and hands over itself; that is not judged here.
+    """
+    old = seen.standing
+    if old is None or not old.backups:
+        return NoticeAnswer.ABORT
+    told = {one.name for one in seen.members if not one.stays and one.name in old.owners}
+    part = len([name for name in old.owners if name in told]) / len(old.owners)
+    link = replace(
+        seen.link,
+        state_bytes=math.ceil(seen.link.state_bytes * part),
+        dirty_bytes_per_step=math.floor(seen.link.dirty_bytes_per_step * part),
+    )
+    flush_s = flush_time_s(link, owners=len(told), keepers=len(set(old.backups)))
+    return answer_notice(
+        step_left_s=seen.step_s, flush_s=flush_s, notice_left_s=member.notice_left_s or 0.0
+    )
+
+
+def _stage(scene: _Scene) -> tuple[Stage, Hold]:
+    """The stage by pin, loss or ratio, within what the members allow."""
+    old, pinned = scene.seen.standing, scene.settings.pinned
+    hold = Hold.FREE
+    if old is not None and old.stage is not Stage.RELIABLE and _all_owners_gone(scene):
+        stage = Stage.RELIABLE
+    elif pinned is not None:
+        stage = pinned
+    elif old is None:
+        stage = target(scene.q, scene.settings.rule)
+    else:
+        stage, hold = settle(
+            scene.q,
+            old.stage,
+            since_s=scene.seen.since_s,
+            owner_lost=bool(scene.loss.gone),
+            rule=scene.settings.rule,
+        )
+    possible = _possible(scene, stage)
+    return possible, hold if possible is stage else Hold.FREE
+
+
+def _possible(scene: _Scene, stage: Stage) -> Stage:
+    """Transient owners need transient members, reliable owners reliable ones."""
+    if not scene.transient:
+        return Stage.RELIABLE
+    if not scene.reliable and stage is Stage.RELIABLE:
+        return Stage.BACKED
+    return stage
+
+
+def _all_owners_gone(scene: _Scene) -> bool:
+    old = scene.seen.standing
+    return old is not None and scene.loss.gone >= set(old.owners)
+
+
+def _owners(scene: _Scene, stage: Stage) -> tuple[int, Flush]:
+    """How many own shards: the part of the transient members, more if a notice asks for it."""
+    keepers, shards = len(scene.reliable), scene.settings.shards
+    if stage is Stage.RELIABLE:
+        none = feasibility(scene.seen.link, owners=0, keepers=keepers, notice_s=None)
+        return min(max(1, keepers), shards), none
+    most = min(len(scene.transient), shards)
+    count = min(most, max(1, math.ceil(scene.settings.owner_part * len(scene.transient) - 1e-9)))
+
+    def verdict(owners: int) -> Flush:
+        return feasibility(
+            scene.seen.link,
+            owners=owners,
+            keepers=keepers,
+            notice_s=scene.seen.notice_s,
+            shards=shards,
+        )
+
+    flush = verdict(count)
+    if not flush.feasible and flush.owners_needed is not None and flush.owners_needed <= most:
+        count = max(count, flush.owners_needed)
+        flush = verdict(count)
+    return count, flush
+
+
+def _option(scene: _Scene, stage: Stage) -> Option:
+    count, flush = _owners(scene, stage)
+    workers = len(scene.transient)
+    if stage is not Stage.TRANSIENT or not workers:
+        workers += len(scene.reliable)
+    return Option(stage=stage, owners=count, workers=workers, flush=flush)
+
+
+def _maps(scene: _Scene, stage: Stage) -> tuple[Option, Standing]:
+    """The new maps; the epoch is the next one."""
+    option, settings, old = _option(scene, stage), scene.settings, scene.seen.standing
+    was = old or Standing(stage=stage, epoch=0, owners=())
+    reliable = [one.name for one in scene.reliable]
+    if stage is Stage.RELIABLE:
+        owners = divide(settings.shards, reliable, now=was.backups or was.owners)
+        backups: Map = ()
+    else:
+        chosen = hosts(scene.transient, option.owners, now=set(was.owners))
+        owners = divide(settings.shards, chosen, now=was.owners)
+        backups = divide(settings.shards, reliable, now=was.backups or was.owners)
+    names = [one.name for one in scene.transient]
+    if stage is not Stage.TRANSIENT or not names:
+        names += reliable
+    workers = divide(settings.blocks, sorted(names), now=was.workers, homes=was.homes)
+    standing = Standing(
+        stage=stage,
+        epoch=was.epoch + 1,
+        owners=owners,
+        backups=backups,
+        workers=workers,
+        homes=_homes(was, workers),
+    )
+    return option, standing
+
+
+def _homes(was: Standing, workers: Map) -> Map:
+    """Who had each block before its present worker."""
+    if not was.workers or len(was.workers) != len(workers):
+        return was.homes if len(was.homes) == len(workers) else workers
+    homes = was.homes if len(was.homes) == len(workers) else was.workers
+    return tuple(
+        old if old != new else home
+        for old, new, home in zip(was.workers, workers, homes, strict=True)
+    )
+
+
+def _why(scene: _Scene, standing: Standing, hold: Hold) -> Why:
+    old, loss = scene.seen.standing, scene.loss
+    if old is None:
+        return Why.STARTED
+    if loss.gone:
+        if loss.source is Source.CHECKPOINT:
+            return Why.STATE_LOST
+        return Why.ALL_OWNERS_LOST if _all_owners_gone(scene) else Why.ROLLED_BACK
+    if loss.answers:
+        return Why.FLUSHED
+    if standing.stage is not old.stage:
+        return Why.STAGE_CHANGED
+    if standing.backups != old.backups:
+        return Why.KEEPER_MOVED
+    if standing != old:
+        return Why.MEMBERS_CHANGED
+    return {Hold.BAND: Why.IN_BAND, Hold.REST: Why.TOO_SOON, Hold.FREE: Why.KEPT}[hold]
+
+
+def _runner_up(scene: _Scene, stage: Stage) -> Option | None:
+    """The stage that the ratio asks for, if it was held back; else the nearest other."""
+    rule = scene.settings.rule
+    wanted = target(scene.q, rule)
+    other = wanted if wanted is not stage else nearest_other(scene.q, stage, rule)
+    return _option(scene, other) if _possible(scene, other) is other else None
+
+
+def _assignments(standing: Standing, members: tuple[Member, ...]) -> tuple[Assignment, ...]:
+    """The maps by member; one that goes appears without a role."""
+    found = []
+    for one in members:
+        shards, copies = places(standing.owners, one.name), places(standing.backups, one.name)
+        blocks = places(standing.workers, one.name)
+        owner = Role.PARAM_SERVER if one.reliable else Role.ACTIVE
+        roles = ((owner, shards), (Role.BACKUP, copies), (Role.WORKER, blocks))
+        found.append(
+            Assignment(
+                member=one.name,
+                roles=tuple(role for role, held in roles if held),
+                shards=shards,
+                copies=copies,
+                blocks=blocks,
+            )
+        )
+    return tuple(found)
+
+
+def _recoverable(seen: Situation, standing: Standing, loss: Loss) -> bool:
+    """Whether the state outlives all transient members."""
+    if loss.gone and loss.source is Source.CHECKPOINT:
+        return False
+    if not standing.backups:
+        reliable = {one.name for one in seen.members if one.reliable}
+        return set(standing.owners) <= reliable
+    old = seen.standing
+    if seen.committed is not None:
+        return old is None or all(name in {m.name for m in seen.members} for name in old.backups)
+    return old is not None and old.stage is Stage.RELIABLE and not loss.gone
+
+
+def _unchanged(scene: _Scene, standing: Standing, digest: str) -> Decision:
+    """Maps that must stand: status and keeper disagree, or nobody is left to hand over to."""
+    seen = scene.seen
+    why = Why.UNSETTLED if not seen.settled else Why.FLUSHED
+    keepers = len(set(standing.backups))
+    owners = len(set(standing.owners)) if standing.backups else 0
+    option = Option(
+        stage=standing.stage,
+        owners=len(set(standing.owners)),
+        workers=len(set(standing.workers)),
+        flush=feasibility(seen.link, owners=owners, keepers=keepers, notice_s=seen.notice_s),
+    )
+    loss = Loss() if why is Why.UNSETTLED else scene.loss
+    return Decision(
+        chosen=option,
+        runner_up=None,
+        reason=why,
+        text=text(why, seen, option, None, q=scene.q, loss=loss),
+        inputs_hash=digest,
+        standing=standing,
+        assignments=_assignments(standing, seen.members),
+        commands=() if why is Why.UNSETTLED else commands(seen, standing, loss),
+        recoverable=_recoverable(seen, standing, loss),
+    )

@@ -1,0 +1,91 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""A decision about tiers in words, with the numbers that made it.
+
+It must never say more than the records hold, and names what the user can change.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Final
+
+from ullage.engines.tiers.flush import Flush
+from ullage.engines.tiers.records import Option, Situation, Why
+from ullage.engines.tiers.transitions import Loss
+
+_SAYS: Final = {
+    Why.UNSETTLED: "stay in {stage}: status and state keeper name different maps",
+    Why.STATE_LOST: "{stage}, from the last checkpoint: {gone} lost, no complete copy in memory",
+    Why.ALL_OWNERS_LOST: "{stage}: owners lost, the copy of step {cut} owns, {lost} steps redone",
+    Why.ROLLED_BACK: "{stage}: {gone} lost; all back to step {cut}, {lost} steps redone",
+    Why.FLUSHED: "{stage}: {told} under notice, what is pending is saved and handed over",
+    Why.STAGE_CHANGED: "go to {stage}",
+    Why.STARTED: "begin in {stage}",
+    Why.KEEPER_MOVED: "{stage}: the copy moves to other reliable replicas",
+    Why.MEMBERS_CHANGED: "{stage}: work is divided anew",
+    Why.IN_BAND: "stay in {stage}: the threshold is passed by less than the band",
+    Why.TOO_SOON: "stay in {stage}: the last change was {since:.0f} s ago",
+    Why.KEPT: "stay in {stage}",
+}
+
+
+def text(
+    why: Why, seen: Situation, chosen: Option, other: Option | None, *, q: float, loss: Loss
+) -> str:
+    """One sentence: what, why, what else, and whether a notice would be enough.
+
+    Args:
+        why: The reason.
+        seen: What the decision saw.
+        chosen: The stage.
+        other: The next best.
+        q: Transient for each reliable machine.
+        loss: What happened to owners.
+    """
+    said = _SAYS[why].format(
+        stage=f"Stage{chosen.stage:d}",
+        gone=_names(loss.gone),
+        told=_names(loss.answers),
+        cut=seen.committed,
+        lost=loss.lost_steps,
+        since=seen.since_s,
+    )
+    shown = f"{q:.3g}:1" if math.isfinite(q) else "no reliable replica"
+    said += f" (transient to reliable {shown}; {chosen.owners} owners, {chosen.workers} workers)"
+    if other is not None:
+        said += f"; next Stage{other.stage:d} with {other.owners} owners, {other.workers} workers"
+    if not chosen.flush.feasible:
+        said += f"; {shortfall(chosen.flush, owners=chosen.owners)}"
+    return said
+
+
+def shortfall(flush: Flush, *, owners: int) -> str:
+    """Why a notice is too short and what would help; for admission and for the condition.
+
+    Args:
+        flush: A verdict that is not feasible.
+        owners: Members that own shards now.
+    """
+    if math.isinf(flush.flush_s):
+        return "no reliable replica holds a copy: raise elasticity.reliableReplicas"
+    if flush.allowed_s <= 0:
+        return "the pools give no notice: a loss rolls back to the copy"
+    helps = []
+    if flush.owners_needed is not None:
+        helps.append(f"{flush.owners_needed} owners instead of {owners}")
+    if flush.lag_needed is not None:
+        helps.append(f"backup.maxLagSteps {flush.lag_needed}")
+    if flush.keepers_needed is not None:
+        helps.append(f"elasticity.reliableReplicas {flush.keepers_needed}")
+    needs = " or ".join(helps) or "more owners and more reliableReplicas, or less state"
+    return (
+        f"a flush takes {flush.flush_s:.1f} s, half of the notice is {flush.allowed_s:.1f} s: "
+        f"needs {needs}"
+    )
+
+
+def _names(names: Iterable[str]) -> str:
+    listed = sorted(names)
+    return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")

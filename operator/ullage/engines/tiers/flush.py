@@ -1,0 +1,170 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a notice leaves time to save what is pending, and what would make it so.
+
+The bulk case counts: all owners are told at once and share the way into the backup. It must never
+call a flush possible that needs more than its part of the notice.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+NOTICE_PART: Final = 0.5
+"""Of a notice that a flush may take: the rest is for detection, handover and exit."""
+
+
+class NoticeAnswer(StrEnum):
+    """What an owner does with the running step when it is told to go."""
+
+    FINISH = "FinishStep"
+    """Finish it, then flush."""
+    ABORT = "AbortStep"
+    """Give it up, flush the last finished one: the others do the step again."""
+    TOO_LATE = "TooLate"
+    """What is pending does not fit into the notice: as a loss without notice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """How much state there is and how fast it travels.
+
+    Attributes:
+        state_bytes: The whole state, all shards.
+        dirty_bytes_per_step: What a step changes, all shards; at most the state.
+        host_bytes_per_s: Out of one owner.
+        keeper_bytes_per_s: Into one holder of the copy, all owners together.
+        every_steps: A push every so many steps.
+        max_lag_steps: The job waits rather than be further ahead of the copy.
+    """
+
+    state_bytes: int
+    dirty_bytes_per_step: int
+    host_bytes_per_s: float
+    keeper_bytes_per_s: float
+    every_steps: int = 1
+    max_lag_steps: int = 2
+
+    def __post_init__(self) -> None:
+        """Refuse what would wait for ever or travels nowhere.
+
+        Raises:
+            ValueError: sizes below 0, no bandwidth, or a lag shorter than the interval.
+        """
+        if not 0 <= self.dirty_bytes_per_step <= self.state_bytes:
+            raise ValueError("a step changes between nothing and the whole state")
+        if not (self.host_bytes_per_s > 0 and self.keeper_bytes_per_s > 0):
+            raise ValueError("bandwidth to the state keeper must be above 0")
+        if not 1 <= self.every_steps <= self.max_lag_steps:
+            raise ValueError(
+                f"backup.maxLagSteps {self.max_lag_steps} is below everySteps {self.every_steps}: "
+                "the job would wait for a push that is not due; raise maxLagSteps"
+            )
+
+    @property
+    def pending_bytes(self) -> int:
+        """Most that is not in the copy yet: the longest lag, at most the whole state (derived)."""
+        return min(self.state_bytes, self.dirty_bytes_per_step * self.max_lag_steps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flush:
+    """The verdict on a notice.
+
+    Attributes:
+        flush_s: Seconds until everything pending is in the copy; infinite without a holder.
+        allowed_s: Seconds it may take; infinite where members are never told because they stay.
+        feasible: It fits.
+        owners_needed: Fewest owners with which it fits; ``None`` = their number does not help.
+        keepers_needed: Fewest holders of the copy with which it fits, owners as they are; ``None``
+            = their number does not help.
+        lag_needed: Longest lag of the copy with which it fits; ``None`` = none that is as long as
+            an interval.
+    """
+
+    flush_s: float
+    allowed_s: float
+    feasible: bool
+    owners_needed: int | None = None
+    keepers_needed: int | None = None
+    lag_needed: int | None = None
+
+
+def flush_time_s(link: Link, *, owners: int, keepers: int, shards: int = 0) -> float:
+    """Seconds to save what is pending, all owners at once.
+
+    The bytes of the fullest owner over its own way out, or all bytes over the way in (derived).
+
+    Args:
+        link: Sizes and bandwidths.
+        owners: That push.
+        keepers: That receive.
+        shards: Pieces that are not cut further; 0 = the state divides evenly.
+    """
+    if link.pending_bytes == 0 or owners == 0:
+        return 0.0
+    if keepers == 0:
+        return math.inf
+    way_out_s = link.pending_bytes * _part(owners, shards) / link.host_bytes_per_s
+    way_in_s = link.pending_bytes / (link.keeper_bytes_per_s * keepers)
+    return max(way_out_s, way_in_s)
+
+
+def feasibility(
+    link: Link, *, owners: int, keepers: int, notice_s: float | None, shards: int = 0
+) -> Flush:
+    """Whether owners under notice can save what is pending in half of it, and what would help.
+
+    Args:
+        link: Sizes and bandwidths.
+        owners: Transient members that own shards; 0 = nothing has to be saved.
+        keepers: Reliable members that hold the copy.
+        notice_s: The shortest notice; ``None`` = there is none: then nothing can be flushed.
+        shards: Pieces that are not cut further; 0 = the state divides evenly.
+    """
+    allowed_s = math.inf if owners == 0 else NOTICE_PART * (notice_s or 0.0)
+    taken_s = flush_time_s(link, owners=owners, keepers=keepers, shards=shards)
+    verdict = Flush(flush_s=taken_s, allowed_s=allowed_s, feasible=taken_s <= allowed_s)
+    if verdict.feasible or allowed_s <= 0:
+        return verdict
+    out_s = link.pending_bytes / link.host_bytes_per_s
+    in_s = link.pending_bytes / link.keeper_bytes_per_s
+    by_owners = _smallest(out_s / allowed_s)
+    if shards:
+        fits = (n for n in range(by_owners, shards + 1) if _part(n, shards) * out_s <= allowed_s)
+        by_owners = next(fits, 0)
+    by_keepers = _smallest(in_s / allowed_s)
+    out_now_s = out_s * _part(owners, shards)
+    steps = math.floor(link.max_lag_steps * allowed_s / taken_s + 1e-9)
+    return replace(
+        verdict,
+        owners_needed=by_owners if by_owners and by_keepers <= keepers else None,
+        keepers_needed=by_keepers if out_now_s <= allowed_s else None,
+        lag_needed=steps if steps >= link.every_steps else None,
+    )
+
+
+def answer_notice(*, step_left_s: float, flush_s: float, notice_left_s: float) -> NoticeAnswer:
+    """Whether the running step is still finished.
+
+    Args:
+        step_left_s: Seconds that the running step still takes.
+        flush_s: Seconds that saving what is pending takes.
+        notice_left_s: Seconds until the machine goes.
+    """
+    if step_left_s + flush_s <= NOTICE_PART * notice_left_s:
+        return NoticeAnswer.FINISH
+    return NoticeAnswer.ABORT if flush_s <= notice_left_s else NoticeAnswer.TOO_LATE
+
+
+def _part(owners: int, shards: int) -> float:
+    """Part of the state that the fullest owner has."""
+    return math.ceil(shards / owners) / shards if shards else 1 / owners
+
+
+def _smallest(needed: float) -> int:
+    """Whole machines for a need; a rounding error is none."""
+    return max(1, math.ceil(needed - 1e-9))

@@ -1,0 +1,72 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Maps of shards and of data: even, and with as little moved as evenness allows.
+
+Who hosts shards is chosen by hazard and spread over pools, because a pool goes as a whole. Members
+that host already keep hosting: moving state costs more than a little hazard. It must never give
+anything to a member that goes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+from ullage.engines.tiers.records import Map, Member
+
+
+def hosts(candidates: Sequence[Member], count: int, *, now: Collection[str] = ()) -> list[str]:
+    """Who owns shards: the present hosts first, then pools with the fewest, then the least hazard.
+
+    Args:
+        candidates: Members that stay.
+        count: How many are wanted.
+        now: Names of the present hosts.
+
+    Returns:
+        At most ``count`` names, sorted.
+    """
+    chosen: list[Member] = []
+    rest = [one for one in candidates if one.name not in now]
+    held = [one for one in candidates if one.name in now]
+    for group in (held, rest):
+        while group and len(chosen) < count:
+            per_pool = Counter(one.pool for one in chosen)
+            best = min(group, key=lambda one: (per_pool[one.pool], one.hazard_per_hour, one.name))
+            group.remove(best)
+            chosen.append(best)
+    return sorted(one.name for one in chosen)
+
+
+def divide(count: int, among: Sequence[str], *, now: Map = (), homes: Map = ()) -> Map:
+    """An even map: nobody has two more than anybody else, and no more moves than that needs.
+
+    Args:
+        count: Shards or blocks.
+        among: Names; each gets its part.
+        now: The present map.
+        homes: Who had each one before; a free one goes there if there is room.
+
+    Returns:
+        The new map; empty without anybody.
+    """
+    if not among:
+        return ()
+    small, larger = divmod(count, len(among))
+    had = Counter(name for name in now if name in set(among))
+    # who has most keeps the larger parts: nothing moves for the remainder alone
+    order = sorted(among, key=lambda name: (-had[name], name))
+    room = {name: small + (place < larger) for place, name in enumerate(order)}
+    new: list[str | None] = [None] * count
+    for wish in (now, homes):
+        for place, name in enumerate(wish[:count]):
+            if new[place] is None and room.get(name, 0) > 0:
+                new[place] = name
+                room[name] -= 1
+    free = iter([name for name in sorted(room) for _ in range(room[name])])
+    return tuple(next(free) if name is None else name for name in new)
+
+
+def places(held: Map, name: str) -> tuple[int, ...]:
+    """Numbers of what a member has in a map."""
+    return tuple(place for place, holder in enumerate(held) if holder == name)

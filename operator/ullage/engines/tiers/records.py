@@ -1,0 +1,300 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Members, maps and decisions of a job in tiers: values without behaviour.
+
+A member is the unit that lives and dies, a whole replica and never one rank of it. A map says for
+each shard or block, in order, which member has it. It must never be changed within an epoch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+
+from ullage.engines.tiers.flush import Flush, Link, NoticeAnswer
+from ullage.engines.tiers.stages import Rule, Stage
+
+Map = tuple[str, ...]
+"""Member of each shard or block; empty = nobody was given any yet."""
+
+
+class Role(StrEnum):
+    """What a member does."""
+
+    PARAM_SERVER = "ParamServ"
+    """Owns shards, on a reliable machine."""
+    ACTIVE = "ActivePS"
+    """Owns shards, on a transient machine."""
+    BACKUP = "BackupPS"
+    """Holds the last consistent copy of shards, on a reliable machine: the state keeper."""
+    WORKER = "Worker"
+    """Computes on blocks of the data."""
+
+
+class OnNotice(StrEnum):
+    """``spec.elasticity.onNotice``."""
+
+    FLUSH = "Flush"
+    CHECKPOINT = "Checkpoint"
+    IGNORE = "Ignore"
+
+
+class Source(IntEnum):
+    """Where the state comes from after a loss."""
+
+    NONE = 0
+    """Nothing was lost."""
+    KEEPER = 1
+    """The last consistent cut in the memory of the backup."""
+    CHECKPOINT = 2
+    """Storage: no complete copy is in memory."""
+
+
+class Do(StrEnum):
+    """A step of a transition; they are carried out in order."""
+
+    FLUSH = "Flush"
+    """Push what is pending to the backup; the last message says END_OF_LIFE."""
+    CHECKPOINT = "Checkpoint"
+    """Write a checkpoint to storage."""
+    ROLL_BACK = "RollBack"
+    """All owners go back to the consistent cut."""
+    RESTORE = "Restore"
+    """All owners load the last checkpoint from storage."""
+    LOAD = "LoadFromBackup"
+    """Take shards from the backup."""
+    COPY = "CopyShards"
+    """Take shards from their owner."""
+    JOIN = "LoadFromPeer"
+    """A new member loads the weights from a peer, not from storage."""
+    SWITCH = "SwitchMap"
+    """At the next step boundary: the new maps and the new epoch hold."""
+    STOP_WORK = "StopWork"
+    START_WORK = "StartWork"
+    LEAVE = "Leave"
+    """Under notice and without shards: nothing keeps it."""
+
+
+class Why(StrEnum):
+    """Why the maps are what they are, the gravest first."""
+
+    UNSETTLED = "MapsDisagree"
+    """The job's status and the keeper name different epochs: nothing begins before they agree."""
+    STATE_LOST = "StateLost"
+    """Shards are gone and no complete copy is in memory."""
+    ALL_OWNERS_LOST = "AllOwnersLost"
+    """No transient owner is left: the backup owns."""
+    ROLLED_BACK = "RolledBack"
+    """An owner went without notice."""
+    FLUSHED = "EvictionNotice"
+    """An owner is under notice and hands over."""
+    STAGE_CHANGED = "StageChanged"
+    """Transient against reliable machines passed a threshold by more than the band."""
+    STARTED = "TiersStarted"
+    """The first maps."""
+    KEEPER_MOVED = "KeeperMoved"
+    """The copy goes to other reliable members."""
+    MEMBERS_CHANGED = "MembersChanged"
+    """Members came or went that own nothing."""
+    IN_BAND = "InsideBand"
+    """A threshold is passed, by less than the band."""
+    TOO_SOON = "StageTooYoung"
+    """A threshold is passed too soon after the last change."""
+    KEPT = "StageKept"
+    """Nothing asks for a change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One replica group that runs.
+
+    Attributes:
+        name: Unique; equals the one in the maps.
+        node: Its machine.
+        pool: Where the machine comes from.
+        reliable: On capacity that is not taken away.
+        hazard_per_hour: Expected loss events per hour of its pool; 0 = never.
+        notice_left_s: Seconds until its machine goes, if that is announced.
+    """
+
+    name: str
+    node: str
+    pool: str
+    reliable: bool = False
+    hazard_per_hour: float = 0.0
+    notice_left_s: float | None = None
+
+    @property
+    def stays(self) -> bool:
+        """Nobody announced that its machine goes."""
+        return self.notice_left_s is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """The maps that hold now, as the job's status and the keeper know them.
+
+    Attributes:
+        stage: Of the job.
+        epoch: Grows with every change of a map.
+        owners: Of each shard.
+        backups: Of each shard; empty where no copy is kept.
+        workers: Of each block of the data.
+        homes: Of each block, who had it before: that member still has the data.
+    """
+
+    stage: Stage
+    epoch: int
+    owners: Map
+    backups: Map = ()
+    workers: Map = ()
+    homes: Map = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Defaults to sweep.
+
+    Attributes:
+        rule: Thresholds, band and rest of the stages.
+        pinned: The stage, if the user named one.
+        on_notice: What a notice does.
+        owner_part: Part of the transient members that owns shards.
+        shards: Pieces of the state; at least as many as there will be owners.
+        blocks: Pieces of the data; at least as many as there will be workers.
+    """
+
+    rule: Rule = field(default_factory=Rule)
+    pinned: Stage | None = None
+    on_notice: OnNotice = OnNotice.FLUSH
+    owner_part: float = 0.5
+    shards: int = 64
+    blocks: int = 256
+
+    def __post_init__(self) -> None:
+        """Refuse what divides nothing.
+
+        Raises:
+            ValueError: no shards or blocks, or a part outside 0..1.
+        """
+        if self.shards < 1 or self.blocks < 1 or not 0 < self.owner_part <= 1:
+            raise ValueError("tiers need at least 1 shard and block, and a part of owners in 0..1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """All that a decision sees.
+
+    Attributes:
+        members: That run now; who is in a map and not here is lost.
+        link: State size and bandwidths.
+        notice_s: The shortest notice of the pools in use; ``None`` = they give none.
+        standing: The maps that hold; ``None`` before the first decision.
+        since_s: Seconds since the stage last changed.
+        step: The last finished step.
+        step_s: Seconds that a step takes; bounds what is left of the running one.
+        committed: The keeper's consistent cut; ``None`` = it has none.
+        settled: Status and keeper name the same epoch.
+    """
+
+    members: tuple[Member, ...]
+    link: Link
+    notice_s: float | None = None
+    standing: Standing | None = None
+    since_s: float = 0.0
+    step: int = 0
+    step_s: float = 0.0
+    committed: int | None = None
+    settled: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse what no job can be in.
+
+        Raises:
+            ValueError: no members, two of one name, or a cut after the last step.
+        """
+        if not self.members:
+            raise ValueError("a job without members has no tiers; wait for the first to run")
+        if len({one.name for one in self.members}) < len(self.members):
+            raise ValueError("two members have one name")
+        if self.committed is not None and self.committed > self.step:
+            raise ValueError(f"the keeper's cut {self.committed} lies after step {self.step}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One instruction of a transition.
+
+    Attributes:
+        do: What.
+        member: Who; empty = everybody.
+        shards: Which, where it is about shards.
+        step: The cut, for a roll-back.
+        answer: Of a flush: whether the running step is finished first.
+    """
+
+    do: Do
+    member: str = ""
+    shards: tuple[int, ...] = ()
+    step: int | None = None
+    answer: NoticeAnswer | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """What one member does from the next boundary on."""
+
+    member: str
+    roles: tuple[Role, ...]
+    shards: tuple[int, ...] = ()
+    copies: tuple[int, ...] = ()
+    blocks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """A stage with what it would mean.
+
+    Attributes:
+        stage: The stage.
+        owners: Members that own shards.
+        workers: Members that compute.
+        flush: Whether a notice leaves time for what is pending.
+    """
+
+    stage: Stage
+    owners: int
+    workers: int
+    flush: Flush
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The maps from the next boundary on, how to get there, and why.
+
+    Attributes:
+        chosen: The stage.
+        runner_up: The other stage that was nearest; ``None`` = members allow only one.
+        reason: Why.
+        text: The reason with numbers.
+        inputs_hash: Of everything the decision saw.
+        standing: The new maps; equal to the old ones where nothing changes.
+        assignments: The same by member, sorted by name.
+        commands: In order.
+        source: Where the state comes from.
+        lost_steps: Finished steps that a roll-back to the cut does again; ``None`` = to be counted
+            from the checkpoint that is found.
+        recoverable: The state survives the loss of all transient members.
+    """
+
+    chosen: Option
+    runner_up: Option | None
+    reason: Why
+    text: str
+    inputs_hash: str
+    standing: Standing
+    assignments: tuple[Assignment, ...]
+    commands: tuple[Command, ...] = ()
+    source: Source = Source.NONE
+    lost_steps: int | None = 0
+    recoverable: bool = True

@@ -1,0 +1,112 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which stage a job is in: transient against reliable machines, with a band against flapping.
+
+The three stages are AgileML's (Proteus, EuroSys 2017). Thresholds are defaults to sweep, not the
+paper's numbers. It must never hold a job in a stage whose owners are all gone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class Stage(IntEnum):
+    """Who owns the state and who computes."""
+
+    RELIABLE = 1
+    """Reliable members own; everybody computes; no copy is needed."""
+    BACKED = 2
+    """Transient members own, reliable ones hold the copy; everybody computes."""
+    TRANSIENT = 3
+    """As 2, and reliable members compute nothing."""
+
+
+class Hold(IntEnum):
+    """What kept a stage that the ratio would leave."""
+
+    FREE = 0
+    BAND = 1
+    REST = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """When stages change.
+
+    Attributes:
+        backed_above: Ratio above which transient members own.
+        transient_above: Ratio above which reliable members stop computing.
+        band: Part of a threshold by which the ratio must be beyond it.
+        rest_s: Seconds between two changes, unless an owner was lost.
+    """
+
+    backed_above: float = 1.0
+    transient_above: float = 15.0
+    band: float = 0.2
+    rest_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        """Refuse thresholds that no ratio can pass in order.
+
+        Raises:
+            ValueError: thresholds not rising, a band outside 0..1, or a negative rest.
+        """
+        if not 0 <= self.backed_above < self.transient_above:
+            raise ValueError("thresholds of the stages must rise from 0 on")
+        if not 0 <= self.band < 1 or not self.rest_s >= 0:
+            raise ValueError("the band of the stages lies in 0..1, their rest is not negative")
+
+
+def ratio(transient: int, reliable: int) -> float:
+    """q: transient machines for each reliable one; infinite without reliable ones."""
+    return transient / reliable if reliable else math.inf if transient else 0.0
+
+
+def target(q: float, rule: Rule) -> Stage:
+    """The stage of a ratio without regard to the present one."""
+    if q <= rule.backed_above:
+        return Stage.RELIABLE
+    return Stage.BACKED if q <= rule.transient_above else Stage.TRANSIENT
+
+
+def settle(
+    q: float, current: Stage, *, since_s: float, owner_lost: bool, rule: Rule
+) -> tuple[Stage, Hold]:
+    """The stage to be in, and what held it if the ratio asks for another.
+
+    A jump over two thresholds goes as far as they are passed by the band (derived).
+
+    Args:
+        q: Transient machines for each reliable one.
+        current: The present stage.
+        since_s: Seconds since it began.
+        owner_lost: An owner of shards was lost: no rest, maps change anyway.
+        rule: Thresholds.
+    """
+    wanted = target(q, rule)
+    if wanted == current:
+        return current, Hold.FREE
+    if since_s < rule.rest_s and not owner_lost:
+        return current, Hold.REST
+    reached = current
+    while reached != wanted and _clear(q, reached, up=wanted > reached, rule=rule):
+        reached = Stage(reached + (1 if wanted > reached else -1))
+    return reached, Hold.FREE if reached == wanted else Hold.BAND
+
+
+def nearest_other(q: float, chosen: Stage, rule: Rule) -> Stage:
+    """The neighbouring stage whose threshold is nearest, by its logarithm; for the runner-up."""
+    if chosen is not Stage.BACKED:
+        return Stage.BACKED
+    low, high = rule.backed_above, rule.transient_above
+    return Stage.TRANSIENT if q * q > low * high else Stage.RELIABLE
+
+
+def _clear(q: float, stage: Stage, *, up: bool, rule: Rule) -> bool:
+    """Whether q lies beyond the next threshold by more than the band."""
+    lower = stage if up else stage - 1
+    edge = rule.backed_above if lower == Stage.RELIABLE else rule.transient_above
+    return q > edge * (1 + rule.band) if up else q < edge * (1 - rule.band)

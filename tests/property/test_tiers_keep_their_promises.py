@@ -1,0 +1,208 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Maps are whole and even, epochs grow, cuts never go back, over any joins, notices and losses."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ullage.engines.tiers.cut import Ledger, Receipt, consistent_cut, new_epoch, receive
+from ullage.engines.tiers.decide import decide
+from ullage.engines.tiers.flush import Link, feasibility
+from ullage.engines.tiers.maps import divide, hosts
+from ullage.engines.tiers.records import Do, Member, OnNotice, Settings, Situation, Source, Why
+from ullage.engines.tiers.stages import Stage
+
+LINK = Link(
+    state_bytes=50_000_000,
+    dirty_bytes_per_step=25_000_000,
+    host_bytes_per_s=25e6,
+    keeper_bytes_per_s=25e6,
+)
+NAMES = ("k0", "k1", *(f"s{number}" for number in range(5)))
+MEMBERS = st.lists(
+    st.builds(
+        lambda name, left, hazard: Member(
+            name=name,
+            node=f"n-{name}",
+            pool=f"p{int(name[1]) % 2}" if name[0] == "s" else "on-demand",
+            reliable=name[0] == "k",
+            hazard_per_hour=hazard,
+            notice_left_s=left,
+        ),
+        st.sampled_from(NAMES),
+        st.sampled_from([None, None, None, 0.1, 3.0, 30.0]),
+        st.sampled_from([0.1, 0.5]),
+    ),
+    min_size=1,
+    unique_by=lambda one: one.name,
+).map(tuple)
+SETTINGS = st.builds(
+    Settings,
+    pinned=st.sampled_from([None, None, *Stage]),
+    on_notice=st.sampled_from(OnNotice),
+    shards=st.integers(1, 6),
+    blocks=st.integers(1, 9),
+)
+EVENTS = st.lists(
+    st.tuples(MEMBERS, st.sampled_from([None, 0, 1, 2]), st.sampled_from([10.0, 400.0])),
+    min_size=1,
+    max_size=8,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(chosen=SETTINGS, events=EVENTS)
+def test_invariants_hold_through_any_schedule(
+    chosen: Settings, events: list[tuple[tuple[Member, ...], int | None, float]]
+) -> None:
+    standing = None
+    for step, (members, lag, since_s) in enumerate(events, 3):
+        seen = Situation(
+            members=members,
+            link=LINK,
+            notice_s=30.0,
+            standing=standing,
+            since_s=since_s,
+            step=step,
+            step_s=1.0,
+            committed=None if lag is None else step - lag,
+        )
+        found = decide(seen, chosen)
+        assert decide(replace(seen, members=members[::-1]), chosen) == found
+        running = {one.name for one in members}
+        staying = {one.name for one in members if one.stays or chosen.on_notice is OnNotice.IGNORE}
+        new = found.standing
+        assert len(new.owners) == chosen.shards  # one owner each
+        if staying:
+            assert {*new.owners, *new.backups, *new.workers} <= (staying or running)
+            assert new.stage is not Stage.RELIABLE or not new.backups
+            assert not set(new.owners) & set(new.backups)
+        assert {one.member for one in found.commands} <= running | {""}
+        if standing is None or new != standing:
+            assert new.epoch == (standing.epoch if standing else 0) + 1
+            assert Do.SWITCH in {one.do for one in found.commands}
+        else:
+            assert Do.SWITCH not in {one.do for one in found.commands}
+        if standing is not None and staying:
+            gone = set(standing.owners) - running
+            assert not gone or found.source is not Source.NONE
+            if found.source is Source.KEEPER:
+                assert set(standing.backups) <= running
+                assert found.lost_steps == lag
+            if not gone and found.reason not in (Why.ROLLED_BACK, Why.ALL_OWNERS_LOST):
+                assert found.lost_steps in (0, None)
+        standing = new
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    events=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 5), st.integers(0, 2)), max_size=40)
+)
+def test_cuts_only_grow_and_equal_the_minimum_of_what_arrived(
+    events: list[tuple[int, int, int]],
+) -> None:
+    book, received, once = Ledger(shards=3), {}, set()
+    for shard, step, epoch in events:
+        if epoch > book.epoch:
+            before = book.committed
+            book = new_epoch(book, epoch)
+            received = {} if before is None else dict.fromkeys(range(3), before)
+            assert book.committed == before
+            once = {(s, c, e) for s, c, e in once if before is not None and c <= before}
+        old = book
+        book, verdict = receive(book, shard=shard, step=step, epoch=epoch)
+        if verdict in (Receipt.STORED, Receipt.COMMITTED):
+            assert (shard, step, epoch) not in once
+            once.add((shard, step, epoch))
+            received[shard] = step
+        else:
+            assert book == old
+        assert (book.committed or 0) >= (old.committed or 0)
+        cut = consistent_cut(received, 3)
+        assert book.committed == (cut if book.partial is None or old.committed else book.committed)
+        assert book.partial is None or book.committed is None or book.partial > book.committed
+
+
+@given(
+    now=st.lists(st.sampled_from("abcd"), min_size=1, max_size=5).map(tuple),
+    among=st.lists(st.sampled_from("abc"), min_size=1, unique=True),
+)
+def test_maps_are_even_and_move_no_more_than_any_even_map(
+    now: tuple[str, ...], among: list[str]
+) -> None:
+    def moves(one: tuple[str, ...]) -> int:
+        return sum(old != new for old, new in zip(now, one, strict=True))
+
+    def even(one: tuple[str, ...]) -> bool:
+        had = Counter(one)
+        return max(had[name] for name in among) - min(had[name] for name in among) <= 1
+
+    found = divide(len(now), among, now=now)
+    assert even(found)
+    every = itertools.product(among, repeat=len(now))
+    assert moves(found) == min(moves(one) for one in every if even(one))
+
+
+@given(
+    pools=st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([0.1, 0.4, 1.0])), max_size=6),
+    count=st.integers(1, 6),
+)
+def test_hosts_are_spread_and_then_the_least_endangered(
+    pools: list[tuple[str, float]], count: int
+) -> None:
+    members = [
+        Member(name=f"m{n}", node=f"n{n}", pool=pool, hazard_per_hour=hazard)
+        for n, (pool, hazard) in enumerate(pools)
+    ]
+    found = hosts(members, count)
+
+    def spread(chosen: tuple[Member, ...]) -> int:
+        return sum(n * n for n in Counter(one.pool for one in chosen).values())
+
+    picked = tuple(one for one in members if one.name in found)
+    assert len(picked) == min(count, len(members))
+    every = list(itertools.combinations(members, len(picked)))
+    assert spread(picked) == min(map(spread, every))
+    for pool in {one.pool for one in picked}:
+        inside = [one.hazard_per_hour for one in picked if one.pool == pool]
+        outside = [one.hazard_per_hour for one in members if one.pool == pool and one not in picked]
+        assert not outside or max(inside) <= min(outside)
+
+
+@given(
+    dirty=st.integers(1, 50_000_000),
+    host=st.floats(1e5, 1e9),
+    keeper=st.floats(1e5, 1e9),
+    owners=st.integers(1, 8),
+    keepers=st.integers(1, 4),
+    notice_s=st.floats(1, 200),
+)
+def test_what_is_said_to_help_is_the_least_that_does(
+    dirty: int, host: float, keeper: float, owners: int, keepers: int, notice_s: float
+) -> None:
+    link = replace(
+        LINK, dirty_bytes_per_step=dirty, host_bytes_per_s=host, keeper_bytes_per_s=keeper
+    )
+
+    def fits(n: int, k: int, lag: int = 2) -> bool:
+        made = replace(link, max_lag_steps=lag)
+        return feasibility(made, owners=n, keepers=k, notice_s=notice_s, shards=8).feasible
+
+    found = feasibility(link, owners=owners, keepers=keepers, notice_s=notice_s, shards=8)
+    if found.feasible:
+        assert found.flush_s <= notice_s / 2
+        return
+    by_owners = next((n for n in range(1, 9) if fits(n, keepers)), None)
+    assert found.owners_needed == by_owners
+    if found.keepers_needed is not None:
+        assert found.keepers_needed == 1 or not fits(owners, found.keepers_needed - 1)
+        assert found.flush_s > notice_s / 2
+        assert fits(owners, found.keepers_needed)
+    if found.lag_needed is not None:
+        assert fits(owners, keepers, found.lag_needed)

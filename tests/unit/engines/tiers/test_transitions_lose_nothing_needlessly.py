@@ -1,0 +1,286 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Every transition between stages, with notice, without, in part and in bulk."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ullage.engines.tiers.decide import decide
+from ullage.engines.tiers.flush import Link, NoticeAnswer
+from ullage.engines.tiers.records import (
+    Command,
+    Decision,
+    Do,
+    Member,
+    OnNotice,
+    Role,
+    Settings,
+    Situation,
+    Source,
+    Why,
+)
+from ullage.engines.tiers.stages import Stage
+
+WAY = 200e6 / 8
+LINK = Link(
+    state_bytes=50_000_000,
+    dirty_bytes_per_step=50_000_000,
+    host_bytes_per_s=WAY,
+    keeper_bytes_per_s=WAY,
+)
+SMALL = Settings(shards=4, blocks=12)
+KEEPER = Member(name="keep", node="n-keep", pool="on-demand", reliable=True)
+
+
+def spot(number: int, **fields: object) -> Member:
+    pool = "ab"[number % 2]
+    made = Member(name=f"s{number}", node=f"n{number}", pool=pool, hazard_per_hour=0.1 * number)
+    return replace(made, **fields)  # type: ignore[arg-type]
+
+
+def begin(
+    first_members: tuple[Member, ...], settings: Settings = SMALL, **fields: object
+) -> Situation:
+    """A job whose first maps hold and whose copy is one step behind."""
+    first = Situation(members=first_members, link=LINK, notice_s=30.0)
+    standing = decide(first, settings).standing
+    seen = replace(first, standing=standing, since_s=1000.0, step=10, step_s=2.5, committed=9)
+    return replace(seen, **fields)  # type: ignore[arg-type]
+
+
+def told(decision: Decision, do: Do) -> list[Command]:
+    return [one for one in decision.commands if one.do is do]
+
+
+THREE = (KEEPER, spot(1), spot(2), spot(3))
+
+
+def test_the_first_maps_put_owners_on_spot_and_the_copy_on_the_reliable_one() -> None:
+    found = decide(Situation(members=THREE, link=LINK, notice_s=30.0), SMALL)
+    assert found.reason is Why.STARTED
+    assert found.chosen.stage is Stage.BACKED
+    assert set(found.standing.owners) == {"s1", "s2"}  # half, two pools, least hazard
+    assert set(found.standing.backups) == {"keep"}
+    roles = {one.member: one.roles for one in found.assignments}
+    assert roles["keep"] == (Role.BACKUP, Role.WORKER)
+    assert roles["s1"] == (Role.ACTIVE, Role.WORKER)
+    assert roles["s3"] == (Role.WORKER,)
+    assert found.runner_up is not None
+    assert found.runner_up.stage is Stage.RELIABLE
+    assert "3:1" in found.text
+
+
+def test_nothing_new_changes_nothing() -> None:
+    seen = begin(THREE)
+    found = decide(seen, SMALL)
+    assert found.reason is Why.KEPT
+    assert found.standing is seen.standing
+    assert found.commands == ()
+    assert found.recoverable
+
+
+def test_a_notice_flushes_hands_over_and_loses_no_step() -> None:
+    seen = begin(THREE)
+    warned = (KEEPER, replace(spot(1), notice_left_s=28.0), spot(2), spot(3))
+    found = decide(replace(seen, members=warned), SMALL)
+    assert found.reason is Why.FLUSHED
+    assert found.lost_steps == 0
+    assert [one.do for one in found.commands] == [Do.FLUSH, Do.LOAD, Do.SWITCH, Do.LEAVE]
+    (flush,) = told(found, Do.FLUSH)
+    assert (flush.member, flush.answer) == ("s1", NoticeAnswer.FINISH)
+    assert "s1" not in {*found.standing.owners, *found.standing.workers}
+    assert found.standing.epoch == 2
+    again = replace(seen, members=warned, standing=found.standing)
+    assert decide(again, SMALL).commands == ()  # the same notice twice does nothing
+
+
+def test_a_notice_too_short_for_the_step_gives_the_step_up() -> None:
+    seen = begin(THREE)
+    warned = (KEEPER, replace(spot(1), notice_left_s=3.0), spot(2), spot(3))
+    (flush,) = told(decide(replace(seen, members=warned), SMALL), Do.FLUSH)
+    assert flush.answer is NoticeAnswer.ABORT
+
+
+def test_a_notice_too_short_for_the_flush_rolls_back_like_a_loss() -> None:
+    seen = begin(THREE)
+    warned = (KEEPER, replace(spot(1), notice_left_s=0.5), spot(2), spot(3))
+    found = decide(replace(seen, members=warned), SMALL)
+    assert found.reason is Why.ROLLED_BACK
+    assert (found.source, found.lost_steps) == (Source.KEEPER, 1)
+
+
+def test_a_lost_owner_rolls_all_back_to_the_cut() -> None:
+    found = decide(begin(THREE, members=(KEEPER, spot(2), spot(3))), SMALL)
+    assert found.reason is Why.ROLLED_BACK
+    assert found.lost_steps == 1
+    assert [(one.member, one.step) for one in told(found, Do.ROLL_BACK)] == [("", 9)]
+    assert [one.member for one in told(found, Do.LOAD)] == ["s2"]  # one of two, half of two
+    assert "s1 lost" in found.text
+    assert "step 9" in found.text
+
+
+def test_a_lost_worker_costs_no_step() -> None:
+    found = decide(begin(THREE, members=(KEEPER, spot(1), spot(2))), SMALL)
+    assert found.reason is Why.MEMBERS_CHANGED
+    assert (found.source, found.lost_steps) == (Source.NONE, 0)
+    assert told(found, Do.ROLL_BACK) == []
+
+
+def test_when_all_owners_are_lost_the_copy_owns_at_once() -> None:
+    seen = begin((*THREE, spot(4)), since_s=0.0)
+    assert seen.standing is not None
+    rest = tuple(one for one in seen.members if one.name not in seen.standing.owners)
+    found = decide(replace(seen, members=rest), SMALL)
+    assert found.reason is Why.ALL_OWNERS_LOST
+    assert found.chosen.stage is Stage.RELIABLE
+    assert set(found.standing.owners) == {"keep"}
+    assert told(found, Do.LOAD) == []  # it has the cut already
+    assert found.lost_steps == 1
+
+
+def test_a_bulk_loss_leaves_the_reliable_member_with_everything() -> None:
+    found = decide(begin(THREE, members=(KEEPER,)), SMALL)
+    assert found.chosen.stage is Stage.RELIABLE
+    assert found.recoverable
+    assert set(found.standing.workers) == {"keep"}
+
+
+def test_without_a_cut_a_lost_owner_means_the_last_checkpoint() -> None:
+    seen = begin(THREE, members=(KEEPER, spot(2), spot(3)), committed=None)
+    found = decide(seen, SMALL)
+    assert found.reason is Why.STATE_LOST
+    assert found.source is Source.CHECKPOINT
+    assert found.lost_steps is None
+    assert not found.recoverable
+    assert told(found, Do.RESTORE)
+
+
+def test_a_lost_keeper_is_replaced_and_the_job_runs_on() -> None:
+    both = (KEEPER, replace(KEEPER, name="keep2", node="n-keep2"), spot(1), spot(2), spot(3))
+    seen = begin(both)
+    found = decide(replace(seen, members=both[1:]), SMALL)
+    assert found.reason is Why.KEEPER_MOVED
+    assert set(found.standing.backups) == {"keep2"}
+    assert not found.recoverable  # until the new copy is complete
+    (copy,) = told(found, Do.COPY)
+    assert copy.member == "keep2"
+    alone = decide(begin(THREE, members=THREE[1:]), SMALL)
+    assert alone.standing.backups == ()
+    assert not alone.recoverable
+    assert "reliableReplicas" in alone.text
+
+
+def test_from_stage_one_to_two_state_is_copied_and_old_owners_keep_the_copy() -> None:
+    seen = begin((KEEPER, spot(1)))
+    assert seen.standing is not None
+    assert seen.standing.stage is Stage.RELIABLE
+    found = decide(replace(seen, members=THREE), SMALL)
+    assert found.reason is Why.STAGE_CHANGED
+    assert set(found.standing.backups) == {"keep"}
+    assert {one.member for one in told(found, Do.COPY)} == {"s1", "s2"}
+    assert {one.member for one in told(found, Do.JOIN)} == {"s2", "s3"}
+    young = decide(replace(seen, members=THREE, since_s=10.0), SMALL)
+    assert young.chosen.stage is Stage.RELIABLE
+    assert young.runner_up is not None
+    assert young.runner_up.stage is Stage.BACKED
+
+
+def test_stage_three_takes_work_off_the_reliable_and_two_gives_it_back() -> None:
+    many = (KEEPER, *(spot(number) for number in range(1, 20)))
+    settings = Settings(shards=20, blocks=40)
+    seen = begin(THREE, settings)
+    up = decide(replace(seen, members=many), settings)
+    assert up.chosen.stage is Stage.TRANSIENT
+    assert [one.member for one in told(up, Do.STOP_WORK)] == ["keep"]
+    assert up.chosen.owners == 10
+    assert up.chosen.workers == 19
+    down = decide(replace(seen, standing=up.standing, members=many[:6]), settings)
+    assert down.source is Source.KEEPER  # owners went with the rest
+    assert down.chosen.stage is Stage.BACKED
+    assert [one.member for one in told(down, Do.START_WORK)] == ["keep"]
+
+
+def test_from_stage_two_to_one_owners_hand_over_without_loss() -> None:
+    two = tuple(replace(KEEPER, name=f"keep{n}", node=f"k{n}") for n in range(4))
+    seen = begin((*two[:1], spot(1), spot(2), spot(3)))
+    found = decide(replace(seen, members=(*two, spot(1), spot(2))), SMALL)
+    assert found.reason is Why.STAGE_CHANGED
+    assert found.chosen.stage is Stage.RELIABLE
+    assert found.lost_steps == 0
+    assert {one.member for one in told(found, Do.COPY)} == {one.name for one in two}
+
+
+def test_a_newcomer_loads_from_a_peer() -> None:
+    found = decide(begin(THREE, members=(*THREE, spot(4))), SMALL)
+    assert found.reason is Why.MEMBERS_CHANGED
+    assert [one.member for one in told(found, Do.JOIN)] == ["s4"]
+
+
+def test_data_goes_back_to_who_had_it() -> None:
+    seen = begin(THREE)
+    assert seen.standing is not None
+    more = decide(replace(seen, members=(*THREE, spot(4))), SMALL)
+    back = decide(replace(seen, standing=more.standing), SMALL)
+    assert back.standing.workers == seen.standing.workers
+
+
+def test_nothing_begins_while_the_maps_disagree() -> None:
+    found = decide(begin(THREE, members=(KEEPER, spot(2)), settled=False), SMALL)
+    assert found.reason is Why.UNSETTLED
+    assert found.commands == ()
+    assert found.standing.epoch == 1
+
+
+def test_notices_can_be_ignored_or_answered_with_a_checkpoint() -> None:
+    seen = begin(THREE)
+    warned = replace(seen, members=(KEEPER, replace(spot(1), notice_left_s=28.0), spot(2), spot(3)))
+    assert decide(warned, replace(SMALL, on_notice=OnNotice.IGNORE)).reason is Why.KEPT
+    found = decide(warned, replace(SMALL, on_notice=OnNotice.CHECKPOINT))
+    assert [one.do for one in found.commands] == [Do.CHECKPOINT, Do.RESTORE, Do.SWITCH, Do.LEAVE]
+
+
+def test_when_everybody_is_told_to_go_all_is_saved() -> None:
+    seen = begin(THREE)
+    warned = tuple(replace(one, notice_left_s=28.0) for one in THREE)
+    found = decide(replace(seen, members=warned), SMALL)
+    assert {one.member for one in told(found, Do.FLUSH)} == {"s1", "s2"}
+    assert found.standing is seen.standing
+
+
+def test_a_reliable_owner_that_drains_hands_over_itself() -> None:
+    other = replace(KEEPER, name="other", node="n-other")
+    seen = begin((KEEPER, other))
+    going = replace(KEEPER, notice_left_s=120.0)
+    found = decide(replace(seen, members=(going, other)), SMALL)
+    assert [one.do for one in found.commands] == [Do.CHECKPOINT, Do.COPY, Do.SWITCH, Do.LEAVE]
+    assert found.lost_steps == 0
+
+
+def test_more_members_own_where_a_notice_asks_for_it() -> None:
+    slow = replace(LINK, host_bytes_per_s=WAY / 8)  # 16 s from one, 4 s from four
+    seen = Situation(members=(KEEPER, *(spot(n) for n in range(1, 5))), link=slow, notice_s=10.0)
+    found = decide(seen, SMALL)
+    assert found.chosen.owners == 4
+    assert found.chosen.flush.feasible
+    tight = decide(replace(seen, notice_s=7.0), SMALL)
+    assert not tight.chosen.flush.feasible
+    assert "half of the notice is 3.5 s" in tight.text
+
+
+def test_a_pinned_stage_is_kept_as_far_as_members_allow() -> None:
+    one = replace(SMALL, pinned=Stage.RELIABLE)
+    assert decide(Situation(members=THREE, link=LINK), one).chosen.stage is Stage.RELIABLE
+    three = replace(SMALL, pinned=Stage.TRANSIENT)
+    assert decide(Situation(members=(KEEPER,), link=LINK), three).chosen.stage is Stage.RELIABLE
+
+
+def test_a_situation_that_cannot_be_is_refused() -> None:
+    with pytest.raises(ValueError, match="without members"):
+        Situation(members=(), link=LINK)
+    with pytest.raises(ValueError, match="one name"):
+        Situation(members=(KEEPER, KEEPER), link=LINK)
+    with pytest.raises(ValueError, match="after step"):
+        Situation(members=(KEEPER,), link=LINK, step=3, committed=4)
