@@ -1,0 +1,228 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Messages between the owners of a job's state and the state keeper.
+
+A message is a header of fixed size, with a checksum of its own, and a payload whose length the
+receiver accepts before it reserves memory for it. It must never allocate what a peer merely claims,
+nor hand on bytes whose checksum is wrong.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+import zlib
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+MAGIC: Final = b"ULSK"
+VERSION: Final = 1
+NO_STEP: Final = -1
+"""In place of a step: none is held."""
+CHUNK_BYTES: Final = 256 * 1024
+"""Sent between two looks at the rate, and dropped at a time from what is not wanted."""
+MAX_TEXT_BYTES: Final = 4096
+"""Of a token or an explanation."""
+
+_HEADER: Final = struct.Struct(">4sBBHIQqQI")
+_CHECK: Final = struct.Struct(">I")
+HEADER_BYTES: Final = _HEADER.size + _CHECK.size
+
+Buffer = bytes | bytearray | memoryview
+
+
+class FrameError(ConnectionError):
+    """The peer speaks another protocol, or bytes were changed on the way; close the connection."""
+
+
+class ConnectionEnded(ConnectionError):
+    """The peer closed the connection."""
+
+
+class Kind(IntEnum):
+    """What a message says."""
+
+    HELLO = 1
+    """First on a connection; payload: the job's token."""
+    BEGIN = 2
+    """New maps: epoch, and in ``shard`` the number of shards."""
+    OFFER = 3
+    """A push is ready: shard, step, epoch; payload: its length, eight bytes."""
+    PUSH = 4
+    """The shard itself, after the answer GO."""
+    FETCH = 5
+    """Asks for a shard of the committed step."""
+    ASK = 6
+    """Asks what is held; with a step: waits a while until that step is committed."""
+    VERDICT = 16
+    """Answer: what became of a push; code in ``flags``."""
+    STATE = 17
+    """Answer to FETCH."""
+    HELD = 18
+    """Answer: epoch, committed step, number of shards in ``shard``."""
+    REFUSED = 19
+    """Answer: payload says why; the connection ends."""
+
+
+class Receipt(IntEnum):
+    """What became of a push."""
+
+    GO = 0
+    """An offer that is welcome: send it."""
+    STORED = 1
+    """Here; other shards of its step are missing."""
+    COMMITTED = 2
+    """Here; it completed its step."""
+    OLD_EPOCH = 3
+    """Sent under maps that hold no more: dropped."""
+    NEW_EPOCH = 4
+    """Sent under maps that the keeper does not know yet."""
+    REPEATED = 5
+    """This shard of this step, or a later step, is here already."""
+    BUSY = 6
+    """An earlier step is still incomplete: to be offered again."""
+    TOO_LARGE = 7
+    """The copy would be larger than the keeper may hold."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """A header.
+
+    Attributes:
+        kind: What it says.
+        flags: A code of the kind.
+        shard: Number of a shard, or how many there are.
+        epoch: Of the maps.
+        step: After which the values hold.
+        length: Bytes of the payload.
+        checksum: CRC-32 of the payload.
+    """
+
+    kind: Kind
+    flags: int = 0
+    shard: int = 0
+    epoch: int = 0
+    step: int = NO_STEP
+    length: int = 0
+    checksum: int = 0
+
+
+class Pace:
+    """Spreads bytes over time; a copy must leave the link to the job's own traffic.
+
+    Args:
+        bytes_per_s: Most that is sent; ``None`` = as fast as the link.
+    """
+
+    __slots__ = ("_bytes_per_s", "_free_at_s")
+
+    def __init__(self, bytes_per_s: float | None) -> None:
+        if bytes_per_s is not None and not bytes_per_s > 0:
+            raise ValueError("a rate of sending is above 0 bytes per second")
+        self._bytes_per_s = bytes_per_s
+        self._free_at_s = 0.0
+
+    def sent(self, count: int) -> None:
+        """Wait until the link may be used again after ``count`` bytes."""
+        if self._bytes_per_s is None:
+            return
+        now = time.monotonic()
+        self._free_at_s = max(now, self._free_at_s) + count / self._bytes_per_s
+        time.sleep(self._free_at_s - now)
+
+
+UNPACED: Final = Pace(None)
+
+
+def send(link: socket.socket, frame: Frame, payload: Buffer = b"", pace: Pace = UNPACED) -> None:
+    """Send one message.
+
+    Args:
+        link: A connected stream.
+        frame: Its length and checksum are set here.
+        payload: What follows.
+        pace: How fast.
+
+    Raises:
+        OSError: the connection is gone or its time is up.
+    """
+    view = memoryview(payload).cast("B")
+    head = _HEADER.pack(
+        MAGIC,
+        VERSION,
+        frame.kind,
+        frame.flags,
+        frame.shard,
+        frame.epoch,
+        frame.step,
+        len(view),
+        zlib.crc32(view),
+    )
+    link.sendall(head + _CHECK.pack(zlib.crc32(head)))
+    for start in range(0, len(view), CHUNK_BYTES):
+        chunk = view[start : start + CHUNK_BYTES]
+        link.sendall(chunk)
+        pace.sent(len(chunk))
+
+
+def receive(link: socket.socket) -> Frame:
+    """Read one header; its payload is still to be read or dropped.
+
+    Raises:
+        ConnectionEnded: the peer left.
+        FrameError: this is no header of ours.
+        OSError: the time is up.
+    """
+    raw = bytearray(HEADER_BYTES)
+    _fill(link, memoryview(raw))
+    head = bytes(raw[: _HEADER.size])
+    magic, version, kind, flags, shard, epoch, step, length, checksum = _HEADER.unpack(head)
+    if magic != MAGIC or zlib.crc32(head) != _CHECK.unpack(raw[_HEADER.size :])[0]:
+        raise FrameError("the peer does not speak the state keeper's protocol")
+    if version != VERSION:
+        raise FrameError(f"protocol version {version}, ours is {VERSION}: use one release of both")
+    try:
+        known = Kind(kind)
+    except ValueError:
+        raise FrameError(f"unknown message {kind}") from None
+    return Frame(
+        kind=known,
+        flags=flags,
+        shard=shard,
+        epoch=epoch,
+        step=step,
+        length=length,
+        checksum=checksum,
+    )
+
+
+def payload(link: socket.socket, frame: Frame, most: int) -> bytearray:
+    """Read the payload of a header.
+
+    Args:
+        link: Where the header came from.
+        frame: The header.
+        most: Bytes that the caller has room for.
+
+    Raises:
+        FrameError: more is announced than there is room for, or the checksum is wrong.
+        OSError: the connection is gone or its time is up.
+    """
+    if frame.length > most:
+        raise FrameError(f"{frame.length} bytes are announced, {most} are allowed")
+    data = bytearray(frame.length)
+    _fill(link, memoryview(data))
+    if zlib.crc32(data) != frame.checksum:
+        raise FrameError("checksum of the payload is wrong")
+    return data
+
+
+def _fill(link: socket.socket, view: memoryview) -> None:
+    while len(view):
+        count = link.recv_into(view)
+        if count == 0:
+            raise ConnectionEnded("the peer closed the connection")
+        view = view[count:]

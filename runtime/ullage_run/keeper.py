@@ -1,0 +1,356 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The state keeper: holds the last consistent step of a job's state in memory.
+
+It runs on a machine that stays, so that losing all others costs a few steps and no checkpoint.
+
+``python -m ullage_run.keeper --state-bytes N [--listen HOST:PORT] [--token-file FILE]``
+
+A step counts when all its shards are here. It must never hold more than two copies (one complete,
+one arriving), never mix steps, never take a push of maps that hold no more, and never go back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hmac
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from ullage_run import frames
+from ullage_run.frames import NO_STEP, Frame, FrameError, Kind, Receipt
+
+WAIT_S: Final = 1.0
+"""How long an offer or a question waits here before the peer has to ask again."""
+STALL_S: Final = 30.0
+"""A peer that announced bytes and sends none for so long is dropped."""
+MAX_SHARDS: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What the keeper has.
+
+    Attributes:
+        epoch: Of the maps it knows.
+        committed: The complete step; ``None`` = none yet.
+        shards: How many there are; 0 = no maps yet.
+    """
+
+    epoch: int
+    committed: int | None
+    shards: int
+
+
+class Store:
+    """The copies and their book; every method may be called from any thread.
+
+    Args:
+        state_bytes: Largest size of one copy.
+    """
+
+    def __init__(self, state_bytes: int) -> None:
+        if state_bytes < 1:
+            raise ValueError("a keeper needs room: give the size of the state in bytes")
+        self.state_bytes = state_bytes
+        self._changed = threading.Condition()
+        self._epoch = 0
+        self._shards = 0
+        self._committed: int | None = None
+        self._copy: dict[int, bytearray] = {}
+        self._partial: int | None = None
+        self._arrived: dict[int, bytearray] = {}
+        self._coming: dict[int, int] = {}
+
+    def held(self, step: int | None = None, wait_s: float = 0.0) -> Held:
+        """What is held now, or when a step is committed or maps change, ``wait_s`` at most."""
+        with self._changed:
+            if step is not None:
+                epoch = self._epoch
+                self._changed.wait_for(lambda: self._epoch != epoch or self._last() >= step, wait_s)
+            return Held(epoch=self._epoch, committed=self._committed, shards=self._shards)
+
+    def begin(self, epoch: int, shards: int) -> Held:
+        """New maps: the complete copy stays, what was arriving goes with its senders.
+
+        Repeating the present epoch changes nothing; an older one is answered with the present.
+
+        Raises:
+            FrameError: no shards, too many, or another number than the copy has.
+        """
+        with self._changed:
+            if epoch > self._epoch or not self._shards:
+                if not 1 <= shards <= MAX_SHARDS:
+                    raise FrameError(f"{shards} shards; 1..{MAX_SHARDS} are possible")
+                if self._copy and shards != len(self._copy):
+                    raise FrameError(f"the copy has {len(self._copy)} shards, not {shards}")
+                self._epoch, self._shards = epoch, shards
+                self._partial = None
+                self._arrived = {}
+                self._coming = {}
+                self._changed.notify_all()
+            return Held(epoch=self._epoch, committed=self._committed, shards=self._shards)
+
+    def offer(self, offered: Frame, length: int, wait_s: float = 0.0) -> Receipt:
+        """Whether a push is welcome; if so its room is reserved until it landed or was abandoned.
+
+        Args:
+            offered: Shard, step and epoch.
+            length: Its bytes.
+            wait_s: How long to wait for an earlier step to be complete.
+
+        Raises:
+            FrameError: there is no such shard or step.
+        """
+        until = time.monotonic() + wait_s
+        with self._changed:
+            while (verdict := self._judge(offered, length)) is Receipt.BUSY:
+                left_s = until - time.monotonic()
+                if left_s <= 0:
+                    break
+                self._changed.wait(left_s)
+            if verdict is Receipt.GO:
+                self._partial = offered.step
+                self._coming[offered.shard] = length
+            return verdict
+
+    def landed(self, pushed: Frame, data: bytearray) -> Receipt:
+        """Enter what arrived whole after an offer that was welcome."""
+        with self._changed:
+            if pushed.epoch != self._epoch or pushed.step != self._partial:
+                return Receipt.OLD_EPOCH
+            self._coming.pop(pushed.shard, None)
+            self._arrived[pushed.shard] = data
+            if len(self._arrived) < self._shards:
+                return Receipt.STORED
+            self._copy, self._arrived = self._arrived, {}
+            self._committed, self._partial = pushed.step, None
+            self._changed.notify_all()
+            return Receipt.COMMITTED
+
+    def abandoned(self, offered: Frame) -> None:
+        """Give back the room of a push that did not arrive."""
+        with self._changed:
+            if offered.epoch == self._epoch and offered.step == self._partial:
+                self._coming.pop(offered.shard, None)
+                if not self._coming and not self._arrived:
+                    self._partial = None
+                self._changed.notify_all()
+
+    def shard(self, number: int) -> tuple[int, int, bytearray] | None:
+        """Step, epoch and bytes of a shard of the complete copy; ``None`` = there is none."""
+        with self._changed:
+            if self._committed is None or number not in self._copy:
+                return None
+            return self._committed, self._epoch, self._copy[number]
+
+    def _last(self) -> int:
+        return NO_STEP if self._committed is None else self._committed
+
+    def _judge(self, offered: Frame, length: int) -> Receipt:
+        if offered.epoch != self._epoch or not self._shards:
+            old = self._shards and offered.epoch < self._epoch
+            return Receipt.OLD_EPOCH if old else Receipt.NEW_EPOCH
+        if offered.shard >= self._shards or offered.step < 0:
+            raise FrameError(f"step {offered.step}, shard {offered.shard} of {self._shards}")
+        if offered.step <= self._last():
+            return Receipt.REPEATED
+        if self._partial is not None and offered.step != self._partial:
+            return Receipt.REPEATED if offered.step < self._partial else Receipt.BUSY
+        if offered.shard in self._arrived:
+            return Receipt.REPEATED
+        if offered.shard in self._coming:
+            return Receipt.BUSY
+        taken = sum(map(len, self._arrived.values())) + sum(self._coming.values())
+        return Receipt.GO if taken + length <= self.state_bytes else Receipt.TOO_LARGE
+
+
+class Keeper:
+    """Serves a store on a TCP address.
+
+    Args:
+        store: What is served.
+        listen: Host and port; port 0 = any free one.
+        token: What every peer must show; empty = nothing is asked for.
+        most_links: Connections at a time.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        listen: tuple[str, int] = ("127.0.0.1", 0),
+        *,
+        token: bytes = b"",
+        most_links: int = 64,
+    ) -> None:
+        self._store = store
+        self._token = token
+        self._most_links = most_links
+        self._links: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        self._closed = False
+        family = socket.AF_INET6 if ":" in listen[0] else socket.AF_INET
+        self._server = socket.create_server(listen, family=family, backlog=most_links)
+        host, port = self._server.getsockname()[:2]
+        self.address: tuple[str, int] = (str(host), int(port))
+
+    def serve(self) -> None:
+        """Accept peers until :meth:`close`."""
+        while True:
+            try:
+                link, _ = self._server.accept()
+            except OSError:
+                if self._closed:
+                    return
+                raise
+            with self._lock:
+                full = len(self._links) >= self._most_links
+                if not full:
+                    self._links.add(link)
+            if full:
+                _refuse(link, f"{self._most_links} peers are connected, no more are taken")
+                link.close()
+                continue
+            threading.Thread(target=self._attend, args=(link,), daemon=True).start()
+
+    def close(self) -> None:
+        """Stop accepting and end all connections; the copies go with the process."""
+        self._closed = True
+        with self._lock:
+            open_links = [self._server, *self._links]
+        for link in open_links:
+            try:
+                link.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                continue  # its peer was faster
+        self._server.close()
+
+    def _attend(self, link: socket.socket) -> None:
+        """One peer, until it leaves or breaks the rules."""
+        try:
+            link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            link.settimeout(STALL_S)
+            self._greet(link)
+            while True:
+                link.settimeout(None)  # between steps a peer may be silent for long
+                frame = frames.receive(link)
+                link.settimeout(STALL_S)
+                self._answer(link, frame)
+        except FrameError as error:
+            _refuse(link, str(error))
+        except OSError:
+            return  # the peer is gone: what it was sending has been abandoned
+        finally:
+            link.close()
+            with self._lock:
+                self._links.discard(link)
+
+    def _greet(self, link: socket.socket) -> None:
+        hello = frames.receive(link)
+        if hello.kind is not Kind.HELLO:
+            raise FrameError("a connection begins with HELLO")
+        shown = frames.payload(link, hello, frames.MAX_TEXT_BYTES)
+        if not hmac.compare_digest(bytes(shown), self._token):
+            raise FrameError("the token is not this job's")
+        self._tell(link, self._store.held())
+
+    def _answer(self, link: socket.socket, frame: Frame) -> None:
+        if frame.kind is Kind.ASK:
+            waits = frame.step if frame.step != NO_STEP else None
+            self._tell(link, self._store.held(waits, WAIT_S))
+        elif frame.kind is Kind.BEGIN:
+            self._tell(link, self._store.begin(frame.epoch, frame.shard))
+        elif frame.kind is Kind.OFFER:
+            self._take(link, frame)
+        elif frame.kind is Kind.FETCH:
+            found = self._store.shard(frame.shard)
+            if found is None:
+                self._tell(link, self._store.held())
+            else:
+                step, epoch, data = found
+                reply = Frame(kind=Kind.STATE, shard=frame.shard, epoch=epoch, step=step)
+                frames.send(link, reply, data)
+        else:
+            raise FrameError(f"{frame.kind.name} is not expected here")
+
+    def _take(self, link: socket.socket, offer: Frame) -> None:
+        """An offer, and the push if it is welcome."""
+        length = int.from_bytes(frames.payload(link, offer, 8), "big")
+        verdict = self._store.offer(offer, length, WAIT_S)
+        try:
+            self._judge(link, offer, verdict)
+            if verdict is not Receipt.GO:
+                return
+            push = frames.receive(link)
+            same = (push.kind, push.shard, push.step, push.epoch, push.length)
+            if same != (Kind.PUSH, offer.shard, offer.step, offer.epoch, length):
+                raise FrameError("what was pushed is not what was offered")
+            data = frames.payload(link, push, length)
+        except OSError:
+            if verdict is Receipt.GO:
+                self._store.abandoned(offer)
+            raise
+        self._judge(link, offer, self._store.landed(push, data))
+
+    def _judge(self, link: socket.socket, offer: Frame, verdict: Receipt) -> None:
+        held = self._store.held()
+        step = NO_STEP if held.committed is None else held.committed
+        reply = Frame(
+            kind=Kind.VERDICT, flags=verdict, shard=offer.shard, epoch=held.epoch, step=step
+        )
+        frames.send(link, reply)
+
+    def _tell(self, link: socket.socket, held: Held) -> None:
+        step = NO_STEP if held.committed is None else held.committed
+        frames.send(link, Frame(kind=Kind.HELD, shard=held.shards, epoch=held.epoch, step=step))
+
+
+def _refuse(link: socket.socket, why: str) -> None:
+    """Say why before the connection ends; a peer that is gone need not hear it."""
+    try:
+        frames.send(link, Frame(kind=Kind.REFUSED), why.encode()[: frames.MAX_TEXT_BYTES])
+    except OSError:
+        return
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until SIGTERM.
+
+    Prints ``listening HOST PORT`` once peers can connect.
+
+    Returns:
+        0, or 2 for arguments that cannot be served.
+    """
+    parser = argparse.ArgumentParser(prog="ullage_run.keeper", description="state keeper of a job")
+    parser.add_argument("--listen", default="127.0.0.1:0", help="HOST:PORT")
+    parser.add_argument("--state-bytes", type=int, required=True, help="largest size of one copy")
+    parser.add_argument("--token-file", type=Path, help="what every peer must show")
+    given = parser.parse_args(arguments)
+    host, _, port = str(given.listen).rpartition(":")
+    try:
+        token = given.token_file.read_bytes().strip() if given.token_file else b""
+        keeper = Keeper(Store(given.state_bytes), (host.strip("[]"), int(port)), token=token)
+    except (OSError, ValueError) as error:
+        print(f"state keeper: {error}", file=sys.stderr)
+        return 2
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        keeper.close()
+
+    signal.signal(signal.SIGTERM, stop)
+    print("listening", *keeper.address, flush=True)
+    keeper.serve()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
