@@ -158,3 +158,7 @@ bench-traces: $(VENV)/.ready ## a public trace against a queue; work that preemp
 bench: bench-capacity
 bench-capacity: $(VENV)/.ready ## spot capacity: deadlines, cost per work, hazards and prices on public traces (DATA=folder)
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.capacity $(if $(DATA),--data $(DATA))
+
+.PHONY: bench-tiers
+bench-tiers: $(VENV)/.ready ## losses with a state keeper and with checkpoints, on local processes (about 10 min)
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.tiers

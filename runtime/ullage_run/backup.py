@@ -17,6 +17,7 @@ shards of it would wait for ever), and never hold more copies in memory than the
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -70,7 +71,7 @@ class KeeperLink:
         port: Of the keeper.
         token: Of the job.
         timeout_s: For connecting and for each silence.
-        bytes_per_s: Most that is sent; ``None`` = as fast as the link.
+        bytes_per_s: Most that is sent or recovered; ``None`` = as fast as the link.
         shard_bytes: Largest shard that is recovered.
     """
 
@@ -91,11 +92,20 @@ class KeeperLink:
         self._shard_bytes = shard_bytes
         self._lock = threading.Lock()
         self._link: socket.socket | None = None
+        self._aborted = False
 
     def close(self) -> None:
         """End the connection; the next call opens another."""
         with self._lock:
             self._drop()
+
+    def abort(self) -> None:
+        """Break off what another thread is sending; this link is not used again."""
+        self._aborted = True
+        link = self._link
+        if link is not None:
+            with contextlib.suppress(OSError):  # the other thread has closed it just now
+                link.shutdown(socket.SHUT_RDWR)
 
     def __enter__(self) -> Self:
         return self
@@ -170,7 +180,7 @@ class KeeperLink:
             return call(self._open())
         except OSError as error:
             self._drop()
-            if fresh or isinstance(error, TimeoutError):
+            if fresh or self._aborted or isinstance(error, TimeoutError):
                 raise self._unavailable(error) from error
         try:
             return call(self._open())
@@ -179,6 +189,8 @@ class KeeperLink:
             raise self._unavailable(error) from error
 
     def _open(self) -> socket.socket:
+        if self._aborted:
+            raise ConnectionAbortedError("the link was broken off here")
         if self._link is None:
             link = socket.create_connection(self._address, self._timeout_s)
             self._link = link
@@ -190,7 +202,7 @@ class KeeperLink:
     def _reply(self, link: socket.socket) -> tuple[Frame, bytearray]:
         frame = frames.receive(link)
         most = self._shard_bytes if frame.kind is Kind.STATE else frames.MAX_TEXT_BYTES
-        data = frames.payload(link, frame, most)
+        data = frames.payload(link, frame, most, self._pace)
         if frame.kind is Kind.REFUSED:
             self._drop()
             raise KeeperRefused(f"the state keeper refuses: {bytes(data).decode()}")
@@ -214,11 +226,15 @@ def _held(frame: Frame) -> Held:
 
 
 class Backup:
-    """Sends shards in the background, in the order of steps.
+    """Sends shards in the background, in the order of steps; one for each epoch of this owner.
+
+    New maps drop what was on its way under the old ones. Before they hold, either :meth:`flush`, or
+    push the last finished step again under the new ones; else the lag would wait for it.
 
     Args:
         keeper: Used by the background thread alone from now on.
         epoch: Of the maps that this owner has.
+        committed: The copy's step when these maps began; ``None`` = there was no copy.
         every_steps: A push every so many steps.
         max_lag_steps: Most steps by which the job may be ahead of the copy.
         patience_s: How long a job waits for the copy before it is told.
@@ -229,6 +245,7 @@ class Backup:
         keeper: KeeperLink,
         *,
         epoch: int,
+        committed: int | None = None,
         every_steps: int = 1,
         max_lag_steps: int = 2,
         patience_s: float = 30.0,
@@ -246,7 +263,7 @@ class Backup:
         self._changed = threading.Condition()
         self._queue: deque[tuple[int, dict[int, bytes]]] = deque()
         self._first: int | None = None
-        self._committed: int | None = None
+        self._committed = committed
         self._error: Exception | None = None
         self._ending = False
         self._thread = threading.Thread(target=self._run, name="ullage-backup", daemon=True)
@@ -306,18 +323,21 @@ class Backup:
             return self._committed
 
     def close(self) -> None:
-        """End the background thread; what is not sent is dropped."""
+        """End at once: what is not sent is dropped, who waits in a push is told."""
         with self._changed:
             self._ending = True
+            self._error = self._error or EpochChanged(f"epoch {self._epoch} was given up")
             self._changed.notify_all()
+        self._keeper.abort()
         self._thread.join()
         self._keeper.close()
 
     def _await(self, needed: int) -> None:
-        """Wait until the copy has a step; the first ones have nothing before them to wait for."""
+        """Wait until the copy has a step; without any copy the first ones wait for nothing."""
         # the first push at or after what is needed: an earlier one would be too far behind
         last_due = needed + -needed % self._every_steps
-        if self._first is None or last_due < self._first:
+        none_before = self._first is None or last_due < self._first
+        if none_before and self._committed is None:
             self._raise()
             return
         done = self._changed.wait_for(

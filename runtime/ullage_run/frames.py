@@ -199,13 +199,14 @@ def receive(link: socket.socket) -> Frame:
     )
 
 
-def payload(link: socket.socket, frame: Frame, most: int) -> bytearray:
+def payload(link: socket.socket, frame: Frame, most: int, pace: Pace = UNPACED) -> bytearray:
     """Read the payload of a header.
 
     Args:
         link: Where the header came from.
         frame: The header.
         most: Bytes that the caller has room for.
+        pace: How fast.
 
     Raises:
         FrameError: more is announced than there is room for, or the checksum is wrong.
@@ -214,15 +215,16 @@ def payload(link: socket.socket, frame: Frame, most: int) -> bytearray:
     if frame.length > most:
         raise FrameError(f"{frame.length} bytes are announced, {most} are allowed")
     data = bytearray(frame.length)
-    _fill(link, memoryview(data))
+    _fill(link, memoryview(data), pace)
     if zlib.crc32(data) != frame.checksum:
         raise FrameError("checksum of the payload is wrong")
     return data
 
 
-def _fill(link: socket.socket, view: memoryview) -> None:
+def _fill(link: socket.socket, view: memoryview, pace: Pace = UNPACED) -> None:
     while len(view):
-        count = link.recv_into(view)
+        count = link.recv_into(view[:CHUNK_BYTES])
         if count == 0:
             raise ConnectionEnded("the peer closed the connection")
         view = view[count:]
+        pace.sent(count)
