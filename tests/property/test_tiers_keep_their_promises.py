@@ -50,7 +50,9 @@ SETTINGS = st.builds(
     blocks=st.integers(1, 9),
 )
 EVENTS = st.lists(
-    st.tuples(MEMBERS, st.sampled_from([None, 0, 1, 2]), st.sampled_from([10.0, 400.0])),
+    st.tuples(
+        MEMBERS, st.sampled_from([None, 0, 1, 2]), st.sampled_from([10.0, 400.0]), st.booleans()
+    ),
     min_size=1,
     max_size=8,
 )
@@ -59,10 +61,10 @@ EVENTS = st.lists(
 @settings(max_examples=150, deadline=None)
 @given(chosen=SETTINGS, events=EVENTS)
 def test_invariants_hold_through_any_schedule(
-    chosen: Settings, events: list[tuple[tuple[Member, ...], int | None, float]]
+    chosen: Settings, events: list[tuple[tuple[Member, ...], int | None, float, bool]]
 ) -> None:
-    standing = None
-    for step, (members, lag, since_s) in enumerate(events, 3):
+    standing, heard = None, 0
+    for step, (members, lag, since_s, interrupted) in enumerate(events, 3):
         seen = Situation(
             members=members,
             link=LINK,
@@ -72,6 +74,7 @@ def test_invariants_hold_through_any_schedule(
             step=step,
             step_s=1.0,
             committed=None if lag is None else step - lag,
+            heard=heard,
         )
         found = decide(seen, chosen)
         assert decide(replace(seen, members=members[::-1]), chosen) == found
@@ -85,9 +88,10 @@ def test_invariants_hold_through_any_schedule(
             assert not set(new.owners) & set(new.backups)
         assert {one.member for one in found.commands} <= running | {""}
         if standing is None or new != standing:
-            assert new.epoch == (standing.epoch if standing else 0) + 1
+            assert new.epoch == max(heard, standing.epoch if standing else 0) + 1
             assert Do.SWITCH in {one.do for one in found.commands}
         else:
+            assert not staying or heard <= new.epoch  # who heard of other maps is told
             assert Do.SWITCH not in {one.do for one in found.commands}
         if standing is not None and staying:
             gone = set(standing.owners) - running
@@ -97,7 +101,9 @@ def test_invariants_hold_through_any_schedule(
                 assert found.lost_steps == lag
             if not gone and found.reason not in (Why.ROLLED_BACK, Why.ALL_OWNERS_LOST):
                 assert found.lost_steps in (0, None)
-        standing = new
+        heard = max(heard, new.epoch)
+        if not interrupted:
+            standing = new
 
 
 @settings(max_examples=100, deadline=None)

@@ -210,6 +210,38 @@ def test_the_job_never_runs_further_ahead_than_the_lag(keeper: Keeper) -> None:
     first.close()
 
 
+def test_the_lag_holds_across_new_maps(keeper: Keeper) -> None:
+    link(keeper).begin(1, 2)
+    near = Backup(link(keeper), epoch=1, committed=5, max_lag_steps=2, patience_s=0.3)
+    near.push(6, {0: b"a6"})
+    near.push(7, {0: b"a7"})
+    with pytest.raises(KeeperUnavailable):  # step 6 is not complete under these maps
+        near.push(8, {0: b"a8"})
+    near.close()
+    far = Backup(link(keeper), epoch=1, committed=3, max_lag_steps=2, patience_s=0.3)
+    with pytest.raises(KeeperUnavailable):  # steps 4 and 5 were dropped with the old maps
+        far.push(6, {0: b"a6"})
+    far.close()
+
+
+def test_closing_breaks_off_a_slow_push_and_tells_who_waits(keeper: Keeper) -> None:
+    link(keeper).begin(1, 1)
+    owner = Backup(link(keeper, bytes_per_s=1000.0), epoch=1, max_lag_steps=1, patience_s=1e4)
+    owner.push(1, {0: bytes(BYTES)})  # takes a quarter of an hour
+    told: list[str] = []
+
+    def wait() -> None:
+        with pytest.raises(EpochChanged) as raised:
+            owner.push(2, {0: bytes(BYTES)})
+        told.append(str(raised.value))
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    owner.close()
+    waiting.join()
+    assert told == ["epoch 1 was given up"]
+
+
 def test_two_owners_commit_together_and_flush(keeper: Keeper) -> None:
     link(keeper).begin(1, 2)
     owners = [Backup(link(keeper), epoch=1, every_steps=2, max_lag_steps=3) for _ in range(2)]

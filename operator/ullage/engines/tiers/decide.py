@@ -69,8 +69,9 @@ def decide(seen: Situation, settings: Settings = DEFAULT) -> Decision:
         return _unchanged(scene, seen.standing, digest)
     stage, hold = _stage(scene)
     option, standing = _maps(scene, stage)
-    if seen.standing is not None and replace(standing, epoch=seen.standing.epoch) == seen.standing:
-        standing = seen.standing
+    if seen.standing is not None and seen.heard <= seen.standing.epoch:
+        same = replace(standing, epoch=seen.standing.epoch) == seen.standing
+        standing = seen.standing if same else standing
     why = _why(scene, standing, hold)
     other = _runner_up(scene, stage)
     return Decision(
@@ -242,7 +243,7 @@ def _maps(scene: _Scene, stage: Stage) -> tuple[Option, Standing]:
     workers = divide(settings.blocks, sorted(names), now=was.workers, homes=was.homes)
     standing = Standing(
         stage=stage,
-        epoch=was.epoch + 1,
+        epoch=max(was.epoch, scene.seen.heard) + 1,
         owners=owners,
         backups=backups,
         workers=workers,

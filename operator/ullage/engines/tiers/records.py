@@ -195,6 +195,9 @@ class Situation:
         step_s: Seconds that a step takes; bounds what is left of the running one.
         committed: The keeper's consistent cut; ``None`` = it has none.
         settled: Status and keeper name the same epoch.
+        heard: The latest epoch that any member or the keeper may have heard of. It is above the
+            standing one's after a transition that a loss interrupted: that one is decided anew from
+            the maps that all had, under an epoch that nobody knows.
     """
 
     members: tuple[Member, ...]
@@ -206,6 +209,7 @@ class Situation:
     step_s: float = 0.0
     committed: int | None = None
     settled: bool = True
+    heard: int = 0
 
     def __post_init__(self) -> None:
         """Refuse what no job can be in.

@@ -234,6 +234,21 @@ def test_nothing_begins_while_the_maps_disagree() -> None:
     assert found.standing.epoch == 1
 
 
+def test_an_interrupted_transition_is_decided_anew_under_an_epoch_nobody_knows() -> None:
+    seen = begin(THREE)
+    more = replace(seen, members=(*THREE, spot(4)))
+    tried = decide(more, SMALL).standing.epoch
+    # the newcomer is gone before all had the maps: some have heard of them
+    found = decide(replace(seen, heard=tried), SMALL)
+    assert found.standing.epoch == tried + 1
+    assert seen.standing is not None
+    assert found.standing.owners == seen.standing.owners
+    assert [one.do for one in found.commands] == [Do.SWITCH]
+    lost = replace(seen, heard=tried, members=(KEEPER, spot(2), spot(3)))
+    assert decide(lost, SMALL).source is Source.KEEPER
+    assert decide(lost, SMALL).standing.epoch == tried + 1
+
+
 def test_notices_can_be_ignored_or_answered_with_a_checkpoint() -> None:
     seen = begin(THREE)
     warned = replace(seen, members=(KEEPER, replace(spot(1), notice_left_s=28.0), spot(2), spot(3)))
