@@ -17,212 +17,33 @@ shards of it would wait for ever), and never hold more copies in memory than the
 
 from __future__ import annotations
 
-import contextlib
-import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Final, Self, TypeVar
+from collections.abc import Mapping
 
-from ullage_run import frames
-from ullage_run.frames import NO_STEP, Buffer, Frame, FrameError, Kind, Pace, Receipt
-from ullage_run.keeper import Held
+from ullage_run.frames import Buffer, Receipt
+from ullage_run.link import (
+    KeeperLink,
+    KeeperRefused,
+    KeeperUnavailable,
+    NothingHeld,
+    Recovered,
+)
 
-TIMEOUT_S: Final = 10.0
-
-T = TypeVar("T")
-
-
-class KeeperUnavailable(ConnectionError):
-    """The keeper does not answer; the state has no copy until another one does."""
-
-
-class KeeperRefused(ValueError):
-    """The keeper refuses what was asked: it says why."""
+__all__ = [
+    "Backup",
+    "EpochChanged",
+    "KeeperLink",
+    "KeeperRefused",
+    "KeeperUnavailable",
+    "NothingHeld",
+    "Recovered",
+]
 
 
 class EpochChanged(RuntimeError):
     """New maps hold: this owner's pushes count no more until it has them."""
-
-
-class NothingHeld(LookupError):
-    """The keeper has no complete copy to recover from: use a checkpoint."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recovered:
-    """A shard as of the last consistent step."""
-
-    shard: int
-    step: int
-    epoch: int
-    data: bytearray
-
-
-class KeeperLink:
-    """One connection to a keeper; opened when it is needed, again after it broke.
-
-    Every call may be repeated: the keeper counts a push once. One thread at a time is served.
-
-    Args:
-        host: Of the keeper.
-        port: Of the keeper.
-        token: Of the job.
-        timeout_s: For connecting and for each silence.
-        bytes_per_s: Most that is sent or recovered; ``None`` = as fast as the link.
-        shard_bytes: Largest shard that is recovered.
-    """
-
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        *,
-        token: bytes = b"",
-        timeout_s: float = TIMEOUT_S,
-        bytes_per_s: float | None = None,
-        shard_bytes: int = 1 << 34,
-    ) -> None:
-        self._address = (host, port)
-        self._token = token
-        self._timeout_s = timeout_s
-        self._pace = Pace(bytes_per_s)
-        self._shard_bytes = shard_bytes
-        self._lock = threading.Lock()
-        self._link: socket.socket | None = None
-        self._aborted = False
-
-    def close(self) -> None:
-        """End the connection; the next call opens another."""
-        with self._lock:
-            self._drop()
-
-    def abort(self) -> None:
-        """Break off what another thread is sending; this link is not used again."""
-        self._aborted = True
-        link = self._link
-        if link is not None:
-            with contextlib.suppress(OSError):  # the other thread has closed it just now
-                link.shutdown(socket.SHUT_RDWR)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def held(self, *, wait_for: int | None = None) -> Held:
-        """What the keeper has; with a step it waits up to a second until that is committed."""
-        step = NO_STEP if wait_for is None else wait_for
-        return _held(self._ask(Frame(kind=Kind.ASK, step=step))[0])
-
-    def begin(self, epoch: int, shards: int) -> Held:
-        """Tell new maps; pushes of older ones are dropped from now on.
-
-        Raises:
-            KeeperRefused: the copy has another number of shards.
-            KeeperUnavailable: no answer.
-        """
-        return _held(self._ask(Frame(kind=Kind.BEGIN, epoch=epoch, shard=shards))[0])
-
-    def push(self, shard: int, step: int, data: Buffer, *, epoch: int) -> Receipt:
-        """Offer a shard and send it if it is welcome; does not wait for the other shards.
-
-        Raises:
-            KeeperRefused: it does not fit into the keeper.
-            KeeperUnavailable: no answer.
-        """
-        size = memoryview(data).nbytes
-        offer = Frame(kind=Kind.OFFER, shard=shard, step=step, epoch=epoch)
-        with self._lock:
-            verdict = self._twice(lambda link: self._push(link, offer, size, data))
-        if verdict is Receipt.TOO_LARGE:
-            raise KeeperRefused(
-                f"shard {shard} with {size} bytes does not fit: raise the keeper's --state-bytes"
-            )
-        return verdict
-
-    def recover(self, shard: int) -> Recovered:
-        """A shard as of the last consistent step.
-
-        Raises:
-            NothingHeld: there is no complete copy.
-            KeeperUnavailable: no answer.
-        """
-        frame, data = self._ask(Frame(kind=Kind.FETCH, shard=shard))
-        if frame.kind is not Kind.STATE:
-            raise NothingHeld(f"the keeper has no complete copy with a shard {shard}")
-        return Recovered(shard=shard, step=frame.step, epoch=frame.epoch, data=data)
-
-    def _push(self, link: socket.socket, offer: Frame, size: int, data: Buffer) -> Receipt:
-        frames.send(link, offer, size.to_bytes(8, "big"))
-        verdict = Receipt(self._reply(link)[0].flags)
-        if verdict is not Receipt.GO:
-            return verdict
-        push = Frame(kind=Kind.PUSH, shard=offer.shard, step=offer.step, epoch=offer.epoch)
-        frames.send(link, push, data, self._pace)
-        return Receipt(self._reply(link)[0].flags)
-
-    def _ask(self, frame: Frame) -> tuple[Frame, bytearray]:
-        def ask(link: socket.socket) -> tuple[Frame, bytearray]:
-            frames.send(link, frame)
-            return self._reply(link)
-
-        with self._lock:
-            return self._twice(ask)
-
-    def _twice(self, call: Callable[[socket.socket], T]) -> T:
-        """Make a call, on a new connection if the present one turns out to be dead."""
-        fresh = self._link is None
-        try:
-            return call(self._open())
-        except OSError as error:
-            self._drop()
-            if fresh or self._aborted or isinstance(error, TimeoutError):
-                raise self._unavailable(error) from error
-        try:
-            return call(self._open())
-        except OSError as error:
-            self._drop()
-            raise self._unavailable(error) from error
-
-    def _open(self) -> socket.socket:
-        if self._aborted:
-            raise ConnectionAbortedError("the link was broken off here")
-        if self._link is None:
-            link = socket.create_connection(self._address, self._timeout_s)
-            self._link = link
-            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            frames.send(link, Frame(kind=Kind.HELLO), self._token)
-            self._reply(link)
-        return self._link
-
-    def _reply(self, link: socket.socket) -> tuple[Frame, bytearray]:
-        frame = frames.receive(link)
-        most = self._shard_bytes if frame.kind is Kind.STATE else frames.MAX_TEXT_BYTES
-        data = frames.payload(link, frame, most, self._pace)
-        if frame.kind is Kind.REFUSED:
-            self._drop()
-            raise KeeperRefused(f"the state keeper refuses: {bytes(data).decode()}")
-        return frame, data
-
-    def _drop(self) -> None:
-        if self._link is not None:
-            self._link.close()
-            self._link = None
-
-    def _unavailable(self, error: OSError) -> KeeperUnavailable:
-        host, port = self._address
-        return KeeperUnavailable(f"state keeper {host}:{port} does not answer: {error}")
-
-
-def _held(frame: Frame) -> Held:
-    if frame.kind is not Kind.HELD:
-        raise FrameError(f"{frame.kind.name} is no answer to a question")
-    committed = None if frame.step == NO_STEP else frame.step
-    return Held(epoch=frame.epoch, committed=committed, shards=frame.shard)
 
 
 class Backup:

@@ -25,6 +25,8 @@ CHUNK_BYTES: Final = 256 * 1024
 """Sent between two looks at the rate, and dropped at a time from what is not wanted."""
 MAX_TEXT_BYTES: Final = 4096
 """Of a token or an explanation."""
+MAX_MAPS_BYTES: Final = 1 << 20
+"""Of maps, in whatever form their writer gives them."""
 
 _HEADER: Final = struct.Struct(">4sBBHIQqQI")
 _CHECK: Final = struct.Struct(">I")
@@ -47,7 +49,7 @@ class Kind(IntEnum):
     HELLO = 1
     """First on a connection; payload: the job's token."""
     BEGIN = 2
-    """New maps: epoch, and in ``shard`` the number of shards."""
+    """New maps: epoch, in ``shard`` the number of shards; payload: the maps, which are kept."""
     OFFER = 3
     """A push is ready: shard, step, epoch; payload: its length, eight bytes."""
     PUSH = 4
@@ -56,10 +58,12 @@ class Kind(IntEnum):
     """Asks for a shard of the committed step."""
     ASK = 6
     """Asks what is held; with a step: waits a while until that step is committed."""
+    MAPS = 7
+    """Asks for the maps of the present epoch."""
     VERDICT = 16
     """Answer: what became of a push; code in ``flags``."""
     STATE = 17
-    """Answer to FETCH."""
+    """Answer to FETCH and MAPS."""
     HELD = 18
     """Answer: epoch, committed step, number of shards in ``shard``."""
     REFUSED = 19

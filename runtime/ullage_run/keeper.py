@@ -64,6 +64,7 @@ class Store:
         self._changed = threading.Condition()
         self._epoch = 0
         self._shards = 0
+        self._maps = b""
         self._committed: int | None = None
         self._copy: dict[int, bytearray] = {}
         self._partial: int | None = None
@@ -78,10 +79,11 @@ class Store:
                 self._changed.wait_for(lambda: self._epoch != epoch or self._last() >= step, wait_s)
             return Held(epoch=self._epoch, committed=self._committed, shards=self._shards)
 
-    def begin(self, epoch: int, shards: int) -> Held:
+    def begin(self, epoch: int, shards: int, maps: bytes = b"") -> Held:
         """New maps: the complete copy stays, what was arriving goes with its senders.
 
-        Repeating the present epoch changes nothing; an older one is answered with the present.
+        Repeating the present epoch changes nothing; an older one is answered with the present. The
+        maps are kept for whoever leads the job, should it forget them.
 
         Raises:
             FrameError: no shards, too many, or another number than the copy has.
@@ -92,12 +94,17 @@ class Store:
                     raise FrameError(f"{shards} shards; 1..{MAX_SHARDS} are possible")
                 if self._copy and shards != len(self._copy):
                     raise FrameError(f"the copy has {len(self._copy)} shards, not {shards}")
-                self._epoch, self._shards = epoch, shards
+                self._epoch, self._shards, self._maps = epoch, shards, maps
                 self._partial = None
                 self._arrived = {}
                 self._coming = {}
                 self._changed.notify_all()
             return Held(epoch=self._epoch, committed=self._committed, shards=self._shards)
+
+    def maps(self) -> tuple[int, bytes]:
+        """The present epoch and its maps, as they came."""
+        with self._changed:
+            return self._epoch, self._maps
 
     def offer(self, offered: Frame, length: int, wait_s: float = 0.0) -> Receipt:
         """Whether a push is welcome; if so its room is reserved until it landed or was abandoned.
@@ -268,7 +275,11 @@ class Keeper:
             waits = frame.step if frame.step != NO_STEP else None
             self._tell(link, self._store.held(waits, WAIT_S))
         elif frame.kind is Kind.BEGIN:
-            self._tell(link, self._store.begin(frame.epoch, frame.shard))
+            maps = bytes(frames.payload(link, frame, frames.MAX_MAPS_BYTES))
+            self._tell(link, self._store.begin(frame.epoch, frame.shard, maps))
+        elif frame.kind is Kind.MAPS:
+            epoch, maps = self._store.maps()
+            frames.send(link, Frame(kind=Kind.STATE, epoch=epoch), maps)
         elif frame.kind is Kind.OFFER:
             self._take(link, frame)
         elif frame.kind is Kind.FETCH:

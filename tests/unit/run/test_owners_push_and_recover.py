@@ -89,6 +89,17 @@ def test_a_state_survives_its_owner(
     assert child.wait(20) == 0
 
 
+def test_the_keeper_remembers_the_maps_for_who_leads_the_job(keeper: Keeper) -> None:
+    first = link(keeper)
+    assert first.maps() == (0, b"")
+    first.begin(3, 1, b"who owns what")
+    first.begin(2, 1, b"too late")
+    assert link(keeper).maps() == (3, b"who owns what")
+    with pytest.raises((KeeperRefused, KeeperUnavailable)):
+        first.begin(4, 1, bytes(frames.MAX_MAPS_BYTES + 1))
+    assert link(keeper).maps()[0] == 3
+
+
 def test_a_killed_keeper_is_named(process: tuple[subprocess.Popen[str], tuple[str, int]]) -> None:
     child, address = process
     owner = to(address)
