@@ -17,7 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from bench.report import Figure, Row, write
-from bench.tiers_job import LINK, Event, Outcome, play
+from bench.tiers_job import play
+from bench.tiers_records import LINK, Event, Outcome
 from ullage.engines.tiers.losses import Pace, overhead, push_s, times_less
 
 BARS: Final[Mapping[str, Callable[[float], bool]]] = {
@@ -118,6 +119,7 @@ def _figures(
         "lost_s": ours_s,
         "lost_s_checkpoint": theirs_s,
         "lost_steps_checkpoint": sum(saved.lost_steps),
+        "restarts_s_checkpoint": sum(saved.recovery_s),
         "step_s": alone_s,
         "push_s": travel_s,
         "overhead_expected": overhead(pace, every_steps=1, travel_s=travel_s),

@@ -18,68 +18,32 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import Self
 
 import numpy as np
 
 from bench.tiers_member import BATCH, SHARDS, STATE_BYTES, Maps, main, sample
-from ullage.engines.tiers.decide import decide
-from ullage.engines.tiers.flush import Link
-from ullage.engines.tiers.records import Do, Member, Settings, Situation, Source, Standing
-from ullage_run.backup import KeeperLink
-
-WAY: Final = 200e6 / 8
-"""Bytes per second into and out of the reliable machine."""
-LINK: Final = Link(
-    state_bytes=STATE_BYTES,
-    dirty_bytes_per_step=STATE_BYTES,
-    host_bytes_per_s=WAY,
-    keeper_bytes_per_s=WAY,
+from bench.tiers_records import (
+    LINK,
+    NOTICE_S,
+    PATIENCE_S,
+    RELIABLE,
+    SETTINGS,
+    SPOTS,
+    WAY,
+    Copy,
+    Event,
+    Lost,
+    Outcome,
+    What,
 )
-SETTINGS: Final = Settings(owner_part=0.6, shards=SHARDS, blocks=SHARDS)
-"""Two of two and two of three members own: about half."""
-NOTICE_S: Final = 30.0
-PATIENCE_S: Final = 60.0
-RELIABLE: Final = "r0"
-SPOTS: Final = ("s1", "s2", "s3")
-
-Copy = Literal["none", "keeper", "files"]
-What = Literal["owner", "all", "notice"]
-
-
-class Lost(Exception):
-    """Members went without notice."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """Something that happens to the job, seconds after its first step began."""
-
-    at_s: float
-    what: What
-
-
-@dataclass(slots=True, kw_only=True)
-class Outcome:
-    """What a run did.
-
-    Attributes:
-        losses: The model's loss after each step.
-        step_s: Of steps that nothing disturbed.
-        wall_s: From the first step to the last.
-        lost_steps: Finished steps done again, by event.
-        recovery_s: From a loss to the first new step, by event.
-    """
-
-    losses: dict[int, float] = field(default_factory=dict)
-    step_s: list[float] = field(default_factory=list)
-    wall_s: float = 0.0
-    lost_steps: list[int] = field(default_factory=list)
-    recovery_s: list[float] = field(default_factory=list)
+from ullage.engines.tiers.decide import decide
+from ullage.engines.tiers.records import Do, Member, Situation, Source, Standing
+from ullage_run.backup import KeeperLink
 
 
 class Job:
@@ -227,9 +191,11 @@ class Job:
         """Ask the engine for maps and carry them out; the step that holds afterwards.
 
         A transition that a loss interrupts has changed nothing: it is decided anew from the maps
-        that all members had, under an epoch that nobody has heard of.
+        that all members had, under an epoch that nobody has heard of. The keeper is fenced first:
+        otherwise a push could complete a later step after the cut was read.
         """
-        held = self._keeper.held()
+        self._epoch += 1
+        held = self._keeper.begin(self._epoch, SHARDS)
         seen = Situation(
             members=self._members(),
             link=LINK,
@@ -239,18 +205,18 @@ class Job:
             step=last,
             step_s=self._step_s,
             committed=held.committed,
+            heard=self._epoch,
         )
         found = decide(seen, SETTINGS)
         back = last if found.source is Source.NONE else held.committed
         if back is None:
             raise RuntimeError(f"the job cannot go on: {found.text}")
-        self._epoch += 1
-        maps = replace(found.standing, epoch=self._epoch)
+        self._epoch = found.standing.epoch
         self._keeper.begin(self._epoch, SHARDS)
         load = {one.member: one.shards for one in found.commands if one.do is Do.LOAD}
         if found.source is Source.KEEPER:
             load = {one.member: one.shards for one in found.assignments}
-        self._tell(maps, last=back, load=load, files=None)
+        self._tell(found.standing, last=back, load=load, files=None)
         self._ended |= set(self._told) & set(self._pipes) - self._known()
         return back
 

@@ -168,8 +168,11 @@ class Member:
         if maps.load:
             with KeeperLink(*self._keeper, bytes_per_s=maps.bytes_per_s) as link:
                 for number in maps.load:
-                    data = np.frombuffer(link.recover(number).data, np.float32)
-                    kept[number].values = data.reshape(2, FEATURES)
+                    found = link.recover(number)
+                    if found.step != maps.last:
+                        raise RuntimeError(f"the cut is {found.step}, the maps say {maps.last}")
+                    values = np.frombuffer(found.data, np.float32)
+                    kept[number].values = values.reshape(2, FEATURES)
         if maps.files is not None:
             for number, shard in kept.items():
                 shard.values = np.load(maps.files / f"{number}.npy")

@@ -105,6 +105,9 @@ class KeeperLink:
     def begin(self, epoch: int, shards: int, maps: Buffer = b"") -> Held:
         """Tell new maps; pushes of older ones are dropped from now on.
 
+        Who rolls back begins an epoch first and takes the cut from the answer: a cut that was read
+        before may have been followed by another.
+
         Args:
             epoch: Of the maps; an older one than the keeper's changes nothing.
             shards: How many there are.

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from bench.tiers import PHASES, RESTART_S, missed, script
-from bench.tiers_job import SETTINGS, SPOTS
 from bench.tiers_member import BATCH, FEATURES, SHARDS, STATE_BYTES, Shard, sample
+from bench.tiers_records import SETTINGS, SPOTS
 
 
 def test_losses_fall_into_all_phases_of_an_interval() -> None:

@@ -193,7 +193,8 @@ class Situation:
         since_s: Seconds since the stage last changed.
         step: The last finished step.
         step_s: Seconds that a step takes; bounds what is left of the running one.
-        committed: The keeper's consistent cut; ``None`` = it has none.
+        committed: The keeper's consistent cut; ``None`` = it has none. After a loss it is read from
+            the answer to a new epoch: only then no push on its way can complete a later one.
         settled: Status and keeper name the same epoch.
         heard: The latest epoch that any member or the keeper may have heard of. It is above the
             standing one's after a transition that a loss interrupted: that one is decided anew from
