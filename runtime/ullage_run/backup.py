@@ -187,7 +187,7 @@ class Backup:
                 self._send(step, shards)
             except (EpochChanged, KeeperUnavailable, KeeperRefused) as error:
                 with self._changed:
-                    self._error = error
+                    self._error = self._error or error  # closing comes first
                     self._changed.notify_all()
                 return
             with self._changed:

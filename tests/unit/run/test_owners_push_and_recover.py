@@ -237,8 +237,8 @@ def test_the_lag_holds_across_new_maps(keeper: Keeper) -> None:
 
 def test_closing_breaks_off_a_slow_push_and_tells_who_waits(keeper: Keeper) -> None:
     link(keeper).begin(1, 1)
-    owner = Backup(link(keeper, bytes_per_s=1000.0), epoch=1, max_lag_steps=1, patience_s=1e4)
-    owner.push(1, {0: bytes(BYTES)})  # takes a quarter of an hour
+    owner = Backup(link(keeper, bytes_per_s=1e5), epoch=1, max_lag_steps=1, patience_s=1e4)
+    owner.push(1, {0: bytes(BYTES)})  # takes ten seconds
     told: list[str] = []
 
     def wait() -> None:
