@@ -14,15 +14,12 @@ from dataclasses import dataclass, field, replace
 
 from ullage.api.contract import (
     EMULATED_MODEL,
-    GATE,
     SLOT_RESOURCE,
     Backend,
     DesiredSlice,
     GPUMode,
     Health,
     ObservedDevice,
-    ObservedSlice,
-    SlicePhase,
 )
 from ullage.decide.model import (
     Action,
@@ -34,6 +31,7 @@ from ullage.decide.model import (
     SetStatus,
     UngatePod,
 )
+from ullage.simulate import motions
 from ullage.state.records import (
     GPUNodeRecord,
     GPURequest,
@@ -185,13 +183,9 @@ class World:
         """All pods of a job end well; their nodes let the slices go."""
         for uid in self.pods_of.get(job.ref.uid, ()):
             pod = self.pods[uid]
-            self.pods[uid] = replace(
-                pod, stage=PodStage.SUCCEEDED, stage_since=self.now, exit_code=0, ready=False
-            )
+            self.pods[uid] = motions.ended(pod, PodStage.SUCCEEDED, 0, self.now)
             if pod.node:
-                record = self.gpu_nodes[pod.node]
-                kept = tuple(one for one in record.observed if one.key.pod_uid != uid)
-                self.gpu_nodes[pod.node] = replace(record, observed=kept)
+                self.gpu_nodes[pod.node] = motions.freed(self.gpu_nodes[pod.node], uid)
 
     def forget(self, job: WorkloadRecord) -> None:
         """The job and its pods are gone."""
@@ -213,7 +207,7 @@ class World:
     def _set_slices(self, name: str, slices: tuple[DesiredSlice, ...]) -> None:
         record = self.gpu_nodes[name]
         known = {one.key: one for one in record.observed}
-        observed = tuple(known.get(one.key) or _reserved(one) for one in slices)
+        observed = tuple(known.get(one.key) or motions.reserved(one) for one in slices)
         since = record.desired_since
         self.gpu_nodes[name] = replace(
             record,
@@ -225,42 +219,13 @@ class World:
     def _create(self, action: CreatePod) -> None:
         job = self.workloads[action.owner.uid]
         uid = f"pod-{action.owner.uid}-{action.rank}-{self.version}"
-        self.pods[uid] = PodRecord(
-            uid=uid,
-            namespace=job.ref.namespace,
-            name=action.name,
-            owner=job.ref,
-            created=self.now,
-            stage=PodStage.GATED,
-            stage_since=self.now,
-            shape=job.shape,
-            rank=action.rank,
-            gates=(GATE,),
-            priority=job.priority,
-            template_hash=action.template_hash,
-        )
+        self.pods[uid] = motions.created(action, job, uid, self.now)
         self.pods_of.setdefault(job.ref.uid, set()).add(uid)
 
     def _run(self, action: UngatePod) -> None:
         pod = self.pods[action.pod.uid]
-        self.pods[pod.uid] = replace(
-            pod,
-            stage=PodStage.RUNNING,
-            stage_since=self.now,
-            gates=(),
-            node=action.node,
-            ready=True,
-        )
-        record = self.gpu_nodes[action.node]
-        self.gpu_nodes[action.node] = replace(
-            record,
-            observed=tuple(
-                replace(one, phase=SlicePhase.ATTACHED, windows=9)
-                if one.key.pod_uid == pod.uid
-                else one
-                for one in record.observed
-            ),
-        )
+        self.pods[pod.uid] = motions.running(pod, action.node, self.now)
+        self.gpu_nodes[action.node] = motions.attached(self.gpu_nodes[action.node], pod.uid)
 
 
 def a_mixture(world: World, number: int) -> None:
@@ -316,14 +281,3 @@ def _shape(slots: int) -> PodShape:
 
 
 _SHAPES = {count: _shape(count) for count in (1, 2, 4, 8)}
-
-
-def _reserved(one: DesiredSlice) -> ObservedSlice:
-    return ObservedSlice(
-        key=one.key,
-        phase=SlicePhase.RESERVED,
-        gpu=one.gpu,
-        percent=one.percent,
-        memory_mib=one.memory_mib,
-        epoch=one.epoch,
-    )

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Final
 
-from ullage.api.contract import GATE, DesiredSlice, Health, ObservedSlice, SlicePhase
+from ullage.api.contract import GATE, DesiredSlice, Health, ObservedSlice
 from ullage.decide.model import (
     Action,
     ApplyGPUNode,
@@ -28,6 +27,7 @@ from ullage.decide.model import (
     SetStatus,
     UngatePod,
 )
+from ullage.simulate import motions
 from ullage.state.records import (
     GPUNodeRecord,
     PodRecord,
@@ -38,9 +38,6 @@ from ullage.state.records import (
     WorkloadRecord,
 )
 from ullage.state.status_wire import as_stored
-
-_ENOUGH: Final = 9
-"""Windows after which a tenant counts as observed."""
 
 
 @dataclass(slots=True)
@@ -205,7 +202,7 @@ class World:
                 name=name, uid=f"uid-gn-{name}", epoch=epoch, retire=False, desired=()
             )
         held = {one.key: one for one in record.observed}
-        kept = {one.key: held.get(one.key) or _reserved(one) for one in slices}
+        kept = {one.key: held.get(one.key) or motions.reserved(one) for one in slices}
         for key, one in held.items():
             # What has started stays until its pod is gone, whatever the spec says.
             if one.phase.started and key.pod_uid in self.pods:
@@ -223,56 +220,23 @@ class World:
         job = self.workloads.get(action.owner.uid)
         if job is None:
             return
-        self._keep(
-            PodRecord(
-                uid=f"pod-{action.name}-{self.version}",
-                namespace=job.ref.namespace,
-                name=action.name,
-                owner=job.ref,
-                created=self.now,
-                stage=PodStage.GATED,
-                stage_since=self.now,
-                shape=job.shape,
-                rank=action.rank,
-                gates=(GATE,),
-                priority=job.priority,
-                template_hash=action.template_hash,
-            )
-        )
+        self._keep(motions.created(action, job, f"pod-{action.name}-{self.version}", self.now))
 
     def _start(self, action: UngatePod) -> None:
         pod = self.pods.get(action.pod.uid)
         if pod is None or GATE not in pod.gates:
             return
-        self.pods[pod.uid] = replace(
-            pod,
-            stage=PodStage.RUNNING,
-            stage_since=self.now,
-            gates=(),
-            node=action.node,
-            ready=True,
-        )
-        record = self.gpu_nodes[action.node]
-        observed = tuple(
-            replace(one, phase=SlicePhase.ATTACHED, windows=_ENOUGH)
-            if one.key.pod_uid == pod.uid
-            else one
-            for one in record.observed
-        )
-        self.gpu_nodes[action.node] = replace(record, observed=observed)
+        self.pods[pod.uid] = motions.running(pod, action.node, self.now)
+        self.gpu_nodes[action.node] = motions.attached(self.gpu_nodes[action.node], pod.uid)
 
     def _end(self, pod: PodRecord, stage: PodStage, code: int | None) -> None:
-        self.pods[pod.uid] = replace(
-            pod, stage=stage, stage_since=self.now, exit_code=code, ready=False
-        )
+        self.pods[pod.uid] = motions.ended(pod, stage, code, self.now)
         self._let_go(pod)
 
     def _let_go(self, pod: PodRecord) -> None:
         """The agent frees what a pod had that is over."""
         if pod.node:
-            record = self.gpu_nodes[pod.node]
-            kept = tuple(one for one in record.observed if one.key.pod_uid != pod.uid)
-            self.gpu_nodes[pod.node] = replace(record, observed=kept)
+            self.gpu_nodes[pod.node] = motions.freed(self.gpu_nodes[pod.node], pod.uid)
 
     def _serve(self, action: ApplyService) -> None:
         key = (action.owner.namespace, action.name)
@@ -308,14 +272,3 @@ class World:
             namespace=at[0], name=at[1], klass=action.klass, uid=f"uid-wp-{at[0]}-{at[1]}"
         )
         self.profiles.setdefault(at, made)
-
-
-def _reserved(one: DesiredSlice) -> ObservedSlice:
-    return ObservedSlice(
-        key=one.key,
-        phase=SlicePhase.RESERVED,
-        gpu=one.gpu,
-        percent=one.percent,
-        memory_mib=one.memory_mib,
-        epoch=one.epoch,
-    )

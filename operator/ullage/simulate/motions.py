@@ -1,0 +1,73 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What kubelets and node agents do to records when nothing is wrong, one motion a function.
+
+Pure: a record goes in, the changed one comes out. Whoever plays a cluster keeps the records.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from ullage.api.contract import GATE, DesiredSlice, ObservedSlice, SlicePhase
+from ullage.decide.model import CreatePod
+from ullage.state.records import GPUNodeRecord, PodRecord, PodStage, WorkloadRecord
+
+_ENOUGH: Final = 9
+"""Windows after which a tenant counts as observed."""
+
+
+def reserved(wanted: DesiredSlice) -> ObservedSlice:
+    """A wanted slice as the agent reports it at first."""
+    return ObservedSlice(
+        key=wanted.key,
+        phase=SlicePhase.RESERVED,
+        gpu=wanted.gpu,
+        percent=wanted.percent,
+        memory_mib=wanted.memory_mib,
+        epoch=wanted.epoch,
+    )
+
+
+def created(action: CreatePod, job: WorkloadRecord, uid: str, now: float) -> PodRecord:
+    """The pod that an action asks for, gated."""
+    return PodRecord(
+        uid=uid,
+        namespace=job.ref.namespace,
+        name=action.name,
+        owner=job.ref,
+        created=now,
+        stage=PodStage.GATED,
+        stage_since=now,
+        shape=job.shape,
+        rank=action.rank,
+        gates=(GATE,),
+        priority=job.priority,
+        template_hash=action.template_hash,
+    )
+
+
+def running(pod: PodRecord, node: str, now: float) -> PodRecord:
+    """A pod that lost its gate: bound, started and ready at once."""
+    return replace(pod, stage=PodStage.RUNNING, stage_since=now, gates=(), node=node, ready=True)
+
+
+def ended(pod: PodRecord, stage: PodStage, code: int | None, now: float) -> PodRecord:
+    """A pod of which nothing runs any more."""
+    return replace(pod, stage=stage, stage_since=now, exit_code=code, ready=False)
+
+
+def attached(record: GPUNodeRecord, uid: str) -> GPUNodeRecord:
+    """A node on which a pod's slices are in use, observed for a while."""
+    observed = tuple(
+        replace(one, phase=SlicePhase.ATTACHED, windows=_ENOUGH) if one.key.pod_uid == uid else one
+        for one in record.observed
+    )
+    return replace(record, observed=observed)
+
+
+def freed(record: GPUNodeRecord, uid: str) -> GPUNodeRecord:
+    """A node whose agent let a pod's slices go."""
+    kept = tuple(one for one in record.observed if one.key.pod_uid != uid)
+    return replace(record, observed=kept)
