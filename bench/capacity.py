@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -19,9 +19,9 @@ from bench import capacity_deadline, capacity_hazard, capacity_study, capacity_z
 from bench.capacity_prices import load as load_prices
 from bench.capacity_traces import load as load_traces
 from bench.devicechoice_tables import TableError
-from bench.report import ROOT, Figure, Row, write
+from bench.report import ROOT, Bars, Figure, Row, judge, write
 
-BARS: Final[Mapping[str, Callable[[float], bool]]] = {
+BARS: Final[Bars] = {
     "misses": lambda value: value == 0,
     "ondemand_vs_greedy": lambda value: value <= capacity_deadline.LIMIT,
     "cost_per_work": lambda value: value <= capacity_zones.LIMITS["cost"],
@@ -69,15 +69,6 @@ def measure(folder: Path, starts: int) -> tuple[dict[str, Figure], list[Row]]:
     return figures, rows
 
 
-def missed(figures: Mapping[str, Figure]) -> list[str]:
-    """The bars that are not met."""
-    return [
-        name
-        for name, met in BARS.items()
-        if figures.get(name) is None or not met(float(figures[name] or 0))
-    ]
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure everything and judge it.
 
@@ -103,10 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "that nobody could know. Savings of the bid market of before 2017 cannot be measured: no "
         "prices of that time are public."
     )
-    bad = missed(figures)
-    for name in bad:
-        print(f"bar missed: {name} = {figures.get(name)}", file=sys.stderr)
-    return 1 if bad else 0
+    return judge(figures, BARS)
 
 
 if __name__ == "__main__":

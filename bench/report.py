@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one way in which a benchmark reports: a table for people, a JSON file for machines.
 
-It measures nothing and judges nothing; the benchmark says what its figures mean.
+It measures nothing; the benchmark says what its figures mean and which bars they must meet.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -22,6 +23,8 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 FOLDER: Final = ROOT / "build" / "bench"
 
 Figure = float | int | None | bool
+Bars = Mapping[str, Callable[[float], bool]]
+"""What each figure must be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,27 @@ def write(
     body = {"name": name, "figures": dict(figures), "machine": machine()}
     file.write_text(json.dumps(body, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     return file
+
+
+def missed(figures: Mapping[str, Figure], bars: Bars) -> list[str]:
+    """The bars that are not met; a figure that is not there misses its bar."""
+    return [
+        name
+        for name, met in bars.items()
+        if figures.get(name) is None or not met(float(figures[name] or 0))
+    ]
+
+
+def judge(figures: Mapping[str, Figure], bars: Bars) -> int:
+    """Name every bar that is missed.
+
+    Returns:
+        The exit status: 0, or 1 when a bar is missed.
+    """
+    bad = missed(figures, bars)
+    for name in bad:
+        print(f"bar missed: {name} = {figures.get(name)}", file=sys.stderr)
+    return 1 if bad else 0
 
 
 def machine() -> dict[str, str | int]:

@@ -13,15 +13,15 @@ import argparse
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from bench.report import Figure, Row, write
+from bench.report import Bars, Figure, Row, judge, write
 from bench.tiers_job import play
 from bench.tiers_records import LINK, Event, Outcome
 from ullage.engines.tiers.losses import Pace, overhead, push_s, times_less
 
-BARS: Final[Mapping[str, Callable[[float], bool]]] = {
+BARS: Final[Bars] = {
     "lost_steps_notice": lambda value: value == 0,
     "lost_steps_kill": lambda value: value <= 2,
     "recovery_s": lambda value: value <= 3.0,
@@ -158,15 +158,6 @@ def _figures(
     return figures, rows
 
 
-def missed(figures: Mapping[str, Figure]) -> list[str]:
-    """The bars that are not met."""
-    return [
-        name
-        for name, met in BARS.items()
-        if figures.get(name) is None or not met(float(figures[name] or 0))
-    ]
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure everything and judge it.
 
@@ -186,10 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "link is the keeper client's own rate, not a shaped network. Replacements start at once "
         "in both arms; members of the arm with checkpoints all start anew."
     )
-    bad = missed(figures)
-    for name in bad:
-        print(f"bar missed: {name} = {figures.get(name)}", file=sys.stderr)
-    return 1 if bad else 0
+    return judge(figures, BARS)
 
 
 if __name__ == "__main__":

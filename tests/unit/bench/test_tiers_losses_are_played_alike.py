@@ -7,7 +7,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.tiers import PHASES, RESTART_S, missed, script
+from bench.report import missed
+from bench.tiers import BARS, PHASES, RESTART_S, script
 from bench.tiers_member import BATCH, FEATURES, SHARDS, STATE_BYTES, Shard, sample
 from bench.tiers_records import SETTINGS, SPOTS
 
@@ -56,9 +57,9 @@ def test_what_is_not_measured_is_a_missed_bar() -> None:
         "lost_vs_checkpoint": 5.0,
         "loss_equal": True,
     }
-    assert missed(met) == []
-    assert missed(met | {"recovery_s": None}) == ["recovery_s"]
-    assert missed(met | {"loss_equal": False, "lost_steps_notice": 1}) == [
+    assert missed(met, BARS) == []
+    assert missed(met | {"recovery_s": None}, BARS) == ["recovery_s"]
+    assert missed(met | {"loss_equal": False, "lost_steps_notice": 1}, BARS) == [
         "lost_steps_notice",
         "loss_equal",
     ]
