@@ -29,7 +29,7 @@ from bench.colocations import (
     read_lucid,
     read_parva,
 )
-from bench.report import ROOT, Figure, Row, write
+from bench.report import DATA, Figure, Row, write
 from ullage.engines.admission.share_curve import fit_service_curve
 
 SEEDS = 5
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: Command line; ``None`` = that of the process.
     """
     parser = argparse.ArgumentParser(prog="bench.admission", description=__doc__)
-    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
+    parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--quick", action="store_true", help="one fold seed")
     given = parser.parse_args(argv)

@@ -19,7 +19,7 @@ from bench import capacity_deadline, capacity_hazard, capacity_study, capacity_z
 from bench.capacity_prices import load as load_prices
 from bench.capacity_traces import load as load_traces
 from bench.devicechoice_tables import TableError
-from bench.report import ROOT, Bars, Figure, Row, judge, write
+from bench.report import DATA, Bars, Figure, Row, judge, write
 
 BARS: Final[Bars] = {
     "misses": lambda value: value == 0,
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0, or 1 when a bar is missed; 0 without data, which is said.
     """
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
+    parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument(
         "--starts", type=int, default=capacity_deadline.STARTS, help="windows of each pool"
     )

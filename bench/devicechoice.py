@@ -21,7 +21,7 @@ from bench import (
     devicechoice_regret,
 )
 from bench.devicechoice_tables import TableError, read_gavel, read_sia, read_torchvision
-from bench.report import ROOT, Figure, Row, write
+from bench.report import DATA, Figure, Row, write
 
 Section = Callable[[], tuple[dict[str, float], list[Row]]]
 
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: Command line; ``None`` = that of the process.
     """
     parser = argparse.ArgumentParser(prog="bench.devicechoice", description=__doc__)
-    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
+    parser.add_argument("--data", type=Path, default=DATA)
     given = parser.parse_args(argv)
     figures, rows = measure(given.data)
     write("devicechoice", figures, rows)

@@ -21,6 +21,8 @@ from rich.table import Table
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 FOLDER: Final = ROOT / "build" / "bench"
+DATA: Final = ROOT.parent / "shared" / "data"
+"""Public tables, unless ``--data`` names another folder."""
 
 Figure = float | int | None | bool
 Bars = Mapping[str, Callable[[float], bool]]

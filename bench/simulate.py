@@ -203,7 +203,7 @@ def speed(sheet: Sheet, jobs: int) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, default=report.ROOT.parent / "shared" / "data")
+    parser.add_argument("--data", type=Path, default=report.DATA)
     parser.add_argument("--jobs", type=int, default=SCALE_JOBS, help="of the test of speed")
     options = parser.parse_args()
     sheet = Sheet()

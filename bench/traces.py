@@ -129,7 +129,7 @@ def _ratio(part: report.Figure, whole: report.Figure) -> float | None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, default=report.ROOT.parent / "shared" / "data")
+    parser.add_argument("--data", type=Path, default=report.DATA)
     parser.add_argument("--jobs", type=int, default=300)
     options = parser.parse_args()
     try:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bench.report import ROOT
+from bench.report import DATA
 from ullage.engines.admission.queue_map import (
     Load,
     Objective,
@@ -74,7 +74,7 @@ class World:
 
 def default_folder() -> Path:
     """Where the tables lie unless ``--data`` says otherwise."""
-    return Path(os.environ.get("ULLAGE_DATA", ROOT.parent / "shared" / "data"))
+    return Path(os.environ.get("ULLAGE_DATA", DATA))
 
 
 def load(folder: Path, accelerator: str) -> World:
