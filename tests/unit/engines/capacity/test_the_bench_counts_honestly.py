@@ -16,6 +16,7 @@ from bench.capacity_hazard import deciles, predictions
 from bench.capacity_traces import Trace, load
 from bench.capacity_zones import RULES, World, run
 from bench.devicechoice_tables import TableError
+from bench.report import Figure, missed
 from ullage.engines.capacity.deadline import Line, uniform_progress
 
 HEAD = "file,nodes_requested,batch,zone,instance_tag,mean_fraction_available\n"
@@ -48,11 +49,11 @@ def test_without_data_nothing_is_measured_and_that_is_said(
 
 
 def test_a_bar_without_a_figure_is_missed() -> None:
-    met: dict[str, float] = dict.fromkeys(capacity.BARS, 0.0) | {"models_beating_baseline": 6}
-    assert capacity.missed(met) == []
-    assert capacity.missed(met | {"misses": 1}) == ["misses"]
+    met: dict[str, Figure] = dict.fromkeys(capacity.BARS, 0.0) | {"models_beating_baseline": 6}
+    assert missed(met, capacity.BARS) == []
+    assert missed(met | {"misses": 1}, capacity.BARS) == ["misses"]
     del met["cost_per_work"]
-    assert capacity.missed(met) == ["cost_per_work"]
+    assert missed(met, capacity.BARS) == ["cost_per_work"]
 
 
 def test_a_window_pays_for_starts_and_only_until_the_work_is_done() -> None:
