@@ -18,8 +18,8 @@ from itertools import combinations
 import numpy as np
 
 from bench.report import ROOT, Row
-from ullage.decide.estimates import Evidence, estimated
-from ullage.decide.throughput import typical
+from ullage.decide.speeds.estimates import Evidence, estimated
+from ullage.decide.speeds.throughput import typical
 from ullage.state.profile_records import Method, ProfileRecord, ProfileStatus, SoloEntry
 
 TABLE = ROOT / "operator" / "ullage" / "simulate" / "data" / "solo.json"

@@ -15,19 +15,19 @@ from hypothesis import strategies as st
 
 import builders
 from fakes.toy_storm import Storm
-from ullage.decide.board import Board, Domains, Occupant
-from ullage.decide.candidates import Scout, Shortlist
-from ullage.decide.checks import CHAIN, ceiling, columns, figures
-from ullage.decide.classes import Classes
 from ullage.decide.decide import decide, look
 from ullage.decide.diff import diff
-from ullage.decide.fit import amounts
-from ullage.decide.ground import lay_out
-from ullage.decide.judging import SumRule
 from ullage.decide.ledger import Ledger
 from ullage.decide.model import DecideSettings, SetStatus
+from ullage.decide.placement.board import Board, Domains, Occupant
+from ullage.decide.placement.candidates import Scout, Shortlist
+from ullage.decide.placement.checks import CHAIN, ceiling, columns, figures
+from ullage.decide.placement.fit import amounts
+from ullage.decide.placement.ground import lay_out
+from ullage.decide.placement.want import Wants
+from ullage.decide.sharing.classes import Classes
+from ullage.decide.sharing.judging import SumRule
 from ullage.decide.transfer import Packer, Unpacker
-from ullage.decide.want import Wants
 from ullage.engines.admission.records import Tenant
 from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.state.records import Snapshot

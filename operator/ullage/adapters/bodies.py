@@ -16,7 +16,8 @@ from typing import Final, Protocol
 from ullage import ports
 from ullage.adapters.writer_errors import Refused
 from ullage.api.contract import Reason, WireError
-from ullage.decide import children, profile_bodies
+from ullage.decide import children
+from ullage.decide.learning import bodies as profile_bodies
 from ullage.decide.model import (
     Action,
     ApplyDeployment,

@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from ullage.app.model_summary import Fitted, restored, slim, stored
-from ullage.decide.learning_rows import class_profiles, rows_of
+from ullage.decide.learning.rows import class_profiles, rows_of
 from ullage.engines.admission.colocations import bounded
 from ullage.engines.admission.judging import Risk
 from ullage.engines.admission.learning import MAX_CLASSES, learn

@@ -15,7 +15,7 @@ from typing import Final
 
 from ullage.adapters.metrics_sharing import ADMISSION_BUCKETS, SLOWDOWN_BUCKETS, Histogram
 from ullage.api.contract import ObservedSlice, Reason, SliceKey, SlicePhase
-from ullage.decide.learning_rows import class_profile
+from ullage.decide.learning.rows import class_profile
 from ullage.decide.model import Action, Emit, SetProfile, SetStatus
 from ullage.engines.admission.ladder import NOMINAL_Z
 from ullage.engines.admission.model import Models

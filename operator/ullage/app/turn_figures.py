@@ -13,7 +13,7 @@ from ullage.adapters.metrics_turns import TurnFigures
 from ullage.api.contract import Reason
 from ullage.decide.model import Action, SetStatus
 from ullage.decide.phases import Phase
-from ullage.decide.rounds_books import owed_s, promised, received_s
+from ullage.decide.rounds.books import owed_s, promised, received_s
 from ullage.engines.allocation.round_records import MEMORY_ROUNDS
 from ullage.state.records import Snapshot, WorkloadRecord
 

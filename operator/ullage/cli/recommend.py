@@ -19,8 +19,8 @@ from rich.text import Text
 
 from ullage.api.contract import Reason, WireError
 from ullage.api.trainingjob import TrainingJob
-from ullage.decide.recommend import Advice, Advisor
-from ullage.decide.recommended import rows_of
+from ullage.decide.advice.recommend import Advice, Advisor
+from ullage.decide.advice.recommended import rows_of
 from ullage.state.project import Sharer
 from ullage.state.project_workload import project_workload
 from ullage.state.records import Snapshot, WorkloadKind, WorkloadRecord

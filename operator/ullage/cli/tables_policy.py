@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ullage.cli.tables import BAD, GOOD, QUIET, age
 from ullage.decide.phases import Phase
-from ullage.decide.rounds_books import current, owed_s, promised, received_s
+from ullage.decide.rounds.books import current, owed_s, promised, received_s
 from ullage.engines.allocation.round_records import MEMORY_ROUNDS
 from ullage.state.records import PolicyRecord, Snapshot, WorkloadKind, WorkloadRecord
 from ullage.state.status import AllocationRecord

@@ -14,39 +14,39 @@ from dataclasses import replace
 from typing import Final
 
 from ullage.decide.adopt import drop_refused, settle
-from ullage.decide.allot import Desk, allot, release
-from ullage.decide.board import set_up
-from ullage.decide.classes import Classes
+from ullage.decide.advice.recommend import Advisor
+from ullage.decide.advice.recommended import advice_news, advised
 from ullage.decide.digest import board_digest, cycle_digest
-from ullage.decide.estimates_written import with_estimates
-from ullage.decide.feasible import Feasibility
-from ullage.decide.figures import Predictions
-from ullage.decide.ground import Ground, lay_out
 from ullage.decide.guards import rest_ends
-from ullage.decide.learning import profiles_to_write
+from ullage.decide.learning.loop import profiles_to_write
 from ullage.decide.ledger import Ledger
-from ullage.decide.life import Life, earliest
-from ullage.decide.lifecycle_inference import inference_life
-from ullage.decide.lifecycle_training import training_life
+from ullage.decide.lives.inference import inference_life
+from ullage.decide.lives.life import Life, earliest
+from ullage.decide.lives.restated import restate
+from ullage.decide.lives.serving import replicas_that_serve
+from ullage.decide.lives.training import training_life
 from ullage.decide.model import Action, DecideSettings, Emit, Plan
 from ullage.decide.nodes import missing_gpu_nodes
-from ullage.decide.placement import Placer
-from ullage.decide.policies import void_policies
-from ullage.decide.recommend import Advisor
-from ullage.decide.recommended import advice_news, advised
-from ullage.decide.rejudged import move, rejudge, with_marks
-from ullage.decide.report import Reporter, event
-from ullage.decide.restated import restate
-from ullage.decide.rounds import division_news, next_turn, take_turns
-from ullage.decide.rounds_division import Allocate
-from ullage.decide.rounds_news import turn_news
-from ullage.decide.rounds_runners import Tools, Typed
-from ullage.decide.ruling import rule_of
-from ullage.decide.serving import replicas_that_serve
-from ullage.decide.sharing_news import sharing_news
-from ullage.decide.trials import bookings, commit, look_at_trials, spent
+from ullage.decide.placement.allot import Desk, allot, release
+from ullage.decide.placement.board import set_up
+from ullage.decide.placement.feasible import Feasibility
+from ullage.decide.placement.ground import Ground, lay_out
+from ullage.decide.placement.placement import Placer
+from ullage.decide.placement.want import Wants
+from ullage.decide.rounds.division import Allocate
+from ullage.decide.rounds.news import turn_news
+from ullage.decide.rounds.runners import Tools, Typed
+from ullage.decide.rounds.turns import division_news, next_turn, take_turns
+from ullage.decide.sharing.classes import Classes
+from ullage.decide.sharing.news import sharing_news
+from ullage.decide.sharing.rejudged import move, rejudge, with_marks
+from ullage.decide.sharing.ruling import rule_of
+from ullage.decide.sharing.trials import bookings, commit, look_at_trials, spent
+from ullage.decide.speeds.written import with_estimates
+from ullage.decide.telling.figures import Predictions
+from ullage.decide.telling.policies import void_policies
+from ullage.decide.telling.report import Reporter, event
 from ullage.decide.view import View, members_by_owner
-from ullage.decide.want import Wants
 from ullage.engines.admission.prediction import Predictor
 from ullage.state.records import PodStage, Snapshot, WorkloadKind
 from ullage.state.status import WorkloadStatus

@@ -23,7 +23,7 @@ from ullage.decide.model import (
     SetStatus,
     UngatePod,
 )
-from ullage.decide.status import is_passing
+from ullage.decide.telling.status import is_passing
 from ullage.state.records import Snapshot, WorkloadKind
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import sha256
 
-from ullage.decide.board import Board
+from ullage.decide.placement.board import Board
+from ullage.decide.placement.want import Want
 from ullage.decide.view import View
-from ullage.decide.want import Want
 from ullage.state.records import WorkloadRecord
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from ullage.api.contract import Reason, SlicePhase
-from ullage.decide.ground import Ground
-from ullage.decide.life import earliest
+from ullage.decide.lives.life import earliest
+from ullage.decide.placement.ground import Ground
 from ullage.decide.view import Held, Member, View
 from ullage.state.records import PodRecord, PodStage, WorkloadRecord
 from ullage.state.status import RefusalLine

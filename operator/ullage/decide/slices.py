@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from ullage.api.contract import DesiredSlice, SliceKey
-from ullage.decide.classes import Known
+from ullage.decide.sharing.classes import Known
 from ullage.state.records import WorkloadRecord
 
 _NOWHERE = SliceKey(pod_uid="", container="")

@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ullage.api.contract import SLOT_RESOURCE, GPUMode, Reason
-from ullage.decide.board import Board
-from ullage.decide.candidates import Scout
-from ullage.decide.checks import ceiling, figures, memory_needed
-from ullage.decide.fit import shortages, why_not
-from ullage.decide.judging import Breach
-from ullage.decide.survey import Stage, Tally
-from ullage.decide.want import Want
+from ullage.decide.placement.board import Board
+from ullage.decide.placement.candidates import Scout
+from ullage.decide.placement.checks import ceiling, figures, memory_needed
+from ullage.decide.placement.fit import shortages, why_not
+from ullage.decide.placement.survey import Stage, Tally
+from ullage.decide.placement.want import Want
+from ullage.decide.sharing.judging import Breach
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.state.records import WorkloadRecord
 from ullage.state.status import RefusalLine

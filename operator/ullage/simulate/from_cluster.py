@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from ullage.api.contract import GPUMode, Health
 from ullage.decide.phases import Phase
-from ullage.decide.throughput import Throughputs
+from ullage.decide.speeds.throughput import Throughputs
 from ullage.simulate.trace import Fleet, Trace, TraceError, TraceJob, in_order
 from ullage.state.records import Snapshot, WorkloadKind, WorkloadRecord
 

@@ -13,7 +13,7 @@ from fakes.lesson_rig import GPU, START, Inline, Stage, profile, row
 from ullage.app.learner import Learner
 from ullage.app.lessons import MOST_CROWDS, Key, kept_rows, merged
 from ullage.app.syllabus import MOST_PROFILES, QUICK_CLASSES, Pace, Syllabus
-from ullage.decide.learning_rows import rows_of
+from ullage.decide.learning.rows import rows_of
 from ullage.engines.admission.learning import MAX_CLASSES
 from ullage.engines.admission.model import Cells
 from ullage.engines.admission.pair_gp import MAX_ROWS

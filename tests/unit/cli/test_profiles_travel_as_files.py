@@ -16,7 +16,7 @@ from fakes.cluster_port import FakeCluster
 from ullage.cli import profiles
 from ullage.cli.look import saved
 from ullage.cli.profiles import ProfileError, accelerators, exported, read, to_yaml
-from ullage.decide.learning_rows import rows_of
+from ullage.decide.learning.rows import rows_of
 from ullage.ports import WORKLOAD_PROFILE
 from ullage.state.project_rest import project_profile
 

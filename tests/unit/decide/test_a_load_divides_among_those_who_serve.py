@@ -26,7 +26,7 @@ from fakes.deciding import SETTINGS, Decided, decided
 from ullage.api.contract import LatencyObjective, Reason, SlicePhase
 from ullage.decide.decide import look
 from ullage.decide.ledger import Ledger
-from ullage.decide.serving import replicas_that_serve
+from ullage.decide.lives.serving import replicas_that_serve
 from ullage.state.records import PodRecord, PodStage, SoloEntry
 from ullage.state.status import DecisionRecord, RefusalLine
 from ullage.state.terms import OfferedLoad

@@ -5,7 +5,7 @@
 from dataclasses import replace
 
 from builders import NOW, a_snapshot
-from ullage.decide.policies import void_policies
+from ullage.decide.telling.policies import void_policies
 from ullage.state.records import PolicyRecord
 
 OTHER = PolicyRecord(name="mine", uid="uid-mine", generation=2)

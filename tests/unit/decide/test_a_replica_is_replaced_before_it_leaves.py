@@ -24,8 +24,8 @@ from builders import (
 )
 from fakes.deciding import Decided, decided, told
 from ullage.api.contract import Reason, SlicePhase
+from ullage.decide.lives.surge import PATIENCE_S
 from ullage.decide.model import ApplyDeployment, EvictPod
-from ullage.decide.surge import PATIENCE_S
 from ullage.state.records import PodRecord, PodStage
 
 LEARNED = a_policy(learned=True)

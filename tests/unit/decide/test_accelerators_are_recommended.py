@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from builders import a_device, a_device_profile, a_gpu_node, a_job, a_profile, a_snapshot
 from fakes.deciding import decided_on
 from ullage.api.contract import Reason
+from ullage.decide.advice.recommend import Advisor
+from ullage.decide.advice.recommended import advice_news, advised, rows_of
 from ullage.decide.model import Emit
-from ullage.decide.recommend import Advisor
-from ullage.decide.recommended import advice_news, advised, rows_of
 from ullage.engines.admission.records import Fingerprint
 from ullage.state.profile_records import (
     DeviceProfileRecord,

@@ -11,7 +11,7 @@ import pytest
 from builders import a_gpu_node, a_job, a_node, a_shape, resources
 from fakes.deciding import decided
 from ullage.api.contract import Reason
-from ullage.decide.fit import Fit, judge_node, shortages, why_not
+from ullage.decide.placement.fit import Fit, judge_node, shortages, why_not
 from ullage.state.records import (
     NodeAffinity,
     PodShape,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from ullage.decide.recall import Numbers, Recall
+from ullage.decide.sharing.recall import Numbers, Recall
 from ullage.engines.admission.model import LearnedModel
 from ullage.engines.admission.records import ClassProfile, Forecast, ShareCurve, Tenant
 

@@ -10,14 +10,14 @@ import pytest
 
 import builders
 from ullage.api.contract import Reason
-from ullage.decide.board import Board, Domains, Occupant
-from ullage.decide.checks import CHAIN, ceiling, columns, figures
-from ullage.decide.classes import Classes
 from ullage.decide.decide import look
-from ullage.decide.ground import lay_out
 from ullage.decide.ledger import Ledger
 from ullage.decide.model import DecideSettings
-from ullage.decide.want import Want, Wants
+from ullage.decide.placement.board import Board, Domains, Occupant
+from ullage.decide.placement.checks import CHAIN, ceiling, columns, figures
+from ullage.decide.placement.ground import lay_out
+from ullage.decide.placement.want import Want, Wants
+from ullage.decide.sharing.classes import Classes
 from ullage.engines.admission.filters import (
     RULES,
     Device,

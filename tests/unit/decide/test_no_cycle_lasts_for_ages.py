@@ -8,8 +8,9 @@ import pytest
 
 from builders import NOW, Part, WorkloadBuilder, a_gpu_node, a_job, a_policy
 from fakes.deciding import decided
-from ullage.decide import candidates, effort
-from ullage.decide.effort import Effort, in_turns
+from ullage.decide.placement import candidates
+from ullage.decide.sharing import effort
+from ullage.decide.sharing.effort import Effort, in_turns
 
 JOBS = 12
 

@@ -11,8 +11,8 @@ import pytest
 from builders import NOW
 from ullage.api.contract import Reason
 from ullage.api.reasons import ConditionType
+from ullage.decide.learning.news import profile_news
 from ullage.decide.model import SetProfile
-from ullage.decide.profile_news import profile_news
 from ullage.state.profile_records import ProfileRecord, ProfileStatus
 from ullage.state.records import ObjectRef
 from ullage.state.status import Condition

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import NOW, a_device, a_device_profile, a_gpu_node, a_job, a_profile, a_snapshot
-from ullage.decide.estimates import MOST_CONFIDENT, estimated, gather
-from ullage.decide.estimates_written import AGAIN_AFTER_S, MOST_A_CYCLE, with_estimates
-from ullage.decide.learning import Lessons
+from ullage.decide.learning.loop import Lessons
 from ullage.decide.model import SetProfile
-from ullage.decide.throughput import throughputs
+from ullage.decide.speeds.estimates import MOST_CONFIDENT, estimated, gather
+from ullage.decide.speeds.throughput import throughputs
+from ullage.decide.speeds.written import AGAIN_AFTER_S, MOST_A_CYCLE, with_estimates
 from ullage.engines.admission.records import Fingerprint
 from ullage.state.profile_records import (
     DeviceProfileRecord,

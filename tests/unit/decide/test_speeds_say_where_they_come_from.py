@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from builders import a_job, a_profile, a_snapshot
-from ullage.decide.throughput import (
+from ullage.decide.speeds.throughput import (
     Throughputs,
     measured_speeds,
     remeasured,

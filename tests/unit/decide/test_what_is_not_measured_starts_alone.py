@@ -26,9 +26,9 @@ from builders import (
 )
 from fakes.deciding import Decided, decided, decided_on
 from ullage.api.contract import LatencyObjective, Observation, Reason, SlicePhase
-from ullage.decide.decisions import ALONE
-from ullage.decide.learning import profiles_to_write
+from ullage.decide.learning.loop import profiles_to_write
 from ullage.decide.model import SetProfile
+from ullage.decide.telling.decisions import ALONE
 from ullage.engines.admission.calibration import Band, Threshold
 from ullage.engines.admission.model import LearnedModel
 from ullage.engines.admission.records import Group

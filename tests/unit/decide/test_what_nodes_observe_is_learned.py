@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from builders import NOW, a_gpu_node, a_job, a_profile, a_snapshot
 from fakes.deciding import decided
 from ullage.api.contract import Fingerprint, Observation, ObservedPartner
-from ullage.decide.learning import WRITE_EVERY_S, Lessons, profiles_to_write
-from ullage.decide.learning_merge import MOST_ROWS
-from ullage.decide.learning_rows import class_profiles, profile_of, rows_of, share_curve
-from ullage.decide.learning_sift import Dropped
+from ullage.decide.learning.loop import WRITE_EVERY_S, Lessons, profiles_to_write
+from ullage.decide.learning.merge import MOST_ROWS
+from ullage.decide.learning.rows import class_profiles, profile_of, rows_of, share_curve
+from ullage.decide.learning.sift import Dropped
 from ullage.decide.model import CreateProfile, SetProfile
 from ullage.engines.admission.probation import Account
 from ullage.state.klass import profile_name

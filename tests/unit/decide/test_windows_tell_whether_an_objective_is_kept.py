@@ -10,8 +10,8 @@ import pytest
 
 from builders import a_job, a_pod, a_slice, gpu, reported
 from ullage.api.contract import LatencyObjective, ObservedSlice, SlicePhase
-from ullage.decide import figures
-from ullage.decide.figures import Part
+from ullage.decide.telling import figures
+from ullage.decide.telling.figures import Part
 from ullage.state.records import PodStage, WorkloadRecord
 from ullage.state.status import Sharing
 

@@ -1,0 +1,300 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The life of a TrainingJob: pods appear, run, fail, start again, end.
+
+Level-triggered: what to do next follows from the pods that exist and the phase that the status
+remembers. A restart is written into the status before a pod is deleted, so that no failure is
+counted twice or forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Final
+
+from ullage.api.contract import Reason, SlicePhase
+from ullage.api.reasons import ConditionType
+from ullage.decide import guards
+from ullage.decide.children import pod_name, workers_service
+from ullage.decide.lives.endings import close, find_ending
+from ullage.decide.lives.gang import advance, deadline
+from ullage.decide.lives.life import Life, delete, evict, refusal_under_retry, write_refused
+from ullage.decide.model import Action, DeleteWorkload
+from ullage.decide.phases import Phase
+from ullage.decide.placement.ground import Ground
+from ullage.decide.view import Member, View
+from ullage.state.records import PodStage, WorkloadRecord
+
+_EVICTED: Final = (
+    Reason.PREEMPTED,
+    Reason.INTERFERING,
+    Reason.PROBATION_ROLLED_BACK,
+    Reason.PREDICTED_SLO_BREACH,
+    Reason.RESIZING,
+)
+"""Endings that we bring about: budgets are honoured, and the pod gets its signal and grace."""
+
+
+def training_life(view: View, ground: Ground, job: WorkloadRecord) -> Life:
+    """What the job needs next."""
+    everybody = view.members_of(job)
+    if job.status.phase == Phase.RUNNING and _runs_well(view, job, everybody):
+        return _running(job.status.restarts)
+    members = [one for one in everybody if 0 <= one.pod.rank < job.replicas]
+    phase = _phase(job)
+    if job.deleting:
+        return Life(phase=phase, silent=True)
+    if phase.terminal:
+        return _after_the_end(view, job, everybody)
+    if not job.shape.device_container:
+        return Life(phase=phase, reason=Reason.INVALID_OBJECT, message=job.invalid)
+    if len(members) == job.replicas and _all_succeeded(members):
+        return _kept(job, Phase.SUCCEEDED, Reason.COMPLETED, "every member ended with exit code 0")
+    if job.suspend:
+        return _suspend(view, job, everybody)
+    if phase is Phase.RESTARTING:
+        return _tear_down(view, job, everybody)
+    ending = find_ending(view, job, members)
+    if ending is not None:
+        return close(view, job, members, ending)
+    surplus = len(everybody) > len(members)
+    if surplus or len(members) < job.replicas or _outdated(job, members):
+        return _grow(view, job, members)
+    leaving = next((one for one in members if one.gated and one.pod.deleting), None)
+    if leaving is not None:
+        message = f"{leaving.pod.name} is being deleted and is created anew when it is gone"
+        return _kept(job, Phase.PENDING, Reason.WAITING_FOR_DECISION, message)
+    return advance(view, ground, job, members)
+
+
+def _runs_well(view: View, job: WorkloadRecord, members: Sequence[Member]) -> bool:
+    """Whether all members run, nothing ails their slices, and nobody wants it otherwise."""
+    if len(members) != job.replicas or job.deleting or job.suspend:
+        return False
+    for one in members:
+        pod = one.pod
+        if pod.stage is not PodStage.RUNNING or pod.deleting or pod.rank >= job.replicas:
+            return False
+        if pod.uid in view.marks:
+            return False
+        for held in one.held:
+            if held.seen is not None and held.seen.phase is SlicePhase.FAILED:
+                return False
+    return bool(job.shape.device_container)
+
+
+@cache
+def _running(restarts: int) -> Life:
+    return Life(phase=Phase.RUNNING, restarts=restarts)
+
+
+def _tear_down(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Life:
+    """Every pod of the last start goes before the first of the next appears."""
+    reason, message = _standing_reason(job)
+    if not members and not _creating(view, job):
+        return _kept(job, Phase.PENDING, reason, message)
+    epoch = view.settings.epoch
+    steps: list[Action] = []
+    for one in members:
+        if one.pod.deleting:
+            continue
+        if reason in _EVICTED and one.live and not one.gated:
+            steps.append(evict(job, one, epoch, reason, message))
+        else:
+            steps.append(delete(job, one, epoch, reason, message))
+    return Life(
+        phase=Phase.RESTARTING,
+        reason=reason,
+        message=message,
+        restarts=job.status.restarts,
+        retry_at=job.status.retry_at,
+        steps=tuple(steps),
+        release=tuple(one for one in members if one.gated and one.held),
+    )
+
+
+def _suspend(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Life:
+    message = "spec.suspend is true"
+    if not members and not _creating(view, job):
+        return _kept(job, Phase.SUSPENDED, Reason.SUSPENDED, message)
+    epoch = view.settings.epoch
+    steps: list[Action] = []
+    for one in members:
+        if one.pod.deleting:
+            continue
+        act = evict if one.live and not one.gated else delete
+        steps.append(act(job, one, epoch, Reason.SUSPENDED, message))
+    return Life(
+        phase=Phase.SUSPENDING,
+        reason=Reason.SUSPENDED,
+        message=message,
+        restarts=job.status.restarts,
+        steps=tuple(steps),
+        release=tuple(one for one in members if one.gated and one.held),
+    )
+
+
+def _after_the_end(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Life:
+    """What still runs of a failed gang goes, finished pods stay for their logs, the job in time."""
+    epoch = view.settings.epoch
+    finished = job.status.condition(ConditionType.FINISHED)
+    reason = _reason(finished.reason if finished else "", Reason.COMPLETED)
+    steps: list[Action] = [
+        delete(job, one, epoch, reason, "the job has ended")
+        for one in members
+        if one.live and not one.pod.deleting
+    ]
+    wake_at = 0.0
+    if job.ttl_seconds_after_finished is not None and job.status.completion_time > 0:
+        wake_at = job.status.completion_time + job.ttl_seconds_after_finished
+        if view.now >= wake_at:
+            text = f"ended {view.now - job.status.completion_time:.0f} s ago"
+            steps.append(DeleteWorkload(owner=job.ref, epoch=epoch, reason=reason, text=text))
+            wake_at = 0.0
+    return Life(
+        phase=_phase(job),
+        reason=reason,
+        message=finished.message if finished else "",
+        restarts=job.status.restarts,
+        steps=tuple(steps),
+        release=tuple(one for one in members if one.gated and one.held),
+        wake_at=wake_at,
+    )
+
+
+def _grow(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Life:
+    """Nobody has started: create the pods that are missing, delete those that are out of date."""
+    if view.now < job.status.retry_at:
+        reason, message = _standing_reason(job)
+        return Life(
+            phase=Phase.PENDING,
+            reason=reason,
+            message=message,
+            restarts=job.status.restarts,
+            retry_at=job.status.retry_at,
+            wake_at=job.status.retry_at,
+        )
+    stale = [
+        one
+        for one in view.members_of(job)
+        if not one.pod.deleting and (one not in members or _is_outdated(job, one))
+    ]
+    if stale:
+        text = "the template or the number of replicas changed before the start"
+        return Life(
+            phase=Phase.PENDING,
+            reason=Reason.WAITING_FOR_DECISION,
+            message=text,
+            restarts=job.status.restarts,
+            steps=tuple(
+                delete(job, one, view.settings.epoch, Reason.WAITING_FOR_DECISION, text)
+                for one in stale
+            ),
+            release=tuple(one for one in stale if one.held),
+        )
+    return _missing(view, job, members)
+
+
+def _missing(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Life:
+    namespace = job.ref.namespace
+    obstacle = _obstacle(view, job)
+    present = {one.pod.rank for one in members}
+    missing: list[int] = []
+    for rank in range(job.replicas):
+        name = (namespace, pod_name(job.ref.name, rank))
+        if rank in present or name in view.snapshot.creating:
+            continue
+        holder = view.names.get(name)
+        if holder is not None and not holder.deleting and holder.owner.uid != job.ref.uid:
+            owner = view.snapshot.workloads.get(holder.owner.uid)
+            if owner is not None or not holder.owner.uid:
+                obstacle = obstacle or (
+                    Reason.NAME_CONFLICT,
+                    f"the pod {name[1]} exists and belongs to {holder.owner.name or 'nobody'}",
+                )
+        elif holder is None:
+            missing.append(rank)
+        obstacle = obstacle or write_refused(view, "Pod", *name)
+    late = [one for one in members if one.held and guards.overdue(view, one)]
+    reason, message = (
+        obstacle
+        or refusal_under_retry(job)
+        or (Reason.WAITING_FOR_DECISION, "its pods are being created")
+    )
+    return Life(
+        phase=Phase.PENDING,
+        reason=reason,
+        message=message,
+        restarts=job.status.restarts,
+        retry_at=job.status.retry_at,
+        missing=() if obstacle else tuple(missing),
+        release=tuple(late),
+        wake_at=deadline(view, members),
+    )
+
+
+def _obstacle(view: View, job: WorkloadRecord) -> tuple[Reason, str] | None:
+    """Why the gang's Service cannot be had, if it needs one."""
+    if job.replicas == 1:
+        return None
+    name = workers_service(job.ref.name)
+    service = view.snapshot.services.get((job.ref.namespace, name))
+    if service is not None and service.owner_uid != job.ref.uid:
+        return Reason.NAME_CONFLICT, f"the Service {name} exists and belongs to another owner"
+    return write_refused(view, "Service", job.ref.namespace, name)
+
+
+def _kept(job: WorkloadRecord, phase: Phase, reason: Reason, message: str) -> Life:
+    return Life(
+        phase=phase,
+        reason=reason,
+        message=message,
+        restarts=job.status.restarts,
+        retry_at=job.status.retry_at,
+    )
+
+
+def _phase(job: WorkloadRecord) -> Phase:
+    try:
+        return Phase(job.status.phase)
+    except ValueError:
+        return Phase.PENDING
+
+
+def _standing_reason(job: WorkloadRecord) -> tuple[Reason, str]:
+    """Why the last start ended, as the status remembers it."""
+    admitted = job.status.condition(ConditionType.ADMITTED)
+    if admitted is None:
+        return Reason.MEMBER_LOST, ""
+    return _reason(admitted.reason, Reason.MEMBER_LOST), admitted.message
+
+
+def _reason(word: str, default: Reason) -> Reason:
+    try:
+        return Reason(word)
+    except ValueError:
+        return default
+
+
+def _all_succeeded(members: Sequence[Member]) -> bool:
+    return all(one.pod.stage is PodStage.SUCCEEDED for one in members)
+
+
+def _creating(view: View, job: WorkloadRecord) -> bool:
+    if not view.snapshot.creating:
+        return False
+    namespace = job.ref.namespace
+    return any(
+        (namespace, pod_name(job.ref.name, rank)) in view.snapshot.creating
+        for rank in range(job.replicas)
+    )
+
+
+def _outdated(job: WorkloadRecord, members: Sequence[Member]) -> bool:
+    return any(_is_outdated(job, one) for one in members) and all(one.gated for one in members)
+
+
+def _is_outdated(job: WorkloadRecord, member: Member) -> bool:
+    made_from = member.pod.template_hash
+    return bool(made_from) and bool(job.template_hash) and made_from != job.template_hash

@@ -1,0 +1,367 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""From what the life cycles ask for to who gets what: creations, turns, seats, victims.
+
+Puts the other modules of this package in their order; the rules themselves stand there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ullage.api.contract import Reason
+from ullage.decide import guards
+from ullage.decide.children import pod_name, workers_service
+from ullage.decide.ledger import Ledger
+from ullage.decide.lives import inference as lifecycle_inference
+from ullage.decide.lives.inference import Rollout
+from ullage.decide.lives.life import Life, earliest, evict
+from ullage.decide.lives.surge import Leaving, Move, leave
+from ullage.decide.model import Action, ApplyService, CreatePod
+from ullage.decide.phases import Phase
+from ullage.decide.placement.feasible import Feasibility
+from ullage.decide.placement.ground import Ground
+from ullage.decide.placement.placement import Placer, slices_of
+from ullage.decide.placement.preemption import Victim, possible_victims, priority_of
+from ullage.decide.placement.waiting import MOST_SEATED, Line, Outcome, Refused, Turn
+from ullage.decide.placement.want import Wants
+from ullage.decide.rounds.serve import serve
+from ullage.decide.rounds.turns import Rounds
+from ullage.decide.view import Member, View
+from ullage.state.records import DeploymentRecord, WorkloadKind, WorkloadRecord
+
+_NAMED = (Phase.PENDING, Phase.RESERVING, Phase.STARTING, Phase.RUNNING)
+"""Phases in which the members of a gang find one another by name."""
+_EVICTABLE = (Phase.RUNNING, Phase.STARTING, Phase.RESERVING)
+
+
+@dataclass(slots=True)
+class Allotment:
+    """What a cycle gives out; filled by :func:`allot`."""
+
+    lives: dict[str, Life]
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    steps: list[Action] = field(default_factory=list)
+    rollouts: dict[str, Rollout] = field(default_factory=dict)
+    leaving: dict[str, Leaving] = field(default_factory=dict)
+    """What services do about replicas that have to leave their device."""
+    preempted: dict[str, str] = field(default_factory=dict)
+    """Victims of this cycle, and for whom they go."""
+    postponed: set[str] = field(default_factory=set)
+    """Workloads that this cycle had no time for; nothing is said to them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """The tools of one cycle."""
+
+    view: View
+    ground: Ground
+    ledger: Ledger
+    placer: Placer
+    wants: Wants
+    feasibility: Feasibility
+    rounds: Rounds | None = None
+    """The turns of this cycle; ``None`` under FIFO."""
+
+
+def allot(desk: Desk, lives: dict[str, Life]) -> Allotment:
+    """Serve every workload in order; new slices are entered into the ledger."""
+    result = Allotment(lives)
+    workloads = desk.view.snapshot.workloads
+    _create_all(desk, lives, result)
+    for uid, life in sorted(lives.items()):
+        if (
+            life.phase in _NAMED
+            and not (life.silent or life.missing)
+            and desk.view.members_of(workloads[uid])
+        ):
+            _name_members(desk, workloads[uid], result)
+    turns = [
+        _turn(desk, workloads[uid], life) for uid, life in sorted(lives.items()) if life.waiting
+    ]
+    line = _line(desk, lives)
+    if desk.rounds is None:
+        result.outcomes |= line.serve(turns)
+    else:
+        _take_turns(desk, desk.rounds, line, turns, result)
+    for turn in turns:
+        if turn.workload.ref.uid in result.outcomes:
+            _enter(desk, turn.workload, result)
+        else:
+            result.postponed.add(turn.workload.ref.uid)
+    for uid in sorted(lives):
+        if lives[uid].needs_deployment:
+            _deploy(desk, workloads[uid], result)
+        elif workloads[uid].kind is WorkloadKind.INFERENCE_SERVICE and not lives[uid].silent:
+            _leave(desk, workloads[uid], result, None, busy=False)
+    return result
+
+
+def _create_all(desk: Desk, lives: Mapping[str, Life], result: Allotment) -> None:
+    """Create what is missing, first those who are first in line; the rest in the next cycle."""
+    workloads = desk.view.snapshot.workloads
+    lacking = [workloads[uid] for uid, life in lives.items() if life.missing]
+    lacking.sort(key=lambda one: (-one.priority, one.created, one.ref.uid))
+    budget = MOST_SEATED
+    for job in lacking:
+        life = lives[job.ref.uid]
+        if budget <= 0:
+            result.postponed.add(job.ref.uid)
+            continue
+        _create(desk, job, life, result)
+        budget -= len(life.missing)
+
+
+def _create(desk: Desk, job: WorkloadRecord, life: Life, result: Allotment) -> None:
+    """Create the pods that are missing, if the job could ever run."""
+    found = desk.feasibility.judge(job, desk.wants.of(job, job.shape))
+    if found is None and desk.rounds is not None:
+        found = desk.rounds.infeasible(job.ref.uid)
+    if found is not None:
+        result.outcomes[job.ref.uid] = Outcome(refused=Refused(found.reason, never=found))
+        return
+    epoch = desk.view.settings.epoch
+    _name_members(desk, job, result)
+    result.steps.extend(
+        CreatePod(
+            owner=job.ref,
+            name=pod_name(job.ref.name, rank),
+            rank=rank,
+            template_hash=job.template_hash,
+            epoch=epoch,
+            reason=Reason.WAITING_FOR_DECISION,
+            text=f"member {rank} of {job.replicas}",
+        )
+        for rank in life.missing
+    )
+
+
+def _name_members(desk: Desk, job: WorkloadRecord, result: Allotment) -> None:
+    """The headless Service of a gang, whenever it is not there.
+
+    Its creation may be lost when the process dies, or it may be deleted behind our back.
+    """
+    service = workers_service(job.ref.name)
+    if (
+        job.kind is not WorkloadKind.TRAINING_JOB
+        or job.replicas == 1
+        or (job.ref.namespace, service) in desk.view.snapshot.services
+    ):
+        return
+    result.steps.append(
+        ApplyService(
+            owner=job.ref,
+            name=service,
+            headless=True,
+            epoch=desk.view.settings.epoch,
+            reason=Reason.WAITING_FOR_DECISION,
+            text="gives every member its name",
+        )
+    )
+
+
+def _turn(desk: Desk, workload: WorkloadRecord, life: Life) -> Turn:
+    members = desk.view.members_of(workload)
+    index = desk.ground.node_index
+    near: frozenset[int] = frozenset()
+    if len(members) > len(life.waiting):
+        waiting = {one.pod.uid for one in life.waiting}
+        near = frozenset(
+            index[held.node]
+            for one in members
+            if one.pod.uid not in waiting
+            for held in one.held
+            if held.node in index
+        )
+    avoid = guards.passed_over(desk.view, desk.ground, workload, members)
+    if life.passed_over is not None and life.passed_over.reason is Reason.RESERVATION_REFUSED:
+        node, _, gpu = life.passed_over.where.partition("/")
+        site = desk.ground.site_index.get((node, gpu))
+        avoid |= {site} if site is not None else set()
+    return Turn(
+        workload=workload,
+        members=life.waiting,
+        priority=priority_of(workload, members),
+        waiting_since=max(one.pod.created for one in life.waiting),
+        near=near,
+        avoid=avoid,
+    )
+
+
+def _take_turns(
+    desk: Desk, rounds: Rounds, line: Line, turns: Sequence[Turn], result: Allotment
+) -> None:
+    """Serve everybody by the plan of this cycle's turns; who is to move leaves for it."""
+    workloads = desk.view.snapshot.workloads
+    movable = {}
+    for uid, kind in rounds.turnout.stops.items():
+        life, job = result.lives[uid], workloads[uid]
+        if kind and _may_leave(life):
+            members = tuple(one for one in desk.view.members_of(job) if one.live)
+            movable[uid] = _turn(desk, job, replace(life, waiting=members))
+    served = serve(rounds, line, turns, movable)
+    result.outcomes |= served.outcomes
+    for uid, (kind, beside) in served.movers.items():
+        name = f"{workloads[uid].ref.namespace}/{workloads[uid].ref.name}"
+        message = f"leaves for {kind}, where its time is worth more; goes on from its checkpoint"
+        _send_away(desk, uid, f"a place on {kind}", message, result)
+        for victim in beside:
+            _send_away(desk, victim.uid, name, rounds.ended(victim.uid, name), result)
+
+
+def _may_leave(life: Life) -> bool:
+    return life.phase in _EVICTABLE and not life.waiting and not life.silent
+
+
+def _line(desk: Desk, lives: Mapping[str, Life]) -> Line:
+    ended = desk.rounds.turnout.stops if desk.rounds is not None else {}
+
+    def victims() -> Sequence[Victim]:
+        leaving = _wave_is_leaving(desk.view)
+        workloads = desk.view.snapshot.workloads
+        candidates = [
+            workloads[uid]
+            for uid, life in sorted(lives.items())
+            if _may_leave(life) and (not leaving or uid in ended)
+        ]
+        return possible_victims(desk.view, desk.placer.board, candidates)
+
+    known: list[Sequence[Victim]] = []
+
+    def asked_once() -> Sequence[Victim]:
+        if not known:
+            known.append(victims())
+        return known[0]
+
+    narrow = desk.rounds.tools.typed.of if desk.rounds is not None else None
+    return Line(desk.view, desk.wants, desk.placer, desk.feasibility, asked_once, narrow)
+
+
+def _wave_is_leaving(view: View) -> bool:
+    """Whether pods of an earlier preemption are still there; the next wave waits for them."""
+    return any(
+        job.status.phase == Phase.RESTARTING
+        and job.status.decision is not None
+        and job.status.decision.reason is Reason.PREEMPTED
+        and any(one.live for one in view.members_of(job))
+        for job in view.snapshot.workloads.values()
+    )
+
+
+def _enter(desk: Desk, workload: WorkloadRecord, result: Allotment) -> None:
+    """Write an outcome into the ledger; a gang that got nothing gives back what it had."""
+    uid = workload.ref.uid
+    outcome = result.outcomes[uid]
+    for seat in outcome.seats:
+        for node, wanted in slices_of(desk.placer, seat, desk.view.settings.epoch):
+            desk.ledger.add(node, wanted)
+    members = desk.view.members_of(workload)
+    gang = workload.kind is WorkloadKind.TRAINING_JOB
+    if gang and not outcome.seats and all(one.gated for one in members):
+        for one in members:
+            release(desk.ledger, one)
+    for victim in outcome.victims:
+        _preempt(desk, victim, workload, result)
+
+
+def release(ledger: Ledger, member: Member) -> None:
+    """Take a member's slices out of the spec."""
+    for held in member.held:
+        ledger.drop(held.node, held.slice.key)
+
+
+def _preempt(desk: Desk, victim: Victim, winner: WorkloadRecord, result: Allotment) -> None:
+    """The victim goes for the sake of a winner."""
+    name = f"{winner.ref.namespace}/{winner.ref.name}"
+    message = f"preempted by {name}, which has a higher priority; starts again when room is free"
+    if desk.rounds is not None and victim.priority >= _priority(desk, winner):
+        message = desk.rounds.ended(victim.uid, name)
+    _send_away(desk, victim.uid, name, message, result)
+
+
+def _priority(desk: Desk, workload: WorkloadRecord) -> int:
+    return priority_of(workload, desk.view.members_of(workload))
+
+
+def _send_away(desk: Desk, uid: str, winner: str, message: str, result: Allotment) -> None:
+    """It starts anew later; its pods are evicted, reservations simply end."""
+    job = desk.view.snapshot.workloads[uid]
+    members = desk.view.members_of(job)
+    epoch = desk.view.settings.epoch
+    for one in members:
+        if one.gated:
+            release(desk.ledger, one)
+    result.preempted[uid] = winner
+    result.lives[uid] = Life(
+        phase=Phase.RESTARTING,
+        reason=Reason.PREEMPTED,
+        message=message,
+        restarts=job.status.restarts,
+        steps=tuple(
+            evict(job, one, epoch, Reason.PREEMPTED, message)
+            for one in members
+            if one.live and not one.gated and not one.pod.deleting
+        ),
+    )
+
+
+def _deploy(desk: Desk, service: WorkloadRecord, result: Allotment) -> None:
+    """Keep the Deployment and the Service of an InferenceService as wanted."""
+    uid = service.ref.uid
+    key = (service.ref.namespace, service.ref.name)
+    deployment = desk.view.snapshot.deployments.get(key)
+    want = desk.wants.of(service, service.shape)
+    if deployment is None:
+        found = desk.feasibility.judge(service, want)
+        if found is not None:
+            result.outcomes[uid] = Outcome(refused=Refused(found.reason, never=found))
+            return
+    members = desk.view.members_of(service)
+    changing = deployment is not None and (
+        deployment.template_hash != service.template_hash
+        or lifecycle_inference.is_rolling(service, members)
+    )
+    outcome = result.outcomes.get(uid)
+    room = True
+    if changing:
+        newcomers = any(one.gated and not one.pod.deleting for one in members)
+        refused_now = outcome is not None and outcome.refused is not None
+        room = not refused_now if newcomers else desk.placer.has_room(want)
+    wanted = lifecycle_inference.rollout(service, deployment, members, room_for_one=room)
+    result.rollouts[uid] = wanted
+    leaving = _leave(desk, service, result, deployment, busy=changing)
+    result.steps.extend(
+        lifecycle_inference.children(desk.view, service, wanted, extra=leaving.extra)
+    )
+
+
+def _leave(
+    desk: Desk,
+    service: WorkloadRecord,
+    result: Allotment,
+    deployment: DeploymentRecord | None,
+    *,
+    busy: bool,
+) -> Leaving:
+    """Replicas that have to leave their device do so, beside their replacements if possible."""
+    uid = service.ref.uid
+    outcome = result.outcomes.get(uid)
+    leaving = leave(
+        Move(
+            view=desk.view,
+            placer=desk.placer,
+            wants=desk.wants,
+            service=service,
+            deployment=deployment,
+            busy=busy,
+            refused=outcome is not None and outcome.refused is not None,
+        )
+    )
+    result.leaving[uid] = leaving
+    result.steps.extend(leaving.steps)
+    life = result.lives[uid]
+    if leaving.wake_at:
+        result.lives[uid] = replace(life, wake_at=earliest(life.wake_at, leaving.wake_at))
+    return leaving

@@ -1,0 +1,190 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Who has to go so that somebody more important fits.
+
+Only TrainingJobs that can checkpoint, of strictly lower priority or whose turn is over; lowest
+priority first, then who saved its work last, then youngest, and no more of them than needed. Tried
+on the board as it will be when what is leaving has left; nothing is evicted here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ullage.decide.placement.board import Board, Occupant
+from ullage.decide.placement.placement import Asked, NoRoom, Placer, Seating
+from ullage.decide.view import Member, View
+from ullage.state.records import Resources, WorkloadKind, WorkloadRecord
+
+_MOST_TRIALS = 16
+"""Victims that are spared one by one; above it only those on other devices are spared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A workload that may be evicted, and what it would give back."""
+
+    uid: str
+    priority: int
+    created: float
+    slices: tuple[tuple[int, Occupant], ...]
+    pods: tuple[tuple[int, Resources], ...]
+    unsaved_s: float = 0.0
+    """Work that stopping it now may lose: time since its last checkpoint, 0 = not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """The victims whose leaving makes room, and where the newcomer then sits."""
+
+    victims: tuple[Victim, ...]
+    seating: Seating
+
+
+def possible_victims(
+    view: View, board: Board, candidates: Sequence[WorkloadRecord]
+) -> tuple[Victim, ...]:
+    """Victims in the order in which they are taken.
+
+    Lowest priority first, then who saved its work last, then youngest.
+    """
+    here: dict[str, list[tuple[int, Occupant]]] = {}
+    for site, occupants in enumerate(board.occupants):
+        for one in occupants:
+            if one.owner_uid and not one.leaving:
+                here.setdefault(one.owner_uid, []).append((site, one))
+    victims = [
+        Victim(
+            uid=workload.ref.uid,
+            priority=priority_of(workload, view.members_of(workload)),
+            created=workload.created,
+            unsaved_s=unsaved_s(view, view.members_of(workload)),
+            slices=tuple(here[workload.ref.uid]),
+            pods=tuple(_pods(board, view.members_of(workload))),
+        )
+        for workload in candidates
+        if workload.ref.uid in here
+        and workload.kind is WorkloadKind.TRAINING_JOB
+        and workload.checkpoint
+    ]
+    order = sorted(victims, key=lambda one: (one.priority, one.unsaved_s, -one.created, one.uid))
+    return tuple(order)
+
+
+def unsaved_s(view: View, members: Sequence[Member]) -> float:
+    """Seconds since the last checkpoint of the member whose is oldest; 0 = nobody told of one."""
+    ages = [
+        held.seen.checkpoint_age_s
+        + max(0.0, view.now - view.snapshot.gpu_nodes[held.node].heartbeat)
+        for one in members
+        for held in one.held
+        if held.seen is not None and held.seen.checkpoint_age_s
+    ]
+    return max(ages, default=0.0)
+
+
+def priority_of(workload: WorkloadRecord, members: Sequence[Member]) -> int:
+    """Priority of a workload: its pods know what their class resolved to."""
+    return max((one.pod.priority for one in members), default=workload.priority)
+
+
+def make_room(
+    placer: Placer, unit: Sequence[Asked], near: set[int], victims: Sequence[Victim]
+) -> Eviction | None:
+    """The fewest victims, taken in order, that let all members sit; they stay off the board.
+
+    Args:
+        placer: seats on the board of what will be; left as it was when there is no way.
+        unit: the members that want in.
+        near: nodes that the rest of the gang is on.
+        victims: those of lower priority, in the order to take them.
+    """
+    reach = placer.scout.reachable(unit[0].want)
+    useful = [one for one in victims if any(reach[site] for site, _ in one.slices)]
+    taken: list[Victim] = []
+    batch = 1
+    while len(taken) < len(useful):
+        chunk = useful[len(taken) : len(taken) + batch]
+        for victim in chunk:
+            lift(placer.board, victim)
+        taken.extend(chunk)
+        seating = placer.seat(unit, near, explain=False)
+        if not isinstance(seating, NoRoom):
+            return _spare(placer, unit, near, (taken, seating))
+        batch = min(2 * batch, 256)
+    for victim in reversed(taken):
+        put_back(placer.board, victim)
+    return None
+
+
+def _spare(
+    placer: Placer,
+    unit: Sequence[Asked],
+    near: set[int],
+    found: tuple[list[Victim], Seating],
+) -> Eviction:
+    """Let every victim stay that need not go."""
+    taken, seating = found
+    placer.unseat(seating.seats)
+    used = {site for seat in seating.seats for site in seat.spot.sites}
+    on_nodes = {seat.spot.node for seat in seating.seats}
+    for keep in (used, _sites_on(placer.board, on_nodes)):
+        spared = [one for one in taken if not any(site in keep for site, _ in one.slices)]
+        if spared and _fits_with(placer, unit, near, spared):
+            taken = [one for one in taken if one not in spared]
+            break
+    if len(taken) <= _MOST_TRIALS:
+        for victim in list(reversed(taken)):
+            if len(taken) > 1 and _fits_with(placer, unit, near, [victim]):
+                taken.remove(victim)
+    final = placer.seat(unit, near, explain=False)
+    if isinstance(final, NoRoom):
+        raise AssertionError("members that fitted before no longer fit on an unchanged board")
+    return Eviction(tuple(taken), final)
+
+
+def _fits_with(
+    placer: Placer, unit: Sequence[Asked], near: set[int], spared: Sequence[Victim]
+) -> bool:
+    """Put victims back for good if everybody still fits; else leave them off."""
+    for victim in spared:
+        put_back(placer.board, victim)
+    seating = placer.seat(unit, near, explain=False)
+    if not isinstance(seating, NoRoom):
+        placer.unseat(seating.seats)
+        return True
+    for victim in spared:
+        lift(placer.board, victim)
+    return False
+
+
+def _sites_on(board: Board, nodes: set[int]) -> set[int]:
+    return {site for node in nodes for site in board.ground.sites_on[node]}
+
+
+def _pods(board: Board, members: Sequence[Member]) -> list[tuple[int, Resources]]:
+    """Where the members are charged, and with what."""
+    index = board.ground.node_index
+    found = []
+    for one in members:
+        where = one.pod.node or (one.held[0].node if one.held else "")
+        if one.live and not one.pod.deleting and where in index:
+            found.append((index[where], one.pod.shape.requests))
+    return found
+
+
+def lift(board: Board, victim: Victim) -> None:
+    """Take a victim off the board."""
+    for site, occupant in victim.slices:
+        board.lift(site, occupant)
+    for node, requests in victim.pods:
+        board.refund(node, requests)
+
+
+def put_back(board: Board, victim: Victim) -> None:
+    """Put a victim on the board again."""
+    for site, occupant in victim.slices:
+        board.put(site, occupant)
+    for node, requests in victim.pods:
+        board.charge(node, requests)

@@ -1,0 +1,143 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Why nothing fits: every device counted once, under the first reason that stops it.
+
+The same chain that places also counts, so what a user reads is what decided. Made only for classes
+that were refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from ullage.api.contract import Reason
+from ullage.decide.placement.candidates import Scout
+from ullage.decide.placement.checks import CHAIN, allowed_model, ceiling, columns
+from ullage.decide.placement.fit import Fit
+from ullage.decide.placement.ground import Flags, Ints
+from ullage.decide.placement.want import Want
+from ullage.decide.sharing.effort import SEARCH
+from ullage.decide.sharing.judging import Breach
+
+Shortfalls = npt.NDArray[np.float64] | Ints
+
+
+class Stage(StrEnum):
+    """What exactly stopped a device, finer than the reason; in the order of judging."""
+
+    FIT = "fit"
+    CORDON = "cordon"
+    PIN = "pin"
+    MODEL = "model"
+    OBJECTIVE = "objective"
+    BLOCKED = "blocked"
+    ROOM = "room"
+    CHECK = "check"
+    PASSED_OVER = "passed over"
+    COUNT = "count"
+    PREDICTION = "prediction"
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Devices that one reason stops: how many, and the one that misses by least."""
+
+    reason: Reason
+    stage: Stage
+    devices: int
+    nearest: int
+    """Index of the device."""
+
+
+@dataclass(slots=True)
+class _Count:
+    """Takes devices out of the game, reason by reason."""
+
+    alive: Flags
+    tallies: dict[Reason, Tally] = field(default_factory=dict)
+
+    def stop(self, reason: Reason, stage: Stage, short: Shortfalls) -> None:
+        """Count and take out the devices that fall short."""
+        failing = self.alive & (short > 0)
+        number = int(np.count_nonzero(failing))
+        if not number:
+            return
+        at = np.flatnonzero(failing)
+        nearest = int(at[np.argmin(short[at])])
+        before = self.tallies.pop(reason, None)
+        # the later stage came closer to fitting, so its device is the one to show
+        total = number + (before.devices if before else 0)
+        self.tallies[reason] = Tally(reason, stage, total, nearest)
+        self.alive &= ~failing
+
+
+def survey(scout: Scout, want: Want) -> tuple[Tally, ...]:
+    """Count every device under the reason that stops it; the closest miss stands last."""
+    board = scout.board
+    board.effort.spent += SEARCH
+    ground = board.ground
+    count = _Count(np.ones(len(ground.sites), dtype=np.bool_))
+    fit = scout.fit(want.shape)[ground.node_of]
+    count.stop(Reason.NO_NODE_MATCHES, Stage.FIT, _as_short(fit == int(Fit.NO_MATCH)))
+    count.stop(Reason.NODE_AFFINITY_CONFLICT, Stage.PIN, _as_short(fit == int(Fit.PIN_CONFLICT)))
+    facts = columns(board)
+    for model, why in want.barred.items():
+        count.stop(why.reason, Stage.OBJECTIVE, _as_short(facts.model == model))
+    count.stop(Reason.NO_NODE_MATCHES, Stage.MODEL, _as_short(~allowed_model(facts, want)))
+    count.stop(Reason.NO_NODE_MATCHES, Stage.CORDON, _as_short(fit == int(Fit.CORDONED)))
+    # Blocked devices are counted before their tenants are looked at: else every device that comes
+    # free for a moment would change what everybody in the line is told.
+    count.stop(Reason.HELD_FOR_ANOTHER, Stage.BLOCKED, _as_short(board.held))
+    count.stop(Reason.NO_CAPACITY, Stage.BLOCKED, _as_short(board.blocked))
+    count.stop(Reason.NO_CAPACITY, Stage.ROOM, _short_of_room(scout, want))
+    for reason, check in CHAIN:
+        count.stop(reason, Stage.CHECK, check(facts, want))
+    if want.avoid:
+        avoided = np.zeros(len(ground.sites), dtype=np.int64)
+        avoided[sorted(want.avoid)] = 1
+        count.stop(Reason.RESERVATION_REFUSED, Stage.PASSED_OVER, avoided)
+    for reason, excess in _excesses(scout, want, count.alive).items():
+        count.stop(reason, Stage.PREDICTION, excess)
+    if want.count > 1:
+        count.stop(Reason.NO_CAPACITY, Stage.COUNT, _short_of_count(scout, want, count.alive))
+    return tuple(count.tallies.values())
+
+
+def _as_short(flags: Flags) -> Ints:
+    return flags.astype(np.int64)
+
+
+def _short_of_room(scout: Scout, want: Want) -> Shortfalls:
+    """By how much (as a fraction of what is asked) the worst amount of the node falls short."""
+    board = scout.board
+    worst = np.zeros(len(board.free), dtype=np.float64)
+    for name, amount in want.needs:
+        worst = np.maximum(worst, (amount - board.free_column(name)) / amount)
+    return worst[board.ground.node_of]
+
+
+def _short_of_count(scout: Scout, want: Want, alive: Flags) -> Ints:
+    """How many more devices the node would need to have free at once."""
+    node_of = scout.board.ground.node_of
+    free = np.bincount(node_of[alive], minlength=len(scout.board.free))
+    short: Ints = want.count - free[node_of]
+    return short
+
+
+def _excesses(scout: Scout, want: Want, alive: Flags) -> dict[Reason, Shortfalls]:
+    """By which factor the nearest prediction on a device is beyond an objective, by reason."""
+    found: dict[Reason, npt.NDArray[np.float64]] = {}
+    if want.exclusive:
+        return {}  # what passes for whole devices is empty
+    sites = np.flatnonzero(alive)
+    tops = ceiling(columns(scout.board), want)[sites]
+    numbers, answers = scout.asked(want, sites, tops.tolist())
+    for number, said in enumerate(answers):
+        if isinstance(said, Breach):
+            excess = found.setdefault(said.reason, np.zeros(len(alive), dtype=np.float64))
+            excess[sites[numbers == number]] = said.excess
+    return {reason: found[reason] for reason in sorted(found)}

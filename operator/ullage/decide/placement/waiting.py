@@ -1,0 +1,352 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The waiting line: who is placed, who is passed over, for whom room is kept or made.
+
+Owners in order of priority, age and uid. Capacity only shrinks while the line is served, so a
+class that was refused once is refused for the rest of the cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from ullage.api.contract import Reason
+from ullage.decide.placement.candidates import Spot
+from ullage.decide.placement.checks import CHAIN, columns, emptied
+from ullage.decide.placement.feasible import Feasibility, Infeasible
+from ullage.decide.placement.ground import HEALTHY
+from ullage.decide.placement.placement import Asked, NoRoom, Placer, Seat, Seating
+from ullage.decide.placement.preemption import Victim, lift, make_room, put_back
+from ullage.decide.placement.want import Want, Wants
+from ullage.decide.sharing.effort import in_turns
+from ullage.decide.view import Member, View
+from ullage.decide.words import headline
+from ullage.state.records import WorkloadKind, WorkloadRecord
+from ullage.state.status import RefusalLine
+
+MOST_SEATED: Final = 500
+"""Members seated in one cycle, at least; the rest follows in the next, which bounds a cycle."""
+_IN_ORDER: Final = 0.5
+"""Part of a cycle's effort that goes strictly by the order of the line."""
+_MOST_PREEMPTORS: Final = 64
+"""Owners that may make room in one cycle."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """A workload with members that wait for slices."""
+
+    workload: WorkloadRecord
+    members: tuple[Member, ...]
+    priority: int
+    waiting_since: float
+    near: frozenset[int] = frozenset()
+    """Nodes that other members are on."""
+    avoid: frozenset[int] = frozenset()
+    """Devices passed over for this workload."""
+    only: frozenset[int] | None = None
+    """Models that its round gives it; ``None`` = it does not go by rounds."""
+    may_stop: Mapping[str, int] = field(default_factory=dict)
+    """Workloads whose turn is over, by uid, with their place in the order to stop them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why a workload goes on waiting; its text is made only when somebody reads it."""
+
+    reason: Reason
+    lines: tuple[RefusalLine, ...] = ()
+    placed: int = 0
+    """Members that would have fit."""
+    never: Infeasible | None = None
+    """Why not even an empty cluster could take it, if so."""
+    prospect: str = ""
+    """What is under way for it."""
+    turn: Callable[[], str] | None = None
+    """Says where it stands, for those who take turns."""
+
+    def text(self, workload: WorkloadRecord) -> str:
+        """The sentence for the user."""
+        if self.never is not None:
+            return self.never.text(workload)
+        if self.turn is not None:
+            return self.turn() + self.prospect
+        return headline(workload, self.placed, self.lines) + self.prospect
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a turn brought: seats, a refusal, or (members that are placed one by one) both."""
+
+    seats: tuple[Seat, ...] = ()
+    runner_up: Spot | None = None
+    refused: Refused | None = None
+    victims: tuple[Victim, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Hopeless:
+    """A class for which nothing can be done in this cycle: so many members, up to this priority."""
+
+    members: int
+    priority: int
+    outcome: Outcome
+
+
+@dataclass(slots=True)
+class Line:
+    """Serves the waiting owners of one cycle."""
+
+    view: View
+    wants: Wants
+    placer: Placer
+    feasibility: Feasibility
+    victims: Callable[[], Sequence[Victim]]
+    """Asked only when somebody does not fit; empty while an earlier wave is still leaving."""
+    narrow: Callable[[Want, frozenset[int]], Want] | None = None
+    """Holds a want to some models."""
+    budget: int = MOST_SEATED
+    """Members that are still seated in this cycle."""
+    _hopeless: dict[int, _Hopeless] = field(default_factory=dict)
+    _later: Placer | None = None
+    _refused: dict[int, tuple[int, NoRoom]] = field(default_factory=dict)
+    _refused_later: dict[int, int] = field(default_factory=dict)
+    _no_victims: dict[int, int] = field(default_factory=dict)
+    _evicted: set[str] = field(default_factory=set)
+    _preemptors: int = 0
+    _holder: str = ""
+
+    def serve(self, turns: Sequence[Turn]) -> dict[str, Outcome]:
+        """The outcome of every turn, by uid of the workload.
+
+        Turns that come when the budget of the cycle is spent have none: they are next. So are new
+        questions once half of the cycle's effort is spent: of those the other half takes some,
+        each time others.
+        """
+        ordered = sorted(
+            turns, key=lambda one: (-one.priority, one.workload.created, one.workload.ref.uid)
+        )
+        outcomes: dict[str, Outcome] = {}
+        effort, passed = self.placer.board.effort, list[Turn]()
+        for turn in ordered:
+            if self.budget <= 0:
+                return outcomes
+            if effort.is_spent(_IN_ORDER) and not self._is_known(turn):
+                passed.append(turn)
+                continue
+            outcomes[turn.workload.ref.uid] = self.turn(turn)
+        for turn in in_turns(passed, self.view.now):
+            if self.budget <= 0 or effort.is_spent():
+                break
+            outcomes[turn.workload.ref.uid] = self.turn(turn)
+        return outcomes
+
+    def _is_known(self, turn: Turn) -> bool:
+        """Whether this cycle has judged the devices for all that a turn asks for."""
+        return all(self.placer.knows(self.want(turn, one)) for one in turn.members)
+
+    def turn(self, turn: Turn) -> Outcome:
+        """Place one workload, make way for it, or say why not."""
+        outcome = self._turn(turn)
+        self.budget -= len(outcome.seats)
+        return outcome
+
+    def fill(self, turn: Turn) -> Outcome | NoRoom:
+        """Place a gang where there is room as it is; nobody makes way and nothing is kept."""
+        asked = self.asked(turn)
+        number = asked[0].want.number
+        known = self._refused.get(number)
+        if known is None or known[0] > len(asked):
+            found = self.placer.seat(asked, set(turn.near), explain=True)
+            if isinstance(found, Seating):
+                self._mirror(found)
+                self.budget -= len(found.seats)
+                return Outcome(found.seats, found.runner_up)
+            self._refused[number] = known = (len(asked), found)
+        return known[1]
+
+    def move(self, turn: Turn, mover: Victim) -> tuple[Victim, ...] | None:
+        """Keep a better place for a workload that runs elsewhere; it has to leave to get there.
+
+        Returns:
+            Who has to leave beside it; ``None`` when there is no such place.
+        """
+        if mover.uid in self._evicted:
+            return None
+        later, asked = self._future(), self.asked(turn)
+        lift(later.board, mover)
+        found = later.seat(asked, set(), explain=False)
+        victims: tuple[Victim, ...] = ()
+        if isinstance(found, NoRoom):
+            others = [one for one in self._eligible(turn) if one.uid != mover.uid]
+            way = make_room(later, asked, set(), others) if others else None
+            if way is None:
+                put_back(later.board, mover)
+                return None
+            found, victims = way.seating, way.victims
+        self._evicted |= {mover.uid, *(one.uid for one in victims)}
+        self._keep(turn, found)
+        return victims
+
+    def asked(self, turn: Turn) -> list[Asked]:
+        """The members of a turn, each with the class of what it asks for."""
+        return [Asked(turn.workload, one, self.want(turn, one)) for one in turn.members]
+
+    def _turn(self, turn: Turn) -> Outcome:
+        asked = self.asked(turn)
+        if turn.workload.kind is WorkloadKind.TRAINING_JOB:
+            return self._unit(turn, asked)
+        outcome = Outcome()
+        for one in asked:
+            single = self._unit(turn, [one])
+            outcome = Outcome(
+                seats=outcome.seats + single.seats,
+                runner_up=outcome.runner_up or single.runner_up,
+                refused=outcome.refused or single.refused,
+                victims=outcome.victims + single.victims,
+            )
+        return outcome
+
+    def want(self, turn: Turn, member: Member) -> Want:
+        """The class of what a member asks for, less where its own old slices linger."""
+        avoid = turn.avoid
+        lingering = self.view.lingering_nodes(member)
+        if lingering:
+            ground = self.placer.board.ground
+            on_them = [
+                ground.sites_on[ground.node_index[node]]
+                for node in sorted(lingering)
+                if node in ground.node_index
+            ]
+            avoid = avoid.union(*on_them)
+        found = self.wants.of(turn.workload, member.pod.shape, avoid)
+        if turn.only is None or self.narrow is None:
+            return found
+        return self.narrow(found, turn.only)
+
+    def _unit(self, turn: Turn, unit: Sequence[Asked]) -> Outcome:
+        """Place members that stand or fall together, or say why not."""
+        number, near = unit[0].want.number, set(turn.near)
+        hopeless = self._hopeless.get(number)
+        if (
+            hopeless is not None
+            and len(unit) >= hopeless.members
+            and turn.priority <= hopeless.priority
+            and (self._holder or not self._waited_too_long(turn))
+        ):
+            return hopeless.outcome
+        known = self._refused.get(number)
+        if known is None or known[0] > len(unit):
+            found = self.placer.seat(unit, near, explain=True)
+            if isinstance(found, Seating):
+                self._mirror(found)
+                return Outcome(found.seats, found.runner_up)
+            self._refused[number] = known = (len(unit), found)
+        infeasible = self.feasibility.judge(turn.workload, unit[0].want)
+        if infeasible is not None:
+            return Outcome(refused=Refused(infeasible.reason, never=infeasible))
+        return self._make_way(turn, unit, known[1])
+
+    def _make_way(self, turn: Turn, unit: Sequence[Asked], no_room: NoRoom) -> Outcome:
+        """It does not fit now: wait for what is leaving, make room, or hold what becomes free."""
+        reason = no_room.lines[0].reason if no_room.lines else Reason.NO_CAPACITY
+        refused = Refused(reason, no_room.lines, no_room.placed)
+        if self._fits_later(turn, unit):
+            prospect = "; what it needs is about to become free"
+            return Outcome(refused=replace(refused, prospect=prospect))
+        victims = self._preempt(turn, unit)
+        if victims:
+            names = ", ".join(victim.slices[0][1].tenant.name for victim in victims[:3])
+            more = f" and {len(victims) - 3} more" if len(victims) > 3 else ""
+            prospect = f"; room is made by preempting {names}{more}"
+            return Outcome(refused=replace(refused, prospect=prospect), victims=victims)
+        self._maybe_hold(turn, unit[0].want)
+        outcome = Outcome(refused=refused)
+        self._hopeless[unit[0].want.number] = _Hopeless(len(unit), turn.priority, outcome)
+        return outcome
+
+    def _fits_later(self, turn: Turn, unit: Sequence[Asked]) -> bool:
+        """Whether it fits once everything that is leaving has left; then it keeps those devices."""
+        if self._later is None and not self.placer.board.leaving():
+            return False
+        number = unit[0].want.number
+        if self._refused_later.get(number, len(unit) + 1) <= len(unit):
+            return False
+        later = self._future()
+        found = later.seat(unit, set(turn.near), explain=False)
+        if isinstance(found, NoRoom):
+            self._refused_later[number] = len(unit)
+            return False
+        self._keep(turn, found)
+        return True
+
+    def _preempt(self, turn: Turn, unit: Sequence[Asked]) -> tuple[Victim, ...]:
+        number = unit[0].want.number
+        hopeless = self._no_victims.get(number)
+        if self._preemptors >= _MOST_PREEMPTORS or (
+            hopeless is not None and turn.priority <= hopeless
+        ):
+            return ()
+        eligible = self._eligible(turn)
+        eviction = make_room(self._future(), unit, set(turn.near), eligible) if eligible else None
+        if eviction is None:
+            self._no_victims[number] = turn.priority
+            return ()
+        self._preemptors += 1
+        self._evicted |= {one.uid for one in eviction.victims}
+        self._keep(turn, eviction.seating)
+        return eviction.victims
+
+    def _eligible(self, turn: Turn) -> list[Victim]:
+        """Whom a workload may make leave, in the order to take them."""
+        found = [
+            one
+            for one in self.victims()
+            if one.uid not in self._evicted
+            and (one.priority < turn.priority or one.uid in turn.may_stop)
+        ]
+        if turn.may_stop:
+            last = len(turn.may_stop)
+            found.sort(key=lambda one: (one.priority, turn.may_stop.get(one.uid, last)))
+        return found
+
+    def _maybe_hold(self, turn: Turn, want: Want) -> None:
+        """The first who waited too long holds every device that could ever suit it."""
+        if turn.only is not None:
+            return  # rounds keep devices themselves
+        if self._holder or not self._waited_too_long(turn):
+            return
+        self._holder = f"{turn.workload.ref.namespace}/{turn.workload.ref.name}"
+        board = self.placer.board
+        facts = emptied(columns(board))
+        mask = self.placer.scout.reachable(want) & (board.ground.health == HEALTHY)
+        for _, check in CHAIN:
+            mask &= check(facts, want) <= 0
+        held = mask.nonzero()[0].tolist()
+        board.block(held, self._holder, held=True)
+        if self._later is not None:
+            self._later.board.block(held, self._holder, held=True)
+
+    def _waited_too_long(self, turn: Turn) -> bool:
+        policy = self.view.snapshot.policy
+        patience_s = policy.gang_skip_limit * policy.round_seconds
+        return self.view.now - turn.waiting_since > patience_s
+
+    def _keep(self, turn: Turn, seating: Seating) -> None:
+        """Nobody later in the line gets the devices that this one is about to get."""
+        name = f"{turn.workload.ref.namespace}/{turn.workload.ref.name}"
+        sites = [site for seat in seating.seats for site in seat.spot.sites]
+        self.placer.board.block(sites, name)
+
+    def _future(self) -> Placer:
+        if self._later is None:
+            self._later = Placer(self.placer.board.later(), self.placer.rule)
+        return self._later
+
+    def _mirror(self, seating: Seating) -> None:
+        """Who is placed now is there later too."""
+        if self._later is not None:
+            for seat in seating.seats:
+                self._later.take(seat)

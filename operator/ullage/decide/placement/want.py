@@ -1,0 +1,153 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a pod asks for, reduced to what placing depends on.
+
+Pods that ask for the same are one class: a device is judged once for all of them in a cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ullage.api.contract import GPUMode, Reason
+from ullage.decide.placement.board import Board
+from ullage.decide.placement.fit import amounts
+from ullage.decide.sharing.classes import Classes, Known
+from ullage.decide.sharing.latency import Barred
+from ullage.decide.slices import has_objective
+from ullage.decide.view import View
+from ullage.engines.admission.limits import WHOLE_PERCENT
+from ullage.engines.admission.records import Tenant
+from ullage.state.records import PodShape, WorkloadRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Want:
+    """One class of request; ``number`` is its identity within a cycle.
+
+    ``memory_mib` 0 = in proportion to the share. ``utilisation`` and ``accelerators`` go by
+    model index of the ground; ``passed_over`` names devices that are left out, with the reason
+    for it in words.
+    """
+
+    number: int
+    shape: PodShape
+    mode: GPUMode
+    exclusive: bool
+    """Whether it asks for whole devices; the mode as a flag, because it is asked so often."""
+    lonely: bool
+    """Whether nobody else may be on its devices."""
+    count: int
+    min_percent: int
+    max_percent: int
+    memory_mib: int
+    accelerators: frozenset[int] | None
+    """Models allowed; ``None`` = any."""
+    domain: int
+    trust_domain: str
+    """The name of the domain."""
+    known: Known
+    percent_limit: int
+    """Most that the shares on one device may sum to (policy)."""
+    needs: tuple[tuple[str, int], ...]
+    """Amounts that the pod requests of its node."""
+    avoid: frozenset[int] = frozenset()
+    """Devices passed over for a while, after refusals there."""
+
+    def tenant(self, name: str, model: int, percent: int, *, probation: bool = False) -> Tenant:
+        """The newcomer as a predictor sees it."""
+        return self.known.tenant(name, model, percent, probation=probation)
+
+    @property
+    def barred(self) -> Mapping[int, Barred]:
+        """Models on which its objective cannot be kept, or not be judged beside others."""
+        found = self.known.barred
+        if not found or not self.exclusive:
+            return found
+        return {at: one for at, one in found.items() if one.reason is not Reason.NEED_PROFILE}
+
+    @property
+    def unmeasured(self) -> Mapping[int, str]:
+        """Models on which it shares with nobody yet: what must be measured first, in words."""
+        return {} if self.exclusive else self.known.unmeasured
+
+
+@dataclass(slots=True)
+class Wants:
+    """Finds the class of a request; equal requests get the same object."""
+
+    view: View
+    board: Board
+    classes: Classes
+    _known: dict[tuple[object, ...], Want] = field(default_factory=dict)
+    _last: dict[str, tuple[WorkloadRecord, PodShape, Want]] = field(default_factory=dict)
+    """By uid of the workload: what was asked last without any device to avoid."""
+    _shapes: dict[int, PodShape] = field(default_factory=dict)
+    _by_value: dict[PodShape, PodShape] = field(default_factory=dict)
+
+    def of(
+        self, workload: WorkloadRecord, shape: PodShape, avoid: frozenset[int] = frozenset()
+    ) -> Want:
+        """The class of what one member of the workload asks for."""
+        last = self._last.get(workload.ref.uid)
+        if last is not None and not avoid and last[0] is workload and last[1] is shape:
+            return last[2]
+        asked, share = shape, workload.gpu.share
+        company: tuple[object, ...] = ()
+        if share is not None:
+            # who else may be there matters only to those who share
+            company = (share.min_percent, share.max_percent, workload.trust_domain)
+        shape = self._canonical(shape)
+        key: tuple[object, ...] = (
+            id(shape),
+            workload.gpu.mode,
+            workload.gpu.count,
+            workload.gpu.memory_mib,
+            workload.accelerators,
+            workload.sharing.allow,
+            id(self.classes.of(workload)) if share is not None or has_objective(workload) else 0,
+            avoid,
+            company,
+        )
+        known = self._known.get(key)
+        if known is None:
+            known = self._make(workload, shape, avoid)
+            self._known[key] = known
+        if not avoid:
+            self._last[workload.ref.uid] = (workload, asked, known)
+        return known
+
+    def _make(self, workload: WorkloadRecord, shape: PodShape, avoid: frozenset[int]) -> Want:
+        models: Mapping[str, int] = self.board.ground.models
+        share = workload.gpu.share
+        return Want(
+            number=len(self._known),
+            shape=shape,
+            mode=workload.gpu.mode,
+            exclusive=workload.gpu.mode is GPUMode.EXCLUSIVE,
+            lonely=workload.gpu.mode is GPUMode.EXCLUSIVE or not workload.sharing.allow,
+            count=workload.gpu.count,
+            min_percent=share.min_percent if share else WHOLE_PERCENT,
+            max_percent=share.max_percent if share else WHOLE_PERCENT,
+            memory_mib=workload.gpu.memory_mib,
+            accelerators=(
+                frozenset(models[one] for one in workload.accelerators if one in models)
+                if workload.accelerators
+                else None
+            ),
+            domain=self.board.domains.number(workload.trust_domain),
+            trust_domain=workload.trust_domain if share is not None else "",
+            known=self.classes.of(workload),
+            percent_limit=self.view.snapshot.policy.max_percent_sum,
+            needs=tuple((name, amount) for name, amount in amounts(shape.requests) if amount > 0),
+            avoid=avoid,
+        )
+
+    def _canonical(self, shape: PodShape) -> PodShape:
+        """One object for equal shapes; most are shared already, so identity is asked first."""
+        known = self._shapes.get(id(shape))
+        if known is None:
+            known = self._by_value.setdefault(shape, shape)
+            self._shapes[id(shape)] = known
+        return known

@@ -1,0 +1,278 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Who takes turns, on which accelerator types, how fast, and how much of each type there is.
+
+InferenceServices never take turns: what they hold is not there to divide. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import gcd
+from typing import Final
+
+from ullage.api.contract import Reason
+from ullage.decide.ledger import Ledger
+from ullage.decide.lives.life import Life
+from ullage.decide.phases import Phase
+from ullage.decide.placement.board import Board
+from ullage.decide.placement.feasible import Feasibility, Infeasible
+from ullage.decide.placement.ground import HEALTHY, Ground
+from ullage.decide.placement.preemption import priority_of, unsaved_s
+from ullage.decide.placement.want import Want, Wants
+from ullage.decide.speeds.throughput import Throughput, Throughputs
+from ullage.decide.view import Member, View
+from ullage.state.profile_records import Source
+from ullage.state.records import WorkloadKind, WorkloadRecord
+
+WHOLE: Final = 100
+"""Points of one device."""
+DEFAULT_RESTART_S: Final = 30.0
+"""What stopping and starting costs until it was seen: the default grace of a checkpoint."""
+NEUTRAL: Final = "Neutral"
+_GONE: Final = (Phase.SUSPENDED, Phase.SUSPENDING)
+_OF_THE_API: Final = (
+    Reason.CREATE_REFUSED,
+    Reason.NAME_CONFLICT,
+    Reason.WRITE_REFUSED,
+    Reason.INVALID_OBJECT,
+)
+_WEAKEST: Final = {NEUTRAL: 0, Source.ESTIMATED: 1, Source.DECLARED: 2, Source.MEASURED: 3}
+_TYPED: Final = 1_000_000
+"""Numbers of narrowed wants begin here, far above those that a cycle hands out itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runner:
+    """One TrainingJob that takes turns.
+
+    Attributes:
+        workload: Its record.
+        priority: Higher ones are served before anybody of lower priority.
+        points: Percent of devices that all members hold together.
+        speeds: Steps/s of a member by type; a type that is missing cannot run it.
+        source: Weakest source of the speeds.
+        holds: Type whose devices it has; empty when it has none, or is leaving them.
+        began: Since when it has them.
+        ready: Its pods wait for devices now.
+        unsaved_s: Work since its last checkpoint; 0 where that is not known.
+    """
+
+    workload: WorkloadRecord
+    priority: int
+    points: int
+    speeds: Mapping[str, float]
+    source: str
+    holds: str = ""
+    began: float = 0.0
+    ready: bool = False
+    unsaved_s: float = 0.0
+
+    @property
+    def uid(self) -> str:
+        """Its key in problems and rounds."""
+        return self.workload.ref.uid
+
+    @property
+    def name(self) -> str:
+        """As people read it."""
+        return f"{self.workload.ref.namespace}/{self.workload.ref.name}"
+
+    @property
+    def restart_s(self) -> float:
+        """What its last start took, else the default."""
+        known = self.workload.status.allocation
+        said = known.restart_seconds if known is not None else ""
+        return float(said) if said else DEFAULT_RESTART_S
+
+
+@dataclass(slots=True)
+class Typed:
+    """Wants that are held to some types, one object for equal ones."""
+
+    wants: Wants
+    feasibility: Feasibility
+    _known: dict[tuple[int, frozenset[int]], Want] = field(default_factory=dict)
+    _fits: dict[tuple[int, int], Infeasible | None] = field(default_factory=dict)
+
+    def of(self, want: Want, models: frozenset[int]) -> Want:
+        """The same want on these models only."""
+        found = self._known.get((want.number, models))
+        if found is None:
+            found = replace(want, number=_TYPED + len(self._known), accelerators=models)
+            self._known[want.number, models] = found
+        return found
+
+    def fits(self, workload: WorkloadRecord, model: int) -> bool:
+        """Whether an empty cluster could run all members on one model."""
+        want = self.of(self.wants.of(workload, workload.shape), frozenset((model,)))
+        key = (want.number, workload.replicas)
+        if key not in self._fits:
+            self._fits[key] = self.feasibility.judge(workload, want)
+        return self._fits[key] is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arena:
+    """What is divided, and among whom.
+
+    Attributes:
+        runners: By uid, oldest first.
+        nowhere: Jobs that the cluster could run, but no single type.
+        room: Points of each type that turns may use.
+        unit: Points that count as one in problems.
+    """
+
+    runners: Mapping[str, Runner]
+    nowhere: frozenset[str]
+    room: Mapping[str, int]
+    unit: int
+
+    def units(self, points: int) -> int:
+        """Points in the problem's unit, rounded down."""
+        return points // self.unit
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What finding the runners needs of a cycle."""
+
+    view: View
+    ground: Ground
+    board: Board
+    ledger: Ledger
+    typed: Typed
+
+
+def arena(tools: Tools, lives: Mapping[str, Life]) -> Arena:
+    """Everybody who takes turns, and what there is to take."""
+    workloads = tools.view.snapshot.workloads
+    speeds = Throughputs(tools.view.snapshot)
+    rates_of: dict[tuple[int, int, int], tuple[dict[str, float], str]] = {}
+    runners: dict[str, Runner] = {}
+    nowhere: set[str] = set()
+    order = sorted(lives, key=lambda uid: (workloads[uid].created, uid))
+    for uid in order:
+        job, life = workloads[uid], lives[uid]
+        members = tools.view.members_of(job)
+        holds, began = held_type(tools.ground, tools.ledger, members)
+        if not _takes_part(tools.view, job, life, bool(holds)):
+            continue
+        want = tools.typed.wants.of(job, job.shape)
+        if tools.typed.feasibility.judge(job, want) is not None:
+            continue
+        known = speeds.of(job)
+        alike = (want.number, job.replicas, id(known))
+        if alike not in rates_of:
+            rates_of[alike] = _speeds(tools, job, want, known)
+        rates, source = rates_of[alike]
+        if not rates:
+            nowhere.add(uid)
+        if not rates or (holds and holds not in rates):
+            continue
+        leaving = life.phase is Phase.RESTARTING
+        runners[uid] = Runner(
+            workload=job,
+            priority=priority_of(job, members),
+            points=job.replicas * points_of(want),
+            speeds=rates,
+            source=source,
+            holds="" if leaving else holds,
+            began=0.0 if leaving else began_at(job, holds, began),
+            ready=bool(life.waiting),
+            unsaved_s=unsaved_s(tools.view, members),
+        )
+    room = _room(tools, runners)
+    unit = gcd(WHOLE, *(one.points for one in runners.values()))
+    return Arena(runners=runners, nowhere=frozenset(nowhere), room=room, unit=unit)
+
+
+def points_of(want: Want) -> int:
+    """Percent of devices that one member takes: all of each, or the most of its share."""
+    if want.exclusive:
+        return WHOLE * want.count
+    return min(want.max_percent, want.percent_limit, WHOLE)
+
+
+def held_type(ground: Ground, ledger: Ledger, members: Sequence[Member]) -> tuple[str, float]:
+    """Type that most slices of the members are on, and since when they are held."""
+    counts: Counter[str] = Counter()
+    since = float("inf")
+    for one in members:
+        for held in one.held:
+            site = ground.site_index.get((held.node, held.slice.gpu))
+            if site is None or ledger.dropped(held.node, held.slice.key):
+                continue
+            counts[ground.model_names[ground.model.item(site)]] += 1
+            since = min(since, held.since)
+    if not counts:
+        return "", 0.0
+    return min(counts, key=lambda name: (-counts[name], name)), since
+
+
+def began_at(job: WorkloadRecord, holds: str, seen: float) -> float:
+    """Since when it holds a type: as its status remembers, else as this process saw it."""
+    known = job.status.allocation
+    if known is not None:
+        for kind, had in known.received:
+            if kind == holds and had.since:
+                return had.since
+    return seen
+
+
+def _takes_part(view: View, job: WorkloadRecord, life: Life, holds: bool) -> bool:
+    """Whether a job runs, waits for devices, or soon will."""
+    if job.kind is not WorkloadKind.TRAINING_JOB or life.silent or not job.shape.device_container:
+        return False
+    if life.phase.terminal or life.phase in _GONE:
+        return False
+    if holds or life.waiting or life.missing:
+        return True
+    return life.retry_at <= view.now and life.reason not in _OF_THE_API
+
+
+def _speeds(
+    tools: Tools, job: WorkloadRecord, want: Want, known: Mapping[str, Throughput]
+) -> tuple[dict[str, float], str]:
+    """Steps/s on every type that could run the job, and the weakest source of them.
+
+    What is not known counts as the mean of what is, or as 1: no type is then preferred.
+    """
+    able = [
+        name
+        for name, model in tools.ground.models.items()
+        if (want.accelerators is None or model in want.accelerators)
+        and tools.typed.fits(job, model)
+    ]
+    said = {name: known[name] for name in able if name in known}
+    said = {name: one for name, one in said.items() if one.steps_per_second > 0}
+    mean = sum(one.steps_per_second for one in said.values()) / len(said) if said else 1.0
+    sources = [str(one.source) for one in said.values()]
+    sources += [NEUTRAL] * (len(able) > len(said))
+    weakest = min(sources, key=lambda word: _WEAKEST[word], default=NEUTRAL)
+    rates = {name: said[name].steps_per_second if name in said else mean for name in able}
+    return rates, weakest
+
+
+def _room(tools: Tools, runners: Mapping[str, Runner]) -> dict[str, int]:
+    """Points of every type that turns may use: what others hold is not there.
+
+    A device that a job which takes turns holds counts though it may be unhealthy. Where everybody
+    wants whole devices, one that is used in part by others is no room at all.
+    """
+    ground = tools.ground
+    whole_only = all(one.points % WHOLE == 0 for one in runners.values())
+    room = dict.fromkeys(ground.model_names, 0)
+    for site, here in enumerate(tools.board.occupants):
+        ours = any(one.owner_uid in runners for one in here)
+        if ground.health.item(site) != HEALTHY and not ours:
+            continue
+        used = sum(
+            one.tenant.percent for one in here if one.owner_uid not in runners and not one.leaving
+        )
+        left = max(0, WHOLE - used)
+        name = ground.model_names[ground.model.item(site)]
+        room[name] += 0 if whole_only and left < WHOLE else left
+    return room

@@ -1,0 +1,164 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Taking turns, as one value of a cycle: who takes part, the division, the plan, the books.
+
+Made only where the policy's objective is not FIFO. What must survive stands in the statuses of the
+jobs and the policy; nothing here remembers anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ullage.api.contract import Reason
+from ullage.decide.lives.life import Life
+from ullage.decide.model import SetConditions
+from ullage.decide.phases import Phase
+from ullage.decide.placement.feasible import Infeasible
+from ullage.decide.placement.placement import Seat
+from ullage.decide.rounds.books import Entry, closed, written
+from ullage.decide.rounds.division import FIFO, Allocate, Division, divide
+from ullage.decide.rounds.plan import Turnout, plan
+from ullage.decide.rounds.runners import Arena, Tools, arena, began_at, held_type
+from ullage.decide.rounds.words import turn_text
+from ullage.decide.view import Member, View
+from ullage.state.records import ObjectRef, WorkloadKind, WorkloadRecord
+from ullage.state.status import AllocationRecord, SolveRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """The turns of one cycle."""
+
+    tools: Tools
+    arena: Arena
+    division: Division
+    turnout: Turnout
+
+    def models(self, kinds: Iterable[str]) -> frozenset[int]:
+        """Types by their number on the ground."""
+        return frozenset(self.tools.ground.models[kind] for kind in kinds)
+
+    def infeasible(self, uid: str) -> Infeasible | None:
+        """Why a job never gets a turn; ``None`` where it does."""
+        if uid not in self.arena.nowhere:
+            return None
+        replicas = self.tools.view.snapshot.workloads[uid].replicas
+        return Infeasible(
+            Reason.NO_FEASIBLE_ACCELERATOR,
+            f"no single accelerator type has room for {replicas} members, even empty, and turns"
+            " never mix types",
+        )
+
+    def ended(self, uid: str, winner: str) -> str:
+        """What is told to a job whose turn ends for another's sake."""
+        runner = self.arena.runners.get(uid)
+        kind = f" on {runner.holds}" if runner is not None and runner.holds else ""
+        return (
+            f"its turn{kind} is over: {winner} is owed more time; goes on from its checkpoint when"
+            " its turn comes again"
+        )
+
+    def why(self, uid: str) -> str:
+        """Where a job that waits stands, in words."""
+        return turn_text(self.arena, self.division, self.turnout, uid)
+
+    def books(
+        self, job: WorkloadRecord, life: Life, members: Sequence[Member], seats: Sequence[Seat]
+    ) -> AllocationRecord | None:
+        """What the status of a job should say of its turns; the very record of before if nothing.
+
+        Args:
+            job: A TrainingJob.
+            life: What it needs in this cycle.
+            members: Its pods.
+            seats: Places that it got in this cycle.
+        """
+        view, before = self.tools.view, job.status.allocation
+        runner = self.arena.runners.get(job.ref.uid)
+        if runner is None:
+            return closed(before, view.now)
+        holds, began = self._held(job, members, seats)
+        started = life.phase is Phase.RUNNING and job.status.phase != Phase.RUNNING
+        worth = self.division.isolated.get(job.ref.uid)
+        entry = Entry(
+            fractions=self.division.fractions[job.ref.uid],
+            holds=holds,
+            began=began,
+            effective=self.division.effective[job.ref.uid],
+            normalised=self.division.normalised[job.ref.uid],
+            source=runner.source,
+            isolated_rate=None if worth is None else worth.get(holds or runner.holds, 0.0),
+            skipped=job.ref.uid in self.turnout.skipped and not holds,
+            started_s=max(1.0, view.now - began) if started and began else 0.0,
+        )
+        return written(before, entry, view.now, view.snapshot.policy.round_seconds)
+
+    def _held(
+        self, job: WorkloadRecord, members: Sequence[Member], seats: Sequence[Seat]
+    ) -> tuple[str, float]:
+        """Type that the job holds by the plan of this cycle, and since when."""
+        ground = self.tools.ground
+        holds, seen = held_type(ground, self.tools.ledger, members)
+        if not holds and seats:
+            holds = ground.model_names[ground.model.item(seats[0].spot.sites[0])]
+            seen = self.tools.view.now
+        return holds, began_at(job, holds, seen) if holds else 0.0
+
+    @property
+    def record(self) -> SolveRecord | None:
+        """What the policy's status should say of the division."""
+        return self.division.record
+
+
+def take_turns(
+    tools: Tools, lives: Mapping[str, Life], allocate: Allocate | None = None
+) -> Rounds | None:
+    """The turns of this cycle; ``None`` under FIFO."""
+    view = tools.view
+    policy = view.snapshot.policy
+    if policy.objective == FIFO:
+        return None
+    who = arena(tools, lives)
+    division = divide(policy, who, view.now, allocate)
+    return Rounds(tools, who, division, plan(policy, who, division, view.now))
+
+
+def next_turn(rounds: Rounds | None) -> float:
+    """When a turn may end though nothing else happens; 0 = never."""
+    return rounds.turnout.wake_at if rounds is not None else 0.0
+
+
+def books_of(
+    rounds: Rounds | None,
+    job: WorkloadRecord,
+    life: Life,
+    members: Sequence[Member],
+    seats: Sequence[Seat],
+) -> AllocationRecord | None:
+    """``status.allocation`` of a workload; ``None`` for services and under FIFO."""
+    if rounds is None or job.kind is not WorkloadKind.TRAINING_JOB:
+        return None
+    return rounds.books(job, life, members, seats)
+
+
+def division_news(view: View, rounds: Rounds | None) -> list[SetConditions]:
+    """Writes the division in force into the policy's status, when that changed."""
+    policy = view.snapshot.policy
+    record = rounds.record if rounds is not None else None
+    if not policy.uid or record is policy.last_solve:
+        return []
+    return [
+        SetConditions(
+            target=ObjectRef(
+                kind="SchedulingPolicy", namespace="", name=policy.name, uid=policy.uid
+            ),
+            generation=policy.generation,
+            conditions=policy.conditions,
+            last_solve=record,
+            epoch=view.settings.epoch,
+            reason=Reason.ROUND_SCHEDULED,
+            text=f"divided among {record.jobs} jobs" if record else "the objective is FIFO",
+        )
+    ]
