@@ -41,6 +41,10 @@ test-fast: $(VENV)/.ready ## unit, property, contract and chart tests; no cluste
 	@ULLAGE_STORM_EVENTS=$(STORM_EVENTS) $(BIN)/python -m pytest $(FAST_FLAGS) --ignore tests/e2e --ignore tests/gpu
 	@cd localcluster && GOFLAGS=-buildvcs=false go test .
 
+.PHONY: explore
+explore: $(VENV)/.ready ## property tests on new random examples
+	@ULLAGE_EXAMPLES=explore $(BIN)/python -m pytest $(FAST_FLAGS) -m hypothesis --ignore tests/e2e --ignore tests/gpu
+
 .PHONY: test-e2e
 test-e2e: $(VENV)/.ready ## end to end on two real kubelets (root, Linux)
 	@ULLAGE_E2E_ROUNDS=$(E2E_ROUNDS) $(BIN)/python -m pytest -m e2e -p no:xdist tests/e2e tests/unit/bench_gpu

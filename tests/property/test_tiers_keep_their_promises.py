@@ -210,5 +210,13 @@ def test_what_is_said_to_help_is_the_least_that_does(
         assert found.keepers_needed == 1 or not fits(owners, found.keepers_needed - 1)
         assert found.flush_s > notice_s / 2
         assert fits(owners, found.keepers_needed)
-    if found.lag_needed is not None:
-        assert fits(owners, keepers, found.lag_needed)
+    lags = (lag for lag in range(link.max_lag_steps - 1, link.every_steps - 1, -1))
+    assert found.lag_needed == next((lag for lag in lags if fits(owners, keepers, lag)), None)
+
+
+def test_a_lag_that_helps_is_known_when_the_state_is_smaller_than_what_changes() -> None:
+    link = replace(
+        LINK, dirty_bytes_per_step=25_050_001, host_bytes_per_s=1e5, keeper_bytes_per_s=1e5
+    )
+    found = feasibility(link, owners=4, keepers=3, notice_s=167.0, shards=8)
+    assert (found.feasible, found.lag_needed) == (False, None)

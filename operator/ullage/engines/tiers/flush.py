@@ -8,7 +8,9 @@ call a flush possible that needs more than its part of the notice.
 
 from __future__ import annotations
 
+import bisect
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -130,20 +132,19 @@ def feasibility(
     verdict = Flush(flush_s=taken_s, allowed_s=allowed_s, feasible=taken_s <= allowed_s)
     if verdict.feasible or allowed_s <= 0:
         return verdict
-    out_s = link.pending_bytes / link.host_bytes_per_s
-    in_s = link.pending_bytes / link.keeper_bytes_per_s
-    by_owners = _smallest(out_s / allowed_s)
-    if shards:
-        fits = (n for n in range(by_owners, shards + 1) if _part(n, shards) * out_s <= allowed_s)
-        by_owners = next(fits, 0)
-    by_keepers = _smallest(in_s / allowed_s)
-    out_now_s = out_s * _part(owners, shards)
-    steps = math.floor(link.max_lag_steps * allowed_s / taken_s + 1e-9)
+
+    def fits(owners: int, keepers: int, lag: int = link.max_lag_steps) -> bool:
+        made = replace(link, max_lag_steps=lag)
+        return flush_time_s(made, owners=owners, keepers=keepers, shards=shards) <= allowed_s
+
+    most_owners = shards or _smallest(link.pending_bytes / link.host_bytes_per_s / allowed_s)
+    most_keepers = _smallest(link.pending_bytes / link.keeper_bytes_per_s / allowed_s)
+    lags = range(link.max_lag_steps - 1, link.every_steps - 1, -1)
     return replace(
         verdict,
-        owners_needed=by_owners if by_owners and by_keepers <= keepers else None,
-        keepers_needed=by_keepers if out_now_s <= allowed_s else None,
-        lag_needed=steps if steps >= link.every_steps else None,
+        owners_needed=_fewest(most_owners, lambda n: fits(n, keepers)),
+        keepers_needed=_fewest(most_keepers, lambda n: fits(owners, n)),
+        lag_needed=next((lag for lag in lags if fits(owners, keepers, lag)), None),
     )
 
 
@@ -166,5 +167,11 @@ def _part(owners: int, shards: int) -> float:
 
 
 def _smallest(needed: float) -> int:
-    """Whole machines for a need; a rounding error is none."""
-    return max(1, math.ceil(needed - 1e-9))
+    """Whole machines for a need, and one for what rounding may have taken."""
+    return max(1, math.ceil(needed)) + 1
+
+
+def _fewest(most: int, fits: Callable[[int], bool]) -> int | None:
+    """The first count that fits; what fits with some fits with more (derived)."""
+    found = bisect.bisect_left(range(1, most + 1), x=True, key=fits) + 1
+    return found if found <= most else None
