@@ -20,7 +20,7 @@ from typing import Final
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from bench.mixed_judge import NoReference, Outcome, judge, served_alone, solo_ns, windows
+from bench.mixed_judge import NoReference, Outcome, judge, seen_alone, solo_ns, windows
 from bench.mixed_look import step_folders
 from bench.mixed_picture import NoPlotter, draw
 from bench.mixed_plan import calm, mixed, reference
@@ -81,7 +81,7 @@ async def measure(local: LocalCluster, wanted: Wanted) -> None:
             alone = await play(stage, Rule.EXCLUSIVE, reference(), name=ALONE)
             alone.save(recording_of(ALONE))
             # better to fail now, without a reference, than after half an hour
-            stage = replace(stage, served=served_alone(alone, solo_ns(alone)))
+            stage = replace(stage, alone=seen_alone(alone, solo_ns(alone)))
             for rule in wanted.rules:
                 known = history if rule is Rule.OURS else None
                 recording = await play(stage, rule, plan, name=rule, history=known)

@@ -100,17 +100,17 @@ def solo_ns(alone: Recording) -> dict[str, float]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServedAlone:
-    """What an owner can say of a service after trying it alone on a whole device."""
+class Alone:
+    """What owners can say of their work after trying it alone on a whole device."""
 
-    requests_per_s: float
-    """Served one after another."""
+    steps_per_s: Mapping[str, float]
+    """By class; of the service, requests that it answers one after another."""
     p99_s: float
-    """As the client saw it."""
+    """Of the service's answers, as the client saw them."""
 
 
-def served_alone(alone: Recording, solo: Mapping[str, float]) -> ServedAlone:
-    """The service's figures in the reference.
+def seen_alone(alone: Recording, solo: Mapping[str, float]) -> Alone:
+    """Every class's figures in the reference.
 
     Raises:
         NoReference: no request was answered.
@@ -118,8 +118,9 @@ def served_alone(alone: Recording, solo: Mapping[str, float]) -> ServedAlone:
     answered = [one.latency_s for one in alone.requests if one.latency_s is not None]
     if not answered:
         raise NoReference("the service answered nothing alone on a device; look at its pod's log")
-    return ServedAlone(
-        requests_per_s=1e9 / solo[SERVICE], p99_s=float(np.percentile(answered, PERCENTILE))
+    return Alone(
+        steps_per_s={name: 1e9 / step_ns for name, step_ns in solo.items()},
+        p99_s=float(np.percentile(answered, PERCENTILE)),
     )
 
 

@@ -19,7 +19,7 @@ from typing import Final
 
 from rich.progress import Progress
 
-from bench.mixed_judge import WINDOW_S, ServedAlone
+from bench.mixed_judge import WINDOW_S, Alone
 from bench.mixed_load import offer, until_ready
 from bench.mixed_look import Watch
 from bench.mixed_plan import SERVICE, Plan
@@ -64,8 +64,8 @@ class Stage:
     folders: Mapping[str, Path]
     """Of step records, by node."""
     progress: Progress
-    served: ServedAlone | None = None
-    """What is declared of the service."""
+    alone: Alone | None = None
+    """What is declared of every class."""
 
 
 async def play(
@@ -191,7 +191,7 @@ async def _address(cluster: ClusterPort, namespace: str) -> str:
 
 def _open(stage: Stage, namespace: str) -> None:
     stage.local.kubectl("create", "namespace", namespace)
-    _apply(stage.local, profiles(stage.served), "--namespace", namespace)
+    _apply(stage.local, profiles(stage.alone), "--namespace", namespace)
 
 
 def _apply(local: LocalCluster, bodies: list[Body], *words: str) -> None:

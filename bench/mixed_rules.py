@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-from bench.mixed_judge import ServedAlone
+from bench.mixed_judge import Alone
 from bench.mixed_plan import CLASSES, REQUESTS_PER_S, SERVICE, Arrival, Plan
 from demo.images import image_name
 from ullage.api.contract import API_VERSION
@@ -71,20 +71,21 @@ def policy(rule: Rule) -> Body:
     return _object("SchedulingPolicy", "default", spec)
 
 
-def profiles(served: ServedAlone | None = None) -> list[Body]:
+def profiles(alone: Alone | None = None) -> list[Body]:
     """What the owners say of their work alone, under every rule.
 
     Args:
-        served: What the service did alone, once it was tried: nobody can promise a latency
-            without knowing it.
+        alone: What each class did alone, once it was tried: nobody can promise a latency or a
+            slowdown without knowing it.
     """
     duties = {name: klass.duty for name, klass in CLASSES.items()} | {SERVICE: SERVICE_DUTY}
     bodies: list[Body] = []
     for name, duty in sorted(duties.items()):
         row: Body = {"device": "emulated", "share": 100, "smUtil": round(duty, 2)}
-        if name == SERVICE and served is not None:
-            row["stepsPerSecond"] = round(served.requests_per_s, 3)
-            row["latencyP99Seconds"] = round(served.p99_s, 6)
+        if alone is not None:
+            row["stepsPerSecond"] = round(alone.steps_per_s[name], 3)
+        if alone is not None and name == SERVICE:
+            row["latencyP99Seconds"] = round(alone.p99_s, 6)
         bodies.append(_object("WorkloadProfile", name, {"class": name, "solo": [row]}))
     return bodies
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from bench.mixed_judge import ServedAlone
+from bench.mixed_judge import Alone
 from bench.mixed_plan import CLASSES, REQUESTS_PER_S, SERVICE, mixed, reference
 from bench.mixed_rules import OVERCOMMIT, Body, Rule, job, policy, profiles, service
 from ullage.api.gpurequest import GPURequest
@@ -112,11 +112,15 @@ def test_what_the_profiles_say_is_the_duty_of_the_class() -> None:
         assert said[name]["solo"][0]["smUtil"] == pytest.approx(klass.duty, abs=0.005)  # type: ignore[index]
 
 
-def test_the_service_is_declared_as_it_was_alone_and_nothing_else_changes() -> None:
-    served = ServedAlone(requests_per_s=1900.0, p99_s=0.012)
+def test_classes_are_declared_as_they_were_alone_and_nothing_else_changes() -> None:
+    alone = Alone(steps_per_s=dict.fromkeys(CLASSES, 40.0) | {SERVICE: 1900.0}, p99_s=0.012)
     before = {body["metadata"]["name"]: body["spec"]["solo"][0] for body in profiles()}  # type: ignore[index]
-    after = {body["metadata"]["name"]: body["spec"]["solo"][0] for body in profiles(served)}  # type: ignore[index]
-    told = {"stepsPerSecond": 1900.0, "latencyP99Seconds": 0.012}
-    assert after == before | {SERVICE: before[SERVICE] | told}
-    for body in profiles(served):
+    after = {body["metadata"]["name"]: body["spec"]["solo"][0] for body in profiles(alone)}  # type: ignore[index]
+    assert after[SERVICE] == before[SERVICE] | {
+        "stepsPerSecond": 1900.0,
+        "latencyP99Seconds": 0.012,
+    }
+    for name in CLASSES:
+        assert after[name] == before[name] | {"stepsPerSecond": 40.0}
+    for body in profiles(alone):
         WorkloadProfileSpec.model_validate(body["spec"])

@@ -223,7 +223,8 @@ def test_the_list_is_written_once_and_again_when_it_says_something_new() -> None
     stands = after(one, status)
     assert told(stands, world(stands)) is stands.status
     nearly = {name: rate * 1.02 for name, rate in RATES.items()}
-    assert told(stands, world(stands, known(**nearly), *prices())) is stands.status
+    still = told(stands, world(stands, known(**nearly), *prices()))
+    assert still.recommendation is stands.status.recommendation
     dearer = told(stands, world(stands, known(), *prices(middle=3.0)))
     assert dearer.recommendation[0].accelerator == "large"
 
@@ -292,3 +293,15 @@ def test_a_crowd_of_new_jobs_is_answered_in_parts() -> None:
     first = advised(advisor, one, one.status)
     assert first.recommendation
     assert advised(advisor, one, one.status) is one.status
+
+
+def test_who_was_answered_alike_leaves_the_answers_of_a_cycle_to_others() -> None:
+    one = job()
+    stands = after(one, told(one, world(one)))
+    other = world(stands, known(**{name: rate * 1.07 for name, rate in RATES.items()}), *prices())
+    again = after(stands, told(stands, other))
+    assert again.status.recommendation == stands.status.recommendation
+    assert again.status.recommendation_basis != stands.status.recommendation_basis
+    advisor = Advisor.of(other)
+    assert advised(advisor, again, again.status) is again.status
+    assert advisor.left == Advisor.of(other).left

@@ -44,7 +44,7 @@ def advised(advisor: Advisor, workload: WorkloadRecord, status: WorkloadStatus) 
     advisor.left -= 1
     rows = rows_of(advisor.advice(workload))
     if status.recommendation and _same(status.recommendation, rows):
-        return status
+        rows = status.recommendation
     return replace(status, recommendation=rows, recommendation_basis=basis)
 
 
