@@ -8,47 +8,80 @@ from enum import StrEnum
 from typing import Annotated
 
 from pydantic import ConfigDict, Field
+from pydantic.fields import FieldInfo
 
 from ullage.api.base import Count, DecimalText, Line, LongCount, Model, ReasonWord, list_map
 from ullage.api.gpurequest import Accelerator
 from ullage.api.profilerows import Source
-from ullage.api.rules import COST_SAYS_SOMETHING, MAX_TIME_POSITIVE, validations
+from ullage.api.rules import (
+    BUDGET_WITH_OBJECTIVE,
+    COST_SAYS_SOMETHING,
+    DEADLINE_HOLDS_WORK,
+    DEADLINE_NEEDS_FALLBACK,
+    DEADLINE_POSITIVE,
+    DEADLINE_WITH_OBJECTIVE,
+    ESTIMATED_WORK_POSITIVE,
+    MAX_TIME_POSITIVE,
+    Rule,
+    validations,
+)
 
 MAX_RECOMMENDATIONS = 8
+
+
+def _time(rule: Rule) -> FieldInfo:
+    """A Go duration above 0."""
+    pattern = r"^([0-9]+(\.[0-9]+)?(h|m|s))+$"
+    found: FieldInfo = Field(max_length=32, pattern=pattern, json_schema_extra=validations(rule))
+    return found
+
 
 Price = Annotated[str, Field(max_length=16, pattern=r"^[0-9]{1,9}(\.[0-9]{1,6})?$")]
 
 
 class CostObjective(StrEnum):
-    """What the choice of an accelerator minimises."""
+    """What the choice of capacity goes by."""
 
     COST_PER_WORK = "CostPerWork"
+    DEADLINE = "Deadline"
     MAKESPAN = "Makespan"
 
 
 class Cost(Model):
-    """What the accelerator is chosen for; prices stand in the DeviceProfiles."""
+    """What capacity is chosen for; prices stand in DeviceProfiles and CapacityPools."""
 
-    model_config = ConfigDict(json_schema_extra=validations(COST_SAYS_SOMETHING))
+    model_config = ConfigDict(
+        json_schema_extra=validations(
+            COST_SAYS_SOMETHING,
+            DEADLINE_WITH_OBJECTIVE,
+            DEADLINE_NEEDS_FALLBACK,
+            DEADLINE_HOLDS_WORK,
+            BUDGET_WITH_OBJECTIVE,
+        )
+    )
 
     objective: CostObjective | None = None
-    """`CostPerWork`: the cheapest that keeps maxTime; `Makespan`: the fastest that keeps maxCost.
-    Absent = the quantity that no cap names is minimised."""
+    """`CostPerWork`: the cheapest that keeps maxTime; `Makespan`: the fastest that keeps maxCost
+    and budgetPerHour; `Deadline`: spot as long as the deadline leaves room for it, on-demand when
+    it does not. Absent = the quantity that no cap names is minimised, and pools are not chosen."""
     max_cost: Price | None = None
     """Most that the whole training may cost, as a quoted decimal number in the currency of the
     prices."""
-    max_time: (
-        Annotated[
-            str,
-            Field(
-                max_length=32,
-                pattern=r"^([0-9]+(\.[0-9]+)?(h|m|s))+$",
-                json_schema_extra=validations(MAX_TIME_POSITIVE),
-            ),
-        ]
-        | None
-    ) = None
+    max_time: Annotated[str, _time(MAX_TIME_POSITIVE)] | None = None
     """Most time that the whole training may run, such as `60h` or `1h30m`."""
+    deadline: Annotated[str, _time(DEADLINE_POSITIVE)] | None = None
+    """Time from the creation of the job until it has to be done, such as `60h`; with objective
+    Deadline."""
+    estimated_work: Annotated[str, _time(ESTIMATED_WORK_POSITIVE)] | None = None
+    """What the whole training runs on the pool of speed 1 when nothing disturbs it, such as `48h`;
+    absent = spec.work.steps at the speed that is known of the class."""
+    budget_per_hour: Price | None = None
+    """Most that the instances of the job may cost per hour, as a quoted decimal number; with an
+    objective."""
+    allow_spot: bool = True
+    """The job may run on capacity that can be taken away."""
+    on_demand_fallback: bool = True
+    """The job may run on on-demand and reserved capacity."""
 
 
 class Recommended(Model):

@@ -142,10 +142,18 @@ def _cost(spec: JsonObject) -> CostAim | None:
         return CostAim(
             objective=optional_text(raw, "objective"),
             max_cost=_decimal(raw, "maxCost", 0.0),
-            max_time_s=(
-                None if raw.get("maxTime") is None else duration_s(text(raw, "maxTime"), "maxTime")
-            ),
+            max_time_s=_time_s(raw, "maxTime"),
+            deadline_s=_time_s(raw, "deadline"),
+            estimated_work_s=_time_s(raw, "estimatedWork"),
+            budget_per_hour=_decimal(raw, "budgetPerHour", 0.0),
+            allow_spot=raw.get("allowSpot") is not False,
+            on_demand_fallback=raw.get("onDemandFallback") is not False,
         )
+
+
+def _time_s(raw: JsonObject, field: str) -> float | None:
+    """A Go duration in seconds; absent is ``None``."""
+    return None if raw.get(field) is None else duration_s(text(raw, field), field)
 
 
 def _reference(kind: WorkloadKind, meta: Meta) -> ObjectRef:

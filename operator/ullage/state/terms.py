@@ -32,12 +32,21 @@ class SharingRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostAim:
-    """``spec.cost``: what the accelerator is chosen for; ``None`` = not asked."""
+    """``spec.cost``: what capacity is chosen for; ``None`` = not asked."""
 
     objective: str = ""
-    """``CostPerWork`` or ``Makespan``; empty = the quantity that no cap names."""
+    """``CostPerWork``, ``Deadline`` or ``Makespan``; empty = the quantity that no cap names."""
     max_cost: float | None = None
     max_time_s: float | None = None
+    deadline_s: float | None = None
+    """Seconds after the creation of the job."""
+    estimated_work_s: float | None = None
+    """Seconds of undisturbed running that the whole training takes at speed 1."""
+    budget_per_hour: float | None = None
+    """Most dollars per hour for all of its instances."""
+    allow_spot: bool = True
+    on_demand_fallback: bool = True
+    """On-demand and reserved capacity may be used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
