@@ -21,6 +21,7 @@ from ullage.api.contract import (
     API_VERSION,
     WIRE_VERSION,
     Health,
+    Interruption,
     JsonObject,
     Observation,
     ObservedDevice,
@@ -95,6 +96,8 @@ class StatusFacts:
     used_slots: int
     conditions: tuple[JsonObject, ...]
     observations: tuple[Observation, ...] = ()
+    interruption: Interruption | None = None
+    """The provider's notice that is in force."""
 
 
 def judge(facts: NodeFacts) -> tuple[Condition, ...]:
@@ -267,6 +270,7 @@ def effective(device: ObservedDevice, refusal: Refusal | None) -> ObservedDevice
 def body_of(facts: StatusFacts, heartbeat: str) -> dict[str, object]:
     """The whole apply body; a uid keeps the API server from writing to a successor."""
     agent: dict[str, object] = {"version": facts.version, "contract": WIRE_VERSION}
+    notice = facts.interruption
     return {
         "apiVersion": API_VERSION,
         "kind": "GPUNode",
@@ -284,6 +288,7 @@ def body_of(facts: StatusFacts, heartbeat: str) -> dict[str, object]:
             "devices": [device.to_wire() for device in facts.devices],
             "slices": [part.to_wire() for part in facts.slices],
             "observations": [row.to_wire() for row in facts.observations],
+            **({"interruption": notice.to_wire()} if notice is not None else {}),
             "conditions": [dict(condition) for condition in facts.conditions],
         },
     }

@@ -19,6 +19,9 @@ from ullage.api.devices import Health as Health
 from ullage.api.devices import MpsState as MpsState
 from ullage.api.devices import MpsStatus as MpsStatus
 from ullage.api.devices import ObservedDevice as ObservedDevice
+from ullage.api.interruptions import Interruption as Interruption
+from ullage.api.interruptions import InterruptionKind as InterruptionKind
+from ullage.api.interruptions import sooner as sooner
 from ullage.api.observations import MAX_OBSERVATIONS as MAX_OBSERVATIONS
 from ullage.api.observations import MAX_PARTNERS as MAX_PARTNERS
 from ullage.api.observations import Fingerprint as Fingerprint

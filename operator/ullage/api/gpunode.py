@@ -32,7 +32,14 @@ from ullage.api.base import (
     list_map,
 )
 from ullage.api.conditions import Conditions
-from ullage.api.contract import Backend, GPUMode, Health, MpsState, SlicePhase
+from ullage.api.contract import (
+    Backend,
+    GPUMode,
+    Health,
+    InterruptionKind,
+    MpsState,
+    SlicePhase,
+)
 from ullage.api.nodeobservation import ClassOfWork, NodeObservation
 from ullage.api.objective import LatencySLO
 from ullage.api.observations import MAX_OBSERVATIONS
@@ -210,6 +217,17 @@ class NodeAgent(Model):
     """Version of the device driver; absent for emulated devices."""
 
 
+class NodeInterruption(Model):
+    """What the provider said about the machine."""
+
+    kind: InterruptionKind
+    """Terminate: the provider takes it back. Rebalance: that has become more likely."""
+    deadline: Time | None = None
+    """When it goes; absent where the provider did not say."""
+    source: Word | None = None
+    """Who said so: EC2, GCE or Azure."""
+
+
 class GPUNodeStatus(Model):
     """What the node agent observes."""
 
@@ -236,6 +254,8 @@ class GPUNodeStatus(Model):
         Field(max_length=MAX_OBSERVATIONS, json_schema_extra=list_map("id")),
     ] = ()
     """What was learned lately; the operator moves it to the WorkloadProfiles."""
+    interruption: NodeInterruption | None = None
+    """The provider's notice that is in force; absent = none."""
     conditions: Conditions = ()
     """Ready, LateBinding, Degraded, DeviceLost and Retired."""
 
@@ -280,6 +300,12 @@ class GPUNode(Resource):
             ),
             AGE,
             condition_column("Degraded", "Degraded", "Whether something is wrong.", wide=True),
+            Column(
+                name="Interruption",
+                path=".status.interruption.kind",
+                description="The provider's notice about the machine.",
+                wide=True,
+            ),
             Column(
                 name="Driver",
                 path=".status.agent.driver",

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from ullage.api.contract import (
     LABEL_NODE,
     DesiredSlice,
+    Interruption,
     JsonObject,
     Observation,
     ObservedDevice,
@@ -32,6 +33,7 @@ from ullage.state.project import (
     read_meta,
     within,
 )
+from ullage.state.project_notice import notice_of_taints
 from ullage.state.project_quantity import seconds
 from ullage.state.project_shape import read_amounts, resources_of
 from ullage.state.records import GPUNodeRecord, NodeRecord, Taint
@@ -52,15 +54,17 @@ def project_node(raw: JsonObject) -> NodeRecord:
     meta = read_meta(raw)
     spec, status = section(raw, "spec"), section(raw, "status")
     amounts = read_amounts(status, "allocatable")
+    taints = tuple(_taint(taint) for taint in objects(spec, "taints"))
     return NodeRecord(
         name=meta.name,
         uid=meta.uid,
         labels=dict(meta.labels),
-        taints=tuple(_taint(taint) for taint in objects(spec, "taints")),
+        taints=taints,
         allocatable=resources_of(amounts, pods=amounts.get("pods", 0)),
         ready=condition_true(status, "Ready"),
         unschedulable=flag(spec, "unschedulable"),
         managed=meta.labels.get(LABEL_NODE) == "true",
+        interruption=notice_of_taints(taints) if taints else None,
     )
 
 
@@ -100,6 +104,14 @@ def _observations(status: JsonObject) -> tuple[tuple[Observation, ...], int]:
     return tuple(found[key] for key in sorted(found)), unreadable
 
 
+def _interruption(status: JsonObject) -> Interruption | None:
+    raw = section(status, "interruption")
+    if not raw:
+        return None
+    with within("interruption"):
+        return Interruption.from_wire(raw)
+
+
 def project_gpu_node(
     raw: JsonObject, now: float, wanted_since: Mapping[DesiredSlice, float]
 ) -> GPUNodeRecord:
@@ -129,5 +141,6 @@ def project_gpu_node(
             slots=optional_whole(section(status, "totals"), "slots"),
             observations=learned,
             unreadable_observations=unreadable,
+            interruption=_interruption(status),
             desired_since=slices_since(desired, wanted_since, now),
         )

@@ -21,6 +21,8 @@ from ullage.api.contract import (
     ObservedSlice,
     SliceKey,
 )
+from ullage.api.contract import Interruption as Interruption
+from ullage.api.contract import InterruptionKind as InterruptionKind
 from ullage.engines.admission.model import LearnedModel
 from ullage.state.profile_records import DeviceProfileRecord as DeviceProfileRecord
 from ullage.state.profile_records import ProfileRecord as ProfileRecord
@@ -186,6 +188,8 @@ class NodeRecord:
     unschedulable: bool = False
     managed: bool = False
     """Label ``ullage.dev/node=true``."""
+    interruption: Interruption | None = None
+    """The notice that its taints give."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +210,8 @@ class GPUNodeRecord:
     """What the node learned lately of classes of work; sorted by id."""
     unreadable_observations: int = 0
     """Observations that could not be read; they cost nothing else of the record."""
+    interruption: Interruption | None = None
+    """The provider's notice, as the agent heard it."""
     desired_since: Mapping[SliceKey, float] = field(default_factory=dict)
     """When this process first saw (or assumed) each desired slice."""
 

@@ -15,6 +15,8 @@ from ullage.api.contract import (
     Fingerprint,
     GPUMode,
     Health,
+    Interruption,
+    InterruptionKind,
     LatencyObjective,
     MpsState,
     MpsStatus,
@@ -260,6 +262,9 @@ def test_whole_node_status_is_stored_as_written() -> None:
         slots=8,
         used_slots=1,
         conditions=(condition,),
+        interruption=Interruption(
+            kind=InterruptionKind.TERMINATE, deadline_s=1767326400.0, source="EC2"
+        ),
     )
     written = body_of(facts, "2026-01-05T10:00:00Z")["status"]
     node = schema(GPUNode)["properties"]["status"]
