@@ -28,6 +28,7 @@ _TABLES: Final = (
     "services",
     "profiles",
     "device_profiles",
+    "pools",
     "models",
 )
 """Fields of a snapshot that are large and change piece by piece; the rest is sent whole."""

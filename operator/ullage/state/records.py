@@ -24,6 +24,7 @@ from ullage.api.contract import (
 from ullage.api.contract import Interruption as Interruption
 from ullage.api.contract import InterruptionKind as InterruptionKind
 from ullage.engines.admission.model import LearnedModel
+from ullage.state.pools import PoolRecord
 from ullage.state.profile_records import DeviceProfileRecord as DeviceProfileRecord
 from ullage.state.profile_records import ProfileRecord as ProfileRecord
 from ullage.state.profile_records import SoloEntry as SoloEntry
@@ -369,6 +370,8 @@ class Snapshot:
     services: Mapping[tuple[str, str], ServiceRecord] = field(default_factory=dict)
     profiles: Mapping[tuple[str, str], ProfileRecord] = field(default_factory=dict)
     device_profiles: Mapping[str, DeviceProfileRecord] = field(default_factory=dict)
+    pools: Mapping[str, PoolRecord] = field(default_factory=dict)
+    """CapacityPools by name, with what is known of them now."""
     models: Mapping[str, LearnedModel] = field(default_factory=dict)
     """What was learned of each accelerator; one that is missing has no history."""
     policy: PolicyRecord = field(default_factory=PolicyRecord)
