@@ -144,6 +144,40 @@ def test_once_it_serves_the_old_one_goes_and_then_the_number_goes_back() -> None
     assert (_evicted(found), _deployed(found)) == ([], 1)
 
 
+@pytest.mark.parametrize(
+    ("new", "evicted"),
+    [
+        (At("b", stage=PodStage.GATED, placed=False), []),
+        (At("b", 1, stage=PodStage.UNSCHEDULED), []),
+        (At("b", 1, ready=False), []),
+        (At("b", 1), ["serve-a"]),
+    ],
+    ids=["created", "on its way", "not ready", "serves"],
+)
+def test_a_move_that_has_begun_is_finished_though_the_guard_forgets(
+    new: At, evicted: list[str]
+) -> None:
+    service = told(PLAIN, *_parts(PLAIN, A, devices=2))
+    forgotten = replace(A, blamed=False)
+    found = decided(service, *_parts(service, forgotten, new, devices=2, deployed=2))
+    assert (_evicted(found), _deployed(found)) == (evicted, None)
+
+
+def test_what_the_guard_forgot_before_anything_was_begun_is_over() -> None:
+    service = told(PLAIN, *_parts(PLAIN, A, devices=2))
+    forgotten = replace(A, blamed=False)
+    found = decided(service, *_parts(service, forgotten, devices=2))
+    assert (_evicted(found), _deployed(found)) == ([], None)
+
+
+def test_who_was_not_blamed_stays_when_the_number_is_lowered() -> None:
+    service = told(PLAIN.replicas(2), *_parts(PLAIN.replicas(2), A, At("b", 1), devices=3))
+    one = service.replicas(1)
+    gone = (At("b", 1), At("c", 2))
+    found = decided(one, *_parts(one, *gone, devices=3, deployed=2))
+    assert (_evicted(found), _deployed(found)) == ([], 1)
+
+
 def test_several_go_one_after_the_other() -> None:
     service = PLAIN.replicas(2)
     both = (A, At("b", 1, blamed=True))

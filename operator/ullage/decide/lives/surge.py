@@ -67,6 +67,7 @@ def leave(move: Move) -> Leaving:
     view, service = move.view, move.service
     members = view.members_of(service)
     marked = [(one, view.marks[one.pod.uid]) for one in members if _must_go(view, one)]
+    marked += _begun(move, members)
     if not marked or not service.replicas:
         return Leaving()
     marked.sort(key=lambda at: (at[1].reason not in URGENT, at[0].pod.name))
@@ -95,6 +96,29 @@ def leave(move: Move) -> Leaving:
 def leaves_by_surge(reason: Reason) -> bool:
     """Whether a running replica with such a mark is left to this module."""
     return reason in URGENT
+
+
+def _begun(move: Move, members: Sequence[Member]) -> list[tuple[Member, Mark]]:
+    """Replicas whose replacement is under way though their mark is gone: the move is finished.
+
+    A guard forgets whom it blamed, after a while or with its process. To turn back then would stop
+    the replacement and leave the one that harms others, to be blamed again.
+    """
+    view, service, deployment = move.view, move.service, move.deployment
+    if deployment is None or deployment.replicas <= service.replicas:
+        return []
+    told = {one.nearest: one for one in guards.carried(view, service) if one.reason in URGENT}
+    found = []
+    for one in members:
+        where = next((at for at in _places(one) if at in told), "")
+        runs = one.pod.stage is PodStage.RUNNING and not one.pod.deleting
+        if where and runs and one.pod.uid not in view.marks:
+            found.append((one, Mark(told[where].reason, told[where].message, where)))
+    return found
+
+
+def _places(member: Member) -> list[str]:
+    return [f"{held.node}/{held.slice.gpu}" for held in member.held]
 
 
 def _must_go(view: View, member: Member) -> bool:

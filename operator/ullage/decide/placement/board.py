@@ -16,6 +16,7 @@ import numpy as np
 
 from ullage.api.contract import DesiredSlice, GPUMode, ObservedSlice, SlicePhase
 from ullage.decide.ledger import Ledger
+from ullage.decide.placement.charges import where_charged
 from ullage.decide.placement.fit import amounts
 from ullage.decide.placement.ground import Flags, Ground, Ints
 from ullage.decide.placement.pairing import paired, runs_here, says_no
@@ -371,8 +372,7 @@ def _charge_pods(view: View, board: Board) -> None:
     for group in view.members.values():
         for member in group:
             pod = member.pod
-            where = pod.node or (member.held[0].node if member.held else "")
-            node = index.get(where) if where else None
+            node = index.get(where_charged(member))
             if node is None or not member.live:
                 continue
             wanted = pod.shape.requests

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ullage.decide.placement.board import Board, Occupant
+from ullage.decide.placement.charges import charged
 from ullage.decide.placement.placement import Asked, NoRoom, Placer, Seating
 from ullage.decide.view import Member, View
 from ullage.state.records import Resources, WorkloadKind, WorkloadRecord
@@ -61,7 +62,7 @@ def possible_victims(
             created=workload.created,
             unsaved_s=unsaved_s(view, view.members_of(workload)),
             slices=tuple(here[workload.ref.uid]),
-            pods=tuple(_pods(board, view.members_of(workload))),
+            pods=tuple(charged(board.ground, view.members_of(workload), staying=True)),
         )
         for workload in candidates
         if workload.ref.uid in here
@@ -161,17 +162,6 @@ def _fits_with(
 
 def _sites_on(board: Board, nodes: set[int]) -> set[int]:
     return {site for node in nodes for site in board.ground.sites_on[node]}
-
-
-def _pods(board: Board, members: Sequence[Member]) -> list[tuple[int, Resources]]:
-    """Where the members are charged, and with what."""
-    index = board.ground.node_index
-    found = []
-    for one in members:
-        where = one.pod.node or (one.held[0].node if one.held else "")
-        if one.live and not one.pod.deleting and where in index:
-            found.append((index[where], one.pod.shape.requests))
-    return found
 
 
 def lift(board: Board, victim: Victim) -> None:

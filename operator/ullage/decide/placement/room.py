@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from ullage.decide import guards
 from ullage.decide.placement.board import Board, Occupant
+from ullage.decide.placement.charges import charged
 from ullage.decide.placement.placement import Asked, Placer, Seating
 from ullage.decide.placement.want import Wants
 from ullage.decide.view import Member
@@ -48,13 +49,13 @@ def elsewhere(
     unit = [
         Asked(workload, one, wants.of(workload, one.pod.shape, frozenset(avoid))) for one in members
     ]
-    charged = _charged(board, members)
+    on_nodes = charged(board.ground, members)
     order = {site: list(board.occupants[site]) for site, _ in slices}
-    _lift(board, slices, charged)
+    _lift(board, slices, on_nodes)
     found = _fits(placer, unit, proven=True)
     for site, one in slices:
         board.put(site, one)
-    for node, wanted in charged:
+    for node, wanted in on_nodes:
         board.charge(node, wanted)
     for site, before in order.items():
         board.occupants[site][:] = before
@@ -95,19 +96,9 @@ def _fits(placer: Placer, unit: Sequence[Asked], *, proven: bool) -> bool:
 
 
 def _lift(
-    board: Board, slices: Sequence[tuple[int, Occupant]], charged: Sequence[tuple[int, Resources]]
+    board: Board, slices: Sequence[tuple[int, Occupant]], on_nodes: Sequence[tuple[int, Resources]]
 ) -> None:
     for site, one in slices:
         board.lift(site, one)
-    for node, wanted in charged:
+    for node, wanted in on_nodes:
         board.refund(node, wanted)
-
-
-def _charged(board: Board, members: Sequence[Member]) -> list[tuple[int, Resources]]:
-    """Where the pods are charged, and with what."""
-    index = board.ground.node_index
-    return [
-        (index[one.pod.node], one.pod.shape.requests)
-        for one in members
-        if one.live and one.pod.node in index
-    ]
