@@ -50,7 +50,7 @@ from ullage.state.records import (
 )
 from ullage.state.status import WorkloadStatus
 from ullage.state.status_wire import status_from_wire
-from ullage.state.terms import CostAim, OfferedLoad, SharingRules
+from ullage.state.terms import CostAim, Elasticity, OfferedLoad, OnNotice, SharingRules
 
 
 def _gpu(spec: JsonObject) -> GPURequest:
@@ -134,6 +134,28 @@ def _sharing(spec: JsonObject) -> SharingRules:
         )
 
 
+def _elasticity(spec: JsonObject) -> Elasticity | None:
+    with within("elasticity"):
+        if spec.get("elasticity") is None:
+            return None
+        raw = section(spec, "elasticity")
+        try:
+            on_notice = OnNotice(text(raw, "onNotice", OnNotice.CHECKPOINT))
+        except ValueError as error:
+            raise WireError(f"onNotice: {error}") from error
+        least, most = whole(raw, "minReplicas"), whole(raw, "maxReplicas")
+        if not 1 <= least <= most:
+            raise WireError(f"minReplicas: {least} must be at least 1 and at most {most}")
+        return Elasticity(min_replicas=least, max_replicas=most, on_notice=on_notice)
+
+
+def _members(spec: JsonObject, elasticity: Elasticity | None, status: WorkloadStatus) -> int:
+    """Members wanted now: as stated, of an elastic job the last size that was decided."""
+    if elasticity is None:
+        return optional_whole(spec, "replicas", 1)
+    return min(max(status.replicas, elasticity.min_replicas), elasticity.max_replicas)
+
+
 def _cost(spec: JsonObject) -> CostAim | None:
     with within("cost"):
         if spec.get("cost") is None:
@@ -213,6 +235,7 @@ def _record(
     template = _read_template(template_json, gpu.count, said)
     checkpoint = spec.get("checkpoint") is not None
     training = kind is WorkloadKind.TRAINING_JOB
+    elasticity = share(_elasticity(spec))
     record = WorkloadRecord(
         ref=share(_reference(kind, meta)),
         kind=kind,
@@ -222,7 +245,8 @@ def _record(
         deleting=meta.deleting,
         shape=share(template.shape),
         template_hash=share(template.version),
-        replicas=optional_whole(spec, "replicas", 1),
+        replicas=_members(spec, elasticity, status),
+        elasticity=elasticity,
         gpu=share(gpu),
         accelerators=share(strings(spec, "accelerators")),
         trust_domain=share(

@@ -29,7 +29,7 @@ from ullage.state.profile_records import DeviceProfileRecord as DeviceProfileRec
 from ullage.state.profile_records import ProfileRecord as ProfileRecord
 from ullage.state.profile_records import SoloEntry as SoloEntry
 from ullage.state.status import Condition, SolveRecord, WorkloadStatus
-from ullage.state.terms import CostAim, OfferedLoad, Party, RiskSettings, SharingRules
+from ullage.state.terms import CostAim, Elasticity, OfferedLoad, Party, RiskSettings, SharingRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,6 +268,8 @@ class WorkloadRecord:
     shape: PodShape
     template_hash: str
     replicas: int = 1
+    """Members; of an elastic job as many as are wanted now."""
+    elasticity: Elasticity | None = None
     gpu: GPURequest = field(default_factory=GPURequest)
     accelerators: tuple[str, ...] = ()
     trust_domain: str
@@ -342,6 +344,8 @@ class PolicyRecord:
     max_percent_sum: int = 100
     round_seconds: int = 360
     gang_skip_limit: int = 1
+    min_service_percent: int = 10
+    """Floor under the objectives that weigh cost, percent of a proportional part."""
     risk: RiskSettings = field(default_factory=RiskSettings)
     tenants: tuple[Party, ...] = ()
     """Parties by name; empty = jobs share the cluster directly."""

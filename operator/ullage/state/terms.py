@@ -8,6 +8,7 @@ Values only, with the same defaults as the API's models; a test holds the two to
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,22 @@ class CostAim:
     allow_spot: bool = True
     on_demand_fallback: bool = True
     """On-demand and reserved capacity may be used."""
+
+
+class OnNotice(StrEnum):
+    """What a warning that a machine will be taken away does to an elastic job."""
+
+    CHECKPOINT = "Checkpoint"
+    IGNORE = "Ignore"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elasticity:
+    """``spec.elasticity``: between how many members the gang may have."""
+
+    min_replicas: int
+    max_replicas: int
+    on_notice: OnNotice = OnNotice.CHECKPOINT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
