@@ -27,6 +27,7 @@ from ullage.state.status import (
     Sharing,
     WorkloadStatus,
 )
+from ullage.state.status_spend import Offer, PoolShare, SpendDecision, SpendRecord
 from ullage.state.status_wire import as_stored, status_from_wire, status_to_wire
 
 CI = settings(max_examples=200, deadline=None, derandomize=True)
@@ -128,6 +129,31 @@ recommendations = st.lists(
     max_size=3,
     unique_by=lambda row: row.accelerator,
 ).map(tuple)
+offers = st.builds(
+    Offer,
+    pools=st.lists(
+        st.builds(PoolShare, pool=types, replicas=small), max_size=3, unique_by=lambda p: p.pool
+    ).map(lambda pools: tuple(sorted(pools, key=lambda p: p.pool))),
+    cost_per_work=decimals,
+    per_hour=decimals,
+)
+spendings = st.builds(
+    SpendRecord,
+    decision=st.builds(
+        SpendDecision,
+        time=times,
+        epoch=small,
+        inputs_hash=st.just("") | words,
+        mode=st.sampled_from(["Idle", "Spot", "OnDemand"]),
+        reason=st.sampled_from(Reason),
+        message=lines,
+        chosen=offers,
+        runner_up=st.none() | offers,
+        committed=st.booleans(),
+        since=maybe_time,
+    ),
+    next_decision=maybe_time,
+)
 common = {
     "observed_generation": small,
     "placement": st.lists(placements, max_size=3, unique_by=lambda p: p.key).map(tuple),
@@ -149,6 +175,7 @@ job_statuses = st.builds(
     allocation=st.none() | allocations,
     recommendation=recommendations,
     recommendation_basis=st.just("") | words,
+    spend=st.none() | spendings,
     **common,
 )
 service_statuses = st.builds(

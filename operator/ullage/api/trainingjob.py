@@ -43,6 +43,7 @@ from ullage.api.rules import (
     validations,
 )
 from ullage.api.sharing import SharingRules
+from ullage.api.spend import Spend
 
 
 class TrainingObjective(Model):
@@ -276,6 +277,8 @@ class TrainingJobStatus(Model):
     """Accelerators for the job, the one to take first; with spec.cost."""
     recommendation_basis: Word | None = None
     """Digest of what the recommendation rests on."""
+    spend: Spend | None = None
+    """Which pools it may be placed in, why, and what it spends."""
     sharing: Sharing | None = None
     """Share and slowdown of the slowest member."""
     template_hash: Word | None = None

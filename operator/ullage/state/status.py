@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ullage.api.contract import Reason, SliceKey
+from ullage.state.status_spend import SpendRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +183,8 @@ class WorkloadStatus:
     """Accelerators, the one to take first."""
     recommendation_basis: str = ""
     """Digest of what it rests on."""
+    spend: SpendRecord | None = None
+    """Pools that were chosen, and what is spent; where pools are chosen for it."""
     sharing: Sharing | None = None
     template_hash: str = ""
     replicas: int = 0

@@ -33,6 +33,8 @@ from ullage.state.status import (
 )
 from ullage.state.status_allocation import allocation_from_wire, allocation_to_wire
 from ullage.state.status_recommendation import recommendation_from_wire, recommendation_to_wire
+from ullage.state.status_spend import SpendRecord
+from ullage.state.status_spend_wire import spend_from_wire, spend_to_wire
 
 LINE_LIMIT: Final = 1024
 """Characters of a one-line text in the schema."""
@@ -175,6 +177,7 @@ def status_to_wire(kind: WorkloadKind, status: WorkloadStatus) -> dict[str, obje
             "allocation": allocation_to_wire(status.allocation) if status.allocation else None,
             "recommendation": recommendation_to_wire(status.recommendation),
             "recommendationBasis": status.recommendation_basis,
+            "spend": spend_to_wire(status.spend) if status.spend else None,
         }
     )
 
@@ -272,6 +275,11 @@ def _recommendation_of(raw: JsonObject) -> tuple[Recommended, ...]:
         return recommendation_from_wire(objects(raw, "recommendation"))
 
 
+def _spend_of(raw: JsonObject) -> SpendRecord | None:
+    with within("spend"):
+        return spend_from_wire(section(raw, "spend")) if raw.get("spend") else None
+
+
 def _sharing_of(raw: JsonObject) -> Sharing | None:
     with within("sharing"):
         return _sharing(section(raw, "sharing")) if raw.get("sharing") else None
@@ -317,6 +325,7 @@ def status_from_wire(kind: WorkloadKind, raw: JsonObject) -> WorkloadStatus:
         allocation=_allocation_of(raw),
         recommendation=_recommendation_of(raw),
         recommendation_basis=optional_text(raw, "recommendationBasis"),
+        spend=_spend_of(raw),
     )
 
 

@@ -1,0 +1,87 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a job spends, and which pools were chosen for it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from ullage.api.base import (
+    AnyName,
+    Count,
+    DecimalText,
+    Epoch,
+    Model,
+    ReasonWord,
+    Text,
+    Time,
+    Word,
+    list_map,
+)
+
+
+class SpendMode(StrEnum):
+    """What kind of capacity a gang runs on; always one kind for all of its members."""
+
+    IDLE = "Idle"
+    SPOT = "Spot"
+    ON_DEMAND = "OnDemand"
+
+
+class PoolShare(Model):
+    """Members of the job in one pool."""
+
+    pool: AnyName
+    """CapacityPool."""
+    replicas: Count
+    """Members."""
+
+
+class Offer(Model):
+    """Pools with the members in each, and what that costs."""
+
+    pools: Annotated[
+        tuple[PoolShare, ...], Field(max_length=64, json_schema_extra=list_map("pool"))
+    ] = ()
+    """Members by pool; none = the job waits."""
+    cost_per_work: DecimalText | None = None
+    """Expected cost of an hour of work of one member at speed 1, losses included."""
+    per_hour: DecimalText | None = None
+    """Cost per hour while every member runs."""
+
+
+class SpendDecision(Model):
+    """Which pools the job may be placed in, and why."""
+
+    time: Time
+    """When it was decided."""
+    epoch: Epoch
+    """Term of the leader that decided."""
+    inputs_hash: Word
+    """Hash of what the decision was made from; equal inputs give equal decisions."""
+    mode: SpendMode
+    """Spot, on-demand, or nothing for now."""
+    committed: bool = False
+    """The deadline needs the rest of the time: on-demand until the end."""
+    since: Time | None = None
+    """Since when these pools are the chosen ones."""
+    chosen: Offer = Offer()
+    """The pools that the job may be placed in."""
+    runner_up: Offer | None = None
+    """The best of the others."""
+    reason: ReasonWord
+    """Why, in one stable word."""
+    message: Text | None = None
+    """The decision in a sentence, with numbers."""
+
+
+class Spend(Model):
+    """What the job spends and why it holds what it holds; with `spec.cost.objective` and pools."""
+
+    decision: SpendDecision | None = None
+    """Which pools the job may be placed in, and why."""
+    next_decision: Time | None = None
+    """When prices are compared again though nothing happens."""
