@@ -18,13 +18,17 @@ from bench.capacity_traces import DEADLINE_BATCH, Trace, of_batch
 from bench.report import Figure, Row
 from ullage.engines.capacity.deadline import (
     Line,
-    Mode,
     Progress,
     Verdict,
     greedy,
     public_rules,
     uniform_progress,
 )
+from ullage.engines.capacity.records import CapacityType
+from ullage.simulate import spot_play
+from ullage.simulate.spot_market import Market
+from ullage.simulate.spot_play import Job, restarts
+from ullage.simulate.spot_rules import by_deadline
 
 STARTS: Final = 600
 SEED: Final = 1
@@ -75,40 +79,31 @@ def play(rule: Rule, line: Line, up: Sequence[bool]) -> Window:
         line: Work and deadline.
         up: Whether spot is there at each tick.
     """
-    mode, done, left, committed = Mode.IDLE, 0, 0, False
-    paid = {Mode.SPOT: 0, Mode.ON_DEMAND: 0}
-    starts = tick = 0
-    while True:
-        there = tick < len(up) and up[tick]
-        mode = Mode.IDLE if mode is Mode.SPOT and not there else mode
-        at = Progress(
-            elapsed_s=tick * line.tick_s,
-            done_s=done,
-            running=mode,
-            spot_available=there,
-            committed=committed,
-            changeover_left_s=left,
-        )
-        verdict = rule(line, at)
-        if verdict.mode is not mode and verdict.mode is not Mode.IDLE:
-            left, starts = line.changeover_s, starts + 1
-        mode, committed = verdict.mode, verdict.committed
-        if mode is not Mode.IDLE:
-            work = min(max(0, line.tick_s - left), line.work_s - done)
-            last = done + work == line.work_s
-            # the last tick is paid for and lasts only until the work is done
-            spent = left + work if last else line.tick_s
-            paid[mode] += spent
-            done, left = done + work, max(0, left - line.tick_s)
-            if last:
-                end = tick * line.tick_s + spent
-                return Window(
-                    late_s=max(0, end - line.deadline_s),
-                    on_demand_s=paid[Mode.ON_DEMAND],
-                    spot_s=paid[Mode.SPOT],
-                    starts=starts,
-                )
-        tick += 1
+    run = spot_play.play(
+        _market(up, line.tick_s),
+        Job(work=float(line.work_s), speed=lambda _: 1.0, toll=restarts(float(line.changeover_s))),
+        by_deadline(rule, line, gang=1),
+    )
+    spot_s, on_demand_s = (int(seconds) for seconds in run.paid_s)
+    return Window(
+        late_s=max(0, int(run.elapsed_s) - line.deadline_s),
+        on_demand_s=on_demand_s,
+        spot_s=spot_s,
+        starts=run.starts,
+    )
+
+
+def _market(up: Sequence[bool], tick_s: int) -> Market:
+    """One pool of spot and one of on-demand; the rules look at no hazard."""
+    there = np.array([[*up, False], [True] * (len(up) + 1)])
+    return Market(
+        names=("spot", "on-demand"),
+        kinds=(CapacityType.SPOT, CapacityType.ON_DEMAND),
+        up=there,
+        price=np.broadcast_to([[SPOT], [ON_DEMAND]], there.shape),
+        hazard=np.zeros(there.shape),
+        tick_s=tick_s,
+    )
 
 
 def windows(trace: Trace, starts: int = STARTS) -> list[list[bool]]:

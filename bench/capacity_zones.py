@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from bench.capacity_traces import ZONES, ZONES_BATCH, Trace, of_batch
 from bench.report import Figure, Row
 from ullage.engines.capacity.cost import Scaling, Terms
-from ullage.engines.capacity.decide import decide
-from ullage.engines.capacity.hazard import Hazard, Prior
-from ullage.engines.capacity.records import Ask, Holding, Pool
+from ullage.engines.capacity.records import Ask
+from ullage.simulate.spot_market import Market, Series, market
+from ullage.simulate.spot_play import Counts, Job, Rule, Run, play
+from ullage.simulate.spot_rules import by_engine
 
 STARTS: Final = 40
 FIRST_DAY: Final = 10.0
@@ -35,12 +36,10 @@ TERMS: Final = Terms(
     change_h=3 / 60,
     reliable_per_hour=ON_DEMAND,
 )
-PRIOR: Final = Prior(events=0.1, hours=10.0)
 FIXED: Final = "us-east-1f"
 LIMITS: Final = {"cost": 0.41, "oracle": 1.03, "fixed_cost": 0.90, "fixed_time": 0.55, "evict": 0.9}
 
-Counts = tuple[int, ...]
-Floats = NDArray[np.float64]
+Lives = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,172 +47,93 @@ class World:
     """The zones side by side.
 
     Attributes:
-        names: Of the zones, sorted.
-        prices: Dollars per hour of an instance.
-        up: Zones x ticks.
-        rates: Posterior hazard per hour, zones x ticks.
-        lives: Ticks that each zone stays up from each tick on.
-        tick_h: Hours per tick.
+        market: Zones by name, with what probes know of them at each tick.
+        lives: Ticks that each zone stays up from each tick on; the oracle's alone.
     """
 
-    names: tuple[str, ...]
-    prices: tuple[float, ...]
-    up: NDArray[np.bool_]
-    rates: Floats
-    lives: NDArray[np.int64]
-    tick_h: float
-
-
-@dataclass(slots=True)
-class Play:
-    """A job under way."""
-
-    held: Counts
-    since: list[int]
-    """Tick at which each zone's instances were acquired."""
-    cost: float = 0.0
-    work: float = 0.0
-    debt_h: float = 0.0
-    evictions: int = 0
-    moves: int = 0
-    hours: float = 0.0
-
-
-Rule = Callable[[World, Play, int], Counts]
+    market: Market
+    lives: Lives
 
 
 def world(traces: Sequence[Trace]) -> World:
     """The six zones with what probes know of them at each tick."""
     zones = sorted(of_batch(traces, ZONES_BATCH), key=lambda one: one.zone)
-    ticks = min(len(one.up) for one in zones)
-    up = np.array([one.up[:ticks] > 0 for one in zones])
-    rates, lives = np.zeros(up.shape), np.zeros(up.shape, dtype=np.int64)
-    hours = zones[0].gap_s / 3600
-    for zone in range(len(zones)):
-        hazard = Hazard(prior=PRIOR)
-        for tick in range(ticks):
-            was = tick > 0 and bool(up[zone, tick - 1])
-            hazard = hazard.after(hours, held=was)
-            if was and not up[zone, tick]:
-                hazard = hazard.lost()
-            elif up[zone, tick] and not was:
-                hazard = hazard.gained()
-            rates[zone, tick] = hazard.rate_per_hour
-        life = 0
-        for tick in range(ticks - 1, -1, -1):
-            life = life + 1 if up[zone, tick] else 0
-            lives[zone, tick] = life
-    return World(
-        names=tuple(one.zone for one in zones),
-        prices=tuple(ZONES[one.zone] for one in zones),
-        up=up,
-        rates=rates,
-        lives=lives,
-        tick_h=hours,
-    )
-
-
-def ours(here: World, play: Play, tick: int) -> Counts:
-    """The engine's decision."""
-    pools = [
-        Pool(
-            name=name,
-            price_per_hour=price,
-            hazard_per_hour=float(rate),
-            available=bool(there),
+    series = [
+        Series(
+            name=one.zone,
+            tick_s=one.gap_s,
+            up=one.up > 0,
+            price=np.full(len(one.up), ZONES[one.zone]),
         )
-        for name, price, rate, there in zip(
-            here.names, here.prices, here.rates[:, tick], here.up[:, tick], strict=True
-        )
+        for one in zones
     ]
-    held = tuple(
-        Holding(pool=name, instances=count, held_s=(tick - since) * here.tick_h * 3600)
-        for name, count, since in zip(here.names, play.held, play.since, strict=True)
-        if count
-    )
-    chosen = decide(Ask(most=MACHINES, held=held), pools, TERMS).chosen
-    counts = {one.pool: one.instances for one in chosen.shares}
-    return tuple(counts.get(name, 0) for name in here.names)
+    here = market(series, None)
+    lives = np.zeros(here.up.shape, dtype=np.int64)
+    for zone in range(len(zones)):
+        life = 0
+        for tick in range(here.ticks - 1, -1, -1):
+            life = life + 1 if here.up[zone, tick] else 0
+            lives[zone, tick] = life
+    return World(market=here, lives=lives)
 
 
-def refill(order: Callable[[World, int], Sequence[int]]) -> Rule:
+def refill(order: Callable[[Market, int], Sequence[int]]) -> Rule:
     """Fill what is missing from the first zone of an order that is up."""
 
-    def rule(here: World, play: Play, tick: int) -> Counts:
-        missing = MACHINES - sum(play.held)
-        first = next((zone for zone in order(here, tick) if here.up[zone, tick]), None)
+    def rule(here: Market, run: Run, tick: int) -> Counts:
+        missing = MACHINES - sum(run.held)
+        gives = here.gives(tick)
+        first = next((zone for zone in order(here, tick) if gives[zone]), None)
         if not missing or first is None:
-            return play.held
-        return tuple(count + missing * (zone == first) for zone, count in enumerate(play.held))
+            return run.held
+        return tuple(count + missing * (zone == first) for zone, count in enumerate(run.held))
 
     return rule
 
 
-def _cheapest(here: World, _: int) -> Sequence[int]:
-    return sorted(range(len(here.names)), key=lambda zone: here.prices[zone])
+def _cheapest(here: Market, tick: int) -> Sequence[int]:
+    prices = here.prices(tick)
+    return sorted(range(len(prices)), key=lambda zone: prices[zone])
 
 
-def _random(here: World, tick: int) -> Sequence[int]:
+def _random(here: Market, tick: int) -> Sequence[int]:
     order: list[int] = np.random.default_rng([2, tick]).permutation(len(here.names)).tolist()
     return order
 
 
-def _longest(here: World, tick: int) -> Sequence[int]:
-    return sorted(range(len(here.names)), key=lambda zone: -here.lives[zone, tick])
+def _longest(lives: Lives) -> Callable[[Market, int], Sequence[int]]:
+    last = lives.shape[1] - 1
+
+    def order(here: Market, tick: int) -> Sequence[int]:
+        return sorted(range(len(here.names)), key=lambda zone: -lives[zone, min(tick, last)])
+
+    return order
 
 
-RULES: Final[Mapping[str, Rule]] = {
-    "fixed": refill(lambda here, _: [here.names.index(FIXED)]),
-    "cheapest_first": refill(_cheapest),
-    "random": refill(_random),
-    "ours": ours,
-    "oracle": refill(_longest),
-}
+def rules(here: World) -> Mapping[str, Rule]:
+    """All ways to choose zones."""
+    return {
+        "fixed": refill(lambda market, _: [market.names.index(FIXED)]),
+        "cheapest_first": refill(_cheapest),
+        "random": refill(_random),
+        "ours": by_engine(Ask(most=MACHINES), TERMS),
+        "oracle": refill(_longest(here.lives)),
+    }
 
 
-def run(here: World, rule: Rule, start: int) -> Play:
-    """One job from a tick on.
-
-    Raises:
-        ValueError: the traces end before the job does.
-    """
-    zones = len(here.names)
-    play = Play(held=(0,) * zones, since=[start] * zones)
-    for tick in range(start, here.up.shape[1]):
-        lost = [zone for zone in range(zones) if play.held[zone] and not here.up[zone, tick]]
-        if lost:
-            play.evictions += len(lost)
-            play.debt_h += TERMS.eviction_h
-            play.held = tuple(0 if zone in lost else n for zone, n in enumerate(play.held))
-        wanted = rule(here, play, tick)
-        if wanted != play.held:
-            play.moves += 1
-            play.debt_h += TERMS.change_h if play.work else 0.0
-            fresh = [zone for zone in range(zones) if wanted[zone] and not play.held[zone]]
-            play.since = [tick if zone in fresh else at for zone, at in enumerate(play.since)]
-            play.held = wanted
-        if _work(here, play):
-            return play
-    raise ValueError("the traces end before the job does")
+def _toll(run: Run, lost: int, changed: bool) -> float:
+    """Losses and changes cost their own minutes each; the first start is nobody's loss."""
+    change_h = TERMS.change_h if changed and run.done else 0.0
+    return run.stall_s + 3600 * (TERMS.eviction_h * (lost > 0) + change_h)
 
 
-def _work(here: World, play: Play) -> bool:
-    """One tick of paying and working; whether the job is done."""
-    count = sum(play.held)
-    speed = count * TERMS.scaling.at(count)
-    working = max(0.0, here.tick_h - play.debt_h) if count else 0.0
-    left = WORK_H - play.work
-    done = speed * working >= left
-    spent = here.tick_h - working + left / speed if done else here.tick_h
-    price = TERMS.reliable_per_hour + sum(
-        price * held for price, held in zip(here.prices, play.held, strict=True)
-    )
-    play.cost += price * spent
-    play.hours += spent
-    play.work = WORK_H if done else play.work + speed * working
-    if count:
-        play.debt_h = max(0.0, play.debt_h - here.tick_h)
-    return done
+JOB: Final = Job(
+    work=3600 * WORK_H,
+    speed=lambda count: count * TERMS.scaling.at(count),
+    toll=_toll,
+    reliable_per_hour=TERMS.reliable_per_hour,
+)
+"""What a loss costs stands in the toll, so nothing falls back to a checkpoint here."""
 
 
 def measure(
@@ -222,16 +142,16 @@ def measure(
     """Every rule from the same starts."""
     here = world(traces)
     tick("zones: posteriors from probes")
-    first = np.linspace(FIRST_DAY, LAST_DAY, starts) * 24 / here.tick_h
+    first = np.linspace(FIRST_DAY, LAST_DAY, starts) * 86_400 / here.market.tick_s
     alone = ON_DEMAND * MACHINES * WORK_H / (MACHINES * TERMS.scaling.at(MACHINES))
     mean: dict[str, tuple[float, float, float, float]] = {}
-    for name, rule in RULES.items():
-        plays = [run(here, rule, int(start)) for start in first]
+    for name, rule in rules(here).items():
+        plays = [play(here.market, JOB, rule, int(start)) for start in first]
         mean[name] = (
-            float(np.mean([one.cost for one in plays])) / alone,
-            float(np.mean([one.hours for one in plays])),
+            float(np.mean([one.dollars for one in plays])) / alone,
+            float(np.mean([one.elapsed_s for one in plays])) / 3600,
             float(np.mean([one.evictions for one in plays])),
-            float(np.mean([one.moves for one in plays])),
+            float(np.mean([one.starts for one in plays])),
         )
         tick(f"zones: {name} {mean[name][0]:.3f}, {mean[name][1]:.1f} h, {mean[name][2]:.1f} lost")
     return _figures(mean), _rows(mean, starts)

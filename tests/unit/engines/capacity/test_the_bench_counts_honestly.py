@@ -9,15 +9,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from bench import capacity
 from bench.capacity_deadline import play
 from bench.capacity_hazard import deciles, predictions
 from bench.capacity_traces import Trace, load
-from bench.capacity_zones import RULES, World, run
+from bench.capacity_zones import JOB, World, rules
 from bench.devicechoice_tables import TableError
 from bench.report import Figure, missed
 from ullage.engines.capacity.deadline import Line, uniform_progress
+from ullage.simulate import spot_play
+from ullage.simulate.spot_market import Series, market
 
 HEAD = "file,nodes_requested,batch,zone,instance_tag,mean_fraction_available\n"
 
@@ -87,33 +90,25 @@ def test_predictions_know_the_past_alone() -> None:
     assert sum(happened) == 4
 
 
+def zones(up: NDArray[np.bool_]) -> World:
+    names = ("us-east-1d", "us-east-1f")
+    price = np.ones(up.shape[1])
+    series = [
+        Series(name=name, tick_s=360, up=row, price=price)
+        for name, row in zip(names, up, strict=True)
+    ]
+    return World(market=market(series, None), lives=np.full(up.shape, 100))
+
+
 def test_a_zone_that_goes_down_costs_an_eviction_and_its_overheads() -> None:
     up = np.ones((2, 4000), dtype=bool)
-    calm = World(
-        names=("us-east-1d", "us-east-1f"),
-        prices=(1.0, 1.0),
-        up=up,
-        rates=np.full(up.shape, 0.1),
-        lives=np.full(up.shape, 100),
-        tick_h=0.1,
-    )
-    still = run(calm, RULES["fixed"], 0)
-    assert (still.evictions, still.work) == (0, 288.0)
-    assert still.cost == pytest.approx(still.hours * (16 + 3.06))
-    broken = up.copy()
-    broken[1, 50] = False
-    lost = run(
-        World(
-            names=calm.names,
-            prices=calm.prices,
-            up=broken,
-            rates=calm.rates,
-            lives=calm.lives,
-            tick_h=0.1,
-        ),
-        RULES["fixed"],
-        0,
-    )
+    calm = zones(up)
+    still = spot_play.play(calm.market, JOB, rules(calm)["fixed"])
+    assert (still.evictions, still.done) == (0, 288.0 * 3600)
+    assert still.dollars == pytest.approx(still.elapsed_s / 3600 * (16 + 3.06))
+    up[1, 50] = False
+    broken = zones(up)
+    lost = spot_play.play(broken.market, JOB, rules(broken)["fixed"])
     assert lost.evictions == 1
     # a tick without machines, the eviction's and the change's minutes
-    assert lost.hours - still.hours == pytest.approx(0.1 + 8 / 60)
+    assert lost.elapsed_s - still.elapsed_s == pytest.approx(360 + 480)

@@ -1,0 +1,238 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Pools of instances over time: what each gives at each tick, at which price, how often it goes.
+
+Drawn here from hazards and run lengths as they were measured on public traces, so that comparisons
+need no data. Availability counts up: a pool gives instances where it says so, never the reverse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ullage.engines.capacity.hazard import Hazard, Prior
+from ullage.engines.capacity.records import CapacityType, Pool
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+
+ON_DEMAND: Final = "on-demand"
+"""Name of the pool that always gives."""
+PRIOR: Final = Prior(events=0.1, hours=10.0)
+TICK_S: Final = 600
+DAYS: Final = 28
+SPREAD: Final = 1.3
+"""Standard deviation of the logarithm of a run: a coefficient of variation of 2.1. Measured on
+public traces, of periods up and down alike: 1.4 to 2.6, medians a fifth to a half of the mean."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """What one pool gave over time, as a trace tells it.
+
+    Attributes:
+        name: Of the pool, unique.
+        tick_s: Seconds per tick.
+        up: Whether it gave instances at each tick.
+        price: Dollars per hour of one instance at each tick; empty = not known.
+    """
+
+    name: str
+    tick_s: int
+    up: Bools
+    price: Floats
+
+    @property
+    def available(self) -> float:
+        """Part of the time in which it gave instances."""
+        return float(self.up.mean()) if len(self.up) else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Market:
+    """Pools side by side.
+
+    Attributes:
+        names: Of the pools.
+        kinds: How each is bought.
+        up: Pools x ticks; spot is gone after the last one, on-demand never is.
+        price: Dollars per hour of one instance, pools x ticks; the last one holds on.
+        hazard: Expected losses per hour of each pool as probes know it, pools x ticks.
+        tick_s: Seconds per tick.
+    """
+
+    names: tuple[str, ...]
+    kinds: tuple[CapacityType, ...]
+    up: Bools
+    price: Floats
+    hazard: Floats
+    tick_s: int
+
+    @property
+    def ticks(self) -> int:
+        """How long the traces are."""
+        return int(self.up.shape[1])
+
+    def gives(self, tick: int) -> tuple[bool, ...]:
+        """Which pools give instances."""
+        if tick < self.ticks:
+            there: list[bool] = self.up[:, tick].tolist()
+            return tuple(there)
+        return tuple(kind is not CapacityType.SPOT for kind in self.kinds)
+
+    def prices(self, tick: int) -> tuple[float, ...]:
+        """Dollars per hour of an instance of each pool."""
+        found: list[float] = self.price[:, min(tick, self.ticks - 1)].tolist()
+        return tuple(found)
+
+    def pools(self, tick: int) -> list[Pool]:
+        """The pools as the engine sees them."""
+        rates: list[float] = self.hazard[:, min(tick, self.ticks - 1)].tolist()
+        return [
+            Pool(
+                name=name,
+                capacity_type=kind,
+                price_per_hour=price,
+                hazard_per_hour=rate if kind is CapacityType.SPOT else 0.0,
+                available=there,
+            )
+            for name, kind, price, rate, there in zip(
+                self.names, self.kinds, self.prices(tick), rates, self.gives(tick), strict=True
+            )
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Zone:
+    """How a pool of spot instances behaves.
+
+    Attributes:
+        name: Of the pool.
+        price: Dollars per hour of one instance.
+        hazard_per_hour: Losses per hour in which it gives instances.
+        gap_h: Mean hours until it gives some again.
+    """
+
+    name: str
+    price: float
+    hazard_per_hour: float
+    gap_h: float
+
+
+ZONES: Final = (
+    Zone(name="zone-a", price=0.98, hazard_per_hour=1.39, gap_h=3.6),
+    Zone(name="zone-c", price=0.953, hazard_per_hour=0.67, gap_h=1.7),
+    Zone(name="zone-d", price=0.954, hazard_per_hour=0.60, gap_h=2.05),
+    Zone(name="zone-f", price=0.941, hazard_per_hour=0.44, gap_h=1.55),
+    Zone(name="zone-w", price=1.015, hazard_per_hour=0.16, gap_h=0.8),
+    Zone(name="zone-x", price=1.002, hazard_per_hour=0.15, gap_h=0.85),
+)
+"""Hazards, gaps and prices as measured on six zones with one type of GPU in 2023 and 2020."""
+ON_DEMAND_PRICE: Final = 3.06
+
+
+def generate(
+    zones: Sequence[Zone] = ZONES, *, seed: int = 0, days: float = DAYS, tick_s: int = TICK_S
+) -> tuple[Series, ...]:
+    """Draw what every zone gives: runs up and down by turns, lognormal, of the zones' means.
+
+    Args:
+        zones: Each from draws of its own, so that one zone more changes no other.
+        seed: Of the draws.
+        days: Length.
+        tick_s: Seconds per tick; shorter runs are lost between two ticks.
+    """
+    ticks = round(days * 86_400 / tick_s)
+    return tuple(
+        Series(
+            name=zone.name,
+            tick_s=tick_s,
+            up=_runs(zone, np.random.default_rng([seed, number]), ticks, tick_s),
+            price=np.full(ticks, zone.price),
+        )
+        for number, zone in enumerate(zones)
+    )
+
+
+def _runs(zone: Zone, draw: np.random.Generator, ticks: int, tick_s: int) -> Bools:
+    mean_s = (3600 * zone.gap_h, 3600 / zone.hazard_per_hour)
+    state = bool(draw.random() < mean_s[1] / sum(mean_s))
+    up, at_s = np.zeros(ticks, dtype=bool), 0.0
+    while at_s < ticks * tick_s:
+        # the mean of a lognormal is e^(m + s^2 / 2)
+        length_s = mean_s[state] * float(np.exp(SPREAD * draw.normal() - SPREAD**2 / 2))
+        first, last = round(at_s / tick_s), round((at_s + length_s) / tick_s)
+        up[first:last] = state
+        at_s, state = at_s + length_s, not state
+    return up
+
+
+def known_hazard(up: Bools, tick_s: int, prior: Prior = PRIOR) -> Floats:
+    """Expected losses per hour at each tick as a probe from the first tick on knows them.
+
+    Args:
+        up: Of one pool.
+        tick_s: Seconds per tick.
+        prior: Before anything was seen.
+    """
+    hazard, hours = Hazard(prior=prior), tick_s / 3600
+    rates = np.zeros(len(up))
+    was = False
+    for tick, there in enumerate(up.tolist()):
+        hazard = hazard.after(hours, held=was)
+        if was and not there:
+            hazard = hazard.lost()
+        elif there and not was:
+            hazard = hazard.gained()
+        rates[tick] = hazard.rate_per_hour
+        was = there
+    return rates
+
+
+def market(series: Sequence[Series], on_demand: float | None) -> Market:
+    """Pools side by side, on-demand last.
+
+    Args:
+        series: Of one tick; each with its prices. The shortest says how long all are.
+        on_demand: Dollars per hour of an instance that is always there; ``None`` = there is none.
+
+    Raises:
+        ValueError: no pools, ticks of several lengths, or a pool without a price.
+    """
+    if not series:
+        raise ValueError("a market has pools")
+    gaps = {one.tick_s for one in series}
+    if len(gaps) > 1:
+        said = ", ".join(f"{gap} s" for gap in sorted(gaps))
+        raise ValueError(f"traces with ticks of {said} do not run side by side")
+    bare = [one.name for one in series if not len(one.price)]
+    if bare:
+        raise ValueError(f"no price of {', '.join(bare)}")
+    ticks = min(len(one.up) for one in series)
+    if not ticks:
+        raise ValueError("a trace without ticks")
+    (tick_s,) = gaps
+    up = [one.up[:ticks] for one in series]
+    price = [one.price[:ticks] for one in series]
+    hazard = [known_hazard(one, tick_s) for one in up]
+    names = [one.name for one in series]
+    kinds = [CapacityType.SPOT] * len(series)
+    if on_demand is not None:
+        up.append(np.ones(ticks, dtype=bool))
+        price.append(np.full(ticks, on_demand))
+        hazard.append(np.zeros(ticks))
+        names.append(ON_DEMAND)
+        kinds.append(CapacityType.ON_DEMAND)
+    return Market(
+        names=tuple(names),
+        kinds=tuple(kinds),
+        up=np.array(up),
+        price=np.array(price),
+        hazard=np.array(hazard),
+        tick_s=tick_s,
+    )
