@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Messages between the owners of a job's state and the state keeper.
+"""Messages between the members of a job, its lead and its state keeper.
 
 A message is a header of fixed size, with a checksum of its own, and a payload whose length the
 receiver accepts before it reserves memory for it. It must never allocate what a peer merely claims,
@@ -68,6 +68,41 @@ class Kind(IntEnum):
     """Answer: epoch, committed step, number of shards in ``shard``."""
     REFUSED = 19
     """Answer: payload says why; the connection ends."""
+    JOIN = 32
+    """Member to lead: I run; payload: who it is. ``step``: after which its own state holds."""
+    READY = 33
+    """Member to lead: these maps are carried out."""
+    PART = 34
+    """Member to lead: what it gives to a gathering, whose number in the step is in ``shard``."""
+    DONE = 35
+    """Member to lead: the step is finished."""
+    FLUSHED = 36
+    """Member to lead: what it owns is in the copy."""
+    LEAVING = 37
+    """Member to lead: its machine goes; payload: milliseconds that are left."""
+    BEAT = 38
+    """Member to lead: alive, and nothing else to say."""
+    ASSIGN = 48
+    """Lead to member: new maps; payload: its part of them."""
+    GO = 49
+    """Lead to member: begin the step."""
+    PARTS = 50
+    """Lead to member: what all gave, by name."""
+    FLUSH = 51
+    """Lead to member: wait until what you own is in the copy; with a flag: push it first."""
+    LEAVE = 52
+    """Lead to member: end; the reason is in ``flags``."""
+
+
+class Ending(IntEnum):
+    """Why a member is told to end."""
+
+    FINISHED = 0
+    """All steps are done."""
+    MOVED = 1
+    """Its machine goes; others have its part."""
+    STATE_LOST = 2
+    """Shards are gone and no complete copy is left: begin anew from a checkpoint."""
 
 
 class Receipt(IntEnum):

@@ -1,0 +1,366 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""A member of a job in tiers: owns shards of its state, computes on blocks of its data.
+
+::
+
+    group = Group.join(state)  # state: values(shard), take(shard, data), drop(shard)
+
+    def train(step):
+        local = compute(group.blocks, step)
+        parts = group.gather(local)        # what all members gave, by name
+        state.apply(step, parts)
+
+    ending = group.run(train, until=10_000)
+
+Members come and go between the steps and during them: a step that cannot be finished is done again
+by whoever is left, with the same data. ``train`` must therefore change nothing that outlives it
+before its last gathering has returned. It must never push what other members' maps do not know.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, Protocol
+
+import ullage_run
+from ullage_run import frames
+from ullage_run.backup import Backup, EpochChanged, KeeperLink
+from ullage_run.frames import Buffer, Ending, Frame, FrameError, Kind
+from ullage_run.notices import Notice
+from ullage_run.orders import (
+    ENV_KEEPER,
+    ENV_LEAD,
+    ENV_TOKEN,
+    MAX_ORDER_BYTES,
+    MAX_PARTS_BYTES,
+    Assignment,
+    Identity,
+    decode_parts,
+)
+
+BEAT_S: Final = 0.5
+"""A lead gives up who is silent for several of these."""
+JOIN_S: Final = 60.0
+"""How long a lead is looked for: its pod may start after ours."""
+RETRY_S: Final = 0.2
+GRACE_S: Final = 25.0
+"""Left after a notice, unless the program says more: within the 30 s of Kubernetes."""
+
+
+class State(Protocol):
+    """The part of a job's state that this member owns, by shard."""
+
+    def values(self, shard: int) -> Buffer:
+        """Bytes of an owned shard as of the last finished step."""
+        ...
+
+    def take(self, shard: int, data: Buffer | None) -> None:
+        """Own a shard from now on, with these values; ``None`` = as this program starts with."""
+        ...
+
+    def drop(self, shard: int) -> None:
+        """Own it no more."""
+        ...
+
+
+class MembersChanged(RuntimeError):
+    """The step cannot be finished with those who were in it; it is done again."""
+
+
+class LeadUnavailable(ConnectionError):
+    """The job's lead does not answer; the text names it."""
+
+
+class Group:
+    """This member's side of the channel to its lead.
+
+    Args:
+        lead: Host and port.
+        keeper: Host and port of the state keeper.
+        identity: Who this is.
+        state: What is owned.
+        token: Of the job.
+        at_step: After which ``take(shard, None)`` gives values: of a checkpoint, else 0.
+        every_steps: A push every so many steps.
+        max_lag_steps: Most steps by which the job may be ahead of the copy.
+        bytes_per_s: Most that is sent to the keeper; ``None`` = as fast as the link.
+    """
+
+    def __init__(
+        self,
+        lead: tuple[str, int],
+        keeper: tuple[str, int],
+        identity: Identity,
+        state: State,
+        *,
+        token: bytes = b"",
+        at_step: int = 0,
+        every_steps: int = 1,
+        max_lag_steps: int = 2,
+        bytes_per_s: float | None = None,
+    ) -> None:
+        self.identity = identity
+        self.assignment = Assignment(shards=())
+        self.epoch = 0
+        self._state = state
+        self._keeper = keeper
+        self._token = token
+        self._every_steps = every_steps
+        self._max_lag_steps = max_lag_steps
+        self._bytes_per_s = bytes_per_s
+        self._backup: Backup | None = None
+        self._last = at_step
+        self._step = at_step
+        self._gathered = 0
+        self._changed = threading.Condition()
+        self._inbox: deque[tuple[Frame, bytes]] = deque()
+        self._lost: OSError | None = None
+        self._sending = threading.Lock()
+        self._link = _connect(lead, token)
+        self._send(Frame(kind=Kind.JOIN, step=at_step), identity.encode())
+        threading.Thread(target=self._listen, name="ullage-group", daemon=True).start()
+        threading.Thread(target=self._beat, name="ullage-beat", daemon=True).start()
+
+    @classmethod
+    def join(cls, state: State, *, at_step: int = 0, environment: Mapping[str, str] | None = None,
+             **how: int) -> Group:  # fmt: skip
+        """Join the job of this pod, as the operator wrote it into the environment.
+
+        Raises:
+            ValueError: this process is no member of a job in tiers.
+            LeadUnavailable: the lead was not there in time.
+        """
+        env = os.environ if environment is None else environment
+        identity = Identity.from_environment(env)
+        token = env.get(ENV_TOKEN, "")
+        return cls(
+            _address(env, ENV_LEAD),
+            _address(env, ENV_KEEPER),
+            identity,
+            state,
+            token=Path(token).read_bytes().strip() if token else b"",
+            at_step=at_step,
+            **how,
+        )
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """Blocks of the data that this member computes on."""
+        return self.assignment.blocks
+
+    @property
+    def shards(self) -> tuple[int, ...]:
+        """Shards that this member owns."""
+        return self.assignment.shards
+
+    def run(self, train: Callable[[int], None], *, until: int, grace_s: float = GRACE_S) -> Ending:
+        """Do what the lead says until the last step is finished, or this member has to go.
+
+        Args:
+            train: Does one step, whose number it is given.
+            until: The last step.
+            grace_s: Seconds that SIGTERM leaves.
+
+        Raises:
+            LeadUnavailable: the lead is gone.
+            Exception: whatever ``train`` raises.
+        """
+
+        def leave(_: Notice) -> None:
+            left_ms = str(int(grace_s * 1000)).encode()
+            threading.Thread(target=self._say_leaving, args=(left_ms,), daemon=True).start()
+
+        ullage_run.on_notice(leave)
+        while True:
+            frame, data = self._next()
+            try:
+                if frame.kind is Kind.LEAVE:
+                    return Ending(frame.flags)
+                if frame.kind is Kind.ASSIGN:
+                    self._carry_out(frame, Assignment.decode(data))
+                elif frame.kind is Kind.FLUSH:
+                    self._flush(frame)
+                elif frame.kind is Kind.GO and frame.epoch == self.epoch:
+                    self._do(frame.step, train, until)
+            except (MembersChanged, EpochChanged):
+                continue  # the lead knows: new maps follow
+
+    def gather(self, data: Buffer) -> dict[str, bytes]:
+        """Give something to all members, and get what each of them gave.
+
+        Every member gathers equally often in a step.
+
+        Args:
+            data: Anything; all members' together at most 64 MiB.
+
+        Raises:
+            MembersChanged: somebody is gone; leave the step as it is.
+        """
+        self._gathered += 1
+        number = self._gathered
+        frame = Frame(kind=Kind.PART, shard=number, epoch=self.epoch, step=self._step)
+        self._send(frame, data)
+
+        def mine() -> bool:
+            return any(_changes(one) or one.kind is Kind.PARTS for one, _ in self._inbox)
+
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._lost is not None or mine())
+                self._raise_if_lost()
+                if any(_changes(one) for one, _ in self._inbox):
+                    raise MembersChanged(f"step {self._step} is done again with others")
+                found, parts = self._inbox.popleft()
+            if (found.shard, found.epoch, found.step) == (number, self.epoch, self._step):
+                return decode_parts(parts)
+
+    def close(self) -> None:
+        """End the connection and what is being pushed."""
+        if self._backup is not None:
+            self._backup.close()
+        self._link.close()
+
+    def _do(self, step: int, train: Callable[[int], None], until: int) -> None:
+        self._step, self._gathered = step, 0
+        train(step)
+        if self._backup is not None and self.shards:
+            self._push(step)
+        self._last = step
+        self._send(Frame(kind=Kind.DONE, epoch=self.epoch, step=step, flags=step >= until))
+
+    def _push(self, step: int) -> None:
+        assert self._backup is not None
+        values = {number: self._state.values(number) for number in self.shards}
+        self._backup.push(step, values)
+
+    def _carry_out(self, frame: Frame, given: Assignment) -> None:
+        """Own what the maps say, with the values of the right step."""
+        if self._backup is not None:
+            self._backup.close()
+            self._backup = None
+        mine = set(self.shards)
+        with KeeperLink(*self._keeper, token=self._token, bytes_per_s=self._bytes_per_s) as link:
+            for number in given.load:
+                found = link.recover(number)
+                if found.step != frame.step:
+                    raise EpochChanged(f"the copy is of step {found.step}, not {frame.step}")
+                self._state.take(number, found.data)
+        for number in sorted(set(given.shards) - mine - set(given.load)):
+            self._state.take(number, None)
+        for number in sorted(mine - set(given.shards)):
+            self._state.drop(number)
+        self.assignment, self.epoch, self._last = given, frame.epoch, frame.step
+        if given.push and given.shards:
+            self._start_backup()
+            if not given.load and frame.step > (given.committed or 0):
+                self._push(frame.step)
+        self._send(Frame(kind=Kind.READY, epoch=self.epoch, step=self._last))
+
+    def _start_backup(self) -> None:
+        link = KeeperLink(*self._keeper, token=self._token, bytes_per_s=self._bytes_per_s)
+        self._backup = Backup(
+            link,
+            epoch=self.epoch,
+            committed=self.assignment.committed,
+            every_steps=self._every_steps,
+            max_lag_steps=self._max_lag_steps,
+        )
+
+    def _flush(self, frame: Frame) -> None:
+        if self.shards and frame.flags and self._backup is None:
+            self._start_backup()
+            self._push(self._last)
+        if self._backup is not None and self.shards:
+            self._backup.flush()
+        self._send(Frame(kind=Kind.FLUSHED, epoch=self.epoch, step=self._last))
+
+    def _next(self) -> tuple[Frame, bytes]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._lost is not None or bool(self._inbox))
+            if not self._inbox:
+                self._raise_if_lost()
+            return self._inbox.popleft()
+
+    def _raise_if_lost(self) -> None:
+        if self._lost is not None:
+            raise LeadUnavailable(f"the job's lead is gone: {self._lost}") from self._lost
+
+    def _listen(self) -> None:
+        """Read orders; new maps break off a push that waits for owners that are gone."""
+        error: OSError | None = None
+        while error is None:
+            try:
+                frame = frames.receive(self._link)
+                most = MAX_PARTS_BYTES if frame.kind is Kind.PARTS else MAX_ORDER_BYTES
+                order = (frame, bytes(frames.payload(self._link, frame, most)))
+                if frame.kind is Kind.REFUSED:
+                    raise FrameError(f"the lead refuses: {order[1].decode(errors='replace')}")
+            except OSError as found:
+                error = found
+            backup = self._backup
+            if backup is not None and (error is not None or _changes(frame)):
+                backup.close()
+            with self._changed:
+                if error is None:
+                    self._inbox.append(order)
+                self._lost = error
+                self._changed.notify_all()
+
+    def _beat(self) -> None:
+        while self._lost is None:
+            time.sleep(BEAT_S)
+            try:
+                self._send(Frame(kind=Kind.BEAT))
+            except LeadUnavailable:
+                return
+
+    def _say_leaving(self, left_ms: bytes) -> None:
+        """In a thread of its own: the signal may have interrupted one that is sending."""
+        try:
+            self._send(Frame(kind=Kind.LEAVING), left_ms)
+        except LeadUnavailable:
+            return  # the main thread hears of it as well
+
+    def _send(self, frame: Frame, data: Buffer = b"") -> None:
+        try:
+            with self._sending:
+                frames.send(self._link, frame, data)
+        except OSError as error:
+            raise LeadUnavailable(f"the job's lead is gone: {error}") from error
+
+
+def _changes(frame: Frame) -> bool:
+    """Whether a step in progress is void after this order."""
+    return frame.kind in (Kind.ASSIGN, Kind.LEAVE)
+
+
+def _connect(address: tuple[str, int], token: bytes) -> socket.socket:
+    until = time.monotonic() + JOIN_S
+    while True:
+        try:
+            link = socket.create_connection(address, timeout=JOIN_S)
+            break
+        except OSError as error:
+            if time.monotonic() > until:
+                where = f"{address[0]}:{address[1]}"
+                raise LeadUnavailable(f"no lead at {where} after {JOIN_S:g} s: {error}") from error
+            time.sleep(RETRY_S)
+    link.settimeout(None)
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    frames.send(link, Frame(kind=Kind.HELLO), token)
+    return link
+
+
+def _address(env: Mapping[str, str], key: str) -> tuple[str, int]:
+    host, _, port = env.get(key, "").rpartition(":")
+    if not host or not port.isdigit():
+        raise ValueError(f"{key} is not HOST:PORT: this is no member of a job in tiers")
+    return host.strip("[]"), int(port)

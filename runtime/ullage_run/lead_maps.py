@@ -1,0 +1,67 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Between the engine's words and the channel's: what a lead asks, and what a member is told.
+
+Values only; it must never decide anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ullage.engines.tiers.flush import Link
+from ullage.engines.tiers.records import Decision, Member, Settings, Source, Standing
+from ullage_run.orders import Assignment, Identity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a job is led by.
+
+    Attributes:
+        members: That it begins with.
+        link: Sizes and bandwidths.
+        settings: Of the engine.
+        notice_s: The shortest notice of the pools in use; ``None`` = they give none.
+        copy: A copy is kept; without one every loss of an owner means to begin anew.
+        join_s: How long it waits for the first members, and for one to come back.
+    """
+
+    members: int
+    link: Link
+    settings: Settings
+    notice_s: float | None = None
+    copy: bool = True
+    join_s: float = 600.0
+
+
+def member_of(identity: Identity, leaves_at: float | None, now: float) -> Member:
+    """A member as the engine sees it; ``leaves_at`` is on the clock of ``now``."""
+    return Member(
+        name=identity.name,
+        node=identity.node,
+        pool=identity.pool,
+        reliable=identity.reliable,
+        notice_left_s=None if leaves_at is None else max(0.0, leaves_at - now),
+    )
+
+
+def assignment_of(
+    found: Decision, old: Standing | None, name: str, members: Sequence[str]
+) -> Assignment:
+    """A member's part of new maps; shards that it did not have come from the copy."""
+    maps = found.standing
+    mine = tuple(number for number, owner in enumerate(maps.owners) if owner == name)
+    load: tuple[int, ...] = ()
+    if found.source is Source.KEEPER:
+        load = mine
+    elif old is not None:
+        load = tuple(number for number in mine if old.owners[number] != name)
+    return Assignment(
+        shards=mine,
+        load=load,
+        blocks=tuple(block for block, worker in enumerate(maps.workers) if worker == name),
+        block_count=len(maps.workers),
+        members=tuple(members),
+    )

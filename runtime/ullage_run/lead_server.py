@@ -1,0 +1,132 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""A job's lead and its state keeper in one process, on a machine that stays.
+
+``python -m ullage_run.lead_server --members N --state-bytes N [--dirty-bytes N] [--shards N]
+[--listen HOST:PORT] [--keeper HOST:PORT] [--token-file FILE] [--notice-seconds S] ...``
+
+It prints ``listening LEAD-HOST LEAD-PORT KEEPER-HOST KEEPER-PORT``, then one JSON object for each
+event. It must never print a token.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ullage.engines.tiers.flush import Link
+from ullage.engines.tiers.records import OnNotice, Settings
+from ullage.engines.tiers.stages import Stage
+from ullage_run.frames import Ending
+from ullage_run.keeper import Keeper, Store
+from ullage_run.lead import Lead, NeverJoined
+from ullage_run.lead_maps import Terms
+from ullage_run.roster import SILENT_S, Roster
+
+BAD_ARGUMENTS = 2
+NEVER_JOINED = 3
+STATE_LOST = 75
+"""As EX_TEMPFAIL of sysexits.h: to be begun anew from a checkpoint."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's arguments."""
+    made = argparse.ArgumentParser(prog="ullage_run.lead_server", description="lead of a job")
+    made.add_argument("--members", type=int, required=True, help="that the job begins with")
+    made.add_argument("--state-bytes", type=int, required=True, help="largest size of one copy")
+    made.add_argument("--dirty-bytes", type=int, help="changed by a step (default: all)")
+    made.add_argument("--shards", type=int, default=64, help="pieces of the state")
+    made.add_argument("--blocks", type=int, default=256, help="pieces of the data")
+    made.add_argument("--owner-part", type=float, default=0.5, help="of transient members")
+    made.add_argument("--stage", type=int, choices=[1, 2, 3], help="instead of by the ratio")
+    made.add_argument("--on-notice", type=OnNotice, choices=list(OnNotice), default=OnNotice.FLUSH)
+    made.add_argument("--notice-seconds", type=float, help="shortest notice of the machines")
+    made.add_argument("--every-steps", type=int, default=1, help="between two pushes")
+    made.add_argument("--max-lag-steps", type=int, default=2, help="of the copy")
+    made.add_argument("--bytes-per-second", type=float, default=125e6, help="of each machine")
+    made.add_argument("--silent-seconds", type=float, default=SILENT_S, help="then one is gone")
+    made.add_argument("--join-seconds", type=float, default=600.0, help="for the first members")
+    made.add_argument("--no-copy", action="store_true", help="every loss begins anew")
+    made.add_argument("--listen", default="127.0.0.1:0", help="HOST:PORT of the lead")
+    made.add_argument("--keeper", default="127.0.0.1:0", help="HOST:PORT of the state keeper")
+    made.add_argument("--token-file", type=Path, help="what every peer must show")
+    return made
+
+
+def terms_of(given: argparse.Namespace) -> Terms:
+    """What the arguments ask for.
+
+    Raises:
+        ValueError: they contradict each other; the text says what to change.
+    """
+    dirty = given.state_bytes if given.dirty_bytes is None else given.dirty_bytes
+    return Terms(
+        members=given.members,
+        link=Link(
+            state_bytes=given.state_bytes,
+            dirty_bytes_per_step=dirty,
+            host_bytes_per_s=given.bytes_per_second,
+            keeper_bytes_per_s=given.bytes_per_second,
+            every_steps=given.every_steps,
+            max_lag_steps=given.max_lag_steps,
+        ),
+        settings=Settings(
+            pinned=None if given.stage is None else Stage(given.stage),
+            on_notice=given.on_notice,
+            owner_part=given.owner_part,
+            shards=given.shards,
+            blocks=given.blocks,
+        ),
+        notice_s=given.notice_seconds,
+        copy=not given.no_copy,
+        join_s=given.join_seconds,
+    )
+
+
+def say(event: str, figures: Mapping[str, object]) -> None:
+    """One event as a line of JSON."""
+    print(json.dumps({"event": event, "at": round(time.time(), 3), **figures}), flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Lead a job to its end.
+
+    Returns:
+        0 when its last step is finished, 75 when its state is lost, 3 when its members did not
+        come, 2 for arguments that cannot be served.
+    """
+    given = parser().parse_args(arguments)
+    try:
+        terms = terms_of(given)
+        token = given.token_file.read_bytes().strip() if given.token_file else b""
+        store = Store(given.state_bytes)
+        keeper = Keeper(store, _address(given.keeper), token=token)
+        roster = Roster(_address(given.listen), token=token, silent_s=given.silent_seconds)
+    except (OSError, ValueError) as error:
+        print(f"lead: {error}", file=sys.stderr)
+        return BAD_ARGUMENTS
+    threading.Thread(target=keeper.serve, name="ullage-keeper", daemon=True).start()
+    print("listening", *roster.address, *keeper.address, flush=True)
+    try:
+        ending = Lead(roster, store, terms, say).run()
+    except NeverJoined as error:
+        print(f"lead: {error}", file=sys.stderr)
+        return NEVER_JOINED
+    finally:
+        roster.close()
+        keeper.close()
+    return 0 if ending is Ending.FINISHED else STATE_LOST
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

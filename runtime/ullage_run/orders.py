@@ -1,0 +1,225 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a lead and the members of its job say to each other, as values and as bytes.
+
+It must never take a value of the wrong shape from a peer: what a member is told becomes its work.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ullage_run.frames import Buffer, FrameError
+
+MAX_ORDER_BYTES: Final = 1 << 20
+MAX_PARTS_BYTES: Final = 64 << 20
+"""Of all that one gathering holds; larger values go over the framework's own channels."""
+MAX_NAME: Final = 253
+MAX_DIGITS: Final = 9
+ENV_LEAD: Final = "ULLAGE_LEAD"
+ENV_KEEPER: Final = "ULLAGE_KEEPER"
+ENV_TOKEN: Final = "ULLAGE_GROUP_TOKEN_FILE"
+ENV_MEMBER: Final = "ULLAGE_MEMBER"
+ENV_NODE: Final = "ULLAGE_NODE"
+ENV_POOL: Final = "ULLAGE_POOL"
+ENV_TIER: Final = "ULLAGE_TIER"
+RELIABLE: Final = "reliable"
+
+_COUNT: Final = struct.Struct(">I")
+_PART: Final = struct.Struct(">HI")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who a member is.
+
+    Attributes:
+        name: Unique in its job.
+        node: Its machine.
+        pool: Where the machine comes from; empty = not known.
+        reliable: On capacity that is not taken away.
+    """
+
+    name: str
+    node: str
+    pool: str = ""
+    reliable: bool = False
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> Identity:
+        """As the operator writes it into the container.
+
+        Raises:
+            ValueError: this process is no member of a job in tiers.
+        """
+        env = os.environ if environment is None else environment
+        name = env.get(ENV_MEMBER, "")
+        if not name:
+            raise ValueError(f"{ENV_MEMBER} is not set: this is no member of a job in tiers")
+        return cls(
+            name=name,
+            node=env.get(ENV_NODE, name),
+            pool=env.get(ENV_POOL, ""),
+            reliable=env.get(ENV_TIER, "") == RELIABLE,
+        )
+
+    def encode(self) -> bytes:
+        """As the payload of JOIN."""
+        return _dump(
+            {"name": self.name, "node": self.node, "pool": self.pool, "reliable": self.reliable}
+        )
+
+    @classmethod
+    def decode(cls, data: Buffer) -> Identity:
+        """From the payload of JOIN.
+
+        Raises:
+            FrameError: it is none.
+        """
+        said = _load(data)
+        name, node, pool = (_text(said, key) for key in ("name", "node", "pool"))
+        if not name:
+            raise FrameError("a member without a name")
+        return cls(name=name, node=node or name, pool=pool, reliable=said.get("reliable") is True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """What a member does from the next step on.
+
+    Attributes:
+        shards: That it owns.
+        load: Of them, those to be taken from the copy.
+        blocks: Of the data, that it computes on.
+        block_count: How many blocks the data has.
+        members: Names of all that take part, sorted.
+        push: It pushes after each step.
+        committed: The copy's step; ``None`` = there is no copy.
+    """
+
+    shards: tuple[int, ...]
+    load: tuple[int, ...] = ()
+    blocks: tuple[int, ...] = ()
+    block_count: int = 0
+    members: tuple[str, ...] = ()
+    push: bool = False
+    committed: int | None = None
+
+    def encode(self) -> bytes:
+        """As the payload of ASSIGN."""
+        return _dump(
+            {
+                "shards": self.shards,
+                "load": self.load,
+                "blocks": self.blocks,
+                "blockCount": self.block_count,
+                "members": self.members,
+                "push": self.push,
+                "committed": self.committed,
+            }
+        )
+
+    @classmethod
+    def decode(cls, data: Buffer) -> Assignment:
+        """From the payload of ASSIGN.
+
+        Raises:
+            FrameError: it is none.
+        """
+        said = _load(data)
+        committed, members = said.get("committed"), said.get("members")
+        if not isinstance(members, list) or not all(isinstance(one, str) for one in members):
+            raise FrameError("an assignment without members")
+        return cls(
+            shards=_numbers(said, "shards"),
+            load=_numbers(said, "load"),
+            blocks=_numbers(said, "blocks"),
+            block_count=_number(said, "blockCount"),
+            members=tuple(members),
+            push=said.get("push") is True,
+            committed=None if committed is None else _number(said, "committed"),
+        )
+
+
+def milliseconds(data: Buffer) -> int:
+    """Payload of LEAVING.
+
+    Raises:
+        FrameError: it is none.
+    """
+    if not 0 < len(data) <= MAX_DIGITS or not bytes(data).isdigit():
+        raise FrameError("the time that is left is no number of milliseconds")
+    return int(bytes(data))
+
+
+def encode_parts(parts: Mapping[str, Buffer]) -> bytes:
+    """What all members gave, as the payload of PARTS."""
+    pieces = [_COUNT.pack(len(parts))]
+    for name, data in sorted(parts.items()):
+        raw, view = name.encode(), memoryview(data).cast("B")
+        pieces += [_PART.pack(len(raw), len(view)), raw, bytes(view)]
+    return b"".join(pieces)
+
+
+def decode_parts(data: Buffer) -> dict[str, bytes]:
+    """From the payload of PARTS.
+
+    Raises:
+        FrameError: it is none.
+    """
+    view, at = memoryview(data), _COUNT.size
+    found: dict[str, bytes] = {}
+    try:
+        (count,) = _COUNT.unpack_from(view)
+        for _ in range(count):
+            of_name, of_data = _PART.unpack_from(view, at)
+            at += _PART.size
+            if at + of_name + of_data > len(view):
+                raise FrameError("parts are cut off")
+            name = bytes(view[at : at + of_name]).decode()
+            at += of_name
+            found[name] = bytes(view[at : at + of_data])
+            at += of_data
+    except (struct.error, UnicodeDecodeError) as error:
+        raise FrameError(f"no parts: {error}") from error
+    return found
+
+
+def _dump(said: Mapping[str, object]) -> bytes:
+    return json.dumps(said, separators=(",", ":")).encode()
+
+
+def _load(data: Buffer) -> dict[str, object]:
+    try:
+        said: object = json.loads(bytes(data))
+    except (ValueError, RecursionError) as error:
+        raise FrameError(f"the order is no JSON: {error}") from error
+    if not isinstance(said, dict):
+        raise FrameError("the order is no object")
+    return said
+
+
+def _text(said: Mapping[str, object], key: str) -> str:
+    value = said.get(key, "")
+    if not isinstance(value, str) or len(value) > MAX_NAME:
+        raise FrameError(f"{key} is no short text")
+    return value
+
+
+def _number(said: Mapping[str, object], key: str) -> int:
+    value = said.get(key, 0)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise FrameError(f"{key} is no count")
+    return value
+
+
+def _numbers(said: Mapping[str, object], key: str) -> tuple[int, ...]:
+    value = said.get(key, [])
+    if not isinstance(value, list):
+        raise FrameError(f"{key} is no list")
+    return tuple(_number({key: one}, key) for one in value)

@@ -1,0 +1,220 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""A lead's connections: who runs, what they say, who is gone.
+
+One thread reads each member; one queue brings everything to the lead in the order of arrival. It
+must never wait for a member without a limit, nor count one twice that comes again.
+"""
+
+from __future__ import annotations
+
+import hmac
+import queue
+import socket
+import struct
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ullage_run import frames
+from ullage_run.frames import NO_STEP, Buffer, Frame, FrameError, Kind
+from ullage_run.group import BEAT_S
+from ullage_run.orders import MAX_ORDER_BYTES, MAX_PARTS_BYTES, Identity, milliseconds
+
+SILENT_S: Final = 4 * BEAT_S
+"""A machine that vanishes says nothing; its connection would stay open for minutes."""
+SEND_S: Final = 10.0
+_TIMEVAL: Final = struct.Struct("ll")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """One message of a member; ``frame`` is ``None`` when it is gone."""
+
+    name: str
+    frame: Frame | None
+    data: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """A member that is connected."""
+
+    identity: Identity
+    at_step: int
+    link: socket.socket
+    sending: threading.Lock
+
+
+class Roster:
+    """Accepts members.
+
+    Args:
+        listen: Host and port; port 0 = any free one.
+        token: What every member must show; empty = nothing is asked for.
+        most: Members at a time.
+        silent_s: Who says nothing for so long is gone.
+    """
+
+    def __init__(
+        self,
+        listen: tuple[str, int],
+        *,
+        token: bytes = b"",
+        most: int = 1024,
+        silent_s: float = SILENT_S,
+    ) -> None:
+        self._token = token
+        self._most = most
+        self._silent_s = silent_s
+        self._starts: Counter[str] = Counter()
+        self._peers: dict[str, Peer] = {}
+        self._lock = threading.Lock()
+        self._said: queue.Queue[Said] = queue.Queue()
+        family = socket.AF_INET6 if ":" in listen[0] else socket.AF_INET
+        self._server = socket.create_server(listen, family=family, backlog=most)
+        host, port = self._server.getsockname()[:2]
+        self.address: tuple[str, int] = (str(host), int(port))
+        self._closed = False
+        threading.Thread(target=self._accept, name="ullage-roster", daemon=True).start()
+
+    def peers(self) -> dict[str, Peer]:
+        """Who is connected now, by name."""
+        with self._lock:
+            return dict(self._peers)
+
+    def hear(self, wait_s: float) -> Said | None:
+        """The next message; ``None`` after this time without one."""
+        try:
+            return (
+                self._said.get(timeout=max(0.0, wait_s)) if wait_s > 0 else self._said.get_nowait()
+            )
+        except queue.Empty:
+            return None
+
+    def tell(self, name: str, frame: Frame, data: Buffer = b"") -> bool:
+        """Send to a member; ``False`` = it is gone, which is heard as well."""
+        with self._lock:
+            peer = self._peers.get(name)
+        if peer is None:
+            return False
+        try:
+            with peer.sending:
+                frames.send(peer.link, frame, data)
+        except OSError:
+            self._end(peer.link)
+            return False
+        return True
+
+    def dismiss(self, name: str) -> None:
+        """End a member's connection."""
+        with self._lock:
+            peer = self._peers.get(name)
+        if peer is not None:
+            self._end(peer.link)
+
+    def close(self) -> None:
+        """Accept nobody more and end all connections."""
+        self._closed = True
+        self._end(self._server)
+        self._server.close()
+        for peer in self.peers().values():
+            self._end(peer.link)
+
+    def _accept(self) -> None:
+        while not self._closed:
+            try:
+                link, _ = self._server.accept()
+            except OSError:
+                if self._closed:
+                    return
+                raise
+            threading.Thread(target=self._attend, args=(link,), daemon=True).start()
+
+    def _attend(self, link: socket.socket) -> None:
+        """One member, from its HELLO until it leaves, breaks the rules or is silent."""
+        name = ""
+        try:
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _limit(link, socket.SO_SNDTIMEO, SEND_S)
+            _limit(link, socket.SO_RCVTIMEO, self._silent_s)
+            peer = self._greet(link)
+            name = peer.identity.name
+            while True:
+                frame = frames.receive(link)
+                most = MAX_PARTS_BYTES if frame.kind is Kind.PART else MAX_ORDER_BYTES
+                data = bytes(frames.payload(link, frame, most))
+                if frame.kind is Kind.LEAVING:
+                    milliseconds(data)
+                if frame.kind is not Kind.BEAT:
+                    self._said.put(Said(name=name, frame=frame, data=data))
+        except FrameError as error:
+            _refuse(link, str(error))
+        except OSError:
+            pass  # gone or silent: told below
+        finally:
+            link.close()
+            self._forget(name, link)
+
+    def _greet(self, link: socket.socket) -> Peer:
+        hello = frames.receive(link)
+        shown = frames.payload(link, hello, frames.MAX_TEXT_BYTES)
+        if hello.kind is not Kind.HELLO or not hmac.compare_digest(bytes(shown), self._token):
+            raise FrameError("the token is not this job's")
+        join = frames.receive(link)
+        if join.kind is not Kind.JOIN:
+            raise FrameError("a member says JOIN first")
+        identity = Identity.decode(frames.payload(link, join, MAX_ORDER_BYTES))
+        with self._lock:
+            if len(self._peers) >= self._most:
+                raise FrameError(f"{self._most} members are connected, no more are taken")
+            # who starts again has nothing of what it had: to the maps it is somebody else
+            self._starts[identity.name] += 1
+            start = self._starts[identity.name]
+            if start > 1:
+                identity = replace(identity, name=f"{identity.name}#{start}")
+            peer = Peer(
+                identity=identity,
+                at_step=0 if join.step == NO_STEP else join.step,
+                link=link,
+                sending=threading.Lock(),
+            )
+            self._peers[identity.name] = peer
+        self._said.put(Said(name=identity.name, frame=join))
+        return peer
+
+    def _forget(self, name: str, link: socket.socket) -> None:
+        with self._lock:
+            known = self._peers.get(name)
+            if known is None or known.link is not link:
+                return
+            del self._peers[name]
+        self._said.put(Said(name=name, frame=None))
+
+    @staticmethod
+    def _end(link: socket.socket) -> None:
+        try:
+            link.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return  # it was faster
+
+
+def _limit(link: socket.socket, what: int, seconds: float) -> None:
+    """A limit for each way: a timeout of the socket would hold for both."""
+    whole = int(seconds)
+    link.setsockopt(socket.SOL_SOCKET, what, _TIMEVAL.pack(whole, int((seconds - whole) * 1e6)))
+
+
+def _refuse(link: socket.socket, why: str) -> None:
+    """Say why before the connection ends; a peer that is gone need not hear it."""
+    try:
+        frames.send(link, Frame(kind=Kind.REFUSED), why.encode()[: frames.MAX_TEXT_BYTES])
+    except OSError:
+        return
+
+
+def left(until_s: float) -> float:
+    """Seconds until a moment of the monotonic clock, at least 0."""
+    return max(0.0, until_s - time.monotonic())
