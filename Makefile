@@ -13,6 +13,8 @@ STORM_EVENTS ?= 100000
 # rounds that real jobs take turns for; 50 is the bar and takes a quarter of an hour
 E2E_ROUNDS ?= 16
 ALL_PY := operator deviceplugin runtime bench demo examples tests
+# Hundreds of test modules, and some hundred processes that tests start, are read compiled.
+test-fast explore: export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help
 help: ## show this help
