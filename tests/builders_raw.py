@@ -278,6 +278,24 @@ def raw_device_profile(name: str = "emulated", **spec: object) -> Raw:
     }
 
 
+def raw_pool(name: str = "spot-a", *, status: Raw | None = None, **spec: object) -> Raw:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "CapacityPool",
+        "metadata": raw_meta(name, ""),
+        "spec": {
+            "type": "p3.2xlarge",
+            "zone": "us-east-1a",
+            "capacityType": "Spot",
+            "accelerator": "tesla-v100-sxm2-16gb",
+            "nodeSelector": {"pool": name},
+            "priceSource": {"type": "Static", "static": {"pricePerHour": "0.95"}},
+            **spec,
+        },
+        "status": status or {},
+    }
+
+
 def raw_policy(name: str = "default", **spec: object) -> Raw:
     return {
         "apiVersion": API_VERSION,

@@ -48,10 +48,12 @@ WORKLOAD_PROFILE: Final = _ours("workloadprofiles", "WorkloadProfile", namespace
 GPU_NODE: Final = _ours("gpunodes", "GPUNode", namespaced=False)
 DEVICE_PROFILE: Final = _ours("deviceprofiles", "DeviceProfile", namespaced=False)
 SCHEDULING_POLICY: Final = _ours("schedulingpolicies", "SchedulingPolicy", namespaced=False)
+CAPACITY_POOL: Final = _ours("capacitypools", "CapacityPool", namespaced=False)
 NODE: Final = _core("nodes", "Node", namespaced=False)
 POD: Final = _core("pods", "Pod", namespaced=True)
 SERVICE: Final = _core("services", "Service", namespaced=True)
 EVENT: Final = _core("events", "Event", namespaced=True)
+CONFIG_MAP: Final = _core("configmaps", "ConfigMap", namespaced=True)
 DEPLOYMENT: Final = Kind(
     group="apps", version="v1", plural="deployments", kind="Deployment", namespaced=True
 )

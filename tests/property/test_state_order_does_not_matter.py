@@ -20,6 +20,7 @@ from builders_raw import (
     raw_node,
     raw_pod,
     raw_policy,
+    raw_pool,
     raw_service,
 )
 from ullage.api.contract import SlicePhase
@@ -77,6 +78,9 @@ MAKERS: dict[Stream, Callable[[str, int], Raw]] = {
     streams.SERVICES: lambda name, turn: raw_kube_service(f"serve-{name}", ports=(80 + turn,)),
     streams.SCHEDULING_POLICIES: lambda name, turn: raw_policy(
         "default" if name == "a" else name, roundSeconds=60 + turn
+    ),
+    streams.CAPACITY_POOLS: lambda name, turn: raw_pool(
+        name, max=turn, status={"nodes": turn, "exposureHours": f"{turn}.5"}
     ),
 }
 

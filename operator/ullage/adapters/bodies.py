@@ -50,6 +50,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         ports.GPU_NODE,
         ports.DEVICE_PROFILE,
         ports.SCHEDULING_POLICY,
+        ports.CAPACITY_POOL,
         ports.NODE,
         ports.POD,
         ports.DEPLOYMENT,

@@ -74,6 +74,7 @@ _STATUS: Final = (
     ports.SCHEDULING_POLICY,
     ports.WORKLOAD_PROFILE,
     ports.DEVICE_PROFILE,
+    ports.CAPACITY_POOL,
 )
 
 REQUIRED_VERBS: Final[tuple[Permission, ...]] = (
@@ -81,6 +82,7 @@ REQUIRED_VERBS: Final[tuple[Permission, ...]] = (
     *_writes(),
     Permission(kind=ports.POD, verb="create", subresource="eviction"),
     *(Permission(kind=kind, verb="patch", subresource="status") for kind in _STATUS),
+    Permission(kind=ports.CONFIG_MAP, verb="get", scope=Scope.OWN_NAMESPACE),
     *(
         Permission(kind=ports.LEASE, verb=verb, scope=Scope.OWN_NAMESPACE)
         for verb in ("get", "create", "update")

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Final
 
 from ullage.api.base import Column, Resource
+from ullage.api.capacitypool import CapacityPool
 from ullage.api.contract import GROUP, VERSION
 from ullage.api.deviceprofile import DeviceProfile
 from ullage.api.gpunode import GPUNode
@@ -24,6 +25,7 @@ KINDS: Final[tuple[type[Resource], ...]] = (
     WorkloadProfile,
     DeviceProfile,
     SchedulingPolicy,
+    CapacityPool,
 )
 """Every kind of the API group, in the order of the reference page."""
 

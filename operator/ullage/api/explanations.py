@@ -17,8 +17,10 @@ from ullage.api.explanations_conditions import CONDITIONS as CONDITIONS
 from ullage.api.explanations_cost import COST
 from ullage.api.explanations_life import LIFE
 from ullage.api.explanations_node import NODE
+from ullage.api.explanations_pools import POOLS
 from ullage.api.explanations_rounds import ROUNDS
 from ullage.api.explanations_sharing import SHARING
+from ullage.api.explanations_spending import SPENDING
 from ullage.api.explanations_waiting import WAITING
 from ullage.api.reasons import Reason
 
@@ -27,6 +29,8 @@ REASON_GROUPS: Final[Mapping[str, Mapping[Reason, Explanation]]] = {
     "Life of a workload": LIFE,
     "Taking turns": ROUNDS,
     "Choice of an accelerator": COST,
+    "Pools of capacity": POOLS,
+    "Spot, on-demand and deadlines": SPENDING,
     "Sharing and learning": SHARING,
     "Node": NODE,
 }

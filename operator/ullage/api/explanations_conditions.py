@@ -32,6 +32,9 @@ CONDITIONS: Final[Mapping[ConditionType, ConditionExplanation]] = {
     ConditionType.FINISHED: _when(
         "the job has ended; the reason is Completed or that of the failure"
     ),
+    ConditionType.DEADLINE_SAFE: _when(
+        "work left and a restart fit into the time left until the deadline; with objective Deadline"
+    ),
     ConditionType.LATE_BINDING: _when(
         "the container runtime reads the files that hand over a slice (GPUNode)"
     ),
@@ -41,8 +44,18 @@ CONDITIONS: Final[Mapping[ConditionType, ConditionExplanation]] = {
         "and why (GPUNode)"
     ),
     ConditionType.FRESH: _when("the measured values hold for what runs now (WorkloadProfile)"),
+    ConditionType.PRICE_FRESH: _when(
+        "the price is believed and less than six hours old (CapacityPool)"
+    ),
+    ConditionType.HAZARD_KNOWN: _when(
+        "the hazard comes from what was seen, more than from the prior (CapacityPool)"
+    ),
     ConditionType.CONFLICTING: _when(
         "a declared speed is off by more than a fifth from the measured one (WorkloadProfile)",
+        good=False,
+    ),
+    ConditionType.DEADLINE_INFEASIBLE: _when(
+        "the work and two restarts take longer than the deadline allows; the job is not started",
         good=False,
     ),
     ConditionType.DEGRADED: _when("something does not work as it should", good=False),

@@ -9,43 +9,23 @@ and what to do. Names are for tests and the reference page; the API server never
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
-from pydantic.config import JsonDict
-
 from ullage.api.contract import FOREIGN_GPU_RESOURCE, SLOT_RESOURCE
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """A CEL rule and the message of its refusal.
-
-    ``field`` places the message below the node that carries the rule; ``expression`` is the
-    message as a CEL expression, where it can name the values that clash (with ``format``: the
-    API server cannot bound the cost of adding strings to numbers and refuses the CRD).
-    """
-
-    name: str
-    rule: str
-    message: str
-    field: str = ""
-    expression: str = ""
-
-    def schema(self) -> JsonDict:
-        """The entry of ``x-kubernetes-validations``."""
-        body: JsonDict = {"rule": self.rule, "message": self.message}
-        if self.expression:
-            body["messageExpression"] = self.expression
-        if self.field:
-            body["fieldPath"] = self.field
-        return body
-
-
-def validations(*rules: Rule) -> JsonDict:
-    """``json_schema_extra`` of a model or field that carries these rules."""
-    return {"x-kubernetes-validations": [rule.schema() for rule in rules]}
-
+from ullage.api.rule import Rule as Rule
+from ullage.api.rule import validations as validations
+from ullage.api.rules_cost import BUDGET_WITH_OBJECTIVE as BUDGET_WITH_OBJECTIVE
+from ullage.api.rules_cost import COST_NEEDS_WORK as COST_NEEDS_WORK
+from ullage.api.rules_cost import COST_SAYS_SOMETHING as COST_SAYS_SOMETHING
+from ullage.api.rules_cost import DEADLINE_HOLDS_WORK as DEADLINE_HOLDS_WORK
+from ullage.api.rules_cost import DEADLINE_NEEDS_CHECKPOINT as DEADLINE_NEEDS_CHECKPOINT
+from ullage.api.rules_cost import DEADLINE_NEEDS_FALLBACK as DEADLINE_NEEDS_FALLBACK
+from ullage.api.rules_cost import DEADLINE_POSITIVE as DEADLINE_POSITIVE
+from ullage.api.rules_cost import DEADLINE_WITH_OBJECTIVE as DEADLINE_WITH_OBJECTIVE
+from ullage.api.rules_cost import DECISION_PERIOD_POSITIVE as DECISION_PERIOD_POSITIVE
+from ullage.api.rules_cost import ESTIMATED_WORK_POSITIVE as ESTIMATED_WORK_POSITIVE
+from ullage.api.rules_cost import MAX_TIME_POSITIVE as MAX_TIME_POSITIVE
+from ullage.api.rules_cost import MIN_HOLD_POSITIVE as MIN_HOLD_POSITIVE
 
 WORKLOAD_NAME: Final = Rule(
     name="workload-name",
@@ -122,64 +102,6 @@ RESIZE_NEEDS_CHECKPOINT: Final = Rule(
     "leave resizable at Never",
     field=".sharing.resizable",
 )
-COST_SAYS_SOMETHING: Final = Rule(
-    name="cost-says-something",
-    rule="has(self.objective) || has(self.maxCost) || has(self.maxTime)",
-    message="spec.cost needs objective (CostPerWork, Deadline or Makespan), maxCost or maxTime: "
-    "say what capacity is chosen for, or leave cost out",
-)
-DEADLINE_WITH_OBJECTIVE: Final = Rule(
-    name="deadline-with-objective",
-    rule="has(self.deadline) == (has(self.objective) && self.objective == 'Deadline')",
-    message="cost.deadline and cost.objective Deadline belong together: set both, or neither",
-)
-DEADLINE_NEEDS_FALLBACK: Final = Rule(
-    name="deadline-needs-fallback",
-    rule="!has(self.objective) || self.objective != 'Deadline' || !self.allowSpot "
-    "|| self.onDemandFallback",
-    message="a job that runs on spot alone cannot keep a deadline: set cost.onDemandFallback to "
-    "true, or take another objective",
-    field=".onDemandFallback",
-)
-DEADLINE_HOLDS_WORK: Final = Rule(
-    name="deadline-holds-work",
-    rule="!has(self.estimatedWork) || !has(self.deadline) "
-    "|| duration(self.deadline) >= duration(self.estimatedWork)",
-    message="cost.deadline is sooner than cost.estimatedWork takes: allow more time, or make the "
-    "job smaller or wider",
-    field=".deadline",
-)
-BUDGET_WITH_OBJECTIVE: Final = Rule(
-    name="budget-with-objective",
-    rule="!has(self.budgetPerHour) || (has(self.objective) && double(self.budgetPerHour) > 0.0)",
-    message="cost.budgetPerHour bounds what cost.objective chooses: it must be above 0, and "
-    "objective must be set",
-    field=".budgetPerHour",
-)
-COST_NEEDS_WORK: Final = Rule(
-    name="cost-needs-work",
-    rule="!has(self.cost) || has(self.work)",
-    message="spec.cost speaks of the whole training: say how long it is in spec.work.steps",
-    field=".cost",
-)
-_A_TIME: Final = "self.matches('^([0-9]+([.][0-9]+)?(h|m|s))+$') && duration(self) > duration('0s')"
-MAX_TIME_POSITIVE: Final = Rule(
-    name="max-time-positive",
-    rule=_A_TIME,
-    message="cost.maxTime must be a time above 0 such as 60h or 1h30m",
-)
-DEADLINE_POSITIVE: Final = Rule(
-    name="deadline-positive",
-    rule=_A_TIME,
-    message="cost.deadline must be a time above 0 such as 60h or 1h30m, counted from the creation "
-    "of the job",
-)
-ESTIMATED_WORK_POSITIVE: Final = Rule(
-    name="estimated-work-positive",
-    rule=_A_TIME,
-    message="cost.estimatedWork must be a time above 0 such as 48h: what the whole training runs "
-    "when nothing disturbs it",
-)
 PERCENTILE_IN_RANGE: Final = Rule(
     name="percentile-in-range",
     rule="string(self.percentile).matches('^[0-9]{1,2}([.][0-9]{1,3})?$') "
@@ -215,10 +137,43 @@ _FROZEN = "can change only while the job is suspended: set spec.suspend to true 
 _FROZEN_END = "its own, then change it"
 FROZEN_REPLICAS: Final = Rule(
     name="frozen-replicas",
-    rule="oldSelf.suspend || self.replicas == oldSelf.replicas",
+    rule="oldSelf.suspend || (has(self.replicas) ? self.replicas : 1) "
+    "== (has(oldSelf.replicas) ? oldSelf.replicas : 1)",
     message=f"spec.replicas {_FROZEN}{_FROZEN_END}",
-    expression=f"'spec.replicas {_FROZEN}{_FROZEN_END}; it is %d'.format([oldSelf.replicas])",
+    expression=f"'spec.replicas {_FROZEN}{_FROZEN_END}; it is %d'"
+    ".format([has(oldSelf.replicas) ? oldSelf.replicas : 1])",
     field=".replicas",
+)
+FROZEN_ELASTICITY: Final = Rule(
+    name="frozen-elasticity",
+    rule="oldSelf.suspend || (has(self.elasticity) ? has(oldSelf.elasticity) "
+    "&& self.elasticity.minReplicas == oldSelf.elasticity.minReplicas "
+    "&& self.elasticity.maxReplicas == oldSelf.elasticity.maxReplicas "
+    ": !has(oldSelf.elasticity))",
+    message=f"the bounds of spec.elasticity {_FROZEN}{_FROZEN_END}",
+    field=".elasticity",
+)
+ELASTICITY_ORDER: Final = Rule(
+    name="elasticity-order",
+    rule="self.minReplicas <= self.maxReplicas",
+    message="elasticity.minReplicas is above elasticity.maxReplicas: raise maxReplicas or lower "
+    "minReplicas",
+    expression="'elasticity.minReplicas (%d) is above elasticity.maxReplicas (%d): raise "
+    "maxReplicas or lower minReplicas'.format([self.minReplicas, self.maxReplicas])",
+)
+ELASTICITY_OR_REPLICAS: Final = Rule(
+    name="elasticity-or-replicas",
+    rule="!(has(self.replicas) && has(self.elasticity))",
+    message="spec.replicas and spec.elasticity exclude one another: elasticity.minReplicas and "
+    "maxReplicas say how many members there may be; leave replicas out",
+    field=".elasticity",
+)
+ELASTICITY_NEEDS_CHECKPOINT: Final = Rule(
+    name="elasticity-needs-checkpoint",
+    rule="!has(self.elasticity) || has(self.checkpoint)",
+    message="spec.elasticity changes the number of members by a restart at a checkpoint: add "
+    "spec.checkpoint, or give a fixed number in spec.replicas",
+    field=".elasticity",
 )
 FROZEN_GPU: Final = Rule(
     name="frozen-gpu",
@@ -298,6 +253,57 @@ EPOCH_RISES: Final = Rule(
     expression="'spec.epoch must not go down (%d to %d): this write comes from an operator that "
     "is no longer the leader'.format([oldSelf.epoch, self.epoch])",
     field=".epoch",
+)
+
+_STAYS: Final = "it is part of what a pool is. Create another pool instead"
+POOL_TYPE_STAYS: Final = Rule(
+    name="pool-type-stays",
+    rule="self == oldSelf",
+    message=f"spec.type cannot change, {_STAYS}",
+)
+POOL_ZONE_STAYS: Final = Rule(
+    name="pool-zone-stays",
+    rule="self == oldSelf",
+    message=f"spec.zone cannot change, {_STAYS}",
+)
+POOL_CAPACITY_STAYS: Final = Rule(
+    name="pool-capacity-stays",
+    rule="self == oldSelf",
+    message=f"spec.capacityType cannot change, {_STAYS}",
+)
+POOL_SELECTS_NODES: Final = Rule(
+    name="pool-selects-nodes",
+    rule="size(self) > 0",
+    message="nodeSelector must name at least one label, usually instance type, zone and capacity "
+    "type: a pool without labels would have no nodes",
+)
+PRICE_POSITIVE: Final = Rule(
+    name="price-positive",
+    rule="self.matches('^[0-9]+([.][0-9]+)?$') && double(self) > 0.0",
+    message='a price must be a quoted decimal number above 0, such as "3.06"',
+)
+PRICE_SOURCE_OF_TYPE: Final = Rule(
+    name="price-source-of-type",
+    rule=" && ".join(
+        f"has(self.{field}) == (self.type == '{word}')"
+        for word, field in (
+            ("Static", "static"),
+            ("ConfigMap", "configMap"),
+            ("File", "file"),
+            ("HTTP", "http"),
+            ("AWS", "aws"),
+            ("GCP", "gcp"),
+            ("Azure", "azure"),
+        )
+    ),
+    message="priceSource needs exactly one object, the one that type names: static, configMap, "
+    "file, http, aws, gcp or azure",
+)
+HTTP_ONE_ANSWER: Final = Rule(
+    name="http-one-answer",
+    rule="has(self.metric) != has(self.pointer) && (has(self.metric) || !has(self.labels))",
+    message="http needs either metric (Prometheus text, labels may be named too) or pointer "
+    "(JSON), not both",
 )
 
 RULES: Final[tuple[Rule, ...]] = tuple(

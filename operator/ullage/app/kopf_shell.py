@@ -18,9 +18,9 @@ import kopf
 
 from ullage.adapters.credentials import Credentials
 from ullage.api.contract import GROUP
-from ullage.ports import INFERENCE_SERVICE, SCHEDULING_POLICY, Kind
+from ullage.ports import CAPACITY_POOL, INFERENCE_SERVICE, SCHEDULING_POLICY, Kind
 
-POKING_KINDS: tuple[Kind, ...] = (INFERENCE_SERVICE, SCHEDULING_POLICY)
+POKING_KINDS: tuple[Kind, ...] = (INFERENCE_SERVICE, SCHEDULING_POLICY, CAPACITY_POOL)
 """TrainingJobs come by the thousand and our own reflector pokes for them: a second watch would cost
 the API server and this process one more decoding of each of their changes."""
 

@@ -29,6 +29,7 @@ from ullage.state.assume import (
 )
 from ullage.state.blueprint import Blueprint, Seen
 from ullage.state.cluster_own import GPUNodeRoom, NodeRoom, PodRoom, WorkloadRoom
+from ullage.state.cluster_pools import PoolRoom
 from ullage.state.cluster_rooms import (
     ChildRoom,
     Context,
@@ -40,6 +41,7 @@ from ullage.state.cluster_rooms import (
 )
 from ullage.state.cluster_table import Table
 from ullage.state.cluster_view import Overlaid, seen_gpu_node, seen_pod, seen_workload
+from ullage.state.pools import PoolRecord, PoolStatus
 from ullage.state.project_rest import (
     project_deployment,
     project_device_profile,
@@ -88,6 +90,7 @@ class ClusterState:
             streams.DEVICE_PROFILES.name, context, name_of, project_device_profile
         )
         self._policies = PolicyRoom(streams.SCHEDULING_POLICIES.name, context)
+        self._pools = PoolRoom(streams.CAPACITY_POOLS.name, context)
         rooms = (
             self._nodes,
             self._gpu_nodes,
@@ -100,6 +103,7 @@ class ClusterState:
             self._profiles,
             self._device_profiles,
             self._policies,
+            self._pools,
         )
         self._rooms = {room.stream: room for room in rooms}
         self._seen_pod = Overlaid(self._overlay, (PodUngated, PodLeaving), seen_pod)
@@ -127,6 +131,10 @@ class ClusterState:
         """What decisions shall rest on from now on, by accelerator."""
         self._models = models
         self._context.touch()
+
+    def set_pools(self, told: Mapping[str, PoolStatus]) -> bool:
+        """What is known of pools by now, by uid; says whether anything is new."""
+        return self._pools.tell(told)
 
     # -- what is assumed ---------------------------------------------------------------------
 
@@ -216,6 +224,10 @@ class ClusterState:
         """Identity of a GPUNode, Deployment or Service as the watch shows it."""
         return self._context.seen.get((kind, namespace, name))
 
+    def pools_written(self) -> Mapping[str, PoolRecord]:
+        """CapacityPools as the API shows them, whatever is known beyond it."""
+        return self._pools.written()
+
     def highest_epoch(self) -> int:
         """Highest epoch that any GPUNode bears, 0 without one."""
         highest = 0
@@ -248,6 +260,7 @@ class ClusterState:
             services=self._kube_services.table.view(),
             profiles=self._profiles.seen(),
             device_profiles=self._device_profiles.table.view(),
+            pools=self._pools.seen(),
             models=self._models,
             policy=self._policies.binding(),
             idle_policies=self._policies.idle(),

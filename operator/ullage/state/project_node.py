@@ -64,6 +64,11 @@ def project_node(raw: JsonObject) -> NodeRecord:
         ready=condition_true(status, "Ready"),
         unschedulable=flag(spec, "unschedulable"),
         managed=meta.labels.get(LABEL_NODE) == "true",
+        created=meta.created,
+        ready_since=next(
+            (one.since for one in read_conditions(status) if one.type == "Ready"), 0.0
+        ),
+        deleting=meta.deleting,
         interruption=notice_of_taints(taints) if taints else None,
     )
 

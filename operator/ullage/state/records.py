@@ -29,7 +29,15 @@ from ullage.state.profile_records import DeviceProfileRecord as DeviceProfileRec
 from ullage.state.profile_records import ProfileRecord as ProfileRecord
 from ullage.state.profile_records import SoloEntry as SoloEntry
 from ullage.state.status import Condition, SolveRecord, WorkloadStatus
-from ullage.state.terms import CostAim, Elasticity, OfferedLoad, Party, RiskSettings, SharingRules
+from ullage.state.terms import (
+    CostAim,
+    Elasticity,
+    OfferedLoad,
+    Party,
+    RiskSettings,
+    SharingRules,
+    SpotTerms,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +182,8 @@ class PodRecord:
     waiting_message: str = ""
     scheduling_message: str = ""
     template_hash: str = ""
+    world_size: int = 0
+    """Members of the elastic gang that it was made for; 0 = its gang is not elastic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +199,10 @@ class NodeRecord:
     unschedulable: bool = False
     managed: bool = False
     """Label ``ullage.dev/node=true``."""
+    created: float = 0.0
+    ready_since: float = 0.0
+    """When ``ready`` last changed, seconds since the epoch; 0 = nobody said."""
+    deleting: bool = False
     interruption: Interruption | None = None
     """The notice that its taints give."""
 
@@ -347,6 +361,7 @@ class PolicyRecord:
     min_service_percent: int = 10
     """Floor under the objectives that weigh cost, percent of a proportional part."""
     risk: RiskSettings = field(default_factory=RiskSettings)
+    spot: SpotTerms = field(default_factory=SpotTerms)
     tenants: tuple[Party, ...] = ()
     """Parties by name; empty = jobs share the cluster directly."""
     last_solve: SolveRecord | None = None

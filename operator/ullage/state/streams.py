@@ -35,6 +35,7 @@ GPU_NODES: Final = Stream(name="gpunodes", kind=ports.GPU_NODE)
 WORKLOAD_PROFILES: Final = Stream(name="workloadprofiles", kind=ports.WORKLOAD_PROFILE)
 DEVICE_PROFILES: Final = Stream(name="deviceprofiles", kind=ports.DEVICE_PROFILE)
 SCHEDULING_POLICIES: Final = Stream(name="schedulingpolicies", kind=ports.SCHEDULING_POLICY)
+CAPACITY_POOLS: Final = Stream(name="capacitypools", kind=ports.CAPACITY_POOL)
 DEPLOYMENTS: Final = Stream(
     name="deployments", kind=ports.DEPLOYMENT, selector=Selector(labels=f"{LABEL_MANAGED}=true")
 )
@@ -52,6 +53,7 @@ STREAMS: Final[tuple[Stream, ...]] = (
     WORKLOAD_PROFILES,
     DEVICE_PROFILES,
     SCHEDULING_POLICIES,
+    CAPACITY_POOLS,
     DEPLOYMENTS,
     SERVICES,
 )

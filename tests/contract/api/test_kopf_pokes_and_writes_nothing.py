@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator, Callable
 import kopf
 import pytest
 
-from builders_raw import raw_service
+from builders_raw import raw_pool, raw_service
 from fakes.apiserver import FakeApiServer
 from ullage.app.kopf_shell import KopfThread, Poker
-from ullage.ports import INFERENCE_SERVICE, SCHEDULING_POLICY
+from ullage.ports import CAPACITY_POOL, INFERENCE_SERVICE, SCHEDULING_POLICY
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -29,9 +29,10 @@ def put_service(api: FakeApiServer, name: str, replicas: int = 1) -> None:
 
 @pytest.fixture
 async def pokes(api: FakeApiServer) -> AsyncIterator[Counter[str]]:
-    """What kopf told while it ran; one service and one policy are there from the start."""
+    """What kopf told while it ran; one object of each kind is there from the start."""
     put_service(api, "first")
     api.put(SCHEDULING_POLICY, {"metadata": {"name": "default"}, "spec": {}})
+    api.put(CAPACITY_POOL, raw_pool())
     seen: Counter[str] = Counter()
 
     def poke(reason: str) -> None:
@@ -43,7 +44,7 @@ async def pokes(api: FakeApiServer) -> AsyncIterator[Counter[str]]:
     )
     thread.start()
     try:
-        await until(lambda: api.open_watches == 2)
+        await until(lambda: api.open_watches == 3)
         yield seen
     finally:
         await thread.stop(timeout_s=20.0)
@@ -60,7 +61,7 @@ async def test_every_change_pokes(api: FakeApiServer, pokes: Counter[str]) -> No
     await until(lambda: pokes[services] == 3)
     api.remove(INFERENCE_SERVICE, "second", "default")
     await until(lambda: pokes[services] == 4)
-    assert pokes[policies] == 1
+    assert pokes[policies] == pokes["kopf:capacitypools"] == 1
 
 
 async def test_it_writes_nothing_and_asks_for_nothing_else(
@@ -70,7 +71,7 @@ async def test_it_writes_nothing_and_asks_for_nothing_else(
     await until(lambda: pokes["kopf:inferenceservices"] == 2)
     assert not api.writes
     asked = {seen.ask.plural for seen in api.requests}
-    assert asked == {"inferenceservices", "schedulingpolicies"}
+    assert asked == {"inferenceservices", "schedulingpolicies", "capacitypools"}
     lists = [seen for seen in api.requests if seen.ask.verb == "list"]
     assert {seen.query["limit"] for seen in lists} == {"500"}
 
@@ -79,6 +80,6 @@ async def test_an_expired_watch_is_opened_again(api: FakeApiServer, pokes: Count
     await until(lambda: pokes["kopf:inferenceservices"] == 1)
     api.expire_watches()
     await until(lambda: api.open_watches == 0)
-    await until(lambda: api.open_watches == 2)
+    await until(lambda: api.open_watches == 3)
     put_service(api, "late")
     await until(lambda: pokes["kopf:inferenceservices"] >= 2)

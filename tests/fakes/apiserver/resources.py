@@ -48,6 +48,7 @@ RESOURCES: tuple[Resource, ...] = (
     Resource(kind=ports.POD, short=("po",), status=True),
     Resource(kind=ports.SERVICE, short=("svc",), status=True),
     Resource(kind=ports.EVENT, short=("ev",)),
+    Resource(kind=ports.CONFIG_MAP, short=("cm",)),
     Resource(kind=ports.DEPLOYMENT, short=("deploy",), status=True, scale=True),
     Resource(kind=ports.REPLICA_SET, short=("rs",), status=True, scale=True),
     Resource(kind=ports.LEASE),
@@ -58,4 +59,5 @@ RESOURCES: tuple[Resource, ...] = (
     Resource(kind=ports.GPU_NODE, short=("gn",), status=True),
     Resource(kind=ports.DEVICE_PROFILE, short=("dp",), status=True),
     Resource(kind=ports.SCHEDULING_POLICY, short=("sp",), status=True),
+    Resource(kind=ports.CAPACITY_POOL, short=("cp",), status=True),
 )

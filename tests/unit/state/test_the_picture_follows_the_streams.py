@@ -17,6 +17,7 @@ from builders_raw import (
     raw_node,
     raw_pod,
     raw_policy,
+    raw_pool,
     raw_profile,
     raw_service,
 )
@@ -43,6 +44,7 @@ def test_every_stream_reaches_its_place(state: ClusterState) -> None:
         streams.WORKLOAD_PROFILES: raw_profile(),
         streams.DEVICE_PROFILES: raw_device_profile(),
         streams.SCHEDULING_POLICIES: raw_policy(roundSeconds=60),
+        streams.CAPACITY_POOLS: raw_pool(),
         streams.DEPLOYMENTS: raw_deployment(),
         streams.SERVICES: raw_kube_service(),
     }
@@ -56,6 +58,7 @@ def test_every_stream_reaches_its_place(state: ClusterState) -> None:
     assert snapshot.foreign_use["node-1"].cpu_milli == 1000
     assert set(snapshot.profiles) == {("default", "resnet")}
     assert set(snapshot.device_profiles) == {"emulated"}
+    assert set(snapshot.pools) == {"spot-a"}
     assert set(snapshot.deployments) == {("default", "serve")}
     assert set(snapshot.services) == {("default", "serve")}
     assert snapshot.policy.round_seconds == 60
@@ -71,6 +74,7 @@ def test_every_stream_reaches_its_place(state: ClusterState) -> None:
     assert not empty.nodes
     assert not empty.pods
     assert not empty.workloads
+    assert not empty.pools
     assert not empty.foreign_use
     assert empty.policy == PolicyRecord()
 
