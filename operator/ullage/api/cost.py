@@ -8,9 +8,9 @@ from enum import StrEnum
 from typing import Annotated
 
 from pydantic import ConfigDict, Field
-from pydantic.fields import FieldInfo
 
 from ullage.api.base import Count, DecimalText, Line, LongCount, Model, ReasonWord, list_map
+from ullage.api.durations import duration
 from ullage.api.gpurequest import Accelerator
 from ullage.api.profilerows import Source
 from ullage.api.rules import (
@@ -22,19 +22,10 @@ from ullage.api.rules import (
     DEADLINE_WITH_OBJECTIVE,
     ESTIMATED_WORK_POSITIVE,
     MAX_TIME_POSITIVE,
-    Rule,
     validations,
 )
 
 MAX_RECOMMENDATIONS = 8
-
-
-def _time(rule: Rule) -> FieldInfo:
-    """A Go duration above 0."""
-    pattern = r"^([0-9]+(\.[0-9]+)?(h|m|s))+$"
-    found: FieldInfo = Field(max_length=32, pattern=pattern, json_schema_extra=validations(rule))
-    return found
-
 
 Price = Annotated[str, Field(max_length=16, pattern=r"^[0-9]{1,9}(\.[0-9]{1,6})?$")]
 
@@ -67,12 +58,12 @@ class Cost(Model):
     max_cost: Price | None = None
     """Most that the whole training may cost, as a quoted decimal number in the currency of the
     prices."""
-    max_time: Annotated[str, _time(MAX_TIME_POSITIVE)] | None = None
+    max_time: Annotated[str, duration(MAX_TIME_POSITIVE)] | None = None
     """Most time that the whole training may run, such as `60h` or `1h30m`."""
-    deadline: Annotated[str, _time(DEADLINE_POSITIVE)] | None = None
+    deadline: Annotated[str, duration(DEADLINE_POSITIVE)] | None = None
     """Time from the creation of the job until it has to be done, such as `60h`; with objective
     Deadline."""
-    estimated_work: Annotated[str, _time(ESTIMATED_WORK_POSITIVE)] | None = None
+    estimated_work: Annotated[str, duration(ESTIMATED_WORK_POSITIVE)] | None = None
     """What the whole training runs on the pool of speed 1 when nothing disturbs it, such as `48h`;
     absent = spec.work.steps at the speed that is known of the class."""
     budget_per_hour: Price | None = None

@@ -26,6 +26,7 @@ from ullage.api.base import (
     list_map,
 )
 from ullage.api.conditions import Conditions
+from ullage.api.spot import DecisionPeriod, Spot
 
 
 class Objective(StrEnum):
@@ -131,6 +132,14 @@ class SchedulingPolicySpec(Model):
     unit of gangSkipLimit. Far longer than a checkpoint and a start take, or nothing progresses."""
     gang_skip_limit: Annotated[int, Field(ge=0, le=1000, json_schema_extra={"format": "int32"})] = 1
     """Rounds that a waiting workload may be passed over before free room is held for it."""
+    spot: Spot = Spot()
+    """What restarts cost and how much a move must bring; for jobs with spec.cost.objective."""
+    decision_period: DecisionPeriod = "24h"
+    """How often running jobs with spec.cost.objective compare prices, and how far ahead savings
+    are counted; at once when the price of what they hold moves by more than spot.minGainPercent."""
+    min_savings_percent: Annotated[int, Field(ge=0, le=100), _Int32] = 0
+    """A running job moves to another pool only if that saves more than this part of the cost of
+    staying until the next decision, and more than the restart costs."""
 
 
 class SolveResult(StrEnum):

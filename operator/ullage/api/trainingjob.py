@@ -32,6 +32,7 @@ from ullage.api.placement import Decision, Placements, Sharing
 from ullage.api.podtemplate import TrainingTemplate
 from ullage.api.rules import (
     COST_NEEDS_WORK,
+    DEADLINE_NEEDS_CHECKPOINT,
     FROZEN_ACCELERATORS,
     FROZEN_GPU,
     FROZEN_REPLICAS,
@@ -124,6 +125,7 @@ class TrainingJobSpec(Model):
             FROZEN_ACCELERATORS,
             RESIZE_NEEDS_CHECKPOINT,
             COST_NEEDS_WORK,
+            DEADLINE_NEEDS_CHECKPOINT,
         )
     )
 

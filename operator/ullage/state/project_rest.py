@@ -31,7 +31,7 @@ from ullage.state.project import (
     read_meta,
     within,
 )
-from ullage.state.project_quantity import mib_down
+from ullage.state.project_quantity import duration_s, mib_down
 from ullage.state.records import (
     DeploymentRecord,
     DeviceProfileRecord,
@@ -41,7 +41,7 @@ from ullage.state.records import (
 )
 from ullage.state.status import SolveRecord
 from ullage.state.status_allocation import solve_from_wire
-from ullage.state.terms import Party, RiskSettings
+from ullage.state.terms import Party, RiskSettings, SpotTerms
 
 
 def _budget(raw: JsonObject, field: str, replicas: int, *, up: bool) -> int:
@@ -188,6 +188,25 @@ def _risk(spec: JsonObject) -> RiskSettings:
         )
 
 
+def _spot(spec: JsonObject) -> SpotTerms:
+    raw, default = section(spec, "spot"), SpotTerms()
+    return SpotTerms(
+        restart_cost_s=optional_whole(raw, "restartCostSeconds", default.restart_cost_s),
+        min_gain_percent=optional_whole(raw, "minGainPercent", default.min_gain_percent),
+        min_hold_s=_time_s(raw, "minHold", default.min_hold_s),
+        decision_period_s=_time_s(spec, "decisionPeriod", default.decision_period_s),
+        min_savings_percent=optional_whole(
+            spec, "minSavingsPercent", default.min_savings_percent
+        ),
+    )
+
+
+def _time_s(raw: JsonObject, field: str, default: float) -> float:
+    """A Go duration in seconds."""
+    stated = optional_text(raw, field)
+    return duration_s(stated, field) if stated else default
+
+
 def _party(raw: JsonObject) -> Party:
     return Party(
         name=text(raw, "name"),
@@ -222,6 +241,7 @@ def project_policy(raw: JsonObject) -> tuple[str, PolicyRecord]:
             round_seconds=optional_whole(spec, "roundSeconds", default.round_seconds),
             gang_skip_limit=optional_whole(spec, "gangSkipLimit", default.gang_skip_limit),
             risk=_risk(spec),
+            spot=_spot(spec),
             tenants=tuple(
                 sorted((_party(one) for one in objects(spec, "tenants")), key=lambda one: one.name)
             ),

@@ -67,6 +67,18 @@ class Elasticity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpotTerms:
+    """``SchedulingPolicy.spec``: ``spot``, ``decisionPeriod`` and ``minSavingsPercent``."""
+
+    restart_cost_s: int = 900
+    """What one restart of a job costs, work since the last checkpoint included."""
+    min_gain_percent: int = 3
+    min_hold_s: float = 600.0
+    decision_period_s: float = 86_400.0
+    min_savings_percent: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RiskSettings:
     """``SchedulingPolicy.spec.risk``."""
 
