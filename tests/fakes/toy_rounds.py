@@ -49,6 +49,8 @@ class Turns:
     counts: Counter[str] = field(default_factory=Counter)
     had_s: dict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
     events: list[tuple[str, str]] = field(default_factory=list)
+    prices: dict[str, float] = field(default_factory=dict)
+    """Of one device for an hour, by type."""
 
     @classmethod
     def of(
@@ -101,6 +103,11 @@ class Turns:
         self._move()
         toy = self.toy
         snapshot = toy.snapshot()
+        declared = {
+            kind: replace(builders.a_device_profile(kind), price_per_hour=price)
+            for kind, price in self.prices.items()
+        }
+        snapshot = replace(snapshot, device_profiles={**snapshot.device_profiles, **declared})
         plan = decide(snapshot, toy.now, DecideSettings(epoch=toy.epoch), UtilisationSum())
         actions = diff(plan, snapshot)
         toy_rules.check_actions(snapshot, actions)
@@ -116,6 +123,7 @@ class Turns:
                 solve = one.last_solve
                 toy.shape.policy = replace(
                     toy.shape.policy,
+                    conditions=one.conditions,
                     last_solve=solve_from_wire(solve_to_wire(solve)) if solve else None,
                 )
         toy_rules.check_devices(toy)

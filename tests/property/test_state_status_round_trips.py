@@ -10,15 +10,17 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ullage.api.allocation import DropCause, SpeedSource
 from ullage.api.contract import Reason, SliceKey
 from ullage.api.inferenceservice import InferenceServiceStatus
 from ullage.api.reasons import ConditionType
-from ullage.api.trainingjob import SpeedSource, TrainingJobPhase, TrainingJobStatus
+from ullage.api.trainingjob import TrainingJobPhase, TrainingJobStatus
 from ullage.state.records import WorkloadKind
 from ullage.state.status import (
     AllocationRecord,
     Condition,
     DecisionRecord,
+    DroppedDeadline,
     Placement,
     Progress,
     Received,
@@ -64,6 +66,7 @@ refusals = st.builds(
 )
 decisions = st.builds(
     DecisionRecord,
+    DroppedDeadline,
     time=times,
     epoch=small,
     inputs_hash=words,
@@ -109,6 +112,14 @@ allocations = st.builds(
     isolated_seconds=decimals,
     skipped_since=maybe_time,
     restart_seconds=decimals,
+    dropped=st.none()
+    | st.builds(
+        DroppedDeadline,
+        cause=st.sampled_from(DropCause).map(str),
+        needed=decimals,
+        best=decimals,
+        approximate=st.booleans(),
+    ),
 )
 maybe_small = st.none() | small
 recommendations = st.lists(

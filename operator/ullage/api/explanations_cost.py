@@ -53,7 +53,8 @@ COST: Final[Mapping[Reason, Explanation]] = {
     ),
     Reason.PRICE_MISSING: say(
         "A choice by cost needs a price, and the type has none.",
-        "Set spec.pricePerHour of its DeviceProfile.",
+        "Set spec.pricePerHour of its DeviceProfile, or make a CapacityPool of the type. On the "
+        "SchedulingPolicy: time is divided by MaxMinFairness until then.",
     ),
     Reason.OVER_COST: say(
         "The training would cost more than spec.cost.maxCost there.",

@@ -138,9 +138,10 @@ WAITING: Final[Mapping[Reason, Explanation]] = {
         "Wait until its limits are verified or it is evicted; `kubectl ullage top` shows which.",
     ),
     Reason.SLO_INFEASIBLE: say(
-        "The objective cannot be met even alone on a whole device of this kind.",
+        "The objective cannot be met even alone on a whole device of this kind; or, under "
+        "MinCostSLO, the deadline cannot be kept. The message says which.",
         "Raise the objective above what the message gives as solo time, or allow a faster "
-        "accelerator.",
+        "accelerator. A deadline: move it, or see what the message says is lacking.",
     ),
     Reason.LOAD_INFEASIBLE: say(
         "The offered load alone breaks the objective: it is the queue, not a neighbour.",

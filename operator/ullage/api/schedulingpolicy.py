@@ -38,6 +38,8 @@ class Objective(StrEnum):
     MAKESPAN = "Makespan"
     MAX_THROUGHPUT = "MaxThroughput"
     SJF = "SJF"
+    MIN_COST = "MinCost"
+    MIN_COST_SLO = "MinCostSLO"
 
 
 class Inner(StrEnum):
@@ -114,8 +116,13 @@ class SchedulingPolicySpec(Model):
     job on each type. `MaxMinFairness`: the job that gets least of what its equal part would bring
     gets as much as can be. `FinishTimeFairness`: nobody ends later than alone on its equal part, as
     far as can be. `Makespan`: the last job ends as early as can be. `MaxThroughput`: the sum of
-    speeds, each against the job's best. `SJF`: the shortest job first. A job without spec.work
-    counts as having as much to do as it has done."""
+    speeds, each against the job's best. `SJF`: the shortest job first. `MinCost`: the most work for
+    the money, each job's against its best speed, but nobody less than minServicePercent.
+    `MinCostSLO`: the same, and every spec.cost.deadline is kept that can be; the fewest are dropped
+    and each job is told. Both need a price of every accelerator type that a job may use, of its
+    cheapest CapacityPool or its DeviceProfile; as long as one is missing time is divided as under
+    `MaxMinFairness` and the condition Degraded names it. A job without spec.work counts as having
+    as much to do as it has done."""
     tenants: Annotated[
         tuple[Tenant, ...], Field(max_length=256, json_schema_extra=list_map("name"))
     ] = ()
@@ -140,6 +147,12 @@ class SchedulingPolicySpec(Model):
     min_savings_percent: Annotated[int, Field(ge=0, le=100), _Int32] = 0
     """A running job moves to another pool only if that saves more than this part of the cost of
     staying until the next decision, and more than the restart costs."""
+    min_service_percent: Annotated[
+        int, Field(ge=0, le=100, json_schema_extra={"format": "int32"})
+    ] = 10
+    """Under `MinCost` and `MinCostSLO`: least that each job gets, in percent of what its
+    proportional part of the cluster would bring; less where that is too much for all together. With
+    0 whoever brings little for its price runs on idle devices only."""
 
 
 class SolveResult(StrEnum):
@@ -147,6 +160,7 @@ class SolveResult(StrEnum):
 
     OPTIMAL = "Optimal"
     KEPT_LAST = "KeptLast"
+    FELL_BACK = "FellBack"
     NOTHING_TO_DIVIDE = "NothingToDivide"
 
 
@@ -156,8 +170,8 @@ class LastSolve(Model):
     time: Time
     """When the cluster was divided."""
     result: SolveResult
-    """`Optimal`; `KeptLast`: no optimum was found and the one before stands; `NothingToDivide`:
-    no job can run anywhere."""
+    """`Optimal`; `KeptLast`: no optimum was found and the one before stands; `FellBack`: a price is
+    missing, time is divided as under MaxMinFairness; `NothingToDivide`: no job can run anywhere."""
     jobs: Count = 0
     """Jobs that take part."""
     objective_value: SignedDecimal | None = None
@@ -168,6 +182,8 @@ class LastSolve(Model):
     """Hash of the fractions that the jobs were told; it is divided anew when some were lost."""
     prices: Annotated[dict[str, DecimalText], Field(default_factory=dict, max_length=64)]
     """What one device more of a type would add to the objective; absent types are not scarce."""
+    dropped_deadlines: Count = 0
+    """Deadlines that are not kept; `status.allocation.droppedDeadline` of each job says why."""
 
 
 class SchedulingPolicyStatus(Model):
@@ -178,7 +194,8 @@ class SchedulingPolicyStatus(Model):
     last_solve: LastSolve | None = None
     """The division in force; absent under FIFO."""
     conditions: Conditions = ()
-    """SolverDegraded; Invalid on every object that is not named `default`."""
+    """SolverDegraded; Degraded while a price is missing; Invalid on every object that is not named
+    `default`."""
 
 
 class SchedulingPolicy(Resource):

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
+from ullage.api.allocation import Allocation
 from ullage.api.base import (
     AGE,
     SET,
@@ -20,7 +21,6 @@ from ullage.api.base import (
     Model,
     ObjectName,
     Resource,
-    SignedDecimal,
     Time,
     Word,
     condition_column,
@@ -33,6 +33,8 @@ from ullage.api.podtemplate import TrainingTemplate
 from ullage.api.rules import (
     COST_NEEDS_WORK,
     DEADLINE_NEEDS_CHECKPOINT,
+    ELASTICITY_NEEDS_CHECKPOINT,
+    ELASTICITY_OR_REPLICAS,
     FROZEN_ACCELERATORS,
     FROZEN_GPU,
     FROZEN_REPLICAS,
@@ -322,6 +324,7 @@ class TrainingJob(Resource):
                 type="integer",
                 description="Part of the training that is done, in percent.",
             ),
+            Column(name="Cost", path=".status.spend.total", description="Spent so far."),
             AGE,
             Column(
                 name="Reason",

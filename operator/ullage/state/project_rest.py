@@ -240,6 +240,9 @@ def project_policy(raw: JsonObject) -> tuple[str, PolicyRecord]:
             max_percent_sum=optional_whole(packing, "maxPercentSum", default.max_percent_sum),
             round_seconds=optional_whole(spec, "roundSeconds", default.round_seconds),
             gang_skip_limit=optional_whole(spec, "gangSkipLimit", default.gang_skip_limit),
+            min_service_percent=optional_whole(
+                spec, "minServicePercent", default.min_service_percent
+            ),
             risk=_risk(spec),
             spot=_spot(spec),
             tenants=tuple(

@@ -109,6 +109,19 @@ class Received:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DroppedDeadline:
+    """A deadline that the division of time does not keep; speeds in steps/s as decimal strings.
+
+    ``cause`` is a ``DropCause`` of the API; ``approximate``: others might have been given up.
+    """
+
+    cause: str
+    needed: str = ""
+    best: str = ""
+    approximate: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AllocationRecord:
     """A job's part of the cluster's time, sorted by accelerator type; numbers as decimal strings.
 
@@ -126,6 +139,7 @@ class AllocationRecord:
     isolated_seconds: str = ""
     skipped_since: float = 0.0
     restart_seconds: str = ""
+    dropped: DroppedDeadline | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +154,8 @@ class SolveRecord:
     objective_value: str = ""
     prices: tuple[tuple[str, str], ...] = ()
     """What one device more of a type is worth; sorted by type, those that are scarce only."""
+    dropped: int = 0
+    """Deadlines that it does not keep."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,11 +8,11 @@ a restart of the operator would forget whom it owes.
 
 from __future__ import annotations
 
-from ullage.api.contract import WireError, section, text
+from ullage.api.contract import WireError, flag, section, text
 from ullage.ports import JsonObject
 from ullage.state.project import optional_text, optional_whole
 from ullage.state.project_quantity import rfc3339, seconds
-from ullage.state.status import AllocationRecord, Received, SolveRecord
+from ullage.state.status import AllocationRecord, DroppedDeadline, Received, SolveRecord
 
 
 def allocation_to_wire(allocation: AllocationRecord) -> dict[str, object]:
@@ -33,6 +33,7 @@ def allocation_to_wire(allocation: AllocationRecord) -> dict[str, object]:
             "isolatedSeconds": allocation.isolated_seconds,
             "skippedSince": rfc3339(allocation.skipped_since) if allocation.skipped_since else "",
             "restartSeconds": allocation.restart_seconds,
+            "droppedDeadline": _dropped_to_wire(allocation.dropped) if allocation.dropped else {},
         }
     )
 
@@ -55,6 +56,7 @@ def allocation_from_wire(raw: JsonObject) -> AllocationRecord:
         isolated_seconds=_decimal(raw, "isolatedSeconds"),
         skipped_since=seconds(raw.get("skippedSince"), "skippedSince"),
         restart_seconds=_decimal(raw, "restartSeconds"),
+        dropped=_dropped(section(raw, "droppedDeadline")) if raw.get("droppedDeadline") else None,
     )
 
 
@@ -69,6 +71,7 @@ def solve_to_wire(solve: SolveRecord) -> dict[str, object]:
             "inputsHash": solve.inputs_hash,
             "fractionsHash": solve.fractions_hash,
             "prices": dict(solve.prices),
+            "droppedDeadlines": solve.dropped,
         }
     )
 
@@ -87,6 +90,26 @@ def solve_from_wire(raw: JsonObject) -> SolveRecord:
         inputs_hash=text(raw, "inputsHash"),
         fractions_hash=text(raw, "fractionsHash"),
         prices=_decimals(raw, "prices"),
+        dropped=optional_whole(raw, "droppedDeadlines"),
+    )
+
+
+def _dropped_to_wire(dropped: DroppedDeadline) -> dict[str, object]:
+    return _filled(
+        {
+            "cause": dropped.cause,
+            "neededStepsPerSecond": dropped.needed,
+            "bestStepsPerSecond": dropped.best,
+        }
+    ) | ({"approximate": True} if dropped.approximate else {})
+
+
+def _dropped(raw: JsonObject) -> DroppedDeadline:
+    return DroppedDeadline(
+        cause=text(raw, "cause"),
+        needed=_decimal(raw, "neededStepsPerSecond"),
+        best=_decimal(raw, "bestStepsPerSecond"),
+        approximate=flag(raw, "approximate"),
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ullage.api.contract import Health
+from ullage.decide.advice.prices import prices_of
 from ullage.decide.placement.ground import overhead_mib
 from ullage.state.records import Snapshot
 
@@ -46,6 +47,7 @@ def fleet_of(snapshot: Snapshot) -> dict[str, DeviceKind]:
             memory[device.model] = min(least, device.memory_mib)
             if device.model not in overhead:
                 overhead[device.model] = overhead_mib(snapshot, device)
+    prices = prices_of(snapshot)
     found: dict[str, DeviceKind] = {}
     for accelerator in sorted(counts.keys() | snapshot.device_profiles.keys()):
         profile = snapshot.device_profiles.get(accelerator)
@@ -58,6 +60,6 @@ def fleet_of(snapshot: Snapshot) -> dict[str, DeviceKind]:
             overhead_mib=overhead.get(
                 accelerator, profile.context_overhead_mib if profile is not None else 0
             ),
-            price_per_hour=profile.price_per_hour if profile is not None else None,
+            price_per_hour=prices.get(accelerator),
         )
     return found

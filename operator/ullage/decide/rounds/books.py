@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ullage.engines.allocation.round_records import MEMORY_ROUNDS
-from ullage.state.status import AllocationRecord, Received
+from ullage.state.status import AllocationRecord, DroppedDeadline, Received
 from ullage.state.status_wire import whole_second
 
 _LARGEST: Final = 999_999_999.0
@@ -35,6 +35,7 @@ class Entry:
             ``None`` where that is not counted.
         skipped: Smaller jobs pass it by.
         started_s: What the start took that just ended; 0 = no start ended.
+        dropped: Why its deadline is not kept; ``None`` = it is, or there is none.
     """
 
     fractions: tuple[tuple[str, str], ...] = ()
@@ -46,6 +47,7 @@ class Entry:
     isolated_rate: float | None = None
     skipped: bool = False
     started_s: float = 0.0
+    dropped: DroppedDeadline | None = None
 
 
 def number(value: float, digits: int = 4) -> str:
@@ -96,6 +98,7 @@ def written(
         and before.fractions == entry.fractions
         and before.source == entry.source
         and bool(before.skipped_since) == entry.skipped
+        and before.dropped == entry.dropped
         and not entry.started_s
     ):
         return before
@@ -122,6 +125,7 @@ def written(
         isolated_seconds=_isolated(old, entry, (kind, since), moment),
         skipped_since=(old.skipped_since or moment) if entry.skipped else 0.0,
         restart_seconds=number(entry.started_s, 1) if entry.started_s else old.restart_seconds,
+        dropped=entry.dropped,
     )
 
 
@@ -130,7 +134,8 @@ def closed(before: AllocationRecord | None, now: float) -> AllocationRecord | No
     if before is None:
         return None
     kind, since = current(before)
-    if not (kind or before.fractions or before.deficit_seconds or before.skipped_since):
+    open_ = (kind, before.fractions, before.deficit_seconds, before.skipped_since, before.dropped)
+    if not any(open_):
         return before
     moment = whole_second(now)
     return replace(
@@ -143,6 +148,7 @@ def closed(before: AllocationRecord | None, now: float) -> AllocationRecord | No
         deficit_seconds=(),
         received=_received(before, (kind, since), ("", 0.0), moment),
         skipped_since=0.0,
+        dropped=None,
     )
 
 

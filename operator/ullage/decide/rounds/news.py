@@ -6,24 +6,30 @@ from __future__ import annotations
 
 from ullage.api.contract import Reason
 from ullage.decide.model import Emit
-from ullage.decide.rounds.words import GUESSED, estimate_text
+from ullage.decide.rounds.words import GUESSED, dropped_text, estimate_text
 from ullage.state.records import WorkloadRecord
 from ullage.state.status import WorkloadStatus
 
 
 def turn_news(workload: WorkloadRecord, status: WorkloadStatus, epoch: int) -> tuple[Emit, ...]:
-    """The Event for a job whose part rests on a guess from now on."""
+    """Events for a job whose part rests on a guess from now on, or whose deadline is not kept."""
     before, now = workload.status.allocation, status.allocation
-    if now is None or now.source not in GUESSED:
+    if now is None:
         return ()
-    if before is not None and before.source in GUESSED:
-        return ()
-    return (
-        Emit(
-            target=workload.ref,
-            warning=False,
-            epoch=epoch,
-            reason=Reason.ESTIMATE_USED,
-            text=estimate_text(now),
-        ),
+    found: list[Emit] = []
+    if now.source in GUESSED and (before is None or before.source not in GUESSED):
+        found.append(_emit(workload, epoch, Reason.ESTIMATE_USED, estimate_text(now)))
+    late = before.dropped if before is not None else None
+    if now.dropped is not None and (late is None or late.cause != now.dropped.cause):
+        found.append(_emit(workload, epoch, Reason.SLO_INFEASIBLE, dropped_text(now.dropped)))
+    return tuple(found)
+
+
+def _emit(workload: WorkloadRecord, epoch: int, reason: Reason, text: str) -> Emit:
+    return Emit(
+        target=workload.ref,
+        warning=reason is Reason.SLO_INFEASIBLE,
+        epoch=epoch,
+        reason=reason,
+        text=text,
     )

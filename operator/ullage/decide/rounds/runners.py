@@ -14,6 +14,7 @@ from math import gcd
 from typing import Final
 
 from ullage.api.contract import Reason
+from ullage.decide.advice.prices import prices_of
 from ullage.decide.ledger import Ledger
 from ullage.decide.lives.life import Life
 from ullage.decide.phases import Phase
@@ -24,6 +25,7 @@ from ullage.decide.placement.preemption import priority_of, unsaved_s
 from ullage.decide.placement.want import Want, Wants
 from ullage.decide.speeds.throughput import Throughput, Throughputs
 from ullage.decide.view import Member, View
+from ullage.engines.allocation.model import Objective
 from ullage.state.profile_records import Source
 from ullage.state.records import WorkloadKind, WorkloadRecord
 
@@ -39,6 +41,7 @@ _OF_THE_API: Final = (
     Reason.WRITE_REFUSED,
     Reason.INVALID_OBJECT,
 )
+_COSTED: Final = (Objective.MIN_COST.value, Objective.MIN_COST_SLO.value)
 _WEAKEST: Final = {NEUTRAL: 0, Source.ESTIMATED: 1, Source.DECLARED: 2, Source.MEASURED: 3}
 _TYPED: Final = 1_000_000
 """Numbers of narrowed wants begin here, far above those that a cycle hands out itself."""
@@ -123,12 +126,14 @@ class Arena:
         nowhere: Jobs that the cluster could run, but no single type.
         room: Points of each type that turns may use.
         unit: Points that count as one in problems.
+        prices: Of one device for an hour, by type; empty where the objective does not ask.
     """
 
     runners: Mapping[str, Runner]
     nowhere: frozenset[str]
     room: Mapping[str, int]
     unit: int
+    prices: Mapping[str, float] = field(default_factory=dict)
 
     def units(self, points: int) -> int:
         """Points in the problem's unit, rounded down."""
@@ -186,7 +191,14 @@ def arena(tools: Tools, lives: Mapping[str, Life]) -> Arena:
         )
     room = _room(tools, runners)
     unit = gcd(WHOLE, *(one.points for one in runners.values()))
-    return Arena(runners=runners, nowhere=frozenset(nowhere), room=room, unit=unit)
+    costed = tools.view.snapshot.policy.objective in _COSTED
+    return Arena(
+        runners=runners,
+        nowhere=frozenset(nowhere),
+        room=room,
+        unit=unit,
+        prices=prices_of(tools.view.snapshot) if costed else {},
+    )
 
 
 def points_of(want: Want) -> int:

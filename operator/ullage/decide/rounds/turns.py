@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ullage.api.contract import Reason
+from ullage.api.reasons import ConditionType
 from ullage.decide.lives.life import Life
 from ullage.decide.model import SetConditions
 from ullage.decide.phases import Phase
@@ -20,11 +21,13 @@ from ullage.decide.placement.placement import Seat
 from ullage.decide.rounds.books import Entry, closed, written
 from ullage.decide.rounds.division import FIFO, Allocate, Division, divide
 from ullage.decide.rounds.plan import Turnout, plan
+from ullage.decide.rounds.problem import Goal
 from ullage.decide.rounds.runners import Arena, Tools, arena, began_at, held_type
-from ullage.decide.rounds.words import turn_text
+from ullage.decide.rounds.words import turn_text, unpriced_text
 from ullage.decide.view import Member, View
-from ullage.state.records import ObjectRef, WorkloadKind, WorkloadRecord
-from ullage.state.status import AllocationRecord, SolveRecord
+from ullage.state.records import ObjectRef, PolicyRecord, WorkloadKind, WorkloadRecord
+from ullage.state.status import AllocationRecord, Condition, SolveRecord
+from ullage.state.status_wire import whole_second
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,7 @@ class Rounds:
             isolated_rate=None if worth is None else worth.get(holds or runner.holds, 0.0),
             skipped=job.ref.uid in self.turnout.skipped and not holds,
             started_s=max(1.0, view.now - began) if started and began else 0.0,
+            dropped=self.division.dropped.get(job.ref.uid),
         )
         return written(before, entry, view.now, view.snapshot.policy.round_seconds)
 
@@ -147,7 +151,9 @@ def division_news(view: View, rounds: Rounds | None) -> list[SetConditions]:
     """Writes the division in force into the policy's status, when that changed."""
     policy = view.snapshot.policy
     record = rounds.record if rounds is not None else None
-    if not policy.uid or record is policy.last_solve:
+    goal = rounds.division.goal if rounds is not None else None
+    conditions = _conditions(policy, goal, view.now)
+    if not policy.uid or (record is policy.last_solve and conditions == policy.conditions):
         return []
     return [
         SetConditions(
@@ -155,10 +161,31 @@ def division_news(view: View, rounds: Rounds | None) -> list[SetConditions]:
                 kind="SchedulingPolicy", namespace="", name=policy.name, uid=policy.uid
             ),
             generation=policy.generation,
-            conditions=policy.conditions,
+            conditions=conditions,
             last_solve=record,
             epoch=view.settings.epoch,
             reason=Reason.ROUND_SCHEDULED,
             text=f"divided among {record.jobs} jobs" if record else "the objective is FIFO",
         )
     ]
+
+
+def _conditions(policy: PolicyRecord, goal: Goal | None, now: float) -> tuple[Condition, ...]:
+    """The policy's conditions, Degraded among them as long as a price is missing."""
+    before = next((c for c in policy.conditions if c.type == ConditionType.DEGRADED), None)
+    if goal is None or not goal.unpriced:
+        if before is None:
+            return policy.conditions
+        return tuple(one for one in policy.conditions if one is not before)
+    message = unpriced_text(goal)
+    if before is not None and before.message == message:
+        return policy.conditions
+    condition = Condition(
+        type=ConditionType.DEGRADED,
+        status="True",
+        reason=Reason.PRICE_MISSING,
+        message=message,
+        since=before.since if before is not None else whole_second(now),
+        observed_generation=policy.generation,
+    )
+    return (*(one for one in policy.conditions if one is not before), condition)

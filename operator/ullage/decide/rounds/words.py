@@ -8,9 +8,10 @@ from typing import Final
 
 from ullage.decide.rounds.division import Division
 from ullage.decide.rounds.plan import Turnout
+from ullage.decide.rounds.problem import Goal
 from ullage.decide.rounds.runners import NEUTRAL, Arena
 from ullage.state.profile_records import Source
-from ullage.state.status import AllocationRecord
+from ullage.state.status import AllocationRecord, DroppedDeadline
 
 GUESSED: Final = (NEUTRAL, Source.ESTIMATED.value)
 """Sources of speeds that are no knowledge of the job itself."""
@@ -20,10 +21,12 @@ def turn_text(arena: Arena, division: Division, turnout: Turnout, uid: str) -> s
     """Where a job stands that waits for its turn."""
     runner = arena.runners[uid]
     parts = division.fractions[uid]
+    dropped = division.dropped.get(uid)
+    late = f"; {dropped_text(dropped)}" if dropped is not None else ""
     if not parts:
         return (
             "the objective promises it no time while others want the devices; it runs when some"
-            f" are idle{_scarce(division)}"
+            f" are idle{_scarce(division)}{late}"
         )
     shares = ", ".join(f"{float(part):.0%} of the time on {kind}" for kind, part in parts)
     best = max(parts, key=lambda one: (turnout.owed.get((uid, one[0]), 0.0), float(one[1])))[0]
@@ -40,7 +43,39 @@ def turn_text(arena: Arena, division: Division, turnout: Turnout, uid: str) -> s
     guessed = "; its speeds are estimates" if runner.source in GUESSED else ""
     return (
         f"waits for its turn: promised {shares}; {standing} on {best}, {ahead}"
-        f"{_scarce(division)}{skipped}{guessed}"
+        f"{_scarce(division)}{skipped}{guessed}{late}"
+    )
+
+
+def dropped_text(dropped: DroppedDeadline) -> str:
+    """Why a deadline is not kept, with the speeds that say so."""
+    speeds = f"it needs {dropped.needed} steps/s, at most {dropped.best} can be had"
+    match dropped.cause:
+        case "Passed":
+            return "its deadline has passed"
+        case "WorkUnknown":
+            return (
+                "its deadline is not looked at: nothing says how much there is to do; state"
+                " spec.work.steps or spec.cost.estimatedWork"
+            )
+        case "TooSlow":
+            return f"its deadline cannot be kept: {speeds}, on its fastest accelerator all the time"
+    rough = (
+        "those that lacked most were dropped, which need not be the fewest"
+        if dropped.approximate
+        else "the fewest were dropped, and this is one"
+    )
+    return (
+        f"its deadline cannot be kept: it needs {dropped.needed} of {dropped.best} steps/s, and"
+        f" other deadlines need the same devices; {rough}"
+    )
+
+
+def unpriced_text(goal: Goal) -> str:
+    """Why time is not divided by the objective that was asked for."""
+    return (
+        f"{goal.asked} needs a price above 0 for {', '.join(goal.unpriced)}: set spec.pricePerHour"
+        f" of its DeviceProfile, or a CapacityPool; until then time is divided by {goal.objective}"
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.sparse import coo_array, csr_array
 
@@ -17,7 +18,13 @@ from ullage.engines.allocation.lp import SolveError
 from ullage.engines.allocation.model import DroppedSLO, Floats, Ints, Problem
 from ullage.engines.allocation.shape import Shape
 
-MILP_SECONDS: Final = 5.0
+Flags = NDArray[np.bool_]
+
+MILP_SECONDS: Final = 2.0
+MILP_NODES: Final = 500
+"""Branches of the search: a bound that is the same on every machine, met long before the other."""
+MOST_WEIGHED: Final = 400
+"""Deadlines that are weighed against one another exactly; of more, what lacks most is dropped."""
 _MISSED: Final = 1e-6
 
 
@@ -38,8 +45,9 @@ def needed_rates(problem: Problem) -> Floats:
 def keepable(shape: Shape, needed: Floats) -> tuple[Floats, tuple[DroppedSLO, ...]]:
     """The rates to promise (0 where dropped) and what was dropped.
 
-    Each job with a deadline must be a group of its own. Fewest dropped by a mixed-integer program
-    within a time limit; past it by the linear one, which minimises the total shortfall instead.
+    Each job with a deadline must be a group of its own. Where all can be kept a linear program
+    shows it; else the fewest are dropped by a mixed-integer one within limits, and past these by
+    the linear one, which minimises the total shortfall instead: then it says so.
 
     Raises:
         SolveError: neither program was solved.
@@ -48,7 +56,9 @@ def keepable(shape: Shape, needed: Floats) -> tuple[Floats, tuple[DroppedSLO, ..
     alone = shape.rate.max(axis=1)
     hopeless = group_needs > alone * (1 + 1e-12)
     asked = np.flatnonzero((group_needs > 0) & ~hopeless)
-    lost = _fewest(shape, asked, group_needs[asked]) if len(asked) else np.zeros(0, bool)
+    lost, rough = np.zeros(0, bool), False
+    if len(asked):
+        lost, rough = _fewest(shape, asked, group_needs[asked])
     missed = np.sort(np.concatenate([np.flatnonzero(hopeless), asked[lost]]))
     kept = needed.copy()
     kept[shape.first[missed]] = 0.0
@@ -58,14 +68,15 @@ def keepable(shape: Shape, needed: Floats) -> tuple[Floats, tuple[DroppedSLO, ..
             job=shape.problem.jobs[shape.first[group]].name,
             needed_steps_per_s=float(group_needs[group]),
             best_steps_per_s=float(alone[group]),
+            approximate=rough and not hopeless[group],
         )
         for group in missed
     )
     return kept, dropped
 
 
-def _fewest(shape: Shape, asked: Ints, needs: Floats) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which of the deadlines to give up so that all others can be kept together."""
+def _fewest(shape: Shape, asked: Ints, needs: Floats) -> tuple[Flags, bool]:
+    """Which of the deadlines to give up, and whether these need not be the fewest."""
     rows, columns = len(asked), shape.columns
     base, speed = shape.base.tocoo(), shape.speed[asked].tocoo()
     # speed / need + given up >= 1, written as an upper limit.
@@ -83,16 +94,21 @@ def _fewest(shape: Shape, asked: Ints, needs: Floats) -> np.ndarray[tuple[int], 
     ).tocsr()
     limits = np.concatenate([shape.base_limits, -np.ones(rows)])
     goal = np.concatenate([np.zeros(columns), np.ones(rows)])
+    loose = linprog(goal, A_ub=matrix, b_ub=limits, method="highs-ipm")
+    if loose.status != 0:
+        raise SolveError(str(loose.message))
+    lost = np.asarray(loose.x[columns:] > _MISSED)
+    if not lost.any():
+        return lost, False
+    if rows > MOST_WEIGHED:
+        return lost, True
     whole = milp(
         goal,
         integrality=goal,
         bounds=Bounds(0, np.where(goal > 0, 1.0, np.inf)),
         constraints=LinearConstraint(csr_array(matrix), -np.inf, limits),
-        options={"time_limit": MILP_SECONDS},
+        options={"time_limit": MILP_SECONDS, "node_limit": MILP_NODES},
     )
     if whole.status == 0:
-        return np.asarray(whole.x[columns:] > 0.5)
-    loose = linprog(goal, A_ub=matrix, b_ub=limits, method="highs-ipm")
-    if loose.status != 0:
-        raise SolveError(str(loose.message))
-    return np.asarray(loose.x[columns:] > _MISSED)
+        return np.asarray(whole.x[columns:] > 0.5), False
+    return lost, True

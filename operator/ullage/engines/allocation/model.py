@@ -175,11 +175,15 @@ class PairShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedSLO:
-    """A deadline that cannot be kept, with the rate it needs and the best it could reach."""
+    """A deadline that cannot be kept, with the rate it needs and the best it could reach alone.
+
+    ``approximate``: which ones to give up was not searched to the end; they need not be the fewest.
+    """
 
     job: str
     needed_steps_per_s: float
     best_steps_per_s: float
+    approximate: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

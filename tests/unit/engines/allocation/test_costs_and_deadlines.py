@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
+from ullage.engines.allocation import deadlines
 from ullage.engines.allocation.model import (
     FEASIBLE,
+    Allocation,
     Floats,
     JobView,
     Objective,
@@ -132,6 +134,54 @@ def test_a_hopeless_deadline_is_named_with_its_rates() -> None:
     named = {slo.job: (slo.needed_steps_per_s, slo.best_steps_per_s) for slo in found.dropped}
     assert named == {"late": (np.inf, 2.0), "far": (100.0, 2.0)}
     assert found.effective["fine"] >= 0.1 * (1 - 1e-6)
+
+
+def test_past_the_bound_what_lacks_most_is_dropped_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    jobs = tuple(
+        JobView(name=name, steps_left=90.0 - at, deadline_in_s=100.0)
+        for at, name in enumerate("abc")
+    )
+    problem = Problem(
+        jobs=jobs,
+        types=(TypeView(name="x", devices=1, dollars_per_hour=1.0),),
+        throughputs=Throughputs(rates=np.ones((3, 1))),
+    )
+    exact = allocate(Objective.MIN_COST_SLO, problem)
+    assert [slo.approximate for slo in exact.dropped] == [False, False]
+    monkeypatch.setattr(deadlines, "MOST_WEIGHED", 2)
+    rough = allocate(Objective.MIN_COST_SLO, problem)
+    assert rough.dropped
+    assert all(slo.approximate for slo in rough.dropped)
+    assert violation(problem, rough) <= FEASIBLE
+
+
+def test_of_equal_ratios_the_one_that_does_most_work_is_taken() -> None:
+    def problem(price: float, previous: Allocation | None) -> Problem:
+        return Problem(
+            jobs=(JobView(name="one"),),
+            types=(
+                TypeView(name="fast", devices=1, dollars_per_hour=price),
+                TypeView(name="slow", devices=1, dollars_per_hour=1.0),
+            ),
+            throughputs=Throughputs(rates=np.array([[4.0, 1.0]])),
+            previous=previous,
+        )
+
+    first = allocate(Objective.MIN_COST, problem(10.0, None))
+    assert first.of("one") == pytest.approx({"fast": 0.0, "slow": 1.0}, abs=1e-6)
+    then = allocate(Objective.MIN_COST, problem(2.0, first))
+    assert then.of("one") == pytest.approx({"fast": 1.0, "slow": 0.0}, abs=1e-6)
+
+
+def test_a_type_that_no_job_can_use_needs_no_price() -> None:
+    problem = Problem(
+        jobs=(JobView(name="one"),),
+        types=(TypeView(name="a", devices=1, dollars_per_hour=2.0), TypeView(name="b", devices=1)),
+        throughputs=Throughputs(rates=np.array([[3.0, 0.0]])),
+    )
+    assert allocate(Objective.MIN_COST, problem).objective == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("objective", [Objective.MIN_COST, Objective.MIN_COST_SLO])

@@ -8,13 +8,15 @@ the cheapest job only; a type without a price would make it unbounded and is ref
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import coo_array, csr_array
 
 from ullage.engines.allocation.answer import answer, guarded, settled
 from ullage.engines.allocation.deadlines import keepable, needed_rates
-from ullage.engines.allocation.lp import Solved, SolveError, at_least
+from ullage.engines.allocation.lp import HELD, Solved, SolveError, at_least, maximise
 from ullage.engines.allocation.model import (
     Allocation,
     DroppedSLO,
@@ -24,6 +26,9 @@ from ullage.engines.allocation.model import (
 )
 from ullage.engines.allocation.policies.sums import normalised_gain
 from ullage.engines.allocation.shape import Shape, shape_of
+
+_CLOSE: Final = 1e-4
+"""Part of the best ratio that doing more work may give up."""
 
 
 def min_cost(problem: Problem) -> Allocation:
@@ -58,11 +63,17 @@ def min_cost_slo(problem: Problem) -> Allocation:
 
 
 def _priced(problem: Problem) -> None:
-    missing = [kind.name for kind in problem.types if not kind.dollars_per_hour > 0]
+    """A type that no job can run on needs no price."""
+    used = (problem.throughputs.rates > 0).any(axis=0)
+    missing = [
+        kind.name
+        for kind, needed in zip(problem.types, used.tolist(), strict=True)
+        if needed and kind.devices and not kind.dollars_per_hour > 0
+    ]
     if missing:
         raise PriceMissingError(
-            f"no price above 0 for {', '.join(missing)}: give one in a CapacityPool, "
-            "or choose an objective without cost"
+            f"no price above 0 for {', '.join(missing)}: give one in a CapacityPool or in "
+            "spec.pricePerHour of the DeviceProfile, or choose an objective without cost"
         )
 
 
@@ -78,8 +89,13 @@ def _solve(shape: Shape, needed: Floats, dropped: tuple[DroppedSLO, ...]) -> All
         # Deadlines leave too little for every floor; the deadlines were found reachable alone.
         floors = shape.of_jobs(needed)
         ratio, x = _ratio(shape, cost, floors)
-    gain = normalised_gain(shape, np.ones(shape.groups)) - ratio * cost
-    x = settled(shape, Solved(x=x, z=0.0, value=0.0), floors, gain, -1e-7 * float(cost @ x) * ratio)
+    # Half of an optimum has its ratio too: of all that reach it, the one that does most work.
+    net = normalised_gain(shape, np.ones(shape.groups)) - ratio * (1.0 - _CLOSE) * cost
+    try:
+        most = maximise(shape, net, 0.0, at_least(shape, floors * (1 - HELD)))
+    except SolveError:
+        most = Solved(x=x, z=0.0, value=float(net @ x))
+    x = settled(shape, most, floors, net, float(net @ most.x))
     return answer(shape, x, objective=ratio, dropped=dropped)
 
 

@@ -1,0 +1,83 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Asks the engine, once for every problem, and has an answer where the engine has none.
+
+A solver that fails never stops a decision: what was told stands, else equal parts. It never keeps
+anything that a later cycle would decide by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+from hashlib import sha256
+
+import numpy as np
+
+from ullage.engines.allocation.model import Allocation, Objective, Problem, ProblemError, Result
+
+Allocate = Callable[[Objective, Problem], Allocation]
+"""Divides by an objective; the engine's unless somebody wants to look on."""
+
+
+def solved(objective: Objective, problem: Problem, allocate: Allocate | None) -> Allocation:
+    """The engine's answer; what was told before, or equal parts, where it has none."""
+    if not problem.jobs:
+        return Allocation(
+            jobs=(),
+            types=tuple(kind.name for kind in problem.types),
+            fractions=np.zeros((0, len(problem.types))),
+            result=Result.NOTHING_TO_DIVIDE,
+        )
+    return _answer(objective, _Key(problem), allocate)
+
+
+class _Key:
+    """A problem as a key: equal content, equal key."""
+
+    __slots__ = ("_digest", "problem")
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        previous = problem.previous
+        said = (problem.jobs, problem.types, problem.tenants, problem.min_service)
+        found = sha256(repr(said).encode())
+        found.update(problem.throughputs.rates.tobytes())
+        if previous is not None:
+            found.update(repr((previous.jobs, previous.types)).encode())
+            found.update(previous.fractions.tobytes())
+        self._digest = found.digest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and other._digest == self._digest
+
+    def __hash__(self) -> int:
+        return hash(self._digest)
+
+
+@lru_cache(maxsize=4)
+def _answer(objective: Objective, key: _Key, allocate: Allocate | None) -> Allocation:
+    """The same problem is solved once, however many cycles pass until its answer was written."""
+    # scipy takes a moment and much memory to import: clusters that queue by FIFO never do
+    from ullage.engines.allocation.lp import SolveError
+    from ullage.engines.allocation.policies import allocate as divide_by
+
+    problem = key.problem
+    try:
+        return (allocate or divide_by)(objective, problem)
+    except (SolveError, ProblemError):
+        if problem.previous is not None:
+            return replace(problem.previous, result=Result.KEPT_LAST)
+    gangs = np.array([float(job.gang) for job in problem.jobs])
+    room = np.array([float(kind.devices) for kind in problem.types])
+    able = (problem.throughputs.rates > 0) & (gangs[:, None] <= room[None, :])
+    wanted = np.maximum((able * gangs[:, None]).sum(axis=0), 1.0)
+    table = able * np.minimum(1.0, room / wanted)[None, :]
+    table /= np.maximum(table.sum(axis=1, keepdims=True), 1.0)
+    return Allocation(
+        jobs=tuple(job.name for job in problem.jobs),
+        types=tuple(kind.name for kind in problem.types),
+        fractions=table,
+        result=Result.KEPT_LAST,
+    )
