@@ -203,53 +203,6 @@ class Progress(Model):
     """When the training will end at this speed."""
 
 
-class SpeedSource(StrEnum):
-    """Where the speeds come from that a division rests on."""
-
-    MEASURED = "Measured"
-    DECLARED = "Declared"
-    ESTIMATED = "Estimated"
-    NEUTRAL = "Neutral"
-
-
-class ReceivedTime(Model):
-    """Time on one accelerator type."""
-
-    seconds: LongCount = 0
-    """Seconds of earlier turns."""
-    since: Time | None = None
-    """Since when the turn lasts that it has now; that time comes on top."""
-
-
-class Allocation(Model):
-    """The job's part of the cluster's time, and what it has had of it.
-
-    Written when the part changes or a turn begins or ends; what runs on follows from the times.
-    """
-
-    since: Time
-    """Since when the fractions hold; the deficits are of that moment."""
-    fractions: Annotated[dict[str, DecimalText], Field(default_factory=dict, max_length=64)]
-    """Part of the time promised on each accelerator type, 0 to 1; absent types have none."""
-    effective_throughput: DecimalText | None = None
-    """Steps per second that the fractions amount to."""
-    normalised_share: DecimalText | None = None
-    """The same against holding every type in proportion to its size; 1 = as much as that."""
-    source: SpeedSource | None = None
-    """Weakest source of the speeds; Neutral = nothing is known, all types count as equal."""
-    deficit_seconds: Annotated[dict[str, SignedDecimal], Field(default_factory=dict, max_length=64)]
-    """Time promised less time had on each type; below 0 = it had more."""
-    received_seconds: Annotated[dict[str, ReceivedTime], Field(default_factory=dict, max_length=64)]
-    """Time had on each type."""
-    isolated_seconds: DecimalText | None = None
-    """What the steps done so far would have taken on an equal part of the cluster; under
-    FinishTimeFairness."""
-    skipped_since: Time | None = None
-    """Since when smaller jobs pass it by; after gangSkipLimit rounds devices are kept for it."""
-    restart_seconds: DecimalText | None = None
-    """What its last start took, from getting devices to running; weighed before it is stopped."""
-
-
 class TrainingJobStatus(Model):
     """What the operator has observed and decided."""
 
