@@ -133,7 +133,10 @@ class Line:
         for turn in ordered:
             if self.budget <= 0:
                 return outcomes
-            if effort.is_spent(_IN_ORDER) and not self._is_known(turn):
+            if turn.coming:
+                self._expect(turn)
+                continue
+            if effort.is_spent(_IN_ORDER) and not self.is_known(turn):
                 passed.append(turn)
                 continue
             outcomes[turn.workload.ref.uid] = self.turn(turn)
@@ -143,7 +146,7 @@ class Line:
             outcomes[turn.workload.ref.uid] = self.turn(turn)
         return outcomes
 
-    def _is_known(self, turn: Turn) -> bool:
+    def is_known(self, turn: Turn) -> bool:
         """Whether this cycle has judged the devices for all that a turn asks for."""
         return all(self.placer.knows(self.want(turn, one)) for one in turn.members)
 
