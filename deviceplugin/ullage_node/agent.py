@@ -146,8 +146,8 @@ class Agent:
             events=self.events,
             sampler=self._backend.sampler,
         )
-        watchers = watchers_of(sources, settings.paths, registry)
-        self.telemetry, self.guard = watchers.telemetry, watchers.guard
+        built = watchers_of(sources, settings, registry)
+        self.telemetry, self.guard, self.notices = built.telemetry, built.guard, built.notices
         self.reporter = Reporter(
             Parts(
                 settings=settings,
@@ -163,14 +163,11 @@ class Agent:
                 progress=self._progress,
                 guard=self.guard,
                 telemetry=self.telemetry,
+                notices=self.notices,
             )
         )
-        self.publisher = Publisher(
-            self._client,
-            settings.name,
-            self.reporter.status,
-            settings.periods.heartbeat_seconds,
-        )
+        beat_s = settings.periods.heartbeat_seconds
+        self.publisher = Publisher(self._client, settings.name, self.reporter.status, beat_s)
         registry.register(
             MpsCollector(lambda: self.watch.observed, self.watch.faults, self.detacher.results)
         )
@@ -184,6 +181,7 @@ class Agent:
         self.detacher.on_result = self.containers.tell_detached
         self.containers.on_change = self._settle
         self.guard.on_change = self.telemetry.book.on_change = self.publisher.poke
+        self.notices.on_change = self.publisher.poke
         self.registrar.on_change = self._settle
         self.reconciler.before_release = self._last_report
 
@@ -204,6 +202,7 @@ class Agent:
             detach=self.detacher.run(),
             guard=self.guard.run(),
             telemetry=self.telemetry.run(),
+            notices=self.notices.run(),
             reconcile=self._reconcile_loop(),
             life=self._life_loop(),
             gate=self._open_gate(),
@@ -243,6 +242,7 @@ class Agent:
             self.publisher.forget()
         self.table.remember(self.node.take_earlier())
         self.telemetry.book.restore(self.node.take_observations())
+        self.notices.restore(self.node.take_interruption())
         self._life_changed.set()
         self._take_in()
         self._settle()

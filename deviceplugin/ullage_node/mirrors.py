@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from ullage.api.contract import (
+    Interruption,
     JsonObject,
     Observation,
     ObservedSlice,
@@ -25,6 +26,7 @@ from ullage_node.slices.binder import PodUnreachable
 from ullage_node.slices.desired import (
     NodeSpec,
     read_gpu_node,
+    read_interruption,
     read_observations,
     read_pod,
     read_reported,
@@ -49,6 +51,7 @@ class NodeMirror:
         """Conditions as they stand in the object; they outlive the agent."""
         self._earlier: tuple[ObservedSlice, ...] | None = None
         self._rows: tuple[Observation, ...] = ()
+        self._notice: Interruption | None = None
         self.on_change: Callable[[], None] = lambda: None
 
     def replace(self, items: Sequence[JsonObject]) -> None:
@@ -75,6 +78,7 @@ class NodeMirror:
         if self._earlier is None:
             self._earlier = read_reported(item)
             self._rows = read_observations(item)
+            self._notice = read_interruption(item)
         if spec != self.spec:
             self.spec = spec
             self.on_change()
@@ -89,6 +93,11 @@ class NodeMirror:
         """Rows that an earlier agent told, once; they are kept nowhere else."""
         rows, self._rows = self._rows, ()
         return rows
+
+    def take_interruption(self) -> Interruption | None:
+        """The notice that an earlier agent told, once."""
+        notice, self._notice = self._notice, None
+        return notice
 
     def removed(self, item: JsonObject) -> None:
         """The object is gone."""

@@ -29,7 +29,9 @@ from ullage.api.contract import (
 )
 from ullage_node.guard.metrics import GuardMetrics
 from ullage_node.mps.metrics import MpsCollector
-from ullage_node.settings import PREFIX, Settings
+from ullage_node.notices.metrics import NoticeCollector
+from ullage_node.notices.watch import NoticeWatch
+from ullage_node.settings import PREFIX, NoticeSettings, Settings
 from ullage_node.telemetry.metrics import (
     DeviceCollector,
     MemoryCollector,
@@ -86,6 +88,9 @@ def metrics_text() -> str:
         pages=0, page_failures=0, unmeasured=0, stretches=0, observations=0, left_out={"same": 0}
     )
     registry.register(TelemetryCollector(lambda: counts))
+    notices = NoticeWatch(NoticeSettings())
+    notices.heard["EC2", "Terminate"] = 1
+    registry.register(NoticeCollector(notices))
     return generate_latest(registry).decode()
 
 

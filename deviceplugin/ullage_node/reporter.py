@@ -21,6 +21,7 @@ from ullage_node.guard.guard import Guard
 from ullage_node.kubelet.registrar import Registrar
 from ullage_node.kubelet.slot_board import SlotBoard
 from ullage_node.mirrors import NodeMirror
+from ullage_node.notices.watch import NoticeWatch
 from ullage_node.publisher import Publisher
 from ullage_node.settings import Settings
 from ullage_node.slices.table import SliceTable
@@ -55,6 +56,7 @@ class Parts:
     progress: ProgressSource
     guard: Guard
     telemetry: Telemetry
+    notices: NoticeWatch
 
 
 class Reporter:
@@ -100,6 +102,7 @@ class Reporter:
             used_slots=len(parts.table.slots),
             conditions=self._said,
             observations=parts.telemetry.book.rows,
+            interruption=parts.notices.current,
         )
         return body_of(facts, now)
 

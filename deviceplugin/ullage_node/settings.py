@@ -116,6 +116,40 @@ class PeriodSettings:
     """How long a device must be clean before it is healthy again; flapping doubles it."""
 
 
+class NoticeProvider(StrEnum):
+    """Who says that the machine is about to be taken away."""
+
+    NONE = "None"
+    EC2 = "EC2"
+    GCE = "GCE"
+    AZURE = "Azure"
+    TAINTS = "Taints"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoticeSettings:
+    """How interruption notices are heard."""
+
+    provider: NoticeProvider = NoticeProvider.NONE
+    """Whose metadata endpoint is asked; Taints and None = nobody's (taints count in any case)."""
+    url: str = ""
+    """Base URL of the endpoint, http://host[:port]; empty = the provider's own address."""
+    poll_seconds: float = 2.0
+    """Between two questions; longer while the endpoint does not answer."""
+    timeout_seconds: float = 1.0
+    """How long one answer may take."""
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with the address; empty if nothing."""
+        if not self.url or re.fullmatch(r"http://[^\s/?#@]+/?", self.url):
+            return ""
+        return (
+            f"{PREFIX}NOTICES_URL={self.url!r}: expected http://host or http://host:port, because "
+            "metadata endpoints speak plain HTTP on the machine itself"
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The whole tree."""
@@ -136,6 +170,7 @@ class Settings:
     api: ApiSettings = field(default_factory=ApiSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
     periods: PeriodSettings = field(default_factory=PeriodSettings)
+    notices: NoticeSettings = field(default_factory=NoticeSettings)
 
 
 def load_settings(environment: Mapping[str, str]) -> Settings:
@@ -152,6 +187,8 @@ def load_settings(environment: Mapping[str, str]) -> Settings:
         reader.problems.append(f"{PREFIX}NAME is empty; set it to the node's name")
     if settings is not None and settings.max_sharers < 1:
         reader.problems.append(f"{PREFIX}MAX_SHARERS=0: at least one container must fit a device")
+    if settings is not None and settings.notices.problem:
+        reader.problems.append(settings.notices.problem)
     if reader.problems or settings is None:
         raise SettingsError("; ".join(reader.problems))
     return settings

@@ -46,6 +46,21 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         "/node/nodeSelector/gpu",
         "want string",
     ),
+    "provider": (
+        {"node": {"notices": {"provider": "AWS"}}},
+        "/node/notices/provider",
+        "'EC2', 'GCE', 'Azure'",
+    ),
+    "endpoint of notices": (
+        {"node": {"notices": {"url": "https://169.254.169.254"}}},
+        "/node/notices/url",
+        "does not match",
+    ),
+    "period of notices": (
+        {"node": {"notices": {"pollSeconds": 0}}},
+        "/node/notices/pollSeconds",
+        "exclusiveMinimum",
+    ),
     "secret": ({"imagePullSecrets": ["mirror"]}, "/imagePullSecrets/0", "want object"),
     "timeout": ({"retireHook": {"timeoutSeconds": 1}}, "/retireHook/timeoutSeconds", "minimum"),
     "interval": (

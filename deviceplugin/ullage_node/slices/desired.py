@@ -16,6 +16,7 @@ from typing import Final
 
 from ullage.api.contract import (
     DesiredSlice,
+    Interruption,
     JsonObject,
     Observation,
     ObservedSlice,
@@ -101,6 +102,15 @@ def read_observations(raw: JsonObject) -> tuple[Observation, ...]:
         except WireError:
             continue  # written by another version; the operator has read it or will not
     return tuple(found)
+
+
+def read_interruption(raw: JsonObject) -> Interruption | None:
+    """The notice in the GPUNode's status; an unreadable one counts as none."""
+    said = section(section(raw, "status"), "interruption")
+    try:
+        return Interruption.from_wire(said) if said else None
+    except WireError:
+        return None  # written by another version; the provider is asked anyway
 
 
 def _moment(written: str) -> float:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Joins telemetry and guard with the agent: windows go to the guard, its rows to the status.
+"""Joins telemetry, guard and notices with the agent: windows to the guard, its rows to the status.
 
 Wiring only.
 """
@@ -13,21 +13,25 @@ from prometheus_client import CollectorRegistry
 
 from ullage_node.guard.assemble import GuardParts, guard_of, step_windows
 from ullage_node.guard.guard import Guard
-from ullage_node.settings import PathSettings
+from ullage_node.notices.metrics import NoticeCollector
+from ullage_node.notices.watch import NoticeWatch
+from ullage_node.settings import Settings
 from ullage_node.telemetry.metrics import DeviceCollector, MemoryCollector, TelemetryCollector
 from ullage_node.telemetry.station import Sources, Telemetry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watchers:
-    """Who looks at the containers, and who acts on it."""
+    """Who looks at the containers, who acts on it, and who listens to the provider."""
 
     telemetry: Telemetry
     guard: Guard
+    notices: NoticeWatch
 
 
-def watchers_of(sources: Sources, paths: PathSettings, registry: CollectorRegistry) -> Watchers:
-    """Telemetry and guard of one agent; their owner awaits ``run`` of both."""
+def watchers_of(sources: Sources, settings: Settings, registry: CollectorRegistry) -> Watchers:
+    """Telemetry, guard and notices of one agent; their owner awaits ``run`` of each."""
+    paths = settings.paths
     telemetry = Telemetry(sources, step_windows(paths.steps_dir))
     guard = guard_of(
         GuardParts(
@@ -46,4 +50,6 @@ def watchers_of(sources: Sources, paths: PathSettings, registry: CollectorRegist
     registry.register(MemoryCollector(lambda: telemetry.memory))
     registry.register(DeviceCollector(lambda: telemetry.samples.newest))
     registry.register(TelemetryCollector(lambda: telemetry.figures))
-    return Watchers(telemetry=telemetry, guard=guard)
+    notices = NoticeWatch(settings.notices)
+    registry.register(NoticeCollector(notices))
+    return Watchers(telemetry=telemetry, guard=guard, notices=notices)

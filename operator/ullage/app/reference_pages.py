@@ -25,6 +25,9 @@ CHART_VALUES: Final[Mapping[str, str]] = {
     "ULLAGE_NODE_BACKEND": "`node.backend`",
     "ULLAGE_NODE_MAX_SHARERS": "`node.maxSharers`",
     "ULLAGE_NODE_LOG_LEVEL": "`node.logLevel`",
+    "ULLAGE_NODE_NOTICES_PROVIDER": "`node.notices.provider`",
+    "ULLAGE_NODE_NOTICES_URL": "`node.notices.url`",
+    "ULLAGE_NODE_NOTICES_POLL_SECONDS": "`node.notices.pollSeconds`",
 }
 """Variables that have a value of their own, or none because other parts of the chart need them."""
 

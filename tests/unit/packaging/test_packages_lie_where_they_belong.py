@@ -114,6 +114,7 @@ def test_it_runs_on_the_standard_library_alone(unpacked: Path, module: str) -> N
         "ullage.api",
         "ullage.api.contract",
         "ullage.api.devices",
+        "ullage.api.interruptions",
         "ullage.api.observations",
         "ullage.api.readers",
         "ullage.api.reasons",

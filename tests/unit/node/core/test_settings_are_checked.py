@@ -8,7 +8,7 @@ import pytest
 
 from ullage_node.devices.protocol import Hardware
 from ullage_node.main import run
-from ullage_node.settings import LogLevel, SettingsError, load_settings
+from ullage_node.settings import LogLevel, NoticeProvider, SettingsError, load_settings
 
 NAME = {"ULLAGE_NODE_NAME": "node-a"}
 
@@ -35,6 +35,8 @@ def test_every_field_is_one_variable() -> None:
             "ULLAGE_NODE_PERIODS_PROBE_SECONDS": "2.5",
             "ULLAGE_NODE_HTTP_PORT": "9999",
             "ULLAGE_NODE_API_SERVER": "https://127.0.0.1:6443",
+            "ULLAGE_NODE_NOTICES_PROVIDER": "EC2",
+            "ULLAGE_NODE_NOTICES_URL": "http://[fd00:ec2::254]:80/",
             "PATH": "/usr/bin",
         }
     )
@@ -44,6 +46,8 @@ def test_every_field_is_one_variable() -> None:
     assert settings.paths.cdi_dir == Path("/run/cdi")
     assert settings.periods.probe_seconds == 2.5
     assert (settings.http.port, settings.api.server) == (9999, "https://127.0.0.1:6443")
+    assert settings.notices.provider is NoticeProvider.EC2
+    assert settings.notices.url == "http://[fd00:ec2::254]:80/"
 
 
 @pytest.mark.parametrize(
@@ -57,6 +61,10 @@ def test_every_field_is_one_variable() -> None:
         ("ULLAGE_NODE_MAX_SHARERS", "0", "at least one container"),
         ("ULLAGE_NODE_LATE_BINDING", "maybe", "expected true or false"),
         ("ULLAGE_NODE_PATHS_CDI_DIR", "run/cdi", "expected an absolute path"),
+        ("ULLAGE_NODE_NOTICES_PROVIDER", "AWS", "expected one of None, EC2, GCE, Azure, Taints"),
+        ("ULLAGE_NODE_NOTICES_URL", "https://169.254.169.254", "expected http://host"),
+        ("ULLAGE_NODE_NOTICES_URL", "http://host/latest", "expected http://host"),
+        ("ULLAGE_NODE_NOTICES_URL", "http://user@host", "expected http://host"),
         ("ULLAGE_NODE_PERIODS_PROBE_SECONDS", "-1", "expected seconds"),
         ("ULLAGE_NODE_PERIODS_PROBE_SECONDS", "soon", "could not convert"),
         ("ULLAGE_NODE_NAME", "", "is empty"),

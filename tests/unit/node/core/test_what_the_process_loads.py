@@ -16,7 +16,15 @@ def test_the_agent_loads_no_client_library_and_no_models() -> None:
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
     assert loaded.isdisjoint(HEAVY)
     ours = {name for name in done.stdout.split() if name.startswith("ullage.")}
-    names = ("contract", "devices", "observations", "readers", "reasons", "steps")
+    names = (
+        "contract",
+        "devices",
+        "interruptions",
+        "observations",
+        "readers",
+        "reasons",
+        "steps",
+    )
     engine = {name for name in ours if name.startswith("ullage.engines.admission")}
     assert ours - engine <= {
         "ullage.api",

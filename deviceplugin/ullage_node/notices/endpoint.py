@@ -1,0 +1,130 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""One metadata endpoint, and how it is spoken to: plain HTTP, short, and never believed too much.
+
+It is the provider's, but what answers at a link-local address may be anything: no redirect is
+followed, no proxy asked, an answer is short, and each call has its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import aiohttp
+
+from ullage.api.contract import Interruption
+
+ANSWER_BYTES_MAX: Final = 64 << 10
+
+
+class EndpointAway(Exception):
+    """No answer, or one that means: not now; the text is stable, so that it is told once."""
+
+
+class AnswerUnreadable(Exception):
+    """An answer that is not what this provider says; the text is stable."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the endpoint said."""
+
+    status: int
+    text: str
+    headers: Mapping[str, str]
+
+
+class Endpoint:
+    """Asks one base URL.
+
+    Args:
+        session: follows no proxy of the environment.
+        base: ``http://host[:port]``, without a path.
+        timeout_s: how long one answer may take, beside a wait that was asked for.
+    """
+
+    def __init__(self, session: aiohttp.ClientSession, base: str, timeout_s: float) -> None:
+        self._session = session
+        self._base = base.rstrip("/")
+        self._timeout_s = timeout_s
+
+    async def get(
+        self, path: str, headers: Mapping[str, str] | None = None, *, wait_s: float = 0.0
+    ) -> Answer:
+        """Read a path; ``wait_s`` is how long the server may hold the answer back.
+
+        Raises:
+            EndpointAway: no answer, or more than an answer may be.
+        """
+        return await self._ask("GET", path, headers, wait_s)
+
+    async def put(self, path: str, headers: Mapping[str, str]) -> Answer:
+        """Put nothing, with headers.
+
+        Raises:
+            EndpointAway: no answer, or more than an answer may be.
+        """
+        return await self._ask("PUT", path, headers, 0.0)
+
+    async def _ask(
+        self, method: str, path: str, headers: Mapping[str, str] | None, wait_s: float
+    ) -> Answer:
+        where = self._base + path.partition("?")[0]
+        try:
+            async with self._session.request(
+                method,
+                self._base + path,
+                headers=headers,
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=self._timeout_s + wait_s),
+            ) as answer:
+                body = await answer.content.read(ANSWER_BYTES_MAX + 1)
+                while body and len(body) <= ANSWER_BYTES_MAX:
+                    more = await answer.content.read(ANSWER_BYTES_MAX + 1)
+                    if not more:
+                        break
+                    body += more
+                if len(body) > ANSWER_BYTES_MAX:
+                    raise EndpointAway(f"{where} answers more than {ANSWER_BYTES_MAX >> 10} KiB")
+                text = body.decode("utf-8", "replace").strip()
+                return Answer(status=answer.status, text=text, headers=answer.headers)
+        except TimeoutError as error:
+            raise EndpointAway(f"{where} did not answer within {self._timeout_s:g} s") from error
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise EndpointAway(f"{where} cannot be read ({type(error).__name__})") from error
+
+
+class NoticeSource(Protocol):
+    """One provider's way of telling."""
+
+    name: str
+    """Name of the provider, as it stands in the notice."""
+    base: str
+    """Where its endpoint is on every machine of it."""
+
+    async def ask(self, endpoint: Endpoint, known: Interruption | None) -> Interruption | None:
+        """The notice that is in force now; ``None`` = none is.
+
+        Args:
+            endpoint: where to ask.
+            known: the notice that was in force so far; its deadline stays where the answer has
+                none of its own.
+
+        Raises:
+            EndpointAway: no answer for now.
+            AnswerUnreadable: an answer that makes no sense.
+        """
+        ...
+
+
+def ok_or_away(answer: Answer, path: str) -> str:
+    """The text of an answer that must be there.
+
+    Raises:
+        EndpointAway: it is not.
+    """
+    if answer.status != 200:
+        raise EndpointAway(f"{path} answers {answer.status}, not 200")
+    return answer.text

@@ -1,0 +1,64 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Google Compute Engine: whether this machine is being preempted.
+
+Published behaviour: every request names ``Metadata-Flavor: Google``, and so does every answer;
+``instance/preempted`` is FALSE or TRUE; with ``wait_for_change`` the server holds the answer back
+until the value differs from the one of ``last_etag`` or ``timeout_sec`` have passed; 503 means: try
+again. A preempted machine has up to 30 seconds. Sources: "About VM metadata", "Query VM metadata",
+"Spot VMs".
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from math import floor
+from typing import Final
+from urllib.parse import quote
+
+from ullage.api.contract import Interruption, InterruptionKind
+from ullage_node.notices.endpoint import AnswerUnreadable, Endpoint, ok_or_away
+
+PREEMPTED: Final = "/computeMetadata/v1/instance/preempted"
+FLAVOR: Final = {"Metadata-Flavor": "Google"}
+WAIT_SECONDS: Final = 20
+"""How long the server may hold an answer back."""
+GRACE_SECONDS: Final = 30.0
+"""What a preempted machine has left when it is told."""
+
+
+class GCE:
+    """Asks the metadata server of Compute Engine; learns of a change at once."""
+
+    name = "GCE"
+    base = "http://169.254.169.254"
+
+    def __init__(self, wall: Callable[[], float] = time.time, wait_s: int = WAIT_SECONDS) -> None:
+        self._wall = wall
+        self._wait_s = wait_s
+        self._etag = ""
+
+    async def ask(self, endpoint: Endpoint, known: Interruption | None) -> Interruption | None:
+        """The notice in force; waits for a change once the present value is known."""
+        path, wait_s, etag = PREEMPTED, 0, self._etag
+        if etag:
+            wait_s = self._wait_s
+            path += f"?wait_for_change=true&timeout_sec={wait_s}&last_etag={quote(etag)}"
+        self._etag = ""  # whatever goes wrong, the next question is for the present value
+        answer = await endpoint.get(path, FLAVOR, wait_s=float(wait_s))
+        value = ok_or_away(answer, PREEMPTED)
+        if answer.headers.get("Metadata-Flavor") != "Google":
+            raise AnswerUnreadable(f"{PREEMPTED}: what answers is no metadata server of Google")
+        if value not in ("TRUE", "FALSE"):
+            raise AnswerUnreadable(f"{PREEMPTED} is neither TRUE nor FALSE")
+        self._etag = answer.headers.get("ETag", "")
+        if value == "FALSE":
+            return None
+        if known is not None and known.kind is InterruptionKind.TERMINATE:
+            return known
+        return Interruption(
+            kind=InterruptionKind.TERMINATE,
+            deadline_s=float(floor(self._wall() + GRACE_SECONDS)),
+            source=self.name,
+        )
