@@ -133,9 +133,6 @@ class Line:
         for turn in ordered:
             if self.budget <= 0:
                 return outcomes
-            if turn.coming:
-                self._expect(turn)
-                continue
             if effort.is_spent(_IN_ORDER) and not self.is_known(turn):
                 passed.append(turn)
                 continue
