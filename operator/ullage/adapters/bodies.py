@@ -32,11 +32,13 @@ from ullage.decide.model import (
     EvictPod,
     SetConditions,
     SetDeviceModel,
+    SetPoolStatus,
     SetProfile,
     SetStatus,
     UngatePod,
 )
 from ullage.decide.pin import NodeAffinityConflict, ungate_patch
+from ullage.decide.pools.bodies import pool_status_body
 from ullage.ports import BadRequest, Conflict, Invalid, JsonObject, JsonPatch, Kind
 from ullage.state.blueprint import Blueprint, Seen
 from ullage.state.records import ObjectRef
@@ -125,7 +127,7 @@ def verb_of(action: Action) -> tuple[Verb, str]:
             return Verb.DELETE, action.owner.kind
         case SetStatus():
             return Verb.APPLY, f"{action.owner.kind}/status"
-        case SetConditions() | SetProfile() | SetDeviceModel():
+        case SetConditions() | SetProfile() | SetDeviceModel() | SetPoolStatus():
             return Verb.APPLY, f"{action.target.kind}/status"
         case CreateProfile() | CreateDeviceProfile():
             return Verb.CREATE, action.target.kind
@@ -150,7 +152,7 @@ def key_of(action: Action) -> ObjectKey:
             return action.owner.kind, action.owner.namespace, action.owner.name, ""
         case SetStatus():
             return action.owner.kind, action.owner.namespace, action.owner.name, "status"
-        case SetConditions() | SetProfile() | SetDeviceModel():
+        case SetConditions() | SetProfile() | SetDeviceModel() | SetPoolStatus():
             return action.target.kind, action.target.namespace, action.target.name, "status"
         case CreateProfile() | CreateDeviceProfile():
             return action.target.kind, action.target.namespace, action.target.name, ""
@@ -208,6 +210,8 @@ class Requests:
             case SetProfile() | SetDeviceModel():
                 body = profile_bodies.status_body(action)
                 return self._about(Verb.APPLY, action.target, "status", body)
+            case SetPoolStatus():
+                return self._about(Verb.APPLY, action.target, "status", pool_status_body(action))
             case CreateProfile():
                 return self._about(
                     Verb.CREATE, action.target, "", profile_bodies.profile_body(action)
@@ -291,10 +295,11 @@ class Requests:
             owner=action.owner,
             name=action.name,
             rank=action.rank,
-            replicas=blueprint.replicas,
+            replicas=action.world_size or blueprint.replicas,
             slots=blueprint.slots,
             template_hash=blueprint.template_hash,
             grace_s=blueprint.grace_s,
+            elastic=bool(action.world_size),
         )
         return Request(
             verb=Verb.CREATE,

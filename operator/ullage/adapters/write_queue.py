@@ -27,6 +27,7 @@ from ullage.decide.model import (
     EvictPod,
     SetConditions,
     SetDeviceModel,
+    SetPoolStatus,
     SetProfile,
     SetStatus,
     UngatePod,
@@ -53,7 +54,7 @@ def lane_of(action: Action) -> int:
             return PASSING if action.passing else TELL
         case SetConditions() | CreateProfile() | SetProfile():
             return TELL
-        case CreateDeviceProfile() | SetDeviceModel():
+        case CreateDeviceProfile() | SetDeviceModel() | SetPoolStatus():
             return TELL
         case Emit():
             return 5

@@ -24,6 +24,7 @@ from ullage.api.rules_cost import DEADLINE_POSITIVE as DEADLINE_POSITIVE
 from ullage.api.rules_cost import DEADLINE_WITH_OBJECTIVE as DEADLINE_WITH_OBJECTIVE
 from ullage.api.rules_cost import DECISION_PERIOD_POSITIVE as DECISION_PERIOD_POSITIVE
 from ullage.api.rules_cost import ESTIMATED_WORK_POSITIVE as ESTIMATED_WORK_POSITIVE
+from ullage.api.rules_cost import HAZARD_HALF_LIFE_POSITIVE as HAZARD_HALF_LIFE_POSITIVE
 from ullage.api.rules_cost import MAX_TIME_POSITIVE as MAX_TIME_POSITIVE
 from ullage.api.rules_cost import MIN_HOLD_POSITIVE as MIN_HOLD_POSITIVE
 

@@ -71,6 +71,11 @@ MIN_HOLD_POSITIVE: Final = Rule(
     rule=_A_TIME,
     message="spot.minHold must be a time above 0 such as 10m",
 )
+HAZARD_HALF_LIFE_POSITIVE: Final = Rule(
+    name="hazard-half-life-positive",
+    rule=_A_TIME,
+    message="spot.hazardHalfLife must be a time above 0 such as 48h",
+)
 DECISION_PERIOD_POSITIVE: Final = Rule(
     name="decision-period-positive",
     rule=_A_TIME,

@@ -10,7 +10,11 @@ from pydantic import Field
 
 from ullage.api.base import Model
 from ullage.api.durations import duration
-from ullage.api.rules import DECISION_PERIOD_POSITIVE, MIN_HOLD_POSITIVE
+from ullage.api.rules import (
+    DECISION_PERIOD_POSITIVE,
+    HAZARD_HALF_LIFE_POSITIVE,
+    MIN_HOLD_POSITIVE,
+)
 
 _Int32 = Field(json_schema_extra={"format": "int32"})
 DecisionPeriod = Annotated[str, duration(DECISION_PERIOD_POSITIVE)]
@@ -26,3 +30,7 @@ class Spot(Model):
     """A pool must be better by more than this to be taken instead of another."""
     min_hold: Annotated[str, duration(MIN_HOLD_POSITIVE)] = "10m"
     """A pool is given back for a better one no sooner than this after it was chosen."""
+    hazard_half_life: Annotated[str, duration(HAZARD_HALF_LIFE_POSITIVE)] = "48h"
+    """What was seen of a pool counts half after this time."""
+    prior_hours: Annotated[int, Field(ge=1, le=10000), _Int32] = 10
+    """Pool-hours that what the provider publishes counts as; what is seen soon outweighs it."""

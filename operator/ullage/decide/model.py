@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ullage.api.contract import DesiredSlice, Reason
+from ullage.state.pools import PoolStatus
 from ullage.state.profile_records import DeviceModel, ProfileStatus
 from ullage.state.records import NodeAffinity, ObjectRef
 from ullage.state.status import Condition, SolveRecord, WorkloadStatus
@@ -42,6 +43,8 @@ class CreatePod:
     name: str
     rank: int
     template_hash: str
+    world_size: int = 0
+    """Members of the gang that it is made for, where that may change; 0 = as the object says."""
     epoch: int
     reason: Reason
     text: str
@@ -53,6 +56,8 @@ class DeletePod:
 
     pod: ObjectRef
     owner: ObjectRef
+    at_once: bool = False
+    """Its node does not answer: the object goes without waiting for it."""
     epoch: int
     reason: Reason
     text: str
@@ -195,6 +200,17 @@ class SetDeviceModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SetPoolStatus:
+    """Apply the whole status of a CapacityPool."""
+
+    target: ObjectRef
+    status: PoolStatus
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Emit:
     """One Event on the user's own object; aggregated by (object, reason)."""
 
@@ -220,6 +236,7 @@ Action = (
     | SetProfile
     | CreateDeviceProfile
     | SetDeviceModel
+    | SetPoolStatus
     | Emit
 )
 

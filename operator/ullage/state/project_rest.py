@@ -194,6 +194,8 @@ def _spot(spec: JsonObject) -> SpotTerms:
         restart_cost_s=optional_whole(raw, "restartCostSeconds", default.restart_cost_s),
         min_gain_percent=optional_whole(raw, "minGainPercent", default.min_gain_percent),
         min_hold_s=_time_s(raw, "minHold", default.min_hold_s),
+        hazard_half_life_s=_time_s(raw, "hazardHalfLife", default.hazard_half_life_s),
+        prior_hours=optional_whole(raw, "priorHours", default.prior_hours),
         decision_period_s=_time_s(spec, "decisionPeriod", default.decision_period_s),
         min_savings_percent=optional_whole(
             spec, "minSavingsPercent", default.min_savings_percent

@@ -74,6 +74,10 @@ class SpotTerms:
     """What one restart of a job costs, work since the last checkpoint included."""
     min_gain_percent: int = 3
     min_hold_s: float = 600.0
+    hazard_half_life_s: float = 172_800.0
+    """What was seen of a pool counts half after this time."""
+    prior_hours: int = 10
+    """Pool-hours that the prior of a pool's hazard counts as."""
     decision_period_s: float = 86_400.0
     min_savings_percent: int = 0
 

@@ -1,0 +1,220 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Gets what a price source asks for: bounded in time and size, and from nowhere it should not.
+
+Files below one folder, ConfigMaps of one namespace, http and https without redirections. An address
+that a user wrote never reaches a metadata service, which would hand out the machine's identity. No
+error text holds a query, which may hold a token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, Protocol
+from urllib.parse import urlsplit
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from ullage import ports
+from ullage.adapters.prices.identity import Identities, NoIdentity, signed
+from ullage.adapters.prices.source import Fetch
+from ullage.ports import ApiError, JsonObject, Kind
+
+CONFIG_MAP: Final = "configmap:"
+LARGEST_BYTES: Final = 16 * 2**20
+"""Largest answer that is read; one page of a billing catalogue takes some MiB."""
+CONNECT_S: Final = 5.0
+
+
+class Unreachable(Exception):
+    """There is no answer; the text says why, without anything secret."""
+
+
+class Reads(Protocol):
+    """What is needed of the API server."""
+
+    async def get(self, kind: Kind, name: str, *, namespace: str = "") -> JsonObject:
+        """Read one object."""
+        ...
+
+
+class NoMetadataService(AbstractResolver):
+    """Resolves names, except to link-local addresses."""
+
+    def __init__(self) -> None:
+        self._inner = aiohttp.DefaultResolver()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """The addresses of a name.
+
+        Raises:
+            OSError: there are none, or none that may be asked.
+        """
+        found = await self._inner.resolve(host, port, family)
+        allowed = [one for one in found if not is_link_local(one["host"])]
+        if not allowed:
+            raise OSError(None, f"{host} is a link-local address, where no prices are asked for")
+        return allowed
+
+    async def close(self) -> None:
+        """Release the resolver."""
+        await self._inner.close()
+
+
+def is_link_local(host: str) -> bool:
+    """Whether a host is an address of the machine's own link, such as 169.254.169.254."""
+    try:
+        address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_link_local or str(address) == "fd00:ec2::254"
+
+
+class Fetcher:
+    """Answers requests of price sources; one per process."""
+
+    def __init__(
+        self,
+        cluster: Reads,
+        *,
+        environment: Mapping[str, str],
+        file_root: str,
+        timeout_s: float,
+        now: Callable[[], float],
+    ) -> None:
+        """``now`` gives seconds since the epoch; ``environment`` is the process's."""
+        self._cluster = cluster
+        self._root = Path(file_root)
+        self._timeout_s = timeout_s
+        self._now = now
+        self._identities = Identities(self._platform, environment)
+        self._sessions: dict[bool, aiohttp.ClientSession] = {}
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for session in self._sessions.values():
+            await session.close()
+        self._sessions.clear()
+
+    async def get(self, fetch: Fetch | None) -> bytes:
+        """The answer to a request; nothing asked gives nothing.
+
+        Raises:
+            Unreachable: there is none in time, or it is too large.
+        """
+        if fetch is None:
+            return b""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._get(fetch)
+        except TimeoutError as error:
+            raise Unreachable(
+                f"{shown(fetch.url)} did not answer within {self._timeout_s:g} s"
+            ) from error
+        except NoIdentity as error:
+            raise Unreachable(str(error)) from error
+
+    async def _get(self, fetch: Fetch) -> bytes:
+        if fetch.url.startswith(CONFIG_MAP):
+            return await self._config_map(fetch.url.removeprefix(CONFIG_MAP))
+        if urlsplit(fetch.url).scheme not in ("http", "https"):
+            return await asyncio.to_thread(self._file, fetch.url)
+        headers: dict[str, str] = {}
+        if fetch.signed_for is not None:
+            now_s = self._now()
+            keys = await self._identities.aws(fetch.signed_for[1], now_s)
+            headers = signed(fetch.url, keys, fetch.signed_for, now_s)
+        elif fetch.bearer:
+            headers["Authorization"] = f"Bearer {await self._identities.google(self._now())}"
+        return await self._http(fetch.url, headers, guarded=True)
+
+    async def _config_map(self, where: str) -> bytes:
+        namespace, name, key = where.split("/", 2)
+        try:
+            found = await self._cluster.get(ports.CONFIG_MAP, name, namespace=namespace)
+        except ApiError as error:
+            raise Unreachable(f"ConfigMap {namespace}/{name}: {error.message}") from error
+        data = found.get("data")
+        value = data.get(key) if isinstance(data, Mapping) else None
+        if not isinstance(value, str):
+            raise Unreachable(f"ConfigMap {namespace}/{name} has no key {key}: add it")
+        return value.encode()
+
+    def _file(self, where: str) -> bytes:
+        path = Path(where).resolve()
+        if not path.is_relative_to(self._root.resolve()):
+            raise Unreachable(f"{where} leads out of the folder {self._root}")
+        try:
+            with path.open("rb") as file:
+                body = file.read(LARGEST_BYTES + 1)
+        except OSError as error:
+            raise Unreachable(
+                f"{where} cannot be read: {error.strerror}; mount it into the operator's pod"
+            ) from error
+        return _bounded(body, where)
+
+    async def _platform(self, url: str, headers: Mapping[str, str]) -> bytes:
+        """A GET of the pod's own platform, which may be link-local."""
+        return await self._http(url, headers, guarded=False)
+
+    async def _http(self, url: str, headers: Mapping[str, str], *, guarded: bool) -> bytes:
+        host = urlsplit(url).hostname or ""
+        if guarded and is_link_local(host):
+            raise Unreachable(f"{host} is a link-local address, where no prices are asked for")
+        limit = aiohttp.ClientTimeout(total=self._timeout_s, sock_connect=CONNECT_S)
+        try:
+            async with self._session(guarded=guarded).get(
+                url, headers=headers, timeout=limit, allow_redirects=False
+            ) as answer:
+                if answer.status != 200:
+                    raise Unreachable(f"{shown(url)} answers {answer.status} {answer.reason or ''}")
+                return await _read(answer, url)
+        except (aiohttp.ClientError, OSError) as error:
+            raise Unreachable(f"{shown(url)}: {_cause(error)}") from error
+
+    def _session(self, *, guarded: bool) -> aiohttp.ClientSession:
+        found = self._sessions.get(guarded)
+        if found is None:
+            resolver = NoMetadataService() if guarded else None
+            connector = aiohttp.TCPConnector(resolver=resolver, limit=16)
+            found = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+            self._sessions[guarded] = found
+        return found
+
+
+async def _read(answer: aiohttp.ClientResponse, url: str) -> bytes:
+    found = bytearray()
+    async for chunk in answer.content.iter_chunked(2**16):
+        found += chunk
+        if len(found) > LARGEST_BYTES:
+            break
+    return _bounded(bytes(found), shown(url))
+
+
+def _bounded(body: bytes, where: str) -> bytes:
+    if len(body) > LARGEST_BYTES:
+        raise Unreachable(f"{where} is larger than {LARGEST_BYTES // 2**20} MiB")
+    return body
+
+
+def shown(url: str) -> str:
+    """An address without its query and fragment."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https"):
+        return url
+    port = f":{parts.port}" if parts.port else ""
+    return f"{parts.scheme}://{parts.hostname}{port}{parts.path}"
+
+
+def _cause(error: Exception) -> str:
+    """What went wrong, without the address: a client's own text may repeat its query."""
+    inner = getattr(error, "os_error", error)
+    return getattr(inner, "strerror", None) or type(error).__name__
