@@ -54,6 +54,11 @@ GRACE_S: Final = 25.0
 """Left after a notice, unless the program says more: within the 30 s of Kubernetes."""
 
 
+_NEW_MAPS: Final = (Kind.ASSIGN, Kind.LEAVE)
+_VOID: Final = (*_NEW_MAPS, Kind.FLUSH)
+"""A step in progress is void after these."""
+
+
 class State(Protocol):
     """The part of a job's state that this member owns, by shard."""
 
@@ -170,6 +175,7 @@ class Group:
 
         Raises:
             LeadUnavailable: the lead is gone.
+            RuntimeError: the copy is not of the step that the lead named.
             Exception: whatever ``train`` raises.
         """
 
@@ -209,13 +215,13 @@ class Group:
         self._send(frame, data)
 
         def mine() -> bool:
-            return any(_changes(one) or one.kind is Kind.PARTS for one, _ in self._inbox)
+            return any(one.kind in (*_VOID, Kind.PARTS) for one, _ in self._inbox)
 
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._lost is not None or mine())
                 self._raise_if_lost()
-                if any(_changes(one) for one, _ in self._inbox):
+                if any(one.kind in _VOID for one, _ in self._inbox):
                     raise MembersChanged(f"step {self._step} is done again with others")
                 found, parts = self._inbox.popleft()
             if (found.shard, found.epoch, found.step) == (number, self.epoch, self._step):
@@ -250,7 +256,7 @@ class Group:
             for number in given.load:
                 found = link.recover(number)
                 if found.step != frame.step:
-                    raise EpochChanged(f"the copy is of step {found.step}, not {frame.step}")
+                    raise RuntimeError(f"the copy is of step {found.step}, not {frame.step}")
                 self._state.take(number, found.data)
         for number in sorted(set(given.shards) - mine - set(given.load)):
             self._state.take(number, None)
@@ -259,7 +265,8 @@ class Group:
         self.assignment, self.epoch, self._last = given, frame.epoch, frame.step
         if given.push and given.shards:
             self._start_backup()
-            if not given.load and frame.step > (given.committed or 0):
+            behind = given.committed is None or given.committed < frame.step
+            if behind and not given.load:
                 self._push(frame.step)
         self._send(Frame(kind=Kind.READY, epoch=self.epoch, step=self._last))
 
@@ -305,7 +312,7 @@ class Group:
             except OSError as found:
                 error = found
             backup = self._backup
-            if backup is not None and (error is not None or _changes(frame)):
+            if backup is not None and (error is not None or frame.kind in _NEW_MAPS):
                 backup.close()
             with self._changed:
                 if error is None:
@@ -334,11 +341,6 @@ class Group:
                 frames.send(self._link, frame, data)
         except OSError as error:
             raise LeadUnavailable(f"the job's lead is gone: {error}") from error
-
-
-def _changes(frame: Frame) -> bool:
-    """Whether a step in progress is void after this order."""
-    return frame.kind in (Kind.ASSIGN, Kind.LEAVE)
 
 
 def _connect(address: tuple[str, int], token: bytes) -> socket.socket:

@@ -88,7 +88,7 @@ class Lead:
         while self._watch(0.0) is not None:
             continue
         if self._present() != self._assigned and self._present():
-            self._hand_over(last)
+            self._move(last)
         began = time.monotonic()
         step = last + 1
         finished = self._do(step)
@@ -112,7 +112,7 @@ class Lead:
             if said is None:
                 continue
             if said.frame is None:
-                gone.add(said.name)
+                gone |= {said.name} & active
                 done.pop(said.name, None)
             elif (said.frame.epoch, said.frame.step) != (self._epoch, step):
                 continue
@@ -138,21 +138,24 @@ class Lead:
             if not self._roster.tell(name, frame, data) and name in self._owners():
                 raise Lost(name)
 
-    def _hand_over(self, last: int) -> None:
-        """New maps at a boundary: shards that move go through the copy, which is made whole."""
+    def _make_copy_whole(self, last: int) -> None:
+        """Shards that are about to move go through the copy: what is pending is pushed first.
+
+        Raises:
+            Lost: who has to push is gone.
+            _StateLost: no copy is kept.
+        """
         old = self._standing
         seen = self._situation(last, committed=self._store.held().committed, heard=0)
         before = decide(seen, self._terms.settings)
-        if old is not None and before.standing.owners != old.owners:
-            if not self._terms.copy:
-                raise _StateLost("shards have to move and no copy is kept")
-            if before.source is Source.NONE:
-                order = Frame(kind=Kind.FLUSH, flags=1, epoch=self._epoch, step=last)
-                names = self._active()
-                for name in names:
-                    self._tell(name, order)
-                self._gather(names, Kind.FLUSHED, last)
-        self._move(last)
+        if old is None or before.standing.owners == old.owners or before.source is not Source.NONE:
+            return
+        if not self._terms.copy:
+            raise _StateLost("shards have to move and no copy is kept")
+        names = sorted(self._owners())
+        for name in names:
+            self._tell(name, Frame(kind=Kind.FLUSH, flags=1, epoch=self._epoch, step=last))
+        self._gather(names, Kind.FLUSHED, last)
 
     def _recover(self, last: int, who: str) -> int:
         """After a loss: the last step that holds; the loop goes on after it."""
@@ -181,6 +184,7 @@ class Lead:
         otherwise a push could complete a later step after the cut was read.
         """
         self._await_somebody()
+        self._make_copy_whole(last)
         self._epoch += 1
         shards = self._terms.settings.shards
         held = self._store.begin(self._epoch, shards)

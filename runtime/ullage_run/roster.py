@@ -124,7 +124,7 @@ class Roster:
             self._end(peer.link)
 
     def _accept(self) -> None:
-        while not self._closed:
+        while True:
             try:
                 link, _ = self._server.accept()
             except OSError:

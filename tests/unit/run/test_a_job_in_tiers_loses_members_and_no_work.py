@@ -14,6 +14,8 @@ from ullage_run.frames import Ending
 from ullage_run.lead import NeverJoined
 
 STEPS = 40
+COPIED = 4
+"""From here on there is a copy: the lag is two steps."""
 
 
 def crew(job: ToyJob, hook, until: int = STEPS) -> dict[str, ToyMember]:  # type: ignore[no-untyped-def]
@@ -152,7 +154,7 @@ def test_whatever_happens_the_result_is_the_same(seed: int) -> None:
     def strike(one: ToyMember, step: int, now: str) -> None:
         nonlocal count
         with lock:
-            if one.reliable or count >= 12 or draw.random() > 0.02:
+            if one.reliable or step < COPIED or count >= 12 or draw.random() > 0.02:
                 return
             count += 1
             what, number = draw.choice(["die", "die", "leave", "join"]), count
