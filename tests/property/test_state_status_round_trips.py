@@ -29,6 +29,7 @@ from ullage.state.status import (
     Sharing,
     WorkloadStatus,
 )
+from ullage.state.status_account import Account
 from ullage.state.status_spend import Offer, PoolShare, SpendDecision, SpendRecord
 from ullage.state.status_wire import as_stored, status_from_wire, status_to_wire
 
@@ -148,8 +149,27 @@ offers = st.builds(
     cost_per_work=decimals,
     per_hour=decimals,
 )
+money = st.just("") | st.decimals("0", "999999999", places=6).map(lambda one: f"{one:f}")
+accounts = st.builds(
+    Account,
+    since=times,
+    as_of=times,
+    total=money,
+    on_demand_total=money,
+    per_hour=money,
+    on_demand_per_hour=money,
+    per_thousand_steps=money,
+    vs_on_demand=money,
+    earlier_steps=small,
+    lost_steps=small,
+    lost_seconds=small,
+    evictions=small,
+    unpriced_seconds=small,
+    message=lines,
+)
 spendings = st.builds(
     SpendRecord,
+    account=st.none() | accounts,
     decision=st.builds(
         SpendDecision,
         time=times,
@@ -196,6 +216,7 @@ service_statuses = st.builds(
     ready_replicas=small,
     selector=lines,
     endpoint=lines,
+    spend=st.none() | st.builds(SpendRecord, account=accounts),
     **common,
 )
 

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
+from ullage.api.account import Account
 from ullage.api.base import (
     AGE,
     Column,
@@ -109,6 +110,8 @@ class InferenceServiceStatus(Model):
     """Share and slowdown of the slowest replica."""
     decision: Decision | None = None
     """Why the service is where it is, or why it waits."""
+    spend: Account | None = None
+    """What the service has cost."""
     template_hash: Word | None = None
     """Which version of the template runs."""
     conditions: Conditions = ()
@@ -160,6 +163,7 @@ class InferenceService(Resource):
                 type="integer",
                 description="Granted percent of the device.",
             ),
+            Column(name="Cost", path=".status.spend.total", description="Spent so far."),
             AGE,
             Column(
                 name="Predicted",

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from ullage.api.account import Account
 from ullage.api.base import (
     AnyName,
     Count,
@@ -78,8 +79,8 @@ class SpendDecision(Model):
     """The decision in a sentence, with numbers."""
 
 
-class Spend(Model):
-    """What the job spends and why it holds what it holds; with `spec.cost.objective` and pools."""
+class Spend(Account):
+    """What the job spent, and, with `spec.cost.objective` and pools, why it holds what it holds."""
 
     decision: SpendDecision | None = None
     """Which pools the job may be placed in, and why."""

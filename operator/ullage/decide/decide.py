@@ -13,6 +13,7 @@ from collections.abc import Set
 from dataclasses import replace
 from typing import Final
 
+from ullage.decide.accounting.account import Accountant
 from ullage.decide.adopt import drop_refused, settle
 from ullage.decide.advice.recommend import Advisor
 from ullage.decide.advice.recommended import advice_news, advised
@@ -117,12 +118,13 @@ def decide(
     reporter = Reporter(desk, allotment, predictions, devices, told)
     waiting = [snapshot.workloads[uid] for uid, life in lives.items() if life.waiting]
     inputs_hash = cycle_digest(view, devices, waiting)
-    statuses, events = _tell(view, reporter, lives)
+    slices = ledger.slices() | dict.fromkeys(missing_gpu_nodes(snapshot), ())
+    accountant = Accountant.of(snapshot, slices, now)
+    statuses, events = _tell(view, reporter, lives, accountant)
     steps: list[Action] = [step for uid in sorted(lives) for step in lives[uid].steps]
     profiles = tuple(snapshot.profiles.values())
     lessons = profiles_to_write(snapshot, now, settings.epoch, bookings(spent_s, profiles))
     lessons = with_estimates(snapshot, now, settings.epoch, lessons)
-    slices = ledger.slices() | dict.fromkeys(missing_gpu_nodes(snapshot), ())
     return Plan(
         version=snapshot.version,
         epoch=settings.epoch,
@@ -175,7 +177,7 @@ def _live(view: View, ground: Ground) -> dict[str, Life]:
 
 
 def _tell(
-    view: View, reporter: Reporter, lives: dict[str, Life]
+    view: View, reporter: Reporter, lives: dict[str, Life], accountant: Accountant
 ) -> tuple[dict[str, WorkloadStatus], list[Emit]]:
     statuses: dict[str, WorkloadStatus] = {}
     events: list[Emit] = []
@@ -195,6 +197,7 @@ def _tell(
 
 
 def _resumed_at(snapshot: Snapshot, now: float, postponed: Set[str]) -> float:
+        status = accountant.booked(workload, status)
     """When what this cycle had no time for comes next: at once, if it was never told anything."""
     if not postponed:
         return 0.0

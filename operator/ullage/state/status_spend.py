@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ullage.api.contract import Reason
+from ullage.state.status_account import Account
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +56,10 @@ class SpendDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpendRecord:
-    """``status.spend`` of a TrainingJob."""
+    """``status.spend``; a service has the account alone."""
+
+    account: Account | None = None
+    """What it cost; ``None`` = nothing has a price, or it never held devices."""
 
     decision: SpendDecision | None = None
     next_decision: float = 0.0

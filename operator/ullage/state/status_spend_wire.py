@@ -13,6 +13,7 @@ from ullage.api.contract import Reason, WireError, flag, objects, section, text,
 from ullage.ports import JsonObject
 from ullage.state.project import optional_text, within
 from ullage.state.project_quantity import rfc3339, seconds
+from ullage.state.status_account_wire import account_from_wire, account_to_wire
 from ullage.state.status_spend import Offer, PoolShare, SpendDecision, SpendRecord
 
 MESSAGE_LIMIT: Final = 32_768
@@ -20,7 +21,7 @@ MESSAGE_LIMIT: Final = 32_768
 
 def spend_to_wire(spend: SpendRecord) -> dict[str, object]:
     """``status.spend`` as the API stores it; what says nothing is left out."""
-    body: dict[str, object] = {}
+    body = account_to_wire(spend.account) if spend.account is not None else {}
     if spend.decision is not None:
         body["decision"] = _decision_to_wire(spend.decision)
     if spend.next_decision:
@@ -37,7 +38,9 @@ def spend_from_wire(raw: JsonObject) -> SpendRecord:
     with within("decision"):
         decision = _decision(section(raw, "decision")) if raw.get("decision") else None
     return SpendRecord(
-        decision=decision, next_decision=seconds(raw.get("nextDecision"), "nextDecision")
+        account=account_from_wire(raw),
+        decision=decision,
+        next_decision=seconds(raw.get("nextDecision"), "nextDecision"),
     )
 
 

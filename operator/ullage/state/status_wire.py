@@ -158,6 +158,7 @@ def status_to_wire(kind: WorkloadKind, status: WorkloadStatus) -> dict[str, obje
         "decision": _decision_to_wire(status.decision) if status.decision else None,
         "sharing": _sharing_to_wire(status.sharing) if status.sharing else None,
         "templateHash": status.template_hash,
+        "spend": spend_to_wire(status.spend) if status.spend else None,
         "conditions": [condition_to_wire(item) for item in status.conditions],
     }
     if kind is WorkloadKind.INFERENCE_SERVICE:
@@ -177,7 +178,6 @@ def status_to_wire(kind: WorkloadKind, status: WorkloadStatus) -> dict[str, obje
             "allocation": allocation_to_wire(status.allocation) if status.allocation else None,
             "recommendation": recommendation_to_wire(status.recommendation),
             "recommendationBasis": status.recommendation_basis,
-            "spend": spend_to_wire(status.spend) if status.spend else None,
         }
     )
 
@@ -302,6 +302,7 @@ def status_from_wire(kind: WorkloadKind, raw: JsonObject) -> WorkloadStatus:
         placement=tuple(sorted(placement, key=lambda item: _placement_order(kind, item))),
         decision=_decision_of(raw),
         sharing=_sharing_of(raw),
+        spend=_spend_of(raw),
         template_hash=optional_text(raw, "templateHash"),
         conditions=_conditions(raw),
     )
@@ -325,7 +326,6 @@ def status_from_wire(kind: WorkloadKind, raw: JsonObject) -> WorkloadStatus:
         allocation=_allocation_of(raw),
         recommendation=_recommendation_of(raw),
         recommendation_basis=optional_text(raw, "recommendationBasis"),
-        spend=_spend_of(raw),
     )
 
 

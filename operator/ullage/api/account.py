@@ -1,0 +1,49 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a workload has cost so far."""
+
+from __future__ import annotations
+
+from ullage.api.base import Count, DecimalText, Line, LongCount, Model, Time
+
+
+class LostWork(Model):
+    """Work that losses without a checkpoint took, at most: since the last checkpoint told of."""
+
+    steps: LongCount | None = None
+    """Steps that are done again; absent = none, or the speed is not known."""
+    seconds: LongCount | None = None
+    """The same as time of the whole gang."""
+
+
+class Account(Model):
+    """Cost as of `asOf`, in the currency of the prices; `perHour` goes on from there."""
+
+    total: DecimalText | None = None
+    """Spent; absent = no price was known yet."""
+    on_demand_total: DecimalText | None = None
+    """What on-demand capacity of the same type would have taken for the same time; absent = its
+    price was never known."""
+    per_hour: DecimalText | None = None
+    """Cost per hour of the devices that are held now: their part of the price of their instances;
+    absent = none are held, or a price is missing."""
+    on_demand_per_hour: DecimalText | None = None
+    """The same on on-demand."""
+    per_work_unit: DecimalText | None = None
+    """Cost of a thousand steps; work that a loss took counts once."""
+    vs_on_demand: DecimalText | None = None
+    """Spent / on-demand; 0.34 = 66 % saved."""
+    lost_work: LostWork | None = None
+    """What losses took."""
+    evictions: Count | None = None
+    """Starts that ended because devices were taken away."""
+    earlier_steps: LongCount | None = None
+    """Steps of the starts that ended."""
+    unpriced_seconds: LongCount | None = None
+    """Time in which devices were held and a price was missing; it is in no sum."""
+    message: Line | None = None
+    """What keeps a figure from being known."""
+    since: Time | None = None
+    """When devices were first held."""
+    as_of: Time | None = None
+    """Until when the sums count; written at most once a minute, and not for less than 1 %."""
