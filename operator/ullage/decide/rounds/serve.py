@@ -180,9 +180,14 @@ def _move(
             served.movers[uid] = (kind, beside)
 
 
-def _keep(rounds: Rounds, board: Board, jobs: Mapping[str, Turn], served: Served) -> None:
-    """What is planned for those whose pods are not there yet is not given to others meanwhile."""
+def _keep(rounds: Rounds, board: Board, answered: Set[str], served: Served) -> None:
+    """What is planned for whoever has no answer yet is not given to others meanwhile.
+
+    Their pods are not there, or this cycle had no effort left for them.
+    """
     stopped = {victim.uid for outcome in served.outcomes.values() for victim in outcome.victims}
+    empty = _empty(board)
+    models = board.ground.models
     for uid, kind in rounds.turnout.types.items():
         runner = rounds.arena.runners[uid]
         if uid in answered or (runner.holds and uid not in stopped):
