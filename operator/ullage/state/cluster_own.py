@@ -73,6 +73,8 @@ class GPUNodeRoom(Room[str]):
     def __init__(self, stream: str, context: Context) -> None:
         super().__init__(stream, context)
         self.table: Table[str, GPUNodeRecord] = Table()
+        self._beats: dict[str, float] = {}
+        """By name: the moment that the agent itself wrote into its last heartbeat."""
 
     def __len__(self) -> int:
         return len(self.table)
@@ -101,6 +103,9 @@ class GPUNodeRoom(Room[str]):
             if earlier is not None and earlier.uid in ("", uid_of(raw)):
                 known |= first_wanted(earlier)
         record = project_gpu_node(raw, now, known)
+        heard = self._heard(record, held, now)
+        if heard != record.heartbeat:
+            record = replace(record, heartbeat=heard)
         assumed = overlay.get(SlicesSet, name)
         confirmed = assumed is not None and (
             record.epoch > assumed[0].epoch
@@ -121,10 +126,23 @@ class GPUNodeRoom(Room[str]):
         """Let a GPUNode go."""
         self.context.seen.pop((GPU_NODE, "", key), None)
         self.context.overlay.drop_target(SlicesSet, key)
+        self._beats.pop(key, None)
         if self.table.pop(key) is None:
             return False
         self.context.touch()
         return True
+
+    def _heard(self, record: GPUNodeRecord, held: GPUNodeRecord | None, now: float) -> float:
+        """When the agent was last heard, by our clock: whatever its own says, it may jump.
+
+        Only of a heartbeat that was there before we looked nothing but its own word is known, and
+        nobody can have spoken later than now.
+        """
+        stamp, before = record.heartbeat, self._beats.get(record.name)
+        self._beats[record.name] = stamp
+        if held is None or before is None or held.uid != record.uid or stamp <= 0:
+            return min(stamp, now)
+        return held.heartbeat if stamp == before else now
 
 
 def _as_later(before: GPUNodeRecord, now: GPUNodeRecord) -> GPUNodeRecord:

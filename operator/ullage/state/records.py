@@ -219,6 +219,8 @@ class GPUNodeRecord:
     devices: tuple[ObservedDevice, ...] = ()
     observed: tuple[ObservedSlice, ...] = ()
     heartbeat: float = 0.0
+    """When its agent was last heard: by our clock once we saw it speak, by its own before; 0 =
+    never."""
     conditions: tuple[Condition, ...] = ()
     slots: int = 0
     observations: tuple[Observation, ...] = ()

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from builders import a_device, a_slice, reported
+from builders import NOW, a_device, a_slice, reported
 from builders_raw import (
     raw_deployment,
     raw_device_profile,
@@ -107,12 +107,13 @@ def test_a_relist_removes_what_is_gone(state: ClusterState) -> None:
 
 
 def test_a_heartbeat_is_kept_and_wakes_nobody(state: ClusterState) -> None:
-    state.upsert(streams.GPU_NODES, raw_gpu_node(devices=[a_device()]), 0.0)
-    before = state.freeze(0.0)
+    state.upsert(streams.GPU_NODES, raw_gpu_node(devices=[a_device()]), NOW)
+    before = state.freeze(NOW)
     later = raw_gpu_node(devices=[a_device()], heartbeat="2026-01-02T04:01:00Z")
-    assert not state.upsert(streams.GPU_NODES, later, 1.0)
-    after = state.freeze(1.0)
-    assert after.gpu_nodes["node-1"].heartbeat == before.gpu_nodes["node-1"].heartbeat + 60
+    assert not state.upsert(streams.GPU_NODES, later, NOW + 62)
+    after = state.freeze(NOW + 62)
+    assert after.version > before.version
+    assert after.gpu_nodes["node-1"].heartbeat == NOW + 62
 
 
 def test_a_phase_of_a_slice_wakes(state: ClusterState) -> None:

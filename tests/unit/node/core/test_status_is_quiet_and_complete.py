@@ -23,6 +23,7 @@ from ullage_node.status import (
     effective,
     judge,
     observed_slices,
+    timestamp,
     urgent_digest,
     with_transitions,
 )
@@ -183,6 +184,24 @@ async def test_an_unchanged_status_is_written_once() -> None:
     writer, bodies = Writer(), [body_of(facts(), "t")]
     publisher = a_publisher(writer, list(bodies))
     assert [await publisher.publish() for _ in range(5)] == [True] + [False] * 4
+
+
+async def test_a_wall_clock_that_jumps_neither_floods_nor_silences(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    writer = Writer()
+    bodies: list[Mapping[str, object] | None] = [body_of(facts(), timestamp(0.0))]
+    publisher = a_publisher(writer, bodies)
+    monotonic = 5000.0
+    monkeypatch.setattr("ullage_node.publisher.time.monotonic", lambda: monotonic)
+    assert await publisher.publish()
+    for jump in (-86_400.0, 86_400.0, 1.0):
+        bodies.append(body_of(facts(), timestamp(1e9 + jump)))
+        assert not await publisher.publish()
+    monotonic += 1000.0
+    bodies.append(body_of(facts(), timestamp(1.0)))
+    assert await publisher.publish()
+    assert writer.bodies == [bodies[0], bodies[-1]]
 
 
 async def test_a_status_that_failed_is_written_again() -> None:
