@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A member of the job that the bench trains: owns shards of a model and does what it is told.
+"""A member of the job that the bench trains, as a user would write it.
 
 The model is a sparse logistic regression with momentum, cut by features: a shard's weights exist in
 one member only, so a lost owner is a real loss. Every sum runs in the order of shards, whoever owns
@@ -9,18 +9,21 @@ them: the loss must be equal to the last bit.
 
 from __future__ import annotations
 
-import queue
-import signal
-import threading
+import argparse
+import json
+import sys
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ullage_run.backup import Backup, EpochChanged, KeeperLink
+from ullage_run.frames import Buffer, Ending
+from ullage_run.group import Group
+from ullage_run.orders import Identity
 
 SHARDS: Final = 6
 STATE_BYTES: Final = 50_000_000
@@ -32,31 +35,6 @@ RATE: Final = 0.2
 DECAY: Final = 0.9
 
 Floats = NDArray[np.float32]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Maps:
-    """What a member is told when maps change.
-
-    Attributes:
-        epoch: Of the maps.
-        shards: That it owns from now on.
-        load: Of them, those to be taken from the keeper.
-        files: Folder of checkpoints to take all shards from instead.
-        push: It pushes after each step.
-        committed: The keeper's step.
-        last: The last finished step.
-        bytes_per_s: Its share of the link to the keeper; ``None`` = it lives beside the keeper.
-    """
-
-    epoch: int
-    shards: tuple[int, ...]
-    load: tuple[int, ...] = ()
-    files: Path | None = None
-    push: bool = False
-    committed: int | None = None
-    last: int = 0
-    bytes_per_s: float | None = None
 
 
 def sample(step: int) -> tuple[NDArray[np.int64], Floats]:
@@ -94,96 +72,103 @@ class Shard:
         self.values[0] -= RATE * self.values[1]
 
 
-class Member:
-    """The loop of one process.
+class Model:
+    """The shards that this member owns."""
+
+    def __init__(self, saved: Path | None) -> None:
+        self.shards: dict[int, Shard] = {}
+        self._saved = saved
+
+    def values(self, shard: int) -> Buffer:
+        """Bytes of an owned shard."""
+        return self.shards[shard].values.data
+
+    def take(self, shard: int, data: Buffer | None) -> None:
+        """Own a shard: with these values, those of the checkpoint, or zeros."""
+        self.shards[shard] = Shard(shard)
+        if data is not None:
+            self.shards[shard].values = np.frombuffer(data, np.float32).reshape(2, FEATURES).copy()
+        elif self._saved is not None:
+            self.shards[shard].values = np.load(self._saved / f"{shard}.npy")
+
+    def drop(self, shard: int) -> None:
+        """Own it no more."""
+        del self.shards[shard]
+
+    def logits(self, step: int) -> bytes:
+        """Its part of the sums of a batch, shard by shard."""
+        return b"".join(
+            number.to_bytes(4, "big") + shard.logits(step).tobytes()
+            for number, shard in sorted(self.shards.items())
+        )
+
+
+def total(parts: Mapping[str, bytes]) -> Floats:
+    """All members' parts in the order of shards."""
+    size = 4 + BATCH * 4
+    pieces = [part[at : at + size] for part in parts.values() for at in range(0, len(part), size)]
+    found = np.zeros(BATCH, np.float32)
+    for piece in sorted(pieces, key=lambda one: one[:4]):
+        found += np.frombuffer(piece, np.float32, offset=4)
+    return found
+
+
+class Program:
+    """What a user would write.
 
     Args:
-        orders: Pipe from and to the controller.
-        keeper: Its address.
+        given: The arguments.
     """
 
-    def __init__(self, orders: Connection, keeper: tuple[str, int]) -> None:
-        self._orders = orders
-        self._keeper = keeper
-        self._shards: dict[int, Shard] = {}
-        self._backup: Backup | None = None
-        self._epoch = 0
-        self._inbox: queue.SimpleQueue[tuple[object, ...]] = queue.SimpleQueue()
+    def __init__(self, given: argparse.Namespace) -> None:
+        self._step_s = float(given.step_seconds)
+        self._folder: Path | None = given.folder
+        self._save_every = int(given.save_every)
+        self._tells = Identity.from_environment().reliable
+        self.model = Model(
+            None if given.folder is None or not given.at else given.folder / str(given.at)
+        )
 
-    def run(self) -> None:
-        """Obey until the pipe ends."""
-        threading.Thread(target=self._listen, daemon=True).start()
-        self._orders.send(("hello", 0, 0, None))
-        while (order := self._inbox.get())[0] != "stop":
-            try:
-                self._obey(order)
-            except EpochChanged:
-                continue  # the controller knows: new maps follow
+    def train(self, group: Group, step: int) -> None:
+        """One step; what it does not need of its time stands for an accelerator."""
+        began = time.monotonic()
+        sums = total(group.gather(self.model.logits(step)))
+        labels = sample(step)[1]
+        chance = 1 / (1 + np.exp(-sums.astype(np.float64)))
+        time.sleep(max(0.0, began + self._step_s - time.monotonic()))
+        # nobody begins to change anything before all are through the time of the step
+        group.gather(b"")
+        for shard in self.model.shards.values():
+            shard.apply(step, (chance - labels).astype(np.float32))
+        if self._folder is not None and step % self._save_every == 0:
+            self._save(step, self._folder)
+        if self._tells:
+            right = np.where(labels > 0, chance, 1 - chance)
+            loss = float(-np.log(np.maximum(right, 1e-12)).mean())
+            print(json.dumps({"step": step, "began": began, "loss": loss}), flush=True)
 
-    def _listen(self) -> None:
-        """Read orders; new maps break off a push that waits for owners that are gone."""
-        while True:
-            try:
-                order = self._orders.recv()
-            except EOFError:
-                order = ("stop",)
-            if order[0] == "maps" and self._backup is not None:
-                self._backup.close()
-            self._inbox.put(order)
-            if order[0] == "stop":
-                return
-
-    def _obey(self, order: tuple[object, ...]) -> None:
-        what, step = order[0], order[1]
-        answer: object = None
-        if isinstance(step, Maps):
-            self._take(step)
-            step = step.last
-        assert isinstance(step, int)
-        if what == "logits":
-            answer = {number: shard.logits(step) for number, shard in self._shards.items()}
-        elif what == "apply":
-            residual = np.asarray(order[2], np.float32)
-            for shard in self._shards.values():
-                shard.apply(step, residual)
-            self._push(step)
-        elif what == "flush" and self._backup is not None:
-            answer = self._backup.flush()
-        elif what == "save":
-            for number, shard in self._shards.items():
-                np.save(Path(str(order[2])) / f"{number}.npy", shard.values)
-        self._orders.send((what, self._epoch, step, answer))
-
-    def _push(self, step: int) -> None:
-        if self._backup is not None:
-            values = {number: shard.values.data for number, shard in self._shards.items()}
-            self._backup.push(step, values)
-
-    def _take(self, maps: Maps) -> None:
-        """Own what the maps say, with the values of the right step."""
-        if self._backup is not None:
-            self._backup.close()
-        kept = {number: self._shards.get(number) or Shard(number) for number in maps.shards}
-        self._shards, self._epoch, self._backup = kept, maps.epoch, None
-        if maps.load:
-            with KeeperLink(*self._keeper, bytes_per_s=maps.bytes_per_s) as link:
-                for number in maps.load:
-                    found = link.recover(number)
-                    if found.step != maps.last:
-                        raise RuntimeError(f"the cut is {found.step}, the maps say {maps.last}")
-                    values = np.frombuffer(found.data, np.float32)
-                    kept[number].values = values.reshape(2, FEATURES)
-        if maps.files is not None:
-            for number, shard in kept.items():
-                shard.values = np.load(maps.files / f"{number}.npy")
-        if maps.push and kept:
-            link = KeeperLink(*self._keeper, bytes_per_s=maps.bytes_per_s)
-            self._backup = Backup(link, epoch=maps.epoch, committed=maps.committed)
-            if maps.last and maps.committed is not None and not maps.load:
-                self._push(maps.last)
+    def _save(self, step: int, folder: Path) -> None:
+        (folder / str(step)).mkdir(exist_ok=True)
+        for number, shard in self.model.shards.items():
+            np.save(folder / str(step) / f"{number}.npy", shard.values)
 
 
-def main(orders: Connection, keeper: tuple[str, int]) -> None:
-    """Entry of the process; SIGTERM ends it as it would any program."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    Member(orders, keeper).run()
+def main() -> int:
+    """A member as a process; the environment says who it is."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--step-seconds", type=float, required=True)
+    parser.add_argument("--bytes-per-second", type=float)
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--save-every", type=int, default=1)
+    parser.add_argument("--at", type=int, default=0)
+    given = parser.parse_args()
+    program = Program(given)
+    group = Group.join(program.model, at_step=given.at, bytes_per_s=given.bytes_per_second)
+    ending = group.run(lambda step: program.train(group, step), until=given.steps)
+    group.close()
+    return 0 if ending in (Ending.FINISHED, Ending.MOVED) else 75
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -33,10 +33,6 @@ Copy = Literal["none", "keeper", "files"]
 What = Literal["owner", "all", "notice"]
 
 
-class Lost(Exception):
-    """Members went without notice."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """Something that happens to the job, seconds after its first step began."""

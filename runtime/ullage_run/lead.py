@@ -222,8 +222,16 @@ class Lead:
         for name in sorted(set(names) - self._assigned):
             self._roster.tell(name, Frame(kind=Kind.LEAVE, flags=Ending.MOVED))
             self._ended.add(name)
-        figures = {"epoch": maps.epoch, "stage": int(maps.stage), "step": back}
-        self._report(found.reason.value, {**figures, "text": found.text})
+        self._report(
+            found.reason.value,
+            {
+                "epoch": maps.epoch,
+                "stage": int(maps.stage),
+                "step": back,
+                "owners": sorted(set(maps.owners)),
+                "text": found.text,
+            },
+        )
 
     def _situation(self, last: int, *, committed: int | None, heard: int) -> Situation:
         now = time.monotonic()
