@@ -28,17 +28,17 @@ class CrowdForecaster:
 
     def forecast(self, accelerator: str, tenants: Sequence[Tenant]) -> Forecast:
         self.asked += 1
-        total = sum(one.percent for one in tenants)
-        means = tuple(
+        total = sum([one.percent for one in tenants])
+        means = [
             math.log(
                 max(1.0, 100 * one.utilisation / one.percent)
                 * (1 + self.toll * (total - one.percent) / 100)
             )
             for one in tenants
-        )
+        ]
         return Forecast(
-            mean=means,
-            sd=tuple(self.sd if len(tenants) > 1 else 0.0 for _ in tenants),
+            mean=tuple(means),
+            sd=(self.sd if len(tenants) > 1 else 0.0,) * len(tenants),
             group=self.group,
             rung=Rung.GP,
             version=7,

@@ -9,7 +9,6 @@ wait or look at the clock: it runs inside a start of a container.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +28,7 @@ from ullage.engines.admission.filters import (
     mixture,
     own_memory_mib,
 )
+from ullage.engines.admission.inputs import inputs_hash
 from ullage.engines.admission.margin import Margin, margin, nearest
 from ullage.engines.admission.records import Tenant
 from ullage.engines.admission.sayings import admitted_text, outlooks, refused
@@ -305,12 +305,3 @@ class _Room:
             if _margin(device, tenants, self._basis).passes:
                 return percent
         return None
-
-
-def inputs_hash(device: Device, newcomer: Newcomer, basis: Basis | None) -> str:
-    """Hash of everything a decision sees but the model itself, whose version stands beside."""
-    seen: tuple[object, ...] = (device, newcomer)
-    if basis is not None:
-        thresholds = sorted((*key, one) for key, one in basis.thresholds.items())
-        seen += (basis.settings, basis.arrivals, thresholds)
-    return hashlib.sha256(repr(seen).encode()).hexdigest()[:16]

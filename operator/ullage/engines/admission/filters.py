@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Final
 
 from ullage.api.contract import MpsState, Reason
 from ullage.engines.admission import limits
 from ullage.engines.admission.limits import memory_of_share_mib
-from ullage.engines.admission.records import ClassProfile, Tenant
+from ullage.engines.admission.records import ClassProfile, Fingerprint, Tenant
 
 WHOLE_PERCENT: Final = limits.WHOLE_PERCENT
 SHARE_STEP_PERCENT: Final = 10
@@ -26,6 +27,12 @@ CONTEXT_RESERVE: Final = 4
 """Contexts of an MPS server that are kept back."""
 PEAK_MARGIN: Final = 1.05
 """Memory counted for a tenant without a limit, in units of its profile's peak."""
+
+_NAMES: Final = (*(one.name for one in fields(Fingerprint)), "batch", "fixed_s", "scaled_s")
+"""Figures of a profile in the order of checking."""
+_FIGURES: Final[Callable[[Fingerprint], tuple[float | None, ...]]] = attrgetter(
+    *(one.name for one in fields(Fingerprint))
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,10 +330,10 @@ def check_newcomer(newcomer: Newcomer, device: Device) -> None:
 def _check_tenant(tenant: Tenant, known: str, device: Device) -> None:
     name = tenant.name
     for what, value in (("utilisation", tenant.utilisation), ("weight", tenant.weight)):
-        if not (math.isfinite(value) and value >= 0):
+        if not 0 <= value < math.inf:
             raise ValueError(f"{name}: {what} must be a number of at least 0, not {value:g}")
     slo = tenant.max_slowdown
-    if slo is not None and not (math.isfinite(slo) and slo > 0):
+    if slo is not None and not 0 < slo < math.inf:
         raise ValueError(f"{name}: max_slowdown must be a positive number, not {slo:g}")
     if known and known != device.accelerator:
         raise ValueError(
@@ -343,18 +350,14 @@ def check_profile(profile: ClassProfile) -> None:
     Raises:
         ValueError: naming the class and the figure.
     """
+    fingerprint = _FIGURES(profile.fingerprint)
     curve = profile.curve
-    figures: list[tuple[str, float | None]] = [
-        (one.name, getattr(profile.fingerprint, one.name)) for one in fields(profile.fingerprint)
-    ]
-    figures.append(("batch", profile.batch))
-    if curve is not None:
-        figures += [("fixed_s", curve.fixed_s), ("scaled_s", curve.scaled_s)]
-    for name, value in figures:
-        if value is not None and not (math.isfinite(value) and value >= 0):
+    figures = (*fingerprint, profile.batch, *((curve.fixed_s, curve.scaled_s) if curve else ()))
+    for at, value in enumerate(figures):
+        if value is not None and not 0 <= value < math.inf:
             raise ValueError(
-                f"class {profile.klass}: {name} must be a number of at least 0, not {value:g}; "
-                "measure the class again"
+                f"class {profile.klass}: {_NAMES[at]} must be a number of at least 0, not "
+                f"{value:g}; measure the class again"
             )
 
 

@@ -86,10 +86,10 @@ def margin(
     if not len(tenants) == len(means) == len(spreads):
         raise ValueError(f"a forecast of {len(means)} tenants for {len(tenants)}")
     for one, mean, sd in zip(tenants, means, spreads, strict=True):
-        if not (math.isfinite(mean) and math.isfinite(sd) and sd >= 0):
+        if not (-math.inf < mean < math.inf and 0 <= sd < math.inf):
             raise ValueError(f"forecast of {one.name} is no number: mean {mean:g}, sd {sd:g}")
     tightest = min(
-        (one.max_slowdown for one in tenants if one.max_slowdown is not None), default=math.inf
+        [one.max_slowdown for one in tenants if one.max_slowdown is not None], default=math.inf
     )
     if math.isinf(tightest):
         return _margin(tenants, forecast, math.inf, required=-math.inf)
@@ -131,18 +131,19 @@ def _margin(
     band: Band | None = None,
     threshold: Threshold | None = None,
 ) -> Margin:
-    margins = tuple(
-        math.inf
-        if one.max_slowdown is None
-        else _distance(math.log(min(one.max_slowdown, cap)) - mean, sd)
-        for one, mean, sd in zip(tenants, forecast.mean, forecast.sd, strict=True)
-    )
-    bound = [index for index, one in enumerate(tenants) if one.max_slowdown is not None]
-    binding = min(bound, key=lambda index: margins[index], default=-1)
+    margins: list[float] = []
+    binding = -1
+    for one, mean, sd in zip(tenants, forecast.mean, forecast.sd, strict=True):
+        slo, distance = one.max_slowdown, math.inf
+        if slo is not None:
+            distance = _distance(math.log(min(slo, cap)) - mean, sd)
+            if binding < 0 or distance < margins[binding]:
+                binding = len(margins)
+        margins.append(distance)
     return Margin(
         tenants=tuple(tenants),
         forecast=forecast,
-        margins=margins,
+        margins=tuple(margins),
         z=margins[binding] if binding >= 0 else math.inf,
         binding=binding,
         required=required,
