@@ -21,6 +21,8 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from ullage.adapters.metrics_cost import CostFigures, cost_metrics
+from ullage.adapters.metrics_pools import PoolFigures, pool_metrics
 from ullage.adapters.metrics_sharing import SharingFigures, sharing_metrics
 from ullage.adapters.metrics_turns import TurnFigures, turn_metrics
 
@@ -68,6 +70,8 @@ class OperatorFigures:
     """Waiting workloads by reason."""
     sharing: SharingFigures
     turns: TurnFigures = field(default_factory=TurnFigures)
+    cost: CostFigures = field(default_factory=CostFigures)
+    pools: PoolFigures = field(default_factory=PoolFigures)
 
 
 class Buckets:
@@ -105,6 +109,8 @@ class OperatorCollector(Collector):
         yield from _workloads(figures)
         yield from sharing_metrics(figures.sharing)
         yield from turn_metrics(figures.turns)
+        yield from cost_metrics(figures.cost)
+        yield from pool_metrics(figures.pools)
 
 
 def _election(figures: OperatorFigures) -> Iterator[Metric]:

@@ -9,6 +9,7 @@ the reverse. A replica that loses its Lease ends, and Kubernetes starts it again
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import uuid
@@ -29,11 +30,13 @@ from ullage.adapters.metrics import OperatorCollector, OperatorFigures, StreamFi
 from ullage.adapters.reflector import Reflector
 from ullage.adapters.writer import WriteLimits, Writer, WriterStats
 from ullage.app.calm import Calm, Traffic
+from ullage.app.cost_figures import CostSums
 from ullage.app.device_models import ModelTeller
 from ullage.app.http import HealthView, application
 from ullage.app.kopf_shell import KopfThread, Poker, connection_info
 from ullage.app.learner import Learner
 from ullage.app.loop import DecisionLoop
+from ullage.app.pool_service import Hooks, PoolService
 from ullage.app.settings import Settings
 from ullage.app.sharing_figures import sharing_figures
 from ullage.app.solver import Solver
@@ -105,6 +108,7 @@ class Operator:
         ]
         self.lease = self._make_lease()
         self.writer_stats = WriterStats()
+        self.costs = CostSums(began=self.clock.now())
         self.solver = Solver(settings.decide.deadline_seconds)
         self.writer = Writer(
             cluster,
@@ -131,6 +135,7 @@ class Operator:
         )
         self.learner = self._make_learner()
         self.models = ModelTeller()
+        self.pools = self._make_pools()
         self._led_at = 0.0
         self.pulse = Pulse()
         self.calm = Calm(self._traffic, self.clock)
@@ -151,6 +156,7 @@ class Operator:
                 running += [
                     tasks.create_task(self.learner.run()),
                     tasks.create_task(self._tell_models()),
+                    tasks.create_task(self.pools.run()),
                     tasks.create_task(self.lease.run()),
                     tasks.create_task(self.writer.run()),
                     tasks.create_task(self.loop.run()),
@@ -242,6 +248,7 @@ class Operator:
                 profiles=self.state.counts()[WORKLOAD_PROFILES.name],
                 unusable=self.loop.last_plan.dropped if self.loop.last_plan else {},
             ),
+            cost=self.costs.figures(workloads, now),
             turns=turn_figures(
                 workloads,
                 now,
@@ -249,6 +256,7 @@ class Operator:
                 preemptions=stats.preemptions,
                 divisions=stats.divisions,
             ),
+            pools=self.pools.figures(picture),
         )
 
     def _make_lease(self) -> Lease:
@@ -306,6 +314,23 @@ class Operator:
                 fit_rows=times.fit_rows,
             ),
             deadline_s=times.deadline_seconds,
+        )
+
+    def _make_pools(self) -> PoolService:
+        hooks = Hooks(
+            synced=lambda: all(r.synced for r in self.reflectors),
+            epoch=lambda: self.lease.epoch if self.lease.held else None,
+            submit=self.writer.submit,
+            poke=self.trigger.poke,
+        )
+        return PoolService(
+            self._cluster,
+            self.state,
+            hooks,
+            clock=self.clock,
+            settings=self._settings.price,
+            namespace=self._settings.lease.namespace,
+            environment=os.environ,
         )
 
     def _to_learn_from(self) -> Snapshot | None:

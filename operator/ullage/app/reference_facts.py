@@ -23,6 +23,8 @@ from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ullage.adapters.metrics import Buckets, OperatorCollector, OperatorFigures, StreamFigures
+from ullage.adapters.metrics_cost import CostFigures
+from ullage.adapters.metrics_pools import PoolFigures
 from ullage.adapters.metrics_sharing import (
     SLOWDOWN_BUCKETS,
     Histogram,
@@ -32,6 +34,7 @@ from ullage.adapters.metrics_sharing import (
 from ullage.adapters.metrics_turns import TurnFigures
 from ullage.api.contract import JsonObject, objects, text
 from ullage.app.settings import SECTIONS, Settings, variables
+from ullage.state.pools import CapacityType, PoolRecord, PoolStatus
 
 AGENT: Final = "ullage_node.reference"
 OPERATOR_SETTINGS: Final = "operator/ullage/app/settings.py"
@@ -210,6 +213,13 @@ def _example() -> OperatorFigures:
         workloads={("TrainingJob", "Running"): 1},
         waiting={"NoCapacity": 1},
         sharing=_sharing_example(),
+        cost=CostFigures(
+            dollars={"research": 1.0},
+            evictions={"research": 1.0},
+            lost_seconds={"research": 1.0},
+            per_hour={"research": 1.0},
+            savings={"research": 0.5},
+        ),
         turns=TurnFigures(
             allocation={("emulated", "research"): 1.0},
             received={("emulated", "research"): 1.0},
@@ -217,7 +227,20 @@ def _example() -> OperatorFigures:
             preemptions={"turn": 1},
             divisions=Buckets().cumulative(),
         ),
+        pools=_pools_example(),
     )
+
+
+def _pools_example() -> PoolFigures:
+    pool = PoolRecord(
+        name="spot-a",
+        instance_type="p3.2xlarge",
+        zone="us-east-1a",
+        capacity_type=CapacityType.SPOT,
+        accelerator="tesla-v100-sxm2-16gb",
+        status=PoolStatus(price=1.0, hazard_per_hour=0.1, nodes=1),
+    )
+    return PoolFigures(pools=(pool,), answers={"read": 1})
 
 
 def _sharing_example() -> SharingFigures:

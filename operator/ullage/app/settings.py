@@ -90,6 +90,18 @@ class WriteSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PriceSettings:
+    """Prices of CapacityPools."""
+
+    period_seconds: float = 300.0
+    """A price source that answers is asked this often."""
+    timeout_seconds: float = 10.0
+    """A price source that does not answer in this time is asked again later, ever less often."""
+    file_root: str = "/etc/ullage/prices"
+    """Folder below which price sources of type File read; nothing outside it is read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
     """The operator's own endpoints."""
 
@@ -112,6 +124,7 @@ class Settings:
     trigger: TriggerTimes = field(default_factory=TriggerTimes)
     learn: LearnSettings = field(default_factory=LearnSettings)
     write: WriteSettings = field(default_factory=WriteSettings)
+    price: PriceSettings = field(default_factory=PriceSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
 
 
@@ -121,6 +134,7 @@ SECTIONS: Final[Mapping[str, type]] = {
     "trigger": TriggerTimes,
     "learn": LearnSettings,
     "write": WriteSettings,
+    "price": PriceSettings,
     "http": HttpSettings,
 }
 
@@ -181,5 +195,10 @@ def _check(settings: Settings) -> None:
         raise SettingsError("the seconds of ULLAGE_LEARN_* must be positive")
     if learn.fit_rows < 1:
         raise SettingsError("ULLAGE_LEARN_FIT_ROWS must be at least 1")
+    if settings.price.period_seconds < 10 or settings.price.timeout_seconds <= 0:
+        raise SettingsError(
+            "ULLAGE_PRICE_PERIOD_SECONDS must be at least 10 and ULLAGE_PRICE_TIMEOUT_SECONDS "
+            "positive"
+        )
     if settings.log_level not in ("debug", "info", "warning", "error"):
         raise SettingsError("ULLAGE_LOG_LEVEL must be debug, info, warning or error")

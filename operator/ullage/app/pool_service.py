@@ -1,0 +1,135 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Everything that makes the statuses of CapacityPools true, as one task of the operator.
+
+Two loops, one that asks for prices and one that looks at nodes and tells; neither waits for the
+other, and deciding waits for neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from ullage.adapters.metrics_pools import PoolFigures
+from ullage.adapters.prices.fetcher import Fetcher, Reads
+from ullage.app.pools import PoolKeeper
+from ullage.app.prices import PriceLoop, Where
+from ullage.app.settings import PriceSettings
+from ullage.decide.model import SetPoolStatus
+from ullage.ports import Clock
+from ullage.state.pools import PoolRecord, PoolStatus
+from ullage.state.records import Snapshot
+
+LOOK_EVERY_S: Final = 5.0
+
+
+class Picture(Protocol):
+    """What is needed of the cluster's picture."""
+
+    def freeze(self, now: float) -> Snapshot:
+        """An immutable picture."""
+        ...
+
+    def pools_written(self) -> Mapping[str, PoolRecord]:
+        """CapacityPools as the API shows them."""
+        ...
+
+    def set_pools(self, told: Mapping[str, PoolStatus]) -> bool:
+        """What is known of pools by now; says whether anything is new."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hooks:
+    """How the service reaches the rest of the operator.
+
+    Attributes:
+        synced: The picture is whole.
+        epoch: Of this leader; ``None`` where this replica does not lead.
+        submit: Queues writes.
+        poke: Wishes for a decision, with a reason.
+    """
+
+    synced: Callable[[], bool]
+    epoch: Callable[[], int | None]
+    submit: Callable[[Sequence[SetPoolStatus]], None]
+    poke: Callable[[str], None]
+
+
+class PoolService:
+    """Prices and hazards of all pools."""
+
+    def __init__(
+        self,
+        cluster: Reads,
+        picture: Picture,
+        hooks: Hooks,
+        *,
+        clock: Clock,
+        settings: PriceSettings,
+        namespace: str,
+        environment: Mapping[str, str],
+    ) -> None:
+        """``namespace`` is the operator's own, ``environment`` the process's."""
+        self._picture = picture
+        self._hooks = hooks
+        self._clock = clock
+        self._fetcher = Fetcher(
+            cluster,
+            environment=environment,
+            file_root=settings.file_root,
+            timeout_s=settings.timeout_seconds,
+            now=clock.now,
+        )
+        self._prices = PriceLoop(
+            self._fetcher,
+            self._to_ask_for,
+            clock=clock,
+            where=Where(namespace=namespace, file_root=settings.file_root),
+            period_s=settings.period_seconds,
+        )
+        self._keeper = PoolKeeper()
+
+    async def run(self) -> None:
+        """Ask and look until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._prices.run())
+                tasks.create_task(self._look())
+        finally:
+            await self._fetcher.close()
+
+    def look(self) -> None:
+        """Take in what happened, tell decisions, write what is worth it."""
+        if not self._hooks.synced():
+            return
+        epoch, written = self._hooks.epoch(), self._picture.pools_written()
+        snapshot = self._picture.freeze(self._clock.now())
+        self._keeper.look(snapshot, written, self._prices.news, leading=epoch is not None)
+        if epoch is None:
+            return
+        writes = self._keeper.writes(written, snapshot.taken_at, epoch)
+        if self._picture.set_pools(self._keeper.told):
+            self._hooks.poke("pools")
+        if writes:
+            self._hooks.submit(writes)
+
+    def figures(self, snapshot: Snapshot) -> PoolFigures:
+        """What the metrics tell."""
+        return PoolFigures(
+            pools=tuple(snapshot.pools.values()), answers=dict(self._prices.figures.answers)
+        )
+
+    async def _look(self) -> None:
+        while True:
+            self.look()
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    def _to_ask_for(self) -> Iterable[PoolRecord]:
+        """Every pool, where this replica leads."""
+        if self._hooks.epoch() is None or not self._hooks.synced():
+            return ()
+        return self._picture.pools_written().values()

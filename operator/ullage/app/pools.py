@@ -1,0 +1,108 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps what is known of CapacityPools: looks at their nodes, tells decisions, writes statuses.
+
+Every replica looks, so that a standby that takes over knows what happened in between; only the
+leader tells and writes. A cluster without pools costs nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from ullage.decide.model import SetPoolStatus
+from ullage.decide.pools.instances import Watch, look
+from ullage.decide.pools.learned import Learning
+from ullage.decide.pools.prices import PriceNews
+from ullage.decide.pools.telling import current, worth_a_write, write_of
+from ullage.state.pool_wire import pool_as_stored
+from ullage.state.pools import PoolRecord, PoolStatus
+from ullage.state.records import Snapshot
+
+ECHO_S: Final = 60.0
+"""A write that the API does not show after so long is written again."""
+
+
+class PoolKeeper:
+    """Remembers what was seen of the pools; everything else is in the picture."""
+
+    def __init__(self) -> None:
+        self._watch = Watch()
+        self._known: dict[str, PoolStatus] = {}
+        self._told: dict[str, tuple[PoolStatus, float]] = {}
+
+    @property
+    def told(self) -> Mapping[str, PoolStatus]:
+        """What decisions shall see, by uid of the pool."""
+        return {uid: status for uid, (status, _) in self._told.items()}
+
+    def look(
+        self,
+        snapshot: Snapshot,
+        written: Mapping[str, PoolRecord],
+        news: Mapping[str, PriceNews],
+        *,
+        leading: bool,
+    ) -> None:
+        """Take in what happened since the last look.
+
+        Args:
+            snapshot: The picture, whose time is the moment of the look.
+            written: The pools as the API shows them.
+            news: What asking for prices has brought, by uid of the pool.
+            leading: This replica asks for prices itself; else it believes what the leader wrote.
+        """
+        if not written and not self._known:
+            return
+        now, learning = snapshot.taken_at, Learning.of(snapshot.policy.spot)
+        self._watch, sightings = look(self._watch, snapshot, written.values(), now)
+        known: dict[str, PoolStatus] = {}
+        for pool in written.values():
+            if pool.uid not in sightings:
+                continue
+            before = self._known.get(pool.uid, pool.status)
+            if not leading:
+                before = _as_the_leader_prices(before, pool.status)
+            seen = sightings[pool.uid]
+            known[pool.uid] = current(pool, before, seen, news.get(pool.uid), now, learning)
+        self._known = known
+        self._told = {uid: told for uid, told in self._told.items() if uid in known}
+
+    def writes(
+        self, written: Mapping[str, PoolRecord], now: float, epoch: int
+    ) -> tuple[SetPoolStatus, ...]:
+        """What to write so that the API, and decisions, know what matters.
+
+        Args:
+            written: The pools as the API shows them.
+            now: Seconds since the epoch.
+            epoch: Epoch of this leader.
+        """
+        found: list[SetPoolStatus] = []
+        for name in sorted(written):
+            pool = written[name]
+            status = self._known.get(pool.uid)
+            if status is None or not self._due(pool, status, now):
+                continue
+            self._told[pool.uid] = pool_as_stored(status), now
+            found.append(write_of(pool, status, epoch))
+        return tuple(found)
+
+    def _due(self, pool: PoolRecord, status: PoolStatus, now: float) -> bool:
+        told = self._told.get(pool.uid)
+        if told is None:
+            return worth_a_write(pool.status, status)
+        if worth_a_write(told[0], status):
+            return True
+        return now - told[1] >= ECHO_S and worth_a_write(pool.status, status)
+
+
+def _as_the_leader_prices(known: PoolStatus, written: PoolStatus) -> PoolStatus:
+    return replace(
+        known,
+        price=written.price,
+        priced_at_s=written.priced_at_s,
+        conditions=written.conditions,
+    )

@@ -1,0 +1,187 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Asks the price sources of pools, each from time to time, and keeps what is believed.
+
+Runs beside deciding and never in its way: every question has a time limit, few are under way at
+once, answers are read in a thread, and who does not answer is asked ever less often. Pools that ask
+for the same thing share one answer. It writes nothing to the API and never guesses a price.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
+
+import structlog
+
+from ullage.adapters.prices.chosen import source_of
+from ullage.adapters.prices.fetcher import Unreachable
+from ullage.adapters.prices.source import Fetch, PriceSource, PriceUnreadable
+from ullage.decide.pools.prices import PriceNews, remembered
+from ullage.engines.capacity.price import PriceRecord
+from ullage.ports import Clock
+from ullage.state.pools import PoolRecord
+
+log = structlog.get_logger("ullage.prices")
+
+TICK_S: Final = 1.0
+AT_ONCE: Final = 4
+"""Questions under way at the same time."""
+RETRY_FIRST_S: Final = 30.0
+RETRY_MOST_S: Final = 1800.0
+"""A source that does not answer is asked again after 30 s, doubling to half an hour."""
+
+
+class Asks(Protocol):
+    """Gets what a source asks for."""
+
+    async def get(self, fetch: Fetch | None) -> bytes:
+        """The answer, or ``Unreachable``."""
+        ...
+
+
+@dataclass(slots=True)
+class _Asked:
+    """One pool's source and what it said."""
+
+    pool: PoolRecord
+    source: PriceSource | None
+    """``None`` = the spec names none that can be asked."""
+    news: PriceNews
+    due: float = 0.0
+    """When to ask next, monotonic seconds."""
+    tries: int = 0
+    """Questions in a row that brought no price."""
+    wrong: str = ""
+    """What is wrong with the spec."""
+    asked: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """Where sources may be looked for.
+
+    Attributes:
+        namespace: Of the operator: its ConfigMaps are read.
+        file_root: Folder of files of prices.
+    """
+
+    namespace: str
+    file_root: str
+
+
+@dataclass(slots=True)
+class PriceFigures:
+    """What the metrics tell of asking."""
+
+    answers: dict[str, int] = field(default_factory=dict)
+    """By result: read, unreadable or unreachable."""
+
+
+class PriceLoop:
+    """Keeps the prices of all pools."""
+
+    def __init__(
+        self,
+        asks: Asks,
+        pools: Callable[[], Iterable[PoolRecord]],
+        *,
+        clock: Clock,
+        where: Where,
+        period_s: float,
+    ) -> None:
+        """``pools`` gives those to ask for, as the API shows them; none where nobody asks."""
+        self._asks = asks
+        self._pools = pools
+        self._clock = clock
+        self._where = where
+        self._period_s = period_s
+        self._asked: dict[str, _Asked] = {}
+        self.figures = PriceFigures()
+
+    @property
+    def news(self) -> Mapping[str, PriceNews]:
+        """What is believed, by uid of the pool; a pool that was not asked for yet is missing."""
+        return {uid: one.news for uid, one in self._asked.items() if one.asked}
+
+    async def run(self) -> None:
+        """Ask until cancelled."""
+        while True:
+            await self.round()
+            await asyncio.sleep(TICK_S)
+
+    async def round(self) -> None:
+        """Ask every source that is due, once."""
+        self._take_in(self._pools())
+        now = self._clock.monotonic()
+        groups: dict[Fetch | None, list[_Asked]] = {}
+        for one in self._asked.values():
+            if one.source is None:
+                if one.due <= now:
+                    self._failed(one, one.wrong, reached=True)
+                continue
+            groups.setdefault(one.source.fetch(), []).append(one)
+        due = [
+            (fetch, group)
+            for fetch, group in groups.items()
+            if any(one.due <= now for one in group)
+        ]
+        gate = asyncio.Semaphore(AT_ONCE)
+        await asyncio.gather(*(self._ask(gate, fetch, group) for fetch, group in due))
+
+    def _take_in(self, pools: Iterable[PoolRecord]) -> None:
+        """Follow the pools: those that are gone are forgotten, changed sources asked anew."""
+        current = {pool.uid: pool for pool in pools if pool.uid}
+        for uid in self._asked.keys() - current.keys():
+            del self._asked[uid]
+        for uid, pool in current.items():
+            held = self._asked.get(uid)
+            if held is not None and held.pool.price_source == pool.price_source:
+                continue
+            try:
+                source = source_of(
+                    pool, namespace=self._where.namespace, file_root=self._where.file_root
+                )
+                wrong = ""
+            except PriceUnreadable as error:
+                source, wrong = None, str(error)
+            # a new source is believed: what the one before said is no measure for it
+            record = remembered(pool.status) if held is None else PriceRecord()
+            self._asked[uid] = _Asked(
+                pool=pool, source=source, news=PriceNews(record=record), wrong=wrong
+            )
+
+    async def _ask(self, gate: asyncio.Semaphore, fetch: Fetch | None, group: list[_Asked]) -> None:
+        async with gate:
+            try:
+                body = await self._asks.get(fetch)
+            except Unreachable as error:
+                for one in group:
+                    self._failed(one, str(error), reached=False)
+                return
+        now_s = self._clock.now()
+        for one in group:
+            assert one.source is not None
+            try:
+                quote = await asyncio.to_thread(one.source.read, body, now_s)
+            except PriceUnreadable as error:
+                self._failed(one, str(error), reached=True)
+                continue
+            self._count("read")
+            one.news = PriceNews(record=one.news.record.quoted(quote))
+            one.asked, one.tries = True, 0
+            one.due = self._clock.monotonic() + self._period_s
+
+    def _failed(self, one: _Asked, why: str, *, reached: bool) -> None:
+        self._count("unreadable" if reached else "unreachable")
+        wait_s = min(RETRY_FIRST_S * 2.0 ** min(one.tries, 16), RETRY_MOST_S)
+        if not one.tries or one.news.failure != why:
+            log.warning("no price", pool=one.pool.name, why=why, again_in_s=wait_s)
+        one.news = replace(one.news, failure=why, reached=reached)
+        one.asked, one.tries = True, one.tries + 1
+        one.due = self._clock.monotonic() + wait_s
+
+    def _count(self, result: str) -> None:
+        self.figures.answers[result] = self.figures.answers.get(result, 0) + 1

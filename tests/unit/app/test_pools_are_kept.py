@@ -1,0 +1,185 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of pools reaches decisions at once and the API only when it matters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from builders_raw import raw_pool
+from fakes.pool_watch import HOUR_S, START_S, a_member, a_pool
+from ullage.app.pools import PoolKeeper
+from ullage.decide.effects import effect_of
+from ullage.decide.pools.bodies import pool_status_body
+from ullage.decide.pools.prices import PriceNews
+from ullage.engines.capacity.price import PriceRecord, Quote
+from ullage.state import streams
+from ullage.state.cluster import ClusterState
+from ullage.state.pool_wire import pool_as_stored
+from ullage.state.pools import PoolRecord
+from ullage.state.records import NodeRecord, Snapshot
+
+NODES = tuple(a_member(name) for name in "abcd")
+
+
+class House:
+    """An API that keeps what is written, and one replica."""
+
+    def __init__(self) -> None:
+        self.pool = a_pool()
+        self.now = START_S
+        self.keeper = PoolKeeper()
+        self.price: PriceRecord | None = None
+        self.lossy = False
+        self.written = 0
+
+    def look(self, *nodes: NodeRecord, after_s: float = 0.0, leading: bool = True) -> int:
+        """Let time pass and look; how many statuses were written."""
+        self.now += after_s
+        pools = {self.pool.name: self.pool}
+        snapshot = Snapshot(version=1, taken_at=self.now, nodes={n.name: n for n in nodes})
+        news = {self.pool.uid: PriceNews(record=self.price)} if self.price and leading else {}
+        self.keeper.look(snapshot, pools, news, leading=leading)
+        if not leading:
+            return 0
+        writes = self.keeper.writes(pools, self.now, epoch=3)
+        for one in writes:
+            self.written += 1
+            assert one.target.uid == self.pool.uid
+            if not self.lossy:
+                self.pool = replace(self.pool, status=one.status)
+        return len(writes)
+
+    def quote(self, price: float) -> None:
+        quote = Quote(price_per_hour=price, at_s=self.now)
+        self.price = (self.price or PriceRecord()).quoted(quote)
+
+
+@pytest.fixture
+def house() -> House:
+    found = House()
+    found.quote(1.0)
+    found.look(*NODES)
+    return found
+
+
+def test_the_first_look_is_written(house: House) -> None:
+    status = house.pool.status
+    assert house.written == 1
+    assert (status.nodes, status.price, status.observed_generation) == (4, 1.0, 1)
+    assert [(one.type, one.status) for one in status.conditions] == [
+        ("PriceFresh", "True"),
+        ("HazardKnown", "False"),
+    ]
+
+
+def test_a_loss_is_written_at_once_and_only_once(house: House) -> None:
+    house.look(*NODES, after_s=HOUR_S)
+    before = house.written
+    assert house.look(*NODES[1:], after_s=5.0) == 1
+    assert house.look(*NODES[1:], after_s=5.0) == 0
+    assert house.pool.status.last_loss is not None
+    assert house.written == before + 1
+
+
+def test_a_price_is_written_when_it_moves_by_more_than_a_percent(house: House) -> None:
+    house.quote(1.009)
+    assert house.look(*NODES, after_s=5.0) == 0
+    house.quote(1.02)
+    assert house.look(*NODES, after_s=5.0) == 1
+    assert house.pool.status.price == 1.02
+
+
+def test_figures_that_drift_are_written_every_ten_minutes_at_most(house: House) -> None:
+    times = []
+    for _ in range(720):
+        if house.look(*NODES, after_s=10.0):
+            times.append(house.now)
+    assert 2 <= len(times) <= 12
+    assert all(b - a >= 600 for a, b in zip(times, times[1:], strict=False))
+
+
+def test_an_empty_pool_falls_silent() -> None:
+    house = House()
+    house.quote(1.0)
+    house.look()
+    for _ in range(6 * 60):
+        house.quote(1.0)
+        house.look(after_s=60.0)
+    assert house.written <= 3  # the price's own time, every three hours
+
+
+def test_many_nodes_that_come_one_by_one_are_told_in_a_few_writes(house: House) -> None:
+    nodes, before = list(NODES), house.written
+    for index in range(60):
+        nodes.append(a_member(f"new-{index}", created=house.now))
+        house.look(*nodes, after_s=2.0)
+    house.look(*nodes, after_s=40.0)
+    assert house.pool.status.nodes == 64
+    assert house.written - before <= 6
+
+
+def test_a_write_that_was_lost_is_written_again() -> None:
+    house = House()
+    house.lossy = True
+    assert house.look(*NODES) == 1
+    assert house.look(*NODES, after_s=30.0) == 0
+    assert house.look(*NODES, after_s=31.0) == 1
+
+
+def test_a_standby_knows_what_happened_while_it_watched(house: House) -> None:
+    leader, standby = house.keeper, PoolKeeper()
+    house.keeper = standby
+    house.look(*NODES, leading=False)
+    house.keeper = leader
+    house.quote(1.5)
+    house.look(*NODES, after_s=5.0)
+    house.keeper = standby
+    house.look(*NODES, leading=False)
+    house.price = None
+    house.look(*NODES[1:], after_s=5.0, leading=False)  # the leader died before it told
+    assert house.look(*NODES[1:], after_s=5.0) == 1
+    status = house.pool.status
+    assert status.last_loss is not None
+    assert (status.last_loss.lost, status.price) == (1, 1.5)
+
+
+def test_a_pool_that_was_made_anew_starts_anew(house: House) -> None:
+    house.look(*NODES, after_s=HOUR_S)
+    house.pool = a_pool(uid="another")
+    house.look(*NODES, after_s=5.0)
+    assert house.pool.status.exposure_hours == 0.0
+    assert set(house.keeper.told) == {"another"}
+
+
+def test_decisions_see_what_is_known_and_echoes_wake_nobody(house: House) -> None:
+    state = ClusterState(effect_of)
+    assert state.upsert(streams.CAPACITY_POOLS, raw_pool(), 0.0)
+    uid = state.pools_written()["spot-a"].uid
+    status = pool_as_stored(house.pool.status)
+    assert state.set_pools({uid: status})
+    assert not state.set_pools({uid: status})
+    first = state.freeze(1.0)
+    assert first.pools["spot-a"].status == status
+    pool = replace(house.pool, uid=uid)
+    (write,) = PoolKeeperOf(pool).writes()
+    raw = raw_pool(status=pool_status_body(write)["status"])  # type: ignore[arg-type]
+    assert not state.upsert(streams.CAPACITY_POOLS, raw, 2.0)
+    assert state.freeze(3.0).pools["spot-a"].status == status
+    assert state.upsert(streams.CAPACITY_POOLS, raw_pool(max=3), 4.0)
+    assert state.freeze(5.0).pools["spot-a"].most == 3
+
+
+class PoolKeeperOf:
+    """A keeper that met one pool."""
+
+    def __init__(self, pool: PoolRecord) -> None:
+        self.pools = {pool.name: replace(pool, status=a_pool().status)}
+        self.keeper = PoolKeeper()
+        snapshot = Snapshot(version=1, taken_at=START_S, nodes={n.name: n for n in NODES})
+        self.keeper.look(snapshot, self.pools, {}, leading=True)
+
+    def writes(self):  # type: ignore[no-untyped-def]
+        return self.keeper.writes(self.pools, START_S, 1)
