@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated, NoReturn, TypeVar
 
 import typer
@@ -21,11 +22,13 @@ from rich.console import Console
 
 from ullage.adapters.credentials import CredentialsError
 from ullage.api.reasons import Reason
+from ullage.cli import cost as costs
 from ullage.cli import profiles, recommend, simulate, tables, tables_policy, traces
 from ullage.cli.look import WORKLOADS, inside, look, save, workloads
 from ullage.ports import ApiError, Forbidden, NotFound
 from ullage.state.records import Snapshot, WorkloadRecord
 from ullage.state.streams import (
+    CAPACITY_POOLS,
     DEVICE_PROFILES,
     GPU_NODES,
     PODS,
@@ -101,6 +104,39 @@ def top(context: typer.Context) -> None:
 
 
 @app.command()
+def cost(
+    context: typer.Context,
+    namespace: Namespace = "",
+    everywhere: Annotated[
+        bool, typer.Option("--all-namespaces", "-A", help="All namespaces, as without -n.")
+    ] = False,
+    by: Annotated[costs.By, typer.Option(help="One line for each.")] = costs.By.JOB,
+    plot: Annotated[str, typer.Option(help="A file to draw to (PNG), or `terminal`.")] = "",
+    output: Annotated[
+        costs.Output, typer.Option("--output", "-o", help="How it is told.")
+    ] = costs.Output.TABLE,
+) -> None:
+    """What work cost, what on-demand would have taken, what was saved, what losses took."""
+    if everywhere and namespace:
+        _fail("give a namespace with -n, or all of them with -A")
+    seen = _look(context, inside(WORKLOADS, namespace))
+    now = time.time()
+    found = costs.lines(workloads(seen), by, now)
+    if output is costs.Output.JSON:
+        sys.stdout.write(costs.to_json(found, by, now))
+    else:
+        console.print(costs.table(found, by))
+    told = problems if output is costs.Output.JSON else console
+    if plot == costs.TERMINAL:
+        told.print(costs.bars(found))
+    elif plot:
+        try:
+            told.print(f"wrote {costs.picture(found, Path(plot))}", markup=False)
+        except (OSError, RuntimeError) as error:
+            _fail(str(error))
+
+
+@app.command()
 def explain(
     context: typer.Context,
     reason: Annotated[
@@ -113,7 +149,7 @@ def explain(
 ) -> None:
     """What a reason or a condition means; or `policy`: promised against received time."""
     if reason.lower() == "policy":
-        seen = _look(context, (TRAINING_JOBS, SCHEDULING_POLICIES))
+        seen = _look(context, (TRAINING_JOBS, SCHEDULING_POLICIES, DEVICE_PROFILES, CAPACITY_POOLS))
         console.print(tables_policy.policy(seen, time.time()))
         return
     said = tables.explanation(reason)
@@ -139,7 +175,8 @@ def recommend_accelerator(
     if bool(name) == (file is not None):
         _fail("give the name of a TrainingJob, or a manifest with -f")
     jobs = inside((TRAINING_JOBS,), namespace, name) if name else ()
-    seen = _look(context, (GPU_NODES, DEVICE_PROFILES, WORKLOAD_PROFILES, *jobs))
+    prices = (DEVICE_PROFILES, CAPACITY_POOLS)
+    seen = _look(context, (GPU_NODES, *prices, WORKLOAD_PROFILES, *jobs))
     job: WorkloadRecord | None = next(iter(seen.workloads.values()), None)
     if file is not None:
         try:

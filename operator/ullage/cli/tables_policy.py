@@ -4,13 +4,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ullage.api.reasons import ConditionType
 from ullage.cli.tables import BAD, GOOD, QUIET, age
+from ullage.decide.advice.prices import prices_of
 from ullage.decide.phases import Phase
 from ullage.decide.rounds.books import current, owed_s, promised, received_s
 from ullage.engines.allocation.round_records import MEMORY_ROUNDS
@@ -25,8 +27,9 @@ FIFO = (
 
 def policy(snapshot: Snapshot, now: float) -> RenderableType:
     """The objective in force, and promise against received time by job and accelerator type."""
-    binding = snapshot.policy
-    parts: list[RenderableType] = [_head(binding, now)]
+    binding, prices = snapshot.policy, prices_of(snapshot)
+    head = _head(binding, now)
+    parts: list[RenderableType] = [head]
     if binding.objective == "FIFO":
         return Group(*parts, Text(FIFO))
     jobs = [
@@ -39,7 +42,12 @@ def policy(snapshot: Snapshot, now: float) -> RenderableType:
     if not live:
         parts.append(Text("no job takes turns now", style=QUIET))
         return Group(*parts)
-    parts.append(_turns(live, binding, now))
+    if prices:
+        each = ", ".join(f"{kind} {price:.2f}" for kind, price in sorted(prices.items()))
+        head.add_row("prices", f"{each} (one device for an hour)")
+        total = sum(_per_hour(one, kind, prices) for one in live for kind in _promise(one))
+        head.add_row("promised", f"{total:.2f} an hour, all jobs together")
+    parts.append(_turns(live, binding, prices, now))
     return Group(*parts)
 
 
@@ -65,14 +73,33 @@ def _head(binding: PolicyRecord, now: float) -> Table:
         )
         scarce = ", ".join(f"{kind} ({float(price):.3g})" for kind, price in solve.prices)
         table.add_row("scarce", scarce or "no type: one device more would change nothing")
+        if solve.dropped:
+            table.add_row("deadlines", Text(f"{solve.dropped} are not kept", style=BAD))
+    for one in binding.conditions:
+        if one.type == ConditionType.DEGRADED and one.status == "True":
+            table.add_row("degraded", Text(f"{one.reason}: {one.message}", style=BAD))
     return table
 
 
-def _turns(jobs: Iterable[WorkloadRecord], binding: PolicyRecord, now: float) -> Table:
+def _promise(job: WorkloadRecord) -> dict[str, float]:
+    return promised(job.status.allocation)
+
+
+def _per_hour(job: WorkloadRecord, kind: str, prices: Mapping[str, float]) -> float:
+    """What a job's promised time on a type costs an hour, at the price of now."""
+    share = job.gpu.share
+    each = job.gpu.count if share is None else share.max_percent / 100
+    return _promise(job).get(kind, 0.0) * job.replicas * each * prices.get(kind, 0.0)
+
+
+def _turns(
+    jobs: Iterable[WorkloadRecord], binding: PolicyRecord, prices: Mapping[str, float], now: float
+) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("JOB", "TENANT", "WEIGHT", "TYPE"):
         table.add_column(column, overflow="fold")
-    for column in ("PROMISED", "RECEIVED", "SECONDS", "OWED"):
+    numbers = ("PROMISED", "RECEIVED", "SECONDS", "OWED", *(("PER HOUR",) if prices else ()))
+    for column in numbers:
         table.add_column(column, justify="right", no_wrap=True)
     for column in ("NOW", "SPEEDS"):
         table.add_column(column, overflow="fold")
@@ -84,8 +111,13 @@ def _turns(jobs: Iterable[WorkloadRecord], binding: PolicyRecord, now: float) ->
         first = True
         for kind, row in _rows(job, books, now, most_s):
             who = (f"{job.ref.namespace}/{job.ref.name}", job.tenant or "-", str(job.weight))
-            table.add_row(*(who if first else ("", "", "")), kind, *row)
+            cost = (f"{_per_hour(job, kind, prices):.2f}",) if prices else ()
+            cells = (*row[:4], *cost, *row[4:])
+            table.add_row(*(who if first else ("", "", "")), kind, *cells)
             first = False
+        if books.dropped is not None:
+            said = Text(f"deadline is not kept: {books.dropped.cause}", style=BAD)
+            table.add_row("", "", "", "", *("" for _ in numbers), said)
     return table
 
 

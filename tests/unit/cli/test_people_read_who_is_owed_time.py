@@ -4,14 +4,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rich.console import Console
 from typer.testing import CliRunner
 
-from builders import NOW, a_job, a_policy, a_snapshot
+from builders import NOW, a_device_profile, a_job, a_policy, a_snapshot
 from ullage.cli import tables_policy
 from ullage.cli.main import app
 from ullage.state.records import Snapshot
-from ullage.state.status import AllocationRecord, Received, SolveRecord
+from ullage.state.status import AllocationRecord, Condition, DroppedDeadline, Received, SolveRecord
 from ullage.state.terms import Party
 
 SOLVE = SolveRecord(
@@ -69,6 +71,34 @@ def test_promise_received_and_owed_stand_side_by_side() -> None:
     assert "research 2 (oldest first)" in text
     assert "Optimal, 30s ago, 2 jobs, objective 0.75" in text
     assert "fast (0.25)" in text
+
+
+def test_prices_show_what_the_promise_costs_and_what_is_not_kept() -> None:
+    late = DroppedDeadline(cause="TooSlow", needed="9", best="4")
+    books = AllocationRecord(
+        since=NOW - 100, fractions=(("fast", "0.25"), ("slow", "0.5")), dropped=late
+    )
+    job = a_job("train").gang(2).status(phase="Running", allocation=books)
+    prices = [
+        replace(a_device_profile("fast"), price_per_hour=8.0),
+        replace(a_device_profile("slow"), price_per_hour=1.0),
+    ]
+    policy = a_policy(objective="MinCostSLO", last_solve=replace(SOLVE, dropped=1))
+    text = shown(a_snapshot(job, policy, *prices))
+    assert "fast 8.00, slow 1.00 (one device for an hour)" in text
+    assert "5.00 an hour, all jobs together" in text
+    assert "4.00" in row(text, "fast", "25.0%")
+    assert "1.00" in row(text, "slow", "50.0%")
+    assert "1 are not kept" in text
+    assert "deadline is not kept: TooSlow" in text
+
+
+def test_a_missing_price_is_shown_where_the_objective_stands() -> None:
+    condition = Condition(
+        type="Degraded", status="True", reason="PriceMissing", message="MinCost needs a price"
+    )
+    text = shown(a_snapshot(a_policy(objective="MinCost", conditions=(condition,))))
+    assert "PriceMissing: MinCost needs a price" in text
 
 
 def test_under_fifo_it_says_that_time_is_not_divided() -> None:
