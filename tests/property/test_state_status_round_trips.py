@@ -30,6 +30,7 @@ from ullage.state.status import (
     WorkloadStatus,
 )
 from ullage.state.status_account import Account
+from ullage.state.status_room import MadeRoom
 from ullage.state.status_spend import Offer, PoolShare, SpendDecision, SpendRecord
 from ullage.state.status_wire import as_stored, status_from_wire, status_to_wire
 
@@ -67,7 +68,6 @@ refusals = st.builds(
 )
 decisions = st.builds(
     DecisionRecord,
-    DroppedDeadline,
     time=times,
     epoch=small,
     inputs_hash=words,
@@ -121,6 +121,15 @@ allocations = st.builds(
         best=decimals,
         approximate=st.booleans(),
     ),
+)
+made_rooms = st.builds(
+    MadeRoom,
+    time=times,
+    percent=st.integers(1, 100),
+    node=words,
+    gpu=words,
+    beneficiary=words,
+    beneficiary_uid=words,
 )
 maybe_small = st.none() | small
 recommendations = st.lists(
@@ -207,6 +216,7 @@ job_statuses = st.builds(
     recommendation=recommendations,
     recommendation_basis=st.just("") | words,
     spend=st.none() | spendings,
+    made_room=st.none() | made_rooms,
     **common,
 )
 service_statuses = st.builds(

@@ -32,6 +32,7 @@ from ullage.api.contract import API_VERSION
 ACRONYMS: Final = {
     "klass": "class",
     "pod_uid": "podUID",
+    "beneficiary_uid": "beneficiaryUID",
     "memory_mib": "memoryMiB",
     "memory_used_mib": "memoryUsedMiB",
     "peak_memory_mib": "peakMemoryMiB",

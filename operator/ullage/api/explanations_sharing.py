@@ -25,6 +25,13 @@ SHARING: Final[Mapping[Reason, Explanation]] = {
         "Loosen the objective that binds, ask for another share, or let it wait; `kubectl ullage "
         "why` shows the figures.",
     ),
+    Reason.MADE_ROOM: say(
+        "The job starts again with a smaller share, so that another workload fits beside it: both "
+        "together are predicted to reach clearly more than it alone, and nobody's objective is at "
+        "risk. The message says for whom, and which share it keeps.",
+        "Nothing: it goes on from its checkpoint, and is not asked again for ten minutes. Raise "
+        "gpu.share.minPercent for a floor, or set sharing.resizable to Never.",
+    ),
     Reason.PROBATION_STARTED: say(
         "Nothing certain is known of this class of work yet, so it is tried out at a small share "
         "for a short time, with the guard watching.",

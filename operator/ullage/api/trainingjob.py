@@ -45,7 +45,7 @@ from ullage.api.rules import (
     WORKLOAD_NAME,
     validations,
 )
-from ullage.api.sharing import SharingRules
+from ullage.api.sharing import MadeRoom, SharingRules
 from ullage.api.spend import Spend
 
 
@@ -236,6 +236,8 @@ class TrainingJobStatus(Model):
     """Digest of what the recommendation rests on."""
     spend: Spend | None = None
     """Which pools it may be placed in, why, and what it spends."""
+    made_room: MadeRoom | None = None
+    """The last time that it was restarted with a smaller share so that another fits."""
     sharing: Sharing | None = None
     """Share and slowdown of the slowest member."""
     template_hash: Word | None = None

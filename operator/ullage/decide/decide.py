@@ -39,6 +39,7 @@ from ullage.decide.rounds.news import turn_news
 from ullage.decide.rounds.runners import Tools, Typed
 from ullage.decide.rounds.turns import division_news, next_turn, take_turns
 from ullage.decide.sharing.classes import Classes
+from ullage.decide.sharing.kept_rooms import keep_rooms
 from ullage.decide.sharing.news import sharing_news
 from ullage.decide.sharing.rejudged import move, rejudge, with_marks
 from ullage.decide.sharing.ruling import rule_of
@@ -93,6 +94,7 @@ def decide(
     devices = board_digest(board)
     wants = Wants(view, board, classes)
     placer = Placer(board, rule_of(view, wants, predictor))
+    keep_rooms(view, wants, board, lives)
     findings = rejudge(view, board, wants, placer.rule, restated)
     feasibility = Feasibility(placer.scout, snapshot)
     tools = Tools(view, ground, board, ledger, Typed(wants, feasibility))
@@ -187,6 +189,7 @@ def _tell(
         if lives[uid].silent:
             continue
         status = advised(advisor, workload, reporter.status(workload))
+        status = accountant.booked(workload, status)
         statuses[uid] = status
         if status is not workload.status:
             news = event(workload, status, view.settings.epoch)
@@ -197,7 +200,6 @@ def _tell(
 
 
 def _resumed_at(snapshot: Snapshot, now: float, postponed: Set[str]) -> float:
-        status = accountant.booked(workload, status)
     """When what this cycle had no time for comes next: at once, if it was never told anything."""
     if not postponed:
         return 0.0

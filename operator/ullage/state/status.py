@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ullage.api.contract import Reason, SliceKey
+from ullage.state.status_room import MadeRoom
 from ullage.state.status_spend import SpendRecord
 
 
@@ -201,6 +202,8 @@ class WorkloadStatus:
     """Digest of what it rests on."""
     spend: SpendRecord | None = None
     """Pools that were chosen, and what is spent; where pools are chosen for it."""
+    made_room: MadeRoom | None = None
+    """The last time that it made room for another."""
     sharing: Sharing | None = None
     template_hash: str = ""
     replicas: int = 0

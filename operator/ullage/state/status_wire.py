@@ -33,6 +33,7 @@ from ullage.state.status import (
 )
 from ullage.state.status_allocation import allocation_from_wire, allocation_to_wire
 from ullage.state.status_recommendation import recommendation_from_wire, recommendation_to_wire
+from ullage.state.status_room import MadeRoom, made_room_from_wire, made_room_to_wire
 from ullage.state.status_spend import SpendRecord
 from ullage.state.status_spend_wire import spend_from_wire, spend_to_wire
 
@@ -178,6 +179,7 @@ def status_to_wire(kind: WorkloadKind, status: WorkloadStatus) -> dict[str, obje
             "allocation": allocation_to_wire(status.allocation) if status.allocation else None,
             "recommendation": recommendation_to_wire(status.recommendation),
             "recommendationBasis": status.recommendation_basis,
+            "madeRoom": made_room_to_wire(status.made_room) if status.made_room else None,
         }
     )
 
@@ -280,6 +282,11 @@ def _spend_of(raw: JsonObject) -> SpendRecord | None:
         return spend_from_wire(section(raw, "spend")) if raw.get("spend") else None
 
 
+def _made_room_of(raw: JsonObject) -> MadeRoom | None:
+    with within("madeRoom"):
+        return made_room_from_wire(section(raw, "madeRoom")) if raw.get("madeRoom") else None
+
+
 def _sharing_of(raw: JsonObject) -> Sharing | None:
     with within("sharing"):
         return _sharing(section(raw, "sharing")) if raw.get("sharing") else None
@@ -326,6 +333,7 @@ def status_from_wire(kind: WorkloadKind, raw: JsonObject) -> WorkloadStatus:
         allocation=_allocation_of(raw),
         recommendation=_recommendation_of(raw),
         recommendation_basis=optional_text(raw, "recommendationBasis"),
+        made_room=_made_room_of(raw),
     )
 
 

@@ -32,6 +32,7 @@ _EVICTED: Final = (
     Reason.PROBATION_ROLLED_BACK,
     Reason.PREDICTED_SLO_BREACH,
     Reason.RESIZING,
+    Reason.MADE_ROOM,
 )
 """Endings that we bring about: budgets are honoured, and the pod gets its signal and grace."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from ullage.api.contract import Reason
 from ullage.decide import guards
@@ -28,8 +29,11 @@ from ullage.decide.placement.waiting import MOST_SEATED, Line, Outcome, Refused,
 from ullage.decide.placement.want import Wants
 from ullage.decide.rounds.serve import serve
 from ullage.decide.rounds.turns import Rounds
+from ullage.decide.sharing.holding import in_force
+from ullage.decide.sharing.making_room import Resident, remembered, residents, starts_again
 from ullage.decide.view import Member, View
 from ullage.state.records import DeploymentRecord, WorkloadKind, WorkloadRecord
+from ullage.state.status_room import MadeRoom
 
 _NAMED = (Phase.PENDING, Phase.RESERVING, Phase.STARTING, Phase.RUNNING)
 """Phases in which the members of a gang find one another by name."""
@@ -46,6 +50,8 @@ class Allotment:
     rollouts: dict[str, Rollout] = field(default_factory=dict)
     leaving: dict[str, Leaving] = field(default_factory=dict)
     """What services do about replicas that have to leave their device."""
+    made_room: dict[str, MadeRoom] = field(default_factory=dict)
+    """Who starts again with a smaller share in this cycle, by uid."""
     preempted: dict[str, str] = field(default_factory=dict)
     """Victims of this cycle, and for whom they go."""
     postponed: set[str] = field(default_factory=set)
@@ -187,6 +193,7 @@ def _turn(desk: Desk, workload: WorkloadRecord, life: Life) -> Turn:
         waiting_since=max(one.pod.created for one in life.waiting),
         near=near,
         avoid=avoid,
+        promised=in_force(workload, desk.view.now, desk.view.snapshot.workloads) is not None,
     )
 
 
@@ -228,15 +235,20 @@ def _line(desk: Desk, lives: Mapping[str, Life]) -> Line:
         ]
         return possible_victims(desk.view, desk.placer.board, candidates)
 
-    known: list[Sequence[Victim]] = []
-
-    def asked_once() -> Sequence[Victim]:
-        if not known:
-            known.append(victims())
-        return known[0]
+    def asked() -> Sequence[Resident]:
+        return residents(desk.view, desk.wants, desk.placer.board, lives)
 
     narrow = desk.rounds.tools.typed.of if desk.rounds is not None else None
-    return Line(desk.view, desk.wants, desk.placer, desk.feasibility, asked_once, narrow)
+    return Line(
+        desk.view,
+        desk.wants,
+        desk.placer,
+        desk.feasibility,
+        cache(victims),
+        # where jobs take turns, the turns make room
+        residents=cache(asked) if desk.rounds is None else None,
+        narrow=narrow,
+    )
 
 
 def _wave_is_leaving(view: View) -> bool:
@@ -264,6 +276,10 @@ def _enter(desk: Desk, workload: WorkloadRecord, result: Allotment) -> None:
             release(desk.ledger, one)
     for victim in outcome.victims:
         _preempt(desk, victim, workload, result)
+    if outcome.conceded is not None:
+        made, board = outcome.conceded, desk.placer.board
+        result.made_room[made.uid] = room = remembered(made, workload, desk.view.now, board)
+        result.lives[made.uid] = starts_again(made, room)
 
 
 def release(ledger: Ledger, member: Member) -> None:

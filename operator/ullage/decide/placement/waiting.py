@@ -21,6 +21,7 @@ from ullage.decide.placement.placement import Asked, NoRoom, Placer, Seat, Seati
 from ullage.decide.placement.preemption import Victim, lift, make_room, put_back
 from ullage.decide.placement.want import Want, Wants
 from ullage.decide.sharing.effort import in_turns
+from ullage.decide.sharing.making_room import Asking, Concession, Resident, make_room_beside
 from ullage.decide.view import Member, View
 from ullage.decide.words import headline
 from ullage.state.records import WorkloadKind, WorkloadRecord
@@ -48,6 +49,8 @@ class Turn:
     """Devices passed over for this workload."""
     only: frozenset[int] | None = None
     """Models that its round gives it; ``None`` = it does not go by rounds."""
+    promised: bool = False
+    """It made room for another and comes back to what it was left: before all others."""
     may_stop: Mapping[str, int] = field(default_factory=dict)
     """Workloads whose turn is over, by uid, with their place in the order to stop them."""
 
@@ -84,6 +87,8 @@ class Outcome:
     runner_up: Spot | None = None
     refused: Refused | None = None
     victims: tuple[Victim, ...] = ()
+    conceded: Concession | None = None
+    """Who starts again with a smaller share for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,8 @@ class Line:
     feasibility: Feasibility
     victims: Callable[[], Sequence[Victim]]
     """Asked only when somebody does not fit; empty while an earlier wave is still leaving."""
+    residents: Callable[[], Sequence[Resident]] | None = None
+    """Who may be asked to make room with a part of its share; ``None`` = nobody is."""
     narrow: Callable[[Want, frozenset[int]], Want] | None = None
     """Holds a want to some models."""
     budget: int = MOST_SEATED
@@ -114,6 +121,7 @@ class Line:
     _refused: dict[int, tuple[int, NoRoom]] = field(default_factory=dict)
     _refused_later: dict[int, int] = field(default_factory=dict)
     _no_victims: dict[int, int] = field(default_factory=dict)
+    _nobody_concedes: dict[int, int] = field(default_factory=dict)
     _evicted: set[str] = field(default_factory=set)
     _preemptors: int = 0
     _holder: str = ""
@@ -126,7 +134,13 @@ class Line:
         each time others.
         """
         ordered = sorted(
-            turns, key=lambda one: (-one.priority, one.workload.created, one.workload.ref.uid)
+            turns,
+            key=lambda one: (
+                not one.promised,
+                -one.priority,
+                one.workload.created,
+                one.workload.ref.uid,
+            ),
         )
         outcomes: dict[str, Outcome] = {}
         effort, passed = self.placer.board.effort, list[Turn]()
@@ -206,6 +220,7 @@ class Line:
                 runner_up=outcome.runner_up or single.runner_up,
                 refused=outcome.refused or single.refused,
                 victims=outcome.victims + single.victims,
+                conceded=outcome.conceded or single.conceded,
             )
         return outcome
 
@@ -256,6 +271,13 @@ class Line:
         if self._fits_later(turn, unit):
             prospect = "; what it needs is about to become free"
             return Outcome(refused=replace(refused, prospect=prospect))
+        made = self._ask_residents(turn, unit)
+        if made is not None:
+            prospect = (
+                f"; room is made by restarting {made.name} at {made.percent} % instead of"
+                f" {made.resident.percent} %"
+            )
+            return Outcome(refused=replace(refused, prospect=prospect), conceded=made)
         victims = self._preempt(turn, unit)
         if victims:
             names = ", ".join(victim.slices[0][1].tenant.name for victim in victims[:3])
@@ -281,6 +303,28 @@ class Line:
             return False
         self._keep(turn, found)
         return True
+
+    def _ask_residents(self, turn: Turn, unit: Sequence[Asked]) -> Concession | None:
+        """Somebody who goes on with less; that stops less than to make it go."""
+        number = unit[0].want.number
+        hopeless = self._nobody_concedes.get(number)
+        if self.residents is None or (hopeless is not None and turn.priority <= hopeless):
+            return None
+        asked = [
+            one
+            for one in self.residents()
+            if one.uid not in self._evicted and one.priority <= turn.priority
+        ]
+        made: Concession | None = None
+        if asked and len(self._evicted) < _MOST_PREEMPTORS:
+            ask = Asking(placer=self._future(), wants=self.wants, unit=unit, near=turn.near)
+            made = make_room_beside(ask, asked)
+        if made is None:
+            self._nobody_concedes[number] = turn.priority
+            return None
+        self._evicted.add(made.uid)
+        self._keep(turn, made.seating)
+        return made
 
     def _preempt(self, turn: Turn, unit: Sequence[Asked]) -> tuple[Victim, ...]:
         number = unit[0].want.number

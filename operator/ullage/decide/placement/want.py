@@ -14,12 +14,13 @@ from ullage.api.contract import GPUMode, Reason
 from ullage.decide.placement.board import Board
 from ullage.decide.placement.fit import amounts
 from ullage.decide.sharing.classes import Classes, Known
+from ullage.decide.sharing.holding import bounded, in_force
 from ullage.decide.sharing.latency import Barred
 from ullage.decide.slices import has_objective
 from ullage.decide.view import View
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.records import Tenant
-from ullage.state.records import PodShape, WorkloadRecord
+from ullage.state.records import PodShape, Share, WorkloadRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +95,9 @@ class Wants:
         if last is not None and not avoid and last[0] is workload and last[1] is shape:
             return last[2]
         asked, share = shape, workload.gpu.share
+        if share is not None and workload.status.made_room is not None:
+            here = self.view.snapshot.workloads
+            share = bounded(share, in_force(workload, self.view.now, here))
         company: tuple[object, ...] = ()
         if share is not None:
             # who else may be there matters only to those who share
@@ -112,15 +116,20 @@ class Wants:
         )
         known = self._known.get(key)
         if known is None:
-            known = self._make(workload, shape, avoid)
+            known = self._make(workload, shape, share, avoid)
             self._known[key] = known
         if not avoid:
             self._last[workload.ref.uid] = (workload, asked, known)
         return known
 
-    def _make(self, workload: WorkloadRecord, shape: PodShape, avoid: frozenset[int]) -> Want:
+    def _make(
+        self,
+        workload: WorkloadRecord,
+        shape: PodShape,
+        share: Share | None,
+        avoid: frozenset[int],
+    ) -> Want:
         models: Mapping[str, int] = self.board.ground.models
-        share = workload.gpu.share
         return Want(
             number=len(self._known),
             shape=shape,

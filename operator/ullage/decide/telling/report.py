@@ -86,6 +86,7 @@ class Reporter:
             allocation=books,
             degraded=self._degraded(workload, life, admitted),
             endpoint=self._endpoint(workload),
+            made_room=self.allotment.made_room.get(workload.ref.uid, workload.status.made_room),
         )
         return tell(self.desk.view, told, self.predictions)
 

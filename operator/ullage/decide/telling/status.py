@@ -23,6 +23,7 @@ from ullage.decide.telling.figures import Part, Predictions
 from ullage.decide.view import Member, View
 from ullage.state.records import PodStage, WorkloadKind, WorkloadRecord
 from ullage.state.status import AllocationRecord, DecisionRecord, Placement, WorkloadStatus
+from ullage.state.status_room import MadeRoom
 from ullage.state.status_wire import whole_second
 
 ENFORCED: Final = (SlicePhase.ATTACHED, SlicePhase.VIOLATING, SlicePhase.FROZEN)
@@ -51,6 +52,8 @@ class Told:
     """What it is promised and had, where jobs take turns."""
     degraded: tuple[Reason, str] | None = None
     endpoint: str = ""
+    made_room: MadeRoom | None = None
+    """The last time that it made room for another."""
 
 
 def tell(view: View, told: Told, predictions: Predictions) -> WorkloadStatus:
@@ -118,6 +121,7 @@ def _training(view: View, told: Told) -> dict[str, object]:
         ),
         "gpus": len(told.parts),
         "allocation": told.allocation,
+        "made_room": told.made_room,
         "start_time": now if running and not before.start_time else before.start_time,
         "completion_time": (before.completion_time or now) if told.phase.terminal else 0.0,
         "progress": (
