@@ -27,6 +27,8 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from ullage.cli import simulate_spot
+
 if TYPE_CHECKING:
     from ullage.simulate.comparison import Asked, Comparison
     from ullage.simulate.events import Tell
@@ -36,8 +38,12 @@ if TYPE_CHECKING:
 def command(
     context: typer.Context,
     trace: Annotated[
-        str, typer.Option(help="gavel (96 jobs), synthetic, or the path of a trace.")
-    ] = "gavel",
+        str,
+        typer.Option(
+            help="gavel (96 jobs; the default), synthetic, or the path of a trace; with --spot:"
+            " zones (drawn; the default), or a file, folder or pattern of SkyPilot's JSON."
+        ),
+    ] = "",
     form: Annotated[
         str, typer.Option("--format", help="Of a file: auto, gavel, philly, sia, alibaba, csv.")
     ] = "auto",
@@ -60,13 +66,20 @@ def command(
         str, typer.Option(help="fast: bare rounds; decide: every decision is the operator's.")
     ] = "fast",
     seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
-    jobs: Annotated[int, typer.Option(min=0, help="The first jobs only; 0 = all.")] = 0,
+    jobs: Annotated[
+        int, typer.Option(min=0, help="The first jobs only; 0 = all. With --spot: starts, 0 = 40.")
+    ] = 0,
     load: Annotated[float, typer.Option(help="Of a synthetic trace: part of the cluster.")] = 0.7,
     length: Annotated[float, typer.Option(help="Of a synthetic trace: factor of durations.")] = 1.0,
-    restart_cost: Annotated[float, typer.Option(help="Seconds of every start.")] = 0.0,
+    restart_cost: Annotated[
+        float | None, typer.Option(help="Seconds of every start; 0, with --spot 720.")
+    ] = None,
     checkpoint_every: Annotated[
-        float, typer.Option(help="Seconds between checkpoints; 0 = only when asked to stop.")
-    ] = 0.0,
+        float | None,
+        typer.Option(
+            help="Seconds between checkpoints, 0 = only when asked to stop; 0, with --spot 1800."
+        ),
+    ] = None,
     failures: Annotated[
         float, typer.Option(help="Mean hours between failures of one device; 0 = none.")
     ] = 0.0,
@@ -75,6 +88,21 @@ def command(
     packing: Annotated[
         bool, typer.Option(help="Jobs of one device may share it, at the table's speeds.")
     ] = False,
+    spot: Annotated[
+        bool, typer.Option("--spot", help="One job on spot pools: ways to buy, side by side.")
+    ] = False,
+    work: Annotated[float, typer.Option(help="With --spot: hours of work.")] = 48.0,
+    deadline: Annotated[float, typer.Option(help="With --spot: hours to the deadline.")] = 60.0,
+    replicas: Annotated[int, typer.Option(help="With --spot: instances of the job.")] = 4,
+    min_replicas: Annotated[
+        int, typer.Option(help="With --spot: fewest for cost-per-work; 0 = all of them.")
+    ] = 0,
+    notice: Annotated[
+        float, typer.Option(help="With --spot: seconds of warning before a loss; 0 = none.")
+    ] = 120.0,
+    flush: Annotated[
+        float, typer.Option(help="With --spot: seconds of a checkpoint on notice.")
+    ] = 30.0,
     from_cluster: Annotated[
         bool, typer.Option(help="Start from the jobs and devices of the live cluster.")
     ] = False,
@@ -86,14 +114,39 @@ def command(
     plot: Annotated[str, typer.Option(help="Folder for pictures (PNG).")] = "",
 ) -> None:
     """Try policies on a trace, or on the jobs of this cluster, before switching one on."""
-    from ullage.simulate.comparison import Asked
+    from ullage.simulate.comparison import PUBLISHED, Asked
+    from ullage.simulate.spot import DRAWN, POLICIES, STARTS
+    from ullage.simulate.spot import Asked as SpotAsked
 
     problems = Console(stderr=True, highlight=False)
+    folder = Path(plot) if plot else None
     try:
+        if spot:
+            bought = simulate_spot.watched(
+                SpotAsked(
+                    trace=trace or DRAWN,
+                    select=select or (),
+                    prices=price or (),
+                    policies=policy or POLICIES,
+                    seed=seed,
+                    starts=jobs or STARTS,
+                    work_h=work,
+                    deadline_h=deadline,
+                    replicas=replicas,
+                    min_replicas=min_replicas,
+                    restart_s=720.0 if restart_cost is None else restart_cost,
+                    checkpoint_s=1800.0 if checkpoint_every is None else checkpoint_every,
+                    notice_s=notice,
+                    flush_s=flush,
+                ),
+                problems,
+            )
+            simulate_spot.show(bought, json_file, folder, each=each)
+            return
         seen = _live(str(context.obj)) if from_cluster else _saved(snapshot)
         found = watched(
             Asked(
-                trace=trace,
+                trace=trace or PUBLISHED,
                 form=form,
                 speeds=speeds,
                 select=select or (),
@@ -105,8 +158,8 @@ def command(
                 jobs=jobs,
                 load=load,
                 length=length,
-                restart_s=restart_cost,
-                checkpoint_s=checkpoint_every,
+                restart_s=restart_cost or 0.0,
+                checkpoint_s=checkpoint_every or 0.0,
                 failures_h=failures,
                 repair_s=repair,
                 round_s=round_seconds,
@@ -115,7 +168,7 @@ def command(
             ),
             problems,
         )
-        show(found, json_file, Path(plot) if plot else None, each=each)
+        show(found, json_file, folder, each=each)
     except (ValueError, RuntimeError, OSError) as error:
         problems.print(f"error: {error}", style="red", markup=False)
         raise typer.Exit(code=1) from error

@@ -1,61 +1,24 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of a comparison: utilisation, completion times, fairness, cost.
-
-matplotlib is no dependency of anything that runs in a cluster: it is loaded here and nowhere else,
-and who has not got it is told how to get it.
-"""
+"""Pictures of a comparison: utilisation, completion times, fairness, cost."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType, ModuleType
-from typing import Final, Protocol
+from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 
 from ullage.simulate.outcome import Outcome
+from ullage.simulate.plotter import Axes, plotter, saved
 
 HOUR: Final = 3600.0
-DPI: Final = 110
 FAIR: Final = 3.0
 """Where the axis of fairness ends; what is beyond is the table's to tell."""
 POINTS: Final = 400
 """Of a curve over time."""
-
-
-class Axes(Protocol):
-    """What of matplotlib's axes is used here; it carries no types."""
-
-    def plot(self, x: Sequence[float], y: Sequence[float], **style: object) -> object:
-        """Draw a line."""
-        ...
-
-    def barh(self, y: Sequence[str], width: Sequence[float], **style: object) -> object:
-        """Draw lying bars."""
-        ...
-
-    def bar_label(self, bars: object, **style: object) -> object:
-        """Write the lengths on bars."""
-        ...
-
-    def set(self, **properties: object) -> object:
-        """Set limits, scales and labels."""
-        ...
-
-    def set_title(self, text: str, **style: object) -> object:
-        """Write above."""
-        ...
-
-    def legend(self, **style: object) -> object:
-        """Explain the lines."""
-        ...
-
-
-class NoPlotter(RuntimeError):
-    """matplotlib is not installed; the text says how to get it."""
 
 
 def draw(outcomes: Sequence[Outcome], folder: Path, title: str) -> tuple[Path, ...]:
@@ -72,37 +35,19 @@ def draw(outcomes: Sequence[Outcome], folder: Path, title: str) -> tuple[Path, .
     Raises:
         NoPlotter: matplotlib is missing.
     """
-    plots = _plotter()
+    plots = plotter()
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for name, panel in PANELS.items():
         figure, axes = plots.subplots(1, 1, figsize=(6.4, 4.0))
         panel(axes, outcomes)
-        files.append(_save(plots, figure, folder / f"{name}.png"))
+        files.append(saved(plots, figure, folder / f"{name}.png"))
     figure, grid = plots.subplots(2, 2, figsize=(11.0, 7.2))
     for axes, panel in zip((one for row in grid for one in row), PANELS.values(), strict=True):
         panel(axes, outcomes)
     figure.suptitle(title, fontsize=11)
-    files.append(_save(plots, figure, folder / "overview.png"))
+    files.append(saved(plots, figure, folder / "overview.png"))
     return tuple(files)
-
-
-def _save(plots: ModuleType, figure: object, path: Path) -> Path:
-    figure.tight_layout()  # type: ignore[attr-defined]
-    figure.savefig(path, dpi=DPI, metadata={"Software": None})  # type: ignore[attr-defined]
-    plots.close(figure)
-    return path
-
-
-def _plotter() -> ModuleType:
-    try:
-        matplotlib = importlib.import_module("matplotlib")
-        matplotlib.use("Agg")
-        return importlib.import_module("matplotlib.pyplot")
-    except ImportError as error:
-        raise NoPlotter(
-            f"no pictures: {error}; the extra brings it: pip install 'ullage[simulate]'"
-        ) from error
 
 
 def _utilisation(axes: Axes, outcomes: Sequence[Outcome]) -> None:

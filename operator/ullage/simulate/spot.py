@@ -46,6 +46,7 @@ SPOT: Final = "spot"
 GREEDY: Final = "greedy"
 UNIFORM: Final = "uniform-progress"
 PER_WORK: Final = "cost-per-work"
+STARTS: Final = 40
 POLICIES: Final = (ON_DEMAND, GREEDY, UNIFORM, PER_WORK)
 DOUBLING: Final = 0.97
 """Part of the work per instance that every doubling of instances leaves."""
@@ -78,7 +79,7 @@ class Asked:
     prices: Sequence[str] = ()
     policies: Sequence[str] = (UNIFORM, PER_WORK)
     seed: int = 0
-    starts: int = 40
+    starts: int = STARTS
     work_h: float = 48.0
     deadline_h: float = 60.0
     replicas: int = 4

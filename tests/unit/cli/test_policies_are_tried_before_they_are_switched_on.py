@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ullage.cli.main import app
-from ullage.simulate import plots
+from ullage.simulate import plotter
 
 RUNNER = CliRunner()
 SMALL = ("simulate", "--trace", "gavel", "--jobs", "6", "--cluster", "v100=2,k80=4")
@@ -78,19 +78,19 @@ class _Plotter(_Recorder):
 
 
 def test_pictures_show_every_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plotter = _Plotter()
-    monkeypatch.setattr(plots.importlib, "import_module", lambda _: plotter)
+    recorder = _Plotter()
+    monkeypatch.setattr(plotter.importlib, "import_module", lambda _: recorder)
     found = RUNNER.invoke(app, [*SMALL, "--plot", str(tmp_path / "img")])
     assert found.exit_code == 0, found.output
-    saved = [words[0] for name, words in plotter.calls if name == "savefig"]
+    saved = [words[0] for name, words in recorder.calls if name == "savefig"]
     assert saved == [
         tmp_path / "img" / f"{name}.png"
         for name in ("utilisation", "completion", "fairness", "cost", "overview")
     ]
-    curves = [words for name, words in plotter.calls if name == "plot"]
+    curves = [words for name, words in recorder.calls if name == "plot"]
     # Three curves for each of four policies and the line of fairness, alone and in the overview.
     assert len(curves) == 2 * (3 * 4 + 1)
-    bars = [words for name, words in plotter.calls if name == "barh"]
+    bars = [words for name, words in recorder.calls if name == "barh"]
     assert bars[0][0] == ["las", "agnostic-las", "isolated", "fifo"]
 
 
@@ -100,7 +100,7 @@ def test_without_matplotlib_one_is_told_how_to_get_it(
     def missing(name: str) -> None:
         raise ModuleNotFoundError(f"No module named '{name}'")
 
-    monkeypatch.setattr(plots.importlib, "import_module", missing)
+    monkeypatch.setattr(plotter.importlib, "import_module", missing)
     found = RUNNER.invoke(app, [*SMALL, "--plot", str(tmp_path / "img")], env={"COLUMNS": "300"})
     assert found.exit_code == 1
     assert "ullage[simulate]" in found.output

@@ -1,0 +1,223 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""``kubectl ullage cost``: what work cost, what on-demand would have taken, what losses took.
+
+Pure: records in, renderables, JSON and figures out; the files that it is told to write apart.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ullage.cli.tables import BAD, GOOD, QUIET, age
+from ullage.decide.accounting.bills import Bill, bill_of, party_of, total
+from ullage.state.records import WorkloadRecord
+
+if TYPE_CHECKING:
+    from ullage.simulate.plotter import Axes
+
+TERMINAL: Final = "terminal"
+NOTHING: Final = (
+    "nothing has a price: give DeviceProfiles a pricePerHour, or make CapacityPools with a"
+    " priceSource"
+)
+_BAR: Final = 40
+
+
+class By(StrEnum):
+    """What a line is of."""
+
+    JOB = "job"
+    TENANT = "tenant"
+
+
+class Output(StrEnum):
+    """How it is told."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One line: who, and what it cost."""
+
+    name: str
+    kind: str
+    tenant: str
+    bill: Bill
+
+
+def lines(workloads: Iterable[WorkloadRecord], by: By, now: float) -> list[Line]:
+    """Bills, the dearest first; workloads without books have none.
+
+    Args:
+        workloads: Of the namespaces that are asked for.
+        by: What a line is of.
+        now: Until when the bills count.
+    """
+    found = []
+    for one in workloads:
+        bill = bill_of(one, now)
+        if bill is not None:
+            name = f"{one.ref.namespace}/{one.ref.name}"
+            line = Line(name=name, kind=one.kind.value, tenant=party_of(one), bill=bill)
+            found.append(line)
+    if by is By.TENANT:
+        parties: dict[str, list[Bill]] = defaultdict(list)
+        for line in found:
+            parties[line.tenant].append(line.bill)
+        found = [
+            Line(name=party, kind="", tenant=party, bill=total(bills))
+            for party, bills in parties.items()
+        ]
+    return sorted(found, key=lambda one: (-(one.bill.spent or Decimal(0)), one.name))
+
+
+def table(found: Sequence[Line], by: By) -> RenderableType:
+    """The lines, and their sum where there are several."""
+    if not found:
+        return Text(NOTHING, style=QUIET)
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    shown.add_column("JOB" if by is By.JOB else "TENANT", overflow="fold")
+    shown.add_column("TENANT" if by is By.JOB else "WORKLOADS", overflow="fold")
+    for column in ("SPENT", "ON-DEMAND", "SAVED", "LOST WORK", "LOSSES", "PER 1000 STEPS", "NOW/H"):
+        shown.add_column(column, justify="right", no_wrap=True)
+    for one in found:
+        shown.add_row(one.name, _second(one, by), *_cells(one.bill))
+    if len(found) > 1:
+        bill = total(one.bill for one in found)
+        shown.add_row("all", "" if by is By.JOB else str(bill.workloads), *_cells(bill))
+    notes = [
+        Text(f"{one.name}: {one.bill.message or _UNPRICED}", style=QUIET)
+        for one in found
+        if one.bill.unpriced
+    ]
+    return Group(shown, *notes)
+
+
+_UNPRICED: Final = "some of its time had no price and is in no sum"
+
+
+def bars(found: Sequence[Line]) -> RenderableType:
+    """Spent beside on-demand, as bars of text."""
+    if not found:
+        return Text(NOTHING, style=QUIET)
+    most = max(max(one.bill.spent or 0, one.bill.on_demand or 0) for one in found) or 1
+    shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_header=False)
+    shown.add_column(no_wrap=True)
+    shown.add_column(no_wrap=True)
+    shown.add_column(justify="right", no_wrap=True)
+    for one in found:
+        for word, value, style in (
+            (one.name, one.bill.spent, GOOD),
+            ("  on-demand", one.bill.on_demand, QUIET),
+        ):
+            length = round(_BAR * float((value or 0) / most))
+            shown.add_row(word, Text("█" * length or "▏", style=style), _money(value))
+    return shown
+
+
+def picture(found: Sequence[Line], path: Path) -> Path:
+    """Spent beside on-demand, as a PNG.
+
+    Raises:
+        NoPlotter: matplotlib is missing.
+        OSError: the file cannot be written.
+    """
+    from ullage.simulate.plotter import plotter, saved
+
+    plots = plotter()
+    figure, axes = plots.subplots(1, 1, figsize=(7.2, 1.2 + 0.5 * max(1, len(found))))
+    _draw(axes, found)
+    return saved(plots, figure, path)
+
+
+def _draw(axes: Axes, found: Sequence[Line]) -> None:
+    names: list[str] = []
+    widths: list[float] = []
+    colours: list[str] = []
+    for one in reversed(found):
+        names += [f"{one.name} on-demand", one.name]
+        widths += [float(one.bill.on_demand or 0), float(one.bill.spent or 0)]
+        colours += ["#c8c8c8", "#4878a8"]
+    drawn = axes.barh(names, widths, color=colours)
+    axes.bar_label(drawn, fmt="%.2f", fontsize=7)
+    axes.set(xlabel="dollars")
+    axes.set_title("spent, and what on-demand would have taken", fontsize=9)
+
+
+def to_json(found: Sequence[Line], by: By, now: float) -> str:
+    """For scripts; money is decimal text, what is not known is null."""
+    body = {
+        "asOf": int(now),
+        "by": by.value,
+        "lines": [
+            {by.value: one.name, **({"kind": one.kind, "tenant": one.tenant} if one.kind else {})}
+            | _figures(one.bill)
+            for one in found
+        ],
+        "total": _figures(total(one.bill for one in found)),
+    }
+    return json.dumps(body, indent=2, allow_nan=False) + "\n"
+
+
+def _figures(bill: Bill) -> dict[str, object]:
+    ratio = bill.savings_ratio
+    return {
+        "spent": _text(bill.spent),
+        "onDemand": _text(bill.on_demand),
+        "saved": _text(bill.saved),
+        "savingsRatio": None if ratio is None else round(ratio, 4),
+        "perHour": _text(bill.per_hour),
+        "perThousandSteps": _text(bill.per_thousand_steps),
+        "steps": bill.steps,
+        "lostSeconds": bill.lost_seconds,
+        "lostSteps": bill.lost_steps,
+        "evictions": bill.evictions,
+        "workloads": bill.workloads,
+        "unpriced": bill.unpriced,
+        "message": bill.message,
+    }
+
+
+def _second(line: Line, by: By) -> str:
+    return line.tenant if by is By.JOB else str(line.bill.workloads)
+
+
+def _cells(bill: Bill) -> tuple[RenderableType, ...]:
+    ratio = bill.savings_ratio
+    saved: RenderableType = "?"
+    if bill.saved is not None and ratio is not None:
+        saved = Text(f"{bill.saved:.2f} ({ratio:.0%})", style=GOOD if ratio >= 0 else BAD)
+    unit = bill.per_thousand_steps
+    lost = f"{age(bill.lost_seconds)}" if bill.lost_seconds else "-"
+    return (
+        _money(bill.spent),
+        _money(bill.on_demand),
+        saved,
+        f"{lost} ({bill.lost_steps} steps)" if bill.lost_steps else lost,
+        str(bill.evictions),
+        f"{unit:.4g}" if unit is not None else "-",
+        f"{bill.per_hour:.2f}" if bill.per_hour else "-",
+    )
+
+
+def _money(value: Decimal | None) -> str:
+    return "?" if value is None else f"{value:.2f}"
+
+
+def _text(value: Decimal | None) -> str | None:
+    return None if value is None else f"{value:.6f}"

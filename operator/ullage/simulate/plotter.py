@@ -1,0 +1,83 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The one door to matplotlib, and what of it is used.
+
+matplotlib is no dependency of anything that runs in a cluster: it is loaded here and nowhere else,
+and who has not got it is told how to get it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Final, Protocol
+
+DPI: Final = 110
+
+
+class Axes(Protocol):
+    """What of matplotlib's axes is used here; it carries no types."""
+
+    def plot(self, x: Sequence[float], y: Sequence[float], **style: object) -> object:
+        """Draw a line."""
+        ...
+
+    def barh(self, y: Sequence[str], width: Sequence[float], **style: object) -> object:
+        """Draw lying bars."""
+        ...
+
+    def bar_label(self, bars: object, **style: object) -> object:
+        """Write the lengths on bars."""
+        ...
+
+    def broken_barh(
+        self, xranges: Sequence[tuple[float, float]], yrange: tuple[float, float], **style: object
+    ) -> object:
+        """Draw a bar of pieces."""
+        ...
+
+    def set(self, **properties: object) -> object:
+        """Set limits, scales and labels."""
+        ...
+
+    def set_title(self, text: str, **style: object) -> object:
+        """Write above."""
+        ...
+
+    def set_yticks(self, ticks: Sequence[float], labels: Sequence[str], **style: object) -> object:
+        """Name places of the axis."""
+        ...
+
+    def legend(self, **style: object) -> object:
+        """Explain the lines."""
+        ...
+
+
+class NoPlotter(RuntimeError):
+    """matplotlib is not installed; the text says how to get it."""
+
+
+def plotter() -> ModuleType:
+    """``matplotlib.pyplot``, drawing into files.
+
+    Raises:
+        NoPlotter: matplotlib is missing.
+    """
+    try:
+        matplotlib = importlib.import_module("matplotlib")
+        matplotlib.use("Agg")
+        return importlib.import_module("matplotlib.pyplot")
+    except ImportError as error:
+        raise NoPlotter(
+            f"no pictures: {error}; the extra brings it: pip install 'ullage[simulate]'"
+        ) from error
+
+
+def saved(plots: ModuleType, figure: object, path: Path) -> Path:
+    """Write a figure, without what would differ from run to run."""
+    figure.tight_layout()  # type: ignore[attr-defined]
+    figure.savefig(path, dpi=DPI, metadata={"Software": None})  # type: ignore[attr-defined]
+    plots.close(figure)
+    return path

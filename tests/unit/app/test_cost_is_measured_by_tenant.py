@@ -1,0 +1,87 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics of cost add up by tenant, never shrink, and never count what another process counted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+from prometheus_client.core import Metric
+
+from builders import NOW, a_job
+from ullage.adapters.metrics_cost import cost_metrics
+from ullage.app.cost_figures import CostSums
+from ullage.decide.accounting.bills import bill_of, total
+from ullage.state.records import WorkloadRecord
+from ullage.state.status_account import Account
+from ullage.state.status_spend import SpendRecord
+
+
+def billed(
+    name: str, total: str, *, tenant: str = "research", age_s: float = 0.0, **figures: object
+) -> WorkloadRecord:
+    account = Account(since=NOW, as_of=NOW, total=total, **figures)  # type: ignore[arg-type]
+    job = a_job(name).with_(tenant=tenant).aged(age_s)
+    return job.status(spend=SpendRecord(account=account)).build()
+
+
+def values(families: list[Metric]) -> dict[tuple[str, str], float]:
+    return {
+        (sample.name, sample.labels["tenant"]): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+def test_what_is_entered_is_added_once_and_stays_when_the_job_goes() -> None:
+    sums = CostSums(began=NOW)
+    jobs = [billed("a", "5"), billed("b", "1", tenant="")]
+    for _ in range(2):
+        figures = sums.figures(jobs, NOW)
+    assert figures.dollars == {"research": 5.0, "default": 1.0}
+    sums.figures([billed("a", "7"), jobs[1]], NOW)
+    assert sums.figures([], NOW).dollars == {"research": 7.0, "default": 1.0}
+
+
+def test_what_stood_there_before_is_not_counted_again() -> None:
+    sums = CostSums(began=NOW)
+    old = billed("old", "100", age_s=500, evictions=4)
+    assert sums.figures([old], NOW).dollars == {"research": 0.0}
+    newer = billed("old", "103", age_s=500, evictions=5, lost_seconds=30)
+    found = sums.figures([newer], NOW)
+    assert (found.dollars, found.evictions) == ({"research": 3.0}, {"research": 1.0})
+    assert found.lost_seconds == {"research": 30.0}
+    # a picture that is late takes nothing back
+    assert sums.figures([old], NOW).dollars == {"research": 3.0}
+
+
+def test_savings_compare_only_what_can_be_compared() -> None:
+    known = billed("a", "25", on_demand_total="100", per_hour="2.5", on_demand_per_hour="10")
+    unknown = billed("b", "900", per_hour="1")
+    figures = CostSums(began=NOW).figures([known, unknown], NOW)
+    assert figures.savings == {"research": pytest.approx(0.75)}
+    assert figures.per_hour == {"research": 3.5}
+    found = values(list(cost_metrics(figures)))
+    assert found["ullage_job_savings_ratio", "research"] == pytest.approx(0.75)
+    assert found["ullage_job_cost_dollars_total", "research"] == 925
+
+
+def test_a_bill_goes_on_between_two_entries() -> None:
+    job = billed("a", "25", on_demand_total="100", per_hour="2", on_demand_per_hour="6")
+    bill = bill_of(job, NOW + 1800)
+    assert bill is not None
+    assert (bill.spent, bill.on_demand, bill.saved) == (26, 103, 77)
+
+
+def test_a_sum_of_bills_tells_what_it_lacks() -> None:
+    first = bill_of(billed("a", "25"), NOW)
+    lacks = bill_of(billed("b", "", message="no price of fast"), NOW)
+    assert first is not None
+    assert lacks is not None
+    found = total([first, lacks])
+    assert (found.spent, found.unpriced, found.workloads) == (Decimal(25), 1, 2)
+    assert found.message == "no price of fast"
+    assert total([lacks]).spent is None
+    assert total([]) == replace(total([]), workloads=0)
