@@ -27,6 +27,7 @@ from ullage.simulate.founding import (
     founded,
     job_record,
     objective_of,
+    priced,
     profile_record,
 )
 from ullage.simulate.outcome import JobOutcome, Moment, Outcome
@@ -112,6 +113,10 @@ def resume(
     """
     how = settings or Settings()
     base = replace(snapshot, policy=replace(snapshot.policy, objective=objective_of(policy)))
+    if policy.priced:
+        # prices of the command line take the place of pools as well
+        prices = priced(snapshot.device_profiles, fleet.prices)
+        base = replace(base, device_profiles=prices, pools={})
     play = Play(
         world=World(base=base, now=snapshot.taken_at),
         trace=trace,

@@ -9,6 +9,8 @@ declared ones, which is where the operator reads them.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from ullage.api.contract import (
@@ -22,6 +24,7 @@ from ullage.engines.allocation.model import Objective
 from ullage.simulate.policies import Policy
 from ullage.simulate.trace import Fleet, TraceError, TraceJob
 from ullage.state.records import (
+    DeviceProfileRecord,
     GPUNodeRecord,
     GPURequest,
     NodeRecord,
@@ -73,6 +76,7 @@ def founded(fleet: Fleet, policy: Policy, round_s: float, gang_skip_limit: int) 
         taken_at=START,
         nodes=nodes,
         gpu_nodes=gpu_nodes,
+        device_profiles=priced({}, fleet.prices) if policy.priced else {},
         policy=PolicyRecord(
             name="default",
             uid="uid-policy",
@@ -82,6 +86,17 @@ def founded(fleet: Fleet, policy: Policy, round_s: float, gang_skip_limit: int) 
             gang_skip_limit=gang_skip_limit,
         ),
     )
+
+
+def priced(
+    known: Mapping[str, DeviceProfileRecord], prices: Mapping[str, float]
+) -> dict[str, DeviceProfileRecord]:
+    """DeviceProfiles by type, with these prices."""
+    stated = {
+        kind: replace(known.get(kind) or DeviceProfileRecord(name=kind), price_per_hour=price)
+        for kind, price in prices.items()
+    }
+    return {**known, **stated}
 
 
 def objective_of(policy: Policy) -> str:

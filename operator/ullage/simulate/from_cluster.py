@@ -10,40 +10,58 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Final
 
 from ullage.api.contract import GPUMode, Health
+from ullage.decide.advice.prices import prices_of
 from ullage.decide.phases import Phase
 from ullage.decide.speeds.throughput import Throughputs
 from ullage.simulate.trace import Fleet, Trace, TraceError, TraceJob, in_order
 from ullage.state.records import Snapshot, WorkloadKind, WorkloadRecord
 
+_MOST_SERVED: Final = 50
+"""Percent of a device that services may hold before training is not counted on it (our choice)."""
+
 
 def fleet_of(snapshot: Snapshot, prices: Mapping[str, float]) -> Fleet:
     """The healthy devices that training may use, by type.
 
+    Args:
+        snapshot: The cluster.
+        prices: Of one device for an hour by type, in place of those that the cluster knows.
+
     Raises:
         TraceError: there is none.
     """
-    serving = {
-        placed.gpu
-        for one in snapshot.workloads.values()
-        if one.kind is WorkloadKind.INFERENCE_SERVICE
-        for placed in one.status.placement
-    }
+    serving = _serving(snapshot)
     devices: Counter[str] = Counter()
     per_node = 1
     for record in snapshot.gpu_nodes.values():
         free = [
             one
             for one in record.devices
-            if one.health is Health.HEALTHY and one.uuid not in serving
+            if one.health is Health.HEALTHY and not record.retire and one.uuid not in serving
         ]
         devices.update(one.model for one in free)
         per_node = max(per_node, len(record.devices))
     if not devices:
-        raise TraceError("the cluster has no healthy device that training may use")
+        raise TraceError(
+            "the cluster has no healthy device that training may use"
+            + (f"; services hold {len(serving)} of them" if serving else "")
+        )
     ordered = dict(sorted(devices.items()))
-    return Fleet(devices=ordered, prices=dict(prices), per_node=per_node)
+    known = {kind: price for kind, price in prices_of(snapshot).items() if kind in ordered}
+    return Fleet(devices=ordered, prices={**known, **prices}, per_node=per_node)
+
+
+def _serving(snapshot: Snapshot) -> frozenset[str]:
+    """Devices that services hold for the most part, by uuid."""
+    held: Counter[str] = Counter()
+    for one in snapshot.workloads.values():
+        if one.kind is WorkloadKind.INFERENCE_SERVICE:
+            for placed in one.status.placement:
+                held[placed.gpu] += placed.percent
+    return frozenset(gpu for gpu, percent in held.items() if percent > _MOST_SERVED)
 
 
 def trace_of(snapshot: Snapshot, fleet: Fleet, round_s: float) -> Trace:
@@ -59,6 +77,9 @@ def trace_of(snapshot: Snapshot, fleet: Fleet, round_s: float) -> Trace:
     jobs = []
     for job in sorted(snapshot.workloads.values(), key=lambda one: (one.created, one.ref.uid)):
         if _over(job):
+            continue
+        if job.invalid and not job.status.placement:
+            told["cannot be read and are left out"] += 1
             continue
         rates = _rates(speeds, job, fleet, told)
         done = job.status.progress.steps if job.status.progress is not None else 0
@@ -82,7 +103,16 @@ def trace_of(snapshot: Snapshot, fleet: Fleet, round_s: float) -> Trace:
                 priority=job.priority,
             )
         )
-    notes = tuple(f"{count} jobs {what}." for what, count in sorted(told.items()))
+    notes = [f"{count} jobs {what}." for what, count in sorted(told.items())]
+    serving = len(_serving(snapshot))
+    if serving:
+        notes.append(f"{serving} devices serve and are left to their services.")
+    coming = sum(
+        one.kind is WorkloadKind.INFERENCE_SERVICE and one.status.ready_replicas < one.replicas
+        for one in snapshot.workloads.values()
+    )
+    if coming:
+        notes.append(f"{coming} services have replicas that do not run: none are kept devices for.")
     return in_order(f"snapshot {snapshot.version}", jobs, notes)
 
 
@@ -106,7 +136,9 @@ def _rates(
         for kind, one in speeds.of(job).items()
         if kind in able and one.steps_per_second > 0
     }
-    if len(known) < len(able):
+    if not known and able:
+        told["have no known speed at all: one step a second counts on every type"] += 1
+    elif len(known) < len(able):
         told["have types without a known speed: the mean of the known ones counts there"] += 1
     mean = sum(known.values()) / len(known) if known else 1.0
     return {kind: known.get(kind, mean) if kind in able else 0.0 for kind in fleet.devices}

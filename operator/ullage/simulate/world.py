@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from ullage.api.contract import GATE, DesiredSlice, Health, ObservedSlice
 from ullage.decide.model import (
     Action,
+    ApplyDeployment,
     ApplyGPUNode,
     ApplyService,
     CreatePod,
@@ -29,6 +30,7 @@ from ullage.decide.model import (
 )
 from ullage.simulate import motions
 from ullage.state.records import (
+    DeploymentRecord,
     GPUNodeRecord,
     PodRecord,
     PodStage,
@@ -114,6 +116,8 @@ class World:
                     self.remove_pod(action.pod.uid)
                 case ApplyService():
                     self._serve(action)
+                case ApplyDeployment():
+                    self._deploy(action)
                 case SetStatus():
                     self._tell(action)
                 case DeleteWorkload():
@@ -246,6 +250,24 @@ class World:
             uid=f"uid-{key[0]}-{key[1]}",
             owner_uid=action.owner.uid,
         )
+
+    def _deploy(self, action: ApplyDeployment) -> None:
+        """A Deployment as wanted; its pods stay those that are there, for nobody plays services."""
+        key = (action.owner.namespace, action.name)
+        made = DeploymentRecord(
+            namespace=key[0],
+            name=key[1],
+            uid=f"uid-{key[0]}-{key[1]}",
+            owner_uid=action.owner.uid,
+            replicas=action.replicas,
+            ready=action.replicas,
+            updated=action.replicas,
+            template_hash=action.template_hash,
+            max_surge=action.max_surge,
+            max_unavailable=action.max_unavailable,
+            settled=True,
+        )
+        self.base = replace(self.base, deployments={**self.base.deployments, key: made})
 
     def _tell(self, action: SetStatus) -> None:
         job = self.workloads.get(action.owner.uid)

@@ -127,7 +127,7 @@ def test_notes_tell_what_a_picture_did_not_say() -> None:
         replace(snapshot, workloads=jobs, profiles={}), Fleet(devices={"t": 2}), 300.0
     )
     assert any("do not say their steps" in note for note in trace.notes)
-    assert any("without a known speed" in note for note in trace.notes)
+    assert any("no known speed at all" in note for note in trace.notes)
 
 
 @pytest.mark.parametrize(("ages", "victim", "lost_s"), [(False, "new", 90.0), (True, "old", 5.0)])
