@@ -209,8 +209,13 @@ class ClusterPort(Protocol):
         """Delete one object, only if it still has this uid."""
         ...
 
-    async def evict(self, name: str, *, namespace: str, uid: str) -> None:
-        """Evict a pod through the Eviction API; ``Throttled`` when a budget refuses."""
+    async def evict(
+        self, name: str, *, namespace: str, uid: str, grace_s: int | None = None
+    ) -> None:
+        """Evict a pod through the Eviction API; ``Throttled`` when a budget refuses.
+
+        ``grace_s`` takes the place of the pod's own grace.
+        """
         ...
 
 

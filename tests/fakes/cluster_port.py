@@ -210,7 +210,9 @@ class FakeCluster:
         self._held(kind, namespace, name)
         del self.objects[kind.kind, namespace, name]
 
-    async def evict(self, name: str, *, namespace: str, uid: str) -> None:
+    async def evict(
+        self, name: str, *, namespace: str, uid: str, grace_s: int | None = None
+    ) -> None:
         at = asyncio.get_running_loop().time()
         call = Call(verb="evict", kind="Pod", namespace=namespace, name=name, uid=uid, at=at)
         await self._arrive(call)

@@ -106,6 +106,10 @@ class Mortal:
         send = lambda: self.port.delete(kind, name, namespace=namespace, uid=uid)  # noqa: E731
         await self._write("delete", kind, name, send)
 
-    async def evict(self, name: str, *, namespace: str, uid: str) -> None:
-        send = lambda: self.port.evict(name, namespace=namespace, uid=uid)  # noqa: E731
+    async def evict(
+        self, name: str, *, namespace: str, uid: str, grace_s: int | None = None
+    ) -> None:
+        send = lambda: self.port.evict(  # noqa: E731
+            name, namespace=namespace, uid=uid, grace_s=grace_s
+        )
         await self._write("evict", ports.POD, name, send)

@@ -9,7 +9,7 @@ decision ends the action instead of creating something nobody decided.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, Protocol
 
@@ -35,6 +35,7 @@ from ullage.decide.model import (
     SetPoolStatus,
     SetProfile,
     SetStatus,
+    TaintNode,
     UngatePod,
 )
 from ullage.decide.pin import NodeAffinityConflict, ungate_patch
@@ -99,6 +100,7 @@ class Request:
     body: JsonObject = field(default_factory=dict)
     patch: JsonPatch = ()
     uid: str = ""
+    grace_s: int | None = None
     owner: ObjectRef | None = None
 
 
@@ -115,6 +117,8 @@ def verb_of(action: Action) -> tuple[Verb, str]:
             return Verb.DELETE, ports.POD.kind
         case EvictPod():
             return Verb.EVICT, ports.POD.kind
+        case TaintNode():
+            return Verb.PATCH, ports.NODE.kind
         case UngatePod():
             return Verb.PATCH, ports.POD.kind
         case ApplyGPUNode():
@@ -142,6 +146,8 @@ def key_of(action: Action) -> ObjectKey:
             return ports.POD.kind, action.owner.namespace, action.name, ""
         case DeletePod() | EvictPod() | UngatePod():
             return ports.POD.kind, action.pod.namespace, action.pod.name, ""
+        case TaintNode():
+            return ports.NODE.kind, "", action.node.name, ""
         case ApplyGPUNode():
             return ports.GPU_NODE.kind, "", action.name, ""
         case ApplyService():
@@ -196,7 +202,7 @@ class Requests:
             case DeletePod():
                 return _pod_request(Verb.DELETE, action.pod)
             case EvictPod():
-                return _pod_request(Verb.EVICT, action.pod)
+                return replace(_pod_request(Verb.EVICT, action.pod), grace_s=action.grace_s)
             case UngatePod():
                 return self._ungate(action)
             case DeleteWorkload():
@@ -222,8 +228,8 @@ class Requests:
                 )
             case ApplyGPUNode():
                 return self._gpu_node(action)
-            case Emit():
-                raise BadRequest(0, "an Event is no plain request")
+            case Emit() | TaintNode():
+                raise BadRequest(0, f"{type(action).__name__} is no plain request")
             case _:
                 return self._child(action)
 

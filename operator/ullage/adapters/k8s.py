@@ -214,13 +214,15 @@ class K8sCluster:
             "DELETE", _path(kind, namespace, name), _delete_options(uid=uid, grace_s=grace_s)
         )
 
-    async def evict(self, name: str, *, namespace: str, uid: str) -> None:
+    async def evict(
+        self, name: str, *, namespace: str, uid: str, grace_s: int | None = None
+    ) -> None:
         """Evict a pod; ``Throttled`` when a disruption budget refuses."""
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": name, "namespace": namespace},
-            "deleteOptions": _delete_options(uid=uid),
+            "deleteOptions": _delete_options(uid=uid, grace_s=grace_s),
         }
         await self._transport.write("POST", _path(POD, namespace, name, "eviction"), body)
 

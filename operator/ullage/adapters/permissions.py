@@ -60,6 +60,7 @@ def _writes() -> Iterable[Permission]:
         ports.DEPLOYMENT: ("create", "patch"),
         ports.SERVICE: ("create", "patch"),
         ports.GPU_NODE: ("create", "patch"),
+        ports.NODE: ("patch",),
         ports.WORKLOAD_PROFILE: ("create",),
         ports.DEVICE_PROFILE: ("create",),
         ports.TRAINING_JOB: ("delete",),

@@ -15,8 +15,9 @@ from ullage.adapters.events import EventRecorder
 from ullage.adapters.writer_cache import Gates, digest
 from ullage.adapters.writer_errors import name_conflict
 from ullage.api.contract import MANAGER_OPERATOR, objects, section
-from ullage.decide.model import Action, Emit, SetStatus
-from ullage.ports import ClusterPort, Conflict, JsonObject, NotFound
+from ullage.decide.model import Action, Emit, SetStatus, TaintNode
+from ullage.decide.notices.taints import taint_patch
+from ullage.ports import NODE, ClusterPort, Conflict, JsonObject, NotFound
 from ullage.state.records import ObjectRef
 
 SENT: Final = "ok"
@@ -69,6 +70,8 @@ class Sender:
             return SENT
         if isinstance(action, SetStatus):
             return await self._status(action)
+        if isinstance(action, TaintNode):
+            return await self._taint(action)
         request = self._requests.request(action)
         if request.verb is Verb.APPLY:
             return await self._apply(action, request)
@@ -80,6 +83,22 @@ class Sender:
         self._specs.forget(key_of(action))
         if isinstance(action, SetStatus):
             self._statuses.forget(action.owner.uid)
+
+    async def _taint(self, action: TaintNode) -> str:
+        """The list of taints has many writers: read it, and write it for this version only."""
+        name = action.node.name
+        self._guard()
+        held = await self._cluster.get(NODE, name)
+        metadata = section(held, "metadata")
+        if metadata.get("uid") != action.node.uid:
+            raise Conflict(409, f"Node {name} is another one by now", "Conflict")
+        taints = objects(section(held, "spec"), "taints")
+        patch = taint_patch(metadata, taints, action.value)
+        if patch is None:
+            return UNCHANGED
+        self._guard()
+        await self._cluster.json_patch(NODE, name, patch)
+        return SENT
 
     async def _status(self, action: SetStatus) -> str:
         uid = action.owner.uid
@@ -143,7 +162,10 @@ class Sender:
                 )
             case Verb.EVICT:
                 await self._cluster.evict(
-                    request.name, namespace=request.namespace, uid=request.uid
+                    request.name,
+                    namespace=request.namespace,
+                    uid=request.uid,
+                    grace_s=request.grace_s,
                 )
 
     async def _create(self, request: Request) -> None:

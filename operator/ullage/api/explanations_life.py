@@ -40,6 +40,18 @@ LIFE: Final[Mapping[Reason, Explanation]] = {
         "them; this one was asked to checkpoint and waits for its turn.",
         "Wait, or raise its priority class or its weight.",
     ),
+    Reason.EVICTION_NOTICE: say(
+        "The provider, or whoever manages the nodes, has said that a machine is taken away; the "
+        "node takes nothing new, and what runs there is moved in time.",
+        "Nothing; the message names the node and the moment, and docs/notices.md the order in "
+        "which work leaves.",
+    ),
+    Reason.SPOT_INTERRUPTED: say(
+        "A pod is on a machine that is about to be taken away: a job saves its work and starts "
+        "again elsewhere, uncounted; a replica is replaced before it goes, where there is room.",
+        "Nothing. If work is lost, give the job spec.checkpoint and save on SIGTERM within the "
+        "notice, which is 30 seconds to two minutes with most providers.",
+    ),
     Reason.MEMBER_LOST: say(
         "A member vanished (node lost, evicted, deleted): the gang starts anew, uncounted.",
         "Nothing; the message names the member.",

@@ -59,6 +59,8 @@ class Reason(StrEnum):
     ROUND_SCHEDULED = "RoundScheduled"
     ESTIMATE_USED = "EstimateUsed"
     MEMBER_LOST = "MemberLost"
+    EVICTION_NOTICE = "EvictionNotice"
+    SPOT_INTERRUPTED = "SpotInterrupted"
     RESIZING = "Resizing"
     MADE_ROOM = "MadeRoom"
     RESTART_LIMIT = "RestartLimit"

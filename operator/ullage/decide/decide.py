@@ -28,6 +28,9 @@ from ullage.decide.lives.serving import replicas_that_serve
 from ullage.decide.lives.training import training_life
 from ullage.decide.model import Action, DecideSettings, Emit, Plan
 from ullage.decide.nodes import missing_gpu_nodes
+from ullage.decide.notices.drain import by_class, notice_marks
+from ullage.decide.notices.reading import terminations
+from ullage.decide.notices.taints import eviction_notices, node_taints
 from ullage.decide.placement.allot import Desk, allot, release
 from ullage.decide.placement.board import set_up
 from ullage.decide.placement.feasible import Feasibility
@@ -79,7 +82,9 @@ def decide(
     ledger = Ledger(snapshot)
     view = look(snapshot, now, settings, ledger)
     trials = look_at_trials(view)
-    view = replace(view, marks=trials.marks)
+    notices = terminations(snapshot)
+    marks = notice_marks(view, notices)
+    view = replace(view, marks={**trials.marks, **marks})
     ground = lay_out(view)
     lives = _live(view, ground)
     drop_refused(view, ledger)
@@ -124,6 +129,8 @@ def decide(
     accountant = Accountant.of(snapshot, slices, now)
     statuses, events = _tell(view, reporter, lives, accountant)
     steps: list[Action] = [step for uid in sorted(lives) for step in lives[uid].steps]
+    taints = node_taints(snapshot, notices, settings.epoch)
+    events += eviction_notices(view, notices, taints)
     profiles = tuple(snapshot.profiles.values())
     lessons = profiles_to_write(snapshot, now, settings.epoch, bookings(spent_s, profiles))
     lessons = with_estimates(snapshot, now, settings.epoch, lessons)
@@ -133,8 +140,8 @@ def decide(
         inputs_hash=inputs_hash,
         slices=slices,
         steps=(
-            *steps,
-            *allotment.steps,
+            *by_class((*steps, *allotment.steps), snapshot),
+            *taints,
             *void_policies(snapshot, now, settings.epoch),
             *division_news(view, rounds),
             *lessons.actions,

@@ -69,6 +69,8 @@ class EvictPod:
 
     pod: ObjectRef
     owner: ObjectRef
+    grace_s: int | None = None
+    """Seconds that its containers have at most; ``None`` = what the pod says."""
     epoch: int
     reason: Reason
     text: str
@@ -211,6 +213,17 @@ class SetPoolStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TaintNode:
+    """Set our taint on a Node to ``value``, or lift it (empty); taints of others stay."""
+
+    node: ObjectRef
+    value: str
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Emit:
     """One Event on the user's own object; aggregated by (object, reason)."""
 
@@ -236,6 +249,7 @@ Action = (
     | SetProfile
     | CreateDeviceProfile
     | SetDeviceModel
+    | TaintNode
     | SetPoolStatus
     | Emit
 )

@@ -13,6 +13,8 @@ from typing import Final
 from ullage.api.contract import Interruption, InterruptionKind, sooner
 from ullage.state.records import Taint
 
+TAINT_KEY: Final = "ullage.dev/interruption"
+"""Our own taint, which says that a notice to terminate is in force."""
 NOTICE_TAINTS: Final[Mapping[str, InterruptionKind]] = {
     # Karpenter: any voluntary disruption and any interruption it was told of
     "karpenter.sh/disrupted": InterruptionKind.TERMINATE,

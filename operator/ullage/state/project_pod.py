@@ -184,6 +184,7 @@ def project_pod(raw: JsonObject, now: float, share: Sharer) -> tuple[PodRecord, 
         waiting_message=waiting_message,
         scheduling_message=share(_scheduling_message(status)),
         template_hash=share(meta.annotations.get(ANNOTATION_TEMPLATE_HASH, "")),
+        grace_s=optional_whole(spec, "terminationGracePeriodSeconds", 30),
     )
     return record, serves(meta.controller, owner)
 

@@ -182,6 +182,8 @@ class PodRecord:
     waiting_message: str = ""
     scheduling_message: str = ""
     template_hash: str = ""
+    grace_s: int = 30
+    """Seconds between SIGTERM and SIGKILL."""
     world_size: int = 0
     """Members of the elastic gang that it was made for; 0 = its gang is not elastic."""
 

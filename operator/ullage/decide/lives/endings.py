@@ -15,6 +15,7 @@ from ullage.api.contract import Reason
 from ullage.decide import guards
 from ullage.decide.children import pod_name
 from ullage.decide.lives.life import Life, Passed
+from ullage.decide.notices.drain import interruption_of
 from ullage.decide.phases import Phase
 from ullage.decide.view import Member, View
 from ullage.state.records import PodStage, WorkloadRecord
@@ -49,6 +50,9 @@ def find_ending(view: View, job: WorkloadRecord, members: Sequence[Member]) -> E
     lost = _lost_member(view, job, members)
     if lost:
         return Ending(_loss_reason(job), lost)
+    interruption = interruption_of(view, members)
+    if interruption is not None:
+        return Ending(interruption.reason, interruption.message)
     for one in members:
         if one.pod.stage is PodStage.FAILED:
             return _failure(one)

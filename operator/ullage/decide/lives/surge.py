@@ -18,6 +18,7 @@ from ullage.api.contract import Reason
 from ullage.decide import guards
 from ullage.decide.lives.life import evict
 from ullage.decide.model import Action
+from ullage.decide.notices.replacing import Doomed, Marked, doomed_of, replaced_ahead
 from ullage.decide.placement.placement import Placer
 from ullage.decide.placement.room import beside, elsewhere
 from ullage.decide.placement.want import Wants
@@ -70,6 +71,8 @@ def leave(move: Move) -> Leaving:
     marked += _begun(move, members)
     if not marked or not service.replicas:
         return Leaving()
+    if doomed := doomed_of(marked):
+        return _ahead(move, members, doomed)
     marked.sort(key=lambda at: (at[1].reason not in URGENT, at[0].pod.name))
     first, mark = marked[0]
     here = [one for one in members if one.live and not one.pod.deleting]
@@ -95,7 +98,24 @@ def leave(move: Move) -> Leaving:
 
 def leaves_by_surge(reason: Reason) -> bool:
     """Whether a running replica with such a mark is left to this module."""
-    return reason in URGENT
+    return reason in URGENT or reason is Reason.SPOT_INTERRUPTED
+
+
+def _ahead(move: Move, members: Sequence[Member], doomed: Marked) -> Leaving:
+    """Replicas on a node that goes."""
+    here = [one for one in members if one.live and not one.pod.deleting]
+    deployed = move.deployment is not None and not move.busy
+    way = replaced_ahead(
+        Doomed(
+            view=move.view,
+            service=move.service,
+            replicas=doomed,
+            here=here,
+            coming=any(_is_coming(move.view, one) for one in here),
+            room=(lambda: not move.refused and _has_room(move, doomed)) if deployed else None,
+        )
+    )
+    return Leaving(steps=way.steps, extra=way.extra, wake_at=way.wake_at)
 
 
 def _begun(move: Move, members: Sequence[Member]) -> list[tuple[Member, Mark]]:

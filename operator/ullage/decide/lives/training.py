@@ -21,6 +21,7 @@ from ullage.decide.lives.endings import close, find_ending
 from ullage.decide.lives.gang import advance, deadline
 from ullage.decide.lives.life import Life, delete, evict, refusal_under_retry, write_refused
 from ullage.decide.model import Action, DeleteWorkload
+from ullage.decide.notices.drain import at_once
 from ullage.decide.phases import Phase
 from ullage.decide.placement.ground import Ground
 from ullage.decide.view import Member, View
@@ -28,6 +29,7 @@ from ullage.state.records import PodStage, WorkloadRecord
 
 _EVICTED: Final = (
     Reason.PREEMPTED,
+    Reason.SPOT_INTERRUPTED,
     Reason.INTERFERING,
     Reason.PROBATION_ROLLED_BACK,
     Reason.PREDICTED_SLO_BREACH,
@@ -58,7 +60,7 @@ def training_life(view: View, ground: Ground, job: WorkloadRecord) -> Life:
         return _tear_down(view, job, everybody)
     ending = find_ending(view, job, members)
     if ending is not None:
-        return close(view, job, members, ending)
+        return at_once(view, job, members, close(view, job, members, ending))
     surplus = len(everybody) > len(members)
     if surplus or len(members) < job.replicas or _outdated(job, members):
         return _grow(view, job, members)

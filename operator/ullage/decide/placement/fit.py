@@ -14,6 +14,7 @@ from enum import IntEnum
 from typing import Final
 
 from ullage.decide.pin import pin_conflict
+from ullage.state.project_notice import NOTICE_TAINTS, TAINT_KEY
 from ullage.state.records import (
     NodeRecord,
     PodShape,
@@ -28,6 +29,9 @@ NAME_FIELD: Final = "metadata.name"
 _BLOCKING: Final = frozenset({"NoSchedule", "NoExecute"})
 _PASSING_TAINT: Final = "node.kubernetes.io/"
 """Taints that Kubernetes sets and lifts by itself; they say nothing about what may ever run."""
+_NOTICES: Final = frozenset({*NOTICE_TAINTS, TAINT_KEY})
+"""Taints that are notices, or say that there is one: a node under notice takes nothing at all, and
+that is told in the words of the notice."""
 
 
 class Fit(IntEnum):
@@ -119,7 +123,7 @@ def untolerated(
     for taint in taints:
         if taint.effect not in _BLOCKING:
             continue
-        if in_principle and taint.key.startswith(_PASSING_TAINT):
+        if taint.key in _NOTICES or (in_principle and taint.key.startswith(_PASSING_TAINT)):
             continue
         if not any(_tolerates(one, taint) for one in tolerations):
             return taint

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ullage.api.contract import Backend, GPUMode, Health, MpsState, ObservedDevice, Reason
+from ullage.decide.notices.reading import notice_on, words
 from ullage.decide.view import View
 from ullage.engines.admission.filters import usable_contexts
 from ullage.state.records import GPUNodeRecord, NodeRecord, ProfileRecord, Snapshot
@@ -135,6 +136,9 @@ def node_trouble(view: View, record: GPUNodeRecord, node: NodeRecord) -> str:
         return "the node is being retired"
     if not node.ready:
         return "the node is not Ready"
+    notice = notice_on(node, record)
+    if notice is not None:
+        return words(notice)
     if record.heartbeat <= 0:
         return "its agent has not been heard yet"
     silent_s = view.now - record.heartbeat
