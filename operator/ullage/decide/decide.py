@@ -48,6 +48,9 @@ from ullage.decide.sharing.rejudged import move, rejudge, with_marks
 from ullage.decide.sharing.ruling import rule_of
 from ullage.decide.sharing.trials import bookings, commit, look_at_trials, spent
 from ullage.decide.speeds.written import with_estimates
+from ullage.decide.spending.places import places
+from ullage.decide.spending.spending import decide_pools
+from ullage.decide.spending.telling import spend_news
 from ullage.decide.telling.figures import Predictions
 from ullage.decide.telling.policies import void_policies
 from ullage.decide.telling.report import Reporter, event
@@ -82,9 +85,10 @@ def decide(
     ledger = Ledger(snapshot)
     view = look(snapshot, now, settings, ledger)
     trials = look_at_trials(view)
+    spending = decide_pools(view)
     notices = terminations(snapshot)
     marks = notice_marks(view, notices)
-    view = replace(view, marks={**trials.marks, **marks})
+    view = replace(view, marks={**trials.marks, **spending.marks, **marks})
     ground = lay_out(view)
     lives = _live(view, ground)
     drop_refused(view, ledger)
@@ -97,7 +101,7 @@ def decide(
     restated = restate(view, classes, ledger)
     board = set_up(view, ground, ledger, classes)
     devices = board_digest(board)
-    wants = Wants(view, board, classes)
+    wants = Wants(view, board, classes, places(spending, ground))
     placer = Placer(board, rule_of(view, wants, predictor))
     keep_rooms(view, wants, board, lives)
     findings = rejudge(view, board, wants, placer.rule, restated)
@@ -112,6 +116,7 @@ def decide(
         wants=wants,
         feasibility=feasibility,
         rounds=rounds,
+        spending=spending,
     )
     allotment = allot(desk, lives)
     told = move(desk, allotment, findings)
@@ -155,6 +160,7 @@ def decide(
             lessons.wake_at,
             trials.wake_at,
             next_turn(rounds),
+            spending.wake_at,
         ),
     )
 
@@ -203,6 +209,7 @@ def _tell(
             advice = advice_news(advisor, workload, status, view.settings.epoch)
             events.extend(one for one in (news, advice) if one is not None)
             events.extend(turn_news(workload, status, view.settings.epoch))
+            events.extend(spend_news(workload, status, view.settings.epoch))
     return statuses, events
 
 

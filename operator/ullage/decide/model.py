@@ -297,3 +297,5 @@ class DecideSettings:
     restart_backoff_max_s: float = 300.0
     progress_period_s: float = 60.0
     pre_stop_sleep_s: int = 5
+    orders: bool = False
+    """Nodes of pools are ordered by placeholder pods: an autoscaler buys them."""

@@ -110,6 +110,9 @@ def _why(scout: Scout, want: Want, tally: Tally) -> str:
     match tally.stage:
         case Stage.FIT | Stage.PIN | Stage.CORDON:
             return why_not(want.shape, ground.nodes[node])
+        case Stage.POOL:
+            pools = want.place.names if want.place is not None else "any"
+            return f"it is of none of the pools that were chosen: {pools}"
         case Stage.MODEL:
             return f"its accelerator {ground.sites[site].device.model} is not among the allowed"
         case Stage.OBJECTIVE:

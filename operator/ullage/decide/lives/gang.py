@@ -108,7 +108,7 @@ def _let_go(view: View, job: WorkloadRecord, gated: Sequence[Member]) -> Life:
 
 
 def _must_move(view: View, ground: Ground, member: Member) -> bool:
-    if any(held.refused for held in member.held):
+    if any(held.refused for held in member.held) or member.pod.uid in view.marks:
         return True
     return bool(guards.node_is_lost(view, ground, member))
 

@@ -34,6 +34,9 @@ _EVICTED: Final = (
     Reason.PROBATION_ROLLED_BACK,
     Reason.PREDICTED_SLO_BREACH,
     Reason.RESIZING,
+    Reason.OFFER_SWITCHED,
+    Reason.BUDGET_TOO_SMALL,
+    Reason.ON_DEMAND_MISSING,
     Reason.MADE_ROOM,
 )
 """Endings that we bring about: budgets are honoured, and the pod gets its signal and grace."""

@@ -21,7 +21,7 @@ from ullage.decide.lives.life import Life, earliest, evict
 from ullage.decide.lives.surge import Leaving, Move, leave
 from ullage.decide.model import Action, ApplyService, CreatePod
 from ullage.decide.phases import Phase
-from ullage.decide.placement.feasible import Feasibility
+from ullage.decide.placement.feasible import Feasibility, Infeasible
 from ullage.decide.placement.ground import Ground
 from ullage.decide.placement.placement import Placer, slices_of
 from ullage.decide.placement.preemption import Victim, possible_victims, priority_of
@@ -31,6 +31,7 @@ from ullage.decide.rounds.serve import serve
 from ullage.decide.rounds.turns import Rounds
 from ullage.decide.sharing.holding import in_force
 from ullage.decide.sharing.making_room import Resident, remembered, residents, starts_again
+from ullage.decide.spending.spending import NOTHING, Spending
 from ullage.decide.view import Member, View
 from ullage.state.records import DeploymentRecord, WorkloadKind, WorkloadRecord
 from ullage.state.status_room import MadeRoom
@@ -70,6 +71,8 @@ class Desk:
     feasibility: Feasibility
     rounds: Rounds | None = None
     """The turns of this cycle; ``None`` under FIFO."""
+    spending: Spending = NOTHING
+    """Pools that were chosen for jobs."""
 
 
 def allot(desk: Desk, lives: dict[str, Life]) -> Allotment:
@@ -88,6 +91,7 @@ def allot(desk: Desk, lives: dict[str, Life]) -> Allotment:
         _turn(desk, workloads[uid], life) for uid, life in sorted(lives.items()) if life.waiting
     ]
     line = _line(desk, lives)
+    line.idle = desk.spending.idle()
     if desk.rounds is None:
         result.outcomes |= line.serve(turns)
     else:
@@ -122,7 +126,10 @@ def _create_all(desk: Desk, lives: Mapping[str, Life], result: Allotment) -> Non
 
 def _create(desk: Desk, job: WorkloadRecord, life: Life, result: Allotment) -> None:
     """Create the pods that are missing, if the job could ever run."""
+    refused = desk.spending.never(job.ref.uid)
     found = desk.feasibility.judge(job, desk.wants.of(job, job.shape))
+    if refused is not None:
+        found = Infeasible(*refused)
     if found is None and desk.rounds is not None:
         found = desk.rounds.infeasible(job.ref.uid)
     if found is not None:

@@ -94,6 +94,8 @@ class Scout:
         mask &= ~board.blocked
         if want.avoid:
             mask[sorted(want.avoid)] = False
+        if want.place is not None:
+            mask &= want.place.nodes[board.ground.node_of]
         return mask
 
     def predicted(self, want: Want, site: int, top: int) -> Grant | Breach:

@@ -66,6 +66,8 @@ class Feasibility:
 
     def judge(self, workload: WorkloadRecord, want: Want) -> Infeasible | None:
         """Why the workload can never run here; ``None`` when it could."""
+        if want.place is not None and want.place.grows:
+            return None  # nodes that are not there yet may be of any size
         if workload.accelerators:
             unknown = self._unknown_accelerators(workload)
             if unknown is not None:

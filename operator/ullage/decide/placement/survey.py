@@ -30,6 +30,7 @@ class Stage(StrEnum):
     """What exactly stopped a device, finer than the reason; in the order of judging."""
 
     FIT = "fit"
+    POOL = "pool"
     CORDON = "cordon"
     PIN = "pin"
     MODEL = "model"
@@ -85,6 +86,9 @@ def survey(scout: Scout, want: Want) -> tuple[Tally, ...]:
     count.stop(Reason.NO_NODE_MATCHES, Stage.FIT, _as_short(fit == int(Fit.NO_MATCH)))
     count.stop(Reason.NODE_AFFINITY_CONFLICT, Stage.PIN, _as_short(fit == int(Fit.PIN_CONFLICT)))
     facts = columns(board)
+    if want.place is not None:
+        outside = ~want.place.nodes[ground.node_of]
+        count.stop(Reason.NO_NODE_MATCHES, Stage.POOL, _as_short(outside))
     for model, why in want.barred.items():
         count.stop(why.reason, Stage.OBJECTIVE, _as_short(facts.model == model))
     count.stop(Reason.NO_NODE_MATCHES, Stage.MODEL, _as_short(~allowed_model(facts, want)))

@@ -114,6 +114,8 @@ class Line:
     """Who may be asked to make room with a part of its share; ``None`` = nobody is."""
     narrow: Callable[[Want, frozenset[int]], Want] | None = None
     """Holds a want to some models."""
+    idle: Mapping[str, tuple[Reason, str]] = field(default_factory=dict)
+    """Who has no pool to be placed in now, by uid, and why."""
     budget: int = MOST_SEATED
     """Members that are still seated in this cycle."""
     _hopeless: dict[int, _Hopeless] = field(default_factory=dict)
@@ -163,6 +165,9 @@ class Line:
 
     def turn(self, turn: Turn) -> Outcome:
         """Place one workload, make way for it, or say why not."""
+        idle = self.idle.get(turn.workload.ref.uid)
+        if idle is not None:
+            return Outcome(refused=Refused(idle[0], turn=lambda: idle[1]))
         outcome = self._turn(turn)
         self.budget -= len(outcome.seats)
         return outcome

@@ -8,7 +8,7 @@ Pods that ask for the same are one class: a device is judged once for all of the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ullage.api.contract import GPUMode, Reason
 from ullage.decide.placement.board import Board
@@ -17,6 +17,7 @@ from ullage.decide.sharing.classes import Classes, Known
 from ullage.decide.sharing.holding import bounded, in_force
 from ullage.decide.sharing.latency import Barred
 from ullage.decide.slices import has_objective
+from ullage.decide.spending.places import Place
 from ullage.decide.view import View
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.records import Tenant
@@ -55,6 +56,8 @@ class Want:
     """Amounts that the pod requests of its node."""
     avoid: frozenset[int] = frozenset()
     """Devices passed over for a while, after refusals there."""
+    place: Place | None = None
+    """Nodes of the pools that were chosen for it; `None` = any."""
 
     def tenant(self, name: str, model: int, percent: int, *, probation: bool = False) -> Tenant:
         """The newcomer as a predictor sees it."""
@@ -81,6 +84,8 @@ class Wants:
     view: View
     board: Board
     classes: Classes
+    places: Mapping[str, Place] = field(default_factory=dict)
+    """Where jobs may be placed whose pools were chosen, by uid."""
     _known: dict[tuple[object, ...], Want] = field(default_factory=dict)
     _last: dict[str, tuple[WorkloadRecord, PodShape, Want]] = field(default_factory=dict)
     """By uid of the workload: what was asked last without any device to avoid."""
@@ -103,6 +108,7 @@ class Wants:
             # who else may be there matters only to those who share
             company = (share.min_percent, share.max_percent, workload.trust_domain)
         shape = self._canonical(shape)
+        place = self.places.get(workload.ref.uid) if self.places else None
         key: tuple[object, ...] = (
             id(shape),
             workload.gpu.mode,
@@ -113,10 +119,13 @@ class Wants:
             id(self.classes.of(workload)) if share is not None or has_objective(workload) else 0,
             avoid,
             company,
+            id(place),
         )
         known = self._known.get(key)
         if known is None:
             known = self._make(workload, shape, share, avoid)
+            if place is not None:
+                known = replace(known, place=place)
             self._known[key] = known
         if not avoid:
             self._last[workload.ref.uid] = (workload, asked, known)

@@ -17,6 +17,7 @@ from ullage.decide.phases import Phase
 from ullage.decide.placement.allot import Allotment, Desk
 from ullage.decide.placement.waiting import Outcome, Refused
 from ullage.decide.rounds.turns import books_of
+from ullage.decide.spending.telling import says_already
 from ullage.decide.telling import decisions, quiet
 from ullage.decide.telling.decisions import Ruling
 from ullage.decide.telling.figures import Part, Predictions
@@ -51,12 +52,14 @@ class Reporter:
         members = self.desk.view.members_of(workload)
         refused = outcome.refused if outcome is not None else None
         seats = outcome.seats if outcome is not None else ()
+        stand = self.desk.spending.stands.get(workload.ref.uid)
         books = books_of(self.desk.rounds, workload, life, members, seats)
         same_books = books is workload.status.allocation
         if (
             life.waiting
             and refused is not None
             and same_books
+            and says_already(workload, stand)
             and quiet.still_waits(workload, life, refused)
         ):
             return workload.status
@@ -66,6 +69,7 @@ class Reporter:
             and outcome is None
             and same_books
             and workload.ref.uid not in self.told
+            and says_already(workload, stand)
             and _same_note(workload, self._note(workload, parts))
             and quiet.still_runs(self.desk.view, workload, parts, self.predictions)
         ):
@@ -86,6 +90,7 @@ class Reporter:
             allocation=books,
             degraded=self._degraded(workload, life, admitted),
             endpoint=self._endpoint(workload),
+            stand=stand,
             made_room=self.allotment.made_room.get(workload.ref.uid, workload.status.made_room),
         )
         return tell(self.desk.view, told, self.predictions)

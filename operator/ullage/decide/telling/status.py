@@ -18,6 +18,8 @@ from ullage.decide.children import selector_text
 from ullage.decide.conditions import Said, merged
 from ullage.decide.lives.life import Life
 from ullage.decide.phases import Phase
+from ullage.decide.spending.spending import Stand
+from ullage.decide.spending.telling import deadline_said, spend_of
 from ullage.decide.telling import figures
 from ullage.decide.telling.figures import Part, Predictions
 from ullage.decide.view import Member, View
@@ -52,6 +54,8 @@ class Told:
     """What it is promised and had, where jobs take turns."""
     degraded: tuple[Reason, str] | None = None
     endpoint: str = ""
+    stand: Stand | None = None
+    """What was decided of its pools."""
     made_room: MadeRoom | None = None
     """The last time that it made room for another."""
 
@@ -121,6 +125,7 @@ def _training(view: View, told: Told) -> dict[str, object]:
         ),
         "gpus": len(told.parts),
         "allocation": told.allocation,
+        "spend": spend_of(workload, told.stand),
         "made_room": told.made_room,
         "start_time": now if running and not before.start_time else before.start_time,
         "completion_time": (before.completion_time or now) if told.phase.terminal else 0.0,
@@ -191,6 +196,7 @@ def _said(told: Told) -> list[Said]:
             said[1] = Said(ConditionType.READY, True, Reason.RUNNING)
     else:
         said = _admitted(told)
+    said.extend(deadline_said(told.stand))
     if told.degraded is not None:
         said.append(Said(ConditionType.DEGRADED, True, *told.degraded))
     if workload.invalid:
