@@ -103,6 +103,7 @@ def pool_status_from_wire(raw: JsonObject) -> PoolStatus:
 
 def pool_status_to_wire(status: PoolStatus) -> dict[str, object]:
     """The status as the API stores it; what is not known is left out."""
+    status = pool_as_stored(status)
     texts = {
         "price": status.price,
         "hazardPerHour": status.hazard_per_hour,

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -93,12 +94,9 @@ def test_a_price_is_written_when_it_moves_by_more_than_a_percent(house: House) -
 
 
 def test_figures_that_drift_are_written_every_ten_minutes_at_most(house: House) -> None:
-    times = []
-    for _ in range(720):
-        if house.look(*NODES, after_s=10.0):
-            times.append(house.now)
+    times = [house.now for _ in range(720) if house.look(*NODES, after_s=10.0)]
     assert 2 <= len(times) <= 12
-    assert all(b - a >= 600 for a, b in zip(times, times[1:], strict=False))
+    assert all(later - at >= 600 for at, later in pairwise(times))
 
 
 def test_an_empty_pool_falls_silent() -> None:

@@ -169,7 +169,8 @@ class Fetcher:
         host = urlsplit(url).hostname or ""
         if guarded and is_link_local(host):
             raise Unreachable(f"{host} is a link-local address, where no prices are asked for")
-        limit = aiohttp.ClientTimeout(total=self._timeout_s, sock_connect=CONNECT_S)
+        # the whole question has its own limit, which a time-out here is told as
+        limit = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
         try:
             async with self._session(guarded=guarded).get(
                 url, headers=headers, timeout=limit, allow_redirects=False
@@ -177,6 +178,8 @@ class Fetcher:
                 if answer.status != 200:
                     raise Unreachable(f"{shown(url)} answers {answer.status} {answer.reason or ''}")
                 return await _read(answer, url)
+        except TimeoutError:
+            raise
         except (aiohttp.ClientError, OSError) as error:
             raise Unreachable(f"{shown(url)}: {_cause(error)}") from error
 

@@ -1,0 +1,224 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Prices are asked for from time to time, shared, doubted and never guessed."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import orjson
+import pytest
+
+from fakes.clock import FakeClock
+from fakes.pool_watch import a_pool
+from ullage.adapters.prices.fetcher import Unreachable
+from ullage.adapters.prices.source import Fetch
+from ullage.api.contract import Reason
+from ullage.app.prices import PriceLoop, Where
+from ullage.decide.pools.prices import PriceNews, price_fresh
+from ullage.state.pools import (
+    AWSFrom,
+    CapacityType,
+    FileFrom,
+    HTTPFrom,
+    PoolRecord,
+    PoolStatus,
+    StaticFrom,
+)
+
+URL = "http://prices.example.com/all"
+
+
+def asking(name: str, pointer: str = "") -> PoolRecord:
+    return a_pool(name, price_source=HTTPFrom(url=URL, pointer=pointer or f"/{name}"))
+
+
+class Market:
+    """What sources answer; counts the questions."""
+
+    def __init__(self, *pools: PoolRecord) -> None:
+        self.pools = list(pools)
+        self.table: dict[str, object] = {"a": 1.0, "b": 2.0}
+        self.down = ""
+        self.asked: list[str] = []
+        self.most_at_once = self.now_open = 0
+        self.clock = FakeClock()
+        self.loop = PriceLoop(
+            self,
+            lambda: self.pools,
+            clock=self.clock,
+            where=Where(namespace="house", file_root="/etc/ullage/prices"),
+            period_s=300.0,
+        )
+
+    async def get(self, fetch: Fetch | None) -> bytes:
+        if fetch is None:
+            return b""
+        self.asked.append(fetch.url)
+        self.now_open += 1
+        self.most_at_once = max(self.most_at_once, self.now_open)
+        await asyncio.sleep(0)
+        self.now_open -= 1
+        if self.down:
+            raise Unreachable(self.down)
+        return orjson.dumps(self.table)
+
+    async def round(self, after_s: float = 0.0) -> None:
+        self.clock.advance(after_s)
+        await self.loop.round()
+
+    def price(self, name: str) -> float | None:
+        news = self.loop.news.get(f"uid-{name}")
+        quote = news.record.quote if news is not None else None
+        return None if quote is None else quote.price_per_hour
+
+    def said(self, pool: PoolRecord) -> tuple[bool, Reason, str]:
+        news = self.loop.news[pool.uid]
+        found = price_fresh(PoolStatus(), news, self.clock.now())
+        assert found is not None
+        return found.holds, found.reason, found.message
+
+
+async def test_pools_that_ask_for_the_same_share_one_answer() -> None:
+    market = Market(asking("a"), asking("b"))
+    await market.round()
+    assert (market.price("a"), market.price("b")) == (1.0, 2.0)
+    assert market.asked == [URL]
+
+
+async def test_a_source_is_asked_once_a_period() -> None:
+    market = Market(asking("a"))
+    await market.round()
+    await market.round(after_s=299.0)
+    assert len(market.asked) == 1
+    await market.round(after_s=2.0)
+    assert len(market.asked) == 2
+
+
+async def test_who_does_not_answer_is_asked_ever_less_often_and_told_about() -> None:
+    pool = asking("a")
+    market = Market(pool)
+    market.down = "prices.example.com: no route"
+    for _ in range(3600):
+        await market.round(after_s=1.0)
+    assert 5 <= len(market.asked) <= 9
+    assert market.said(pool) == (False, Reason.PRICE_UNREACHABLE, market.down)
+    market.down = ""
+    await market.round(after_s=1801.0)
+    assert market.said(pool)[:2] == (True, Reason.PRICE_READ)
+
+
+async def test_a_price_that_was_read_stands_while_the_source_is_away() -> None:
+    pool = asking("a")
+    market = Market(pool)
+    await market.round()
+    market.down = "away"
+    await market.round(after_s=3600.0)
+    assert market.price("a") == 1.0
+    assert market.said(pool)[0]
+    await market.round(after_s=6 * 3600.0)
+    assert market.said(pool) == (False, Reason.PRICE_UNREACHABLE, "away")
+
+
+async def test_an_outlier_is_refused_and_the_price_before_stands() -> None:
+    pool = asking("a")
+    market = Market(pool)
+    market.table["a"] = 3.06
+    await market.round()
+    market.table["a"] = 36.078
+    for _ in range(20):
+        await market.round(after_s=301.0)
+    holds, reason, message = market.said(pool)
+    assert (market.price("a"), holds, reason) == (3.06, False, Reason.PRICE_OUTLIER)
+    assert "36.078" in message
+    assert "3.06" in message
+    market.table["a"] = 3.1
+    await market.round(after_s=301.0)
+    assert market.price("a") == 3.1
+    assert market.said(pool)[0]
+
+
+async def test_the_price_of_before_a_restart_is_the_measure_for_outliers() -> None:
+    status = PoolStatus(price=3.06, priced_at_s=1_799_999_000.0)
+    market = Market(replace(asking("a"), status=status))
+    market.table["a"] = 36.078
+    await market.round()
+    assert market.price("a") == 3.06
+
+
+async def test_a_new_source_is_asked_at_once_and_measured_by_nothing_before() -> None:
+    market = Market(asking("a"))
+    await market.round()
+    market.table["elsewhere"] = 30.0
+    market.pools = [asking("a", "/elsewhere")]
+    await market.round(after_s=1.0)
+    assert market.price("a") == 30.0
+
+
+async def test_one_bad_row_does_not_hold_up_the_others() -> None:
+    bad, good = asking("a"), asking("b")
+    market = Market(bad, good)
+    market.table["a"] = "free"
+    await market.round()
+    assert market.price("b") == 2.0
+    holds, reason, message = market.said(bad)
+    assert (holds, reason) == (False, Reason.PRICE_UNREADABLE)
+    assert "price above 0" in message
+
+
+async def test_a_static_price_needs_no_question() -> None:
+    market = Market(a_pool("a", price_source=StaticFrom(price_per_hour=0.95)))
+    await market.round()
+    assert (market.price("a"), market.asked) == (0.95, [])
+
+
+@pytest.mark.parametrize(
+    ("pool", "words"),
+    [
+        (
+            a_pool("a", capacity_type=CapacityType.ON_DEMAND, price_source=AWSFrom()),
+            "history of spot prices",
+        ),
+        (
+            a_pool("a", price_source=FileFrom(path="../secrets/token", row="a")),
+            "below the folder of prices",
+        ),
+        (a_pool("a"), "priceSource is missing"),
+    ],
+    ids=["on-demand of spot history", "file outside", "none"],
+)
+async def test_a_source_that_cannot_be_asked_is_said(pool: PoolRecord, words: str) -> None:
+    market = Market(pool)
+    await market.round()
+    holds, reason, message = market.said(pool)
+    assert (holds, reason) == (False, Reason.PRICE_UNREADABLE)
+    assert words in message
+    assert not market.asked
+
+
+async def test_few_questions_are_under_way_at_once() -> None:
+    pools = [
+        a_pool(f"p{n}", price_source=HTTPFrom(url=f"{URL}/{n}", pointer="/a")) for n in range(40)
+    ]
+    market = Market(*pools)
+    await market.round()
+    assert len(market.asked) == 40
+    assert market.most_at_once <= 4
+
+
+async def test_pools_that_go_are_forgotten() -> None:
+    market = Market(asking("a"), asking("b"))
+    await market.round()
+    market.pools = market.pools[1:]
+    await market.round(after_s=1.0)
+    assert set(market.loop.news) == {"uid-b"}
+
+
+def test_before_the_first_answer_nothing_is_claimed() -> None:
+    assert price_fresh(PoolStatus(), None, 1e9) is None
+    old = PoolStatus(price=1.0, priced_at_s=1.0)
+    found = price_fresh(old, None, 1e9)
+    assert found is not None
+    assert found.reason is Reason.PRICE_STALE
+    assert price_fresh(PoolStatus(), PriceNews(), 1e9).reason is Reason.NEVER_PRICED  # type: ignore[union-attr]
