@@ -22,6 +22,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from ullage.adapters.metrics_cost import CostFigures, cost_metrics
+from ullage.adapters.metrics_devices import DeviceFigures, device_metrics
 from ullage.adapters.metrics_pools import PoolFigures, pool_metrics
 from ullage.adapters.metrics_sharing import SharingFigures, sharing_metrics
 from ullage.adapters.metrics_turns import TurnFigures, turn_metrics
@@ -70,6 +71,7 @@ class OperatorFigures:
     """Waiting workloads by reason."""
     sharing: SharingFigures
     turns: TurnFigures = field(default_factory=TurnFigures)
+    devices: DeviceFigures = field(default_factory=DeviceFigures)
     cost: CostFigures = field(default_factory=CostFigures)
     pools: PoolFigures = field(default_factory=PoolFigures)
 
@@ -109,6 +111,7 @@ class OperatorCollector(Collector):
         yield from _workloads(figures)
         yield from sharing_metrics(figures.sharing)
         yield from turn_metrics(figures.turns)
+        yield from device_metrics(figures.devices)
         yield from cost_metrics(figures.cost)
         yield from pool_metrics(figures.pools)
 

@@ -31,6 +31,7 @@ from ullage.adapters.reflector import Reflector
 from ullage.adapters.writer import WriteLimits, Writer, WriterStats
 from ullage.app.calm import Calm, Traffic
 from ullage.app.cost_figures import CostSums
+from ullage.app.device_figures import device_figures
 from ullage.app.device_models import ModelTeller
 from ullage.app.http import HealthView, application
 from ullage.app.kopf_shell import KopfThread, Poker, connection_info
@@ -257,6 +258,7 @@ class Operator:
                 divisions=stats.divisions,
             ),
             pools=self.pools.figures(picture),
+            devices=device_figures(picture, self.loop.outcomes.foretold),
         )
 
     def _make_lease(self) -> Lease:

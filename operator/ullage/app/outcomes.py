@@ -15,6 +15,7 @@ from typing import Final
 
 from ullage.adapters.metrics_sharing import ADMISSION_BUCKETS, SLOWDOWN_BUCKETS, Histogram
 from ullage.api.contract import ObservedSlice, Reason, SliceKey, SlicePhase
+from ullage.app.device_figures import Foretold
 from ullage.decide.learning.rows import class_profile
 from ullage.decide.model import Action, Emit, SetProfile, SetStatus
 from ullage.engines.admission.ladder import NOMINAL_Z
@@ -41,6 +42,7 @@ class Outcomes:
         self.observed: dict[str, Histogram] = {}
         self.violations: Counter[str] = Counter()
         self.probation_seconds = 0.0
+        self.foretold = Foretold()
         self._recent: dict[Group, deque[tuple[bool, float]]] = {}
         self._nodes: Mapping[str, GPUNodeRecord] = {}
         self._broken: dict[str, dict[SliceKey, int]] = {}
@@ -53,6 +55,7 @@ class Outcomes:
         for action in actions:
             if isinstance(action, SetProfile):
                 self._compare(snapshot, action)
+        self.foretold.look(snapshot, actions)
         self._watch(snapshot)
 
     def coverage(self) -> dict[str, float]:

@@ -24,6 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ullage.adapters.metrics import Buckets, OperatorCollector, OperatorFigures, StreamFigures
 from ullage.adapters.metrics_cost import CostFigures
+from ullage.adapters.metrics_devices import DeviceFigures
 from ullage.adapters.metrics_pools import PoolFigures
 from ullage.adapters.metrics_sharing import (
     SLOWDOWN_BUCKETS,
@@ -228,6 +229,7 @@ def _example() -> OperatorFigures:
             divisions=Buckets().cumulative(),
         ),
         pools=_pools_example(),
+        devices=DeviceFigures(errors={("emulated", "Estimated"): 0.1}, regrets={"emulated": 1.0}),
     )
 
 
