@@ -210,7 +210,7 @@ def _cells(bill: Bill) -> tuple[RenderableType, ...]:
         saved,
         f"{lost} ({bill.lost_steps} steps)" if bill.lost_steps else lost,
         str(bill.evictions),
-        f"{unit:.4g}" if unit is not None else "-",
+        f"{float(unit):.4g}" if unit is not None else "-",
         f"{bill.per_hour:.2f}" if bill.per_hour else "-",
     )
 

@@ -105,3 +105,38 @@ def test_without_matplotlib_one_is_told_how_to_get_it(
     assert found.exit_code == 1
     assert "ullage[simulate]" in found.output
     assert not (tmp_path / "img").exists()
+
+
+SPOT = ("simulate", "--spot", "--jobs", "2", "--work", "6", "--deadline", "9", "--replicas", "2")
+
+
+def test_ways_to_buy_stand_side_by_side() -> None:
+    found = RUNNER.invoke(app, [*SPOT, "--select", "pool=zone-f"], env={"COLUMNS": "120"})
+    assert found.exit_code == 0, found.output
+    assert "2 instances, 6 h of work, deadline 9 h, 2 starts" in found.output
+    rows = [line.split() for line in found.output.splitlines()]
+    (alone,) = [row for row in rows if row[:1] == ["on-demand"]]
+    # 2 x 3.06 $ for 6.2 h
+    assert alone[1:4] == ["38", "0%", "6.32"]
+    assert {"greedy", "uniform-progress", "cost-per-work"} <= {row[0] for row in rows if row}
+    assert "note: pools give instances in zone-f" in found.output
+
+
+def test_pictures_show_every_way_to_buy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = _Plotter()
+    monkeypatch.setattr(plotter.importlib, "import_module", lambda _: recorder)
+    words = [*SPOT, "--plot", str(tmp_path), "--json", str(tmp_path / "spot.json"), "--each"]
+    found = RUNNER.invoke(app, words)
+    assert found.exit_code == 0, found.output
+    saved = [words[0] for name, words in recorder.calls if name == "savefig"]
+    assert saved == [tmp_path / f"{name}.png" for name in ("cost", "ends", "line", "pools", "spot")]
+    # six pools, and what each of four policies held on spot and on-demand, twice
+    assert sum(name == "broken_barh" for name, _ in recorder.calls) == 2 * (6 + 2 * 4)
+    body = json.loads((tmp_path / "spot.json").read_text(encoding="utf-8"))
+    assert len(body["policies"]["uniform-progress"]["each"]) == 2
+
+
+def test_a_deadline_that_cannot_be_kept_is_refused_in_words() -> None:
+    found = RUNNER.invoke(app, [*SPOT[:-6], "--deadline", "48"], env={"COLUMNS": "400"})
+    assert found.exit_code == 1
+    assert "too early" in " ".join(found.output.split())
