@@ -100,7 +100,7 @@ class Turns:
 
     def cycle(self) -> tuple[Action, ...]:
         """The world moves by one step, then one decision lands in full."""
-        self._move()
+        self.toy.move()
         toy = self.toy
         snapshot = toy.snapshot()
         declared = {
@@ -155,19 +155,6 @@ class Turns:
     def writes(self) -> int:
         """Statuses of jobs and of the policy that were written so far."""
         return self.counts["SetStatus"] + self.counts["SetConditions"]
-
-    def _move(self) -> None:
-        toy = self.toy
-        for name in list(toy.agents):
-            toy.sync_agent(name)
-        for pod in list(toy.pods.values()):
-            toy.terminate(pod)
-        for pod in list(toy.pods.values()):
-            toy.schedule(pod)
-        for pod in list(toy.pods.values()):
-            toy.start(pod)
-        for name in list(toy.agents):
-            toy.sync_agent(name)
 
     def _moving(self) -> bool:
         return any(

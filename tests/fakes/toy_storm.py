@@ -113,7 +113,8 @@ class Storm:
             toy.agents[name].up, toy.agents[name].refuse_next = name != away, 0
         for _ in range(MOST_CALM_STEPS):
             before = self._fingerprint()
-            self._everything_moves()
+            toy.move()
+            toy.control_deployments()
             plan, actions = self.cycle()
             if actions or self._fingerprint() != before:
                 toy.now += 1
@@ -124,20 +125,6 @@ class Storm:
         else:
             raise AssertionError("the cluster does not come to rest")
         toy_rules.check_rest(toy)
-
-    def _everything_moves(self) -> None:
-        toy = self.toy
-        for name in list(toy.nodes):
-            toy.sync_agent(name)
-        for pod in list(toy.pods.values()):
-            toy.terminate(pod)
-        for pod in list(toy.pods.values()):
-            toy.schedule(pod)
-        for pod in list(toy.pods.values()):
-            toy.start(pod)
-        toy.control_deployments()
-        for name in list(toy.nodes):
-            toy.sync_agent(name)
 
     def _fingerprint(self) -> object:
         toy = self.toy

@@ -168,6 +168,16 @@ class ToyWorld:
         agent.attach(pod)
         self.stage(pod, PodStage.RUNNING, ready=True)
 
+    def move(self) -> None:
+        """Every agent, kubelet and the scheduler gets to do what it can do now."""
+        for name in list(self.agents):
+            self.sync_agent(name)
+        for step in (self.terminate, self.schedule, self.start):
+            for pod in list(self.pods.values()):
+                step(pod)
+        for name in list(self.agents):
+            self.sync_agent(name)
+
     def finish(self, pod: PodRecord, code: int) -> None:
         """The pod's container ends."""
         stage = PodStage.SUCCEEDED if code == 0 else PodStage.FAILED

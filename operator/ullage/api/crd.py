@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final
 
 from ullage.api.base import Column, Resource
@@ -43,8 +44,9 @@ _ROOT_FIELDS: Final[dict[str, Node]] = {
 }
 
 
+@cache
 def schema(kind: type[Resource]) -> Node:
-    """The structural schema of a kind.
+    """The structural schema of a kind, made once: it is read, never changed.
 
     Raises:
         SchemaError: the model has no structural form, or the linter finds a fault.
