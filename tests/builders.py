@@ -50,7 +50,7 @@ from ullage.state.records import (
     WorkloadRecord,
 )
 from ullage.state.status import WorkloadStatus
-from ullage.state.terms import RiskSettings
+from ullage.state.terms import Elasticity, RiskSettings
 
 
 def a_shape(
@@ -153,6 +153,11 @@ class WorkloadBuilder:
         return self.with_(replicas=replicas)
 
     replicas = gang
+
+    def elastic(self, least: int, most: int, **said: object) -> WorkloadBuilder:
+        """Between so many members, by restarts at a checkpoint."""
+        bounds = Elasticity(min_replicas=least, max_replicas=most, **said)  # type: ignore[arg-type]
+        return self.with_(elasticity=bounds, replicas=least, checkpoint=True)
 
     def exclusive(self, count: int = 1) -> WorkloadBuilder:
         shape = replace(self.record.shape, requests=resources(1, 1, 1, count))

@@ -99,7 +99,9 @@ class ToyCluster(ToyWorld):
                 self._create_pod(action)
             case DeletePod() | EvictPod():
                 pod = self.pods.get(action.pod.uid)
-                if pod is not None:
+                if pod is not None and isinstance(action, DeletePod) and action.at_once:
+                    self.forget(pod)
+                elif pod is not None:
                     self.delete_pod(pod)
             case UngatePod():
                 self._ungate(action)
@@ -152,7 +154,8 @@ class ToyCluster(ToyWorld):
             for pod in self.pods.values()
         )
         if owner is not None and not taken:
-            self._new_pod(owner, action.name, rank=action.rank)
+            pod = self._new_pod(owner, action.name, rank=action.rank)
+            self.change(pod, world_size=action.world_size)
 
     def _ungate(self, action: UngatePod) -> None:
         pod = self.pods.get(action.pod.uid)
@@ -176,8 +179,10 @@ class ToyCluster(ToyWorld):
     def _set_status(self, action: SetStatus) -> None:
         workload = self.workloads.get(action.owner.uid)
         if workload is not None:
+            bounds, said = workload.elasticity, action.status.replicas
             self.workloads[workload.ref.uid] = replace(
                 workload,
+                replicas=bounds.within(said) if bounds is not None else workload.replicas,
                 status=as_stored(workload.kind, action.status),
                 resource_version=str(int(workload.resource_version) + 1),
             )

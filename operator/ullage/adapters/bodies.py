@@ -200,7 +200,8 @@ class Requests:
         """
         match action:
             case DeletePod():
-                return _pod_request(Verb.DELETE, action.pod)
+                gone = _pod_request(Verb.DELETE, action.pod)
+                return replace(gone, grace_s=0) if action.at_once else gone
             case EvictPod():
                 return replace(_pod_request(Verb.EVICT, action.pod), grace_s=action.grace_s)
             case UngatePod():

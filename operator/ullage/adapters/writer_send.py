@@ -158,7 +158,11 @@ class Sender:
                 )
             case Verb.DELETE:
                 await self._cluster.delete(
-                    request.kind, request.name, namespace=request.namespace, uid=request.uid
+                    request.kind,
+                    request.name,
+                    namespace=request.namespace,
+                    uid=request.uid,
+                    grace_s=request.grace_s,
                 )
             case Verb.EVICT:
                 await self._cluster.evict(

@@ -59,6 +59,8 @@ LABEL_KIND: Final = "ullage.dev/kind"
 LABEL_OWNER: Final = "ullage.dev/owner"
 LABEL_RANK: Final = "ullage.dev/rank"
 ANNOTATION_TEMPLATE_HASH: Final = "ullage.dev/template-hash"
+ANNOTATION_WORLD_SIZE: Final = "ullage.dev/world-size"
+"""Members of the gang that a pod of an elastic job was made for."""
 ANNOTATION_DECISION: Final = "ullage.dev/decision"
 
 GATE: Final = "ullage.dev/placement"

@@ -56,6 +56,20 @@ LIFE: Final[Mapping[Reason, Explanation]] = {
         "A member vanished (node lost, evicted, deleted): the gang starts anew, uncounted.",
         "Nothing; the message names the member.",
     ),
+    Reason.SIZED: say(
+        "The elastic gang has as many members as there was room for when it started.",
+        "Nothing; it grows when there is lasting room for more.",
+    ),
+    Reason.SHRUNK: say(
+        "The elastic gang goes on with fewer members from its checkpoint: a member or its node "
+        "was lost, less room was found, or work of higher priority needed the devices.",
+        "Nothing; it grows again when there is lasting room. Add nodes, or raise its priority "
+        "class if others took its devices.",
+    ),
+    Reason.GROWN: say(
+        "The elastic gang goes on with more members from its checkpoint: there was lasting room.",
+        "Nothing; lower elasticity.maxReplicas if it should not.",
+    ),
     Reason.RESTART_LIMIT: say(
         "A member failed and failurePolicy.maxRestarts was used up.",
         "Read the log of the failed pod, correct the cause and create the job again.",

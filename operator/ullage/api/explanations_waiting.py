@@ -115,8 +115,8 @@ WAITING: Final[Mapping[Reason, Explanation]] = {
         "spec.checkpoint), restart it yourself, or wait: where it says so, room is missing.",
     ),
     Reason.RESIZING: say(
-        "The work starts again because spec.gpu asks for another share or amount of memory, and "
-        "sharing.resizable is Restart.",
+        "The work starts again: spec.gpu asks for another share or amount of memory and "
+        "sharing.resizable is Restart, or an elastic gang goes on with another number of members.",
         "Nothing: a job goes on from its checkpoint, replicas leave once their replacement serves.",
     ),
     Reason.NO_ROOM_TO_SURGE: say(

@@ -27,6 +27,7 @@ from ullage.api.base import (
 )
 from ullage.api.conditions import Conditions
 from ullage.api.cost import Cost, Recommendations
+from ullage.api.elasticity import Elasticity, Members, Size
 from ullage.api.gpurequest import Accelerators, GPURequest, TrustDomain
 from ullage.api.placement import Decision, Placements, Sharing
 from ullage.api.podtemplate import TrainingTemplate
@@ -36,6 +37,7 @@ from ullage.api.rules import (
     ELASTICITY_NEEDS_CHECKPOINT,
     ELASTICITY_OR_REPLICAS,
     FROZEN_ACCELERATORS,
+    FROZEN_ELASTICITY,
     FROZEN_GPU,
     FROZEN_REPLICAS,
     ONE_OBJECTIVE,
@@ -123,6 +125,9 @@ class TrainingJobSpec(Model):
     model_config = ConfigDict(
         json_schema_extra=validations(
             FROZEN_REPLICAS,
+            FROZEN_ELASTICITY,
+            ELASTICITY_OR_REPLICAS,
+            ELASTICITY_NEEDS_CHECKPOINT,
             FROZEN_GPU,
             FROZEN_ACCELERATORS,
             RESIZE_NEEDS_CHECKPOINT,
@@ -134,9 +139,12 @@ class TrainingJobSpec(Model):
     template: TrainingTemplate
     """Template of the pods. The first container gets the device. A change takes effect at the
     next start of the gang."""
-    replicas: Annotated[int, Field(ge=1, le=4096, json_schema_extra={"format": "int32"})] = 1
-    """Members of the gang, one pod each with a stable rank; all start or none. Changes only while
-    suspended."""
+    replicas: Members | None = None
+    """Members of the gang, one pod each with a stable rank; all start or none. Absent = 1. Changes
+    only while suspended."""
+    elasticity: Elasticity | None = None
+    """Instead of replicas: bounds within which the number of members follows the room that there
+    is, by restarts at a checkpoint. The bounds change only while suspended."""
     suspend: bool = False
     """Stop the job and give its devices back; false lets it run again."""
     gpu: GPURequest = GPURequest()
@@ -218,6 +226,10 @@ class TrainingJobStatus(Model):
     """Nodes in use, separated by commas."""
     gpus: Count | None = None
     """Devices in use; a share counts as one."""
+    replicas: Count | None = None
+    """Members of an elastic gang: as many as run, or as are wanted at its next start."""
+    size: Size | None = None
+    """Why an elastic gang has as many members as it has."""
     start_time: Time | None = None
     """When the gang first ran."""
     completion_time: Time | None = None

@@ -16,6 +16,7 @@ from typing import Final
 
 from ullage.api.contract import (
     ANNOTATION_TEMPLATE_HASH,
+    ANNOTATION_WORLD_SIZE,
     API_VERSION,
     GATE,
     LABEL_KIND,
@@ -55,6 +56,8 @@ class Member:
     template_hash: str
     grace_s: int = 0
     """Least termination grace, seconds."""
+    elastic: bool = False
+    """The gang may start again with another number of members: the pod says how many these are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +204,9 @@ def pod_body(member: Member, template: JsonObject) -> Body:
         spec["subdomain"] = workers_service(member.owner.name)
     if member.grace_s > _grace(spec):
         spec["terminationGracePeriodSeconds"] = member.grace_s
+    said = {ANNOTATION_TEMPLATE_HASH: member.template_hash}
+    if member.elastic:
+        said[ANNOTATION_WORLD_SIZE] = str(member.replicas)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -208,7 +214,7 @@ def pod_body(member: Member, template: JsonObject) -> Body:
             "name": member.name,
             "namespace": member.owner.namespace,
             "labels": parts.labels | owner_labels(member.owner) | {LABEL_RANK: str(member.rank)},
-            "annotations": parts.annotations | {ANNOTATION_TEMPLATE_HASH: member.template_hash},
+            "annotations": parts.annotations | said,
             "ownerReferences": [_owner_reference(member.owner)],
         },
         "spec": spec,

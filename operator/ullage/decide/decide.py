@@ -18,6 +18,7 @@ from ullage.decide.adopt import drop_refused, settle
 from ullage.decide.advice.recommend import Advisor
 from ullage.decide.advice.recommended import advice_news, advised
 from ullage.decide.digest import board_digest, cycle_digest
+from ullage.decide.elastic import sizes
 from ullage.decide.guards import rest_ends
 from ullage.decide.learning.loop import profiles_to_write
 from ullage.decide.ledger import Ledger
@@ -82,6 +83,7 @@ def decide(
         predictor: foresees slowdowns where the policy chooses the utilisation sum.
         allocate: divides the cluster's time; the engine's own where it is ``None``.
     """
+    snapshot = sizes.with_sizes(snapshot)
     ledger = Ledger(snapshot)
     view = look(snapshot, now, settings, ledger)
     trials = look_at_trials(view)
@@ -205,7 +207,10 @@ def _tell(
         status = accountant.booked(workload, status)
         statuses[uid] = status
         if status is not workload.status:
-            news = event(workload, status, view.settings.epoch)
+            change = reporter.allotment.sizes.get(uid)
+            news = sizes.news(workload, change, view.settings.epoch) or event(
+                workload, status, view.settings.epoch
+            )
             advice = advice_news(advisor, workload, status, view.settings.epoch)
             events.extend(one for one in (news, advice) if one is not None)
             events.extend(turn_news(workload, status, view.settings.epoch))

@@ -98,6 +98,8 @@ def _statuses(plan: Plan, snapshot: Snapshot) -> Iterator[SetStatus]:
 def _is_due(step: Action, snapshot: Snapshot, names: Set[tuple[str, str]]) -> bool:
     """Whether a step still has something to do; ``names`` are those of pods, there or asked for."""
     match step:
+        case DeletePod() if step.at_once:
+            return step.pod.uid in snapshot.pods
         case DeletePod() | EvictPod():
             pod = snapshot.pods.get(step.pod.uid)
             return pod is not None and not pod.deleting

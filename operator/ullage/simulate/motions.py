@@ -45,6 +45,7 @@ def created(action: CreatePod, job: WorkloadRecord, uid: str, now: float) -> Pod
         gates=(GATE,),
         priority=job.priority,
         template_hash=action.template_hash,
+        world_size=action.world_size,
     )
 
 

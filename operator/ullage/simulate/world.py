@@ -272,8 +272,10 @@ class World:
     def _tell(self, action: SetStatus) -> None:
         job = self.workloads.get(action.owner.uid)
         if job is not None:
+            bounds, said = job.elasticity, action.status.replicas
             self.workloads[job.ref.uid] = replace(
                 job,
+                replicas=bounds.within(said) if bounds is not None else job.replicas,
                 status=as_stored(job.kind, action.status),
                 resource_version=str(int(job.resource_version or "0") + 1),
             )

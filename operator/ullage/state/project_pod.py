@@ -14,6 +14,7 @@ from typing import Final
 
 from ullage.api.contract import (
     ANNOTATION_TEMPLATE_HASH,
+    ANNOTATION_WORLD_SIZE,
     GATE,
     LABEL_KIND,
     LABEL_OWNER,
@@ -96,8 +97,11 @@ def _stage(phase: str, gates: tuple[str, ...], node: str) -> PodStage:
 
 
 def _rank(labels: Mapping[str, str]) -> int:
-    value = labels.get(LABEL_RANK, "")
-    return int(value) if value.isascii() and value.isdigit() else -1
+    return _number(labels.get(LABEL_RANK, ""), -1)
+
+
+def _number(value: str, default: int) -> int:
+    return int(value) if value.isascii() and value.isdigit() else default
 
 
 def _exit_code(status: JsonObject, device: str) -> int | None:
@@ -185,6 +189,7 @@ def project_pod(raw: JsonObject, now: float, share: Sharer) -> tuple[PodRecord, 
         scheduling_message=share(_scheduling_message(status)),
         template_hash=share(meta.annotations.get(ANNOTATION_TEMPLATE_HASH, "")),
         grace_s=optional_whole(spec, "terminationGracePeriodSeconds", 30),
+        world_size=_number(meta.annotations.get(ANNOTATION_WORLD_SIZE, ""), 0),
     )
     return record, serves(meta.controller, owner)
 

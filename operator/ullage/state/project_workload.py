@@ -153,7 +153,7 @@ def _members(spec: JsonObject, elasticity: Elasticity | None, status: WorkloadSt
     """Members wanted now: as stated, of an elastic job the last size that was decided."""
     if elasticity is None:
         return optional_whole(spec, "replicas", 1)
-    return min(max(status.replicas, elasticity.min_replicas), elasticity.max_replicas)
+    return elasticity.within(status.replicas)
 
 
 def _cost(spec: JsonObject) -> CostAim | None:

@@ -180,6 +180,21 @@ class Recommended:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SizeRecord:
+    """Why an elastic gang has as many members as it has; ``since`` = when that last changed.
+
+    ``resumes`` is set between two starts, while its places are kept; ``room_since`` while there is
+    lasting room for more members. 0 = not so.
+    """
+
+    since: float
+    reason: Reason
+    message: str
+    resumes: float = 0.0
+    room_since: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadStatus:
     """Status of a TrainingJob or InferenceService; what does not apply keeps its default."""
 
@@ -207,6 +222,8 @@ class WorkloadStatus:
     sharing: Sharing | None = None
     template_hash: str = ""
     replicas: int = 0
+    """Replicas of a service; members of an elastic gang, 0 = the job is not elastic."""
+    size: SizeRecord | None = None
     ready_replicas: int = 0
     selector: str = ""
     endpoint: str = ""

@@ -29,6 +29,7 @@ from ullage.state.status import (
     Recommended,
     RefusalLine,
     Sharing,
+    SizeRecord,
     WorkloadStatus,
 )
 from ullage.state.status_allocation import allocation_from_wire, allocation_to_wire
@@ -146,6 +147,16 @@ def _sharing_to_wire(sharing: Sharing) -> dict[str, object]:
     )
 
 
+def _size_to_wire(size: SizeRecord) -> dict[str, object]:
+    return {"since": rfc3339(size.since), "reason": size.reason.value} | _filled(
+        {
+            "message": _clip(size.message, LINE_LIMIT),
+            "resumes": _time(size.resumes),
+            "roomSince": _time(size.room_since),
+        }
+    )
+
+
 def status_to_wire(kind: WorkloadKind, status: WorkloadStatus) -> dict[str, object]:
     """The status as the API stores it: owned fields that say something, spelled as in the CRD.
 
@@ -179,6 +190,8 @@ def status_to_wire(kind: WorkloadKind, status: WorkloadStatus) -> dict[str, obje
             "allocation": allocation_to_wire(status.allocation) if status.allocation else None,
             "recommendation": recommendation_to_wire(status.recommendation),
             "recommendationBasis": status.recommendation_basis,
+            "replicas": status.replicas,
+            "size": _size_to_wire(status.size) if status.size else None,
             "madeRoom": made_room_to_wire(status.made_room) if status.made_room else None,
         }
     )
@@ -287,6 +300,27 @@ def _made_room_of(raw: JsonObject) -> MadeRoom | None:
         return made_room_from_wire(section(raw, "madeRoom")) if raw.get("madeRoom") else None
 
 
+def _size_of(raw: JsonObject) -> SizeRecord | None:
+    """Why the gang has its size; with a reason of another version it counts as not known."""
+    if not raw.get("size"):
+        return None
+    with within("size"):
+        stated = section(raw, "size")
+        try:
+            reason = Reason(text(stated, "reason"))
+        except WireError:
+            raise
+        except ValueError:
+            reason = Reason.SIZED
+        return SizeRecord(
+            since=seconds(stated.get("since"), "since"),
+            reason=reason,
+            message=optional_text(stated, "message"),
+            resumes=seconds(stated.get("resumes"), "resumes"),
+            room_since=seconds(stated.get("roomSince"), "roomSince"),
+        )
+
+
 def _sharing_of(raw: JsonObject) -> Sharing | None:
     with within("sharing"):
         return _sharing(section(raw, "sharing")) if raw.get("sharing") else None
@@ -333,6 +367,8 @@ def status_from_wire(kind: WorkloadKind, raw: JsonObject) -> WorkloadStatus:
         allocation=_allocation_of(raw),
         recommendation=_recommendation_of(raw),
         recommendation_basis=optional_text(raw, "recommendationBasis"),
+        replicas=optional_whole(raw, "replicas"),
+        size=_size_of(raw),
         made_room=_made_room_of(raw),
     )
 

@@ -65,6 +65,10 @@ class Elasticity:
     max_replicas: int
     on_notice: OnNotice = OnNotice.CHECKPOINT
 
+    def within(self, members: int) -> int:
+        """A number of members, held to the bounds."""
+        return min(max(members, self.min_replicas), self.max_replicas)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpotTerms:

@@ -28,6 +28,7 @@ from ullage.api.contract import (
     SlicePhase,
 )
 from ullage.api.crd import schema
+from ullage.api.elasticity import Elasticity, OnNotice
 from ullage.api.gpunode import GPUNode, NodeDevice, NodeMPS, NodeSlice, Slice
 from ullage.api.gpurequest import GPURequest, GPUShare
 from ullage.api.inferenceservice import InferenceService
@@ -48,6 +49,7 @@ from ullage.state.status import (
     Recommended,
     RefusalLine,
     Sharing,
+    SizeRecord,
     WorkloadStatus,
 )
 from ullage.state.status_wire import status_to_wire
@@ -72,6 +74,7 @@ DESIRED = DesiredSlice(
     slo=LatencyObjective(latency_ms=40, percentile="99.9", metric="seconds", window_seconds=7),
     probation=True,
     alert_only=True,
+    context_overhead_mib=300,
 )
 OBSERVED = ObservedSlice(
     key=KEY,
@@ -224,6 +227,9 @@ STATUS = WorkloadStatus(
     ),
     template_hash="abc",
     replicas=2,
+    size=SizeRecord(
+        since=1000.0, reason=Reason.SHRUNK, message="one is gone", resumes=1000.0, room_since=2000.0
+    ),
     ready_replicas=1,
     selector="a=b",
     endpoint="http://a",
@@ -306,6 +312,9 @@ def test_defaults_of_the_schema_are_those_of_the_records() -> None:
     assert (request.mode, request.count, request.share) == (asked.mode, asked.count, asked.share)
     wide = records.Share(min_percent=1)
     assert GPUShare(min_percent=1).max_percent == wide.max_percent
-    assert TrainingJobSpec.model_fields["replicas"].default == 1
+    assert TrainingJobSpec.model_fields["replicas"].default is None  # absent = 1
+    bounds = Elasticity(min_replicas=1, max_replicas=2)
+    assert bounds.on_notice.value == terms.Elasticity(min_replicas=1, max_replicas=2).on_notice
+    assert [one.value for one in OnNotice] == [one.value for one in terms.OnNotice]
     assert Slice.model_fields["priority"].default == 0
     assert Slice.model_fields["protected"].default is False

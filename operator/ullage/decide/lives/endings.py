@@ -47,7 +47,7 @@ def find_ending(view: View, job: WorkloadRecord, members: Sequence[Member]) -> E
     for one in members:
         if one.pod.lost_race:
             return Ending(Reason.LOST_RACE, f"{one.pod.name} lost its place at admission")
-    lost = _lost_member(view, job, members)
+    lost = _lost_member(view, job, members) or _cut_off(view, job, members)
     if lost:
         return Ending(_loss_reason(job), lost)
     interruption = interruption_of(view, members)
@@ -76,6 +76,20 @@ def _lost_member(view: View, job: WorkloadRecord, members: Sequence[Member]) -> 
             name = pod_name(job.ref.name, rank)
             if rank not in present and (job.ref.namespace, name) not in view.snapshot.creating:
                 return f"{name} is gone"
+    return ""
+
+
+def _cut_off(view: View, job: WorkloadRecord, members: Sequence[Member]) -> str:
+    """That members of an elastic gang failed because the node of another does not answer.
+
+    They notice before Kubernetes takes the pods of that node away, and it is not their fault.
+    """
+    if job.elasticity is None or all(one.pod.stage is not PodStage.FAILED for one in members):
+        return ""
+    for one in members:
+        node = view.snapshot.nodes.get(one.pod.node) if one.live and one.pod.node else None
+        if node is not None and not node.ready:
+            return f"{one.pod.node}, where {one.pod.name} ran, does not answer"
     return ""
 
 
@@ -119,7 +133,11 @@ def close(view: View, job: WorkloadRecord, members: Sequence[Member], ending: En
         return Life(
             phase=Phase.RESTARTING,
             reason=ending.reason,
-            message=f"{ending.message}; every member starts again (not counted as a failure)",
+            message=(
+                f"{ending.message}; every member starts again (not counted as a failure)"
+                if job.elasticity is None
+                else ending.message  # how it goes on is said when its size is known
+            ),
             restarts=restarts,
             release=release,
             passed_over=(

@@ -10,6 +10,7 @@ counted twice or forgotten.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Final
 
@@ -27,6 +28,9 @@ from ullage.decide.placement.ground import Ground
 from ullage.decide.view import Member, View
 from ullage.state.records import PodStage, WorkloadRecord
 
+WRITE_OFF_S: Final = 30.0
+"""How long a pod that has to go is waited for on a node that is not Ready: the grace that
+Kubernetes gives by default, after which a kubelet that still ran would have killed it."""
 _EVICTED: Final = (
     Reason.PREEMPTED,
     Reason.SPOT_INTERRUPTED,
@@ -104,6 +108,10 @@ def _tear_down(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Li
     steps: list[Action] = []
     for one in members:
         if one.pod.deleting:
+            if _is_written_off(view, job, one):
+                text = f"{one.pod.node} does not answer; the others go on without {one.pod.name}"
+                gone = delete(job, one, epoch, reason, text)
+                steps.append(replace(gone, at_once=True))
             continue
         if reason in _EVICTED and one.live and not one.gated:
             steps.append(evict(job, one, epoch, reason, message))
@@ -117,7 +125,35 @@ def _tear_down(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Li
         retry_at=job.status.retry_at,
         steps=tuple(steps),
         release=tuple(one for one in members if one.gated and one.held),
+        wake_at=_written_off_at(view, job, members),
     )
+
+
+def _is_written_off(view: View, job: WorkloadRecord, member: Member) -> bool:
+    """Whether an elastic gang goes on though nobody can say that this pod has ended.
+
+    Only where the others are needed for every step: one alone might still train behind a cut cable
+    and save over the newcomers' work.
+    """
+    size, pod = job.status.size, member.pod
+    node = view.snapshot.nodes.get(pod.node)
+    return (
+        size is not None
+        and bool(size.resumes)
+        and pod.world_size > 1
+        and bool(pod.node)
+        and (node is None or not node.ready)
+        and view.now >= size.resumes + WRITE_OFF_S
+    )
+
+
+def _written_off_at(view: View, job: WorkloadRecord, members: Sequence[Member]) -> float:
+    """When pods that hang on a silent node are given up; 0 = none does."""
+    size = job.status.size
+    if size is None or not size.resumes or all(not one.pod.deleting for one in members):
+        return 0.0
+    at = size.resumes + WRITE_OFF_S
+    return at if at > view.now else 0.0
 
 
 def _suspend(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Life:
@@ -302,5 +338,7 @@ def _outdated(job: WorkloadRecord, members: Sequence[Member]) -> bool:
 
 
 def _is_outdated(job: WorkloadRecord, member: Member) -> bool:
+    if member.pod.world_size and member.pod.world_size != job.replicas:
+        return True
     made_from = member.pod.template_hash
     return bool(made_from) and bool(job.template_hash) and made_from != job.template_hash

@@ -14,6 +14,8 @@ from functools import cache
 from ullage.api.contract import Reason
 from ullage.decide import guards
 from ullage.decide.children import pod_name, workers_service
+from ullage.decide.elastic.sizes import Size
+from ullage.decide.elastic.sizing import Sizing, is_modest, sizing_of
 from ullage.decide.ledger import Ledger
 from ullage.decide.lives import inference as lifecycle_inference
 from ullage.decide.lives.inference import Rollout
@@ -24,7 +26,13 @@ from ullage.decide.phases import Phase
 from ullage.decide.placement.feasible import Feasibility, Infeasible
 from ullage.decide.placement.ground import Ground
 from ullage.decide.placement.placement import Placer, slices_of
-from ullage.decide.placement.preemption import Victim, possible_victims, priority_of
+from ullage.decide.placement.preemption import (
+    Victim,
+    divided,
+    possible_victims,
+    priority_of,
+    wave_is_leaving,
+)
 from ullage.decide.placement.waiting import MOST_SEATED, Line, Outcome, Refused, Turn
 from ullage.decide.placement.want import Wants
 from ullage.decide.rounds.serve import serve
@@ -53,8 +61,8 @@ class Allotment:
     """What services do about replicas that have to leave their device."""
     made_room: dict[str, MadeRoom] = field(default_factory=dict)
     """Who starts again with a smaller share in this cycle, by uid."""
-    preempted: dict[str, str] = field(default_factory=dict)
-    """Victims of this cycle, and for whom they go."""
+    sizes: dict[str, Size] = field(default_factory=dict)
+    """Elastic gangs whose size changes, by uid."""
     postponed: set[str] = field(default_factory=set)
     """Workloads that this cycle had no time for; nothing is said to them."""
 
@@ -73,13 +81,17 @@ class Desk:
     """The turns of this cycle; ``None`` under FIFO."""
     spending: Spending = NOTHING
     """Pools that were chosen for jobs."""
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """Most members that elastic jobs should have for other reasons than room, by uid."""
 
 
 def allot(desk: Desk, lives: dict[str, Life]) -> Allotment:
     """Serve every workload in order; new slices are entered into the ledger."""
-    result = Allotment(lives)
     workloads = desk.view.snapshot.workloads
-    _create_all(desk, lives, result)
+    sizing = sizing_of(desk.wants, desk.placer, lives, desk.rounds, desk.limits)
+    result = Allotment(lives, sizes=sizing.changes)
+    sizing.end()
+    _create_all(desk, lives, sizing, result)
     for uid, life in sorted(lives.items()):
         if (
             life.phase in _NAMED
@@ -93,12 +105,13 @@ def allot(desk: Desk, lives: dict[str, Life]) -> Allotment:
     line = _line(desk, lives)
     line.idle = desk.spending.idle()
     if desk.rounds is None:
-        result.outcomes |= line.serve(turns)
+        result.outcomes |= line.serve([*turns, *sizing.coming()])
     else:
         _take_turns(desk, desk.rounds, line, turns, result)
+    sizing.settle(line, turns, result.outcomes)
     for turn in turns:
         if turn.workload.ref.uid in result.outcomes:
-            _enter(desk, turn.workload, result)
+            _enter(desk, turn.workload, sizing, result)
         else:
             result.postponed.add(turn.workload.ref.uid)
     for uid in sorted(lives):
@@ -106,25 +119,26 @@ def allot(desk: Desk, lives: dict[str, Life]) -> Allotment:
             _deploy(desk, workloads[uid], result)
         elif workloads[uid].kind is WorkloadKind.INFERENCE_SERVICE and not lives[uid].silent:
             _leave(desk, workloads[uid], result, None, busy=False)
+    if not result.postponed:
+        sizing.run(line, turns, result.outcomes)
     return result
 
 
-def _create_all(desk: Desk, lives: Mapping[str, Life], result: Allotment) -> None:
+def _create_all(desk: Desk, lives: Mapping[str, Life], sizing: Sizing, result: Allotment) -> None:
     """Create what is missing, first those who are first in line; the rest in the next cycle."""
     workloads = desk.view.snapshot.workloads
     lacking = [workloads[uid] for uid, life in lives.items() if life.missing]
     lacking.sort(key=lambda one: (-one.priority, one.created, one.ref.uid))
     budget = MOST_SEATED
     for job in lacking:
-        life = lives[job.ref.uid]
         if budget <= 0:
             result.postponed.add(job.ref.uid)
             continue
-        _create(desk, job, life, result)
-        budget -= len(life.missing)
+        _create(desk, job, sizing, result)
+        budget -= len(lives[job.ref.uid].missing)
 
 
-def _create(desk: Desk, job: WorkloadRecord, life: Life, result: Allotment) -> None:
+def _create(desk: Desk, job: WorkloadRecord, sizing: Sizing, result: Allotment) -> None:
     """Create the pods that are missing, if the job could ever run."""
     refused = desk.spending.never(job.ref.uid)
     found = desk.feasibility.judge(job, desk.wants.of(job, job.shape))
@@ -136,6 +150,7 @@ def _create(desk: Desk, job: WorkloadRecord, life: Life, result: Allotment) -> N
         result.outcomes[job.ref.uid] = Outcome(refused=Refused(found.reason, never=found))
         return
     epoch = desk.view.settings.epoch
+    job, life = sizing.create(job, result.lives[job.ref.uid])
     _name_members(desk, job, result)
     result.steps.extend(
         CreatePod(
@@ -143,6 +158,7 @@ def _create(desk: Desk, job: WorkloadRecord, life: Life, result: Allotment) -> N
             name=pod_name(job.ref.name, rank),
             rank=rank,
             template_hash=job.template_hash,
+            world_size=job.replicas if job.elasticity is not None else 0,
             epoch=epoch,
             reason=Reason.WAITING_FOR_DECISION,
             text=f"member {rank} of {job.replicas}",
@@ -200,6 +216,8 @@ def _turn(desk: Desk, workload: WorkloadRecord, life: Life) -> Turn:
         waiting_since=max(one.pod.created for one in life.waiting),
         near=near,
         avoid=avoid,
+        modest=is_modest(workload),
+        returns=workload.status.size is not None and bool(workload.status.size.resumes),
         promised=in_force(workload, desk.view.now, desk.view.snapshot.workloads) is not None,
     )
 
@@ -220,9 +238,9 @@ def _take_turns(
     for uid, (kind, beside) in served.movers.items():
         name = f"{workloads[uid].ref.namespace}/{workloads[uid].ref.name}"
         message = f"leaves for {kind}, where its time is worth more; goes on from its checkpoint"
-        _send_away(desk, uid, f"a place on {kind}", message, result)
+        _send_away(desk, uid, message, result)
         for victim in beside:
-            _send_away(desk, victim.uid, name, rounds.ended(victim.uid, name), result)
+            _send_away(desk, victim.uid, rounds.ended(victim.uid, name), result)
 
 
 def _may_leave(life: Life) -> bool:
@@ -233,7 +251,7 @@ def _line(desk: Desk, lives: Mapping[str, Life]) -> Line:
     ended = desk.rounds.turnout.stops if desk.rounds is not None else {}
 
     def victims() -> Sequence[Victim]:
-        leaving = _wave_is_leaving(desk.view)
+        leaving = wave_is_leaving(desk.view)
         workloads = desk.view.snapshot.workloads
         candidates = [
             workloads[uid]
@@ -258,18 +276,7 @@ def _line(desk: Desk, lives: Mapping[str, Life]) -> Line:
     )
 
 
-def _wave_is_leaving(view: View) -> bool:
-    """Whether pods of an earlier preemption are still there; the next wave waits for them."""
-    return any(
-        job.status.phase == Phase.RESTARTING
-        and job.status.decision is not None
-        and job.status.decision.reason is Reason.PREEMPTED
-        and any(one.live for one in view.members_of(job))
-        for job in view.snapshot.workloads.values()
-    )
-
-
-def _enter(desk: Desk, workload: WorkloadRecord, result: Allotment) -> None:
+def _enter(desk: Desk, workload: WorkloadRecord, sizing: Sizing, result: Allotment) -> None:
     """Write an outcome into the ledger; a gang that got nothing gives back what it had."""
     uid = workload.ref.uid
     outcome = result.outcomes[uid]
@@ -281,8 +288,13 @@ def _enter(desk: Desk, workload: WorkloadRecord, result: Allotment) -> None:
     if gang and not outcome.seats and all(one.gated for one in members):
         for one in members:
             release(desk.ledger, one)
-    for victim in outcome.victims:
+    whole, smaller = divided(outcome.victims)
+    for victim in whole:
         _preempt(desk, victim, workload, result)
+    for lost, count in smaller.items():
+        name = f"{workload.ref.namespace}/{workload.ref.name}"
+        message, result.sizes[lost] = sizing.resizer.made_smaller(sizing.jobs[lost], count, name)
+        _send_away(desk, lost, message, result, Reason.RESIZING)
     if outcome.conceded is not None:
         made, board = outcome.conceded, desk.placer.board
         result.made_room[made.uid] = room = remembered(made, workload, desk.view.now, board)
@@ -301,14 +313,16 @@ def _preempt(desk: Desk, victim: Victim, winner: WorkloadRecord, result: Allotme
     message = f"preempted by {name}, which has a higher priority; starts again when room is free"
     if desk.rounds is not None and victim.priority >= _priority(desk, winner):
         message = desk.rounds.ended(victim.uid, name)
-    _send_away(desk, victim.uid, name, message, result)
+    _send_away(desk, victim.uid, message, result)
 
 
 def _priority(desk: Desk, workload: WorkloadRecord) -> int:
     return priority_of(workload, desk.view.members_of(workload))
 
 
-def _send_away(desk: Desk, uid: str, winner: str, message: str, result: Allotment) -> None:
+def _send_away(
+    desk: Desk, uid: str, message: str, result: Allotment, reason: Reason = Reason.PREEMPTED
+) -> None:
     """It starts anew later; its pods are evicted, reservations simply end."""
     job = desk.view.snapshot.workloads[uid]
     members = desk.view.members_of(job)
@@ -316,14 +330,13 @@ def _send_away(desk: Desk, uid: str, winner: str, message: str, result: Allotmen
     for one in members:
         if one.gated:
             release(desk.ledger, one)
-    result.preempted[uid] = winner
     result.lives[uid] = Life(
         phase=Phase.RESTARTING,
-        reason=Reason.PREEMPTED,
+        reason=reason,
         message=message,
         restarts=job.status.restarts,
         steps=tuple(
-            evict(job, one, epoch, Reason.PREEMPTED, message)
+            evict(job, one, epoch, reason, message)
             for one in members
             if one.live and not one.gated and not one.pod.deleting
         ),

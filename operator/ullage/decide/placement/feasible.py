@@ -55,6 +55,14 @@ class _Room:
     message: str = ""
 
 
+def _least(workload: WorkloadRecord) -> int:
+    """Members without which a workload does nothing."""
+    if workload.elasticity is not None:
+        return workload.elasticity.min_replicas
+    gang = workload.kind is WorkloadKind.TRAINING_JOB
+    return workload.replicas if gang else min(1, workload.replicas)
+
+
 @dataclass(slots=True)
 class Feasibility:
     """Answers by class, once each."""
@@ -64,8 +72,16 @@ class Feasibility:
     _rooms: dict[int, _Room] = field(default_factory=dict)
     _amounts: dict[str, Ints] = field(default_factory=dict)
 
-    def judge(self, workload: WorkloadRecord, want: Want) -> Infeasible | None:
-        """Why the workload can never run here; ``None`` when it could."""
+    def judge(
+        self, workload: WorkloadRecord, want: Want, members: int | None = None
+    ) -> Infeasible | None:
+        """Why the workload can never run here; ``None`` when it could.
+
+        Args:
+            workload: a gang is judged as a whole.
+            want: what each member asks for.
+            members: of a gang; ``None`` = the fewest that it can do with.
+        """
         if want.place is not None and want.place.grows:
             return None  # nodes that are not there yet may be of any size
         if workload.accelerators:
@@ -80,8 +96,7 @@ class Feasibility:
             room = self._rooms[want.number] = self._room(want)
         if room.reason is not None:
             return Infeasible(room.reason, room.message)
-        gang = workload.kind is WorkloadKind.TRAINING_JOB
-        needed = workload.replicas if gang else min(1, workload.replicas)
+        needed = members or _least(workload)
         if room.members >= needed:
             return None
         return Infeasible(

@@ -2,21 +2,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who has to go so that somebody more important fits.
 
-Only TrainingJobs that can checkpoint, of strictly lower priority or whose turn is over; lowest
-priority first, then who saved its work last, then youngest, and no more of them than needed. Tried
-on the board as it will be when what is leaving has left; nothing is evicted here.
+Only TrainingJobs that can checkpoint, of strictly lower priority or whose turn is over. Elastic
+gangs give up what they can spare before anybody goes wholly; then lowest priority first, then who
+saved its work last, then youngest, and no more of them than needed. Tried on the board as it will
+be when what is leaving has left; nothing is evicted here.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ullage.api.contract import Reason
+from ullage.decide.phases import Phase
 from ullage.decide.placement.board import Board, Occupant
 from ullage.decide.placement.charges import charged
 from ullage.decide.placement.placement import Asked, NoRoom, Placer, Seating
 from ullage.decide.view import Member, View
 from ullage.state.records import Resources, WorkloadKind, WorkloadRecord
+from ullage.state.status import WorkloadStatus
 
 _MOST_TRIALS = 16
 """Victims that are spared one by one; above it only those on other devices are spared."""
@@ -33,6 +38,15 @@ class Victim:
     pods: tuple[tuple[int, Resources], ...]
     unsaved_s: float = 0.0
     """Work that stopping it now may lose: time since its last checkpoint, 0 = not known."""
+    spare: tuple[Victim, ...] = ()
+    """Its members above the fewest that it can train with, each as a part, the last first."""
+    part: bool = False
+    """A member that goes while the rest of its gang goes on."""
+
+    @property
+    def name(self) -> str:
+        """As people read it."""
+        return self.slices[0][1].tenant.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +77,7 @@ def possible_victims(
             unsaved_s=unsaved_s(view, view.members_of(workload)),
             slices=tuple(here[workload.ref.uid]),
             pods=tuple(charged(board.ground, view.members_of(workload), staying=True)),
+            spare=_spare_members(view, board, workload, here[workload.ref.uid]),
         )
         for workload in candidates
         if workload.ref.uid in here
@@ -71,6 +86,82 @@ def possible_victims(
     ]
     order = sorted(victims, key=lambda one: (one.priority, one.unsaved_s, -one.created, one.uid))
     return tuple(order)
+
+
+def _spare_members(
+    view: View, board: Board, job: WorkloadRecord, slices: Sequence[tuple[int, Occupant]]
+) -> tuple[Victim, ...]:
+    """Members that an elastic gang can do without, the last first."""
+    members = view.members_of(job)
+    if job.elasticity is None or len(members) != job.replicas:
+        return ()
+    return tuple(
+        Victim(
+            uid=job.ref.uid,
+            priority=priority_of(job, members),
+            created=job.created,
+            slices=own,
+            pods=tuple(charged(board.ground, [one], staying=True)),
+            part=True,
+        )
+        for one in reversed(members[job.elasticity.min_replicas :])
+        if (own := tuple(held for held in slices if held[1].pod_uid == one.pod.uid))
+    )
+
+
+def smaller_first(victims: Sequence[Victim], priority: int) -> list[Victim]:
+    """The same victims, but what gangs of lower priority can spare comes before all of them."""
+    parts = [part for one in victims if one.priority < priority for part in one.spare]
+    if not parts:
+        return list(victims)
+    return [*parts, *(_rest(one) if one.priority < priority else one for one in victims)]
+
+
+def _rest(victim: Victim) -> Victim:
+    """A victim without what it can spare."""
+    spared = {one[1].pod_uid for part in victim.spare for one in part.slices}
+    pods = list(victim.pods)
+    for part in victim.spare:
+        for pod in part.pods:
+            pods.remove(pod)
+    kept = tuple(one for one in victim.slices if one[1].pod_uid not in spared)
+    return replace(victim, slices=kept, pods=tuple(pods), spare=())
+
+
+def divided(victims: Sequence[Victim]) -> tuple[list[Victim], Counter[str]]:
+    """Those who go wholly, and of the other gangs how many members each gives up, by uid."""
+    whole = [one for one in victims if not one.part]
+    going = {one.uid for one in whole}
+    return whole, Counter(one.uid for one in victims if one.part and one.uid not in going)
+
+
+def wave_is_leaving(view: View) -> bool:
+    """Whether pods of an earlier preemption are still there; the next wave waits for them."""
+    return any(
+        job.status.phase == Phase.RESTARTING
+        and _gave_way(job.status)
+        and any(one.live for one in view.members_of(job))
+        for job in view.snapshot.workloads.values()
+    )
+
+
+def _gave_way(status: WorkloadStatus) -> bool:
+    if status.size is not None and status.size.reason is Reason.SHRUNK:
+        return True
+    return status.decision is not None and status.decision.reason is Reason.PREEMPTED
+
+
+def in_words(victims: Sequence[Victim]) -> str:
+    """What is done to whom."""
+    gone = dict.fromkeys(one.name for one in victims if not one.part)
+    less = dict.fromkeys(one.name for one in victims if one.part and one.name not in gone)
+    done = (("preempting", list(gone)), ("making smaller", list(less)))
+    return " and ".join(f"{verb} {_listed(names)}" for verb, names in done if names)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{', '.join(names[:3])}{more}"
 
 
 def unsaved_s(view: View, members: Sequence[Member]) -> float:

@@ -18,7 +18,14 @@ from ullage.decide.placement.checks import CHAIN, columns, emptied
 from ullage.decide.placement.feasible import Feasibility, Infeasible
 from ullage.decide.placement.ground import HEALTHY
 from ullage.decide.placement.placement import Asked, NoRoom, Placer, Seat, Seating
-from ullage.decide.placement.preemption import Victim, lift, make_room, put_back
+from ullage.decide.placement.preemption import (
+    Victim,
+    in_words,
+    lift,
+    make_room,
+    put_back,
+    smaller_first,
+)
 from ullage.decide.placement.want import Want, Wants
 from ullage.decide.sharing.effort import in_turns
 from ullage.decide.sharing.making_room import Asking, Concession, Resident, make_room_beside
@@ -51,6 +58,12 @@ class Turn:
     """Models that its round gives it; ``None`` = it does not go by rounds."""
     promised: bool = False
     """It made room for another and comes back to what it was left: before all others."""
+    modest: bool = False
+    """It could do with fewer members: nobody makes way for it, and nothing is held."""
+    returns: bool = False
+    """It starts again where it was, or with what is left of it: before others of its priority."""
+    coming: int = 0
+    """Set while its pods are not there yet: places are kept if there are so many, 0 = it waits."""
     may_stop: Mapping[str, int] = field(default_factory=dict)
     """Workloads whose turn is over, by uid, with their place in the order to stop them."""
 
@@ -140,6 +153,7 @@ class Line:
             key=lambda one: (
                 not one.promised,
                 -one.priority,
+                not one.returns,
                 one.workload.created,
                 one.workload.ref.uid,
             ),
@@ -149,6 +163,9 @@ class Line:
         for turn in ordered:
             if self.budget <= 0:
                 return outcomes
+            if turn.coming:
+                self._expect(turn)
+                continue
             if effort.is_spent(_IN_ORDER) and not self.is_known(turn):
                 passed.append(turn)
                 continue
@@ -208,6 +225,15 @@ class Line:
         self._evicted |= {mover.uid, *(one.uid for one in victims)}
         self._keep(turn, found)
         return victims
+
+    def _expect(self, turn: Turn) -> None:
+        """Keep places for members whose pods are on their way, if there are enough."""
+        later, asked = self._future(), self.asked(turn)
+        found = later.seat(asked, set(), explain=False)
+        if isinstance(found, NoRoom) and found.placed >= turn.coming:
+            found = later.seat(asked[: found.placed], set(), explain=False)
+        if isinstance(found, Seating):
+            self._keep(turn, found)
 
     def asked(self, turn: Turn) -> list[Asked]:
         """The members of a turn, each with the class of what it asks for."""
@@ -276,6 +302,8 @@ class Line:
         if self._fits_later(turn, unit):
             prospect = "; what it needs is about to become free"
             return Outcome(refused=replace(refused, prospect=prospect))
+        if turn.modest and not turn.may_stop:
+            return Outcome(refused=refused)
         made = self._ask_residents(turn, unit)
         if made is not None:
             prospect = (
@@ -285,9 +313,7 @@ class Line:
             return Outcome(refused=replace(refused, prospect=prospect), conceded=made)
         victims = self._preempt(turn, unit)
         if victims:
-            names = ", ".join(victim.slices[0][1].tenant.name for victim in victims[:3])
-            more = f" and {len(victims) - 3} more" if len(victims) > 3 else ""
-            prospect = f"; room is made by preempting {names}{more}"
+            prospect = f"; room is made by {in_words(victims)}"
             return Outcome(refused=replace(refused, prospect=prospect), victims=victims)
         self._maybe_hold(turn, unit[0].want)
         outcome = Outcome(refused=refused)
@@ -339,7 +365,8 @@ class Line:
         ):
             return ()
         eligible = self._eligible(turn)
-        eviction = make_room(self._future(), unit, set(turn.near), eligible) if eligible else None
+        asked = smaller_first(eligible, turn.priority)
+        eviction = make_room(self._future(), unit, set(turn.near), asked) if asked else None
         if eviction is None:
             self._no_victims[number] = turn.priority
             return ()
@@ -354,7 +381,7 @@ class Line:
             one
             for one in self.victims()
             if one.uid not in self._evicted
-            and (one.priority < turn.priority or one.uid in turn.may_stop)
+            and ((one.priority < turn.priority and not turn.modest) or one.uid in turn.may_stop)
         ]
         if turn.may_stop:
             last = len(turn.may_stop)

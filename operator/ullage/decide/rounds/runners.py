@@ -113,7 +113,7 @@ class Typed:
         want = self.of(self.wants.of(workload, workload.shape), frozenset((model,)))
         key = (want.number, workload.replicas)
         if key not in self._fits:
-            self._fits[key] = self.feasibility.judge(workload, want)
+            self._fits[key] = self.feasibility.judge(workload, want, workload.replicas)
         return self._fits[key] is None
 
 

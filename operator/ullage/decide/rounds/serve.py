@@ -185,7 +185,12 @@ def _keep(rounds: Rounds, board: Board, answered: Set[str], served: Served) -> N
 
     Their pods are not there, or this cycle had no effort left for them.
     """
-    stopped = {victim.uid for outcome in served.outcomes.values() for victim in outcome.victims}
+    stopped = {
+        victim.uid
+        for outcome in served.outcomes.values()
+        for victim in outcome.victims
+        if not victim.part
+    }
     empty = _empty(board)
     models = board.ground.models
     for uid, kind in rounds.turnout.types.items():

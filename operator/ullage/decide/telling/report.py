@@ -11,6 +11,7 @@ from ullage.api.contract import DesiredSlice, Reason
 from ullage.api.reasons import ConditionType
 from ullage.decide import guards
 from ullage.decide.digest import decision_digest
+from ullage.decide.elastic.sizes import told as told_size
 from ullage.decide.lives.life import Life
 from ullage.decide.model import Emit
 from ullage.decide.phases import Phase
@@ -54,11 +55,17 @@ class Reporter:
         seats = outcome.seats if outcome is not None else ()
         stand = self.desk.spending.stands.get(workload.ref.uid)
         books = books_of(self.desk.rounds, workload, life, members, seats)
-        same_books = books is workload.status.allocation
+        size = told_size(
+            workload, life, seats, self.allotment.sizes.get(workload.ref.uid), self.desk.view.now
+        )
+        as_told = books is workload.status.allocation and size == (
+            workload.status.replicas,
+            workload.status.size,
+        )
         if (
             life.waiting
             and refused is not None
-            and same_books
+            and as_told
             and says_already(workload, stand)
             and quiet.still_waits(workload, life, refused)
         ):
@@ -67,7 +74,7 @@ class Reporter:
         if (
             life.phase is Phase.RUNNING
             and outcome is None
-            and same_books
+            and as_told
             and workload.ref.uid not in self.told
             and says_already(workload, stand)
             and _same_note(workload, self._note(workload, parts))
@@ -91,6 +98,7 @@ class Reporter:
             degraded=self._degraded(workload, life, admitted),
             endpoint=self._endpoint(workload),
             stand=stand,
+            size=size,
             made_room=self.allotment.made_room.get(workload.ref.uid, workload.status.made_room),
         )
         return tell(self.desk.view, told, self.predictions)

@@ -24,7 +24,13 @@ from ullage.decide.telling import figures
 from ullage.decide.telling.figures import Part, Predictions
 from ullage.decide.view import Member, View
 from ullage.state.records import PodStage, WorkloadKind, WorkloadRecord
-from ullage.state.status import AllocationRecord, DecisionRecord, Placement, WorkloadStatus
+from ullage.state.status import (
+    AllocationRecord,
+    DecisionRecord,
+    Placement,
+    SizeRecord,
+    WorkloadStatus,
+)
 from ullage.state.status_room import MadeRoom
 from ullage.state.status_wire import whole_second
 
@@ -56,6 +62,8 @@ class Told:
     endpoint: str = ""
     stand: Stand | None = None
     """What was decided of its pools."""
+    size: tuple[int, SizeRecord | None] = (0, None)
+    """Members of an elastic gang, and why so many."""
     made_room: MadeRoom | None = None
     """The last time that it made room for another."""
 
@@ -127,6 +135,8 @@ def _training(view: View, told: Told) -> dict[str, object]:
         "allocation": told.allocation,
         "spend": spend_of(workload, told.stand),
         "made_room": told.made_room,
+        "replicas": told.size[0],
+        "size": told.size[1],
         "start_time": now if running and not before.start_time else before.start_time,
         "completion_time": (before.completion_time or now) if told.phase.terminal else 0.0,
         "progress": (

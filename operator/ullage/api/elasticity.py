@@ -1,0 +1,53 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""How many members an elastic gang may have, and why it has as many as it has."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+
+from ullage.api.base import Line, Model, ReasonWord, Time
+from ullage.api.rules import ELASTICITY_ORDER, validations
+
+MAX_REPLICAS = 4096
+
+Members = Annotated[int, Field(ge=1, le=MAX_REPLICAS, json_schema_extra={"format": "int32"})]
+
+
+class OnNotice(StrEnum):
+    """What a warning that a machine will be taken away does to the job."""
+
+    CHECKPOINT = "Checkpoint"
+    IGNORE = "Ignore"
+
+
+class Elasticity(Model):
+    """Bounds of a gang that may change its size at a checkpoint."""
+
+    model_config = ConfigDict(json_schema_extra=validations(ELASTICITY_ORDER))
+
+    min_replicas: Members
+    """Fewest members that the job can train with; it waits until there is room for these."""
+    max_replicas: Members
+    """Most members; the job has as many as there is room for, and grows when room lasts."""
+    on_notice: OnNotice = OnNotice.CHECKPOINT
+    """When a machine will be taken away. `Checkpoint`: the job saves its state at once and goes on
+    without that machine; `Ignore`: it runs on until the machine is gone."""
+
+
+class Size(Model):
+    """Why the gang has as many members as it has."""
+
+    since: Time
+    """When the number last changed."""
+    reason: ReasonWord
+    """Sized, Shrunk or Grown."""
+    message: Line | None = None
+    """The same in words: what happened, and what follows."""
+    resumes: Time | None = None
+    """Set between two starts, while the places of the members are kept."""
+    room_since: Time | None = None
+    """Since when there has been room for more; the gang grows when that lasts."""

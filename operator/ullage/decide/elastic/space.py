@@ -1,0 +1,170 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""How many members of a gang there is room for, on the board as it stands.
+
+Tried with members whose pods need not exist yet; the board is left as it was. Nothing is decided
+here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ullage.decide import guards
+from ullage.decide.placement.board import Occupant
+from ullage.decide.placement.charges import charged
+from ullage.decide.placement.placement import Asked, Placer, Seat, Seating
+from ullage.decide.placement.want import Want, Wants
+from ullage.decide.view import Member
+from ullage.state.records import PodRecord, PodShape, PodStage, WorkloadRecord
+
+Narrow = Callable[[Want, frozenset[int]], Want]
+"""Holds a want to some models."""
+
+_NOWHERE: Final[frozenset[int]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """Counts room for members of gangs."""
+
+    wants: Wants
+    placer: Placer
+    narrow: Narrow | None = None
+    """Set where a gang never mixes types."""
+
+    def members(
+        self,
+        job: WorkloadRecord,
+        most: int,
+        *,
+        avoid: frozenset[int] = _NOWHERE,
+        only: Collection[int] | None = None,
+        proven: bool = False,
+    ) -> int:
+        """Members that fit at once beside all that is there, at most ``most``.
+
+        Args:
+            job: whose members they are.
+            most: where counting ends.
+            avoid: devices that will not do, beside those that are passed over anyway.
+            only: models that will do; ``None`` = all, each alone where types are never mixed.
+            proven: places on trial do not count.
+        """
+        view, board = self.wants.view, self.placer.board
+        known = view.members_of(job)
+        avoid |= guards.passed_over(view, board.ground, job, known)
+        shape = known[0].pod.shape if known else job.shape
+        want = self.wants.of(job, shape, avoid)
+        if self.narrow is None:
+            return self._count(phantoms(job, shape, most), job, want, proven)
+        models = board.ground.models.values() if only is None else only
+        return max(
+            (
+                self._count(
+                    phantoms(job, shape, most), job, self.narrow(want, frozenset((one,))), proven
+                )
+                for one in sorted(models)
+                if want.accelerators is None or one in want.accelerators
+            ),
+            default=0,
+        )
+
+    def later(self) -> Space:
+        """The same when everything that is leaving has left."""
+        board = self.placer.board
+        if not board.leaving():
+            return self
+        return replace(self, placer=Placer(board.later(), self.placer.rule))
+
+    def without(self, job: WorkloadRecord, most: int) -> int:
+        """Members that fit when those that the job has now are gone.
+
+        Those of them that are leaving must be off the board already.
+        """
+        board = self.placer.board
+        members = self.wants.view.members_of(job)
+        own = {one.pod.uid for one in members}
+        slices = [
+            (site, one)
+            for site in sorted(self._sites_of(members))
+            for one in board.occupants[site]
+            if one.pod_uid in own
+        ]
+        on_nodes = charged(board.ground, members, staying=True)
+        order = {site: list(board.occupants[site]) for site, _ in slices}
+        for site, one in slices:
+            board.lift(site, one)
+        for node, wanted in on_nodes:
+            board.refund(node, wanted)
+        found = self.members(job, most)
+        for site, one in slices:
+            board.put(site, one)
+        for node, wanted in on_nodes:
+            board.charge(node, wanted)
+        _restore(board.occupants, order)
+        return found
+
+    def _sites_of(self, members: Collection[Member]) -> set[int]:
+        index = self.placer.board.ground.site_index
+        found = {index.get((held.node, held.slice.gpu)) for one in members for held in one.held} | {
+            index.get((node, seen.gpu))
+            for one in members
+            for node, seen in self.wants.view.observed.get(one.pod.uid, ())
+        }
+        return {site for site in found if site is not None}
+
+    def _count(
+        self, members: Sequence[Member], job: WorkloadRecord, want: Want, proven: bool
+    ) -> int:
+        unit = [Asked(job, one, want) for one in members]
+        if not unit:
+            return 0
+        fits = self._fitting(unit, proven)
+        if want.exclusive or not 0 < fits < len(unit):
+            return fits
+        # held to smaller shares, more may sit on the same devices
+        least, over = fits, len(unit)
+        while over - least > 1:
+            middle = (least + over) // 2
+            if self._fitting(unit[:middle], proven) == middle:
+                least = middle
+            else:
+                over = middle
+        return least
+
+    def _fitting(self, unit: Sequence[Asked], proven: bool) -> int:
+        found = self.placer.seat(unit, set(), explain=False)
+        if not isinstance(found, Seating):
+            return found.placed
+        self.placer.unseat(found.seats)
+        return sum(not (proven and one.spot.grant.trial) for one in found.seats)
+
+
+def phantoms(job: WorkloadRecord, shape: PodShape, count: int) -> tuple[Member, ...]:
+    """Members whose pods are not there (yet): enough to find places for them."""
+    pod = PodRecord(
+        uid="",
+        namespace=job.ref.namespace,
+        name="",
+        owner=job.ref,
+        created=job.created,
+        stage=PodStage.GATED,
+        stage_since=job.created,
+        shape=shape,
+        priority=job.priority,
+    )
+    return tuple(Member(replace(pod, rank=rank), ()) for rank in range(count))
+
+
+def sites_of(seats: Collection[Seat]) -> list[int]:
+    """Devices of members that are seated."""
+    return [site for seat in seats for site in seat.spot.sites]
+
+
+def _restore(occupants: list[list[Occupant]], order: Mapping[int, list[Occupant]]) -> None:
+    """Everybody stands in the order of before: it is part of what is written."""
+    for site, before in order.items():
+        occupants[site][:] = before
