@@ -12,6 +12,7 @@ from builders import (
     NOW,
     Part,
     WorkloadBuilder,
+    a_device_profile,
     a_gpu_node,
     a_job,
     a_pod,
@@ -190,3 +191,21 @@ def test_what_is_told_reads_back_the_same() -> None:
     ):
         status = decided(job, *parts).status(job)
         assert as_stored(job.build().kind, status) == status
+
+
+def test_what_it_costs_is_entered_when_it_moved_and_not_sooner() -> None:
+    priced = replace(a_device_profile(), price_per_hour=2.0)
+    job = _after(JOB, *_parts(JOB), priced)
+    spend = job.build().status.spend
+    assert spend is not None
+    assert spend.account is not None
+    assert (spend.account.per_hour, spend.account.total) == ("1", "")
+    assert not decided(job, *_parts(job), priced, at=NOW + 50).actions
+    (wrote,) = decided(job, *_parts(job), priced, at=NOW + 72).actions
+    assert isinstance(wrote, SetStatus)
+    later = job.with_(status=as_stored(job.build().kind, wrote.status))
+    spend = later.build().status.spend
+    assert spend is not None
+    assert spend.account is not None
+    assert (spend.account.total, spend.account.as_of) == ("0.02", NOW + 72)
+    assert not decided(later, *_parts(later), priced, at=NOW + 130).actions

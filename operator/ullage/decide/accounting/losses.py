@@ -27,6 +27,7 @@ TAKEN: Final = frozenset(
         Reason.MEMBER_LOST,
         Reason.DEVICE_LOST,
         Reason.NODE_UNHEALTHY,
+        Reason.SPOT_INTERRUPTED,
         Reason.PREEMPTED,
         Reason.INTERFERING,
         Reason.PROBATION_ROLLED_BACK,

@@ -35,7 +35,11 @@ _BAD: Final = frozenset(
 def spend_of(workload: WorkloadRecord, stand: Stand | None) -> SpendRecord | None:
     """`status.spend` of a job; what stood there stays where nothing is decided any more."""
     if stand is None:
-        return workload.status.spend if workload.cost is not None else None
+        spend = workload.status.spend
+        if spend is None or spend.decision is None or workload.cost is not None:
+            return spend
+        # what it cost stays, whoever chooses its pools from now on
+        return SpendRecord(account=spend.account) if spend.account is not None else None
     return stand.spend if stand.spend.decision is not None else workload.status.spend
 
 
