@@ -5,7 +5,9 @@
 The first query judges all devices at once; later ones only what changed since. Devices with the
 same tenants are one question; where there are too many questions, the most promising are asked.
 Places that need no trial come first. Then, by worth: larger net value, smaller share, nodes already
-used, uuid; by share: largest share, least percent left over, nodes already used, uuid.
+used, uuid; by share: largest share, least percent left over, nodes already used, uuid. The type
+that is recommended to a job counts as a little more worth, as a tie of equal shares, and of whole
+devices comes first.
 """
 
 from __future__ import annotations
@@ -48,6 +50,8 @@ _NEVER: Final = np.iinfo(np.int64).max
 
 _TRIAL: Final = 1 << 40
 """Far above any worth: what has to be tried out comes after what has not."""
+_FAVOUR: Final = 100_000
+"""What the recommended type counts more, in millionths of a device (our choice: a tenth)."""
 _WHOLE: Final = Grant(WHOLE_PERCENT, 1.0)
 _SHARES: Final = 1 << 20
 """More than the largest share that is asked about."""
@@ -321,6 +325,9 @@ class Shortlist:
         else:
             self._rank[sites] = -percent
             self._then[sites] = self.want.percent_limit - self._board.percent_used[sites] - percent
+        if self.want.prefers is not None:
+            favoured = sites[self._board.ground.model[sites] == self.want.prefers]
+            (self._rank if self._scout.rule.by_worth else self._then)[favoured] -= _FAVOUR
 
     def _catch_up(self) -> None:
         """Judge anew what changed since the last query."""
@@ -351,7 +358,7 @@ class Shortlist:
             free = self._free_on(node)
             self._rank[list(self._board.ground.sites_on[node])] = _NEVER
             if len(free) >= self.want.count:
-                self._rank[free[0]] = -WHOLE_PERCENT
+                self._rank[free[0]] = -WHOLE_PERCENT - self._favour(free[0])
                 self._then[free[0]] = len(free) - self.want.count
 
     def _judge(self, site: int) -> None:
@@ -365,9 +372,15 @@ class Shortlist:
         if self.want.exclusive:
             return
         if self._scout.rule.by_worth:
-            self._rank[site] = _TRIAL * grant.trial - grant.net
+            self._rank[site] = _TRIAL * grant.trial - grant.net - self._favour(site)
             self._then[site] = grant.percent
         else:
             used = self._board.percent_used.item(site)
             self._rank[site] = -grant.percent
-            self._then[site] = self.want.percent_limit - used - grant.percent
+            left = self.want.percent_limit - used - grant.percent
+            self._then[site] = left - self._favour(site)
+
+    def _favour(self, site: int) -> int:
+        """What speaks for a device because its type is recommended."""
+        prefers = self.want.prefers
+        return 0 if prefers is None or self._board.ground.model.item(site) != prefers else _FAVOUR

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from ullage.api.contract import GPUMode, Reason
 from ullage.decide.placement.board import Board
@@ -22,6 +23,9 @@ from ullage.decide.view import View
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.records import Tenant
 from ullage.state.records import PodShape, Share, WorkloadRecord
+
+_CHOICES: Final = ("CostPerWork", "Makespan")
+"""Aims that a recommendation answers to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +62,8 @@ class Want:
     """Devices passed over for a while, after refusals there."""
     place: Place | None = None
     """Nodes of the pools that were chosen for it; `None` = any."""
+    prefers: int | None = None
+    """Model that is recommended to it: among places as good, one there; `None` = all alike."""
 
     def tenant(self, name: str, model: int, percent: int, *, probation: bool = False) -> Tenant:
         """The newcomer as a predictor sees it."""
@@ -109,6 +115,7 @@ class Wants:
             company = (share.min_percent, share.max_percent, workload.trust_domain)
         shape = self._canonical(shape)
         place = self.places.get(workload.ref.uid) if self.places else None
+        prefers = self._recommended(workload)
         key: tuple[object, ...] = (
             id(shape),
             workload.gpu.mode,
@@ -120,12 +127,13 @@ class Wants:
             avoid,
             company,
             id(place),
+            prefers,
         )
         known = self._known.get(key)
         if known is None:
             known = self._make(workload, shape, share, avoid)
-            if place is not None:
-                known = replace(known, place=place)
+            if place is not None or prefers is not None:
+                known = replace(known, place=place, prefers=prefers)
             self._known[key] = known
         if not avoid:
             self._last[workload.ref.uid] = (workload, asked, known)
@@ -161,6 +169,16 @@ class Wants:
             needs=tuple((name, amount) for name, amount in amounts(shape.requests) if amount > 0),
             avoid=avoid,
         )
+
+    def _recommended(self, workload: WorkloadRecord) -> int | None:
+        """The model to prefer for whoever says what the choice is for and leaves it open."""
+        cost = workload.cost
+        if cost is None or cost.objective not in _CHOICES or workload.accelerators:
+            return None
+        first = next(iter(workload.status.recommendation), None)
+        if first is None or first.reason is not Reason.RECOMMENDED:
+            return None
+        return self.board.ground.models.get(first.accelerator)
 
     def _canonical(self, shape: PodShape) -> PodShape:
         """One object for equal shapes; most are shared already, so identity is asked first."""
