@@ -97,6 +97,13 @@ def test_platform_values_reach_the_pods(helm: Helm) -> None:
     operator = bodies.one("Deployment", "ullage-operator")["spec"]["template"]
     node = bodies.one("DaemonSet", "ullage-node")["spec"]["template"]
     assert operator["metadata"]["labels"]["cost-centre"] == "infrastructure"
+    account = bodies.one("ServiceAccount", "ullage-operator")["metadata"]
+    assert account["annotations"]["eks.amazonaws.com/role-arn"].endswith("role/ullage-prices")
+    assert {volume["name"] for volume in operator["spec"]["volumes"]} == {"tmp", "prices"}
+    paths = {
+        m["mountPath"] for m in bodies.container("Deployment", "ullage-operator")["volumeMounts"]
+    }
+    assert paths == {"/tmp", "/etc/ullage/prices"}
     assert operator["metadata"]["annotations"]["example.org/reviewed"] == "yes"
     assert operator["spec"]["topologySpreadConstraints"][0]["maxSkew"] == 1
     assert "nodeAffinity" in operator["spec"]["affinity"]

@@ -71,7 +71,7 @@ class FilePrice(Model):
             max_length=253, pattern=r"^[A-Za-z0-9_][-A-Za-z0-9_.]*(/[A-Za-z0-9_][-A-Za-z0-9_.]*)*$"
         ),
     ]
-    """Path below the folder that the chart value `prices.fileRoot` names, such as
+    """Path below the operator's folder of prices (setting `ULLAGE_PRICE_FILE_ROOT`), such as
     `spot/prices.json`."""
     row: Row | None = None
     """Row of the table; absent = the pool's name."""

@@ -55,6 +55,9 @@ metadata:
   name: ullage-operator
   namespace: {{ .Release.Namespace }}
   labels: {{- $labels | nindent 4 }}
+  {{- with .Values.operator.serviceAccountAnnotations }}
+  annotations: {{- toYaml . | nindent 4 }}
+  {{- end }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole

@@ -3,8 +3,8 @@
 """The status of a CapacityPool as JSON, both ways.
 
 What was written reads back equal, else the operator would write for ever, and a new process would
-go on from other figures than the one before it. Numbers keep nine significant digits, times whole
-seconds; ``pool_as_stored`` says what is left of a status.
+go on from other figures than the one before it. Numbers keep nine significant digits, the hazard,
+which follows from others, four, and times whole seconds; ``pool_as_stored`` says what is left.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from ullage.state.status_wire import condition_to_wire
 LARGEST: Final = 999_999_999.0
 SMALLEST: Final = 1e-12
 """Between these lies what the schema can hold; nothing real is smaller, and 0 is 0."""
+HAZARD_DIGITS: Final = 4
 CONDITIONS: Final = (
     ConditionType.PRICE_FRESH,
     ConditionType.HAZARD_KNOWN,
@@ -34,11 +35,11 @@ CONDITIONS: Final = (
 _RANK: Final = {type_.value: rank for rank, type_ in enumerate(CONDITIONS)}
 
 
-def stored(value: float) -> float:
-    """A figure as the API stores it: nine significant digits, twelve places, never 0 of more."""
+def stored(value: float, digits: int = 9) -> float:
+    """A figure as the API stores it: significant digits, twelve places, never 0 of more."""
     if value <= 0:
         return 0.0
-    return round(float(f"{min(max(value, SMALLEST), LARGEST):.9g}"), 12)
+    return round(float(f"{min(max(value, SMALLEST), LARGEST):.{digits}g}"), 12)
 
 
 def figure(value: float) -> str:
@@ -151,8 +152,8 @@ def _loss_to_wire(loss: LossRecord) -> dict[str, object]:
 def pool_as_stored(status: PoolStatus) -> PoolStatus:
     """What reading the written status gives."""
 
-    def number(value: float | None) -> float | None:
-        return None if value is None else stored(value)
+    def number(value: float | None, digits: int = 9) -> float | None:
+        return None if value is None else stored(value, digits)
 
     def moment(value: float | None) -> float | None:
         return None if value is None else float(floor(value))
@@ -162,7 +163,7 @@ def pool_as_stored(status: PoolStatus) -> PoolStatus:
         status,
         price=number(status.price),
         priced_at_s=moment(status.priced_at_s),
-        hazard_per_hour=number(status.hazard_per_hour),
+        hazard_per_hour=number(status.hazard_per_hour, HAZARD_DIGITS),
         exposure_hours=stored(status.exposure_hours),
         loss_events=stored(status.loss_events),
         mean_lost_fraction=number(status.mean_lost_fraction),

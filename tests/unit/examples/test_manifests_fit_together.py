@@ -28,7 +28,7 @@ WORKLOADS = {
     body["metadata"]["name"]: body
     for file in MANIFESTS
     for body in bodies(file)
-    if body["kind"] != "WorkloadProfile"
+    if body["kind"] in ("TrainingJob", "InferenceService")
 }
 JOBS = {name: body for name, body in WORKLOADS.items() if body["kind"] == "TrainingJob"}
 
