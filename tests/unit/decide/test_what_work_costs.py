@@ -315,3 +315,16 @@ def test_an_untouched_status_stays_the_very_object() -> None:
     job = a_job().build()
     status = WorkloadStatus(phase="Pending")
     assert Accountant.of(one_spot_node(), {}, NOW).booked(job, status) is status
+
+
+def test_a_large_cluster_enters_no_more_at_a_time_than_a_small_one() -> None:
+    assert books.period_s(1) == books.period_s(600) == 60.0
+    assert books.period_s(10_000) == 1000.0
+    days = Days(one_spot_node())
+    days.cycle(placement=(on("n1"),))
+    many = {f"uid-{number}": days.workload for number in range(1000)}
+    days.snapshot = replace(days.snapshot, workloads=many)
+    days.cycle(99.0)
+    assert days.known.total == ""
+    days.cycle(1.0)
+    assert days.known.total == "0.027778"

@@ -25,6 +25,8 @@ class Accountant:
 
     rates: Rates
     now: float
+    period_s: float
+    """Least time between two entries that only prices or the clock ask for."""
 
     @classmethod
     def of(cls, snapshot: Snapshot, slices: Slices, now: float) -> Self:
@@ -35,7 +37,7 @@ class Accountant:
             slices: What every node holds by the plan.
             now: The moment of the decision.
         """
-        return cls(Rates.of(snapshot, slices), now)
+        return cls(Rates.of(snapshot, slices), now, books.period_s(len(snapshot.workloads)))
 
     def booked(self, workload: WorkloadRecord, status: WorkloadStatus) -> WorkloadStatus:
         """The status with the books; the very status where no entry is due."""
@@ -45,15 +47,16 @@ class Accountant:
         if before is None and not (held and self.rates.any_price):
             return status
         same = status is workload.status
-        if same and before is not None and 0 <= self.now - before.as_of < books.PERIOD_S:
+        if same and before is not None and 0 <= self.now - before.as_of < self.period_s:
             return status
         moved = held is not workload.status.placement and held != workload.status.placement
         rate = self.rates.held(held)
         ending = ending_of(self.rates.snapshot, workload, status, self.now)
         if before is not None:
             # an entry that comes with a status that is written anyway costs nothing
-            rides = not same and bool(held) and self.now - before.as_of >= books.PERIOD_S
-            if not rides and not books.due(before, rate, ending, self.now, moved=moved):
+            rides = not same and bool(held) and self.now - before.as_of >= self.period_s
+            asked = books.due(before, rate, ending, self.now, moved=moved, period_s=self.period_s)
+            if not rides and not asked:
                 return _with(status, before)
         account = books.entered(before, rate, ending, self.now)
         unit = books.per_thousand_steps(account, workload, status)

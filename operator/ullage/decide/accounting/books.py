@@ -22,6 +22,8 @@ from ullage.state.status_wire import whole_second
 
 PERIOD_S: Final = 60.0
 """Least time between two entries that only prices or the clock ask for."""
+EACH_S: Final = 0.1
+"""What every workload adds to it, so that a large cluster writes ten such entries a second."""
 MOVED: Final = 0.01
 """Part by which a figure has to move for an entry."""
 LONGEST_S: Final = 12 * 3600.0
@@ -63,7 +65,20 @@ def on_demand(account: Account, now: float) -> Decimal | None:
     return _grown(account.on_demand_total, account.per_hour, passed_s)
 
 
-def due(before: Account, rate: Rate, ending: Ending, now: float, *, moved: bool) -> bool:
+def period_s(workloads: int) -> float:
+    """Least time between two entries of one workload that only prices or the clock ask for."""
+    return max(PERIOD_S, EACH_S * workloads)
+
+
+def due(
+    before: Account,
+    rate: Rate,
+    ending: Ending,
+    now: float,
+    *,
+    moved: bool,
+    period_s: float = PERIOD_S,
+) -> bool:
     """Whether an entry is made.
 
     Args:
@@ -72,6 +87,7 @@ def due(before: Account, rate: Rate, ending: Ending, now: float, *, moved: bool)
         ending: What ended, if anything.
         now: The moment.
         moved: Something else is held than before.
+        period_s: Least time between two entries that nothing else asks for.
     """
     if ending.matters:
         return True
@@ -86,7 +102,7 @@ def due(before: Account, rate: Rate, ending: Ending, now: float, *, moved: bool)
     passed_s = now - before.as_of
     if passed_s < -PERIOD_S:
         return True  # the clock was ahead: count from here, not from where it will be again
-    if passed_s < PERIOD_S or not (paid or before.message):
+    if passed_s < period_s or not (paid or before.message):
         return False
     grown = paid * passed_s / _HOUR
     settled = grown <= MOVED * float(before.total or 0) and passed_s < LONGEST_S
