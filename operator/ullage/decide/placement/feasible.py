@@ -147,10 +147,10 @@ class Feasibility:
                 0, Reason.NO_NODE_MATCHES, "no node that fits has one of the accelerators asked for"
             )
         for reason, check in CHAIN:
-            short = check(facts, want)
-            if not (alive & (short <= 0)).any():
+            left = alive & (check(facts, want) <= 0)
+            if not left.any():
                 return _Room(0, reason, self._on_empty(want, reason, alive))
-            alive = alive & (short <= 0)
+            alive = left
         least = self._least_shares(want, facts, alive)
         if isinstance(least, Breach):
             return _Room(

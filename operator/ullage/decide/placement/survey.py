@@ -23,7 +23,8 @@ from ullage.decide.placement.want import Want
 from ullage.decide.sharing.effort import SEARCH
 from ullage.decide.sharing.judging import Breach
 
-Shortfalls = npt.NDArray[np.float64] | Ints
+Shortfalls = npt.NDArray[np.float64] | Ints | Flags
+"""By how much each device falls short, or only that it does."""
 
 
 class Stage(StrEnum):
@@ -63,17 +64,15 @@ class _Count:
 
     def stop(self, reason: Reason, stage: Stage, short: Shortfalls) -> None:
         """Count and take out the devices that fall short."""
-        failing = self.alive & (short > 0)
-        number = int(np.count_nonzero(failing))
-        if not number:
+        at = (self.alive & (short > 0)).nonzero()[0]
+        if not len(at):
             return
-        at = np.flatnonzero(failing)
-        nearest = int(at[np.argmin(short[at])])
+        nearest: int = at.item(short[at].argmin())
         before = self.tallies.pop(reason, None)
         # the later stage came closer to fitting, so its device is the one to show
-        total = number + (before.devices if before else 0)
+        total = len(at) + (before.devices if before else 0)
         self.tallies[reason] = Tally(reason, stage, total, nearest)
-        self.alive &= ~failing
+        self.alive[at] = False
 
 
 def survey(scout: Scout, want: Want) -> tuple[Tally, ...]:
@@ -83,20 +82,20 @@ def survey(scout: Scout, want: Want) -> tuple[Tally, ...]:
     ground = board.ground
     count = _Count(np.ones(len(ground.sites), dtype=np.bool_))
     fit = scout.fit(want.shape)[ground.node_of]
-    count.stop(Reason.NO_NODE_MATCHES, Stage.FIT, _as_short(fit == int(Fit.NO_MATCH)))
-    count.stop(Reason.NODE_AFFINITY_CONFLICT, Stage.PIN, _as_short(fit == int(Fit.PIN_CONFLICT)))
+    count.stop(Reason.NO_NODE_MATCHES, Stage.FIT, fit == int(Fit.NO_MATCH))
+    count.stop(Reason.NODE_AFFINITY_CONFLICT, Stage.PIN, fit == int(Fit.PIN_CONFLICT))
     facts = columns(board)
     if want.place is not None:
         outside = ~want.place.nodes[ground.node_of]
-        count.stop(Reason.NO_NODE_MATCHES, Stage.POOL, _as_short(outside))
+        count.stop(Reason.NO_NODE_MATCHES, Stage.POOL, outside)
     for model, why in want.barred.items():
-        count.stop(why.reason, Stage.OBJECTIVE, _as_short(facts.model == model))
-    count.stop(Reason.NO_NODE_MATCHES, Stage.MODEL, _as_short(~allowed_model(facts, want)))
-    count.stop(Reason.NO_NODE_MATCHES, Stage.CORDON, _as_short(fit == int(Fit.CORDONED)))
+        count.stop(why.reason, Stage.OBJECTIVE, facts.model == model)
+    count.stop(Reason.NO_NODE_MATCHES, Stage.MODEL, ~allowed_model(facts, want))
+    count.stop(Reason.NO_NODE_MATCHES, Stage.CORDON, fit == int(Fit.CORDONED))
     # Blocked devices are counted before their tenants are looked at: else every device that comes
     # free for a moment would change what everybody in the line is told.
-    count.stop(Reason.HELD_FOR_ANOTHER, Stage.BLOCKED, _as_short(board.held))
-    count.stop(Reason.NO_CAPACITY, Stage.BLOCKED, _as_short(board.blocked))
+    count.stop(Reason.HELD_FOR_ANOTHER, Stage.BLOCKED, board.held)
+    count.stop(Reason.NO_CAPACITY, Stage.BLOCKED, board.blocked)
     count.stop(Reason.NO_CAPACITY, Stage.ROOM, _short_of_room(scout, want))
     for reason, check in CHAIN:
         count.stop(reason, Stage.CHECK, check(facts, want))
@@ -109,10 +108,6 @@ def survey(scout: Scout, want: Want) -> tuple[Tally, ...]:
     if want.count > 1:
         count.stop(Reason.NO_CAPACITY, Stage.COUNT, _short_of_count(scout, want, count.alive))
     return tuple(count.tallies.values())
-
-
-def _as_short(flags: Flags) -> Ints:
-    return flags.astype(np.int64)
 
 
 def _short_of_room(scout: Scout, want: Want) -> Shortfalls:
