@@ -161,7 +161,8 @@ class Settings:
     max_sharers: int = 8
     """Most containers on one shared device; slots = the sum over devices."""
     context_overhead_mib: int = 512
-    """Memory that a context costs beside its tenant's; as in the DeviceProfile."""
+    """Memory that a context costs beside its tenant's where a slice does not say it; the operator
+    says it in every slice, from the DeviceProfile, so this counts beside an older operator only."""
     late_binding: bool = True
     """Whether the container runtime honours CDI; false = the node offers no slots."""
     log_level: LogLevel = LogLevel.INFO

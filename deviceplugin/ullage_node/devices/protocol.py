@@ -106,7 +106,8 @@ class BoundSlice:
 
     ``memory_mib`` is what the container may allocate, without context overhead; ``protected``
     means that the workload has an objective (MPS client priority 0, else 1), ``probation`` that
-    little is known of it.
+    little is known of it, ``context_overhead_mib`` what the operator counted for each context (0 =
+    not said).
     """
 
     slot: str
@@ -116,6 +117,16 @@ class BoundSlice:
     memory_mib: int
     protected: bool = False
     probation: bool = False
+    context_overhead_mib: int = 0
+
+    def cap_mib(self, overhead_mib: int) -> int:
+        """Memory that a process may take, its context included.
+
+        Args:
+            overhead_mib: what a context costs by the node's own setting, where the slice does not
+                say it.
+        """
+        return self.memory_mib + (self.context_overhead_mib or overhead_mib)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,7 +310,7 @@ class ShareDriver(Protocol):
         ...
 
     def context_overhead_mib(self, gpu: str) -> int:
-        """Memory that every context costs on this device beside what a tenant allocates."""
+        """Memory that a context costs on this device, where its slice does not say it."""
         ...
 
     async def prepare(self, binding: ContainerBinding) -> ContainerEdits:

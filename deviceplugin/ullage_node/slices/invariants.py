@@ -25,7 +25,7 @@ from ullage_node.slices.records import (
     HeldSlice,
     Refusal,
     container_of,
-    context_cost_mib,
+    context_costs_mib,
     trust_domain_of,
 )
 
@@ -133,8 +133,7 @@ def first_refusal(candidate: Candidate, checks: Sequence[Check] = CHECKS) -> Ref
 
 def memory_needed_mib(device: Device, slices: Sequence[DesiredSlice]) -> int:
     """Memory that slices take on a device: what they may allocate and their contexts."""
-    cost = context_cost_mib(device, [part.percent for part in slices])
-    return sum(part.memory_mib + cost for part in slices)
+    return sum(part.memory_mib for part in slices) + sum(context_costs_mib(device, slices))
 
 
 def candidate_for(

@@ -23,7 +23,7 @@ from ullage_node.slices.records import (
     Device,
     HeldSlice,
     Refusal,
-    context_cost_mib,
+    context_costs_mib,
     trust_domain_of,
 )
 
@@ -49,8 +49,8 @@ def last_word(
         text = f"{newcomer.memory_mib} MiB beside its context on {device.uuid} is no memory"
         return Refusal(reason=Reason.CAPACITY_EXCEEDED, message=text)
     own = trust_domain_of(newcomer)
-    cost = context_cost_mib(device, [newcomer.percent, *(p.desired.percent for p in neighbours)])
-    seen = _seen(replace(device, overhead_mib=cost), own, neighbours)
+    costs = context_costs_mib(device, [newcomer, *(part.desired for part in neighbours)])
+    seen = _seen(replace(device, overhead_mib=costs[0]), own, neighbours, costs[1:])
     try:
         verdict = confirm(seen, _asked(newcomer, own), newcomer.percent)
     except ValueError as error:  # figures that no device or decision can have
@@ -61,8 +61,14 @@ def last_word(
     return Refusal(reason=reason, message=verdict.text)
 
 
-def _seen(device: Device, domain: str, neighbours: Sequence[HeldSlice]) -> filters.Device:
-    """The device as the engine sees it; ``domain`` stands for one that is not known."""
+def _seen(
+    device: Device, domain: str, neighbours: Sequence[HeldSlice], costs: Sequence[int]
+) -> filters.Device:
+    """The device as the engine sees it; ``domain`` stands for one that is not known.
+
+    The engine counts every context with the newcomer's cost; what a neighbour's costs more or less
+    is counted with its memory.
+    """
     return filters.Device(
         uuid=device.uuid,
         accelerator="",
@@ -70,16 +76,19 @@ def _seen(device: Device, domain: str, neighbours: Sequence[HeldSlice]) -> filte
         contexts=device.contexts,
         context_overhead_mib=device.overhead_mib,
         percent_limit=WHOLE_PERCENT * (len(neighbours) + 1),
-        residents=tuple(_resident(part, domain) for part in neighbours),
+        residents=tuple(
+            _resident(part, domain, cost - device.overhead_mib)
+            for part, cost in zip(neighbours, costs, strict=True)
+        ),
     )
 
 
-def _resident(part: HeldSlice, domain: str) -> filters.Resident:
+def _resident(part: HeldSlice, domain: str, more_mib: int) -> filters.Resident:
     # an older agent's status may not say the share: then it counts as the whole device
     percent = part.desired.percent or WHOLE_PERCENT
     return filters.Resident(
         tenant=Tenant(name=part.name, percent=percent),
-        memory_mib=part.desired.memory_mib,
+        memory_mib=max(0, part.desired.memory_mib + more_mib),
         trust_domain=trust_domain_of(part.desired) or domain,
         enforced=not part.unproven,
     )

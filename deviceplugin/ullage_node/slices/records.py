@@ -69,7 +69,7 @@ class Device:
     equal_turns: bool = False
     """Its tenants take turns of the same length: no share is enforced."""
     overhead_mib: int = 0
-    """Memory that every context costs beside what its tenant allocates."""
+    """Memory that a context costs beside its tenant's, where the tenant's slice does not say it."""
     refusal: Refusal | None = None
     """Why nothing may start on it (unhealthy, lost), if so."""
 
@@ -143,12 +143,16 @@ def trust_domain_of(part: DesiredSlice) -> str:
     return default_trust_domain(part.pod_namespace)
 
 
-def context_cost_mib(device: Device, percents: Sequence[int]) -> int:
-    """What each context costs on a device whose tenants have these shares.
+def context_costs_mib(device: Device, slices: Sequence[DesiredSlice]) -> tuple[int, ...]:
+    """What each context of these tenants of a device costs, in their order.
 
-    Whoever has all of it alone has no server and no cap: its contexts are its own.
+    As the operator counted it when it placed the tenant, whose cap has that much in it; the node's
+    own setting counts for those of which it is not said. Whoever has all of a device alone has no
+    server and no cap: its contexts are its own.
     """
-    return 0 if list(percents) == [WHOLE_PERCENT] else device.overhead_mib
+    if [part.percent for part in slices] == [WHOLE_PERCENT]:
+        return (0,)
+    return tuple(part.context_overhead_mib or device.overhead_mib for part in slices)
 
 
 def same_share(one: DesiredSlice, other: DesiredSlice) -> bool:

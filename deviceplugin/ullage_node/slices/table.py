@@ -376,6 +376,7 @@ def binding_of(parts: Sequence[tuple[DesiredSlice, str]]) -> ContainerBinding:
                 memory_mib=desired.memory_mib,
                 protected=desired.protected,
                 probation=desired.probation,
+                context_overhead_mib=desired.context_overhead_mib,
             )
             for desired, slot in parts
         ),

@@ -144,7 +144,9 @@ class DesiredSlice:
     the objective as a slowdown (percent, 0 = none; a latency objective went through the queue
     map), the reference step time alone on the whole device (0 = not known), the objective as the
     user wrote it, whether the tenant is on probation, and whether a broken objective is only told
-    (``onViolation: Alert``): nobody is frozen for it then.
+    (``onViolation: Alert``): nobody is frozen for it then. ``context_overhead_mib`` is what each of
+    its contexts was counted with beside that memory (0 = not said, by an operator of before: the
+    node's own setting counts).
     """
 
     key: SliceKey
@@ -164,6 +166,7 @@ class DesiredSlice:
     slo: LatencyObjective | None = None
     probation: bool = False
     alert_only: bool = False
+    context_overhead_mib: int = 0
 
     def to_wire(self) -> dict[str, object]:
         """The slice as the API stores it; what is not said is left out."""
@@ -176,6 +179,7 @@ class DesiredSlice:
             "slo": self.slo.to_wire() if self.slo else None,
             "probation": self.probation,
             "alertOnly": self.alert_only,
+            "contextOverheadMiB": self.context_overhead_mib,
         }
         return {
             **self.key.to_wire(),
@@ -215,6 +219,7 @@ class DesiredSlice:
             slo=LatencyObjective.from_wire(section(raw, "slo")) if raw.get("slo") else None,
             probation=flag(raw, "probation"),
             alert_only=flag(raw, "alertOnly"),
+            context_overhead_mib=whole(raw, "contextOverheadMiB", 0),
         )
 
 

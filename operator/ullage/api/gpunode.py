@@ -88,6 +88,9 @@ class Slice(Model):
     """The class is new: the first to be frozen when somebody's objective is broken."""
     alert_only: bool = False
     """A broken objective is told, and no neighbour is frozen for it (`onViolation: Alert`)."""
+    context_overhead_mib: Annotated[int, Field(ge=1, le=65536)] | None = None
+    """Device memory that each of the container's contexts costs beside memoryMiB, in MiB, as the
+    DeviceProfile says; absent = what the node's agent is set to."""
     epoch: Epoch
     """Term of the leader that decided this slice."""
 

@@ -52,6 +52,7 @@ from ullage.state.status import (
     SizeRecord,
     WorkloadStatus,
 )
+from ullage.state.status_room import MadeRoom
 from ullage.state.status_wire import status_to_wire
 from ullage_node.status import StatusFacts, body_of
 
@@ -172,6 +173,14 @@ STATUS = WorkloadStatus(
     phase="Pending",
     restarts=1,
     retry_at=1000.0,
+    made_room=MadeRoom(
+        time=1000.0,
+        percent=50,
+        node="node-1",
+        gpu="gpu-1",
+        beneficiary="default/other",
+        beneficiary_uid="uid-other",
+    ),
     nodes="node-1",
     gpus=1,
     start_time=1000.0,

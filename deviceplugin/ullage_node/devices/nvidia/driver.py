@@ -41,8 +41,8 @@ from ullage_node.mps.records import Server
 from ullage_node.telemetry.record import read_step_record
 
 CONTEXT_OVERHEAD_MIB: Final = 512
-"""What a context costs beside its tenant's memory, until a DeviceProfile says better; the
-operator's default too."""
+"""What a context costs beside its tenant's memory, where neither the slice nor the node's setting
+says it; the operator's default too."""
 GONE_SECONDS: Final = 2.0
 """How long a terminated client may still stand in the list."""
 GONE_PAUSE_SECONDS: Final = 0.2
@@ -133,7 +133,7 @@ class NvidiaDriver:
             )
         await self._refresh()
         self._ready(part.gpu)
-        cap_mib = part.memory_mib + self._overhead_mib
+        cap_mib = part.cap_mib(self._overhead_mib)
         name = ""
         if choice.backend is Backend.MPS3:
             name = namespace_of(binding.key)

@@ -118,7 +118,7 @@ def _judge(
         return judge_turns(
             pids=tuple(process.pid for process in used),
             memory_mib=sum(process.memory_mib for process in used),
-            cap_mib=part.memory_mib + sight.overhead_mib,
+            cap_mib=part.cap_mib(sight.overhead_mib),
         )
     if choice.backend not in MPS_BACKENDS:
         return _unshared(part, used, choice)
@@ -142,7 +142,7 @@ def _evidence(
         orphaned=any((part.gpu, pid) in sight.once_listed for pid in unlisted),
         list_problem=_list_problem(sight.servers.get(part.gpu), sight.server_problem),
         memory_mib=sum(process.memory_mib for process in used),
-        cap_mib=part.memory_mib + sight.overhead_mib,
+        cap_mib=part.cap_mib(sight.overhead_mib),
         sm_seen=sight.sm_counts.get(binding.key, 0),
         sm_allowed=sms_of(sight.devices[part.gpu].sm_count, part.percent),
     )

@@ -205,6 +205,7 @@ def slices_of(placer: Placer, seat: Seat, epoch: int) -> tuple[tuple[str, Desire
                 epoch=epoch,
                 priority=pod.priority,
                 probation=seat.spot.grant.trial,
+                context_overhead_mib=ground.sites[site].overhead_mib,
             ),
         )
         for index, site in enumerate(seat.spot.sites)

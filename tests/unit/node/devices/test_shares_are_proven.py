@@ -158,6 +158,24 @@ def test_one_process_of_many_that_is_no_client_spoils_the_container(
     bench(tmp_path, live, kind)
 
 
+@both
+def test_the_cap_and_its_proof_count_a_context_as_the_slice_says(
+    tmp_path: Path, kind: Backend
+) -> None:
+    async def live(node: Bench) -> None:
+        plain = a_binding(B, percent=25)
+        said = replace(plain.slices[0], context_overhead_mib=300)
+        binding = replace(plain, slices=(said,))
+        env = dict((await node.backend.driver.prepare(binding)).env)
+        assert env[MEMORY] == f"{B}=812M"
+        node.rig.start_process(binding, env, memory_mib=812)
+        assert (await node.see(binding)).state is AttachState.ENFORCED
+        node.rig.start_process(binding, env, memory_mib=1)
+        assert "813 MiB where 812 MiB" in (await node.see(binding)).message
+
+    bench(tmp_path, live, kind)
+
+
 def test_memory_counts_for_the_pod_over_all_its_processes(tmp_path: Path) -> None:
     async def live(node: Bench) -> None:
         binding, env = await node.start()  # 512 MiB and 512 MiB for its context

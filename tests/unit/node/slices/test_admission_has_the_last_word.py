@@ -75,6 +75,32 @@ def test_a_rule_that_does_not_hold_here_is_named_with_its_number(
     assert words in refusal.message
 
 
+@pytest.mark.parametrize(
+    ("own", "neighbours", "most"),
+    [(0, 0, 7500), (300, 300, 7900), (300, 0, 7700), (0, 700, 7300), (900, 300, 7300)],
+    ids=["the node's setting", "as said", "of one only", "of the other", "each its own"],
+)
+def test_a_context_costs_what_its_slice_says(own: int, neighbours: int, most: int) -> None:
+    there = a_held("a", memory_mib=7500, context_overhead_mib=neighbours)
+    fits = a_slice("new", memory_mib=most, context_overhead_mib=own)
+    assert last_word(DEVICE, fits, (there,)) is None
+    assert violations([there, a_held("new", memory_mib=most, context_overhead_mib=own)], [], {
+        "gpu-0": DEVICE
+    }) == []  # fmt: skip
+    refusal = last_word(DEVICE, replace(fits, memory_mib=most + 1), (there,))
+    assert refusal is not None
+    assert "short of 1 MiB" in refusal.message
+    over = a_held("new", memory_mib=most + 1, context_overhead_mib=own)
+    assert len(violations([there, over], [], {"gpu-0": DEVICE})) == 1
+
+
+def test_what_a_slice_says_reaches_its_start() -> None:
+    said = a_slice("new", context_overhead_mib=300)
+    assert binding_of([(said, "slot-00")]).slices[0].cap_mib(500) == 4300
+    silent = binding_of([(a_slice("new"), "slot-00")]).slices[0]
+    assert silent.cap_mib(500) == 4500
+
+
 def test_whoever_has_a_whole_device_pays_for_no_context() -> None:
     whole = {"percent": 100, "memory_mib": DEVICE.memory_mib}
     assert last_word(DEVICE, a_slice("new", **whole), ()) is None
