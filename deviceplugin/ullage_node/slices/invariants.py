@@ -24,7 +24,6 @@ from ullage_node.slices.records import (
     Device,
     HeldSlice,
     Refusal,
-    container_of,
     context_costs_mib,
     trust_domain_of,
 )
@@ -140,15 +139,18 @@ def candidate_for(
     newcomer: DesiredSlice, held: Iterable[HeldSlice], devices: Mapping[str, Device]
 ) -> Candidate:
     """What a newcomer meets; an older form of itself does not count."""
-    others = [
-        part for part in held if part.phase.holds_capacity and part.desired.key != newcomer.key
-    ]
-    own = container_of(newcomer)
+    own = newcomer.key
+    others = [part for part in held if part.phase.holds_capacity and part.desired.key != own]
     return Candidate(
         newcomer=newcomer,
         device=devices.get(newcomer.gpu),
         neighbours=tuple(part for part in others if part.desired.gpu == newcomer.gpu),
-        siblings=tuple(part.desired for part in others if part.container == own),
+        siblings=tuple(
+            part.desired
+            for part in others
+            if part.desired.key.pod_uid == own.pod_uid
+            and part.desired.key.container == own.container
+        ),
     )
 
 

@@ -77,13 +77,11 @@ class SliceTable:
 
     def wanted_for(self, container: ContainerKey) -> tuple[DesiredSlice, ...]:
         """What the spec gives a container now, in order of the index."""
-        found = [part for part in self._spec.values() if container_of(part) == container]
-        return tuple(sorted(found, key=lambda part: part.key))
+        return tuple(self._spec[key] for key in _keys_of(container, self._spec))
 
     def held_for(self, container: ContainerKey) -> tuple[HeldSlice, ...]:
         """What the node holds for a container, in order of the index."""
-        found = [part for part in self._held.values() if part.container == container]
-        return tuple(sorted(found, key=lambda part: part.desired.key))
+        return tuple(self._held[key] for key in _keys_of(container, self._held))
 
     def uids_named(self, namespace: str, name: str) -> frozenset[str]:
         """Uids of the pods of this name that slices stand for, those over excepted."""
@@ -381,3 +379,9 @@ def binding_of(parts: Sequence[tuple[DesiredSlice, str]]) -> ContainerBinding:
             for desired, slot in parts
         ),
     )
+
+
+def _keys_of(container: ContainerKey, keys: Iterable[SliceKey]) -> list[SliceKey]:
+    """Those of a container, in order of the index."""
+    uid, name = container.pod_uid, container.container
+    return sorted(key for key in keys if key.pod_uid == uid and key.container == name)
