@@ -159,22 +159,25 @@ offers = st.builds(
     per_hour=decimals,
 )
 money = st.just("") | st.decimals("0", "999999999", places=6).map(lambda one: f"{one:f}")
+sums = {
+    "since": times,
+    "as_of": times,
+    "total": money,
+    "on_demand_total": money,
+    "per_hour": money,
+    "on_demand_per_hour": money,
+    "vs_on_demand": money,
+    "unpriced_seconds": small,
+    "message": lines,
+}
 accounts = st.builds(
     Account,
-    since=times,
-    as_of=times,
-    total=money,
-    on_demand_total=money,
-    per_hour=money,
-    on_demand_per_hour=money,
     per_thousand_steps=money,
-    vs_on_demand=money,
     earlier_steps=small,
     lost_steps=small,
     lost_seconds=small,
     evictions=small,
-    unpriced_seconds=small,
-    message=lines,
+    **sums,
 )
 spendings = st.builds(
     SpendRecord,
@@ -226,7 +229,7 @@ service_statuses = st.builds(
     ready_replicas=small,
     selector=lines,
     endpoint=lines,
-    spend=st.none() | st.builds(SpendRecord, account=accounts),
+    spend=st.none() | st.builds(SpendRecord, account=st.builds(Account, **sums)),
     **common,
 )
 

@@ -29,16 +29,8 @@ class Account(Model):
     absent = none are held, or a price is missing."""
     on_demand_per_hour: DecimalText | None = None
     """The same on on-demand."""
-    per_work_unit: DecimalText | None = None
-    """Cost of a thousand steps; work that a loss took counts once."""
     vs_on_demand: DecimalText | None = None
     """Spent / on-demand; 0.34 = 66 % saved."""
-    lost_work: LostWork | None = None
-    """What losses took."""
-    evictions: Count | None = None
-    """Starts that ended because devices were taken away."""
-    earlier_steps: LongCount | None = None
-    """Steps of the starts that ended."""
     unpriced_seconds: LongCount | None = None
     """Time in which devices were held and a price was missing; it is in no sum."""
     message: Line | None = None
@@ -47,3 +39,16 @@ class Account(Model):
     """When devices were first held."""
     as_of: Time | None = None
     """Until when the sums count; written at most once a minute, and not for less than 1 %."""
+
+
+class JobAccount(Account):
+    """Cost of a job, which has steps to lose and an end."""
+
+    per_work_unit: DecimalText | None = None
+    """Cost of a thousand steps; work that a loss took counts once."""
+    lost_work: LostWork | None = None
+    """What losses took."""
+    evictions: Count | None = None
+    """Starts that ended because devices were taken away."""
+    earlier_steps: LongCount | None = None
+    """Steps of the starts that ended."""

@@ -56,6 +56,10 @@ COST: Final[Mapping[Reason, Explanation]] = {
         "Set spec.pricePerHour of its DeviceProfile, or make a CapacityPool of the type. On the "
         "SchedulingPolicy: time is divided by MaxMinFairness until then.",
     ),
+    Reason.COST_SETTLED: say(
+        "The job has ended; this is what it cost, and what on-demand would have taken.",
+        "Nothing; `kubectl ullage cost` shows all jobs, status.spend this one.",
+    ),
     Reason.OVER_COST: say(
         "The training would cost more than spec.cost.maxCost there.",
         "Raise maxCost, or take another type.",

@@ -92,6 +92,7 @@ class Reason(StrEnum):
     NO_ESTIMATE = "NoEstimate"
     NOT_AVAILABLE = "NotAvailable"
     PRICE_MISSING = "PriceMissing"
+    COST_SETTLED = "CostSettled"
     OVER_COST = "OverCost"
     OVER_TIME = "OverTime"
     MEMORY_UNKNOWN = "MemoryUnknown"

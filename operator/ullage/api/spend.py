@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ullage.api.account import Account
+from ullage.api.account import JobAccount
 from ullage.api.base import (
     AnyName,
     Count,
@@ -79,7 +79,7 @@ class SpendDecision(Model):
     """The decision in a sentence, with numbers."""
 
 
-class Spend(Account):
+class Spend(JobAccount):
     """What the job spent, and, with `spec.cost.objective` and pools, why it holds what it holds."""
 
     decision: SpendDecision | None = None

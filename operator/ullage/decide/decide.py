@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from ullage.decide.accounting.account import Accountant
+from ullage.decide.accounting.news import cost_news
 from ullage.decide.adopt import drop_refused, settle
 from ullage.decide.advice.recommend import Advisor
 from ullage.decide.advice.recommended import advice_news, advised
@@ -221,6 +222,7 @@ def _tell(
 def _resumed_at(snapshot: Snapshot, now: float, postponed: Set[str]) -> float:
     """When what this cycle had no time for comes next: at once, if it was never told anything."""
     if not postponed:
+            events.extend(cost_news(workload, status, view.settings.epoch))
         return 0.0
     told = all(snapshot.workloads[uid].status.decision is not None for uid in postponed)
     return now + (_IN_TURN_S if told else _AT_ONCE_S)

@@ -27,11 +27,13 @@ from ullage.api.contract import DesiredSlice, Reason, SlicePhase
 from ullage.api.reasons import ConditionType
 from ullage.decide.accounting import books
 from ullage.decide.accounting.account import Accountant
+from ullage.decide.accounting.news import cost_news
 from ullage.decide.accounting.rates import Rates
 from ullage.state.pools import CapacityType, PoolRecord, PoolStatus
 from ullage.state.records import Snapshot, WorkloadKind, WorkloadRecord
 from ullage.state.status import Condition, Placement, Progress, WorkloadStatus
 from ullage.state.status_account import Account
+from ullage.state.status_spend import SpendRecord
 from ullage.state.status_wire import status_from_wire, status_to_wire
 
 HOUR = 3600.0
@@ -328,3 +330,26 @@ def test_a_large_cluster_enters_no_more_at_a_time_than_a_small_one() -> None:
     assert days.known.total == ""
     days.cycle(1.0)
     assert days.known.total == "0.027778"
+
+
+def test_the_end_of_a_job_tells_what_it_cost_once() -> None:
+    job = a_job().build()
+    finished = Condition(type=ConditionType.FINISHED, status="True", reason="Completed")
+    account = Account(
+        since=NOW,
+        as_of=NOW,
+        total="12.5",
+        on_demand_total="37.5",
+        vs_on_demand="0.3333",
+        lost_seconds=40,
+        lost_steps=80,
+    )
+    ended = WorkloadStatus(conditions=(finished,), spend=SpendRecord(account=account))
+    (told,) = cost_news(job, ended, 7)
+    assert told.reason is Reason.COST_SETTLED
+    assert told.text == (
+        "spent 12.50; on-demand would have taken 37.50 (67% saved);"
+        " losses took up to 40 s of work (80 steps)"
+    )
+    assert cost_news(replace(job, status=ended), ended, 7) == ()
+    assert cost_news(job, replace(ended, spend=None), 7) == ()
