@@ -25,8 +25,12 @@ LONGEST_LIFE_SECONDS = 21_600
 class FakeEC2(MetadataServer):
     """Says what the test wants said."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, host: str = "127.0.0.1") -> None:
+        super().__init__(host)
+        self.machines: frozenset[str] | None = None
+        """Addresses of those whom the notice is about; every machine has a service of its own."""
+        self.listeners: set[str] = set()
+        """Addresses of those who asked."""
         self.tokens: set[str] = set()
         """Tokens that are good; emptied, all of them are over."""
         self.action: dict[str, str] | None = None
@@ -73,6 +77,9 @@ class FakeEC2(MetadataServer):
     def _document(self, request: web.Request, content: dict[str, str] | None) -> web.Response:
         if request.headers.get("X-aws-ec2-metadata-token") not in self.tokens:
             return web.Response(status=401)
+        self.listeners.add(request.remote or "")
+        if self.machines is not None and request.remote not in self.machines:
+            content = None
         if self.garbage is not None:
             return web.Response(text=self.garbage)
         if content is None:

@@ -17,7 +17,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class MetadataServer(ABC):
     """An async context manager; ``garbage`` and ``failing`` spoil whatever it would answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: str = "127.0.0.1") -> None:
+        self._host = host
         self.garbage: str | None = None
         """Answered to every question for a notice, with 200."""
         self.failing = 0
@@ -33,8 +34,13 @@ class MetadataServer(ABC):
 
     @property
     def url(self) -> str:
-        """Base URL; the same after a restart."""
-        return f"http://127.0.0.1:{self._port}"
+        """Base URL on loopback; the same after a restart."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def port(self) -> int:
+        """Port in use."""
+        return self._port
 
     async def start(self) -> None:
         """Listen, on the port of before if there was one."""
@@ -42,7 +48,7 @@ class MetadataServer(ABC):
         application.router.add_routes(self.routes())
         self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.05)
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
+        await web.TCPSite(self._runner, self._host, self._port).start()
         self._port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
