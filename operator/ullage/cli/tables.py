@@ -14,7 +14,8 @@ from ullage.api.contract import DesiredSlice, ObservedDevice, Reason
 from ullage.api.explanations import CONDITIONS, REASONS
 from ullage.api.reasons import ConditionType
 from ullage.state.records import GPUNodeRecord, Snapshot, WorkloadRecord
-from ullage.state.status import Condition, DecisionRecord, Sharing, WorkloadStatus
+from ullage.state.status import Condition, DecisionRecord, Sharing, SizeRecord, WorkloadStatus
+from ullage.state.terms import Elasticity
 
 GOOD, BAD, QUIET = "green", "red", "dim"
 PHASE_STYLES: Mapping[str, str] = {
@@ -105,6 +106,8 @@ def why(workload: WorkloadRecord) -> RenderableType:
     parts.append(_decision(status.decision))
     if status.decision.refusals:
         parts.append(_refusals(status.decision))
+    if workload.elasticity is not None and status.size is not None:
+        parts.append(_size(workload.elasticity, status.replicas, status.size))
     if status.sharing is not None:
         parts.append(_sharing(status.sharing))
     if status.conditions:
@@ -127,6 +130,20 @@ def _decision(decision: DecisionRecord) -> Table:
     for name, value in rows.items():
         if value:
             table.add_row(name, value)
+    return table
+
+
+def _size(bounds: Elasticity, members: int, size: SizeRecord) -> Table:
+    """How many members an elastic gang has, why, and what may follow."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row("members", f"{members} of {bounds.min_replicas} to {bounds.max_replicas}")
+    table.add_row("", f"{size.reason}: {size.message}")
+    if size.room_since:
+        table.add_row("", "there is room for more; it grows when that lasts")
+    if size.resumes:
+        table.add_row("", "it is between two starts; its places are kept")
     return table
 
 

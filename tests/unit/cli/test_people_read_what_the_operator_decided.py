@@ -15,7 +15,14 @@ from ullage.api.contract import Reason, SlicePhase
 from ullage.cli import tables
 from ullage.cli.main import app
 from ullage.state.records import PodStage
-from ullage.state.status import Condition, DecisionRecord, Placement, RefusalLine, Sharing
+from ullage.state.status import (
+    Condition,
+    DecisionRecord,
+    Placement,
+    RefusalLine,
+    Sharing,
+    SizeRecord,
+)
 
 WAITS = DecisionRecord(
     time=NOW,
@@ -72,6 +79,20 @@ def test_why_says_when_nothing_was_decided_or_the_spec_is_unreadable() -> None:
     text = _text(tables.why(a_job("new").with_(invalid="spec.gpu: expected an object").build()))
     assert "no decision" in text
     assert "spec.gpu" in text
+
+
+def test_why_says_how_many_members_an_elastic_gang_has_and_why() -> None:
+    size = SizeRecord(
+        since=NOW,
+        reason=Reason.SHRUNK,
+        message="train-1 is gone; goes on with 3 of 4 members from its checkpoint",
+        room_since=NOW,
+    )
+    job = a_job("train").elastic(2, 4).status(decision=WAITS, replicas=3, size=size)
+    text = _text(tables.why(job.build()))
+    for words in ("3 of 2 to 4", "Shrunk: train-1 is gone", "it grows when that lasts"):
+        assert words in text
+    assert "members" not in _text(tables.why(a_job("fixed").status(decision=WAITS).build()))
 
 
 def test_top_shows_every_device_and_its_tenants() -> None:

@@ -11,9 +11,10 @@ import pytest
 from builders import a_job
 from fakes.toy_elastic import cluster, events, size_of, sizes
 from fakes.toy_rounds import Turns
-from ullage.api.contract import Reason
+from ullage.api.contract import Interruption, InterruptionKind, Reason
 from ullage.decide.lives.training import WRITE_OFF_S
 from ullage.state.records import PodStage
+from ullage.state.terms import OnNotice
 
 
 def member(turns: Turns, rank: int, name: str = "train") -> str:
@@ -47,6 +48,38 @@ def test_a_lost_node_shrinks_the_gang_to_what_is_left(lost: str) -> None:
     assert events(turns).count("Shrunk") == 1
     assert "MemberLost" not in events(turns)  # one Event says both
     assert turns.job("train").status.restarts == 0
+
+
+def warned(turns: Turns, node: str) -> None:
+    """The provider says that it takes a machine back."""
+    notice = Interruption(
+        kind=InterruptionKind.TERMINATE, deadline_s=turns.toy.now + 120, source="EC2"
+    )
+    turns.toy.gpu_nodes[node] = replace(turns.toy.gpu_nodes[node], interruption=notice)
+
+
+def test_a_notice_shrinks_the_gang_before_the_machine_is_gone() -> None:
+    turns = running()
+    warned(turns, "n1")
+    turns.cycle()
+    assert turns.counts["EvictPod"] == 2  # in this very cycle, while there is time to save
+    turns.run(20)
+    assert sizes(turns) == (1, 1)
+    assert {one.node for one in turns.toy.members("uid-default-train")} == {"n0"}
+    assert "goes on with 1 of 2 members from its checkpoint" in size_of(turns).message
+    assert events(turns).count("Shrunk") == 1
+    turns.run(300)
+    assert sizes(turns) == (1, 1)  # the machine is still there, and nothing grows onto it
+
+
+def test_a_gang_that_ignores_notices_runs_on() -> None:
+    turns = cluster(1)
+    turns.add(a_job("train").elastic(1, 2, on_notice=OnNotice.IGNORE))
+    turns.run(60)
+    warned(turns, "n1")
+    turns.run(60)
+    assert turns.counts["EvictPod"] == 0
+    assert sizes(turns) == (2, 2)
 
 
 def test_the_checkpoint_signal_reaches_those_who_are_left_before_they_start_anew() -> None:

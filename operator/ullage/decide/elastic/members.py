@@ -47,7 +47,7 @@ def wanted_members(bounds: Elasticity, room: int, *, limit: int | None = None) -
 
 def speed(members: int) -> float:
     """How fast a gang is against one member: n * .97^log2(n) (source: E_A's phi)."""
-    return members * _PHI ** math.log2(members)
+    return members * math.pow(_PHI, math.log2(members))
 
 
 def saved_s(left_s: float, members: int, more: int) -> float:

@@ -20,7 +20,8 @@ from ullage.decide.model import Action, EvictPod
 from ullage.decide.notices.reading import left_s, words
 from ullage.decide.phases import Phase
 from ullage.decide.view import Mark, Member, View
-from ullage.state.records import PodStage, Snapshot, WorkloadKind, WorkloadRecord
+from ullage.state.records import PodRecord, PodStage, Snapshot, WorkloadKind, WorkloadRecord
+from ullage.state.terms import OnNotice
 
 MARGIN_S: Final = 5.0
 """Time before the end by which a pod must be gone (our choice): kubelet still has to say so, or
@@ -40,10 +41,17 @@ def notice_marks(view: View, notices: Mapping[str, Interruption]) -> dict[str, M
         text = f"{name}: {words(notices[name])}"
         for wanted in record.desired:
             pod = view.snapshot.pods.get(wanted.key.pod_uid)
-            if pod is not None and pod.stage is not PodStage.SUCCEEDED:
+            if pod is not None and pod.stage is not PodStage.SUCCEEDED and not _stays(view, pod):
                 mark = Mark(Reason.SPOT_INTERRUPTED, text, f"{name}/{wanted.gpu}")
                 marks.setdefault(pod.uid, mark)
     return marks
+
+
+def _stays(view: View, pod: PodRecord) -> bool:
+    """Whether its owner wants it to run until the machine is gone."""
+    owner = view.snapshot.workloads.get(pod.owner.uid)
+    bounds = owner.elasticity if owner is not None else None
+    return bounds is not None and bounds.on_notice is OnNotice.IGNORE
 
 
 def interruption_of(view: View, members: Sequence[Member]) -> Mark | None:
