@@ -21,6 +21,7 @@ Floats = NDArray[np.float64]
 
 LEAST_ROWS: Final = 30
 """Rows before a richer model may take over."""
+NOMINAL: Final = 0.9
 NOMINAL_Z: Final = 1.2816
 """Normal 90 % quantile: the bound that a trim makes true."""
 RECALL_SLACK: Final = 0.1
@@ -52,9 +53,10 @@ class Trim:
 
 
 def fit_trim(mean: Floats, sd: Floats, observed: Floats, centre: float) -> Trim:
-    """Slope by least squares within 0..1, spread so that the 90 % bound covers 90 %.
+    """Slope by least squares within 0..1, spread so that the 90 % bound covers 90 % of new rows.
 
-    With fewer than ten rows nothing is trimmed.
+    With fewer than ten rows nothing is trimmed; with few it is wider than what it covered of them,
+    as a row that is not among them needs.
     """
     if len(mean) < _FEW:
         return Trim(centre=centre)
@@ -62,8 +64,19 @@ def fit_trim(mean: Floats, sd: Floats, observed: Floats, centre: float) -> Trim:
     power = float(lean @ lean)
     slope = min(1.0, max(0.0, float(lean @ seen) / power)) if power > 0 else 1.0
     residual = (observed - centre - slope * lean) / sd
-    spread = float(np.quantile(residual, 0.9)) / NOMINAL_Z
+    spread = finite_quantile(residual, NOMINAL) / NOMINAL_Z
     return Trim(centre=centre, slope=slope, spread=min(_SPREADS[1], max(_SPREADS[0], spread)))
+
+
+def finite_quantile(values: Floats, coverage: float) -> float:
+    """The value below which one more of the kind lies with at least this probability.
+
+    Of n values the ceil((n + 1) coverage)-th smallest, the largest where n is too small for that.
+    Source: the finite-sample quantile of split conformal prediction (Vovk et al.); the plain
+    quantile of ten values covers only about 84 % of the eleventh where 90 % are asked.
+    """
+    rank = min(len(values), math.ceil((len(values) + 1) * coverage - 1e-9))
+    return float(np.sort(values)[rank - 1])
 
 
 def point(mean: Floats, sd: Floats) -> Floats:

@@ -11,7 +11,16 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from ullage.engines.admission.ladder import LEAST_ROWS, Outcomes, Trim, choose, fit_trim, point
+from ullage.engines.admission.ladder import (
+    LEAST_ROWS,
+    NOMINAL_Z,
+    Outcomes,
+    Trim,
+    choose,
+    finite_quantile,
+    fit_trim,
+    point,
+)
 from ullage.engines.admission.records import Rung
 
 PLAIN = Rung.UTILISATION_SUM
@@ -100,6 +109,28 @@ def test_a_trim_covers_nine_of_ten_of_the_rows_it_was_fitted_on() -> None:
     assert 0.3 < trim.slope < 0.6
     held = observed <= trim.mean(mean) + 1.2816 * trim.spread * 0.05
     assert float(held.mean()) == pytest.approx(0.9, abs=0.01)
+
+
+@pytest.mark.parametrize("rows", [10, 19, 60])
+def test_the_bound_covers_nine_of_ten_new_rows_however_few_it_was_fitted_on(rows: int) -> None:
+    random = np.random.default_rng(7)
+    trials = 3000
+    drawn = random.standard_t(4, size=(trials, rows + 1))
+    nothing, ones = np.zeros(rows), np.ones(rows)
+    held = [one[-1] <= NOMINAL_Z * fit_trim(nothing, ones, one[:-1], 0.0).spread for one in drawn]
+    plain = [one[-1] <= np.quantile(one[:-1], 0.9) for one in drawn]
+    exact = math.ceil((rows + 1) * 0.9) / (rows + 1)
+    assert np.mean(held) == pytest.approx(exact, abs=0.02)
+    assert np.mean(held) >= 0.9 - 0.02
+    assert np.mean(plain) < np.mean(held)
+
+
+@pytest.mark.parametrize(
+    ("rows", "rank"), [(1, 1), (9, 9), (10, 10), (18, 18), (19, 18), (99, 90), (400, 361)]
+)
+def test_a_quantile_of_few_values_leaves_room_for_one_more(rows: int, rank: int) -> None:
+    values = np.random.default_rng(3).permutation(np.arange(1.0, rows + 1))
+    assert finite_quantile(values, 0.9) == rank
 
 
 def test_with_few_rows_nothing_is_trimmed() -> None:
