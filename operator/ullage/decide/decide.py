@@ -216,13 +216,13 @@ def _tell(
             events.extend(one for one in (news, advice) if one is not None)
             events.extend(turn_news(workload, status, view.settings.epoch))
             events.extend(spend_news(workload, status, view.settings.epoch))
+            events.extend(cost_news(workload, status, view.settings.epoch))
     return statuses, events
 
 
 def _resumed_at(snapshot: Snapshot, now: float, postponed: Set[str]) -> float:
     """When what this cycle had no time for comes next: at once, if it was never told anything."""
     if not postponed:
-            events.extend(cost_news(workload, status, view.settings.epoch))
         return 0.0
     told = all(snapshot.workloads[uid].status.decision is not None for uid in postponed)
     return now + (_IN_TURN_S if told else _AT_ONCE_S)
