@@ -28,6 +28,7 @@ from ullage.decide.model import (
     CreatePod,
     DeletePod,
     EvictPod,
+    SetConditions,
     SetStatus,
     UngatePod,
 )
@@ -40,6 +41,7 @@ from ullage.state.records import (
     PodRecord,
     PodShape,
     PodStage,
+    PolicyRecord,
     ProfileRecord,
     Resources,
     ServiceRecord,
@@ -73,6 +75,7 @@ class World:
     now: float = START
     version: int = 0
     jobs_made: int = 0
+    policy: PolicyRecord = field(default_factory=PolicyRecord)
     own_objectives: bool = False
     """Every job is a class of its own with an objective of its own: no two questions are alike."""
     chance: random.Random = field(default_factory=lambda: random.Random(7))
@@ -90,6 +93,7 @@ class World:
             workloads=dict(self.workloads),
             services=dict(self.services),
             profiles=dict(self.profiles),
+            policy=self.policy,
         )
 
     def add_nodes(self, count: int, devices: int) -> None:
@@ -175,6 +179,10 @@ class World:
                         job,
                         status=as_stored(job.kind, action.status),
                         resource_version=str(int(job.resource_version) + 1),
+                    )
+                case SetConditions():
+                    self.policy = replace(
+                        self.policy, conditions=action.conditions, last_solve=action.last_solve
                     )
                 case _:
                     pass

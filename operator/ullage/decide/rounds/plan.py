@@ -10,7 +10,7 @@ are found afterwards, under all the hard limits.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -25,10 +25,14 @@ from ullage.engines.allocation.round_records import (
     RoundSettings,
     RoundState,
 )
-from ullage.engines.allocation.rounds import Claim, next_round, rank
+from ullage.engines.allocation.rounds import next_round, rank
 from ullage.state.records import PolicyRecord
 
 _MOST_NAMED: Final = 3
+
+
+_Tier = tuple[RoundState, Mapping[str, RoundJob], RoundSettings]
+"""What the claims of one priority follow from."""
 
 
 @dataclass(slots=True)
@@ -52,14 +56,15 @@ class Turnout:
     skipped: set[str] = field(default_factory=set)
     owed: dict[tuple[str, str], float] = field(default_factory=dict)
     wake_at: float = 0.0
-    _claims: list[Claim] = field(default_factory=list)
+    _tiers: list[_Tier] = field(default_factory=list)
     _ahead: dict[str, list[str]] = field(default_factory=dict)
     _at: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def ahead(self, uid: str, kind: str) -> tuple[int, tuple[str, ...]]:
         """How many claims on a type come before a job's own, and the first few of them."""
         if not self._ahead:
-            for claim in self._claims:
+            # ranked only when somebody who waits is told where it stands
+            for claim in (one for tier in self._tiers for one in rank(*tier)):
                 line = self._ahead.setdefault(claim.type, [])
                 self._at[claim.members[0], claim.type] = len(line)
                 line.append(claim.members[0])
@@ -114,8 +119,7 @@ def _take(
     turnout.owed |= {
         (members[0], kind): seconds for (members, kind), seconds in made.state.owed_s.items()
     }
-    known = {job.name: job for job in jobs}
-    turnout._claims += rank(made.state, known, settings)
+    turnout._tiers.append((made.state, {job.name: job for job in jobs}, settings))
 
 
 def _skips(one: Runner, now: float, settings: RoundSettings) -> int:
