@@ -38,6 +38,7 @@ from ullage.decide.model import (
     TaintNode,
     UngatePod,
 )
+from ullage.decide.ordered import order_body
 from ullage.decide.pin import NodeAffinityConflict, ungate_patch
 from ullage.decide.pools.bodies import pool_status_body
 from ullage.ports import BadRequest, Conflict, Invalid, JsonObject, JsonPatch, Kind
@@ -180,9 +181,13 @@ def _pod_request(verb: Verb, pod: ObjectRef, patch: JsonPatch = ()) -> Request:
 class Requests:
     """Builds requests from actions and what is known of their owners."""
 
-    def __init__(self, source: BodySource, *, pre_stop_sleep_s: int) -> None:
-        """``pre_stop_sleep_s`` is given to serving pods that have no preStop of their own."""
+    def __init__(self, source: BodySource, *, pre_stop_sleep_s: int, order_image: str = "") -> None:
+        """``pre_stop_sleep_s`` is given to serving pods that have no preStop of their own.
+
+        ``order_image`` is what the placeholder pods of orders run.
+        """
         self._source = source
+        self._order_image = order_image
         self._pre_stop_sleep_s = pre_stop_sleep_s
 
     def request(self, action: Action, resource_version: str = "") -> Request:
@@ -298,6 +303,9 @@ class Requests:
 
     def _create(self, action: CreatePod) -> Request:
         blueprint = self._blueprint(action.owner, action.template_hash)
+        if action.order is not None:
+            body = order_body(action, action.order, blueprint.template(), self._order_image)
+            return self._created(action, body)
         member = children.Member(
             owner=action.owner,
             name=action.name,
@@ -307,13 +315,17 @@ class Requests:
             template_hash=blueprint.template_hash,
             grace_s=blueprint.grace_s,
             elastic=bool(action.world_size),
+            hold=action.hold,
         )
+        return self._created(action, children.pod_body(member, blueprint.template()))
+
+    def _created(self, action: CreatePod, body: JsonObject) -> Request:
         return Request(
             verb=Verb.CREATE,
             kind=ports.POD,
             namespace=action.owner.namespace,
             name=action.name,
-            body=children.pod_body(member, blueprint.template()),
+            body=body,
             owner=action.owner,
         )
 

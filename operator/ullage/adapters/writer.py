@@ -77,6 +77,8 @@ class WriteLimits:
     """How long ``stop`` waits for writes under way."""
     pre_stop_sleep_s: int = 5
     """Sleep before SIGTERM given to serving pods."""
+    order_image: str = ""
+    """Image of the placeholder pods that order nodes."""
 
 
 @dataclass(slots=True)
@@ -157,7 +159,11 @@ class Writer:
         self._events = EventRecorder(cluster, now=clock.now, guard=self._guard)
         self._sender = Sender(
             cluster,
-            Requests(bodies, pre_stop_sleep_s=self._limits.pre_stop_sleep_s),
+            Requests(
+                bodies,
+                pre_stop_sleep_s=self._limits.pre_stop_sleep_s,
+                order_image=self._limits.order_image,
+            ),
             self._events,
             gates=Gates(self._limits.remembered, clock.monotonic),
             guard=self._guard,

@@ -122,6 +122,7 @@ class Operator:
                 per_second=settings.write.per_second,
                 in_flight=settings.write.in_flight,
                 pre_stop_sleep_s=settings.decide.pre_stop_sleep_seconds,
+                order_image=settings.decide.order_image,
             ),
             stats=self.writer_stats,
         )
@@ -375,4 +376,5 @@ class Operator:
             calm_since=self.calm.since(),
             restart_backoff_s=times.restart_backoff_seconds,
             pre_stop_sleep_s=times.pre_stop_sleep_seconds,
+            orders=bool(times.order_image),
         )

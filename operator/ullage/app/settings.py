@@ -49,6 +49,9 @@ class DecideTimes:
     """First wait before a failed gang starts again; doubles each time."""
     pre_stop_sleep_seconds: int = 5
     """Sleep given to serving pods before SIGTERM, so that endpoints are withdrawn first."""
+    order_image: str = ""
+    """Image of the placeholder pods that make an autoscaler buy nodes of CapacityPools; it needs a
+    Python interpreter. Empty = no node is ever ordered: pools have the nodes they have."""
     seed: int = 0
     """Seed of everything random in a decision."""
 

@@ -30,6 +30,7 @@ from ullage.api.contract import (
     text,
 )
 from ullage.decide.model import ApplyGPUNode, SetConditions, SetStatus
+from ullage.decide.ordered import HOLD
 from ullage.ports import JsonObject
 from ullage.state.project import string_map
 from ullage.state.records import ObjectRef, WorkloadKind
@@ -58,6 +59,8 @@ class Member:
     """Least termination grace, seconds."""
     elastic: bool = False
     """The gang may start again with another number of members: the pod says how many these are."""
+    hold: bool = False
+    """Autoscalers must not take its node away to save money."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +217,7 @@ def pod_body(member: Member, template: JsonObject) -> Body:
             "name": member.name,
             "namespace": member.owner.namespace,
             "labels": parts.labels | owner_labels(member.owner) | {LABEL_RANK: str(member.rank)},
-            "annotations": parts.annotations | said,
+            "annotations": (HOLD if member.hold else {}) | parts.annotations | said,
             "ownerReferences": [_owner_reference(member.owner)],
         },
         "spec": spec,

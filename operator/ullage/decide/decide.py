@@ -50,6 +50,7 @@ from ullage.decide.sharing.rejudged import move, rejudge, with_marks
 from ullage.decide.sharing.ruling import rule_of
 from ullage.decide.sharing.trials import bookings, commit, look_at_trials, spent
 from ullage.decide.speeds.written import with_estimates
+from ullage.decide.spending.orders import order_nodes
 from ullage.decide.spending.places import places
 from ullage.decide.spending.spending import decide_pools
 from ullage.decide.spending.telling import spend_news
@@ -123,6 +124,7 @@ def decide(
     )
     allotment = allot(desk, lives)
     told = move(desk, allotment, findings)
+    ordering = order_nodes(view, spending, allotment.outcomes)
     admissions = {
         seat.asked.member.pod.uid: seat.spot.grant.verdict
         for outcome in allotment.outcomes.values()
@@ -139,6 +141,7 @@ def decide(
     steps: list[Action] = [step for uid in sorted(lives) for step in lives[uid].steps]
     taints = node_taints(snapshot, notices, settings.epoch)
     events += eviction_notices(view, notices, taints)
+    events += ordering.events
     profiles = tuple(snapshot.profiles.values())
     lessons = profiles_to_write(snapshot, now, settings.epoch, bookings(spent_s, profiles))
     lessons = with_estimates(snapshot, now, settings.epoch, lessons)
@@ -150,6 +153,7 @@ def decide(
         steps=(
             *by_class((*steps, *allotment.steps), snapshot),
             *taints,
+            *ordering.steps,
             *void_policies(snapshot, now, settings.epoch),
             *division_news(view, rounds),
             *lessons.actions,
@@ -164,6 +168,7 @@ def decide(
             trials.wake_at,
             next_turn(rounds),
             spending.wake_at,
+            ordering.wake_at,
         ),
     )
 
@@ -179,6 +184,7 @@ def look(snapshot: Snapshot, now: float, settings: DecideSettings, ledger: Ledge
         observed=settled.observed,
         names={(pod.namespace, pod.name): pod for pod in snapshot.pods.values()},
         starting=sum(pod.stage in _STARTING for pod in snapshot.pods.values()),
+        orders=tuple(pod for pod in snapshot.pods.values() if pod.order),
     )
 
 

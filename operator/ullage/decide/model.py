@@ -36,6 +36,16 @@ class ApplyGPUNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A node that a placeholder pod asks for: labels of its pool, and the nodes there already."""
+
+    pool: str
+    node_selector: tuple[tuple[str, str], ...]
+    there: tuple[str, ...] = ()
+    """Host names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePod:
     """Create the gated pod of one rank of a TrainingJob, from its template of this hash."""
 
@@ -45,6 +55,10 @@ class CreatePod:
     template_hash: str
     world_size: int = 0
     """Members of the gang that it is made for, where that may change; 0 = as the object says."""
+    order: Order | None = None
+    """It is no member: it orders a node."""
+    hold: bool = False
+    """Autoscalers must not take its node away to save money."""
     epoch: int
     reason: Reason
     text: str

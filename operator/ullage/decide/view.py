@@ -97,6 +97,8 @@ class View:
     """Pods whose gate is gone and which do not run yet."""
     marks: Mapping[str, Mark] = field(default_factory=dict)
     """Pods that have to leave their device, by uid."""
+    orders: Sequence[PodRecord] = ()
+    """Placeholder pods that order nodes."""
 
     def members_of(self, workload: WorkloadRecord) -> Sequence[Member]:
         """The pods of a workload that exist."""
@@ -139,6 +141,8 @@ def members_by_owner(
     """Group the pods by owner, each with the slices it keeps."""
     members: dict[str, list[Member]] = {}
     for uid, pod in snapshot.pods.items():
+        if pod.order:
+            continue
         slices = kept.get(uid, ())
         held = (
             tuple(

@@ -182,6 +182,8 @@ class PodRecord:
     waiting_message: str = ""
     scheduling_message: str = ""
     template_hash: str = ""
+    order: str = ""
+    """Pool that it orders a node of; such a pod is no member of its owner."""
     grace_s: int = 30
     """Seconds between SIGTERM and SIGKILL."""
     world_size: int = 0

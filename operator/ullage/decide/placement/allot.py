@@ -158,6 +158,7 @@ def _create(desk: Desk, job: WorkloadRecord, sizing: Sizing, result: Allotment) 
             name=pod_name(job.ref.name, rank),
             rank=rank,
             template_hash=job.template_hash,
+            hold=job.ref.uid in desk.spending.stands,
             world_size=job.replicas if job.elasticity is not None else 0,
             epoch=epoch,
             reason=Reason.WAITING_FOR_DECISION,

@@ -34,6 +34,8 @@ LOST_AFTER_S: Final = 300.0
 """A node that stays unready for so long is gone for good."""
 LAUNCH_S: Final = 900.0
 """A node that is not ready so long after its creation is a launch that failed."""
+ORDER_S: Final = 600.0
+"""A node that was ordered and is not in use so long after is a launch that failed."""
 GAP_S: Final = 7200.0
 """What is missing after nobody looked for longer says nothing."""
 _FIRST_READY_S: Final = 60.0
@@ -156,6 +158,12 @@ def look(
             _welcome(count, after, moved=met is not None)
         else:
             _compare(count, before, after)
+    names = {pool.name: pool.uid for pool in pools.values()}
+    for order in snapshot.pods.values():
+        if order.order in names and now >= order.created + ORDER_S:
+            if order.uid not in watch.instances:
+                counts[names[order.order]].failed += 1
+            known[order.uid] = Instance(pool=names[order.order], was_ready=False, failed=True)
     there = {node.uid for node in snapshot.nodes.values()}
     for uid, instance in watch.instances.items():
         count = counts.get(instance.pool)

@@ -90,13 +90,17 @@ def choose(facts: Facts) -> Decision:
     job, cost = facts.job, facts.job.cost
     if cost is None:
         raise ValueError(f"{job.ref.name} has no spec.cost")
+    # what spot takes without a checkpoint is lost, so a deadline cannot be kept on it
+    spot = cost.allow_spot and (facts.due is None or job.checkpoint)
+    objective, due = Objective(cost.objective), facts.due
+    if due is not None and not (spot and _has_spot(facts)):
+        objective, due = Objective.COST_PER_WORK, None  # there is nothing to wait for
     ask = Ask(
-        objective=Objective(cost.objective),
+        objective=objective,
         least=facts.members,
         most=facts.members,
         budget_per_hour=cost.budget_per_hour,
-        # what spot takes without a checkpoint is lost, so a deadline cannot be kept on it
-        allow_spot=cost.allow_spot and (facts.due is None or job.checkpoint),
+        allow_spot=spot,
         allow_on_demand=may_use_on_demand(job),
         held=tuple(
             Holding(pool=pool, instances=count, held_s=facts.held_s)
@@ -111,8 +115,14 @@ def choose(facts: Facts) -> Decision:
         min_hold_s=facts.terms.min_hold_s,
         period_s=facts.terms.decision_period_s,
     )
-    found = decide(ask, _with_held(facts), terms, due=facts.due, settings=settings)
+    found = decide(ask, _with_held(facts), terms, due=due, settings=settings)
     return _net_on_spot(facts, found)
+
+
+def _has_spot(facts: Facts) -> bool:
+    """Whether any spot pool suits the job, whether or not it has room now."""
+    kinds = (one.pool.capacity_type for one in facts.stalls.stalls.values())
+    return any(kind is CapacityType.SPOT for kind in kinds)
 
 
 def _with_held(facts: Facts) -> list[Pool]:
