@@ -166,9 +166,8 @@ def look(
             known[order.uid] = Instance(pool=names[order.order], was_ready=False, failed=True)
     there = {node.uid for node in snapshot.nodes.values()}
     for uid, instance in watch.instances.items():
-        count = counts.get(instance.pool)
-        if count is not None and uid not in there:
-            _vanished(count, instance)
+        if instance.pool in counts and uid not in there:
+            _vanished(counts[instance.pool], instance)
     sightings = {
         uid: _sighting(count, pools[uid], gap=uid not in watch.pools, now=now)
         for uid, count in counts.items()
