@@ -150,6 +150,8 @@ def _may_restart(view: View, job: WorkloadRecord, life: Life | None) -> Member |
     """The only member of a job that runs undisturbed long enough; ``None`` where it does not."""
     if not job.checkpoint or job.gpu.share is None or job.replicas != 1:
         return None
+    if job.elasticity is not None:
+        return None  # its size makes room
     if life is None or life.phase is not Phase.RUNNING or life.waiting or life.silent:
         return None
     members = view.members_of(job)
