@@ -89,11 +89,9 @@ class Sender:
         name = action.node.name
         self._guard()
         held = await self._cluster.get(NODE, name)
-        metadata = section(held, "metadata")
-        if metadata.get("uid") != action.node.uid:
+        if section(held, "metadata").get("uid") != action.node.uid:
             raise Conflict(409, f"Node {name} is another one by now", "Conflict")
-        taints = objects(section(held, "spec"), "taints")
-        patch = taint_patch(metadata, taints, action.value)
+        patch = taint_patch(held, action.value)
         if patch is None:
             return UNCHANGED
         self._guard()

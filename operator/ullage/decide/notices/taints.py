@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ullage.api.contract import Interruption, JsonObject, Reason
+from ullage.api.contract import Interruption, JsonObject, Reason, objects, section
 from ullage.decide.model import Emit, TaintNode
 from ullage.decide.notices.reading import words
 from ullage.decide.view import View
@@ -84,27 +84,26 @@ def eviction_notices(
     return news
 
 
-def taint_patch(held: JsonObject, taints: Sequence[JsonObject], value: str) -> JsonPatch | None:
+def taint_patch(held: JsonObject, value: str) -> JsonPatch | None:
     """The patch that sets or lifts our taint on a Node as it was just read.
 
     It holds for this version of the Node only, because the list of taints has many writers.
 
     Args:
-        held: metadata of the Node.
-        taints: its taints.
+        held: the Node.
         value: value of ours; empty = lift it.
 
     Returns:
         ``None`` where the Node is as it should be.
     """
-    others = [dict(one) for one in taints if one.get("key") != TAINT_KEY]
+    before = [dict(one) for one in objects(section(held, "spec"), "taints")]
+    others = [one for one in before if one.get("key") != TAINT_KEY]
     ours = {"key": TAINT_KEY, "value": value, "effect": _EFFECT}
     after = [*others, ours] if value else others
-    if after == [dict(one) for one in taints]:
+    if after == before:
         return None
-    version = {
-        "op": "test",
-        "path": "/metadata/resourceVersion",
-        "value": held.get("resourceVersion", ""),
-    }
-    return [version, {"op": "add", "path": "/spec/taints", "value": after}]
+    version = section(held, "metadata").get("resourceVersion", "")
+    unchanged = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
+    if "spec" not in held:
+        return [unchanged, {"op": "add", "path": "/spec", "value": {"taints": after}}]
+    return [unchanged, {"op": "add", "path": "/spec/taints", "value": after}]
