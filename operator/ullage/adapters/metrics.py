@@ -25,6 +25,7 @@ from ullage.adapters.metrics_cost import CostFigures, cost_metrics
 from ullage.adapters.metrics_devices import DeviceFigures, device_metrics
 from ullage.adapters.metrics_pools import PoolFigures, pool_metrics
 from ullage.adapters.metrics_sharing import SharingFigures, sharing_metrics
+from ullage.adapters.metrics_spending import SpendFigures, spend_metrics
 from ullage.adapters.metrics_turns import TurnFigures, turn_metrics
 
 SECONDS_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -73,6 +74,7 @@ class OperatorFigures:
     turns: TurnFigures = field(default_factory=TurnFigures)
     devices: DeviceFigures = field(default_factory=DeviceFigures)
     cost: CostFigures = field(default_factory=CostFigures)
+    spend: SpendFigures = field(default_factory=SpendFigures)
     pools: PoolFigures = field(default_factory=PoolFigures)
 
 
@@ -113,6 +115,7 @@ class OperatorCollector(Collector):
         yield from turn_metrics(figures.turns)
         yield from device_metrics(figures.devices)
         yield from cost_metrics(figures.cost)
+        yield from spend_metrics(figures.spend)
         yield from pool_metrics(figures.pools)
 
 

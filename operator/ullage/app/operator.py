@@ -43,6 +43,7 @@ from ullage.app.sharing_figures import sharing_figures
 from ullage.app.solver import Solver
 from ullage.app.syllabus import Pace
 from ullage.app.trigger import Trigger
+from ullage.app.spend_figures import SpendSums
 from ullage.app.turn_figures import turn_figures
 from ullage.decide.effects import effect_of
 from ullage.decide.model import DecideSettings
@@ -110,6 +111,7 @@ class Operator:
         self.lease = self._make_lease()
         self.writer_stats = WriterStats()
         self.costs = CostSums(began=self.clock.now())
+        self.spends = SpendSums()
         self.solver = Solver(settings.decide.deadline_seconds)
         self.writer = Writer(
             cluster,
@@ -251,6 +253,7 @@ class Operator:
                 unusable=self.loop.last_plan.dropped if self.loop.last_plan else {},
             ),
             cost=self.costs.figures(workloads, now),
+            spend=self.spends.figures(workloads),
             turns=turn_figures(
                 workloads,
                 now,

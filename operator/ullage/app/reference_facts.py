@@ -24,6 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ullage.adapters.metrics import Buckets, OperatorCollector, OperatorFigures, StreamFigures
 from ullage.adapters.metrics_cost import CostFigures
+from ullage.adapters.metrics_spending import SpendFigures
 from ullage.adapters.metrics_devices import DeviceFigures
 from ullage.adapters.metrics_pools import PoolFigures
 from ullage.adapters.metrics_sharing import (
@@ -220,6 +221,9 @@ def _example() -> OperatorFigures:
             lost_seconds={"research": 1.0},
             per_hour={"research": 1.0},
             savings={"research": 0.5},
+        ),
+        spend=SpendFigures(
+            cost_per_work={"research": 1.0}, switches={"Spot": 1}, deadlines={"yes": 1}
         ),
         turns=TurnFigures(
             allocation={("emulated", "research"): 1.0},

@@ -13,6 +13,7 @@ from rich.text import Text
 from ullage.api.contract import DesiredSlice, ObservedDevice, Reason
 from ullage.api.explanations import CONDITIONS, REASONS
 from ullage.api.reasons import ConditionType
+from ullage.cli.tables_spend import spend
 from ullage.state.records import GPUNodeRecord, Snapshot, WorkloadRecord
 from ullage.state.status import Condition, DecisionRecord, Sharing, SizeRecord, WorkloadStatus
 from ullage.state.terms import Elasticity
@@ -108,6 +109,8 @@ def why(workload: WorkloadRecord) -> RenderableType:
         parts.append(_refusals(status.decision))
     if workload.elasticity is not None and status.size is not None:
         parts.append(_size(workload.elasticity, status.replicas, status.size))
+    if status.spend is not None and status.spend.decision is not None:
+        parts.append(spend(status.spend))
     if status.sharing is not None:
         parts.append(_sharing(status.sharing))
     if status.conditions:

@@ -197,9 +197,7 @@ def _spot(spec: JsonObject) -> SpotTerms:
         hazard_half_life_s=_time_s(raw, "hazardHalfLife", default.hazard_half_life_s),
         prior_hours=optional_whole(raw, "priorHours", default.prior_hours),
         decision_period_s=_time_s(spec, "decisionPeriod", default.decision_period_s),
-        min_savings_percent=optional_whole(
-            spec, "minSavingsPercent", default.min_savings_percent
-        ),
+        min_savings_percent=optional_whole(spec, "minSavingsPercent", default.min_savings_percent),
     )
 
 
