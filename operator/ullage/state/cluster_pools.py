@@ -24,6 +24,7 @@ class PoolRoom(PlainRoom[str, PoolRecord]):
         super().__init__(stream, context, name_of, project_pool, lambda held: held.uid)
         self._told: Mapping[str, PoolStatus] = {}
         self._seen: dict[str, tuple[PoolRecord, PoolStatus, PoolRecord]] = {}
+        self._view: dict[str, PoolRecord] = {}
 
     def put(self, raw: JsonObject, now: float) -> bool:
         """Keep a pool as it is now; a status of ours that was read back is no news."""
@@ -47,18 +48,21 @@ class PoolRoom(PlainRoom[str, PoolRecord]):
         return True
 
     def seen(self) -> Mapping[str, PoolRecord]:
-        """Every pool as decisions see it: the very same records as long as nothing changes."""
-        observed = self.table.view()
-        changed: dict[str, PoolRecord] = {}
+        """Every pool as decisions see it: the very same records as long as nothing changes.
+
+        Without its price source: nothing is decided by it, and its address may be nobody's
+        business who reads a snapshot.
+        """
         kept: dict[str, tuple[PoolRecord, PoolStatus, PoolRecord]] = {}
-        for name, record in observed.items():
-            told = self._told.get(record.uid)
-            if told is None:
-                continue
+        for name, record in self.table.view().items():
+            told = self._told.get(record.uid, record.status)
             known = self._seen.get(name)
             if known is None or known[0] is not record or known[1] is not told:
-                known = record, told, replace(record, status=told)
+                known = record, told, replace(record, status=told, price_source=None)
             kept[name] = known
-            changed[name] = known[2]
+        if any(kept.get(name) is not known for name, known in self._seen.items()) or len(
+            kept
+        ) != len(self._seen):
+            self._view = {name: known[2] for name, known in kept.items()}
         self._seen = kept
-        return {**observed, **changed} if changed else observed
+        return self._view

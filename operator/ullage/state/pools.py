@@ -150,6 +150,7 @@ class PoolRecord:
     notice_s: float | None = None
     """Warning before an instance is taken; ``None`` = as is usual for the way it is bought."""
     price_source: PriceFrom | None = None
+    """``None`` in what decisions see."""
     advisor_band: AdvisorBand | None = None
     placement_score: int | None = None
     """1 to 10; ``None`` = none is published."""

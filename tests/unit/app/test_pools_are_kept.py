@@ -161,6 +161,8 @@ def test_decisions_see_what_is_known_and_echoes_wake_nobody(house: House) -> Non
     assert not state.set_pools({uid: status})
     first = state.freeze(1.0)
     assert first.pools["spot-a"].status == status
+    assert first.pools["spot-a"].price_source is None
+    assert state.pools_written()["spot-a"].price_source is not None
     pool = replace(house.pool, uid=uid)
     (write,) = PoolKeeperOf(pool).writes()
     raw = raw_pool(status=pool_status_body(write)["status"])  # type: ignore[arg-type]

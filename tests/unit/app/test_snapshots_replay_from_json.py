@@ -13,14 +13,17 @@ import pytest
 
 from builders import NOW, a_device_profile, a_gpu_node, a_job, a_node, a_snapshot
 from fakes.lesson_rig import GPU, profiles
+from fakes.pool_watch import a_pool
 from ullage.app.lessons import Task, taught
 from ullage.app.model_summary import digest
 from ullage.app.replay import UnreadableSnapshot, from_json, main, to_json
 from ullage.decide.decide import decide
 from ullage.decide.model import DecideSettings
 from ullage.engines.admission.utilisation import UtilisationSum
+from ullage.state.pools import LossRecord, PoolStatus
 from ullage.state.records import Snapshot
 
+LOSS = LossRecord(at_s=NOW, nodes=4, lost=2)
 SETTINGS = DecideSettings(epoch=7, seed=3)
 
 
@@ -35,6 +38,7 @@ def busy() -> Snapshot:
         picture,
         profiles=held,
         models={GPU: model},
+        pools={"spot-a": a_pool(status=PoolStatus(price=1.0, last_loss=LOSS, nodes=2), most=4)},
         creating=frozenset({("default", "b"), ("default", "a")}),
         refused_writes={("Pod", "default", "x"): "quota"},
         node_refusals={("uid", "GPU-0"): (1.0, 2.0)},
