@@ -99,9 +99,9 @@ def taint_patch(held: JsonObject, value: str) -> JsonPatch | None:
     before = [dict(one) for one in objects(section(held, "spec"), "taints")]
     others = [one for one in before if one.get("key") != TAINT_KEY]
     ours = {"key": TAINT_KEY, "value": value, "effect": _EFFECT}
-    after = [*others, ours] if value else others
-    if after == before:
+    if (ours in before) if value else (others == before):
         return None
+    after = [*others, ours] if value else others
     version = section(held, "metadata").get("resourceVersion", "")
     unchanged = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
     if "spec" not in held:
