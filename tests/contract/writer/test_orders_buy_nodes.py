@@ -1,0 +1,171 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""From a pool without nodes to a gang that runs: order, machine, placement, and the order goes.
+
+Picture, decision and writer are the product's own; the server is the fake with the real one's
+rules, and an autoscaler in small buys the machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from builders_raw import raw_pool, raw_template
+from fakes.apiserver import FakeApiServer, make_cluster
+from fakes.provisioner import Provisioner, accepts, is_order
+from fakes.small_world import Brain, Cluster, Mortal, Wall, converge
+from ullage import ports
+from ullage.api.contract import LABEL_ORDER
+from ullage.decide.decide import decide
+from ullage.decide.diff import diff
+from ullage.decide.model import Action, DecideSettings
+from ullage.decide.pools.instances import ORDER_S
+from ullage.engines.admission.utilisation import UtilisationSum
+from ullage.state.records import Snapshot
+
+Json = dict[str, Any]
+Running = Callable[..., AbstractAsyncContextManager[tuple[Brain, "Market"]]]
+
+
+class Market(Cluster):
+    """A cluster whose machines are bought on demand."""
+
+    def __init__(self, server: FakeApiServer, wall: Wall, provisioner: Provisioner) -> None:
+        super().__init__(server, wall)
+        self.provisioner = provisioner
+
+    def turn(self) -> None:
+        """The provisioner looks first, then everybody else."""
+        pods, nodes = self.server.objects(ports.POD), self.server.objects(ports.NODE)
+        for node in self.provisioner.turn(pods, nodes).create:
+            self.server.put(ports.NODE, node)
+        super().turn()
+
+    def _scheduler_and_kubelet(self) -> None:
+        bound = set()
+        for pod in self.orders():
+            where = pod["spec"].get("nodeName")
+            for node in self.server.objects(ports.NODE) if not where else ():
+                if node["metadata"]["name"] not in bound and accepts(node, pod):
+                    pod["spec"]["nodeName"] = where = node["metadata"]["name"]
+                    pod["status"] = {"phase": "Running"}
+                    self.server.put(ports.POD, pod)
+                    break
+            bound.add(where)
+        orders = {pod["metadata"]["name"] for pod in self.orders()}
+        held = self.server.objects
+        self.server.objects = lambda kind: [  # type: ignore[method-assign]
+            one
+            for one in held(kind)
+            if kind is not ports.POD or one["metadata"]["name"] not in orders
+        ]
+        try:
+            super()._scheduler_and_kubelet()
+        finally:
+            self.server.objects = held  # type: ignore[method-assign]
+
+    def orders(self) -> list[Json]:
+        """Placeholder pods."""
+        return [pod for pod in self.server.objects(ports.POD) if is_order(pod)]
+
+    def job(self) -> Json:
+        found = self.server.get(ports.TRAINING_JOB, "train", "team")
+        assert found is not None
+        return found
+
+    def where(self) -> set[str]:
+        """Nodes that members run on."""
+        pods = [pod for pod in self.server.objects(ports.POD) if not is_order(pod)]
+        return {pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")}
+
+
+def ordering(snapshot: Snapshot, now: float, epoch: int) -> tuple[Action, ...]:
+    settings = DecideSettings(epoch=epoch, orders=True)
+    return diff(decide(snapshot, now, settings, UtilisationSum()), snapshot)
+
+
+@asynccontextmanager
+async def _running(replicas: int = 2, broken: bool = False) -> AsyncIterator[tuple[Brain, Market]]:
+    wall = Wall()
+    provisioner = Provisioner(
+        labels={"spot-a": {"pool": "spot-a"}, "other": {"pool": "other"}},
+        broken=frozenset({"spot-a"}) if broken else frozenset(),
+    )
+    async with FakeApiServer(wall=wall.now) as server, make_cluster(server.url) as port:
+        market = Market(server, wall, provisioner)
+        stamp = datetime.fromtimestamp(wall.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        status = {"price": "0.95", "pricedAt": stamp, "available": True}
+        pool = raw_pool(accelerator="emulated", gpusPerInstance=2, status=status)
+        del pool["metadata"]["uid"]
+        server.put(ports.CAPACITY_POOL, pool)
+        spec = {
+            "replicas": replicas,
+            "gpu": {"mode": "Exclusive", "count": 2},
+            "checkpoint": {"graceSeconds": 30},
+            "work": {"steps": 1000},
+            "cost": {"objective": "CostPerWork"},
+            "template": raw_template(),
+        }
+        job = {"metadata": {"name": "train", "namespace": "team"}, "spec": spec}
+        server.put(ports.TRAINING_JOB, job)
+        brain = Brain(Mortal(port), market, 1, ordering)
+        yield brain, market
+        await brain.stop()
+
+
+@pytest.fixture
+def running() -> Running:
+    return _running
+
+
+async def test_machines_are_bought_the_gang_runs_and_the_orders_go(running: Running) -> None:
+    async with running() as (brain, market):
+        await converge(brain, market)
+        assert market.where() == {"spot-a-0", "spot-a-1"}
+        assert market.provisioner.bought == ["spot-a-0", "spot-a-1"]
+        assert market.orders() == []
+        assert market.job()["status"]["phase"] == "Running"
+        assert brain.failures == []
+        events = {one["reason"] for one in market.server.objects(ports.EVENT)}
+        assert {"PoolAcquired", "PoolOrdered"} <= events
+
+
+async def test_an_order_is_owned_by_its_job_and_names_its_pool(running: Running) -> None:
+    async with running(replicas=1) as (brain, market):
+        for _ in range(3):
+            await brain.cycle()
+        (order,) = market.orders()
+        assert order["metadata"]["labels"][LABEL_ORDER] == "spot-a"
+        assert order["metadata"]["ownerReferences"][0]["name"] == "train"
+        assert not order["spec"].get("schedulingGates")
+        member = market.server.get(ports.POD, "train-0", "team")
+        assert member is not None
+        assert member["spec"]["schedulingGates"], "no member is let go before it has a slice"
+
+
+async def test_an_order_that_nobody_serves_is_taken_back(running: Running) -> None:
+    async with running(replicas=1, broken=True) as (brain, market):
+        await converge(brain, market)
+        (order,) = market.orders()
+        market.wall.seconds += ORDER_S + 61
+        await brain.cycle()
+        left = [one["metadata"]["uid"] for one in market.orders()]
+        assert order["metadata"]["uid"] not in left
+        events = {one["reason"] for one in market.server.objects(ports.EVENT)}
+        assert "LaunchFailed" in events
+
+
+async def test_a_new_leader_orders_nothing_twice(running: Running) -> None:
+    async with running(replicas=1, broken=True) as (brain, market):
+        await converge(brain, market)
+        await brain.stop()
+        port = brain.port
+        second = Brain(port, market, 2, ordering)
+        await converge(second, market)
+        assert len(market.orders()) == 1
+        await second.stop()
