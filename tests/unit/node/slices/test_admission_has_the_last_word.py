@@ -5,33 +5,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from ullage.api.contract import DesiredSlice, LatencyObjective, Reason, SliceKey, SlicePhase
+from fakes import node_slices
+from ullage.api.contract import LatencyObjective, Reason, SlicePhase
 from ullage_node.slices.invariants import violations
 from ullage_node.slices.last_word import last_word
 from ullage_node.slices.records import LASTING, Device, HeldSlice
 from ullage_node.slices.table import SliceTable, binding_of
 
 DEVICE = Device(uuid="gpu-0", memory_mib=16_000, contexts=3, overhead_mib=500)
-
-
-def a_slice(uid: str, **change: object) -> DesiredSlice:
-    part = DesiredSlice(
-        key=SliceKey(pod_uid=uid, container="main"),
-        pod_namespace="team",
-        pod_name=f"pod-{uid}",
-        gpu="gpu-0",
-        percent=40,
-        memory_mib=4000,
-        epoch=1,
-    )
-    return replace(part, **change)  # type: ignore[arg-type]
-
-
-def a_held(uid: str, phase: SlicePhase = SlicePhase.ATTACHED, **change: object) -> HeldSlice:
-    return HeldSlice(desired=a_slice(uid, **change), phase=phase)
+a_slice = partial(node_slices.a_slice, memory_mib=4000)
+a_held = partial(node_slices.a_held, memory_mib=4000)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +47,7 @@ def a_held(uid: str, phase: SlicePhase = SlicePhase.ATTACHED, **change: object) 
         ),
         (
             {},
-            (replace(a_held("a", SlicePhase.FAILED), reason="Unenforced"),),
+            (a_held("a", SlicePhase.FAILED),),
             Reason.UNENFORCED,
             "the limits of team/pod-a do not hold",
         ),

@@ -8,29 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from ullage.api.contract import DesiredSlice, Reason, SliceKey, SlicePhase
+from fakes.node_slices import a_held, a_slice
+from ullage.api.contract import DesiredSlice, Reason, SlicePhase
 from ullage_node.slices.invariants import candidate_for, first_refusal, violations
 from ullage_node.slices.records import Device, HeldSlice, Refusal
 
 DEVICE = Device(uuid="gpu-0", memory_mib=80_000, contexts=8, context_limit=44)
-
-
-def a_slice(uid: str, **change: object) -> DesiredSlice:
-    part = DesiredSlice(
-        key=SliceKey(pod_uid=uid, container="main"),
-        pod_namespace="team",
-        pod_name=f"pod-{uid}",
-        gpu="gpu-0",
-        percent=40,
-        memory_mib=1000,
-        epoch=1,
-    )
-    return replace(part, **change)  # type: ignore[arg-type]
-
-
-def a_held(uid: str, phase: SlicePhase = SlicePhase.ATTACHED, **change: object) -> HeldSlice:
-    reason = Reason.UNENFORCED.value if phase is SlicePhase.FAILED else ""
-    return HeldSlice(desired=a_slice(uid, **change), phase=phase, reason=reason)
 
 
 def judged(
