@@ -1,0 +1,179 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Pools on a real cluster: spot first, on-demand when a deadline needs it, machines for orders.
+
+Machines of pools are the cluster's own nodes, which belong to a pool by a label; they come and go
+by a generated preemption trace. What orders buy is made by an autoscaler in small.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from demo.images import image_name
+from demo.install import install
+from demo.progress import Progress
+from e2e.stack import Stack, busy_template, eventually, training_job, whole_device
+from fakes.provisioner import Provisioner, is_order, preemptions
+
+Json = dict[str, Any]
+LABEL = "example.com/capacity"
+POOLS = "capacitypools.ullage.dev"
+SPOT_NODE, BACKUP_NODE = "node-2", "node-1"
+
+
+def pool(name: str, price: str, *, spot: bool, most: int = 1) -> Json:
+    return {
+        "apiVersion": "ullage.dev/v1alpha1",
+        "kind": "CapacityPool",
+        "metadata": {"name": name},
+        "spec": {
+            "type": "emulated",
+            "zone": "local",
+            "capacityType": "Spot" if spot else "OnDemand",
+            "accelerator": "emulated",
+            "gpusPerInstance": 1,
+            "max": most,
+            "nodeSelector": {LABEL: name},
+            "priceSource": {"type": "Static", "static": {"pricePerHour": price}},
+        },
+    }
+
+
+def belongs(stack: Stack, node: str, name: str | None) -> None:
+    """A node comes to a pool, or leaves it."""
+    stack.patch("node", node, "", {"metadata": {"labels": {LABEL: name}}})
+
+
+def chosen(stack: Stack, name: str, namespace: str) -> list[str]:
+    """Pools that were chosen for a job."""
+    decision = (stack.job(name, namespace).get("spend") or {}).get("decision") or {}
+    return [one["pool"] for one in (decision.get("chosen") or {}).get("pools", ())]
+
+
+def runs_on(stack: Stack, name: str, namespace: str) -> set[str]:
+    """Nodes on which members run."""
+    return {
+        pod["spec"].get("nodeName", "")
+        for pod in stack.pods(namespace, name)
+        if pod["status"].get("phase") == "Running" and not is_order(pod)
+    }
+
+
+@pytest.fixture
+def market(stack: Stack) -> Iterator[Stack]:
+    """Two pools with a node each, and short restarts."""
+    policy = {
+        "apiVersion": "ullage.dev/v1alpha1",
+        "kind": "SchedulingPolicy",
+        "metadata": {"name": "default"},
+        "spec": {"spot": {"restartCostSeconds": 10, "minHold": "5s"}},
+    }
+    stack.apply(pool("spot", "1.00", spot=True), pool("backup", "3.00", spot=False), policy)
+    belongs(stack, SPOT_NODE, "spot")
+    belongs(stack, BACKUP_NODE, "backup")
+    for name in ("spot", "backup"):
+        eventually(
+            lambda name=name: (stack.get(POOLS, name) or {}).get("status", {}).get("price"),
+            within_s=60,
+            what=f"a price of {name}",
+        )
+    yield stack
+    for node in (SPOT_NODE, BACKUP_NODE):
+        belongs(stack, node, None)
+    stack.cluster.kubectl("delete", POOLS, "--all", "--wait=false")
+    stack.cluster.kubectl("delete", "schedulingpolicies.ullage.dev", "default")
+
+
+def deadline_job(namespace: str, deadline: str, work: str) -> Json:
+    return training_job(
+        "in-time",
+        namespace,
+        busy_template(3600),
+        gpu=whole_device(),
+        work={"steps": 100_000},
+        checkpoint={"graceSeconds": 5},
+        cost={"objective": "Deadline", "deadline": deadline, "estimatedWork": work},
+    )
+
+
+def test_spot_is_taken_first_and_on_demand_when_it_is_gone(market: Stack, namespace: str) -> None:
+    market.apply(deadline_job(namespace, "60m", "30m"))
+    market.job_reaches("in-time", namespace, "Running")
+    assert runs_on(market, "in-time", namespace) == {SPOT_NODE}
+    up_s = next(preemptions(seed=1, mean_up_s=5, seconds=600))
+    time.sleep(min(up_s, 15))
+    belongs(market, SPOT_NODE, None)
+    market.cluster.kubectl(
+        "delete", "pod", "in-time-0", "--namespace", namespace, "--grace-period=0", "--force"
+    )
+    eventually(
+        lambda: runs_on(market, "in-time", namespace) == {BACKUP_NODE},
+        within_s=120,
+        what="the job on on-demand",
+    )
+    told = {one["reason"] for one in market.events(namespace, "in-time")}
+    assert {"PoolAcquired", "FallbackToOnDemand"} <= told
+    assert market.job("in-time", namespace).get("restarts", 0) == 0
+
+
+def test_a_deadline_that_is_too_near_is_refused_with_numbers(market: Stack, namespace: str) -> None:
+    market.apply(deadline_job(namespace, "30m5s", "30m"))
+    decision = market.job_waits_for("in-time", namespace, "DeadlineInfeasible")
+    assert "too early" in decision["message"]
+    assert market.pods(namespace) == []
+
+
+def test_an_order_is_unschedulable_until_its_machine_comes(market: Stack, namespace: str) -> None:
+    install(
+        market.cluster, Progress(), settings={"ULLAGE_DECIDE_ORDER_IMAGE": image_name("operator")}
+    )
+    belongs(market, SPOT_NODE, None)
+    market.apply(pool("spot", "1.00", spot=True, most=3))
+    market.apply(
+        training_job(
+            "buys",
+            namespace,
+            busy_template(3600),
+            gpu=whole_device(),
+            work={"steps": 1000},
+            cost={"objective": "CostPerWork", "onDemandFallback": False},
+        )
+    )
+    provisioner = Provisioner(labels={"spot": {LABEL: "spot"}})
+
+    def orders() -> list[Json]:
+        return [pod for pod in market.pods(namespace) if is_order(pod)]
+
+    def refused_by_the_scheduler() -> bool:
+        return any(
+            one["type"] == "PodScheduled" and one.get("reason") == "Unschedulable"
+            for pod in orders()
+            for one in pod["status"].get("conditions", ())
+        )
+
+    eventually(refused_by_the_scheduler, within_s=60, what="an order that no node fits")
+    (machine,) = provisioner.turn(market.pods(namespace), market.list("nodes")).create
+    name = machine["metadata"]["name"]
+    status = machine.pop("status")
+    machine["metadata"]["labels"].pop("ullage.dev/node")  # nobody's agent will ever run there
+    market.apply(machine)
+    market.cluster.kubectl(
+        "patch", "node", name, "--subresource", "status", "--type", "merge",
+        "--patch", json.dumps({"status": status}),
+    )  # fmt: skip
+    try:
+        eventually(
+            lambda: [pod["spec"].get("nodeName") for pod in orders()] == [name],
+            within_s=60,
+            what="the order on its machine",
+        )
+        market.delete("trainingjob.ullage.dev", "buys", namespace)
+        eventually(lambda: not orders(), within_s=60, what="the order gone with its job")
+    finally:
+        market.cluster.kubectl("delete", "node", name)
