@@ -245,14 +245,15 @@ def _fill(
 
 def _filled(rounds: Rounds, line: Line, turn: Turn, unsure: Refused | None) -> Outcome:
     uid = turn.workload.ref.uid
-    found: Outcome | NoRoom = NoRoom(0, ())
+    no_room = NoRoom(0, ())
     for kinds in _choices(rounds.arena.runners[uid]):
         found = line.fill(replace(turn, only=rounds.models(kinds)))
         if isinstance(found, Outcome):
             return found
+        no_room = found
     if unsure is not None:
         return Outcome(refused=unsure)
-    refused = Refused(Reason.WAITS_FOR_ROUND, found.lines, found.placed)
+    refused = Refused(Reason.WAITS_FOR_ROUND, no_room.lines, no_room.placed)
     return Outcome(refused=_told(rounds, uid, refused))
 
 

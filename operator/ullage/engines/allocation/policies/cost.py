@@ -64,10 +64,10 @@ def min_cost_slo(problem: Problem) -> Allocation:
 
 def _priced(problem: Problem) -> None:
     """A type that no job can run on needs no price."""
-    used = (problem.throughputs.rates > 0).any(axis=0)
+    used: list[bool] = np.asarray((problem.throughputs.rates > 0).any(axis=0)).tolist()
     missing = [
         kind.name
-        for kind, needed in zip(problem.types, used.tolist(), strict=True)
+        for kind, needed in zip(problem.types, used, strict=True)
         if needed and kind.devices and not kind.dollars_per_hour > 0
     ]
     if missing:
