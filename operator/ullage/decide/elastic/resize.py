@@ -59,8 +59,8 @@ class Resizer:
         room = self._when_all_left().members(job, bounds.max_replicas)
         members = self._wanted(job, room)
         known = job.status.size
-        if known is not None and known.resumes:
-            # decided a moment ago; more room now is room that others wait for
+        if known is not None and (known.resumes or self.now - known.since < HOLD_S):
+            # decided lately: more room now is what others wait for, or comes and goes
             members = min(members, job.replicas)
         if known is not None and members == job.status.replicas:
             return None

@@ -1,0 +1,91 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Random storms over elastic gangs: their size stays within bounds, and all members agree on it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from fakes.toy_storm import Storm
+from ullage.decide.elastic.members import HOLD_S
+from ullage.state.records import PodStage, WorkloadKind
+from ullage.state.terms import Elasticity
+
+SEEDS = range(9000, 9008)
+EVENTS = 220
+_UNGATED = (PodStage.UNSCHEDULED, PodStage.BOUND, PodStage.RUNNING)
+
+
+class _Elastic(Storm):
+    """A storm in which most gangs are elastic."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.grown: dict[str, list[float]] = defaultdict(list)
+        self.sizes: dict[str, int] = {}
+
+    def _create(self) -> None:
+        before = set(self.toy.workloads)
+        super()._create()
+        for uid in set(self.toy.workloads) - before:
+            job = self.toy.workloads[uid]
+            if job.kind is WorkloadKind.TRAINING_JOB and self.random.random() < 0.8:
+                least = self.random.randint(1, job.replicas)
+                bounds = Elasticity(
+                    min_replicas=least, max_replicas=job.replicas + self.random.randint(0, 3)
+                )
+                self.toy.workloads[uid] = replace(
+                    job, elasticity=bounds, replicas=least, checkpoint=True
+                )
+
+    def check(self) -> None:
+        """Bounds hold, nobody starts with another idea of the size, and nobody flaps upwards."""
+        super().check()
+        for uid, job in self.toy.workloads.items():
+            if job.elasticity is None:
+                continue
+            bounds = job.elasticity
+            if job.status.size is not None:
+                assert bounds.min_replicas <= job.status.replicas <= bounds.max_replicas
+            started = [one for one in self.toy.members(uid) if one.stage in _UNGATED]
+            sizes = {one.world_size for one in started}
+            assert len(sizes) <= 1, f"{job.ref.name}: members of {sizes} run beside each other"
+            if sizes:
+                (size,) = sizes
+                assert bounds.min_replicas <= size <= bounds.max_replicas
+                assert {one.rank for one in started} <= set(range(size))
+                self._note(uid, size)
+
+    def _note(self, uid: str, size: int) -> None:
+        status = self.toy.workloads[uid].status
+        admitted = status.condition("Admitted")
+        if (
+            status.phase == "Restarting"
+            and admitted is not None
+            and admitted.reason == "Resizing"
+            and status.size is not None
+            and status.size.reason == "Grown"
+        ):
+            moments = self.grown[uid]
+            if not moments or moments[-1] != status.size.since:
+                moments.append(status.size.since)
+        self.sizes[uid] = size
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_sizes_stay_within_bounds_and_are_agreed_on(seed: int) -> None:
+    storm = _Elastic(seed)
+    try:
+        storm.blow(EVENTS // 2)
+        storm.calm()
+        storm.blow(EVENTS // 2)
+        storm.calm()
+    except AssertionError as error:
+        raise AssertionError(f"seed {seed}: {error}") from error
+    assert storm.sizes or not any(one.elasticity for one in storm.toy.workloads.values())
+    for moments in storm.grown.values():
+        assert all(later - earlier >= HOLD_S for earlier, later in pairwise(moments))
