@@ -89,10 +89,11 @@ def test_another_price_divides_anew_and_the_same_one_does_not() -> None:
     turns = a_cluster(min_service_percent=0)
     turns.add(job("one"))
     turns.run(2 * ROUND_S)
-    before = turns.writes()
+    before, books = turns.counts["SetConditions"], turns.job("one").status.allocation
     priced(turns, fast=10.01, slow=1.0)
     turns.run(2 * ROUND_S)
-    assert turns.writes() == before
+    assert turns.counts["SetConditions"] == before
+    assert turns.job("one").status.allocation == books
     priced(turns, fast=2.0, slow=1.0)
     turns.settle()
     assert turns.fraction("one") == {FAST: 1.0}
@@ -112,9 +113,10 @@ def test_without_a_price_time_is_divided_all_the_same_and_the_policy_names_the_t
     assert (found.status, found.reason) == ("True", Reason.PRICE_MISSING)
     assert f"{objective} needs a price above 0 for slow" in found.message
     assert "until then time is divided by MaxMinFairness" in found.message
-    before = turns.writes()
+    before, books = turns.counts["SetConditions"], turns.job("one").status.allocation
     turns.run(3 * ROUND_S)
-    assert turns.writes() == before
+    assert turns.counts["SetConditions"] == before
+    assert turns.job("one").status.allocation == books
     priced(turns, fast=10.0, slow=1.0)
     turns.settle()
     assert degraded(turns) is None
