@@ -52,7 +52,9 @@ from ullage.state.status import (
     SizeRecord,
     WorkloadStatus,
 )
+from ullage.state.status_account import Account
 from ullage.state.status_room import MadeRoom
+from ullage.state.status_spend import SpendRecord
 from ullage.state.status_wire import status_to_wire
 from ullage_node.status import StatusFacts, body_of
 
@@ -173,6 +175,7 @@ STATUS = WorkloadStatus(
     phase="Pending",
     restarts=1,
     retry_at=1000.0,
+    spend=SpendRecord(account=Account(since=1000.0, as_of=1060.0, total="1.5")),
     made_room=MadeRoom(
         time=1000.0,
         percent=50,
