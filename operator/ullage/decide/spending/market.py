@@ -75,6 +75,7 @@ class Market:
     growing: bool
     """Nodes can be ordered."""
     _stalls: dict[tuple[object, ...], Stalls] = field(default_factory=dict)
+    _rooms: dict[tuple[str, int, int], int] = field(default_factory=dict)
     _speeds: Throughputs | None = None
 
     @cached_property
@@ -191,10 +192,16 @@ class Market:
 
     def _room(self, record: PoolRecord, count: int, least: int) -> int:
         """Members that the free devices of the pool take now; ``least`` 0 = whole devices."""
-        if least:
-            return sum(free // least for node in self.free[record.name] for free in node)
-        whole = (sum(free == WHOLE for free in node) for node in self.free[record.name])
-        return sum(devices // count for devices in whole)
+        key = (record.name, count, least)
+        found = self._rooms.get(key)
+        if found is None:
+            free = self.free[record.name]
+            if least:
+                found = sum(percent // least for node in free for percent in node)
+            else:
+                found = sum(node.count(WHOLE) // count for node in free)
+            self._rooms[key] = found
+        return found
 
     def _free_on(self, name: str) -> list[int]:
         record = self.view.snapshot.gpu_nodes.get(name)

@@ -29,9 +29,9 @@ from ullage.engines.capacity.records import Decision
 from ullage.state.records import WorkloadRecord
 from ullage.state.status_spend import SpendDecision, SpendRecord
 
-MOST_URGENT: Final = 300
+MOST_URGENT: Final = 200
 """Jobs that are decided anew in one cycle for a cause; the rest is next."""
-MOST_IN_TURN: Final = 100
+MOST_IN_TURN: Final = 50
 """Waiting jobs that are looked at again in one cycle."""
 _SOON_S: Final = 0.05
 _LIVE: Final = (Phase.PENDING, Phase.RESERVING, Phase.STARTING, Phase.RUNNING)
