@@ -85,8 +85,8 @@ class Placer:
         """
         found = self._seat(unit, near, explain=explain)
         want = unit[0].want
-        if isinstance(found, Seating) or len(unit) == 1 or want.exclusive:
-            return found
+        if isinstance(found, Seating) or not found.placed or len(unit) == 1 or want.exclusive:
+            return found  # where there is no place for one, nobody crowds anybody out
         for sharers in range(2, _MOST_SHARERS + 1):
             cap = want.percent_limit // sharers
             if cap < want.min_percent:
