@@ -72,7 +72,7 @@ def test_a_bill_goes_on_between_two_entries() -> None:
     job = billed("a", "25", on_demand_total="100", per_hour="2", on_demand_per_hour="6")
     bill = bill_of(job, NOW + 1800)
     assert bill is not None
-    assert (bill.spent, bill.on_demand, bill.saved) == (26, 103, 77)
+    assert (bill.spent, bill.on_demand, bill.saved) == (Decimal(26), Decimal(103), Decimal(77))
 
 
 def test_a_sum_of_bills_tells_what_it_lacks() -> None:

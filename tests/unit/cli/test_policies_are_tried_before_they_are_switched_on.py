@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 
@@ -11,7 +12,6 @@ import pytest
 from typer.testing import CliRunner
 
 from ullage.cli.main import app
-from ullage.simulate import plotter
 
 RUNNER = CliRunner()
 SMALL = ("simulate", "--trace", "gavel", "--jobs", "6", "--cluster", "v100=2,k80=4")
@@ -79,7 +79,7 @@ class _Plotter(_Recorder):
 
 def test_pictures_show_every_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = _Plotter()
-    monkeypatch.setattr(plotter.importlib, "import_module", lambda _: recorder)
+    monkeypatch.setattr(importlib, "import_module", lambda _: recorder)
     found = RUNNER.invoke(app, [*SMALL, "--plot", str(tmp_path / "img")])
     assert found.exit_code == 0, found.output
     saved = [words[0] for name, words in recorder.calls if name == "savefig"]
@@ -100,7 +100,7 @@ def test_without_matplotlib_one_is_told_how_to_get_it(
     def missing(name: str) -> None:
         raise ModuleNotFoundError(f"No module named '{name}'")
 
-    monkeypatch.setattr(plotter.importlib, "import_module", missing)
+    monkeypatch.setattr(importlib, "import_module", missing)
     found = RUNNER.invoke(app, [*SMALL, "--plot", str(tmp_path / "img")], env={"COLUMNS": "300"})
     assert found.exit_code == 1
     assert "ullage[simulate]" in found.output
@@ -124,7 +124,7 @@ def test_ways_to_buy_stand_side_by_side() -> None:
 
 def test_pictures_show_every_way_to_buy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = _Plotter()
-    monkeypatch.setattr(plotter.importlib, "import_module", lambda _: recorder)
+    monkeypatch.setattr(importlib, "import_module", lambda _: recorder)
     words = [*SPOT, "--plot", str(tmp_path), "--json", str(tmp_path / "spot.json"), "--each"]
     found = RUNNER.invoke(app, words)
     assert found.exit_code == 0, found.output
