@@ -17,10 +17,10 @@ import pytest
 
 from builders_raw import raw_template
 from fakes.apiserver import FakeApiServer, make_cluster
+from fakes.mortal import Mortal
 from fakes.small_world import (
     Brain,
     Cluster,
-    Mortal,
     Wall,
     converge,
     products_decision,

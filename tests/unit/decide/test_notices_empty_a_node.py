@@ -204,11 +204,8 @@ def test_what_would_lose_most_leaves_first() -> None:
 # -- the Node ------------------------------------------------------------------------------------
 
 
-def a_doomed_node(notice: Interruption | None, *taints: Taint, **more: object) -> Decided:
-    return decided(
-        replace(a_node("node-1", taints=taints), **more),
-        holding("node-1", notice=notice),
-    )
+def a_doomed_node(notice: Interruption | None, *taints: Taint) -> Decided:
+    return decided(a_node("node-1", taints=taints), holding("node-1", notice=notice))
 
 
 def test_the_node_is_tainted_while_a_notice_to_terminate_stands() -> None:
@@ -243,11 +240,9 @@ def test_whoever_is_on_the_node_is_told_once() -> None:
 SERVICE = a_service().fractional(50, 50)
 
 
-def a_replica(name: str, node: str = "node-1", **more: object) -> PodRecord:
-    return replace(
-        a_pod(f"serve-{name}", owner=SERVICE.build(), stage=PodStage.RUNNING, node=node),
-        **more,
-    )
+def a_replica(name: str, node: str = "node-1", *, ready: bool = True) -> PodRecord:
+    record = SERVICE.build()
+    return a_pod(f"serve-{name}", owner=record, stage=PodStage.RUNNING, node=node, ready=ready)
 
 
 def serving(
