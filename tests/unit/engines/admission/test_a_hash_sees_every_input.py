@@ -114,7 +114,7 @@ def test_the_same_question_made_anew_has_the_same_hash() -> None:
 
 def test_thresholds_count_in_any_order() -> None:
     here, who, basis = _question()
-    turned = replace(basis, thresholds=dict(reversed(basis.thresholds.items())))
+    turned = replace(basis, thresholds=dict(list(basis.thresholds.items())[::-1]))
     assert inputs_hash(here, who, turned) == inputs_hash(here, who, basis)
 
 
