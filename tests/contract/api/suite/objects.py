@@ -78,7 +78,7 @@ async def an_unknown_word_of_an_enum_is_refused(w: World) -> None:
 @case
 async def defaults_are_filled_in(w: World) -> None:
     made = await w.create(TRAINING_JOB, a_job(w.name("job")))
-    assert made["spec"]["replicas"] == 1
+    assert made["spec"]["suspend"] is False
     assert made["spec"]["gpu"]["mode"] == "Exclusive"
 
 
