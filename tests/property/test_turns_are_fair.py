@@ -76,6 +76,6 @@ def test_nothing_is_overcommitted_or_half_started_while_turns_change_in_a_storm(
     shape.policy = replace(shape.policy, objective=objective, uid="uid-policy", round_seconds=20)
     storm.blow(200)
     for _ in range(60):
-        storm._everything_moves()
+        storm.toy.move()
         storm.cycle()
         storm.toy.now += 3

@@ -41,9 +41,9 @@ from ullage.app.pool_service import Hooks, PoolService
 from ullage.app.settings import Settings
 from ullage.app.sharing_figures import sharing_figures
 from ullage.app.solver import Solver
+from ullage.app.spend_figures import SpendSums
 from ullage.app.syllabus import Pace
 from ullage.app.trigger import Trigger
-from ullage.app.spend_figures import SpendSums
 from ullage.app.turn_figures import turn_figures
 from ullage.decide.effects import effect_of
 from ullage.decide.model import DecideSettings

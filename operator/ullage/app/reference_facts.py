@@ -24,7 +24,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ullage.adapters.metrics import Buckets, OperatorCollector, OperatorFigures, StreamFigures
 from ullage.adapters.metrics_cost import CostFigures
-from ullage.adapters.metrics_spending import SpendFigures
 from ullage.adapters.metrics_devices import DeviceFigures
 from ullage.adapters.metrics_pools import PoolFigures
 from ullage.adapters.metrics_sharing import (
@@ -33,6 +32,7 @@ from ullage.adapters.metrics_sharing import (
     ModelFigures,
     SharingFigures,
 )
+from ullage.adapters.metrics_spending import SpendFigures
 from ullage.adapters.metrics_turns import TurnFigures
 from ullage.api.contract import JsonObject, objects, text
 from ullage.app.settings import SECTIONS, Settings, variables

@@ -78,7 +78,7 @@ async def an_unknown_word_of_an_enum_is_refused(w: World) -> None:
 @case
 async def defaults_are_filled_in(w: World) -> None:
     made = await w.create(TRAINING_JOB, a_job(w.name("job")))
-    assert made["spec"]["suspend"] is False
+    assert made["spec"]["gpu"]["count"] == 1
     assert made["spec"]["gpu"]["mode"] == "Exclusive"
 
 
@@ -186,7 +186,7 @@ async def the_generation_counts_changes_of_the_spec_alone(w: World) -> None:
     )
     assert labelled["metadata"]["generation"] == 1
     changed = await w.patch(
-        TRAINING_JOB, name, {"op": "replace", "path": "/spec/replicas", "value": 2}
+        TRAINING_JOB, name, {"op": "add", "path": "/spec/replicas", "value": 2}
     )
     assert changed["metadata"]["generation"] == 2
     told = await w.apply(TRAINING_JOB, name, {"status": {"phase": "Pending"}}, subresource="status")

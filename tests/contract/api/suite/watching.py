@@ -100,7 +100,7 @@ async def a_watch_tells_what_happened_since(w: World) -> None:
     body["metadata"]["labels"] = {"tag": w.tag}
     await w.create(TRAINING_JOB, body)
     changed = await w.patch(
-        TRAINING_JOB, name, {"op": "replace", "path": "/spec/replicas", "value": 2}
+        TRAINING_JOB, name, {"op": "add", "path": "/spec/replicas", "value": 2}
     )
     await w.delete(TRAINING_JOB, name)
     seen = await w.events(TRAINING_JOB, Selector(labels=f"tag={w.tag}"), start, 3)
