@@ -39,11 +39,9 @@ from ullage.state.records import (
     NodeRecord,
     ObjectRef,
     PodRecord,
-    PodShape,
     PodStage,
     PolicyRecord,
     ProfileRecord,
-    Resources,
     ServiceRecord,
     Share,
     Snapshot,
@@ -51,6 +49,7 @@ from ullage.state.records import (
     WorkloadKind,
     WorkloadRecord,
 )
+from ullage.state.shapes import PodShape, Resources
 from ullage.state.status_wire import as_stored
 
 START = 1_700_000_000.0

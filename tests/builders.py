@@ -26,29 +26,27 @@ from builders_nodes import gpu as gpu
 from builders_nodes import reported as reported
 from builders_nodes import resources as resources
 from ullage.api.contract import GATE, GPUMode, default_trust_domain
+from ullage.state.pools import PoolRecord
 from ullage.state.records import (
     DeploymentRecord,
     DeviceProfileRecord,
     FailurePolicy,
     GPUNodeRecord,
     GPURequest,
-    NodeAffinity,
     NodeRecord,
     ObjectRef,
     PodRecord,
-    PodShape,
     PodStage,
     PolicyRecord,
     ProfileRecord,
-    Resources,
     ServiceRecord,
     Share,
     Snapshot,
     SoloEntry,
-    Toleration,
     WorkloadKind,
     WorkloadRecord,
 )
+from ullage.state.shapes import NodeAffinity, PodShape, Resources, Toleration
 from ullage.state.status import WorkloadStatus
 from ullage.state.terms import Elasticity, RiskSettings
 
@@ -319,6 +317,7 @@ Part = (
     | ProfileRecord
     | DeviceProfileRecord
     | PolicyRecord
+    | PoolRecord
 )
 
 
@@ -359,6 +358,7 @@ def a_snapshot(
         device_profiles={
             part.name: part for part in built if isinstance(part, DeviceProfileRecord)
         },
+        pools={part.name: part for part in built if isinstance(part, PoolRecord)},
         policy=policies[-1] if policies else a_policy(),
         creating=frozenset(creating),
         refused_writes=dict(refused_writes or {}),

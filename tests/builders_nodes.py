@@ -19,7 +19,8 @@ from ullage.api.contract import (
     SliceKey,
     SlicePhase,
 )
-from ullage.state.records import GPUNodeRecord, NodeRecord, PodRecord, Resources, Taint
+from ullage.state.records import GPUNodeRecord, NodeRecord, PodRecord
+from ullage.state.shapes import Resources, Taint
 
 NOW: Final = 1_000_000.0
 """The moment at which built snapshots are taken; heartbeats default to it."""

@@ -14,7 +14,8 @@ from ullage.decide.pools.telling import current
 from ullage.engines.capacity.price import PriceRecord, Quote
 from ullage.state.pool_wire import pool_as_stored
 from ullage.state.pools import CapacityType, PoolRecord, PoolStatus
-from ullage.state.records import NodeRecord, Resources, Snapshot, Taint
+from ullage.state.records import NodeRecord, Snapshot
+from ullage.state.shapes import Resources, Taint
 
 START_S = 1_000_000.0
 MINUTE_S = 60.0

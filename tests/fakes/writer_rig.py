@@ -31,7 +31,8 @@ from ullage.decide.model import (
 )
 from ullage.ports import ApiError
 from ullage.state.blueprint import Blueprint, Seen, canonical_json
-from ullage.state.records import NodeAffinity, ObjectRef, WorkloadKind
+from ullage.state.records import ObjectRef, WorkloadKind
+from ullage.state.shapes import NodeAffinity
 from ullage.state.status import Condition, WorkloadStatus
 
 HASH = "0123456789ab"

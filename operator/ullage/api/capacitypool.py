@@ -95,7 +95,8 @@ class CapacityPoolSpec(Model):
     max: Annotated[int, Field(ge=0, le=100000), _Int32] | None = None
     """Most instances that the pool may have; absent = no limit, 0 = nothing more is bought."""
     notice_seconds: Annotated[int, Field(ge=0, le=86400), _Int32] | None = None
-    """Warning before an instance is taken away; absent = as is usual for the provider."""
+    """Warning before an instance is taken away, for notices that do not say when; bounds the grace
+    of pods that leave. Absent = they have their own grace."""
     price_source: PriceSource
     """Where the price of one whole instance comes from."""
     prior: PoolPrior | None = None

@@ -33,8 +33,9 @@ from ullage.decide.nodes import missing_gpu_nodes
 from ullage.decide.notices.drain import by_class, notice_marks
 from ullage.decide.notices.reading import terminations
 from ullage.decide.notices.taints import eviction_notices, node_taints
-from ullage.decide.placement.allot import Desk, allot, release
+from ullage.decide.placement.allot import allot, release
 from ullage.decide.placement.board import set_up
+from ullage.decide.placement.desk import Desk
 from ullage.decide.placement.feasible import Feasibility
 from ullage.decide.placement.ground import Ground, lay_out
 from ullage.decide.placement.placement import Placer

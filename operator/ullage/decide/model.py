@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from ullage.api.contract import DesiredSlice, Reason
 from ullage.state.pools import PoolStatus
 from ullage.state.profile_records import DeviceModel, ProfileStatus
-from ullage.state.records import NodeAffinity, ObjectRef
+from ullage.state.records import ObjectRef
+from ullage.state.shapes import NodeAffinity
 from ullage.state.status import Condition, SolveRecord, WorkloadStatus
 
 

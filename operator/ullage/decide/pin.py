@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ullage.api.contract import GATE
-from ullage.state.records import NodeAffinity, Requirement, SelectorTerm
+from ullage.state.shapes import NodeAffinity, Requirement, SelectorTerm
 
 Operation = dict[str, object]
 

@@ -29,15 +29,14 @@ from ullage.state.records import (
     GPURequest,
     NodeRecord,
     ObjectRef,
-    PodShape,
     PolicyRecord,
     ProfileRecord,
-    Resources,
     Snapshot,
     SoloEntry,
     WorkloadKind,
     WorkloadRecord,
 )
+from ullage.state.shapes import PodShape, Resources
 
 START: Final = 1_000_000_000.0
 """Seconds since the epoch when a trace begins."""

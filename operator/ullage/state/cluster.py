@@ -52,12 +52,12 @@ from ullage.state.records import (
     DeviceProfileRecord,
     GPUNodeRecord,
     PodRecord,
-    Resources,
     ServiceRecord,
     Snapshot,
     WorkloadKind,
     WorkloadRecord,
 )
+from ullage.state.shapes import Resources
 from ullage.state.streams import Stream
 
 

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Generic, TypeVar
 
 from ullage.state.project_pod import ForeignUse
-from ullage.state.records import Resources
+from ullage.state.shapes import Resources
 
 Key = TypeVar("Key", bound=Hashable)
 Record = TypeVar("Record")

@@ -36,7 +36,8 @@ from ullage.state.project import (
 from ullage.state.project_notice import notice_of_taints
 from ullage.state.project_quantity import seconds
 from ullage.state.project_shape import read_amounts, resources_of
-from ullage.state.records import GPUNodeRecord, NodeRecord, Taint
+from ullage.state.records import GPUNodeRecord, NodeRecord
+from ullage.state.shapes import Taint
 
 
 def _taint(raw: JsonObject) -> Taint:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ullage.api.contract import Interruption, InterruptionKind, sooner
-from ullage.state.records import Taint
+from ullage.state.shapes import Taint
 
 TAINT_KEY: Final = "ullage.dev/interruption"
 """Our own taint, which says that a notice to terminate is in force."""

@@ -36,7 +36,8 @@ from ullage.state.project import (
     short,
 )
 from ullage.state.project_shape import pod_requests, pod_shape, resources_of
-from ullage.state.records import ObjectRef, PodRecord, PodStage, Resources, WorkloadKind
+from ullage.state.records import ObjectRef, PodRecord, PodStage, WorkloadKind
+from ullage.state.shapes import Resources
 
 _RACE_REASONS: Final = frozenset({"UnexpectedAdmissionError", "NodeAffinity"})
 _RACE_PREFIX: Final = "OutOf"

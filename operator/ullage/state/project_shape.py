@@ -15,7 +15,7 @@ from ullage.api.contract import SLOT_RESOURCE, WireError, objects, section, text
 from ullage.ports import JsonObject
 from ullage.state.project import optional_text, string_map, strings, within
 from ullage.state.project_quantity import counted
-from ullage.state.records import (
+from ullage.state.shapes import (
     NodeAffinity,
     PodShape,
     Requirement,

@@ -43,11 +43,11 @@ from ullage.state.records import (
     FailurePolicy,
     GPURequest,
     ObjectRef,
-    PodShape,
     Share,
     WorkloadKind,
     WorkloadRecord,
 )
+from ullage.state.shapes import PodShape
 from ullage.state.status import WorkloadStatus
 from ullage.state.status_wire import status_from_wire
 from ullage.state.terms import CostAim, Elasticity, OfferedLoad, OnNotice, SharingRules

@@ -29,7 +29,7 @@ from ullage.ports import (
     Throttled,
     Unavailable,
 )
-from ullage.state.records import NodeAffinity, SelectorTerm
+from ullage.state.shapes import NodeAffinity, SelectorTerm
 
 
 def one(action: Action, error: ApiError, *, times: int = 1, seconds: float = 5.0) -> Rig:

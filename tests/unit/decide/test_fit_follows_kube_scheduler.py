@@ -12,14 +12,7 @@ from builders import a_gpu_node, a_job, a_node, a_shape, resources
 from fakes.deciding import decided
 from ullage.api.contract import Reason
 from ullage.decide.placement.fit import Fit, judge_node, shortages, why_not
-from ullage.state.records import (
-    NodeAffinity,
-    PodShape,
-    Requirement,
-    SelectorTerm,
-    Taint,
-    Toleration,
-)
+from ullage.state.shapes import NodeAffinity, PodShape, Requirement, SelectorTerm, Taint, Toleration
 
 NODE = a_node("node-1", labels={"zone": "a", "size": "8"})
 TAINT = Taint(key="gpu", value="only", effect="NoSchedule")

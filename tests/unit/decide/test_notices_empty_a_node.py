@@ -25,11 +25,13 @@ from builders import (
     reported,
 )
 from fakes.deciding import Decided, decided, told
+from fakes.pool_watch import a_pool
 from ullage.api.contract import Interruption, InterruptionKind, Reason, SlicePhase
 from ullage.decide.model import ApplyDeployment, Emit, EvictPod, SetStatus, TaintNode
 from ullage.decide.notices.drain import LAST_CALL_S, MARGIN_S
 from ullage.state.project_notice import NOTICE_TAINTS, TAINT_KEY
-from ullage.state.records import GPUNodeRecord, NodeRecord, PodRecord, PodStage, Taint
+from ullage.state.records import GPUNodeRecord, NodeRecord, PodRecord, PodStage
+from ullage.state.shapes import Taint
 
 TERMINATE = Interruption(kind=InterruptionKind.TERMINATE, deadline_s=NOW + 120, source="EC2")
 OPEN_ENDED = Interruption(kind=InterruptionKind.TERMINATE, source="karpenter.sh/disrupted")
@@ -163,6 +165,16 @@ def test_grace_ends_before_the_machine_does() -> None:
     over = replace(TERMINATE, deadline_s=NOW - 100)
     late = {one.pod.name: one.grace_s for one in a_spread_gang(over, job=GANG).all(EvictPod)}
     assert late == {"train-0": None, "train-1": 1}
+
+
+def test_a_notice_that_does_not_say_when_leaves_what_its_pool_usually_does() -> None:
+    label = {"kubernetes.io/hostname": "node-2"}
+    short = a_pool(node_selector=label, notice_s=25.0)
+    found = a_spread_gang(OPEN_ENDED, short, job=GANG).all(EvictPod)
+    graces = {one.pod.name: one.grace_s for one in found}
+    assert graces == {"train-0": None, "train-1": 25 - int(MARGIN_S)}
+    silent = a_spread_gang(OPEN_ENDED, a_pool(node_selector=label), job=GANG).all(EvictPod)
+    assert [one.grace_s for one in silent] == [None] * 2
 
 
 def test_a_member_that_fails_on_a_machine_that_goes_is_not_counted() -> None:

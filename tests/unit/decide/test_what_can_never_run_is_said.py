@@ -25,7 +25,7 @@ from builders import (
 from fakes.deciding import decided
 from ullage.api.contract import GPUMode, Health, Reason
 from ullage.decide.model import ApplyDeployment, ApplyService, CreatePod
-from ullage.state.records import NodeAffinity, SelectorTerm, Taint
+from ullage.state.shapes import NodeAffinity, SelectorTerm, Taint
 
 EMPTY_TERM = NodeAffinity(has_affinity=True, has_node_affinity=True, required=(SelectorTerm(),))
 

@@ -24,7 +24,8 @@ from ullage.decide.model import (
 )
 from ullage.state import streams
 from ullage.state.cluster import ClusterState
-from ullage.state.records import NodeAffinity, ObjectRef, PodStage
+from ullage.state.records import ObjectRef, PodStage
+from ullage.state.shapes import NodeAffinity
 from ullage.state.status import WorkloadStatus
 
 JOB = ObjectRef(kind="TrainingJob", namespace="default", name="train", uid="uid-train")

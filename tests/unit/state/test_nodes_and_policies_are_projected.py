@@ -23,7 +23,7 @@ from ullage.state.project_rest import (
     project_profile,
     project_service,
 )
-from ullage.state.records import Taint
+from ullage.state.shapes import Taint
 from ullage.state.status import SolveRecord
 from ullage.state.status_allocation import solve_to_wire
 from ullage.state.terms import Party

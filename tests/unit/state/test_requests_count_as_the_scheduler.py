@@ -8,7 +8,7 @@ import pytest
 
 from ullage.api.contract import SLOT_RESOURCE, WireError
 from ullage.state.project_shape import pod_requests, pod_shape
-from ullage.state.records import NodeAffinity, Requirement, SelectorTerm, Toleration
+from ullage.state.shapes import NodeAffinity, Requirement, SelectorTerm, Toleration
 
 
 def box(cpu: str, name: str = "c", **more: object) -> dict[str, object]:

@@ -19,7 +19,8 @@ from ullage.decide.lives.life import Life, earliest
 from ullage.decide.phases import Phase
 from ullage.decide.placement.placement import Placer
 from ullage.decide.placement.preemption import priority_of
-from ullage.decide.placement.waiting import Line, Outcome, Turn
+from ullage.decide.placement.turn import Outcome, Turn
+from ullage.decide.placement.waiting import Line
 from ullage.decide.placement.want import Wants
 from ullage.decide.rounds.turns import Rounds
 from ullage.decide.view import View

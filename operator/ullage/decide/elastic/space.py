@@ -18,7 +18,8 @@ from ullage.decide.placement.charges import charged
 from ullage.decide.placement.placement import Asked, Placer, Seat, Seating
 from ullage.decide.placement.want import Want, Wants
 from ullage.decide.view import Member
-from ullage.state.records import PodRecord, PodShape, PodStage, WorkloadRecord
+from ullage.state.records import PodRecord, PodStage, WorkloadRecord
+from ullage.state.shapes import PodShape
 
 Narrow = Callable[[Want, frozenset[int]], Want]
 """Holds a want to some models."""

@@ -17,8 +17,9 @@ from typing import Final
 from ullage.api.contract import Interruption, Reason
 from ullage.decide.lives.life import Life, evict
 from ullage.decide.model import Action, EvictPod
-from ullage.decide.notices.reading import left_s, words
+from ullage.decide.notices.reading import left_s, terminations, words
 from ullage.decide.phases import Phase
+from ullage.decide.pools.membership import pool_of
 from ullage.decide.view import Mark, Member, View
 from ullage.state.records import PodRecord, PodStage, Snapshot, WorkloadKind, WorkloadRecord
 from ullage.state.terms import OnNotice
@@ -86,9 +87,20 @@ def in_time(view: View, step: EvictPod, member: Member) -> EvictPod:
     node = member.pod.node or (member.held[0].node if member.held else "")
     left = left_s(view.snapshot, node, view.now)
     if left is None:
+        left = _usual_s(view.snapshot, node)
+    if left is None:
         return step
     most = max(1, floor(left - MARGIN_S))
     return replace(step, grace_s=most) if most < member.pod.grace_s else step
+
+
+def _usual_s(snapshot: Snapshot, name: str) -> float | None:
+    """The warning that a node's pool usually gives, where its notice does not say when."""
+    node = snapshot.nodes.get(name)
+    if node is None or name not in terminations(snapshot):
+        return None
+    pool = pool_of(node.labels, snapshot.pools)
+    return pool.notice_s if pool is not None else None
 
 
 def by_class(steps: Sequence[Action], snapshot: Snapshot) -> tuple[Action, ...]:

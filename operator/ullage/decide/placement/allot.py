@@ -8,24 +8,22 @@ Puts the other modules of this package in their order; the rules themselves stan
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache
 
 from ullage.api.contract import Reason
 from ullage.decide import guards
 from ullage.decide.children import pod_name, workers_service
-from ullage.decide.elastic.sizes import Size
 from ullage.decide.elastic.sizing import Sizing, is_modest, sizing_of
 from ullage.decide.ledger import Ledger
 from ullage.decide.lives import inference as lifecycle_inference
-from ullage.decide.lives.inference import Rollout
 from ullage.decide.lives.life import Life, earliest, evict
 from ullage.decide.lives.surge import Leaving, Move, leave
-from ullage.decide.model import Action, ApplyService, CreatePod
+from ullage.decide.model import ApplyService, CreatePod
 from ullage.decide.phases import Phase
-from ullage.decide.placement.feasible import Feasibility, Infeasible
-from ullage.decide.placement.ground import Ground
-from ullage.decide.placement.placement import Placer, slices_of
+from ullage.decide.placement.desk import Allotment, Desk
+from ullage.decide.placement.feasible import Infeasible
+from ullage.decide.placement.placement import slices_of
 from ullage.decide.placement.preemption import (
     Victim,
     divided,
@@ -33,56 +31,18 @@ from ullage.decide.placement.preemption import (
     priority_of,
     wave_is_leaving,
 )
-from ullage.decide.placement.waiting import MOST_SEATED, Line, Outcome, Refused, Turn
-from ullage.decide.placement.want import Wants
+from ullage.decide.placement.turn import Outcome, Refused, Turn
+from ullage.decide.placement.waiting import MOST_SEATED, Line
 from ullage.decide.rounds.serve import serve
 from ullage.decide.rounds.turns import Rounds
 from ullage.decide.sharing.holding import in_force
 from ullage.decide.sharing.making_room import Resident, remembered, residents, starts_again
-from ullage.decide.spending.spending import NOTHING, Spending
-from ullage.decide.view import Member, View
+from ullage.decide.view import Member
 from ullage.state.records import DeploymentRecord, WorkloadKind, WorkloadRecord
-from ullage.state.status_room import MadeRoom
 
 _NAMED = (Phase.PENDING, Phase.RESERVING, Phase.STARTING, Phase.RUNNING)
 """Phases in which the members of a gang find one another by name."""
 _EVICTABLE = (Phase.RUNNING, Phase.STARTING, Phase.RESERVING)
-
-
-@dataclass(slots=True)
-class Allotment:
-    """What a cycle gives out; filled by :func:`allot`."""
-
-    lives: dict[str, Life]
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
-    steps: list[Action] = field(default_factory=list)
-    rollouts: dict[str, Rollout] = field(default_factory=dict)
-    leaving: dict[str, Leaving] = field(default_factory=dict)
-    """What services do about replicas that have to leave their device."""
-    made_room: dict[str, MadeRoom] = field(default_factory=dict)
-    """Who starts again with a smaller share in this cycle, by uid."""
-    sizes: dict[str, Size] = field(default_factory=dict)
-    """Elastic gangs whose size changes, by uid."""
-    postponed: set[str] = field(default_factory=set)
-    """Workloads that this cycle had no time for; nothing is said to them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Desk:
-    """The tools of one cycle."""
-
-    view: View
-    ground: Ground
-    ledger: Ledger
-    placer: Placer
-    wants: Wants
-    feasibility: Feasibility
-    rounds: Rounds | None = None
-    """The turns of this cycle; ``None`` under FIFO."""
-    spending: Spending = NOTHING
-    """Pools that were chosen for jobs."""
-    limits: Mapping[str, int] = field(default_factory=dict)
-    """Most members that elastic jobs should have for other reasons than room, by uid."""
 
 
 def allot(desk: Desk, lives: dict[str, Life]) -> Allotment:

@@ -25,7 +25,8 @@ from ullage.decide.sharing.effort import Effort
 from ullage.decide.view import View
 from ullage.engines.admission.limits import WHOLE_PERCENT, with_contexts_mib
 from ullage.engines.admission.records import Tenant
-from ullage.state.records import PodRecord, Resources, WorkloadRecord
+from ullage.state.records import PodRecord, WorkloadRecord
+from ullage.state.shapes import Resources
 
 EMPTY: Final = 0
 """Situation of a device that nobody is on."""

@@ -34,7 +34,7 @@ from ullage.decide.placement.want import Want
 from ullage.decide.sharing.effort import FEW, SEARCH
 from ullage.decide.sharing.judging import Breach, Case, Grant, Rule
 from ullage.engines.admission.limits import WHOLE_PERCENT
-from ullage.state.records import PodShape
+from ullage.state.shapes import PodShape
 
 _CATCH_UP: Final = 1000
 """More changed devices than this are cheaper judged by judging all."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ullage.decide.placement.ground import Ground
 from ullage.decide.view import Member
-from ullage.state.records import Resources
+from ullage.state.shapes import Resources
 
 
 def where_charged(member: Member) -> str:

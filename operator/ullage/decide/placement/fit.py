@@ -15,15 +15,8 @@ from typing import Final
 
 from ullage.decide.pin import pin_conflict
 from ullage.state.project_notice import NOTICE_TAINTS, TAINT_KEY
-from ullage.state.records import (
-    NodeRecord,
-    PodShape,
-    Requirement,
-    Resources,
-    SelectorTerm,
-    Taint,
-    Toleration,
-)
+from ullage.state.records import NodeRecord
+from ullage.state.shapes import PodShape, Requirement, Resources, SelectorTerm, Taint, Toleration
 
 NAME_FIELD: Final = "metadata.name"
 _BLOCKING: Final = frozenset({"NoSchedule", "NoExecute"})

@@ -20,7 +20,8 @@ from ullage.decide.placement.board import Board, Occupant
 from ullage.decide.placement.charges import charged
 from ullage.decide.placement.placement import Asked, NoRoom, Placer, Seating
 from ullage.decide.view import Member, View
-from ullage.state.records import Resources, WorkloadKind, WorkloadRecord
+from ullage.state.records import WorkloadKind, WorkloadRecord
+from ullage.state.shapes import Resources
 from ullage.state.status import WorkloadStatus
 
 _MOST_TRIALS = 16

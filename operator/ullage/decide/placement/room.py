@@ -15,7 +15,8 @@ from ullage.decide.placement.charges import charged
 from ullage.decide.placement.placement import Asked, Placer, Seating
 from ullage.decide.placement.want import Wants
 from ullage.decide.view import Member
-from ullage.state.records import Resources, WorkloadRecord
+from ullage.state.records import WorkloadRecord
+from ullage.state.shapes import Resources
 
 
 def elsewhere(

@@ -13,11 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ullage.api.contract import Reason
-from ullage.decide.placement.candidates import Spot
 from ullage.decide.placement.checks import CHAIN, columns, emptied
-from ullage.decide.placement.feasible import Feasibility, Infeasible
+from ullage.decide.placement.feasible import Feasibility
 from ullage.decide.placement.ground import HEALTHY
-from ullage.decide.placement.placement import Asked, NoRoom, Placer, Seat, Seating
+from ullage.decide.placement.placement import Asked, NoRoom, Placer, Seating
 from ullage.decide.placement.preemption import (
     Victim,
     in_words,
@@ -26,13 +25,12 @@ from ullage.decide.placement.preemption import (
     put_back,
     smaller_first,
 )
+from ullage.decide.placement.turn import Outcome, Refused, Turn
 from ullage.decide.placement.want import Want, Wants
 from ullage.decide.sharing.effort import in_turns
 from ullage.decide.sharing.making_room import Asking, Concession, Resident, make_room_beside
 from ullage.decide.view import Member, View
-from ullage.decide.words import headline
-from ullage.state.records import WorkloadKind, WorkloadRecord
-from ullage.state.status import RefusalLine
+from ullage.state.records import WorkloadKind
 
 MOST_SEATED: Final = 500
 """Members seated in one cycle, at least; the rest follows in the next, which bounds a cycle."""
@@ -40,68 +38,6 @@ _IN_ORDER: Final = 0.5
 """Part of a cycle's effort that goes strictly by the order of the line."""
 _MOST_PREEMPTORS: Final = 64
 """Owners that may make room in one cycle."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """A workload with members that wait for slices."""
-
-    workload: WorkloadRecord
-    members: tuple[Member, ...]
-    priority: int
-    waiting_since: float
-    near: frozenset[int] = frozenset()
-    """Nodes that other members are on."""
-    avoid: frozenset[int] = frozenset()
-    """Devices passed over for this workload."""
-    only: frozenset[int] | None = None
-    """Models that its round gives it; ``None`` = it does not go by rounds."""
-    promised: bool = False
-    """It made room for another and comes back to what it was left: before all others."""
-    modest: bool = False
-    """It could do with fewer members: nobody makes way for it, and nothing is held."""
-    returns: bool = False
-    """It starts again where it was, or with what is left of it: before others of its priority."""
-    coming: int = 0
-    """Set while its pods are not there yet: places are kept if there are so many, 0 = it waits."""
-    may_stop: Mapping[str, int] = field(default_factory=dict)
-    """Workloads whose turn is over, by uid, with their place in the order to stop them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """Why a workload goes on waiting; its text is made only when somebody reads it."""
-
-    reason: Reason
-    lines: tuple[RefusalLine, ...] = ()
-    placed: int = 0
-    """Members that would have fit."""
-    never: Infeasible | None = None
-    """Why not even an empty cluster could take it, if so."""
-    prospect: str = ""
-    """What is under way for it."""
-    turn: Callable[[], str] | None = None
-    """Says where it stands, for those who take turns."""
-
-    def text(self, workload: WorkloadRecord) -> str:
-        """The sentence for the user."""
-        if self.never is not None:
-            return self.never.text(workload)
-        if self.turn is not None:
-            return self.turn() + self.prospect
-        return headline(workload, self.placed, self.lines) + self.prospect
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a turn brought: seats, a refusal, or (members that are placed one by one) both."""
-
-    seats: tuple[Seat, ...] = ()
-    runner_up: Spot | None = None
-    refused: Refused | None = None
-    victims: tuple[Victim, ...] = ()
-    conceded: Concession | None = None
-    """Who starts again with a smaller share for it."""
 
 
 @dataclass(frozen=True, slots=True)

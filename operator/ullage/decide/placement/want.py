@@ -22,7 +22,8 @@ from ullage.decide.spending.places import Place
 from ullage.decide.view import View
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.records import Tenant
-from ullage.state.records import PodShape, Share, WorkloadRecord
+from ullage.state.records import Share, WorkloadRecord
+from ullage.state.shapes import PodShape
 
 _CHOICES: Final = ("CostPerWork", "Makespan")
 """Aims that a recommendation answers to."""

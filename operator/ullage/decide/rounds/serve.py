@@ -19,7 +19,8 @@ from ullage.decide.placement.board import Board
 from ullage.decide.placement.ground import HEALTHY
 from ullage.decide.placement.placement import NoRoom
 from ullage.decide.placement.preemption import Victim
-from ullage.decide.placement.waiting import Line, Outcome, Refused, Turn
+from ullage.decide.placement.turn import Outcome, Refused, Turn
+from ullage.decide.placement.waiting import Line
 from ullage.decide.rounds.runners import WHOLE, Runner
 from ullage.decide.rounds.turns import Rounds
 from ullage.decide.sharing.effort import in_turns

@@ -11,7 +11,7 @@ import math
 
 from ullage.api.contract import Reason
 from ullage.decide.model import Emit
-from ullage.decide.placement.allot import Allotment, Desk
+from ullage.decide.placement.desk import Allotment, Desk
 from ullage.decide.placement.placement import Seat
 from ullage.decide.sharing.judging import Grant
 

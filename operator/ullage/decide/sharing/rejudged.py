@@ -17,8 +17,8 @@ from ullage.api.contract import DesiredSlice, Reason
 from ullage.api.reasons import ConditionType
 from ullage.decide.lives.life import Life
 from ullage.decide.phases import Phase
-from ullage.decide.placement.allot import Allotment, Desk
 from ullage.decide.placement.board import Board
+from ullage.decide.placement.desk import Allotment, Desk
 from ullage.decide.placement.room import elsewhere
 from ullage.decide.placement.want import Wants
 from ullage.decide.sharing.judging import TOLERANCE, Rule

@@ -18,7 +18,7 @@ from ullage.api.contract import Reason
 from ullage.decide.model import Action, CreatePod, DeletePod, Emit, Order
 from ullage.decide.ordered import HOSTNAME
 from ullage.decide.phases import Phase
-from ullage.decide.placement.waiting import Outcome
+from ullage.decide.placement.turn import Outcome
 from ullage.decide.pools.instances import ORDER_S
 from ullage.decide.spending.market import members_per_node
 from ullage.decide.spending.spending import Spending

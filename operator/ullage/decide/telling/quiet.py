@@ -15,7 +15,7 @@ from ullage.api.contract import Reason
 from ullage.api.reasons import ConditionType
 from ullage.decide.lives.life import Life
 from ullage.decide.phases import Phase
-from ullage.decide.placement.waiting import Refused
+from ullage.decide.placement.turn import Refused
 from ullage.decide.telling import figures
 from ullage.decide.telling.figures import Part, Predictions
 from ullage.decide.telling.status import ENFORCED, same_placement

@@ -15,8 +15,8 @@ from ullage.decide.elastic.sizes import told as told_size
 from ullage.decide.lives.life import Life
 from ullage.decide.model import Emit
 from ullage.decide.phases import Phase
-from ullage.decide.placement.allot import Allotment, Desk
-from ullage.decide.placement.waiting import Outcome, Refused
+from ullage.decide.placement.desk import Allotment, Desk
+from ullage.decide.placement.turn import Outcome, Refused
 from ullage.decide.rounds.turns import books_of
 from ullage.decide.spending.telling import says_already
 from ullage.decide.telling import decisions, quiet

@@ -185,9 +185,7 @@ async def the_generation_counts_changes_of_the_spec_alone(w: World) -> None:
         TRAINING_JOB, name, {"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}
     )
     assert labelled["metadata"]["generation"] == 1
-    changed = await w.patch(
-        TRAINING_JOB, name, {"op": "add", "path": "/spec/replicas", "value": 2}
-    )
+    changed = await w.patch(TRAINING_JOB, name, {"op": "add", "path": "/spec/replicas", "value": 2})
     assert changed["metadata"]["generation"] == 2
     told = await w.apply(TRAINING_JOB, name, {"status": {"phase": "Pending"}}, subresource="status")
     assert told["metadata"]["generation"] == 2

@@ -99,9 +99,7 @@ async def a_watch_tells_what_happened_since(w: World) -> None:
     body = a_job(name)
     body["metadata"]["labels"] = {"tag": w.tag}
     await w.create(TRAINING_JOB, body)
-    changed = await w.patch(
-        TRAINING_JOB, name, {"op": "add", "path": "/spec/replicas", "value": 2}
-    )
+    changed = await w.patch(TRAINING_JOB, name, {"op": "add", "path": "/spec/replicas", "value": 2})
     await w.delete(TRAINING_JOB, name)
     seen = await w.events(TRAINING_JOB, Selector(labels=f"tag={w.tag}"), start, 3)
     assert [event.type for event in seen] == ["ADDED", "MODIFIED", "DELETED"]
