@@ -131,6 +131,11 @@ class Turns:
 
     _wake_at: float = 0.0
 
+    @property
+    def wakes_at(self) -> float:
+        """When the last cycle asked to be called again; 0 = by news alone."""
+        return self._wake_at
+
     def job(self, name: str) -> WorkloadRecord:
         """A job as it reads now."""
         return self.toy.workloads[f"uid-default-{name}"]

@@ -84,6 +84,14 @@ def test_room_that_goes_again_is_forgotten() -> None:
     assert turns.counts["evicted newcomer"] == 0
 
 
+def test_a_quiet_cluster_is_looked_at_again_when_the_size_may_change() -> None:
+    turns = small()
+    free(turns)
+    turns.run(20)
+    turns.cycle()
+    assert turns.wakes_at == size_of(turns).since + HOLD_S
+
+
 def test_what_somebody_waits_for_is_not_grown_into() -> None:
     turns = small(devices=2, most=4)
     turns.add(a_job("big").gang(2))

@@ -137,6 +137,10 @@ class Resizer:
         if job.replicas > most and not held:
             text = f"should have {most} members now, not {job.replicas}"
             return self._restart(job, most, text)
+        if job.replicas < most and held and not known.room_since:
+            # nothing else may happen in the cluster until then
+            same = Size(job.replicas, known)
+            return Growth(size=same, wake_at=known.since + HOLD_S)
         extra = 0
         if job.replicas < most and not held and is_worth_it(job, most, self.now):
             extra = self.space.members(
