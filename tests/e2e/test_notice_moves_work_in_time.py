@@ -145,8 +145,11 @@ def provider(stack: Stack, listened: Provider) -> Iterator[Provider]:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder of this machine that containers may write to; pods see it under /saves."""
-    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="ullage-notice-") as name:
+    """A folder that all nodes share and containers may write to; pods see it under /saves.
+
+    Not below /var/tmp: of that every node has one of its own.
+    """
+    with tempfile.TemporaryDirectory(prefix="ullage-notice-") as name:
         Path(name).chmod(0o777)
         yield Path(name)
 
