@@ -15,6 +15,7 @@ from demo.images import image_name
 from demo.install import NAMESPACE
 from e2e.stack import Json, Stack, busy_template, eventually, share, training_job
 
+STEPS = 40_000
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "05-elastic.yaml"
 HOLD_S = 300 + 30
 """A running gang grows when five minutes have passed since its last change, and room lasts."""
@@ -40,15 +41,21 @@ def _elastic(name: str, namespace: str, template: Json | None = None) -> Json:
 
 
 def _example(namespace: str) -> Json:
-    """The example as users apply it, with our images and a folder of its own."""
+    """The example as users apply it, with our images, a folder of its own, and longer.
+
+    Progress is told once a minute: by then the example's own steps may all be done.
+    """
     body: Json = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
     body["metadata"]["namespace"] = namespace
+    body["spec"]["work"]["steps"] = STEPS
     del body["spec"]["profileRef"]  # it stands in another namespace
     container = body["spec"]["template"]["spec"]["containers"][0]
     container["image"] = image_name("examples")
     for entry in container["env"]:
         if entry["name"] == "CHECKPOINT_DIR":
             entry["value"] = f"/checkpoints/{namespace}"
+        elif entry["name"] == "STEPS":
+            entry["value"] = str(STEPS)
     return body
 
 
@@ -110,6 +117,7 @@ def second_node(stack: Stack) -> Iterator[str]:
     eventually(lambda: _takes_work(stack, "node-2"), within_s=120, what="node-2 takes work again")
 
 
+@pytest.mark.timeout(900)
 def test_training_goes_on_with_what_is_left_and_ends_as_well(
     stack: Stack, namespace: str, second_node: str
 ) -> None:
