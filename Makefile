@@ -12,6 +12,8 @@ FAST_FLAGS ?= -n 2 --dist worksteal
 STORM_EVENTS ?= 100000
 # rounds that real jobs take turns for; 50 is the bar and takes a quarter of an hour
 E2E_ROUNDS ?= 16
+# set: also what mostly waits
+E2E_LONG ?=
 ALL_PY := operator deviceplugin runtime bench demo examples tests
 # Hundreds of test modules, and some hundred processes that tests start, are read compiled.
 test-fast explore: export PYTHONDONTWRITEBYTECODE :=
@@ -49,7 +51,7 @@ explore: $(VENV)/.ready ## property tests on new random examples
 
 .PHONY: test-e2e
 test-e2e: $(VENV)/.ready ## end to end on two real kubelets (root, Linux)
-	@ULLAGE_E2E_ROUNDS=$(E2E_ROUNDS) $(BIN)/python -m pytest -m e2e -p no:xdist tests/e2e tests/unit/bench_gpu
+	@ULLAGE_E2E_ROUNDS=$(E2E_ROUNDS) ULLAGE_E2E_LONG=$(E2E_LONG) $(BIN)/python -m pytest -m e2e -p no:xdist tests/e2e tests/unit/bench_gpu
 
 .PHONY: lint
 lint: $(VENV)/.ready ## format, style, types, import rules, generated files
