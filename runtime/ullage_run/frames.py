@@ -260,6 +260,14 @@ def payload(link: socket.socket, frame: Frame, most: int, pace: Pace = UNPACED) 
     return data
 
 
+def refuse(link: socket.socket, why: str) -> None:
+    """Say why before the connection ends; a peer that is gone need not hear it."""
+    try:
+        send(link, Frame(kind=Kind.REFUSED), why.encode()[:MAX_TEXT_BYTES])
+    except OSError:
+        return
+
+
 def _fill(link: socket.socket, view: memoryview, pace: Pace = UNPACED) -> None:
     while len(view):
         count = link.recv_into(view[:CHUNK_BYTES])

@@ -223,7 +223,7 @@ class Keeper:
                 if not full:
                     self._links.add(link)
             if full:
-                _refuse(link, f"{self._most_links} peers are connected, no more are taken")
+                frames.refuse(link, f"{self._most_links} peers are connected, no more are taken")
                 link.close()
                 continue
             threading.Thread(target=self._attend, args=(link,), daemon=True).start()
@@ -253,7 +253,7 @@ class Keeper:
                 link.settimeout(STALL_S)
                 self._answer(link, frame)
         except FrameError as error:
-            _refuse(link, str(error))
+            frames.refuse(link, str(error))
         except OSError:
             return  # the peer is gone: what it was sending has been abandoned
         finally:
@@ -323,14 +323,6 @@ class Keeper:
     def _tell(self, link: socket.socket, held: Held) -> None:
         step = NO_STEP if held.committed is None else held.committed
         frames.send(link, Frame(kind=Kind.HELD, shard=held.shards, epoch=held.epoch, step=step))
-
-
-def _refuse(link: socket.socket, why: str) -> None:
-    """Say why before the connection ends; a peer that is gone need not hear it."""
-    try:
-        frames.send(link, Frame(kind=Kind.REFUSED), why.encode()[: frames.MAX_TEXT_BYTES])
-    except OSError:
-        return
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -151,7 +151,7 @@ class Roster:
                 if frame.kind is not Kind.BEAT:
                     self._said.put(Said(name=name, frame=frame, data=data))
         except FrameError as error:
-            _refuse(link, str(error))
+            frames.refuse(link, str(error))
         except OSError:
             pass  # gone or silent: told below
         finally:
@@ -205,14 +205,6 @@ def _limit(link: socket.socket, what: int, seconds: float) -> None:
     """A limit for each way: a timeout of the socket would hold for both."""
     whole = int(seconds)
     link.setsockopt(socket.SOL_SOCKET, what, _TIMEVAL.pack(whole, int((seconds - whole) * 1e6)))
-
-
-def _refuse(link: socket.socket, why: str) -> None:
-    """Say why before the connection ends; a peer that is gone need not hear it."""
-    try:
-        frames.send(link, Frame(kind=Kind.REFUSED), why.encode()[: frames.MAX_TEXT_BYTES])
-    except OSError:
-        return
 
 
 def left(until_s: float) -> float:

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from ullage.simulate.outcome import Outcome
-from ullage.simulate.plotter import Axes, plotter, saved
+from ullage.simulate.plotter import Axes, drawn
 
 HOUR: Final = 3600.0
 FAIR: Final = 3.0
@@ -35,19 +35,7 @@ def draw(outcomes: Sequence[Outcome], folder: Path, title: str) -> tuple[Path, .
     Raises:
         NoPlotter: matplotlib is missing.
     """
-    plots = plotter()
-    folder.mkdir(parents=True, exist_ok=True)
-    files = []
-    for name, panel in PANELS.items():
-        figure, axes = plots.subplots(1, 1, figsize=(6.4, 4.0))
-        panel(axes, outcomes)
-        files.append(saved(plots, figure, folder / f"{name}.png"))
-    figure, grid = plots.subplots(2, 2, figsize=(11.0, 7.2))
-    for axes, panel in zip((one for row in grid for one in row), PANELS.values(), strict=True):
-        panel(axes, outcomes)
-    figure.suptitle(title, fontsize=11)
-    files.append(saved(plots, figure, folder / "overview.png"))
-    return tuple(files)
+    return drawn(PANELS, outcomes, folder, title, "overview")
 
 
 def _utilisation(axes: Axes, outcomes: Sequence[Outcome]) -> None:

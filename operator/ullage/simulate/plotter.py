@@ -9,12 +9,14 @@ and who has not got it is told how to get it.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 DPI: Final = 110
+
+T = TypeVar("T")
 
 
 class Axes(Protocol):
@@ -73,6 +75,39 @@ def plotter() -> ModuleType:
         raise NoPlotter(
             f"no pictures: {error}; the extra brings it: pip install 'ullage[simulate]'"
         ) from error
+
+
+def drawn(
+    panels: Mapping[str, Callable[[Axes, T], None]], found: T, folder: Path, title: str, whole: str
+) -> tuple[Path, ...]:
+    """Write one PNG for each of four panels, and one with all of them.
+
+    Args:
+        panels: Draw on axes, by the name of their file.
+        found: What they draw.
+        folder: Where to; made where it is missing.
+        title: Above the one with all.
+        whole: Name of its file.
+
+    Returns:
+        The files.
+
+    Raises:
+        NoPlotter: matplotlib is missing.
+    """
+    plots = plotter()
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for name, panel in panels.items():
+        figure, axes = plots.subplots(1, 1, figsize=(6.4, 4.0))
+        panel(axes, found)
+        files.append(saved(plots, figure, folder / f"{name}.png"))
+    figure, grid = plots.subplots(2, 2, figsize=(11.0, 7.2))
+    for axes, panel in zip((one for row in grid for one in row), panels.values(), strict=True):
+        panel(axes, found)
+    figure.suptitle(title, fontsize=11)
+    files.append(saved(plots, figure, folder / f"{whole}.png"))
+    return tuple(files)
 
 
 def saved(plots: ModuleType, figure: object, path: Path) -> Path:

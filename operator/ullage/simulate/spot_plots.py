@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from ullage.engines.capacity.records import CapacityType
-from ullage.simulate.plotter import Axes, plotter, saved
+from ullage.simulate.plotter import Axes, drawn
 from ullage.simulate.spot import Comparison, Outcome
 from ullage.simulate.spot_play import Run
 
@@ -34,19 +34,7 @@ def draw(found: Comparison, folder: Path) -> tuple[Path, ...]:
     Raises:
         NoPlotter: matplotlib is missing.
     """
-    plots = plotter()
-    folder.mkdir(parents=True, exist_ok=True)
-    files = []
-    for name, panel in PANELS.items():
-        figure, axes = plots.subplots(1, 1, figsize=(6.4, 4.0))
-        panel(axes, found)
-        files.append(saved(plots, figure, folder / f"{name}.png"))
-    figure, grid = plots.subplots(2, 2, figsize=(11.0, 7.2))
-    for axes, panel in zip((one for row in grid for one in row), PANELS.values(), strict=True):
-        panel(axes, found)
-    figure.suptitle(TITLE, fontsize=11)
-    files.append(saved(plots, figure, folder / "spot.png"))
-    return tuple(files)
+    return drawn(PANELS, found, folder, TITLE, "spot")
 
 
 def _cost(axes: Axes, found: Comparison) -> None:

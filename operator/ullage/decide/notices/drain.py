@@ -17,7 +17,7 @@ from typing import Final
 from ullage.api.contract import Interruption, Reason
 from ullage.decide.lives.life import Life, evict
 from ullage.decide.model import Action, EvictPod
-from ullage.decide.notices.reading import left_s, terminations, words
+from ullage.decide.notices.reading import left_s, termination, words
 from ullage.decide.phases import Phase
 from ullage.decide.pools.membership import pool_of
 from ullage.decide.view import Mark, Member, View
@@ -97,7 +97,7 @@ def in_time(view: View, step: EvictPod, member: Member) -> EvictPod:
 def _usual_s(snapshot: Snapshot, name: str) -> float | None:
     """The warning that a node's pool usually gives, where its notice does not say when."""
     node = snapshot.nodes.get(name)
-    if node is None or name not in terminations(snapshot):
+    if node is None or termination(snapshot, name) is None:
         return None
     pool = pool_of(node.labels, snapshot.pools)
     return pool.notice_s if pool is not None else None

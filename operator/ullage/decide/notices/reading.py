@@ -42,10 +42,16 @@ def words(notice: Interruption) -> str:
     return f"the machine is taken away at {rfc3339(notice.deadline_s)} (notice of {who})"
 
 
-def left_s(snapshot: Snapshot, name: str, now: float) -> float | None:
-    """Seconds until a node goes; ``None`` = nobody said when, or it does not go."""
+def termination(snapshot: Snapshot, name: str) -> Interruption | None:
+    """The notice by which a node goes; ``None`` = it stays."""
     node = snapshot.nodes.get(name)
     notice = notice_on(node, snapshot.gpu_nodes.get(name)) if node is not None else None
-    if notice is None or notice.kind is not InterruptionKind.TERMINATE:
+    return notice if notice is not None and notice.kind is InterruptionKind.TERMINATE else None
+
+
+def left_s(snapshot: Snapshot, name: str, now: float) -> float | None:
+    """Seconds until a node goes; ``None`` = nobody said when, or it does not go."""
+    notice = termination(snapshot, name)
+    if notice is None or notice.deadline_s is None:
         return None
-    return notice.deadline_s - now if notice.deadline_s is not None else None
+    return notice.deadline_s - now
