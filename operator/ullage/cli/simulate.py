@@ -9,7 +9,6 @@ is imported when the command runs: the others start without it.
 from __future__ import annotations
 
 import asyncio
-import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,21 +16,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich import box
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-)
 from rich.table import Table
 
 from ullage.cli import simulate_spot
+from ullage.cli.comparing import followed, tell
 
 if TYPE_CHECKING:
     from ullage.simulate.comparison import Asked, Comparison
-    from ullage.simulate.events import Tell
     from ullage.state.records import Snapshot
 
 
@@ -182,17 +173,7 @@ def watched(asked: Asked, console: Console) -> Comparison:
     """
     from ullage.simulate.comparison import compare
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
-
-        def follow(policy: str, jobs: int) -> Tell:
-            return partial(_show, bar, bar.add_task(policy, total=jobs))
-
-        return compare(asked, follow)
-
-
-def _show(bar: Progress, task: TaskID, done: int) -> None:
-    bar.update(task, completed=done)
+    return followed(partial(compare, asked), console)
 
 
 def table_of(found: Comparison) -> Table:
@@ -243,19 +224,19 @@ def show(found: Comparison, json_file: str, folder: Path | None, *, each: bool) 
     """
     from ullage.simulate.comparison import to_json
 
-    out = Console(highlight=False, stderr=json_file == "-")
-    out.print(table_of(found))
-    for note in found.trace.notes:
-        out.print(f"note: {note}", markup=False)
-    if json_file == "-":
-        sys.stdout.write(to_json(found, jobs=each))
-    elif json_file:
-        Path(json_file).write_text(to_json(found, jobs=each), encoding="utf-8")
-    if folder is not None:
+    def pictures() -> tuple[Path, ...]:
         from ullage.simulate.plots import draw
 
-        for path in draw(found.outcomes, folder, found.trace.name):
-            out.print(f"wrote {path}", markup=False)
+        assert folder is not None
+        return draw(found.outcomes, folder, found.trace.name)
+
+    tell(
+        table_of(found),
+        found.trace.notes,
+        json_file,
+        lambda: to_json(found, jobs=each),
+        pictures if folder is not None else None,
+    )
 
 
 def _saved(path: str) -> Snapshot | None:

@@ -7,25 +7,17 @@ Reads files and writes only those that it is told to.
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-)
 from rich.table import Table
 
+from ullage.cli.comparing import followed, tell
+
 if TYPE_CHECKING:
-    from ullage.simulate.events import Tell
     from ullage.simulate.spot import Asked, Comparison
 
 
@@ -37,17 +29,7 @@ def watched(asked: Asked, console: Console) -> Comparison:
     """
     from ullage.simulate.spot import compare
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
-
-        def follow(policy: str, starts: int) -> Tell:
-            return partial(_show, bar, bar.add_task(policy, total=starts))
-
-        return compare(asked, follow)
-
-
-def _show(bar: Progress, task: TaskID, done: int) -> None:
-    bar.update(task, completed=done)
+    return followed(partial(compare, asked), console)
 
 
 def table_of(found: Comparison) -> Table:
@@ -100,16 +82,16 @@ def show(found: Comparison, json_file: str, folder: Path | None, *, each: bool) 
     """
     from ullage.simulate.spot import to_json
 
-    out = Console(highlight=False, stderr=json_file == "-")
-    out.print(table_of(found))
-    for note in found.notes:
-        out.print(f"note: {note}", markup=False)
-    if json_file == "-":
-        sys.stdout.write(to_json(found, each=each))
-    elif json_file:
-        Path(json_file).write_text(to_json(found, each=each), encoding="utf-8")
-    if folder is not None:
+    def pictures() -> tuple[Path, ...]:
         from ullage.simulate.spot_plots import draw
 
-        for path in draw(found, folder):
-            out.print(f"wrote {path}", markup=False)
+        assert folder is not None
+        return draw(found, folder)
+
+    tell(
+        table_of(found),
+        found.notes,
+        json_file,
+        lambda: to_json(found, each=each),
+        pictures if folder is not None else None,
+    )
