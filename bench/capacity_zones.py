@@ -19,9 +19,9 @@ from bench.capacity_traces import ZONES, ZONES_BATCH, Trace, of_batch
 from bench.report import Figure, Row
 from ullage.engines.capacity.cost import Scaling, Terms
 from ullage.engines.capacity.records import Ask
-from ullage.simulate.spot_market import Market, Series, market
-from ullage.simulate.spot_play import Counts, Job, Rule, Run, play
-from ullage.simulate.spot_rules import by_engine
+from ullage.simulate.spot.market import Market, Series, market
+from ullage.simulate.spot.play import Counts, Job, Rule, Run, play
+from ullage.simulate.spot.rules import by_engine
 
 STARTS: Final = 40
 FIRST_DAY: Final = 10.0

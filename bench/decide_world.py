@@ -50,7 +50,7 @@ from ullage.state.records import (
     WorkloadRecord,
 )
 from ullage.state.shapes import PodShape, Resources
-from ullage.state.status_wire import as_stored
+from ullage.state.status.wire import as_stored
 
 START = 1_700_000_000.0
 GIB = 2**30

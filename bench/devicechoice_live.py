@@ -20,7 +20,7 @@ import numpy as np
 from bench.report import ROOT, Row
 from ullage.decide.speeds.estimates import Evidence, estimated
 from ullage.decide.speeds.throughput import typical
-from ullage.state.profile_records import Method, ProfileRecord, ProfileStatus, SoloEntry
+from ullage.state.profile.records import Method, ProfileRecord, ProfileStatus, SoloEntry
 
 TABLE = ROOT / "operator" / "ullage" / "simulate" / "data" / "solo.json"
 Left = Callable[[ProfileRecord], str]

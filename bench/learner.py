@@ -23,7 +23,7 @@ from ullage.app.syllabus import QUICK_CLASSES
 from ullage.engines.admission.learning import learn
 from ullage.engines.admission.pair_gp import MAX_ROWS, ROBUST
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Partner, Row, ShareCurve
-from ullage.state.profile_records import ProfileRecord, ProfileStatus, SoloEntry, StepRow
+from ullage.state.profile.records import ProfileRecord, ProfileStatus, SoloEntry, StepRow
 
 LIMIT_S: Final = 1.0
 REPEATS: Final = 3

@@ -26,7 +26,7 @@ from builders_nodes import gpu as gpu
 from builders_nodes import reported as reported
 from builders_nodes import resources as resources
 from ullage.api.contract import GATE, GPUMode, default_trust_domain
-from ullage.state.pools import PoolRecord
+from ullage.state.pools.records import PoolRecord
 from ullage.state.records import (
     DeploymentRecord,
     DeviceProfileRecord,
@@ -47,7 +47,7 @@ from ullage.state.records import (
     WorkloadRecord,
 )
 from ullage.state.shapes import NodeAffinity, PodShape, Resources, Toleration
-from ullage.state.status import WorkloadStatus
+from ullage.state.status.records import WorkloadStatus
 from ullage.state.terms import Elasticity, RiskSettings
 
 

@@ -14,7 +14,7 @@ from ullage.decide.diff import diff
 from ullage.decide.model import Action, DecideSettings, Emit, Plan
 from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.state.records import Snapshot, WorkloadRecord
-from ullage.state.status import Condition, DecisionRecord, WorkloadStatus
+from ullage.state.status.records import Condition, DecisionRecord, WorkloadStatus
 
 SETTINGS = DecideSettings(epoch=builders.EPOCH)
 Kind = TypeVar("Kind")

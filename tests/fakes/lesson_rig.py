@@ -17,7 +17,7 @@ from typing import ParamSpec, TypeVar
 from ullage.app.lessons import Answer, Key, Lesson, attend
 from ullage.engines.admission.model import LearnedModel
 from ullage.engines.admission.records import Fingerprint, Partner
-from ullage.state.profile_records import (
+from ullage.state.profile.records import (
     DeviceProfileRecord,
     ProfileRecord,
     ProfileStatus,

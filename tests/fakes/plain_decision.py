@@ -29,7 +29,7 @@ from ullage.state.records import (
     WorkloadKind,
     WorkloadRecord,
 )
-from ullage.state.status import Condition, Placement, WorkloadStatus
+from ullage.state.status.records import Condition, Placement, WorkloadStatus
 
 Book = dict[str, tuple[DesiredSlice, ...]]
 

@@ -12,8 +12,8 @@ from ullage.decide.pools.learned import Learning
 from ullage.decide.pools.prices import PriceNews
 from ullage.decide.pools.telling import current
 from ullage.engines.capacity.price import PriceRecord, Quote
-from ullage.state.pool_wire import pool_as_stored
-from ullage.state.pools import CapacityType, PoolRecord, PoolStatus
+from ullage.state.pools.records import CapacityType, PoolRecord, PoolStatus
+from ullage.state.pools.wire import pool_as_stored
 from ullage.state.records import NodeRecord, Snapshot
 from ullage.state.shapes import Resources, Taint
 

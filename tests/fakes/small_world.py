@@ -21,8 +21,8 @@ from fakes.apiserver import FakeApiServer
 from fakes.mortal import Mortal
 from ullage import ports
 from ullage.adapters.k8s import K8sCluster
-from ullage.adapters.writer import WriteLimits, Writer, WriterStats
-from ullage.adapters.writer_errors import Refused
+from ullage.adapters.writer.errors import Refused
+from ullage.adapters.writer.writer import WriteLimits, Writer, WriterStats
 from ullage.api.contract import GATE, LABEL_MANAGED, SLOT_RESOURCE
 from ullage.decide.decide import decide
 from ullage.decide.diff import diff
@@ -30,7 +30,7 @@ from ullage.decide.effects import effect_of
 from ullage.decide.model import Action, DecideSettings
 from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.ports import ApiError
-from ullage.state.cluster import ClusterState
+from ullage.state.cluster.cluster import ClusterState
 from ullage.state.records import ObjectRef, Snapshot
 from ullage.state.streams import STREAMS, Stream
 

@@ -30,7 +30,7 @@ from ullage.decide.model import (
     UngatePod,
 )
 from ullage.state.records import DeploymentRecord, PodStage, WorkloadKind, WorkloadRecord
-from ullage.state.status_wire import as_stored
+from ullage.state.status.wire import as_stored
 
 
 class ToyCluster(ToyWorld):

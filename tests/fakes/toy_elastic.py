@@ -7,7 +7,7 @@ from __future__ import annotations
 from builders import MODEL, a_policy
 from fakes.toy_rounds import Turns
 from ullage.state.records import PodStage
-from ullage.state.status import SizeRecord
+from ullage.state.status.records import SizeRecord
 
 
 def cluster(devices: int, nodes: int = 2) -> Turns:

@@ -22,7 +22,7 @@ from ullage.decide.decide import decide
 from ullage.decide.diff import diff
 from ullage.decide.model import Action, DecideSettings, Emit
 from ullage.engines.admission.utilisation import UtilisationSum
-from ullage.state.pools import CapacityType, PoolRecord, PoolStatus
+from ullage.state.pools.records import CapacityType, PoolRecord, PoolStatus
 from ullage.state.records import PodStage, WorkloadRecord
 from ullage.state.terms import CostAim, SpotTerms
 

@@ -21,7 +21,7 @@ from ullage.decide.diff import diff
 from ullage.decide.model import Action, DecideSettings, Emit, EvictPod, SetConditions
 from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.state.records import PolicyRecord, SoloEntry, WorkloadRecord
-from ullage.state.status_allocation import solve_from_wire, solve_to_wire
+from ullage.state.status.allocation import solve_from_wire, solve_to_wire
 
 FAST, SLOW = "fast", "slow"
 

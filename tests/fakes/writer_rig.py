@@ -13,7 +13,7 @@ from typing import Any
 from builders_raw import raw_template
 from fakes.cluster_port import FakeCluster
 from fakes.virtual_time import LoopClock
-from ullage.adapters.writer import WriteLimits, Writer, WriterStats
+from ullage.adapters.writer.writer import WriteLimits, Writer, WriterStats
 from ullage.api.contract import DesiredSlice, Reason
 from ullage.decide.model import (
     Action,
@@ -33,7 +33,7 @@ from ullage.ports import ApiError
 from ullage.state.blueprint import Blueprint, Seen, canonical_json
 from ullage.state.records import ObjectRef, WorkloadKind
 from ullage.state.shapes import NodeAffinity
-from ullage.state.status import Condition, WorkloadStatus
+from ullage.state.status.records import Condition, WorkloadStatus
 
 HASH = "0123456789ab"
 WHY: dict[str, Any] = {"epoch": 7, "reason": Reason.PLACED, "text": "because"}

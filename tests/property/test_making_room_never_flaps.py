@@ -21,7 +21,7 @@ from ullage.decide.diff import diff
 from ullage.decide.model import DecideSettings, EvictPod
 from ullage.decide.sharing.holding import HOLD_S
 from ullage.engines.admission.utilisation import UtilisationSum
-from ullage.state.profile_records import SoloEntry
+from ullage.state.profile.records import SoloEntry
 from ullage.state.records import PolicyRecord, WorkloadRecord
 from ullage.state.terms import RiskSettings, SharingRules
 

@@ -18,10 +18,10 @@ from ullage.decide.accounting import books
 from ullage.decide.accounting.account import Accountant
 from ullage.decide.accounting.losses import NONE
 from ullage.decide.accounting.rates import Rate, Rates
-from ullage.state.pools import CapacityType, PoolRecord, PoolStatus
+from ullage.state.pools.records import CapacityType, PoolRecord, PoolStatus
 from ullage.state.records import Snapshot
-from ullage.state.status import Placement
-from ullage.state.status_account import Account
+from ullage.state.status.account import Account
+from ullage.state.status.records import Placement
 
 DEVICES = 4
 shares = st.lists(

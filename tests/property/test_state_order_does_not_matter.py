@@ -26,7 +26,7 @@ from builders_raw import (
 from ullage.api.contract import SlicePhase
 from ullage.decide.effects import effect_of
 from ullage.state import streams
-from ullage.state.cluster import ClusterState
+from ullage.state.cluster.cluster import ClusterState
 from ullage.state.records import Snapshot
 from ullage.state.streams import STREAMS, Stream
 

@@ -16,7 +16,8 @@ from ullage.api.inferenceservice import InferenceServiceStatus
 from ullage.api.reasons import ConditionType
 from ullage.api.trainingjob import TrainingJobPhase, TrainingJobStatus
 from ullage.state.records import WorkloadKind
-from ullage.state.status import (
+from ullage.state.status.account import Account
+from ullage.state.status.records import (
     AllocationRecord,
     Condition,
     DecisionRecord,
@@ -29,10 +30,9 @@ from ullage.state.status import (
     Sharing,
     WorkloadStatus,
 )
-from ullage.state.status_account import Account
-from ullage.state.status_room import MadeRoom
-from ullage.state.status_spend import Offer, PoolShare, SpendDecision, SpendRecord
-from ullage.state.status_wire import as_stored, status_from_wire, status_to_wire
+from ullage.state.status.room import MadeRoom
+from ullage.state.status.spend import Offer, PoolShare, SpendDecision, SpendRecord
+from ullage.state.status.wire import as_stored, status_from_wire, status_to_wire
 
 CI = settings(max_examples=200, deadline=None, derandomize=True)
 JOB, SERVICE = WorkloadKind.TRAINING_JOB, WorkloadKind.INFERENCE_SERVICE

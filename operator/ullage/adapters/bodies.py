@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from ullage import ports
-from ullage.adapters.writer_errors import Refused
+from ullage.adapters.writer.errors import Refused
 from ullage.api.contract import Reason, WireError
 from ullage.decide import children
 from ullage.decide.learning import bodies as profile_bodies

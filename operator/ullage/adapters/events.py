@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import Final
 
 from ullage.adapters.bodies import KINDS
-from ullage.adapters.writer_cache import Recent
+from ullage.adapters.writer.cache import Recent
 from ullage.decide.model import Emit
 from ullage.ports import EVENT, ClusterPort, Conflict, JsonObject, NotFound
-from ullage.state.project_quantity import rfc3339
+from ullage.state.project.quantity import rfc3339
 from ullage.state.records import ObjectRef
 
 MESSAGE_LIMIT: Final = 1024

@@ -17,9 +17,9 @@ from ullage.app.model_summary import Fitted, stored
 from ullage.app.syllabus import Course
 from ullage.decide.conditions import Said, merged
 from ullage.decide.model import CreateDeviceProfile, SetDeviceModel
-from ullage.state.profile_records import DeviceModel, DeviceProfileRecord
+from ullage.state.profile.records import DeviceModel, DeviceProfileRecord
 from ullage.state.records import ObjectRef, Snapshot
-from ullage.state.status import Condition
+from ullage.state.status.records import Condition
 
 WRITE_EVERY_S: Final = 60.0
 KIND: Final = "DeviceProfile"

@@ -25,7 +25,7 @@ from ullage.engines.admission.judging import Risk
 from ullage.engines.admission.learning import MAX_CLASSES, learn
 from ullage.engines.admission.model import Cells, LearnedModel
 from ullage.engines.admission.records import ClassProfile, Row
-from ullage.state.profile_records import ProfileRecord
+from ullage.state.profile.records import ProfileRecord
 from ullage.state.records import Snapshot
 
 MOST_CROWDS: Final = 500

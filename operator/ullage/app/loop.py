@@ -17,17 +17,17 @@ from typing import Protocol
 
 import structlog
 
-from ullage.adapters.metrics import Buckets
-from ullage.adapters.writer_errors import Refused
+from ullage.adapters.metrics.collector import Buckets
+from ullage.adapters.writer.errors import Refused
 from ullage.api.reasons import ConditionType, Reason
+from ullage.app.figures.turn import preempted
 from ullage.app.outcomes import Outcomes
 from ullage.app.solver import Solver, SolverCrashed, SolverTimeout
 from ullage.app.trigger import Trigger
-from ullage.app.turn_figures import preempted
 from ullage.decide.model import Action, DecideSettings, Plan, SetConditions
 from ullage.ports import ApiError, Clock
 from ullage.state.records import ObjectRef, Snapshot
-from ullage.state.status import Condition
+from ullage.state.status.records import Condition
 
 log = structlog.get_logger("ullage.loop")
 

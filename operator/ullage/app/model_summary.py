@@ -21,8 +21,8 @@ from ullage.engines.admission.ladder import Trim
 from ullage.engines.admission.model import Cells, LearnedModel
 from ullage.engines.admission.records import Group, Rung
 from ullage.engines.admission.summary import HYPER_PARAMETERS
-from ullage.state.profile_records import DeviceModel, ModelThreshold
-from ullage.state.profile_wire import device_model_from_wire, device_model_to_wire
+from ullage.state.profile.records import DeviceModel, ModelThreshold
+from ullage.state.profile.wire import device_model_from_wire, device_model_to_wire
 
 _RUNGS: Final = tuple(Rung)
 _TRIMMED: Final = (Rung.BIAS, Rung.GP)

@@ -26,30 +26,30 @@ from ullage.adapters.credentials import Credentials
 from ullage.adapters.election import LeaseTimes
 from ullage.adapters.k8s import K8sCluster
 from ullage.adapters.lease import Lease
-from ullage.adapters.metrics import OperatorCollector, OperatorFigures, StreamFigures
+from ullage.adapters.metrics.collector import OperatorCollector, OperatorFigures, StreamFigures
 from ullage.adapters.reflector import Reflector
-from ullage.adapters.writer import WriteLimits, Writer, WriterStats
+from ullage.adapters.writer.writer import WriteLimits, Writer, WriterStats
 from ullage.app.calm import Calm, Traffic
-from ullage.app.cost_figures import CostSums
-from ullage.app.device_figures import device_figures
 from ullage.app.device_models import ModelTeller
+from ullage.app.figures.cost import CostSums
+from ullage.app.figures.device import device_figures
+from ullage.app.figures.sharing import sharing_figures
+from ullage.app.figures.spend import SpendSums
+from ullage.app.figures.turn import turn_figures
 from ullage.app.http import HealthView, application
 from ullage.app.kopf_shell import KopfThread, Poker, connection_info
 from ullage.app.learner import Learner
 from ullage.app.loop import DecisionLoop
 from ullage.app.pool_service import Hooks, PoolService
 from ullage.app.settings import Settings
-from ullage.app.sharing_figures import sharing_figures
 from ullage.app.solver import Solver
-from ullage.app.spend_figures import SpendSums
 from ullage.app.syllabus import Pace
 from ullage.app.trigger import Trigger
-from ullage.app.turn_figures import turn_figures
 from ullage.decide.effects import effect_of
 from ullage.decide.model import DecideSettings
 from ullage.decide.phases import Phase
 from ullage.engines.admission.model import LearnedModel
-from ullage.state.cluster import ClusterState
+from ullage.state.cluster.cluster import ClusterState
 from ullage.state.records import Snapshot
 from ullage.state.streams import STREAMS, WORKLOAD_PROFILES
 

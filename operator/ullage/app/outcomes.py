@@ -13,15 +13,15 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ullage.adapters.metrics_sharing import ADMISSION_BUCKETS, SLOWDOWN_BUCKETS, Histogram
+from ullage.adapters.metrics.sharing import ADMISSION_BUCKETS, SLOWDOWN_BUCKETS, Histogram
 from ullage.api.contract import ObservedSlice, Reason, SliceKey, SlicePhase
-from ullage.app.device_figures import Foretold
+from ullage.app.figures.device import Foretold
 from ullage.decide.learning.rows import class_profile
 from ullage.decide.model import Action, Emit, SetProfile, SetStatus
 from ullage.engines.admission.ladder import NOMINAL_Z
 from ullage.engines.admission.model import Models
 from ullage.engines.admission.records import ClassProfile, Group, Tenant
-from ullage.state.profile_records import ProfileRecord, StepRow
+from ullage.state.profile.records import ProfileRecord, StepRow
 from ullage.state.records import GPUNodeRecord, Snapshot
 
 WINDOW: Final = 500

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from ullage.adapters.metrics_pools import PoolFigures
+from ullage.adapters.metrics.pools import PoolFigures
 from ullage.adapters.prices.fetcher import Fetcher, Reads
 from ullage.app.pools import PoolKeeper
 from ullage.app.prices import PriceLoop, Where
 from ullage.app.settings import PriceSettings
 from ullage.decide.model import SetPoolStatus
 from ullage.ports import Clock
-from ullage.state.pools import PoolRecord, PoolStatus
+from ullage.state.pools.records import PoolRecord, PoolStatus
 from ullage.state.records import Snapshot
 
 LOOK_EVERY_S: Final = 5.0

@@ -17,8 +17,8 @@ from ullage.decide.pools.instances import Watch, look
 from ullage.decide.pools.learned import Learning
 from ullage.decide.pools.prices import PriceNews
 from ullage.decide.pools.telling import current, worth_a_write, write_of
-from ullage.state.pool_wire import pool_as_stored
-from ullage.state.pools import PoolRecord, PoolStatus
+from ullage.state.pools.records import PoolRecord, PoolStatus
+from ullage.state.pools.wire import pool_as_stored
 from ullage.state.records import Snapshot
 
 ECHO_S: Final = 60.0

@@ -22,7 +22,7 @@ from ullage.adapters.prices.source import Fetch, PriceSource, PriceUnreadable
 from ullage.decide.pools.prices import PriceNews, remembered
 from ullage.engines.capacity.price import PriceRecord
 from ullage.ports import Clock
-from ullage.state.pools import PoolRecord
+from ullage.state.pools.records import PoolRecord
 
 log = structlog.get_logger("ullage.prices")
 

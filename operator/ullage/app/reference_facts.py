@@ -22,21 +22,26 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ullage.adapters.metrics import Buckets, OperatorCollector, OperatorFigures, StreamFigures
-from ullage.adapters.metrics_cost import CostFigures
-from ullage.adapters.metrics_devices import DeviceFigures
-from ullage.adapters.metrics_pools import PoolFigures
-from ullage.adapters.metrics_sharing import (
+from ullage.adapters.metrics.collector import (
+    Buckets,
+    OperatorCollector,
+    OperatorFigures,
+    StreamFigures,
+)
+from ullage.adapters.metrics.cost import CostFigures
+from ullage.adapters.metrics.devices import DeviceFigures
+from ullage.adapters.metrics.pools import PoolFigures
+from ullage.adapters.metrics.sharing import (
     SLOWDOWN_BUCKETS,
     Histogram,
     ModelFigures,
     SharingFigures,
 )
-from ullage.adapters.metrics_spending import SpendFigures
-from ullage.adapters.metrics_turns import TurnFigures
+from ullage.adapters.metrics.spending import SpendFigures
+from ullage.adapters.metrics.turns import TurnFigures
 from ullage.api.contract import JsonObject, objects, text
 from ullage.app.settings import SECTIONS, Settings, variables
-from ullage.state.pools import CapacityType, PoolRecord, PoolStatus
+from ullage.state.pools.records import CapacityType, PoolRecord, PoolStatus
 
 AGENT: Final = "ullage_node.reference"
 OPERATOR_SETTINGS: Final = "operator/ullage/app/settings.py"

@@ -21,7 +21,7 @@ from ullage.engines.admission.calibration import TightSLO
 from ullage.engines.admission.judging import Risk
 from ullage.engines.admission.learning import MAX_CLASSES
 from ullage.engines.admission.model import LearnedModel
-from ullage.state.profile_records import ProfileRecord
+from ullage.state.profile.records import ProfileRecord
 from ullage.state.records import Snapshot
 from ullage.state.terms import RiskSettings
 

@@ -16,7 +16,7 @@ from ullage.adapters.k8s import K8sCluster
 from ullage.api.contract import section, text
 from ullage.ports import WORKLOAD_PROFILE, ClusterPort, JsonObject, NotFound, Selector
 from ullage.state import streams
-from ullage.state.cluster import ClusterState
+from ullage.state.cluster.cluster import ClusterState
 from ullage.state.records import Snapshot, WorkloadRecord
 from ullage.state.streams import Stream
 

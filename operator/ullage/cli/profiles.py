@@ -20,9 +20,9 @@ from ullage.api.contract import API_VERSION
 from ullage.api.profilerows import MAX_STEP_ROWS
 from ullage.api.workloadprofile import WorkloadProfile
 from ullage.ports import JsonObject
-from ullage.state.profile_records import ProfileRecord, Source
-from ullage.state.profile_speed_wire import op_table_to_wire
-from ullage.state.profile_wire import solo_to_wire, step_to_wire
+from ullage.state.profile.records import ProfileRecord, Source
+from ullage.state.profile.speed_wire import op_table_to_wire
+from ullage.state.profile.wire import solo_to_wire, step_to_wire
 from ullage.state.records import Snapshot
 
 MOST_FAULTS = 10

@@ -21,10 +21,10 @@ from ullage.api.contract import Reason, WireError
 from ullage.api.trainingjob import TrainingJob
 from ullage.decide.advice.recommend import Advice, Advisor
 from ullage.decide.advice.recommended import rows_of
-from ullage.state.project import Sharer
-from ullage.state.project_workload import project_workload
+from ullage.state.project.objects import Sharer
+from ullage.state.project.workload import project_workload
 from ullage.state.records import Snapshot, WorkloadKind, WorkloadRecord
-from ullage.state.status import Recommended
+from ullage.state.status.records import Recommended
 
 STYLES: Final = {Reason.RECOMMENDED: "green", Reason.FEASIBLE: ""}
 CREATED: Final = "1970-01-01T00:00:00Z"

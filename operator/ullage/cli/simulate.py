@@ -106,8 +106,8 @@ def command(
 ) -> None:
     """Try policies on a trace, or on the jobs of this cluster, before switching one on."""
     from ullage.simulate.comparison import PUBLISHED, Asked
-    from ullage.simulate.spot import DRAWN, POLICIES, STARTS
-    from ullage.simulate.spot import Asked as SpotAsked
+    from ullage.simulate.spot.comparison import DRAWN, POLICIES, STARTS
+    from ullage.simulate.spot.comparison import Asked as SpotAsked
 
     problems = Console(stderr=True, highlight=False)
     folder = Path(plot) if plot else None

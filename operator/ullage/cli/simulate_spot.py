@@ -18,7 +18,7 @@ from rich.table import Table
 from ullage.cli.comparing import followed, tell
 
 if TYPE_CHECKING:
-    from ullage.simulate.spot import Asked, Comparison
+    from ullage.simulate.spot.comparison import Asked, Comparison
 
 
 def watched(asked: Asked, console: Console) -> Comparison:
@@ -27,7 +27,7 @@ def watched(asked: Asked, console: Console) -> Comparison:
     Raises:
         ValueError: what was asked for makes no sense; the text says what to mend.
     """
-    from ullage.simulate.spot import compare
+    from ullage.simulate.spot.comparison import compare
 
     return followed(partial(compare, asked), console)
 
@@ -80,10 +80,10 @@ def show(found: Comparison, json_file: str, folder: Path | None, *, each: bool) 
     Raises:
         NoPlotter: pictures were asked for and matplotlib is missing.
     """
-    from ullage.simulate.spot import to_json
+    from ullage.simulate.spot.comparison import to_json
 
     def pictures() -> tuple[Path, ...]:
-        from ullage.simulate.spot_plots import draw
+        from ullage.simulate.spot.plots import draw
 
         assert folder is not None
         return draw(found, folder)

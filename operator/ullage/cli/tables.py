@@ -11,11 +11,17 @@ from rich.table import Table
 from rich.text import Text
 
 from ullage.api.contract import DesiredSlice, ObservedDevice, Reason
-from ullage.api.explanations import CONDITIONS, REASONS
+from ullage.api.explanations.all import CONDITIONS, REASONS
 from ullage.api.reasons import ConditionType
 from ullage.cli.tables_spend import spend
 from ullage.state.records import GPUNodeRecord, Snapshot, WorkloadRecord
-from ullage.state.status import Condition, DecisionRecord, Sharing, SizeRecord, WorkloadStatus
+from ullage.state.status.records import (
+    Condition,
+    DecisionRecord,
+    Sharing,
+    SizeRecord,
+    WorkloadStatus,
+)
 from ullage.state.terms import Elasticity
 
 GOOD, BAD, QUIET = "green", "red", "dim"

@@ -17,7 +17,7 @@ from ullage.decide.phases import Phase
 from ullage.decide.rounds.books import current, owed_s, promised, received_s
 from ullage.engines.allocation.round_records import MEMORY_ROUNDS
 from ullage.state.records import PolicyRecord, Snapshot, WorkloadKind, WorkloadRecord
-from ullage.state.status import AllocationRecord
+from ullage.state.status.records import AllocationRecord
 
 FIFO = (
     "The objective is FIFO: by priority, then by age, until done. Time is not divided; set"

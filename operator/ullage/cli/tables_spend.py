@@ -8,9 +8,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ullage.api.explanations import REASONS
-from ullage.state.project_quantity import rfc3339
-from ullage.state.status_spend import Offer, SpendRecord
+from ullage.api.explanations.all import REASONS
+from ullage.state.project.quantity import rfc3339
+from ullage.state.status.spend import Offer, SpendRecord
 
 
 def spend(record: SpendRecord) -> RenderableType:

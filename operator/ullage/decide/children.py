@@ -32,10 +32,10 @@ from ullage.api.contract import (
 from ullage.decide.model import ApplyGPUNode, SetConditions, SetStatus
 from ullage.decide.ordered import HOLD
 from ullage.ports import JsonObject
-from ullage.state.project import string_map
+from ullage.state.project.objects import string_map
 from ullage.state.records import ObjectRef, WorkloadKind
-from ullage.state.status_allocation import solve_to_wire
-from ullage.state.status_wire import condition_to_wire, status_to_wire
+from ullage.state.status.allocation import solve_to_wire
+from ullage.state.status.wire import condition_to_wire, status_to_wire
 
 Body = dict[str, object]
 

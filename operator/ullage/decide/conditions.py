@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ullage.api.contract import Reason
 from ullage.api.reasons import ConditionType
-from ullage.state.status import Condition
+from ullage.state.status.records import Condition
 
 
 @dataclass(frozen=True, slots=True)

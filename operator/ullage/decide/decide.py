@@ -61,7 +61,7 @@ from ullage.decide.telling.report import Reporter, event
 from ullage.decide.view import View, members_by_owner
 from ullage.engines.admission.prediction import Predictor
 from ullage.state.records import PodStage, Snapshot, WorkloadKind
-from ullage.state.status import WorkloadStatus
+from ullage.state.status.records import WorkloadStatus
 
 _STARTING: Final = (PodStage.UNSCHEDULED, PodStage.BOUND)
 _IN_TURN_S: Final = 1.0

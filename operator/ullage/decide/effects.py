@@ -28,10 +28,10 @@ from ullage.state.assume import (
     StatusSet,
     WorkloadLeaving,
 )
-from ullage.state.profile_wire import profile_as_stored
-from ullage.state.project_node import by_key
+from ullage.state.profile.wire import profile_as_stored
+from ullage.state.project.node import by_key
 from ullage.state.records import WorkloadKind
-from ullage.state.status_wire import as_stored
+from ullage.state.status.wire import as_stored
 
 
 def effect_of(action: object) -> Effect | None:

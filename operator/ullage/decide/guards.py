@@ -16,7 +16,7 @@ from ullage.decide.lives.life import earliest
 from ullage.decide.placement.ground import Ground
 from ullage.decide.view import Held, Member, View
 from ullage.state.records import PodRecord, PodStage, WorkloadRecord
-from ullage.state.status import RefusalLine
+from ullage.state.status.records import RefusalLine
 
 REFUSALS_UNTIL_EXCLUDED: Final = 3
 EXCLUSION_S: Final = 600.0

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ullage.api.contract import DesiredSlice, Reason
-from ullage.state.pools import PoolStatus
-from ullage.state.profile_records import DeviceModel, ProfileStatus
+from ullage.state.pools.records import PoolStatus
+from ullage.state.profile.records import DeviceModel, ProfileStatus
 from ullage.state.records import ObjectRef
 from ullage.state.shapes import NodeAffinity
-from ullage.state.status import Condition, SolveRecord, WorkloadStatus
+from ullage.state.status.records import Condition, SolveRecord, WorkloadStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from ullage.api.contract import (
 )
 from ullage.decide.model import CreatePod, Order
 from ullage.ports import JsonObject
-from ullage.state.project import string_map
+from ullage.state.project.objects import string_map
 from ullage.state.records import ObjectRef
 
 Body = dict[str, object]

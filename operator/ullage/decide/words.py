@@ -21,7 +21,7 @@ from ullage.decide.placement.want import Want
 from ullage.decide.sharing.judging import Breach
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.state.records import WorkloadRecord
-from ullage.state.status import RefusalLine
+from ullage.state.status.records import RefusalLine
 
 MOST_LINES: Final = 8
 _GIB: Final = 2**30

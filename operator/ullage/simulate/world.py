@@ -39,7 +39,7 @@ from ullage.state.records import (
     Snapshot,
     WorkloadRecord,
 )
-from ullage.state.status_wire import as_stored
+from ullage.state.status.wire import as_stored
 
 
 @dataclass(slots=True)

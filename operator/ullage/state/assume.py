@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from ullage.api.contract import DesiredSlice
-from ullage.state.profile_records import ProfileStatus
-from ullage.state.status import WorkloadStatus
+from ullage.state.profile.records import ProfileStatus
+from ullage.state.status.records import WorkloadStatus
 
 ASSUME_TTL_S: Final = 30.0
 BACKOFF_FIRST_S: Final = 10.0

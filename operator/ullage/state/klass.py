@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from ullage.api.contract import LABEL_CLASS, LABEL_FAMILY, JsonObject, objects, section
 from ullage.state.blueprint import canonical_json
-from ullage.state.project import optional_text, string_map, strings
+from ullage.state.project.objects import optional_text, string_map, strings
 
 KEY_CHARACTERS = 12
 

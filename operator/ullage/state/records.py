@@ -24,12 +24,12 @@ from ullage.api.contract import (
 from ullage.api.contract import Interruption as Interruption
 from ullage.api.contract import InterruptionKind as InterruptionKind
 from ullage.engines.admission.model import LearnedModel
-from ullage.state.pools import PoolRecord
-from ullage.state.profile_records import DeviceProfileRecord as DeviceProfileRecord
-from ullage.state.profile_records import ProfileRecord as ProfileRecord
-from ullage.state.profile_records import SoloEntry as SoloEntry
+from ullage.state.pools.records import PoolRecord
+from ullage.state.profile.records import DeviceProfileRecord as DeviceProfileRecord
+from ullage.state.profile.records import ProfileRecord as ProfileRecord
+from ullage.state.profile.records import SoloEntry as SoloEntry
 from ullage.state.shapes import PodShape, Resources, Taint
-from ullage.state.status import Condition, SolveRecord, WorkloadStatus
+from ullage.state.status.records import Condition, SolveRecord, WorkloadStatus
 from ullage.state.terms import (
     CostAim,
     Elasticity,

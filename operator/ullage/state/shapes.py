@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from ullage.api.contract import Interruption as Interruption
 from ullage.api.contract import InterruptionKind as InterruptionKind
-from ullage.state.profile_records import DeviceProfileRecord as DeviceProfileRecord
-from ullage.state.profile_records import ProfileRecord as ProfileRecord
-from ullage.state.profile_records import SoloEntry as SoloEntry
+from ullage.state.profile.records import DeviceProfileRecord as DeviceProfileRecord
+from ullage.state.profile.records import ProfileRecord as ProfileRecord
+from ullage.state.profile.records import SoloEntry as SoloEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ from fakes.small_world import (
 )
 from ullage import ports
 from ullage.decide.model import EvictPod, TaintNode
-from ullage.state.project_notice import TAINT_KEY
+from ullage.state.project.notice import TAINT_KEY
 
 Json = dict[str, Any]
 OTHERS = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}

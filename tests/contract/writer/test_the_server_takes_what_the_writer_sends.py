@@ -15,7 +15,7 @@ from builders_raw import raw_template
 from fakes.small_world import Brain, Cluster, Mortal
 from ullage import ports
 from ullage.adapters.k8s import K8sCluster
-from ullage.adapters.writer_errors import Refused
+from ullage.adapters.writer.errors import Refused
 from ullage.api.contract import MANAGER_OPERATOR, Reason
 from ullage.decide.model import (
     Action,
@@ -31,7 +31,7 @@ from ullage.decide.model import (
 )
 from ullage.ports import ApiError, Conflict, Invalid, NotFound, Throttled
 from ullage.state.records import ObjectRef, PodRecord, Snapshot, WorkloadRecord
-from ullage.state.status import Condition, WorkloadStatus
+from ullage.state.status.records import Condition, WorkloadStatus
 
 World = Callable[[], AbstractAsyncContextManager[tuple[Cluster, K8sCluster]]]
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -10,7 +10,7 @@ from fakes.virtual_time import run_virtual
 from fakes.writer_rig import a_rig
 from ullage.decide.model import Action, CreateProfile, SetDeviceModel, SetProfile
 from ullage.ports import DEVICE_PROFILE, WORKLOAD_PROFILE, Kind
-from ullage.state.profile_records import DeviceModel, ProfileStatus, StepRow
+from ullage.state.profile.records import DeviceModel, ProfileStatus, StepRow
 from ullage.state.records import ObjectRef
 
 ROW = StepRow(id="node-1/1", accelerator="emulated", share=50, step_s=0.01, at_s=1.5e9)

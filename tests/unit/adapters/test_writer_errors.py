@@ -16,7 +16,7 @@ from fakes import writer_rig as do
 from fakes.virtual_time import START, run_virtual
 from fakes.writer_rig import Rig, a_rig
 from ullage import ports
-from ullage.adapters.writer_errors import Refused
+from ullage.adapters.writer.errors import Refused
 from ullage.api.contract import Reason
 from ullage.decide.model import Action
 from ullage.ports import (

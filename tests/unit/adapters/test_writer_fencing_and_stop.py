@@ -10,7 +10,7 @@ from builders import a_slice
 from fakes import writer_rig as do
 from fakes.virtual_time import run_virtual
 from fakes.writer_rig import Rig, a_rig
-from ullage.adapters.writer_errors import Fenced
+from ullage.adapters.writer.errors import Fenced
 from ullage.ports import Conflict, Invalid, Unavailable
 
 EPOCH_REFUSED = Invalid(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ullage.decide.notices.taints import taint_patch
-from ullage.state.project_notice import TAINT_KEY
+from ullage.state.project.notice import TAINT_KEY
 
 OURS = {"key": TAINT_KEY, "value": "Terminate", "effect": "NoSchedule"}
 THEIRS = {"key": "gpu", "value": "yes", "effect": "NoExecute", "timeAdded": "2026-01-02T03:04:05Z"}

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from ullage.api.explanations import CONDITIONS, REASON_GROUPS, REASONS
+from ullage.api.explanations.all import CONDITIONS, REASON_GROUPS, REASONS
 from ullage.api.reasons import ConditionType, Reason
 
 

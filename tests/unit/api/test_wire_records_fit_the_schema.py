@@ -40,7 +40,8 @@ from ullage.api.sharing import Load, OnViolation, Resizable, SharingRules
 from ullage.api.trainingjob import FailurePolicy, TrainingJob, TrainingJobSpec
 from ullage.state import records, terms
 from ullage.state.records import WorkloadKind
-from ullage.state.status import (
+from ullage.state.status.account import Account
+from ullage.state.status.records import (
     AllocationRecord,
     Condition,
     DecisionRecord,
@@ -52,10 +53,9 @@ from ullage.state.status import (
     SizeRecord,
     WorkloadStatus,
 )
-from ullage.state.status_account import Account
-from ullage.state.status_room import MadeRoom
-from ullage.state.status_spend import SpendRecord
-from ullage.state.status_wire import status_to_wire
+from ullage.state.status.room import MadeRoom
+from ullage.state.status.spend import SpendRecord
+from ullage.state.status.wire import status_to_wire
 from ullage_node.status import StatusFacts, body_of
 
 KEY = SliceKey(pod_uid="uid-1", container="main", index=1)

@@ -11,11 +11,11 @@ import pytest
 from builders import a_device_profile, a_gpu_node, a_job, a_profile, a_snapshot
 from builders_nodes import gpu
 from ullage.api.contract import Reason, SliceKey
-from ullage.app.device_figures import Foretold, regrets
+from ullage.app.figures.device import Foretold, regrets
 from ullage.decide.model import SetProfile
-from ullage.state.profile_records import Method, ProfileRecord, Source, ThroughputEntry
+from ullage.state.profile.records import Method, ProfileRecord, Source, ThroughputEntry
 from ullage.state.records import GPUNodeRecord, ObjectRef, SoloEntry
-from ullage.state.status import Placement
+from ullage.state.status.records import Placement
 from ullage.state.terms import CostAim
 
 

@@ -10,13 +10,13 @@ from io import StringIO
 from rich.console import Console
 
 from builders import NOW, a_job
-from ullage.adapters.metrics_spending import spend_metrics
+from ullage.adapters.metrics.spending import spend_metrics
 from ullage.api.contract import Reason
-from ullage.app.spend_figures import SpendSums
+from ullage.app.figures.spend import SpendSums
 from ullage.cli import tables
 from ullage.state.records import WorkloadRecord
-from ullage.state.status import Condition, DecisionRecord
-from ullage.state.status_spend import Offer, PoolShare, SpendDecision, SpendRecord
+from ullage.state.status.records import Condition, DecisionRecord
+from ullage.state.status.spend import Offer, PoolShare, SpendDecision, SpendRecord
 
 
 def job(*pools: str, mode: str = "Spot", safe: str = "") -> WorkloadRecord:

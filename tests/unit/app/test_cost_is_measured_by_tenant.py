@@ -11,12 +11,12 @@ import pytest
 from prometheus_client.core import Metric
 
 from builders import NOW, a_job
-from ullage.adapters.metrics_cost import cost_metrics
-from ullage.app.cost_figures import CostSums
+from ullage.adapters.metrics.cost import cost_metrics
+from ullage.app.figures.cost import CostSums
 from ullage.decide.accounting.bills import bill_of, total
 from ullage.state.records import WorkloadRecord
-from ullage.state.status_account import Account
-from ullage.state.status_spend import SpendRecord
+from ullage.state.status.account import Account
+from ullage.state.status.spend import SpendRecord
 
 
 def billed(

@@ -31,7 +31,7 @@ from ullage.app.learner import Learner, own_process
 from ullage.app.lessons import attend
 from ullage.app.model_summary import Fitted, digest, stored
 from ullage.app.syllabus import Pace
-from ullage.state.profile_records import DeviceModel, DeviceProfileRecord
+from ullage.state.profile.records import DeviceModel, DeviceProfileRecord
 from ullage.state.records import Snapshot
 from ullage.state.terms import RiskSettings
 

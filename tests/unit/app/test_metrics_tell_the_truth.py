@@ -6,8 +6,13 @@ from collections import Counter
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from ullage.adapters.metrics import Buckets, OperatorCollector, OperatorFigures, StreamFigures
-from ullage.adapters.metrics_sharing import (
+from ullage.adapters.metrics.collector import (
+    Buckets,
+    OperatorCollector,
+    OperatorFigures,
+    StreamFigures,
+)
+from ullage.adapters.metrics.sharing import (
     SLOWDOWN_BUCKETS,
     Histogram,
     ModelFigures,

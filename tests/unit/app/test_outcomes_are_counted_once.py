@@ -15,7 +15,7 @@ from ullage.app.outcomes import Outcomes
 from ullage.decide.model import Emit, SetProfile, SetStatus
 from ullage.engines.admission.model import LearnedModel
 from ullage.state.records import ObjectRef, Snapshot, WorkloadRecord
-from ullage.state.status import DecisionRecord, Sharing, WorkloadStatus
+from ullage.state.status.records import DecisionRecord, Sharing, WorkloadStatus
 
 KEY = SliceKey(pod_uid="uid-pod", container="main", index=0)
 

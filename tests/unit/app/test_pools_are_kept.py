@@ -17,9 +17,9 @@ from ullage.decide.pools.bodies import pool_status_body
 from ullage.decide.pools.prices import PriceNews
 from ullage.engines.capacity.price import PriceRecord, Quote
 from ullage.state import streams
-from ullage.state.cluster import ClusterState
-from ullage.state.pool_wire import pool_as_stored
-from ullage.state.pools import PoolRecord
+from ullage.state.cluster.cluster import ClusterState
+from ullage.state.pools.records import PoolRecord
+from ullage.state.pools.wire import pool_as_stored
 from ullage.state.records import NodeRecord, Snapshot
 
 NODES = tuple(a_member(name) for name in "abcd")

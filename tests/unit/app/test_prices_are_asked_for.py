@@ -17,7 +17,7 @@ from ullage.adapters.prices.source import Fetch
 from ullage.api.contract import Reason
 from ullage.app.prices import PriceLoop, Where
 from ullage.decide.pools.prices import PriceNews, price_fresh
-from ullage.state.pools import (
+from ullage.state.pools.records import (
     AWSFrom,
     CapacityType,
     FileFrom,

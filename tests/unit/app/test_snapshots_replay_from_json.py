@@ -20,7 +20,7 @@ from ullage.app.replay import UnreadableSnapshot, from_json, main, to_json
 from ullage.decide.decide import decide
 from ullage.decide.model import DecideSettings
 from ullage.engines.admission.utilisation import UtilisationSum
-from ullage.state.pools import LossRecord, PoolStatus
+from ullage.state.pools.records import LossRecord, PoolStatus
 from ullage.state.records import Snapshot
 
 LOSS = LossRecord(at_s=NOW, nodes=4, lost=2)

@@ -15,7 +15,7 @@ from ullage.app.solver import SolverCrashed, SolverTimeout
 from ullage.app.trigger import Trigger
 from ullage.decide.model import Action, DecideSettings, Plan, SetConditions
 from ullage.state.records import PolicyRecord, Snapshot
-from ullage.state.status import Condition
+from ullage.state.status.records import Condition
 
 
 class Broken:

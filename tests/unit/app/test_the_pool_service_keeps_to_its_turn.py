@@ -17,7 +17,7 @@ from ullage.decide.effects import effect_of
 from ullage.decide.model import SetPoolStatus
 from ullage.ports import JsonObject, Kind
 from ullage.state import streams
-from ullage.state.cluster import ClusterState
+from ullage.state.cluster.cluster import ClusterState
 
 
 class Replica:

@@ -13,13 +13,13 @@ from prometheus_client.registry import Collector
 
 from builders import NOW, a_job
 from fakes.toy_rounds import FAST, Turns, rates
-from ullage.adapters.metrics import Buckets
-from ullage.adapters.metrics_turns import turn_metrics
+from ullage.adapters.metrics.collector import Buckets
+from ullage.adapters.metrics.turns import turn_metrics
+from ullage.app.figures.turn import preempted, turn_figures
 from ullage.app.solver import Stopwatch
-from ullage.app.turn_figures import preempted, turn_figures
 from ullage.decide.model import EvictPod, SetStatus
 from ullage.engines.allocation.model import JobView, Objective, Problem, Throughputs, TypeView
-from ullage.state.status import AllocationRecord, Received
+from ullage.state.status.records import AllocationRecord, Received
 
 
 def scrape(figures: object) -> str:

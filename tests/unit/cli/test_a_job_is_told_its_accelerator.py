@@ -12,7 +12,7 @@ from rich.console import Console
 from builders import a_device, a_device_profile, a_gpu_node, a_job, a_profile, a_snapshot
 from ullage.cli.recommend import ManifestError, duration, job_of, recommendation
 from ullage.engines.admission.records import Fingerprint
-from ullage.state.profile_records import ProfileStatus, SoloEntry
+from ullage.state.profile.records import ProfileStatus, SoloEntry
 from ullage.state.records import Snapshot, WorkloadRecord
 from ullage.state.terms import CostAim
 

@@ -15,7 +15,7 @@ from ullage.api.contract import Reason, SlicePhase
 from ullage.cli import tables
 from ullage.cli.main import app
 from ullage.state.records import PodStage
-from ullage.state.status import (
+from ullage.state.status.records import (
     Condition,
     DecisionRecord,
     Placement,

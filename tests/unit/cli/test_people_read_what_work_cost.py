@@ -16,9 +16,9 @@ from builders import NOW, a_job, a_service, a_snapshot
 from ullage.cli import cost, main
 from ullage.cli.cost import By
 from ullage.state.records import Snapshot, WorkloadRecord
-from ullage.state.status import Progress
-from ullage.state.status_account import Account
-from ullage.state.status_spend import SpendRecord
+from ullage.state.status.account import Account
+from ullage.state.status.records import Progress
+from ullage.state.status.spend import SpendRecord
 
 RUNNER = CliRunner()
 

@@ -13,7 +13,13 @@ from builders import NOW, a_device_profile, a_job, a_policy, a_snapshot
 from ullage.cli import tables_policy
 from ullage.cli.main import app
 from ullage.state.records import Snapshot
-from ullage.state.status import AllocationRecord, Condition, DroppedDeadline, Received, SolveRecord
+from ullage.state.status.records import (
+    AllocationRecord,
+    Condition,
+    DroppedDeadline,
+    Received,
+    SolveRecord,
+)
 from ullage.state.terms import Party
 
 SOLVE = SolveRecord(

@@ -18,7 +18,7 @@ from ullage.cli.look import saved
 from ullage.cli.profiles import ProfileError, accelerators, exported, read, to_yaml
 from ullage.decide.learning.rows import rows_of
 from ullage.ports import WORKLOAD_PROFILE
-from ullage.state.project_rest import project_profile
+from ullage.state.project.rest import project_profile
 
 SAMPLE = Path(__file__).parents[2] / "data" / "crd" / "status" / "workloadprofile.yaml"
 KNOWN = {"emulated"}

@@ -28,7 +28,7 @@ from ullage.decide.decide import look
 from ullage.decide.ledger import Ledger
 from ullage.decide.lives.serving import replicas_that_serve
 from ullage.state.records import PodRecord, PodStage, SoloEntry
-from ullage.state.status import DecisionRecord, RefusalLine
+from ullage.state.status.records import DecisionRecord, RefusalLine
 from ullage.state.terms import OfferedLoad
 
 ROW = SoloEntry(device="emulated", share=100, steps_per_second=100.0, latency=((0.99, 0.012),))

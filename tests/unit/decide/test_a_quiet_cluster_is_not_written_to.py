@@ -24,7 +24,7 @@ from fakes.deciding import decided, told
 from ullage.api.contract import SlicePhase
 from ullage.decide.model import Emit, SetStatus
 from ullage.state.records import PodStage
-from ullage.state.status_wire import as_stored
+from ullage.state.status.wire import as_stored
 
 STEP_US = 100_000
 

@@ -28,9 +28,9 @@ from fakes.deciding import Decided, decided
 from ullage.api.contract import DesiredSlice, ObservedSlice, Reason, SlicePhase
 from ullage.decide.model import EvictPod
 from ullage.decide.sharing.holding import HOLD_S
-from ullage.state.profile_records import SoloEntry
+from ullage.state.profile.records import SoloEntry
 from ullage.state.records import PodRecord, PodStage
-from ullage.state.status_room import MadeRoom
+from ullage.state.status.room import MadeRoom
 from ullage.state.terms import SharingRules
 
 HALF = a_profile("half", SoloEntry(device=MODEL, share=100, sm_util=0.5))

@@ -18,7 +18,7 @@ from ullage.decide.advice.recommend import Advisor
 from ullage.decide.advice.recommended import advice_news, advised, rows_of
 from ullage.decide.model import Emit
 from ullage.engines.admission.records import Fingerprint
-from ullage.state.profile_records import (
+from ullage.state.profile.records import (
     DeviceProfileRecord,
     Method,
     ProfileRecord,
@@ -28,8 +28,8 @@ from ullage.state.profile_records import (
     ThroughputEntry,
 )
 from ullage.state.records import GPUNodeRecord, Snapshot, WorkloadRecord
-from ullage.state.status import WorkloadStatus
-from ullage.state.status_wire import as_stored
+from ullage.state.status.records import WorkloadStatus
+from ullage.state.status.wire import as_stored
 from ullage.state.terms import CostAim
 
 CHEAP = CostAim(objective="CostPerWork")

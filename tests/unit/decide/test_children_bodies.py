@@ -20,7 +20,7 @@ from ullage.decide.children import (
 )
 from ullage.decide.model import ApplyGPUNode, SetConditions, SetStatus
 from ullage.state.records import ObjectRef, WorkloadKind
-from ullage.state.status import Condition, SolveRecord, WorkloadStatus
+from ullage.state.status.records import Condition, SolveRecord, WorkloadStatus
 
 SERVE = an_owner("serve", kind=WorkloadKind.INFERENCE_SERVICE)
 LABELS = {

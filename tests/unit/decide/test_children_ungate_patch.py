@@ -12,8 +12,8 @@ import pytest
 from builders_raw import raw_pod
 from ullage.api.contract import GATE
 from ullage.decide.pin import NodeAffinityConflict, pin_conflict, ungate_patch
-from ullage.state.project import Sharer
-from ullage.state.project_pod import project_pod
+from ullage.state.project.objects import Sharer
+from ullage.state.project.pod import project_pod
 
 PIN = {"key": "metadata.name", "operator": "In", "values": ["node-3"]}
 ZONE = {"key": "zone", "operator": "In", "values": ["a"]}

@@ -13,8 +13,8 @@ from builders import WorkloadBuilder, a_job
 from fakes.toy_pools import PoolPlay, a_pool, aim, spells
 from ullage.api.contract import Reason
 from ullage.api.reasons import ConditionType
-from ullage.state.pools import PoolRecord
-from ullage.state.status_wire import as_stored
+from ullage.state.pools.records import PoolRecord
+from ullage.state.status.wire import as_stored
 
 HOUR = 3600.0
 SPOT, BACKUP = "spot-a", "od"

@@ -20,7 +20,7 @@ from ullage.decide.elastic.members import (
     speed,
     wanted_members,
 )
-from ullage.state.status import Progress
+from ullage.state.status.records import Progress
 from ullage.state.terms import Elasticity
 
 

@@ -31,7 +31,7 @@ from ullage.decide.children import Member, pod_body
 from ullage.decide.model import CreatePod, DecideSettings, DeletePod, Emit, Order
 from ullage.decide.ordered import order_body
 from ullage.decide.pools.instances import ORDER_S, Watch, look
-from ullage.state.pools import PoolRecord
+from ullage.state.pools.records import PoolRecord
 from ullage.state.records import PodRecord, PodStage
 
 SETTINGS = DecideSettings(epoch=EPOCH, orders=True)

@@ -29,7 +29,7 @@ from fakes.pool_watch import a_pool
 from ullage.api.contract import Interruption, InterruptionKind, Reason, SlicePhase
 from ullage.decide.model import ApplyDeployment, Emit, EvictPod, SetStatus, TaintNode
 from ullage.decide.notices.drain import LAST_CALL_S, MARGIN_S
-from ullage.state.project_notice import NOTICE_TAINTS, TAINT_KEY
+from ullage.state.project.notice import NOTICE_TAINTS, TAINT_KEY
 from ullage.state.records import GPUNodeRecord, NodeRecord, PodRecord, PodStage
 from ullage.state.shapes import Taint
 

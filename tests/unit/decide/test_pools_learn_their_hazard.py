@@ -18,7 +18,7 @@ from ullage.engines.capacity.hazard import (
     band_rate_per_hour,
     prior,
 )
-from ullage.state.pools import CapacityType
+from ullage.state.pools.records import CapacityType
 
 NODES = tuple(a_member(name) for name in "abcd")
 

@@ -11,7 +11,7 @@ import pytest
 from fakes.pool_watch import MINUTE_S, START_S, PoolWatch, a_member, a_pool, notice, tainted
 from ullage.api.contract import InterruptionKind
 from ullage.decide.pools.membership import Membership, pool_of
-from ullage.state.pools import CapacityType
+from ullage.state.pools.records import CapacityType
 
 A, B, C, D = (a_member(name) for name in "abcd")
 

@@ -13,9 +13,9 @@ from ullage.api.contract import Reason
 from ullage.api.reasons import ConditionType
 from ullage.decide.learning.news import profile_news
 from ullage.decide.model import SetProfile
-from ullage.state.profile_records import ProfileRecord, ProfileStatus
+from ullage.state.profile.records import ProfileRecord, ProfileStatus
 from ullage.state.records import ObjectRef
-from ullage.state.status import Condition
+from ullage.state.status.records import Condition
 
 
 def fresh(status: str, reason: Reason, message: str = "") -> Condition:

@@ -28,7 +28,7 @@ from builders import (
 from fakes.deciding import Decided, decided
 from ullage.api.contract import Backend, GPUMode, Health, Reason, SlicePhase
 from ullage.state.records import GPUNodeRecord, PodStage, SoloEntry
-from ullage.state.status import Condition
+from ullage.state.status.records import Condition
 
 
 def _running(

@@ -18,7 +18,7 @@ from ullage.decide.speeds.estimates import MOST_CONFIDENT, estimated, gather
 from ullage.decide.speeds.throughput import throughputs
 from ullage.decide.speeds.written import AGAIN_AFTER_S, MOST_A_CYCLE, with_estimates
 from ullage.engines.admission.records import Fingerprint
-from ullage.state.profile_records import (
+from ullage.state.profile.records import (
     DeviceProfileRecord,
     Method,
     OpRow,

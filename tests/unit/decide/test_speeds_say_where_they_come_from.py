@@ -16,7 +16,7 @@ from ullage.decide.speeds.throughput import (
     throughputs,
 )
 from ullage.engines.admission.records import Partner
-from ullage.state.profile_records import (
+from ullage.state.profile.records import (
     Method,
     ProfileRecord,
     ProfileStatus,

@@ -31,7 +31,7 @@ from ullage.decide.model import (
     UngatePod,
 )
 from ullage.state.records import GPUNodeRecord, PodRecord, PodStage
-from ullage.state.status import Condition
+from ullage.state.status.records import Condition
 
 WORKERS = "train-workers"
 

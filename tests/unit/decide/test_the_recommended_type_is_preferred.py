@@ -25,7 +25,7 @@ from builders import (
 from fakes.deciding import decided
 from ullage.api.contract import Reason, SlicePhase
 from ullage.state.records import GPUNodeRecord, PodStage
-from ullage.state.status import Recommended
+from ullage.state.status.records import Recommended
 from ullage.state.terms import CostAim
 
 

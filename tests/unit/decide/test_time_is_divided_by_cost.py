@@ -14,9 +14,9 @@ from ullage.api.contract import Reason
 from ullage.api.reasons import ConditionType
 from ullage.decide.advice.prices import prices_of
 from ullage.engines.capacity.records import CapacityType
-from ullage.state.pools import PoolRecord, PoolStatus
+from ullage.state.pools.records import PoolRecord, PoolStatus
 from ullage.state.records import Snapshot
-from ullage.state.status import Condition, DroppedDeadline, SolveRecord
+from ullage.state.status.records import Condition, DroppedDeadline, SolveRecord
 from ullage.state.terms import CostAim
 
 ROUND_S = 60.0

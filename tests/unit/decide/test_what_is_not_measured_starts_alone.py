@@ -33,7 +33,7 @@ from ullage.engines.admission.calibration import Band, Threshold
 from ullage.engines.admission.model import LearnedModel
 from ullage.engines.admission.records import Group
 from ullage.state.klass import profile_name
-from ullage.state.profile_records import ProfileRecord
+from ullage.state.profile.records import ProfileRecord
 from ullage.state.records import PodStage, SoloEntry
 from ullage.state.terms import OfferedLoad
 

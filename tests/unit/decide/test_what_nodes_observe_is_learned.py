@@ -22,8 +22,8 @@ from ullage.decide.learning.sift import Dropped
 from ullage.decide.model import CreateProfile, SetProfile
 from ullage.engines.admission.probation import Account
 from ullage.state.klass import profile_name
-from ullage.state.profile_records import ProfileRecord, SoloEntry
-from ullage.state.profile_wire import profile_as_stored
+from ullage.state.profile.records import ProfileRecord, SoloEntry
+from ullage.state.profile.wire import profile_as_stored
 from ullage.state.records import Snapshot
 
 START = int(NOW) - 5_000

@@ -29,12 +29,12 @@ from ullage.decide.accounting import books
 from ullage.decide.accounting.account import Accountant
 from ullage.decide.accounting.news import cost_news
 from ullage.decide.accounting.rates import Rates
-from ullage.state.pools import CapacityType, PoolRecord, PoolStatus
+from ullage.state.pools.records import CapacityType, PoolRecord, PoolStatus
 from ullage.state.records import Snapshot, WorkloadKind, WorkloadRecord
-from ullage.state.status import Condition, Placement, Progress, WorkloadStatus
-from ullage.state.status_account import Account
-from ullage.state.status_spend import SpendRecord
-from ullage.state.status_wire import status_from_wire, status_to_wire
+from ullage.state.status.account import Account
+from ullage.state.status.records import Condition, Placement, Progress, WorkloadStatus
+from ullage.state.status.spend import SpendRecord
+from ullage.state.status.wire import status_from_wire, status_to_wire
 
 HOUR = 3600.0
 

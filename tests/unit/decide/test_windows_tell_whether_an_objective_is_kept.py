@@ -13,7 +13,7 @@ from ullage.api.contract import LatencyObjective, ObservedSlice, SlicePhase
 from ullage.decide.telling import figures
 from ullage.decide.telling.figures import Part
 from ullage.state.records import PodStage, WorkloadRecord
-from ullage.state.status import Sharing
+from ullage.state.status.records import Sharing
 
 SLO = LatencyObjective(latency_ms=40)
 JOB = a_job().fractional(50, 50)

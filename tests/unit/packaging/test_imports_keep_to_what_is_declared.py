@@ -26,10 +26,10 @@ CONTRACT = {
 }
 MODEL_FREE = CONTRACT | {
     "ullage.api",
-    "ullage.api.explained",
-    "ullage.api.explanations",
-    "ullage.api.explanations_cost",
-    "ullage.api.explanations_sharing",
+    "ullage.api.explanations.explained",
+    "ullage.api.explanations.all",
+    "ullage.api.explanations.cost",
+    "ullage.api.explanations.sharing",
 }
 
 

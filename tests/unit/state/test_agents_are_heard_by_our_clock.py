@@ -10,8 +10,8 @@ from builders import NOW, a_device, a_slice
 from builders_raw import raw_gpu_node
 from ullage.decide.effects import effect_of
 from ullage.state import streams
-from ullage.state.cluster import ClusterState
-from ullage.state.project_quantity import rfc3339
+from ullage.state.cluster.cluster import ClusterState
+from ullage.state.project.quantity import rfc3339
 
 HOUR = 3600.0
 

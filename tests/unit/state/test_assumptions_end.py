@@ -23,10 +23,10 @@ from ullage.decide.model import (
     UngatePod,
 )
 from ullage.state import streams
-from ullage.state.cluster import ClusterState
+from ullage.state.cluster.cluster import ClusterState
 from ullage.state.records import ObjectRef, PodStage
 from ullage.state.shapes import NodeAffinity
-from ullage.state.status import WorkloadStatus
+from ullage.state.status.records import WorkloadStatus
 
 JOB = ObjectRef(kind="TrainingJob", namespace="default", name="train", uid="uid-train")
 POD = ObjectRef(kind="Pod", namespace="default", name="train-0", uid="uid-train-0")

@@ -9,8 +9,8 @@ import pytest
 from builders_raw import raw_job, raw_template
 from ullage.api.contract import LABEL_CLASS, LABEL_FAMILY
 from ullage.state.klass import class_key, family_key, profile_name, repository
-from ullage.state.project import Sharer
-from ullage.state.project_workload import project_workload
+from ullage.state.project.objects import Sharer
+from ullage.state.project.workload import project_workload
 from ullage.state.records import WorkloadKind
 
 

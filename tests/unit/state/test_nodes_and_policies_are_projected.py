@@ -15,8 +15,8 @@ from builders_raw import (
     raw_profile,
 )
 from ullage.api.contract import SLOT_RESOURCE, SlicePhase, WireError
-from ullage.state.project_node import project_gpu_node, project_node
-from ullage.state.project_rest import (
+from ullage.state.project.node import project_gpu_node, project_node
+from ullage.state.project.rest import (
     project_deployment,
     project_device_profile,
     project_policy,
@@ -24,8 +24,8 @@ from ullage.state.project_rest import (
     project_service,
 )
 from ullage.state.shapes import Taint
-from ullage.state.status import SolveRecord
-from ullage.state.status_allocation import solve_to_wire
+from ullage.state.status.allocation import solve_to_wire
+from ullage.state.status.records import SolveRecord
 from ullage.state.terms import Party
 
 

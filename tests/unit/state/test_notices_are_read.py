@@ -8,8 +8,8 @@ import pytest
 
 from builders_raw import raw_gpu_node, raw_node
 from ullage.api.contract import Interruption, InterruptionKind, WireError, sooner
-from ullage.state.project_node import project_gpu_node, project_node
-from ullage.state.project_notice import NOTICE_TAINTS
+from ullage.state.project.node import project_gpu_node, project_node
+from ullage.state.project.notice import NOTICE_TAINTS
 
 TERMINATE, REBALANCE = InterruptionKind.TERMINATE, InterruptionKind.REBALANCE
 

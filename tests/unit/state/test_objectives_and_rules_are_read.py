@@ -9,10 +9,10 @@ import pytest
 from builders import a_device
 from builders_raw import raw_gpu_node, raw_job, raw_policy, raw_service
 from ullage.api.contract import LatencyObjective, Observation
-from ullage.state.project import Sharer
-from ullage.state.project_node import project_gpu_node
-from ullage.state.project_rest import project_policy
-from ullage.state.project_workload import project_workload
+from ullage.state.project.node import project_gpu_node
+from ullage.state.project.objects import Sharer
+from ullage.state.project.rest import project_policy
+from ullage.state.project.workload import project_workload
 from ullage.state.records import WorkloadKind, WorkloadRecord
 from ullage.state.terms import OfferedLoad, RiskSettings, SharingRules
 

@@ -8,8 +8,8 @@ import pytest
 
 from builders_raw import CREATED_S, owner_reference, raw_foreign_pod, raw_pod
 from ullage.api.contract import GATE, SLOT_RESOURCE
-from ullage.state.project import Sharer
-from ullage.state.project_pod import project_foreign, project_pod
+from ullage.state.project.objects import Sharer
+from ullage.state.project.pod import project_foreign, project_pod
 from ullage.state.records import PodRecord, PodStage
 
 

@@ -8,7 +8,7 @@ from builders_raw import raw_policy, raw_pool
 from golden_manifests import goldens
 from ullage.api.contract import WireError
 from ullage.engines.capacity.hazard import AdvisorBand
-from ullage.state.pools import (
+from ullage.state.pools.records import (
     AWSFrom,
     AzureFrom,
     CapacityType,
@@ -20,8 +20,8 @@ from ullage.state.pools import (
     PriceFrom,
     StaticFrom,
 )
-from ullage.state.project_pool import project_pool
-from ullage.state.project_rest import project_policy
+from ullage.state.project.pool import project_pool
+from ullage.state.project.rest import project_policy
 from ullage.state.terms import SpotTerms
 
 SOURCES: dict[str, PriceFrom] = {

@@ -12,9 +12,9 @@ from ullage.api.contract import Reason
 from ullage.decide.effects import effect_of
 from ullage.decide.model import CreateProfile, SetProfile
 from ullage.state import streams
-from ullage.state.cluster import ClusterState
-from ullage.state.profile_records import ProfileStatus
-from ullage.state.profile_wire import profile_as_stored, profile_status_to_wire
+from ullage.state.cluster.cluster import ClusterState
+from ullage.state.profile.records import ProfileStatus
+from ullage.state.profile.wire import profile_as_stored, profile_status_to_wire
 from ullage.state.records import ObjectRef
 
 KEY = ("default", "resnet")

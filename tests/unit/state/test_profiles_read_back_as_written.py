@@ -19,7 +19,7 @@ from ullage.api.crd import schema
 from ullage.api.deviceprofile import DeviceProfile
 from ullage.api.workloadprofile import WorkloadProfile
 from ullage.engines.admission.records import Fingerprint, Partner
-from ullage.state.profile_records import (
+from ullage.state.profile.records import (
     InterferenceEntry,
     Method,
     ProfileStatus,
@@ -28,14 +28,14 @@ from ullage.state.profile_records import (
     StepRow,
     ThroughputEntry,
 )
-from ullage.state.profile_wire import (
+from ullage.state.profile.wire import (
     device_model_from_wire,
     device_model_to_wire,
     profile_as_stored,
     profile_status_from_wire,
     profile_status_to_wire,
 )
-from ullage.state.project_rest import project_device_profile, project_profile
+from ullage.state.project.rest import project_device_profile, project_profile
 
 SAMPLES = Path(__file__).parents[2] / "data" / "crd" / "status"
 STATUS = schema(WorkloadProfile)["properties"]["status"]

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from ullage.api.contract import WireError
-from ullage.state.project_quantity import (
+from ullage.state.project.quantity import (
     amount,
     counted,
     mib_down,

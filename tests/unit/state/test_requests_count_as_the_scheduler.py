@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from ullage.api.contract import SLOT_RESOURCE, WireError
-from ullage.state.project_shape import pod_requests, pod_shape
+from ullage.state.project.shape import pod_requests, pod_shape
 from ullage.state.shapes import NodeAffinity, Requirement, SelectorTerm, Toleration
 
 

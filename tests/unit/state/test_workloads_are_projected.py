@@ -9,8 +9,8 @@ import pytest
 from builders_raw import raw_job, raw_meta, raw_service, raw_template
 from ullage.api.contract import SLOT_RESOURCE, GPUMode, Reason, WireError
 from ullage.state.blueprint import canonical_json, template_hash
-from ullage.state.project import Sharer
-from ullage.state.project_workload import project_workload
+from ullage.state.project.objects import Sharer
+from ullage.state.project.workload import project_workload
 from ullage.state.records import GPURequest, Share, WorkloadKind, WorkloadRecord
 
 JOB = WorkloadKind.TRAINING_JOB

@@ -12,7 +12,7 @@ from ullage.adapters.prices.gcp import GcpSkuPrice
 from ullage.adapters.prices.http import JsonPrice, PrometheusPrice
 from ullage.adapters.prices.source import PriceSource, PriceUnreadable
 from ullage.adapters.prices.static import StaticPrice, TablePrice
-from ullage.state.pools import (
+from ullage.state.pools.records import (
     AWSFrom,
     AzureFrom,
     CapacityType,

@@ -14,9 +14,9 @@ from ullage.decide.accounting import books
 from ullage.decide.accounting.losses import ending_of
 from ullage.decide.accounting.rates import Rates, Slices
 from ullage.state.records import Snapshot, WorkloadRecord
-from ullage.state.status import WorkloadStatus
-from ullage.state.status_account import Account
-from ullage.state.status_spend import SpendRecord
+from ullage.state.status.account import Account
+from ullage.state.status.records import WorkloadStatus
+from ullage.state.status.spend import SpendRecord
 
 
 @dataclass(frozen=True, slots=True)

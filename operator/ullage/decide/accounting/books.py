@@ -16,9 +16,9 @@ from typing import Final
 from ullage.decide.accounting.losses import Ending
 from ullage.decide.accounting.rates import Rate
 from ullage.state.records import WorkloadRecord
-from ullage.state.status import WorkloadStatus
-from ullage.state.status_account import Account
-from ullage.state.status_wire import whole_second
+from ullage.state.status.account import Account
+from ullage.state.status.records import WorkloadStatus
+from ullage.state.status.wire import whole_second
 
 PERIOD_S: Final = 60.0
 """Least time between two entries that only prices or the clock ask for."""

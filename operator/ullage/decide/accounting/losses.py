@@ -16,7 +16,7 @@ from ullage.api.contract import ObservedSlice, Reason
 from ullage.api.reasons import ConditionType
 from ullage.decide.phases import Phase
 from ullage.state.records import Snapshot, WorkloadKind, WorkloadRecord
-from ullage.state.status import WorkloadStatus
+from ullage.state.status.records import WorkloadStatus
 
 SUDDEN: Final = frozenset(
     {Reason.MEMBER_LOST, Reason.EXIT_CODE, Reason.DEVICE_LOST, Reason.NODE_UNHEALTHY}

@@ -10,8 +10,8 @@ from ullage.api.contract import Reason
 from ullage.api.reasons import ConditionType
 from ullage.decide.model import Emit
 from ullage.state.records import WorkloadRecord
-from ullage.state.status import WorkloadStatus
-from ullage.state.status_account import Account
+from ullage.state.status.account import Account
+from ullage.state.status.records import WorkloadStatus
 
 
 def cost_news(workload: WorkloadRecord, status: WorkloadStatus, epoch: int) -> tuple[Emit, ...]:

@@ -14,9 +14,9 @@ from typing import Self
 
 from ullage.api.contract import DesiredSlice
 from ullage.decide.pools.membership import Membership
-from ullage.state.pools import CapacityType, PoolRecord
+from ullage.state.pools.records import CapacityType, PoolRecord
 from ullage.state.records import Snapshot
-from ullage.state.status import Placement
+from ullage.state.status.records import Placement
 
 Slices = Mapping[str, Sequence[DesiredSlice]]
 """By node."""

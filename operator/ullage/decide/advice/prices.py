@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ullage.state.pools import PoolRecord
+from ullage.state.pools.records import PoolRecord
 from ullage.state.records import Snapshot
 
 

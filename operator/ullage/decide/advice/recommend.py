@@ -36,8 +36,8 @@ from ullage.engines.devicechoice.offers import (
     StepForecast,
 )
 from ullage.engines.devicechoice.predict import Work
-from ullage.state import profile_records
-from ullage.state.profile_records import ProfileRecord
+from ullage.state.profile import records as profile_records
+from ullage.state.profile.records import ProfileRecord
 from ullage.state.records import Snapshot, WorkloadRecord
 
 MIB: Final = 2**20

@@ -18,8 +18,8 @@ from ullage.engines.devicechoice.choose import HYSTERESIS
 from ullage.engines.devicechoice.explain import summary
 from ullage.engines.devicechoice.offers import Aim, Priced
 from ullage.state.records import WorkloadRecord
-from ullage.state.status import Recommended, WorkloadStatus
-from ullage.state.status_recommendation import MOST_ROWS
+from ullage.state.status.recommendation import MOST_ROWS
+from ullage.state.status.records import Recommended, WorkloadStatus
 
 MIB: Final = 2**20
 MOST_COST: Final = 1e9

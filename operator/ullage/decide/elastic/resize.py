@@ -26,8 +26,8 @@ from ullage.decide.elastic.space import Space
 from ullage.decide.lives.life import Life
 from ullage.decide.phases import Phase
 from ullage.state.records import WorkloadRecord
-from ullage.state.status import SizeRecord
-from ullage.state.status_wire import whole_second
+from ullage.state.status.records import SizeRecord
+from ullage.state.status.wire import whole_second
 from ullage.state.terms import Elasticity
 
 

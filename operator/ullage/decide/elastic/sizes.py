@@ -19,8 +19,8 @@ from ullage.decide.model import Emit
 from ullage.decide.phases import Phase
 from ullage.decide.placement.placement import Seat
 from ullage.state.records import PodStage, Snapshot, WorkloadKind, WorkloadRecord
-from ullage.state.status import SizeRecord
-from ullage.state.status_wire import whole_second
+from ullage.state.status.records import SizeRecord
+from ullage.state.status.wire import whole_second
 
 _BETWEEN: Final = (Phase.RESTARTING, Phase.PENDING)
 _SENT_AWAY: Final = (Reason.PREEMPTED, Reason.EXIT_CODE, Reason.SUSPENDED)

@@ -15,9 +15,9 @@ from ullage.decide.model import (
     SetDeviceModel,
     SetProfile,
 )
-from ullage.state.profile_wire import device_model_to_wire, profile_status_to_wire
+from ullage.state.profile.wire import device_model_to_wire, profile_status_to_wire
 from ullage.state.records import ObjectRef
-from ullage.state.status_wire import condition_to_wire
+from ullage.state.status.wire import condition_to_wire
 
 Body = dict[str, object]
 

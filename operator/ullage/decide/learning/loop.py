@@ -22,8 +22,8 @@ from ullage.decide.learning.sift import Dropped, fault
 from ullage.decide.model import CreateProfile, Emit, SetProfile
 from ullage.engines.admission.probation import Account
 from ullage.state.klass import profile_name
-from ullage.state.profile_records import ProfileRecord, ProfileStatus
-from ullage.state.profile_wire import six_digits
+from ullage.state.profile.records import ProfileRecord, ProfileStatus
+from ullage.state.profile.wire import six_digits
 from ullage.state.records import ObjectRef, Snapshot
 
 WRITE_EVERY_S: Final = 30.0

@@ -22,7 +22,7 @@ from ullage.decide.learning.sift import believable
 from ullage.decide.speeds.throughput import remeasured
 from ullage.engines.admission.drift import Drift, follow
 from ullage.engines.admission.records import Fingerprint, Partner
-from ullage.state.profile_records import (
+from ullage.state.profile.records import (
     InterferenceEntry,
     ProfileRecord,
     ProfileStatus,
@@ -30,9 +30,9 @@ from ullage.state.profile_records import (
     Source,
     StepRow,
 )
-from ullage.state.profile_wire import newest_first, profile_as_stored
+from ullage.state.profile.wire import newest_first, profile_as_stored
 from ullage.state.quantiles import quantile_of
-from ullage.state.status_wire import whole_second
+from ullage.state.status.wire import whole_second
 
 MOST_ROWS: Final = 200
 MOST_SOLO: Final = 64

@@ -7,8 +7,8 @@ from __future__ import annotations
 from ullage.api.contract import Reason
 from ullage.api.reasons import ConditionType
 from ullage.decide.model import Emit, SetProfile
-from ullage.state.profile_records import ProfileRecord
-from ullage.state.status import Condition
+from ullage.state.profile.records import ProfileRecord
+from ullage.state.status.records import Condition
 
 
 def profile_news(before: ProfileRecord, written: SetProfile) -> list[Emit]:

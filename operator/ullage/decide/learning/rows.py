@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Row, ShareCurve
-from ullage.state.profile_records import ProfileRecord, SoloEntry
+from ullage.state.profile.records import ProfileRecord, SoloEntry
 from ullage.state.records import Snapshot, WorkloadRecord
 
 WHOLE = 100

@@ -8,7 +8,7 @@ Texts name no remaining time: they stand in statuses, and a steady state writes 
 from __future__ import annotations
 
 from ullage.api.contract import Interruption, InterruptionKind, sooner
-from ullage.state.project_quantity import rfc3339
+from ullage.state.project.quantity import rfc3339
 from ullage.state.records import GPUNodeRecord, NodeRecord, Snapshot
 
 

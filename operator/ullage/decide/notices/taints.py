@@ -16,7 +16,7 @@ from ullage.decide.model import Emit, TaintNode
 from ullage.decide.notices.reading import words
 from ullage.decide.view import View
 from ullage.ports import JsonPatch
-from ullage.state.project_notice import TAINT_KEY
+from ullage.state.project.notice import TAINT_KEY
 from ullage.state.records import NodeRecord, ObjectRef, Snapshot
 
 _EFFECT: Final = "NoSchedule"

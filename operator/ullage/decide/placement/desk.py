@@ -21,7 +21,7 @@ from ullage.decide.placement.want import Wants
 from ullage.decide.rounds.turns import Rounds
 from ullage.decide.spending.spending import NOTHING, Spending
 from ullage.decide.view import View
-from ullage.state.status_room import MadeRoom
+from ullage.state.status.room import MadeRoom
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from enum import IntEnum
 from typing import Final
 
 from ullage.decide.pin import pin_conflict
-from ullage.state.project_notice import NOTICE_TAINTS, TAINT_KEY
+from ullage.state.project.notice import NOTICE_TAINTS, TAINT_KEY
 from ullage.state.records import NodeRecord
 from ullage.state.shapes import PodShape, Requirement, Resources, SelectorTerm, Taint, Toleration
 

@@ -19,7 +19,7 @@ from ullage.decide.view import Member
 from ullage.decide.words import refusal_lines
 from ullage.engines.admission.limits import memory_of_share_mib
 from ullage.state.records import WorkloadRecord
-from ullage.state.status import RefusalLine
+from ullage.state.status.records import RefusalLine
 
 _MOST_SHARERS: Final = 16
 """Smallest part of a device that a gang is held to when its members crowd one another out."""

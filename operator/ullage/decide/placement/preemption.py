@@ -22,7 +22,7 @@ from ullage.decide.placement.placement import Asked, NoRoom, Placer, Seating
 from ullage.decide.view import Member, View
 from ullage.state.records import WorkloadKind, WorkloadRecord
 from ullage.state.shapes import Resources
-from ullage.state.status import WorkloadStatus
+from ullage.state.status.records import WorkloadStatus
 
 _MOST_TRIALS = 16
 """Victims that are spared one by one; above it only those on other devices are spared."""

@@ -18,7 +18,7 @@ from ullage.decide.sharing.making_room import Concession
 from ullage.decide.view import Member
 from ullage.decide.words import headline
 from ullage.state.records import WorkloadRecord
-from ullage.state.status import RefusalLine
+from ullage.state.status.records import RefusalLine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

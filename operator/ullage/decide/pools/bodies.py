@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from ullage.api.contract import API_VERSION
 from ullage.decide.model import SetPoolStatus
-from ullage.state.pool_wire import pool_status_to_wire
+from ullage.state.pools.wire import pool_status_to_wire
 
 
 def pool_status_body(action: SetPoolStatus) -> dict[str, object]:

@@ -27,7 +27,7 @@ from typing import Final
 
 from ullage.api.contract import Interruption, InterruptionKind
 from ullage.decide.pools.membership import Membership
-from ullage.state.pools import CapacityType, PoolRecord
+from ullage.state.pools.records import CapacityType, PoolRecord
 from ullage.state.records import GPUNodeRecord, NodeRecord, Snapshot
 
 LOST_AFTER_S: Final = 300.0

@@ -22,7 +22,13 @@ from ullage.engines.capacity.hazard import (
     Prior,
     prior,
 )
-from ullage.state.pools import CapacityType, LaunchRecord, LossRecord, PoolRecord, PoolStatus
+from ullage.state.pools.records import (
+    CapacityType,
+    LaunchRecord,
+    LossRecord,
+    PoolRecord,
+    PoolStatus,
+)
 from ullage.state.terms import SpotTerms
 
 HOUR_S: Final = 3600.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, Self
 
-from ullage.state.pools import PoolRecord
+from ullage.state.pools.records import PoolRecord
 
 _NOWHERE: Final[tuple[PoolRecord, ...]] = ()
 

@@ -14,7 +14,7 @@ from ullage.api.contract import Reason
 from ullage.api.reasons import ConditionType
 from ullage.decide.conditions import Said
 from ullage.engines.capacity.price import FRESH_S, LARGEST_RISE, Doubt, PriceRecord, Quote
-from ullage.state.pools import PoolStatus
+from ullage.state.pools.records import PoolStatus
 
 _REASONS: Final = {
     Doubt.NEVER: Reason.NEVER_PRICED,

@@ -18,8 +18,8 @@ from ullage.decide.model import SetPoolStatus
 from ullage.decide.pools.instances import Sighting
 from ullage.decide.pools.learned import Learning, observed
 from ullage.decide.pools.prices import PriceNews, price_fresh, priced
-from ullage.state.pool_wire import pool_as_stored
-from ullage.state.pools import PoolRecord, PoolStatus
+from ullage.state.pools.records import PoolRecord, PoolStatus
+from ullage.state.pools.wire import pool_as_stored
 from ullage.state.records import ObjectRef
 
 PRICE_MOVED: Final = 0.01

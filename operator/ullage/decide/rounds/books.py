@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ullage.engines.allocation.round_records import MEMORY_ROUNDS
-from ullage.state.status import AllocationRecord, DroppedDeadline, Received
-from ullage.state.status_wire import whole_second
+from ullage.state.status.records import AllocationRecord, DroppedDeadline, Received
+from ullage.state.status.wire import whole_second
 
 _LARGEST: Final = 999_999_999.0
 """What a decimal of the API can hold."""

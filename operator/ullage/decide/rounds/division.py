@@ -30,8 +30,8 @@ from ullage.decide.rounds.solving import Allocate as Allocate
 from ullage.decide.rounds.solving import solved
 from ullage.engines.allocation.model import Allocation, DroppedSLO, Objective, Result
 from ullage.state.records import PolicyRecord
-from ullage.state.status import DroppedDeadline, SolveRecord
-from ullage.state.status_wire import whole_second
+from ullage.state.status.records import DroppedDeadline, SolveRecord
+from ullage.state.status.wire import whole_second
 
 FIFO: Final = Objective.FIFO.value
 FELL_BACK: Final = "FellBack"

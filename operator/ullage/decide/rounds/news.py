@@ -8,7 +8,7 @@ from ullage.api.contract import Reason
 from ullage.decide.model import Emit
 from ullage.decide.rounds.words import GUESSED, dropped_text, estimate_text
 from ullage.state.records import WorkloadRecord
-from ullage.state.status import WorkloadStatus
+from ullage.state.status.records import WorkloadStatus
 
 
 def turn_news(workload: WorkloadRecord, status: WorkloadStatus, epoch: int) -> tuple[Emit, ...]:

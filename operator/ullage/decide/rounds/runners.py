@@ -26,7 +26,7 @@ from ullage.decide.placement.want import Want, Wants
 from ullage.decide.speeds.throughput import Throughput, Throughputs
 from ullage.decide.view import Member, View
 from ullage.engines.allocation.model import Objective
-from ullage.state.profile_records import Source
+from ullage.state.profile.records import Source
 from ullage.state.records import WorkloadKind, WorkloadRecord
 
 WHOLE: Final = 100

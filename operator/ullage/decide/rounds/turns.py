@@ -26,8 +26,8 @@ from ullage.decide.rounds.runners import Arena, Tools, arena, began_at, held_typ
 from ullage.decide.rounds.words import turn_text, unpriced_text
 from ullage.decide.view import Member, View
 from ullage.state.records import ObjectRef, PolicyRecord, WorkloadKind, WorkloadRecord
-from ullage.state.status import AllocationRecord, Condition, SolveRecord
-from ullage.state.status_wire import whole_second
+from ullage.state.status.records import AllocationRecord, Condition, SolveRecord
+from ullage.state.status.wire import whole_second
 
 
 @dataclass(frozen=True, slots=True)

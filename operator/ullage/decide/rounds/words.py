@@ -10,8 +10,8 @@ from ullage.decide.rounds.division import Division
 from ullage.decide.rounds.plan import Turnout
 from ullage.decide.rounds.problem import Goal
 from ullage.decide.rounds.runners import NEUTRAL, Arena
-from ullage.state.profile_records import Source
-from ullage.state.status import AllocationRecord, DroppedDeadline
+from ullage.state.profile.records import Source
+from ullage.state.status.records import AllocationRecord, DroppedDeadline
 
 GUESSED: Final = (NEUTRAL, Source.ESTIMATED.value)
 """Sources of speeds that are no knowledge of the job itself."""

@@ -21,7 +21,7 @@ from ullage.decide.sharing.latency import Barred, Unmeasured, latency_limit
 from ullage.engines.admission.filters import check_profile
 from ullage.engines.admission.probation import Account
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Tenant
-from ullage.state.profile_records import ProfileRecord
+from ullage.state.profile.records import ProfileRecord
 from ullage.state.records import Snapshot, WorkloadRecord
 
 _MICROS = 1e6

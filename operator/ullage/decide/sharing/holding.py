@@ -12,7 +12,7 @@ from collections.abc import Container
 from typing import Final
 
 from ullage.state.records import Share, WorkloadRecord
-from ullage.state.status_room import MadeRoom
+from ullage.state.status.room import MadeRoom
 
 HOLD_S: Final = 600.0
 """How long what was agreed binds, and how long a job runs at least before it may be asked for room

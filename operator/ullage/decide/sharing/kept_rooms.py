@@ -20,7 +20,7 @@ from ullage.decide.placement.want import Wants
 from ullage.decide.sharing.holding import in_force
 from ullage.decide.view import View
 from ullage.state.records import WorkloadRecord
-from ullage.state.status_room import MadeRoom
+from ullage.state.status.room import MadeRoom
 
 
 def keep_rooms(view: View, wants: Wants, board: Board, lives: Mapping[str, Life]) -> None:

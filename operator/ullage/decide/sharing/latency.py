@@ -22,7 +22,7 @@ from ullage.engines.admission.queue_map import (
     replica_load,
     without_wait,
 )
-from ullage.state.profile_records import ProfileRecord, SoloEntry
+from ullage.state.profile.records import ProfileRecord, SoloEntry
 from ullage.state.records import WorkloadKind, WorkloadRecord
 
 _CLOSE: Final = 1e-9

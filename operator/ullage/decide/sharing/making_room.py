@@ -27,8 +27,8 @@ from ullage.decide.sharing.holding import HOLD_S
 from ullage.decide.view import Member, View
 from ullage.engines.admission.filters import PEAK_MARGIN
 from ullage.state.records import PodStage, WorkloadKind, WorkloadRecord
-from ullage.state.status_room import MadeRoom
-from ullage.state.status_wire import whole_second
+from ullage.state.status.room import MadeRoom
+from ullage.state.status.wire import whole_second
 
 RESTART_S: Final = 60.0
 """What a restart costs beside the work since the last checkpoint, where it was not measured (our

@@ -32,7 +32,7 @@ from ullage.engines.admission.probation import (
     Trial,
     end_of_trial,
 )
-from ullage.state.profile_records import ProfileRecord
+from ullage.state.profile.records import ProfileRecord
 from ullage.state.records import GPUNodeRecord, PodRecord, PodStage, WorkloadRecord
 
 _INTERFERING: Final = Reason.INTERFERING

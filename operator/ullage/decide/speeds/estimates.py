@@ -21,7 +21,7 @@ from ullage.engines.allocation.estimator import complete
 from ullage.engines.allocation.model import Floats
 from ullage.engines.devicechoice.intervals import Interval, around, factor_of
 from ullage.engines.devicechoice.transfer import FEWEST_ROWS, Config, learn_transfer
-from ullage.state.profile_records import Method, ProfileRecord, Source
+from ullage.state.profile.records import Method, ProfileRecord, Source
 from ullage.state.records import DeviceProfileRecord, Snapshot
 
 MOST_CONFIDENT: Final = 0.5

@@ -26,7 +26,7 @@ from ullage.engines.devicechoice.fit import (
 from ullage.engines.devicechoice.intervals import Interval, around, factor_of
 from ullage.engines.devicechoice.layers import TimedOp
 from ullage.engines.devicechoice.roofline import Device, correction_of, roofline_step
-from ullage.state.profile_records import OpRow, OpTable, ProfileRecord
+from ullage.state.profile.records import OpRow, OpTable, ProfileRecord
 from ullage.state.records import DeviceProfileRecord
 
 FEWEST_NETWORKS: Final = 3

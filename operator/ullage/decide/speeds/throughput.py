@@ -18,7 +18,7 @@ import numpy as np
 
 from ullage.decide.learning.rows import WHOLE, share_curve, solo_rows
 from ullage.engines.allocation.estimator import renewed
-from ullage.state.profile_records import (
+from ullage.state.profile.records import (
     Method,
     ProfileRecord,
     SoloEntry,

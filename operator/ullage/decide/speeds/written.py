@@ -21,10 +21,10 @@ from ullage.decide.lives.life import earliest
 from ullage.decide.model import SetProfile
 from ullage.decide.speeds.estimates import Evidence, estimated, gather
 from ullage.decide.speeds.throughput import Throughput, known
-from ullage.state.profile_records import ProfileRecord, Source
-from ullage.state.profile_wire import profile_as_stored
+from ullage.state.profile.records import ProfileRecord, Source
+from ullage.state.profile.wire import profile_as_stored
 from ullage.state.records import ObjectRef, Snapshot
-from ullage.state.status_wire import whole_second
+from ullage.state.status.wire import whole_second
 
 MOST_A_CYCLE: Final = 2
 AGAIN_AFTER_S: Final = 300.0

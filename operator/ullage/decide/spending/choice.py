@@ -34,7 +34,7 @@ from ullage.engines.capacity.records import (
     Why,
 )
 from ullage.state.records import WorkloadRecord
-from ullage.state.status_spend import SpendDecision
+from ullage.state.status.spend import SpendDecision
 from ullage.state.terms import SpotTerms
 
 HELD_LONG_S: Final = 1e9

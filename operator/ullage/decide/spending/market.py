@@ -20,8 +20,8 @@ from ullage.decide.pools.membership import Membership
 from ullage.decide.speeds.throughput import Throughputs
 from ullage.decide.view import View
 from ullage.engines.capacity.records import CapacityType, Pool
-from ullage.state.pools import PoolRecord
-from ullage.state.profile_records import Source
+from ullage.state.pools.records import PoolRecord
+from ullage.state.profile.records import Source
 from ullage.state.records import GPUNodeRecord, WorkloadRecord
 
 WHOLE: Final = 100

@@ -23,7 +23,7 @@ from ullage.decide.pools.instances import ORDER_S
 from ullage.decide.spending.market import members_per_node
 from ullage.decide.spending.spending import Spending
 from ullage.decide.view import View
-from ullage.state.pools import PoolRecord
+from ullage.state.pools.records import PoolRecord
 from ullage.state.records import ObjectRef, PodRecord, PodStage, WorkloadRecord
 
 MOST_OUT: Final = 64

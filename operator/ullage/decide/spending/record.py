@@ -17,8 +17,8 @@ from ullage.decide.spending.choice import Facts, mode_of
 from ullage.decide.spending.work import TICK_S
 from ullage.engines.capacity.deadline import Mode
 from ullage.engines.capacity.records import Decision, Option, Why
-from ullage.state.status_spend import Offer, PoolShare, SpendDecision, SpendRecord
-from ullage.state.status_wire import whole_second
+from ullage.state.status.spend import Offer, PoolShare, SpendDecision, SpendRecord
+from ullage.state.status.wire import whole_second
 
 _STAYS: Final = frozenset(
     {Reason.GAIN_TOO_SMALL, Reason.MINIMUM_HOLD, Reason.SPOT_RUNNING, Reason.ON_DEMAND_HELD}

@@ -27,7 +27,7 @@ from ullage.decide.view import Mark, Member, View
 from ullage.engines.capacity.deadline import Mode
 from ullage.engines.capacity.records import Decision
 from ullage.state.records import WorkloadRecord
-from ullage.state.status_spend import SpendDecision, SpendRecord
+from ullage.state.status.spend import SpendDecision, SpendRecord
 
 MOST_URGENT: Final = 200
 """Jobs that are decided anew in one cycle for a cause; the rest is next."""

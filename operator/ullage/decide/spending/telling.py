@@ -17,8 +17,8 @@ from ullage.decide.model import Emit
 from ullage.decide.spending.spending import Stand
 from ullage.engines.capacity.deadline import Mode
 from ullage.state.records import WorkloadRecord
-from ullage.state.status import WorkloadStatus
-from ullage.state.status_spend import SpendDecision, SpendRecord
+from ullage.state.status.records import WorkloadStatus
+from ullage.state.status.spend import SpendDecision, SpendRecord
 
 _BAD: Final = frozenset(
     {

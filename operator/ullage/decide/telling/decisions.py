@@ -17,8 +17,8 @@ from ullage.decide.placement.candidates import Spot
 from ullage.decide.placement.ground import Ground
 from ullage.decide.telling.figures import Part
 from ullage.decide.view import View
-from ullage.state.status import DecisionRecord, RefusalLine
-from ullage.state.status_wire import whole_second
+from ullage.state.status.records import DecisionRecord, RefusalLine
+from ullage.state.status.wire import whole_second
 
 _MOST_NAMED = 3
 

@@ -21,8 +21,8 @@ from ullage.decide.view import View
 from ullage.engines.admission.records import Tenant
 from ullage.engines.admission.verdict import Verdict
 from ullage.state.records import WorkloadRecord
-from ullage.state.status import Progress, Sharing
-from ullage.state.status_wire import whole_second
+from ullage.state.status.records import Progress, Sharing
+from ullage.state.status.wire import whole_second
 
 UPPER_Z: Final = 1.645
 """One-sided 95 % bound of a normal."""

@@ -8,7 +8,7 @@ from ullage.api.contract import Reason
 from ullage.api.reasons import ConditionType
 from ullage.decide.model import SetConditions
 from ullage.state.records import ObjectRef, PolicyRecord, Snapshot
-from ullage.state.status import Condition
+from ullage.state.status.records import Condition
 
 _TEXT = "only the SchedulingPolicy named default is in force; rename this one or delete it"
 

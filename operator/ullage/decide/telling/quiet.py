@@ -21,7 +21,7 @@ from ullage.decide.telling.figures import Part, Predictions
 from ullage.decide.telling.status import ENFORCED, same_placement
 from ullage.decide.view import View
 from ullage.state.records import WorkloadRecord
-from ullage.state.status import Condition
+from ullage.state.status.records import Condition
 
 _RUNNING: Final = (
     ConditionType.ADMITTED,

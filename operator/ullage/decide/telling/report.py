@@ -25,7 +25,7 @@ from ullage.decide.telling.figures import Part, Predictions
 from ullage.decide.telling.status import Told, tell
 from ullage.decide.view import Member, View
 from ullage.state.records import WorkloadKind, WorkloadRecord
-from ullage.state.status import DecisionRecord, RefusalLine, WorkloadStatus
+from ullage.state.status.records import DecisionRecord, RefusalLine, WorkloadStatus
 
 _QUIET = frozenset({Reason.WAITING_FOR_DECISION, Reason.HELD_FOR_ANOTHER, Reason.WAITS_FOR_ROUND})
 """Reasons that are no news: they come and go for a whole line of workloads at once."""

@@ -24,15 +24,15 @@ from ullage.decide.telling import figures
 from ullage.decide.telling.figures import Part, Predictions
 from ullage.decide.view import Member, View
 from ullage.state.records import PodStage, WorkloadKind, WorkloadRecord
-from ullage.state.status import (
+from ullage.state.status.records import (
     AllocationRecord,
     DecisionRecord,
     Placement,
     SizeRecord,
     WorkloadStatus,
 )
-from ullage.state.status_room import MadeRoom
-from ullage.state.status_wire import whole_second
+from ullage.state.status.room import MadeRoom
+from ullage.state.status.wire import whole_second
 
 ENFORCED: Final = (SlicePhase.ATTACHED, SlicePhase.VIOLATING, SlicePhase.FROZEN)
 _ON_THE_WAY: Final = (Phase.PENDING, Phase.RESERVING, Phase.STARTING, Phase.RUNNING)

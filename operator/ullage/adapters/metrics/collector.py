@@ -1,0 +1,211 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The operator's metrics, read from the live objects at scrape time.
+
+A collector instead of gauges: nothing can drift, and no label outlives what it named. No label
+ever holds a pod's or a workload's name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from ullage.adapters.metrics.cost import CostFigures, cost_metrics
+from ullage.adapters.metrics.devices import DeviceFigures, device_metrics
+from ullage.adapters.metrics.pools import PoolFigures, pool_metrics
+from ullage.adapters.metrics.sharing import SharingFigures, sharing_metrics
+from ullage.adapters.metrics.spending import SpendFigures, spend_metrics
+from ullage.adapters.metrics.turns import TurnFigures, turn_metrics
+
+SECONDS_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamFigures:
+    """Figures of one reflector."""
+
+    name: str
+    age_s: float
+    objects: int
+    relists: int
+    drift: int
+    errors: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorFigures:
+    """Everything the collector tells, gathered at scrape time."""
+
+    leading: bool
+    epoch: int
+    loop_lag_s: float
+    streams: Sequence[StreamFigures]
+    decision_seconds: Mapping[float, int]
+    """Decisions by upper bucket bound, cumulative; infinity is the count."""
+    decision_seconds_sum: float
+    timeouts: int
+    crashes: int
+    pokes: Counter[str]
+    skipped: Counter[str]
+    actions: Counter[str]
+    writes: Mapping[tuple[str, str, str], int]
+    """By (verb, kind, result)."""
+    queue_depth: int
+    fenced: int
+    assumed: int
+    assume_expired: int
+    projection_errors: Mapping[str, int]
+    workloads: Mapping[tuple[str, str], int]
+    """By (kind, phase)."""
+    waiting: Mapping[str, int]
+    """Waiting workloads by reason."""
+    sharing: SharingFigures
+    turns: TurnFigures = field(default_factory=TurnFigures)
+    devices: DeviceFigures = field(default_factory=DeviceFigures)
+    cost: CostFigures = field(default_factory=CostFigures)
+    spend: SpendFigures = field(default_factory=SpendFigures)
+    pools: PoolFigures = field(default_factory=PoolFigures)
+
+
+class Buckets:
+    """A histogram's counts; observation is cheap and bounded."""
+
+    def __init__(self) -> None:
+        self._counts = dict.fromkeys((*SECONDS_BUCKETS, float("inf")), 0)
+        self.sum = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Count one duration."""
+        self.sum += seconds
+        for bound in self._counts:
+            if seconds <= bound:
+                self._counts[bound] += 1
+
+    def cumulative(self) -> Mapping[float, int]:
+        """Counts by upper bound."""
+        return dict(self._counts)
+
+
+class OperatorCollector(Collector):
+    """Yields metric families from figures that a callback gathers."""
+
+    def __init__(self, gather: Callable[[], OperatorFigures]) -> None:
+        self._gather = gather
+
+    def collect(self) -> Iterator[Metric]:
+        """Gather once, then tell."""
+        figures = self._gather()
+        yield from _election(figures)
+        yield from _streams(figures)
+        yield from _decisions(figures)
+        yield from _writes(figures)
+        yield from _workloads(figures)
+        yield from sharing_metrics(figures.sharing)
+        yield from turn_metrics(figures.turns)
+        yield from device_metrics(figures.devices)
+        yield from cost_metrics(figures.cost)
+        yield from spend_metrics(figures.spend)
+        yield from pool_metrics(figures.pools)
+
+
+def _election(figures: OperatorFigures) -> Iterator[Metric]:
+    yield _gauge("ullage_leader", "Whether this replica leads.", float(figures.leading))
+    yield _gauge("ullage_lease_epoch", "Epoch of this replica's last leadership.", figures.epoch)
+    yield _gauge("ullage_event_loop_lag_seconds", "How late the event loop is.", figures.loop_lag_s)
+
+
+def _streams(figures: OperatorFigures) -> Iterator[Metric]:
+    gauges = {
+        "ullage_reflector_last_event_age_seconds": "Seconds since the stream was heard of.",
+        "ullage_reflector_objects": "Objects the stream holds.",
+    }
+    counters = {
+        "ullage_reflector_relists": "Full lists after the first one.",
+        "ullage_reflector_resync_drift": "Resyncs that found the picture wrong.",
+        "ullage_reflector_errors": "Failures that led to a pause.",
+    }
+    families: list[Metric] = []
+    for index, (name, text) in enumerate(gauges.items()):
+        gauge = GaugeMetricFamily(name, text, labels=["kind"])
+        for stream in figures.streams:
+            gauge.add_metric([stream.name], (stream.age_s, stream.objects)[index])
+        families.append(gauge)
+    for index, (name, text) in enumerate(counters.items()):
+        counter = CounterMetricFamily(name, text, labels=["kind"])
+        for stream in figures.streams:
+            counter.add_metric([stream.name], (stream.relists, stream.drift, stream.errors)[index])
+        families.append(counter)
+    yield from families
+    yield _labelled(
+        "ullage_projection_errors", "Objects that could not be read.", "kind",
+        figures.projection_errors,
+    )  # fmt: skip
+
+
+def _decisions(figures: OperatorFigures) -> Iterator[Metric]:
+    histogram = HistogramMetricFamily("ullage_decision_seconds", "Duration of decision cycles.")
+    buckets = [
+        ("+Inf" if bound == float("inf") else str(bound), float(count))
+        for bound, count in sorted(figures.decision_seconds.items())
+    ]
+    histogram.add_metric([], buckets, figures.decision_seconds_sum)
+    yield histogram
+    yield _counter(
+        "ullage_decision_timeouts", "Decisions that missed their deadline.", figures.timeouts
+    )
+    yield _counter("ullage_decision_crashes", "Decisions that failed.", figures.crashes)
+    yield _labelled("ullage_trigger_pokes", "Wishes for a decision.", "reason", figures.pokes)
+    yield _labelled("ullage_cycles_skipped", "Cycles without work.", "cause", figures.skipped)
+    yield _labelled("ullage_actions", "Actions decided.", "action", figures.actions)
+
+
+def _writes(figures: OperatorFigures) -> Iterator[Metric]:
+    writes = CounterMetricFamily(
+        "ullage_writes", "Requests that write.", labels=["verb", "kind", "result"]
+    )
+    for labels, count in sorted(figures.writes.items()):
+        writes.add_metric(list(labels), count)
+    yield writes
+    yield _gauge("ullage_write_queue_depth", "Actions that wait to be sent.", figures.queue_depth)
+    yield _counter("ullage_fenced_writes", "Writes refused without the Lease.", figures.fenced)
+    yield _gauge("ullage_assumed_placements", "Assumptions that stand.", figures.assumed)
+    yield _counter("ullage_assume_expired", "Assumptions never seen.", figures.assume_expired)
+
+
+def _workloads(figures: OperatorFigures) -> Iterator[Metric]:
+    workloads = GaugeMetricFamily("ullage_workloads", "Workloads.", labels=["kind", "phase"])
+    for labels, count in sorted(figures.workloads.items()):
+        workloads.add_metric(list(labels), count)
+    yield workloads
+    waiting = GaugeMetricFamily(
+        "ullage_workloads_waiting", "Workloads that wait, by what binds.", labels=["reason"]
+    )
+    for reason, count in sorted(figures.waiting.items()):
+        waiting.add_metric([reason], count)
+    yield waiting
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=value)
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(name, text, value=value)
+
+
+def _labelled(name: str, text: str, label: str, counts: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=[label])
+    for value, count in sorted(counts.items()):
+        family.add_metric([value], count)
+    return family

@@ -1,0 +1,42 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What every reason and condition means, and what a person can do about it.
+
+``docs/reference/reasons.md`` and ``kubectl ullage explain`` print these texts, so a word on
+somebody's screen always has an answer. Standard library only; must never decide anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ullage.api.explanations.conditions import CONDITIONS as CONDITIONS
+from ullage.api.explanations.cost import COST
+from ullage.api.explanations.explained import ConditionExplanation as ConditionExplanation
+from ullage.api.explanations.explained import Explanation as Explanation
+from ullage.api.explanations.life import LIFE
+from ullage.api.explanations.node import NODE
+from ullage.api.explanations.pools import POOLS
+from ullage.api.explanations.rounds import ROUNDS
+from ullage.api.explanations.sharing import SHARING
+from ullage.api.explanations.spending import SPENDING
+from ullage.api.explanations.waiting import WAITING
+from ullage.api.reasons import Reason
+
+REASON_GROUPS: Final[Mapping[str, Mapping[Reason, Explanation]]] = {
+    "Waiting and refusing": WAITING,
+    "Life of a workload": LIFE,
+    "Taking turns": ROUNDS,
+    "Choice of an accelerator": COST,
+    "Pools of capacity": POOLS,
+    "Spot, on-demand and deadlines": SPENDING,
+    "Sharing and learning": SHARING,
+    "Node": NODE,
+}
+"""Every reason by chapter, in the order of the reference page."""
+
+REASONS: Final[Mapping[Reason, Explanation]] = {
+    reason: said for group in REASON_GROUPS.values() for reason, said in group.items()
+}
+"""The same table without chapters."""

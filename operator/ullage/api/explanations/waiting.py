@@ -1,0 +1,162 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the reasons of why work waits or is refused mean. Standard library only; decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ullage.api.explanations.explained import Explanation, say
+from ullage.api.reasons import Reason
+
+WAITING: Final[Mapping[Reason, Explanation]] = {
+    Reason.WAITING_FOR_DECISION: say(
+        "The workload was accepted and no decision about it has been made yet.",
+        "Wait a moment. If it stays, look whether the operator runs and leads: its /readyz and "
+        "the condition SolverDegraded of the SchedulingPolicy `default` say so.",
+    ),
+    Reason.SUSPENDED: say(
+        "spec.suspend is true: the pods are gone and hold no device.",
+        "Set spec.suspend to false to let it run again.",
+    ),
+    Reason.NO_CAPACITY: say(
+        "Every suitable device is taken.",
+        "Wait, ask for less (gpu.count, gpu.share.minPercent), allow more accelerators, or add "
+        "nodes; `kubectl ullage why` names the device that misses by least.",
+    ),
+    Reason.NO_NODE_MATCHES: say(
+        "No managed node passes the pod's node selector, affinity, taints and resource requests.",
+        "Compare the template with the nodes labelled ullage.dev/node=true: labels, taints, and "
+        "free CPU and memory.",
+    ),
+    Reason.NODE_AFFINITY_CONFLICT: say(
+        "The template's node affinity already pins another node or matches none, so the pod "
+        "cannot be sent to the chosen one.",
+        "Remove matchFields and empty terms from the template's required node affinity.",
+    ),
+    Reason.UNKNOWN_ACCELERATOR: say(
+        "An entry of spec.accelerators is neither a DeviceProfile nor a device of any node.",
+        "Use a key that `kubectl get gpunodes.ullage.dev -o yaml` shows under devices[].model, "
+        "or create the DeviceProfile.",
+    ),
+    Reason.GANG_TOO_LARGE: say(
+        "Even an empty cluster has fewer suitable devices than all members need together.",
+        "Lower spec.replicas or gpu.count, allow more accelerators, or add nodes.",
+    ),
+    Reason.MODE_UNSUPPORTED: say(
+        "No suitable device offers the requested mode; an NVIDIA device offers Fractional only "
+        "where MPS serves it.",
+        "Use gpu.mode Exclusive, allow other accelerators, or turn MPS on for the node.",
+    ),
+    Reason.PREDICTED_SLO_BREACH: say(
+        "Sharing the device would slow this workload or a neighbour beyond its objective, says "
+        "the prediction.",
+        "Raise slo.maxSlowdown, ask for another share, declare a WorkloadProfile if it uses less "
+        "than assumed, or wait for a neighbour to end.",
+    ),
+    Reason.MEMORY_WOULD_OVERFLOW: say(
+        "The memory asked for, with the context's overhead, exceeds what the device has left; on "
+        "every empty device it means that it can never fit.",
+        "Lower gpu.memory.limit or allow an accelerator with more memory.",
+    ),
+    Reason.CONTEXT_LIMIT: say(
+        "The device already serves as many containers as may share it.",
+        "Wait for one to end, or allow other devices.",
+    ),
+    Reason.PERCENT_LIMIT: say(
+        "The shares on the device would add up to more than packing.maxPercentSum.",
+        "Lower gpu.share.minPercent, wait, or raise packing.maxPercentSum in the SchedulingPolicy.",
+    ),
+    Reason.TRUST_DOMAIN: say(
+        "The device is shared by workloads of another trust domain.",
+        "Give workloads that may share a device the same spec.trustDomain; without one only "
+        "workloads of the same namespace share.",
+    ),
+    Reason.GANG_INCOMPLETE: say(
+        "Some members have room but not all of them, and a gang starts whole or not at all.",
+        "Wait, or lower spec.replicas; the message counts the members that found a place.",
+    ),
+    Reason.RESERVATION_REFUSED: say(
+        "The node refused a slice that the operator had chosen; another place is being sought.",
+        "Nothing at first. If it repeats, the message carries the node's own reason.",
+    ),
+    Reason.RESERVATION_EXPIRED: say(
+        "The node did not acknowledge the slices of the gang in time, so they were taken back.",
+        "Nothing at first. If it repeats, look at the node agent's pod and the heartbeat of the "
+        "GPUNode.",
+    ),
+    Reason.NODE_UNHEALTHY: say(
+        "The node is not ready, or its agent has not reported for three heartbeats.",
+        "Look at the Node and at the node agent's pod on it.",
+    ),
+    Reason.DEVICE_UNHEALTHY: say(
+        "The device reports errors and is given to nobody until it has been clean for a while.",
+        "Look at devices[].health and the conditions of the GPUNode; it returns by itself once "
+        "the fault clears.",
+    ),
+    Reason.CREATE_REFUSED: say(
+        "The API server refused to create a pod, Deployment or Service; the message is its own.",
+        "Correct what the message names: the template, a quota, or an admission policy.",
+    ),
+    Reason.NAME_CONFLICT: say(
+        "An object that is not ours holds a name that this workload needs; nothing was "
+        "overwritten.",
+        "Rename the workload, or remove the object that the message names.",
+    ),
+    Reason.NO_PORT: say(
+        "The first container of the template names no port, so there is nothing to serve.",
+        "Add containers[0].ports with a containerPort.",
+    ),
+    Reason.RESIZE_PENDING: say(
+        "The work runs with another share or amount of memory than spec.gpu now asks for; a "
+        "container is never resized while it runs.",
+        "Set sharing.resizable to Restart to have it restarted for it (a job needs "
+        "spec.checkpoint), restart it yourself, or wait: where it says so, room is missing.",
+    ),
+    Reason.RESIZING: say(
+        "The work starts again: spec.gpu asks for another share or amount of memory and "
+        "sharing.resizable is Restart, or an elastic gang goes on with another number of members.",
+        "Nothing: a job goes on from its checkpoint, replicas leave once their replacement serves.",
+    ),
+    Reason.NO_ROOM_TO_SURGE: say(
+        "The rolling update waits: there is no free slice for one more replica, and stopping the "
+        "only one would drop requests.",
+        "Free a slice, add a second replica, or wait.",
+    ),
+    Reason.HELD_FOR_ANOTHER: say(
+        "Room is being kept for a workload that has waited longer than the skip limit.",
+        "Wait; raise gangSkipLimit in the SchedulingPolicy to hold room later.",
+    ),
+    Reason.MULTI_GPU: say(
+        "The workload asks for a share of more than one device; only one device at a time is "
+        "shared.",
+        "Set gpu.count to 1, or use gpu.mode Exclusive.",
+    ),
+    Reason.ENFORCEMENT_MISSING: say(
+        "A tenant of the device runs without verified limits, so nobody may join it there.",
+        "Wait until its limits are verified or it is evicted; `kubectl ullage top` shows which.",
+    ),
+    Reason.SLO_INFEASIBLE: say(
+        "The objective cannot be met even alone on a whole device of this kind; or, under "
+        "MinCostSLO, the deadline cannot be kept. The message says which.",
+        "Raise the objective above what the message gives as solo time, or allow a faster "
+        "accelerator. A deadline: move it, or see what the message says is lacking.",
+    ),
+    Reason.LOAD_INFEASIBLE: say(
+        "The offered load alone breaks the objective: it is the queue, not a neighbour.",
+        "Add replicas, lower spec.load, or raise the objective.",
+    ),
+    Reason.NEED_PROFILE: say(
+        "Too few co-locations like this one were observed to certify the risk budget (the message "
+        "counts them), or work that promises a latency is alone until its latency is measured.",
+        "Wait for a probation or for the measurement, declare or import profiles of the class, or "
+        "use gpu.mode Exclusive.",
+    ),
+    Reason.NOT_WORTH_SHARING: say(
+        "The tenants together would get less done than without the newcomer, or less than one "
+        "after the other.",
+        "Wait for another device, or lower risk.minCombinedPercent in the SchedulingPolicy.",
+    ),
+}
+"""Reasons that keep work from starting."""

@@ -1,0 +1,121 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""How right the speeds were that nobody had measured, and how good the choices of types are.
+
+Errors are counted once, when a class is first measured on a type; regret is of what runs now.
+Bounded; it never decides anything.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from ullage.adapters.metrics.devices import DeviceFigures
+from ullage.decide.advice.prices import prices_of
+from ullage.decide.model import Action, SetProfile
+from ullage.decide.phases import Phase
+from ullage.decide.speeds.throughput import Throughput, Throughputs, speeds
+from ullage.state.profile.records import ProfileRecord, Source
+from ullage.state.records import Snapshot, WorkloadKind, WorkloadRecord
+
+WINDOW: Final = 200
+"""Recent classes of a type and source that the error is the mean of."""
+MAKESPAN: Final = "Makespan"
+
+
+class Foretold:
+    """Speeds that were estimated or declared, against the measurement that took their place."""
+
+    def __init__(self) -> None:
+        """Nothing was measured yet."""
+        self._errors: dict[tuple[str, str], deque[float]] = {}
+
+    def look(self, snapshot: Snapshot, actions: Sequence[Action]) -> None:
+        """Take in what one decision writes of classes."""
+        for action in actions:
+            if isinstance(action, SetProfile):
+                before = snapshot.profiles.get((action.target.namespace, action.target.name))
+                if before is not None:
+                    self._compare(before, action.status.throughput)
+
+    def errors(self) -> dict[tuple[str, str], float]:
+        """Mean error by (accelerator, source)."""
+        return {key: sum(recent) / len(recent) for key, recent in self._errors.items()}
+
+    def _compare(self, before: ProfileRecord, after: Iterable[Throughput]) -> None:
+        measured = {row.device for row in before.status.solo}
+        measured |= {
+            one.accelerator for one in before.status.throughput if one.source is Source.MEASURED
+        }
+        first = [
+            one
+            for one in after
+            if one.source is Source.MEASURED
+            and one.steps_per_second > 0
+            and one.accelerator not in measured
+        ]
+        if not first:
+            return
+        foretold = speeds(before)
+        for one in first:
+            said = foretold.get(one.accelerator)
+            if said is not None:
+                recent = self._errors.setdefault(
+                    (one.accelerator, said.source.value), deque(maxlen=WINDOW)
+                )
+                recent.append(abs(said.steps_per_second / one.steps_per_second - 1.0))
+
+
+def device_figures(snapshot: Snapshot, foretold: Foretold) -> DeviceFigures:
+    """The figures as of now."""
+    return DeviceFigures(errors=foretold.errors(), regrets=regrets(snapshot))
+
+
+def regrets(snapshot: Snapshot) -> dict[str, float]:
+    """Mean regret of the running jobs with ``spec.cost``, by the accelerator that they hold.
+
+    A job counts whose class was measured where it runs and on another type that it may use.
+    """
+    running = [
+        job
+        for job in snapshot.workloads.values()
+        if job.cost is not None
+        and job.kind is WorkloadKind.TRAINING_JOB
+        and job.status.phase == Phase.RUNNING
+    ]
+    if not running:
+        return {}
+    models = {
+        device.uuid: device.model for node in snapshot.gpu_nodes.values() for device in node.devices
+    }
+    known, prices = Throughputs(snapshot), prices_of(snapshot)
+    found: dict[str, list[float]] = defaultdict(list)
+    for job in running:
+        kinds = {models.get(one.gpu, "") for one in job.status.placement}
+        if len(kinds) != 1:
+            continue
+        held = kinds.pop()
+        value = _regret(job, held, known.of(job), prices)
+        if value is not None:
+            found[held].append(value)
+    return {kind: sum(values) / len(values) for kind, values in found.items()}
+
+
+def _regret(
+    job: WorkloadRecord, held: str, known: Mapping[str, Throughput], prices: Mapping[str, float]
+) -> float | None:
+    """Price (or time) of a step where it runs, over the least of the types that were measured."""
+    by_time = job.cost is not None and job.cost.objective == MAKESPAN
+    worth = {
+        kind: (1.0 if by_time else prices[kind]) / one.steps_per_second
+        for kind, one in known.items()
+        if one.source is Source.MEASURED
+        and one.steps_per_second > 0
+        and (by_time or prices.get(kind, 0.0) > 0)
+        and (not job.accelerators or kind in job.accelerators)
+    }
+    if held not in worth or len(worth) < 2:
+        return None
+    return worth[held] / min(worth.values())

@@ -1,0 +1,51 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Gathers what the metrics tell of chosen pools from the decisions in the statuses."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from ullage.adapters.metrics.spending import SpendFigures
+from ullage.api.reasons import ConditionType
+from ullage.decide.accounting.bills import party_of
+from ullage.state.records import WorkloadRecord
+
+
+@dataclass(slots=True)
+class SpendSums:
+    """Changes of pools since this process looks on; bounded by the workloads that exist."""
+
+    switches: Counter[str] = field(default_factory=Counter)
+    _seen: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    def figures(self, workloads: Iterable[WorkloadRecord]) -> SpendFigures:
+        """Add what is new, and tell everything as of now."""
+        costs: dict[str, list[float]] = defaultdict(list)
+        deadlines: Counter[str] = Counter()
+        seen: dict[str, frozenset[str]] = {}
+        for one in workloads:
+            spend = one.status.spend
+            decision = spend.decision if spend is not None else None
+            if decision is None:
+                continue
+            pools = frozenset(share.pool for share in decision.chosen.pools)
+            before = self._seen.get(one.ref.uid, frozenset())
+            if before and pools and before != pools:
+                self.switches[decision.mode] += 1
+            # who waits for a while and comes back elsewhere has switched as well
+            seen[one.ref.uid] = pools or before
+            if decision.chosen.cost_per_work:
+                costs[party_of(one)].append(float(decision.chosen.cost_per_work))
+            safe = one.status.condition(ConditionType.DEADLINE_SAFE)
+            if safe is not None and not one.status.completion_time:
+                deadlines["yes" if safe.status == "True" else "no"] += 1
+        self._seen = seen
+        return SpendFigures(
+            cost_per_work={party: fmean(values) for party, values in costs.items()},
+            switches=dict(self.switches),
+            deadlines=dict(deadlines),
+        )

@@ -1,0 +1,65 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Gathers what the metrics tell of turns from the books in the jobs' statuses; keeps nothing."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from ullage.adapters.metrics.collector import Buckets
+from ullage.adapters.metrics.turns import TurnFigures
+from ullage.api.contract import Reason
+from ullage.decide.model import Action, SetStatus
+from ullage.decide.phases import Phase
+from ullage.decide.rounds.books import owed_s, promised, received_s
+from ullage.engines.allocation.round_records import MEMORY_ROUNDS
+from ullage.state.records import Snapshot, WorkloadRecord
+
+PRIORITY: Final = "priority"
+TURN: Final = "turn"
+
+
+def preempted(snapshot: Snapshot, actions: Sequence[Action]) -> Iterator[str]:
+    """Why each job was asked to leave its devices: for a higher priority, or its turn is over."""
+    for one in actions:
+        if not isinstance(one, SetStatus) or one.reason is not Reason.PREEMPTED:
+            continue
+        before = snapshot.workloads.get(one.owner.uid)
+        if before is not None and before.status.phase != Phase.RESTARTING:
+            yield TURN if one.status.allocation is not None else PRIORITY
+
+
+def turn_figures(
+    workloads: Iterable[WorkloadRecord],
+    now: float,
+    *,
+    round_s: float,
+    preemptions: Counter[str],
+    divisions: Buckets,
+) -> TurnFigures:
+    """The figures as of now, summed by accelerator type and tenant."""
+    allocation: dict[tuple[str, str], float] = defaultdict(float)
+    received: dict[tuple[str, str], float] = defaultdict(float)
+    deficit: dict[tuple[str, str], float] = defaultdict(float)
+    for job in workloads:
+        books = job.status.allocation
+        if books is None:
+            continue
+        for kind, part in promised(books).items():
+            allocation[kind, job.tenant] += part
+        age_s = max(1.0, now - job.created)
+        if not Phase(job.status.phase or Phase.PENDING).terminal:
+            for kind, seconds in received_s(books, now).items():
+                received[kind, job.tenant] += seconds / age_s
+        for kind, seconds in owed_s(books, now, MEMORY_ROUNDS * round_s).items():
+            deficit[kind, job.tenant] += max(0.0, seconds)
+    return TurnFigures(
+        allocation=allocation,
+        received=received,
+        deficit=deficit,
+        preemptions=preemptions,
+        divisions=divisions.cumulative(),
+        divisions_sum=divisions.sum,
+    )

@@ -1,0 +1,315 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""One room per stream: how its objects are keyed, kept and compared.
+
+A room says of every change whether a decision could see it; what only the room's own bookkeeping
+sees (a heartbeat, the echo of our own write) wakes nobody. An object that cannot be read never
+stops its stream: the last good record stays and the error is counted.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
+
+from ullage.api.contract import WireError, section, text
+from ullage.ports import JsonObject
+from ullage.state.assume import Overlay, ProfileSet, Refusals
+from ullage.state.blueprint import Seen
+from ullage.state.cluster.memory import NodeRefusals
+from ullage.state.cluster.table import ForeignTable, Table
+from ullage.state.cluster.view import seen_profile
+from ullage.state.project.objects import Sharer, optional_text, read_meta
+from ullage.state.project.pod import project_foreign
+from ullage.state.project.rest import project_policy, project_profile
+from ullage.state.records import PolicyRecord, ProfileRecord
+
+Key = TypeVar("Key", bound=Hashable)
+Record = TypeVar("Record")
+
+BINDING_POLICY = "default"
+"""Name of the SchedulingPolicy that binds."""
+
+
+@dataclass(slots=True)
+class Context:
+    """What all rooms share."""
+
+    overlay: Overlay
+    refusals: Refusals
+    node_refusals: NodeRefusals = field(default_factory=NodeRefusals)
+    share: Sharer = field(default_factory=Sharer)
+    version: int = 1
+    errors: Counter[str] = field(default_factory=Counter)
+    messages: dict[str, str] = field(default_factory=dict)
+    """The latest projection error of each stream."""
+    seen: dict[tuple[str, str, str], Seen] = field(default_factory=dict)
+    """By (kind, namespace, name)."""
+
+    def touch(self) -> None:
+        """Something that a snapshot shows has changed."""
+        self.version += 1
+
+    def failed(self, stream: str, error: str) -> None:
+        """Count an object that could not be read."""
+        self.errors[stream] += 1
+        self.messages[stream] = error
+
+    def remember(self, kind: str, raw: JsonObject) -> None:
+        """Keep the identity of an object that we apply."""
+        meta = read_meta(raw)
+        self.seen[kind, meta.namespace, meta.name] = Seen(
+            uid=meta.uid,
+            generation=meta.generation,
+            owner_uid=meta.controller.uid if meta.controller else "",
+        )
+
+
+def uid_of(raw: JsonObject) -> str:
+    """The object's uid: the key of what may be re-created under one name."""
+    return text(section(raw, "metadata"), "uid")
+
+
+def name_of(raw: JsonObject) -> str:
+    """The object's name: the key of cluster-scoped objects."""
+    return text(section(raw, "metadata"), "name")
+
+
+def full_name_of(raw: JsonObject) -> tuple[str, str]:
+    """Namespace and name: the key of namespaced objects."""
+    metadata = section(raw, "metadata")
+    return optional_text(metadata, "namespace"), text(metadata, "name")
+
+
+class Room(ABC, Generic[Key]):
+    """Takes what one stream says; subclasses know one kind."""
+
+    def __init__(self, stream: str, context: Context) -> None:
+        self.stream = stream
+        self.context = context
+
+    def replace(self, items: Sequence[JsonObject], now: float) -> bool:
+        """A full list: what it lacks is gone."""
+        gone = set(self.keys())
+        changed = False
+        for raw in items:
+            try:
+                gone.discard(self.key(raw))
+            except WireError as error:
+                self.context.failed(self.stream, str(error))
+                continue
+            changed |= self.upsert(raw, now)
+        for key in gone:
+            changed |= self.drop(key)
+        return changed
+
+    def upsert(self, raw: JsonObject, now: float) -> bool:
+        """An object is there, in this version."""
+        try:
+            return self.put(raw, now)
+        except WireError as error:
+            self.context.failed(self.stream, str(error))
+            return False
+
+    def remove(self, raw: JsonObject) -> bool:
+        """An object is gone; one that was re-created under its name stays."""
+        try:
+            key, uid = self.key(raw), uid_of(raw)
+        except WireError as error:
+            self.context.failed(self.stream, str(error))
+            return False
+        return self.drop(key) if self.held_uid(key) in ("", uid) else False
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of objects kept."""
+
+    @abstractmethod
+    def keys(self) -> Iterable[Key]:
+        """Key of every object kept."""
+
+    @abstractmethod
+    def key(self, raw: JsonObject) -> Key:
+        """Key of an object."""
+
+    def held_uid(self, key: Key) -> str:
+        """Uid of the kept object, empty where the key says it already."""
+        return ""
+
+    @abstractmethod
+    def put(self, raw: JsonObject, now: float) -> bool:
+        """Keep an object; says whether a decision could see the change."""
+
+    @abstractmethod
+    def drop(self, key: Key) -> bool:
+        """Let an object go; says whether it was kept."""
+
+
+class PlainRoom(Room[Key], Generic[Key, Record]):
+    """Objects that nothing is assumed of: kept as projected."""
+
+    def __init__(
+        self,
+        stream: str,
+        context: Context,
+        key: Callable[[JsonObject], Key],
+        project: Callable[[JsonObject], Record],
+        uid: Callable[[Record], str] = lambda _: "",
+    ) -> None:
+        super().__init__(stream, context)
+        self.table: Table[Key, Record] = Table()
+        self._key = key
+        self._project = project
+        self._uid = uid
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def keys(self) -> Iterable[Key]:
+        """Key of every object kept."""
+        return self.table.keys()
+
+    def key(self, raw: JsonObject) -> Key:
+        """Key of an object."""
+        return self._key(raw)
+
+    def held_uid(self, key: Key) -> str:
+        """Uid of the kept object, empty where the record has none."""
+        held = self.table.get(key)
+        return "" if held is None else self._uid(held)
+
+    def put(self, raw: JsonObject, now: float) -> bool:
+        """Keep an object as it is now."""
+        key, record = self._key(raw), self._project(raw)
+        if self.table.get(key) == record:
+            return False
+        self.table.put(key, record)
+        self.context.touch()
+        return True
+
+    def drop(self, key: Key) -> bool:
+        """Let an object go."""
+        if self.table.pop(key) is None:
+            return False
+        self.context.touch()
+        return True
+
+
+class ChildRoom(PlainRoom[tuple[str, str], Record]):
+    """Deployments and Services: also remembered by name for the writer."""
+
+    def __init__(
+        self,
+        stream: str,
+        context: Context,
+        kind: str,
+        project: Callable[[JsonObject], Record],
+        uid: Callable[[Record], str],
+    ) -> None:
+        super().__init__(stream, context, full_name_of, project, uid)
+        self._kind = kind
+
+    def put(self, raw: JsonObject, now: float) -> bool:
+        """Keep an object as it is now."""
+        changed = super().put(raw, now)
+        self.context.remember(self._kind, raw)
+        return changed
+
+    def drop(self, key: tuple[str, str]) -> bool:
+        """Let an object go."""
+        self.context.seen.pop((self._kind, *key), None)
+        return super().drop(key)
+
+
+class ProfileRoom(PlainRoom[tuple[str, str], ProfileRecord]):
+    """WorkloadProfiles; a status of ours that was read back is no news."""
+
+    def __init__(self, stream: str, context: Context) -> None:
+        super().__init__(stream, context, full_name_of, project_profile, lambda held: held.uid)
+
+    def put(self, raw: JsonObject, now: float) -> bool:
+        """Keep a profile as it is now."""
+        key = self.key(raw)
+        held = self.table.get(key)
+        changed = super().put(raw, now)
+        record = self.table.get(key)
+        overlay = self.context.overlay
+        assumed = overlay.get(ProfileSet, key)
+        if record is None or assumed is None:
+            return changed
+        if held is None or assumed[0].status == record.status:
+            overlay.drop_target(ProfileSet, key)
+            self.context.touch()
+            return held is None or (changed and replace(held, status=record.status) != record)
+        return changed
+
+    def drop(self, key: tuple[str, str]) -> bool:
+        """Let a profile go."""
+        self.context.overlay.drop_target(ProfileSet, key)
+        return super().drop(key)
+
+    def seen(self) -> Mapping[tuple[str, str], ProfileRecord]:
+        """Every profile with what is assumed of it."""
+        observed = self.table.view()
+        changed = {}
+        for assumed in self.context.overlay.all(ProfileSet):
+            record = seen_profile(observed.get(assumed.target), assumed)
+            if record is not None:
+                changed[assumed.target] = record
+        return {**observed, **changed} if changed else observed
+
+
+class ForeignRoom(Room[str]):
+    """Other people's bound pods; only sums on nodes of ours can be seen by a decision."""
+
+    def __init__(self, stream: str, context: Context, wanted: Callable[[str], bool]) -> None:
+        super().__init__(stream, context)
+        self.table = ForeignTable()
+        self._wanted = wanted
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def keys(self) -> Iterable[str]:
+        """Uid of every pod that is counted."""
+        return self.table.keys()
+
+    def key(self, raw: JsonObject) -> str:
+        """Uid of the pod."""
+        return uid_of(raw)
+
+    def put(self, raw: JsonObject, now: float) -> bool:
+        """Count a pod as it is now."""
+        uid, use = project_foreign(raw, self.context.share)
+        return self._told(self.table.put(uid, use))
+
+    def drop(self, key: str) -> bool:
+        """Count a pod no more."""
+        return self._told(self.table.put(key, None))
+
+    def _told(self, nodes: set[str]) -> bool:
+        visible = any(self._wanted(node) for node in nodes)
+        if visible:
+            self.context.touch()
+        return visible
+
+
+class PolicyRoom(PlainRoom[str, PolicyRecord]):
+    """SchedulingPolicies; the one named ``default`` binds, the others are told that they do not."""
+
+    def __init__(self, stream: str, context: Context) -> None:
+        super().__init__(
+            stream, context, name_of, lambda raw: project_policy(raw)[1], lambda held: held.uid
+        )
+
+    def binding(self) -> PolicyRecord:
+        """The policy that binds, or the defaults."""
+        return self.table.get(BINDING_POLICY) or PolicyRecord()
+
+    def idle(self) -> tuple[PolicyRecord, ...]:
+        """All others, by name."""
+        others = (held for name, held in self.table.view().items() if name != BINDING_POLICY)
+        return tuple(sorted(others, key=lambda held: held.name))

@@ -1,0 +1,194 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Shared readers of raw Kubernetes objects: metadata, strings, conditions, sharing of equals.
+
+Raw JSON is read here with type checks and dropped at once; pydantic stays off the hot path.
+A reader never guesses: what has the wrong type is a ``WireError`` that names the field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from ullage.api.contract import WireError, flag, objects, section, text, whole
+from ullage.ports import JsonObject
+from ullage.state.project.quantity import seconds
+from ullage.state.records import ObjectRef
+from ullage.state.status.records import Condition
+
+Value = TypeVar("Value")
+
+MESSAGE_LIMIT: Final = 1024
+"""Characters kept of a text that somebody else wrote."""
+
+
+class Sharer:
+    """Gives one object for equal values, so that ten thousand alike pods share one shape.
+
+    Bounded: a full table is emptied, which costs sharing and nothing else.
+    """
+
+    def __init__(self, limit: int = 50_000) -> None:
+        self._seen: dict[object, object] = {}
+        self._limit = limit
+
+    def __call__(self, value: Value) -> Value:
+        """The first value seen that equals this one."""
+        kept = self._seen.get(value)
+        if isinstance(kept, type(value)):
+            return kept
+        if len(self._seen) >= self._limit:
+            self._seen.clear()
+        self._seen[value] = value
+        return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meta:
+    """Metadata of any object; ``controller`` is its controlling owner."""
+
+    uid: str
+    namespace: str
+    name: str
+    generation: int
+    resource_version: str
+    created: float
+    deleting: bool
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    controller: ObjectRef | None
+
+
+@contextmanager
+def within(path: str) -> Iterator[None]:
+    """Put the path of the enclosing object in front of a reader's complaint."""
+    try:
+        yield
+    except WireError as error:
+        raise WireError(f"{path}.{error}") from error
+
+
+def strings(raw: JsonObject, field: str) -> tuple[str, ...]:
+    """Read a list of strings; absent or null is empty.
+
+    Raises:
+        WireError: the field is no list of strings.
+    """
+    value = raw.get(field) or []
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise WireError(f"{field}: expected a list of strings")
+    return tuple(value)
+
+
+def string_map(raw: JsonObject, field: str) -> dict[str, str]:
+    """Read a map of strings; absent or null is empty.
+
+    Raises:
+        WireError: the field is no map of strings.
+    """
+    value = section(raw, field)
+    found: dict[str, str] = {}
+    for key, item in value.items():
+        if not isinstance(item, str):
+            raise WireError(f"{field}[{key}]: expected a string, got {type(item).__name__}")
+        found[key] = item
+    return found
+
+
+def optional_text(raw: JsonObject, field: str) -> str:
+    """Read a string; absent or null is empty.
+
+    Raises:
+        WireError: the field is there and no string.
+    """
+    value = raw.get(field)
+    return "" if value is None else text(raw, field)
+
+
+def optional_whole(raw: JsonObject, field: str, default: int = 0) -> int:
+    """Read a whole number; absent or null is the default.
+
+    Raises:
+        WireError: the field is there and no whole number.
+    """
+    value = raw.get(field)
+    return default if value is None else whole(raw, field)
+
+
+def short(value: str) -> str:
+    """A foreign text cut to what a condition can show."""
+    return value if len(value) <= MESSAGE_LIMIT else value[: MESSAGE_LIMIT - 1] + "…"
+
+
+def controller_of(metadata: JsonObject, namespace: str) -> ObjectRef | None:
+    """The owner that controls the object, if it has one.
+
+    Raises:
+        WireError: the owner references are malformed.
+    """
+    for reference in objects(metadata, "ownerReferences"):
+        if flag(reference, "controller"):
+            return ObjectRef(
+                kind=text(reference, "kind"),
+                namespace=namespace,
+                name=text(reference, "name"),
+                uid=text(reference, "uid"),
+            )
+    return None
+
+
+def read_meta(raw: JsonObject) -> Meta:
+    """Read an object's metadata.
+
+    Raises:
+        WireError: name or uid is missing, or something has the wrong type.
+    """
+    with within("metadata"):
+        metadata = section(raw, "metadata")
+        namespace = optional_text(metadata, "namespace")
+        return Meta(
+            uid=text(metadata, "uid"),
+            namespace=namespace,
+            name=text(metadata, "name"),
+            generation=optional_whole(metadata, "generation"),
+            resource_version=optional_text(metadata, "resourceVersion"),
+            created=seconds(metadata.get("creationTimestamp"), "creationTimestamp"),
+            deleting=bool(metadata.get("deletionTimestamp")),
+            labels=string_map(metadata, "labels"),
+            annotations=string_map(metadata, "annotations"),
+            controller=controller_of(metadata, namespace),
+        )
+
+
+def read_conditions(status: JsonObject) -> tuple[Condition, ...]:
+    """Read ``conditions`` of a status in the order they stand.
+
+    Raises:
+        WireError: an entry is malformed.
+    """
+    return tuple(
+        Condition(
+            type=text(raw, "type"),
+            status=text(raw, "status"),
+            reason=optional_text(raw, "reason"),
+            message=optional_text(raw, "message"),
+            since=seconds(raw.get("lastTransitionTime"), "lastTransitionTime"),
+            observed_generation=optional_whole(raw, "observedGeneration"),
+        )
+        for raw in objects(status, "conditions")
+    )
+
+
+def condition_true(status: JsonObject, type_: str) -> bool:
+    """Whether a condition of this type is ``True``.
+
+    Raises:
+        WireError: the conditions are malformed.
+    """
+    return any(
+        raw.get("type") == type_ and raw.get("status") == "True"
+        for raw in objects(status, "conditions")
+    )

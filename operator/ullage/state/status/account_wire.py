@@ -1,0 +1,81 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The figures of cost in ``status.spend`` as JSON, both ways.
+
+The books live there and nowhere else: what is read must equal what was written, or a new leader
+would pay twice or forget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ullage.api.contract import WireError, section
+from ullage.ports import JsonObject
+from ullage.state.project.objects import optional_text, optional_whole
+from ullage.state.project.quantity import rfc3339, seconds
+from ullage.state.status.account import Account
+
+MESSAGE_LIMIT: Final = 1024
+
+_TEXTS: Final[Mapping[str, str]] = {
+    "total": "total",
+    "onDemandTotal": "on_demand_total",
+    "perHour": "per_hour",
+    "onDemandPerHour": "on_demand_per_hour",
+    "perWorkUnit": "per_thousand_steps",
+    "vsOnDemand": "vs_on_demand",
+}
+_COUNTS: Final[Mapping[str, str]] = {
+    "earlierSteps": "earlier_steps",
+    "evictions": "evictions",
+    "unpricedSeconds": "unpriced_seconds",
+}
+
+
+def account_to_wire(account: Account) -> dict[str, object]:
+    """The figures as they stand in ``status.spend``; what says nothing is left out."""
+    body: dict[str, object] = {name: getattr(account, field) for name, field in _TEXTS.items()}
+    body |= {name: getattr(account, field) for name, field in _COUNTS.items()}
+    lost = {"steps": account.lost_steps, "seconds": account.lost_seconds}
+    body["lostWork"] = {name: value for name, value in lost.items() if value}
+    body["message"] = account.message[:MESSAGE_LIMIT]
+    body = {name: value for name, value in body.items() if value not in ("", 0, {})}
+    return body | {"since": rfc3339(account.since), "asOf": rfc3339(account.as_of)}
+
+
+def account_from_wire(raw: JsonObject) -> Account | None:
+    """The books that stand in ``status.spend``; ``None`` = there are none.
+
+    Raises:
+        WireError: a field is missing or malformed.
+    """
+    if raw.get("asOf") is None:
+        return None
+    lost = section(raw, "lostWork")
+    return Account(
+        since=seconds(raw.get("since"), "since"),
+        as_of=seconds(raw.get("asOf"), "asOf"),
+        total=_decimal(raw, "total"),
+        on_demand_total=_decimal(raw, "onDemandTotal"),
+        per_hour=_decimal(raw, "perHour"),
+        on_demand_per_hour=_decimal(raw, "onDemandPerHour"),
+        per_thousand_steps=_decimal(raw, "perWorkUnit"),
+        vs_on_demand=_decimal(raw, "vsOnDemand"),
+        earlier_steps=optional_whole(raw, "earlierSteps"),
+        lost_steps=optional_whole(lost, "steps"),
+        lost_seconds=optional_whole(lost, "seconds"),
+        evictions=optional_whole(raw, "evictions"),
+        unpriced_seconds=optional_whole(raw, "unpricedSeconds"),
+        message=optional_text(raw, "message"),
+    )
+
+
+def _decimal(raw: JsonObject, field: str) -> str:
+    """A decimal string of 0 or more, checked here once so that booking may rely on it."""
+    stated = optional_text(raw, field)
+    digits = stated.replace(".", "", 1)
+    if stated and not (digits.isascii() and digits.isdigit()):
+        raise WireError(f"{field}: {stated!r} is no decimal number of 0 or more")
+    return stated
