@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from ullage.api.base import Line, Model, ReasonWord, Time
-from ullage.api.rules import ELASTICITY_ORDER, validations
+from ullage.api.rules import ELASTICITY_ORDER, MEMBERSHIP_NEEDS_BOUNDS, validations
 
 MAX_REPLICAS = 4096
 
@@ -24,10 +24,19 @@ class OnNotice(StrEnum):
     IGNORE = "Ignore"
 
 
+class Membership(StrEnum):
+    """What another number of members means for those that run."""
+
+    RESTART = "Restart"
+    IN_PLACE = "InPlace"
+
+
 class Elasticity(Model):
     """Bounds of a gang that may change its size at a checkpoint."""
 
-    model_config = ConfigDict(json_schema_extra=validations(ELASTICITY_ORDER))
+    model_config = ConfigDict(
+        json_schema_extra=validations(ELASTICITY_ORDER, MEMBERSHIP_NEEDS_BOUNDS)
+    )
 
     min_replicas: Members
     """Fewest members that the job can train with; it waits until there is room for these."""
@@ -36,6 +45,10 @@ class Elasticity(Model):
     on_notice: OnNotice = OnNotice.CHECKPOINT
     """When a machine will be taken away. `Checkpoint`: the job saves its state at once and goes on
     without that machine; `Ignore`: it runs on until the machine is gone."""
+    membership: Membership = Membership.RESTART
+    """How members come and go. `Restart`: another number of them comes by a restart of all at a
+    checkpoint; `InPlace`: the program itself goes on when a member is lost and when one joins
+    (elastic torchrun, JAX that initialises anew), so the others are never stopped for it."""
 
 
 class Size(Model):

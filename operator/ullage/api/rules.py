@@ -150,8 +150,9 @@ FROZEN_ELASTICITY: Final = Rule(
     rule="oldSelf.suspend || (has(self.elasticity) ? has(oldSelf.elasticity) "
     "&& self.elasticity.minReplicas == oldSelf.elasticity.minReplicas "
     "&& self.elasticity.maxReplicas == oldSelf.elasticity.maxReplicas "
+    "&& self.elasticity.membership == oldSelf.elasticity.membership "
     ": !has(oldSelf.elasticity))",
-    message=f"the bounds of spec.elasticity {_FROZEN}{_FROZEN_END}",
+    message=f"the bounds and the membership of spec.elasticity {_FROZEN}{_FROZEN_END}",
     field=".elasticity",
 )
 ELASTICITY_ORDER: Final = Rule(
@@ -161,6 +162,13 @@ ELASTICITY_ORDER: Final = Rule(
     "minReplicas",
     expression="'elasticity.minReplicas (%d) is above elasticity.maxReplicas (%d): raise "
     "maxReplicas or lower minReplicas'.format([self.minReplicas, self.maxReplicas])",
+)
+MEMBERSHIP_NEEDS_BOUNDS: Final = Rule(
+    name="membership-needs-bounds",
+    rule="self.membership != 'InPlace' || self.minReplicas < self.maxReplicas",
+    message="membership InPlace lets members come and go between minReplicas and maxReplicas: "
+    "lower minReplicas or raise maxReplicas, or leave membership out",
+    field=".membership",
 )
 ELASTICITY_OR_REPLICAS: Final = Rule(
     name="elasticity-or-replicas",

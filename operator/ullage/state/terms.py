@@ -64,6 +64,8 @@ class Elasticity:
     min_replicas: int
     max_replicas: int
     on_notice: OnNotice = OnNotice.CHECKPOINT
+    in_place: bool = False
+    """``membership: InPlace``: the program lets members come and go, the others are left alone."""
 
     def within(self, members: int) -> int:
         """A number of members, held to the bounds."""

@@ -28,7 +28,7 @@ from ullage.api.contract import (
     SlicePhase,
 )
 from ullage.api.crd import schema
-from ullage.api.elasticity import Elasticity, OnNotice
+from ullage.api.elasticity import Elasticity, Membership, OnNotice
 from ullage.api.gpunode import GPUNode, NodeDevice, NodeMPS, NodeSlice, Slice
 from ullage.api.gpurequest import GPURequest, GPUShare
 from ullage.api.inferenceservice import InferenceService
@@ -328,5 +328,7 @@ def test_defaults_of_the_schema_are_those_of_the_records() -> None:
     bounds = Elasticity(min_replicas=1, max_replicas=2)
     assert bounds.on_notice.value == terms.Elasticity(min_replicas=1, max_replicas=2).on_notice
     assert [one.value for one in OnNotice] == [one.value for one in terms.OnNotice]
+    in_place = terms.Elasticity(min_replicas=1, max_replicas=2).in_place
+    assert in_place is (bounds.membership is Membership.IN_PLACE)
     assert Slice.model_fields["priority"].default == 0
     assert Slice.model_fields["protected"].default is False

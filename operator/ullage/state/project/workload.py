@@ -146,7 +146,12 @@ def _elasticity(spec: JsonObject) -> Elasticity | None:
         least, most = whole(raw, "minReplicas"), whole(raw, "maxReplicas")
         if not 1 <= least <= most:
             raise WireError(f"minReplicas: {least} must be at least 1 and at most {most}")
-        return Elasticity(min_replicas=least, max_replicas=most, on_notice=on_notice)
+        return Elasticity(
+            min_replicas=least,
+            max_replicas=most,
+            on_notice=on_notice,
+            in_place=optional_text(raw, "membership") == "InPlace",
+        )
 
 
 def _members(spec: JsonObject, elasticity: Elasticity | None, status: WorkloadStatus) -> int:
