@@ -54,6 +54,11 @@ def recording_of(rule: str, folder: Path = FOLDER) -> Path:
     return folder / f"mixed-{rule}.json"
 
 
+def reference_of(rule: str, folder: Path = FOLDER) -> Path:
+    """The file of each class alone, as seen in the session in which the rule was played."""
+    return recording_of(f"{rule}-{ALONE}", folder)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     """What to measure."""
@@ -65,7 +70,10 @@ class Wanted:
 
 
 async def measure(local: LocalCluster, wanted: Wanted) -> None:
-    """The reference first, then every rule; each recording is kept as soon as it is there."""
+    """The reference first, then every rule; each recording is kept as soon as it is there.
+
+    The reference is kept with every rule of its session: rules may be played on different days.
+    """
     plan = mixed(wanted.seed, wanted.seconds)
     history = calm(wanted.seed + 1, wanted.history_s) if wanted.history_s else None
     credentials = await find_credentials(str(local.kubeconfig))
@@ -79,13 +87,13 @@ async def measure(local: LocalCluster, wanted: Wanted) -> None:
                 progress=progress,
             )
             alone = await play(stage, Rule.EXCLUSIVE, reference(), name=ALONE)
-            alone.save(recording_of(ALONE))
             # better to fail now, without a reference, than after half an hour
             stage = replace(stage, alone=seen_alone(alone, solo_ns(alone)))
             for rule in wanted.rules:
                 known = history if rule is Rule.OURS else None
                 recording = await play(stage, rule, plan, name=rule, history=known)
                 recording.save(recording_of(rule))
+                alone.save(reference_of(rule))
 
 
 def machine_busy(seconds: float = 3.0) -> float:
@@ -109,9 +117,9 @@ def report(picture: Path | None, rules: Sequence[Rule] = ORDER) -> list[Outcome]
     Raises:
         SystemExit: a recording is missing, or the picture cannot be drawn.
     """
-    solo = solo_ns(Recording.load_from(recording_of(ALONE)))
+    solo = {rule: solo_ns(Recording.load_from(reference_of(rule))) for rule in rules}
     recordings = {rule: Recording.load_from(recording_of(rule)) for rule in rules}
-    outcomes = [judge(one, solo) for one in recordings.values()]
+    outcomes = [judge(one, solo[rule]) for rule, one in recordings.items()]
     plan = recordings[rules[0]].plan
     if any(one.plan != plan for one in recordings.values()):
         raise SystemExit("the recordings are of different arrivals: run make bench-mixed anew")
@@ -119,7 +127,7 @@ def report(picture: Path | None, rules: Sequence[Rule] = ORDER) -> list[Outcome]
     settings = {"seed": plan.seed, "seconds": plan.seconds, "jobs": len(plan.jobs)}
     tell(outcomes, title, settings)
     if picture is not None:
-        seen = {rule.value: windows(one, solo) for rule, one in recordings.items()}
+        seen = {rule.value: windows(one, solo[rule]) for rule, one in recordings.items()}
         try:
             draw(picture, outcomes, seen, title)
         except NoPlotter as error:
