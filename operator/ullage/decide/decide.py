@@ -9,7 +9,7 @@ what everybody is told.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from typing import Final
 
@@ -33,6 +33,7 @@ from ullage.decide.nodes import missing_gpu_nodes
 from ullage.decide.notices.drain import by_class, notice_marks
 from ullage.decide.notices.reading import terminations
 from ullage.decide.notices.taints import eviction_notices, node_taints
+from ullage.decide.phases import Phase
 from ullage.decide.placement.allot import allot, release
 from ullage.decide.placement.board import set_up
 from ullage.decide.placement.desk import Desk
@@ -165,6 +166,7 @@ def decide(
         wake_at=earliest(
             _resumed_at(snapshot, now, allotment.postponed),
             _wake_at(view, lives),
+            _follows(view, statuses),
             lessons.wake_at,
             trials.wake_at,
             next_turn(rounds),
@@ -233,6 +235,23 @@ def _resumed_at(snapshot: Snapshot, now: float, postponed: Set[str]) -> float:
         return 0.0
     told = all(snapshot.workloads[uid].status.decision is not None for uid in postponed)
     return now + (_IN_TURN_S if told else _AT_ONCE_S)
+
+
+def _follows(view: View, statuses: Mapping[str, WorkloadStatus]) -> float:
+    """When a step comes that only waits for what this cycle tells; 0 = none does.
+
+    A status of ours that is read back is no news, and nothing else need happen before pods of a
+    start that is over are taken down, those of the next are made, or made for another size.
+    """
+    for uid, status in statuses.items():
+        job = view.snapshot.workloads[uid]
+        before = job.status
+        if status is before or job.kind is not WorkloadKind.TRAINING_JOB:
+            continue
+        turns = status.phase != before.phase and Phase.RESTARTING in (status.phase, before.phase)
+        if turns or status.replicas != before.replicas:
+            return view.now + _AT_ONCE_S
+    return 0.0
 
 
 def _wake_at(view: View, lives: dict[str, Life]) -> float:

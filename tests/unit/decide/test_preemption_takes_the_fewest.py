@@ -165,4 +165,5 @@ def test_a_reservation_that_is_preempted_simply_ends() -> None:
     found = decided(victim.status(phase="Reserving"), *gated, node, job, *pods)
     assert not _evicted(found)
     assert not found.slices()
-    assert found.plan.wake_at in (0.0, NOW + 30)
+    # its gated pod goes in the next cycle, which nothing else need bring about
+    assert 0 < found.plan.wake_at - NOW < 1
