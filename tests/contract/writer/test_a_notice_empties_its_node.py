@@ -172,8 +172,31 @@ async def test_another_ones_taint_is_a_notice_too(running: Running) -> None:
         where = pod_of(cluster)["spec"]["nodeName"]
         node = cluster.server.get(ports.NODE, where)
         assert node is not None
+        theirs = {"key": "aws-node-termination-handler/spot-itn", "effect": "NoSchedule"}
+        cluster.server.put(ports.NODE, node | {"spec": {"taints": [theirs]}})
+        await brain.cycle()
+        assert pod_of(cluster)["metadata"]["deletionTimestamp"]
+        assert taints_of(cluster, where) == [theirs, OURS]
+
+
+async def test_a_node_that_karpenter_may_still_keep_is_not_emptied(running: Running) -> None:
+    async with running() as (brain, cluster, _):
+        where = pod_of(cluster)["spec"]["nodeName"]
+        node = cluster.server.get(ports.NODE, where)
+        assert node is not None
         theirs = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
         cluster.server.put(ports.NODE, node | {"spec": {"taints": [theirs]}})
+        await brain.cycle()
+        assert "deletionTimestamp" not in pod_of(cluster)["metadata"]
+        assert taints_of(cluster, where) == [theirs]
+        later = cluster.server.get(ports.NODE, where)
+        assert later is not None
+        # what karpenter's finalizer holds while the node is drained
+        held = {
+            "deletionTimestamp": cluster.wall.stamp(),
+            "finalizers": ["karpenter.sh/termination"],
+        }
+        cluster.server.put(ports.NODE, later | {"metadata": later["metadata"] | held})
         await brain.cycle()
         assert pod_of(cluster)["metadata"]["deletionTimestamp"]
         assert taints_of(cluster, where) == [theirs, OURS]

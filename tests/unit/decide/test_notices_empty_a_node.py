@@ -120,6 +120,17 @@ def test_a_whole_gang_is_asked_to_checkpoint_and_starts_again_uncounted() -> Non
     )
 
 
+def test_a_removal_that_somebody_chose_is_not_told_as_the_providers() -> None:
+    found = a_spread_gang(OPEN_ENDED, job=GANG)
+    assert evicted(found) == ["train-0", "train-1"]
+    said = found.condition(GANG, "Admitted").message
+    assert "node-2: the node is being removed (taint karpenter.sh/disrupted)" in said
+    planned = replace(OPEN_ENDED, kind=InterruptionKind.REBALANCE)
+    found = a_spread_gang(planned, job=GANG)
+    assert evicted(found) == []
+    assert found.status(GANG).phase == "Running"
+
+
 def test_a_gang_elsewhere_is_left_alone() -> None:
     one, two = running(GANG, "node-1", "node-1")
     found = decided(

@@ -53,10 +53,20 @@ def test_a_notice_counts_though_the_node_was_cordoned_before(watch: PoolWatch) -
         tainted(A, "ToBeDeletedByClusterAutoscaler"),
         replace(
             tainted(A, "karpenter.sh/disrupted"),
+            interruption=notice(InterruptionKind.REBALANCE, "karpenter.sh/disrupted"),
+        ),
+        replace(
+            tainted(A, "karpenter.sh/disrupted"),
             interruption=notice(InterruptionKind.TERMINATE, "karpenter.sh/disrupted"),
+            deleting=True,
+        ),
+        replace(
+            tainted(A, "karpenter.sh/disruption"),
+            interruption=notice(InterruptionKind.TERMINATE, "karpenter.sh/disruption"),
+            deleting=True,
         ),
     ],
-    ids=["cordoned", "deleted", "cluster-autoscaler", "karpenter"],
+    ids=["cordoned", "deleted", "cluster-autoscaler", "planned", "karpenter", "karpenter-0.3x"],
 )
 def test_what_somebody_wants_to_go_is_no_loss(watch: PoolWatch, wanted: object) -> None:
     assert watch.look(wanted, B, C, D, after_s=5.0).lost == 0  # type: ignore[arg-type]
@@ -64,6 +74,15 @@ def test_what_somebody_wants_to_go_is_no_loss(watch: PoolWatch, wanted: object) 
     assert watch.look(unready, B, C, D, after_s=400.0).lost == 0  # type: ignore[arg-type]
     seen = watch.look(B, C, D, after_s=5.0)
     assert (seen.lost, seen.nodes) == (0, 3)
+
+
+def test_what_an_autoscaler_plans_is_no_warning_of_the_provider(watch: PoolWatch) -> None:
+    planned = replace(
+        tainted(A, "karpenter.sh/disrupted"),
+        interruption=notice(InterruptionKind.REBALANCE, "karpenter.sh/disrupted"),
+    )
+    seen = watch.look(planned, B, C, D, after_s=5.0)
+    assert (seen.warned, seen.advised, seen.lost) == (False, False, 0)
 
 
 def test_marks_that_come_after_a_node_went_unready_excuse_nothing(watch: PoolWatch) -> None:

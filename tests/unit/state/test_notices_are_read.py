@@ -9,7 +9,7 @@ import pytest
 from builders_raw import raw_gpu_node, raw_node
 from ullage.api.contract import Interruption, InterruptionKind, WireError, sooner
 from ullage.state.project.node import project_gpu_node, project_node
-from ullage.state.project.notice import NOTICE_TAINTS
+from ullage.state.project.notice import NOTICE_TAINTS, PLANNED_TAINTS
 
 TERMINATE, REBALANCE = InterruptionKind.TERMINATE, InterruptionKind.REBALANCE
 
@@ -51,10 +51,33 @@ def test_a_gpu_node_carries_the_notice_of_its_agent() -> None:
         project_gpu_node(raw, 0.0, {})
 
 
+def tainted(*keys: str, deleting: bool = False) -> Interruption | None:
+    raw = raw_node(spec={"taints": [{"key": key, "effect": "NoSchedule"} for key in keys]})
+    if deleting:
+        raw["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
+    return project_node(raw).interruption
+
+
 @pytest.mark.parametrize(("key", "kind"), sorted(NOTICE_TAINTS.items()))
 def test_taints_of_others_are_notices(key: str, kind: InterruptionKind) -> None:
-    record = project_node(raw_node(spec={"taints": [{"key": key, "effect": "NoSchedule"}]}))
-    assert record.interruption == Interruption(kind=kind, source=key)
+    assert tainted(key, deleting=True) == Interruption(kind=kind, source=key)
+
+
+@pytest.mark.parametrize("key", sorted(PLANNED_TAINTS))
+def test_what_may_still_be_taken_back_only_keeps_new_work_away(key: str) -> None:
+    assert tainted(key) == Interruption(kind=REBALANCE, source=key)
+    assert tainted(key, deleting=True) == Interruption(kind=TERMINATE, source=key)
+
+
+@pytest.mark.parametrize("key", sorted(set(NOTICE_TAINTS) - PLANNED_TAINTS))
+def test_the_other_taints_are_the_last_word(key: str) -> None:
+    assert tainted(key) == tainted(key, deleting=True)
+
+
+def test_of_a_provider_and_of_who_chose_the_provider_is_named() -> None:
+    chosen, providers = "ToBeDeletedByClusterAutoscaler", "aws-node-termination-handler/spot-itn"
+    for keys in ((chosen, providers), (providers, chosen)):
+        assert tainted(*keys) == Interruption(kind=TERMINATE, source=providers)
 
 
 def test_other_taints_and_our_own_are_none() -> None:

@@ -47,8 +47,9 @@ LIFE: Final[Mapping[Reason, Explanation]] = {
         "which work leaves.",
     ),
     Reason.SPOT_INTERRUPTED: say(
-        "A pod is on a machine that is about to be taken away: a job saves its work and starts "
-        "again elsewhere, uncounted; a replica is replaced before it goes, where there is room.",
+        "A pod is on a machine that is about to be taken away, or on a node that an autoscaler is "
+        "removing: a job saves its work and starts again elsewhere, uncounted; a replica is "
+        "replaced before it goes, where there is room.",
         "Nothing. If work is lost, give the job spec.checkpoint and save on SIGTERM within the "
         "notice, which is 30 seconds to two minutes with most providers.",
     ),

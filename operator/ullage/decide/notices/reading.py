@@ -8,6 +8,7 @@ Texts name no remaining time: they stand in statuses, and a steady state writes 
 from __future__ import annotations
 
 from ullage.api.contract import Interruption, InterruptionKind, sooner
+from ullage.state.project.notice import CHOSEN_TAINTS
 from ullage.state.project.quantity import rfc3339
 from ullage.state.records import GPUNodeRecord, NodeRecord, Snapshot
 
@@ -33,8 +34,12 @@ def terminations(snapshot: Snapshot) -> dict[str, Interruption]:
 
 
 def words(notice: Interruption) -> str:
-    """A notice for people: who takes the machine, and when."""
+    """A notice for people: who takes the machine, or removes the node, and when."""
     who = notice.source or "the provider"
+    if notice.source in CHOSEN_TAINTS:
+        if notice.kind is InterruptionKind.REBALANCE:
+            return f"the node is to be removed when its replacement is there (taint {who})"
+        return f"the node is being removed (taint {who})"
     if notice.kind is InterruptionKind.REBALANCE:
         return f"the machine is likely to be taken away soon (notice of {who})"
     if notice.deadline_s is None:

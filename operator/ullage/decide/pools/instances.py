@@ -28,6 +28,7 @@ from typing import Final
 from ullage.api.contract import Interruption, InterruptionKind
 from ullage.decide.pools.membership import Membership
 from ullage.state.pools.records import CapacityType, PoolRecord
+from ullage.state.project.notice import CHOSEN_TAINTS
 from ullage.state.records import GPUNodeRecord, NodeRecord, Snapshot
 
 LOST_AFTER_S: Final = 300.0
@@ -40,14 +41,6 @@ GAP_S: Final = 7200.0
 """What is missing after nobody looked for longer says nothing."""
 _FIRST_READY_S: Final = 60.0
 """An unready node whose readiness changed no later than this after its creation never was ready."""
-WANTED: Final = frozenset(
-    {
-        "karpenter.sh/disrupted",
-        "ToBeDeletedByClusterAutoscaler",
-        "aws-node-termination-handler/asg-lifecycle-termination",
-    }
-)
-"""Taints that announce a removal that an autoscaler chose, not the provider."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,9 +171,9 @@ def look(
 def _notice(node: NodeRecord, agent: GPUNodeRecord | None) -> Interruption | None:
     """What the provider says of a node: its agent hears it first, taints may say it too."""
     found = agent.interruption if agent is not None else None
-    if found is not None and found.source not in WANTED:
+    if found is not None and found.source not in CHOSEN_TAINTS:
         return found
-    if node.interruption is not None and node.interruption.source not in WANTED:
+    if node.interruption is not None and node.interruption.source not in CHOSEN_TAINTS:
         return node.interruption
     return None
 
@@ -191,7 +184,8 @@ def _is(notice: Interruption | None, kind: InterruptionKind) -> bool:
 
 def _wanted(node: NodeRecord) -> bool:
     """Whether somebody, not the provider, wants the node to go."""
-    return node.unschedulable or node.deleting or any(taint.key in WANTED for taint in node.taints)
+    chosen = any(taint.key in CHOSEN_TAINTS for taint in node.taints)
+    return node.unschedulable or node.deleting or chosen
 
 
 def _seen(

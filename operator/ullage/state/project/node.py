@@ -70,7 +70,7 @@ def project_node(raw: JsonObject) -> NodeRecord:
             (one.since for one in read_conditions(status) if one.type == "Ready"), 0.0
         ),
         deleting=meta.deleting,
-        interruption=notice_of_taints(taints) if taints else None,
+        interruption=notice_of_taints(taints, deleting=meta.deleting) if taints else None,
     )
 
 
