@@ -25,7 +25,7 @@ from ullage.api.rules import (
     validations,
 )
 
-MAX_RECOMMENDATIONS = 8
+MAX_RECOMMENDATIONS = 20
 
 Price = Annotated[str, Field(max_length=16, pattern=r"^[0-9]{1,9}(\.[0-9]{1,6})?$")]
 
@@ -76,15 +76,16 @@ class Cost(Model):
 
 
 class Recommended(Model):
-    """One accelerator for the job, and what speaks against it."""
+    """An accelerator for the job and how many of it, and what speaks against them."""
 
     accelerator: Accelerator
     """Accelerator key."""
     rank: Count
-    """Place in the list, from 0; the recommended one is first, those that cannot be had are
-    last."""
+    """Place in the list, from 0; the recommended one is first, then the other types, those that
+    cannot be had last, then other numbers of devices."""
     devices: Count
-    """Devices of the whole job."""
+    """Devices of the whole job. Of an elastic gang, the best number within its bounds; other
+    numbers of the type that comes first have rows of their own, which are estimates."""
     seconds: LongCount | None = None
     """Time of the whole training; absent = not known."""
     low_seconds: LongCount | None = None
@@ -107,5 +108,5 @@ class Recommended(Model):
 
 Recommendations = Annotated[
     tuple[Recommended, ...],
-    Field(max_length=MAX_RECOMMENDATIONS, json_schema_extra=list_map("accelerator")),
+    Field(max_length=MAX_RECOMMENDATIONS, json_schema_extra=list_map("accelerator", "devices")),
 ]

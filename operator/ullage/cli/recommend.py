@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which accelerator a job should take, as a table. Pure: records in, rich renderables out.
+"""Which accelerator a job should take, and how many. Pure: records in, rich renderables out.
 
 The same answer as in `status.recommendation`, from the same engine; jobs that ask for nothing, and
 jobs that are still a file, get one too.
@@ -113,7 +113,29 @@ def _footer(advice: Advice, job: WorkloadRecord) -> str:
     said = f"time and cost {whole}, {advice.steps} steps"
     if job.cost is None:
         said += "; spec.cost is not said, so nothing rules a type out by cost or time"
+    own = job.replicas * job.gpu.count
+    if any(row.offer.gpus != own for row in (*advice.table.rows, *advice.numbers)):
+        said += f"\n{_of_numbers(advice, job)}"
     return said
+
+
+def _of_numbers(advice: Advice, job: WorkloadRecord) -> str:
+    """Where figures of other numbers of devices come from, and what to do with them."""
+    own = "1 member" if job.replicas == 1 else f"{job.replicas} members"
+    said = (
+        f"speeds are of {own}; other numbers are estimates: n members are n x 0.97^log2(n) times"
+        " as fast as one"
+    )
+    if job.elasticity is None:
+        return f"{said}, each with a batch as large as now"
+    first, most = advice.first, job.elasticity.max_replicas
+    members = first.offer.gpus // advice.devices_each if first is not None else most
+    if members == most:
+        return said
+    return (
+        f"{said}. The gang takes what there is room for, up to {most};"
+        f" spec.elasticity.maxReplicas {members} keeps it to the first row"
+    )
 
 
 def duration(seconds: int | None) -> str:

@@ -27,7 +27,7 @@ spec:
 """
 
 
-def world() -> Snapshot:
+def world(per_type: int = 1) -> Snapshot:
     sizes = {"nvidia-l4": 24_000, "tesla-t4": 16_000, "nvidia-t400": 2_000}
     prices = {"nvidia-l4": 0.8, "tesla-t4": 0.5, "nvidia-t400": 0.1}
     rates = {"nvidia-l4": 5.0, "tesla-t4": 2.0, "nvidia-t400": 1.0}
@@ -38,15 +38,21 @@ def world() -> Snapshot:
     )
     profile = replace(a_profile("resnet", klass="resnet"), status=ProfileStatus(solo=solo))
     return a_snapshot(
-        a_gpu_node(devices=[a_device(f"GPU-{n}", model=n, memory_mib=sizes[n]) for n in sizes]),
+        a_gpu_node(
+            devices=[
+                a_device(f"GPU-{n}-{at}", model=n, memory_mib=sizes[n])
+                for n in sizes
+                for at in range(per_type)
+            ]
+        ),
         profile,
         *(replace(a_device_profile(n, sizes[n]), price_per_hour=prices[n]) for n in sizes),
     )
 
 
-def printed(job: WorkloadRecord) -> str:
-    console = Console(width=200, record=True, highlight=False)
-    console.print(recommendation(world(), job))
+def printed(job: WorkloadRecord, per_type: int = 1) -> str:
+    console = Console(width=250, record=True, highlight=False)
+    console.print(recommendation(world(per_type), job))
     return console.export_text()
 
 
@@ -72,6 +78,23 @@ def test_a_job_without_work_is_told_per_thousand_steps() -> None:
     assert "of 1,000 steps" in text
     assert "spec.cost is not said" in text
     assert "3.3 min" in line(text, "nvidia-l4")
+
+
+def test_other_numbers_of_devices_are_estimates_and_the_footer_says_by_which_law() -> None:
+    text = printed(job_of(MANIFEST, "default"), per_type=4)
+    double = next(one for one in text.splitlines() if one.split()[:2] == ["nvidia-l4", "2"])
+    assert all(word in double for word in ("61.9 min", "Estimated", "CountChangesBatch"))
+    assert "n x 0.97^log2(n) times as fast as one, each with a batch as large as now" in text
+
+
+def test_an_elastic_gang_is_told_the_number_and_how_to_keep_to_it() -> None:
+    bounds = (
+        "elasticity: {minReplicas: 1, maxReplicas: 4}\n  checkpoint: {graceSeconds: 60}\n  cost"
+    )
+    elastic = MANIFEST.replace("cost", bounds)
+    text = printed(job_of(elastic.replace("maxTime: 4h", "maxTime: 45m"), "default"), per_type=4)
+    assert text.splitlines()[1].split()[:2] == ["nvidia-l4", "3"]
+    assert "up to 4; spec.elasticity.maxReplicas 3 keeps it to the first row" in text
 
 
 def test_a_file_and_the_object_get_the_same_answer() -> None:

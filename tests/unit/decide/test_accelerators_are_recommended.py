@@ -28,7 +28,7 @@ from ullage.state.profile.records import (
     ThroughputEntry,
 )
 from ullage.state.records import GPUNodeRecord, Snapshot, WorkloadRecord
-from ullage.state.status.records import WorkloadStatus
+from ullage.state.status.records import Recommended, WorkloadStatus
 from ullage.state.status.wire import as_stored
 from ullage.state.terms import CostAim
 
@@ -95,14 +95,20 @@ def told(one: WorkloadRecord, snapshot: Snapshot) -> WorkloadStatus:
     return advised(Advisor.of(snapshot), one, one.status)
 
 
+def of_its_size(one: WorkloadRecord, snapshot: Snapshot) -> list[Recommended]:
+    """What is told of the job's own number of devices."""
+    own = one.replicas * one.gpu.count
+    return [row for row in told(one, snapshot).recommendation if row.devices == own]
+
+
 def table(one: WorkloadRecord, snapshot: Snapshot) -> dict[str, tuple[Reason, int | None, str]]:
-    rows = told(one, snapshot).recommendation
+    rows = of_its_size(one, snapshot)
     return {row.accelerator: (row.reason, row.total_s, row.cost) for row in rows}
 
 
 def test_the_cheapest_type_comes_first_with_time_cost_and_bounds() -> None:
     one = job()
-    rows = told(one, world(one)).recommendation
+    rows = of_its_size(one, world(one))
     assert [row.accelerator for row in rows] == ["middle", "large", "small"]
     assert table(one, world(one)) == {
         "middle": (Reason.RECOMMENDED, 9_000, "3.75"),
@@ -118,7 +124,7 @@ def test_the_cheapest_type_comes_first_with_time_cost_and_bounds() -> None:
 
 def test_the_fastest_type_comes_first_when_time_is_the_aim() -> None:
     one = job(FAST)
-    rows = told(one, world(one)).recommendation
+    rows = of_its_size(one, world(one))
     assert [row.accelerator for row in rows] == ["large", "middle", "small"]
 
 
@@ -170,7 +176,7 @@ def test_types_that_the_job_does_not_allow_are_not_in_the_list() -> None:
 
 def test_too_few_devices_are_counted() -> None:
     one = job(replicas=5)
-    rows = told(one, world(one)).recommendation
+    rows = of_its_size(one, world(one))
     assert {row.reason for row in rows} == {Reason.NOT_AVAILABLE}
     assert rows[0].message == (
         "the job takes 5 devices; the cluster has 4 healthy ones, at most 4 on one node"
@@ -281,7 +287,7 @@ def test_the_cycle_puts_it_into_the_status_and_then_keeps_still() -> None:
 
 def test_feasible_types_stand_in_order_of_the_aim() -> None:
     one = job()
-    rows = told(one, world(one)).recommendation
+    rows = of_its_size(one, world(one))
     costs = [float(row.cost) for row in rows]
     assert all(left <= right for left, right in pairwise(costs))
 

@@ -18,7 +18,7 @@ from ullage.engines.devicechoice.choose import HYSTERESIS
 from ullage.engines.devicechoice.explain import summary
 from ullage.engines.devicechoice.offers import Aim, Priced
 from ullage.state.records import WorkloadRecord
-from ullage.state.status.recommendation import MOST_ROWS
+from ullage.state.status.recommendation import MOST_ROWS, MOST_TYPES
 from ullage.state.status.records import Recommended, WorkloadStatus
 
 MIB: Final = 2**20
@@ -39,9 +39,9 @@ def advised(advisor: Advisor, workload: WorkloadRecord, status: WorkloadStatus) 
     if status.phase in _ENDED:
         return status
     basis = advisor.basis(workload)
-    if basis == status.recommendation_basis or not advisor.left:
+    if basis == status.recommendation_basis or advisor.left <= 0:
         return status
-    advisor.left -= 1
+    advisor.spend(workload)
     rows = rows_of(advisor.advice(workload))
     if status.recommendation and _same(status.recommendation, rows):
         rows = status.recommendation
@@ -70,18 +70,20 @@ def _first(rows: tuple[Recommended, ...]) -> tuple[str, Reason] | None:
 
 
 def rows_of(advice: Advice) -> tuple[Recommended, ...]:
-    """The table as the status holds it: the best first, what cannot be had last."""
-    table = advice.table
-    free = (one for one in table.rows if one.infeasible is None and one.hold is None)
-    first = table.chosen or next(free, None)
+    """The table as the status holds it: the best of each type, then other numbers of devices.
+
+    Of the types the best comes first, what cannot be had last.
+    """
+    table, first = advice.table, advice.first
     aim = table.aim or (Aim.COST if first is not None and first.cost is not None else Aim.TIME)
-    rows = sorted(table.rows, key=lambda one: one is not first)
+    rows = sorted(table.rows, key=lambda one: one is not first)[:MOST_TYPES]
+    rows += advice.numbers
     return tuple(_row(one, first, aim, advice) for one in rows[:MOST_ROWS])
 
 
 def _row(row: Priced, first: Priced | None, aim: Aim, advice: Advice) -> Recommended:
     total, need = row.total, row.memory.need_bytes
-    sure = advice.confidence.get(row.offer.accelerator)
+    sure = advice.confidence_of(row)
     reason = row.infeasible or row.hold
     if reason is None:
         reason = Reason.RECOMMENDED if row is first else Reason.FEASIBLE
@@ -96,7 +98,7 @@ def _row(row: Priced, first: Priced | None, aim: Aim, advice: Advice) -> Recomme
         source="" if row.source is None else row.source.value,
         confidence="" if sure is None else f"{sure:.2f}",
         need_mib=None if need is None else round(need / MIB),
-        message=row.text or _compared(row, first, aim),
+        message=_message(row, first, aim, advice),
     )
 
 
@@ -106,33 +108,49 @@ def _money(cost: float | None) -> str:
     return f"{cost:.2f}" if cost >= 1 else f"{cost:.4f}"
 
 
+def _message(row: Priced, first: Priced | None, aim: Aim, advice: Advice) -> str:
+    """What stands in the way of an offer, or how it stands to the first one."""
+    if row.offer.gpus == advice.members * advice.devices_each:
+        return row.text or _compared(row, first, aim)
+    compared = "" if row.infeasible is not None else _compared(row, first, aim)
+    said = "; ".join(one for one in (compared, row.text) if one)
+    return f"by estimate {said}" if said else "an estimate"
+
+
 def _compared(row: Priced, first: Priced | None, aim: Aim) -> str:
-    """How an accelerator stands to the first one."""
+    """How an offer stands to the first one."""
     word = "costs" if aim is Aim.COST else "takes"
     if first is None or row is first:
         return f"{word} least of the types that can be had"
+    than = first.offer.accelerator
+    if row.offer.gpus != first.offer.gpus:
+        than = f"{first.offer.gpus} x {than}"
     times = row.value(aim) / first.value(aim) if first.value(aim) > 0 else float("inf")
     if not times < float("inf"):
         return ""
     thing = "as much" if aim is Aim.COST else "as long"
-    return f"{word} {times:.2f} times {thing} as {first.offer.accelerator}"
+    return f"{word} {times:.2f} times {thing} as {than}"
 
 
 def _same(before: tuple[Recommended, ...], after: tuple[Recommended, ...]) -> bool:
     """Whether two lists say the same: verdicts alike, times close, nobody clearly overtaken."""
-    old = {row.accelerator: row for row in before}
-    if old.keys() != {row.accelerator for row in after}:
+    old = {(row.accelerator, row.devices): row for row in before}
+    if old.keys() != {(row.accelerator, row.devices) for row in after}:
         return False
     for row in after:
-        was = old[row.accelerator]
+        was = old[row.accelerator, row.devices]
         ranked = row.reason in _RANKED and was.reason in _RANKED
         if (row.reason is not was.reason and not ranked) or row.source != was.source:
             return False
-        if (row.devices, row.need_mib) != (was.devices, was.need_mib):
+        if row.need_mib != was.need_mib:
             return False
         if not (_close(row.total_s, was.total_s) and _close(_number(row.cost), _number(was.cost))):
             return False
-    return before[0].accelerator == after[0].accelerator
+    return _head(before) == _head(after)
+
+
+def _head(rows: tuple[Recommended, ...]) -> tuple[str, int]:
+    return rows[0].accelerator, rows[0].devices
 
 
 def _number(text: str) -> float | None:

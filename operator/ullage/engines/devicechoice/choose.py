@@ -197,7 +197,8 @@ def _held(candidate: Candidate, goal: Goal, *, input_bound: bool) -> tuple[Reaso
     if input_bound and estimated:
         return Reason.INPUT_BOUND, "the job waits for its input: a faster device may not help"
     if goal.gpus is not None and candidate.offer.gpus != goal.gpus:
-        return Reason.COUNT_CHANGES_BATCH, f"the batch was chosen for {goal.gpus} devices"
+        devices = "1 device" if goal.gpus == 1 else f"{goal.gpus} devices"
+        return Reason.COUNT_CHANGES_BATCH, f"the batch was chosen for {devices}"
     return None
 
 

@@ -14,7 +14,9 @@ from ullage.ports import JsonObject
 from ullage.state.project.objects import optional_text
 from ullage.state.status.records import Recommended
 
-MOST_ROWS: Final = 8
+MOST_ROWS: Final = 20
+MOST_TYPES: Final = 8
+"""Rows of types among them; the others are other numbers of devices."""
 MESSAGE_LIMIT: Final = 1024
 
 
