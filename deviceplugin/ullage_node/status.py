@@ -47,6 +47,7 @@ COUNTERS: Final = frozenset(
         "windows",
         "violations",
         "checkpointAgeSeconds",
+        "resumedAtStep",
     }
 )
 """Fields of a slice that change all the time."""
@@ -223,6 +224,7 @@ def _observed(
         step_micros=made.step_micros,
         solo_step_micros=made.solo_step_micros,
         checkpoint_age_s=made.checkpoint_age_s,
+        resumed_at=made.resumed_at,
     )
 
 

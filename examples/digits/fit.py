@@ -3,7 +3,7 @@
 """Runs a trainer to its end, through checkpoints, stops and restarts.
 
 This is where a training program meets Ullage: one line counts the steps, two more turn SIGTERM
-into a checkpoint and a clean end.
+into a checkpoint and a clean end. Who loads a checkpoint says where it resumes.
 """
 
 from __future__ import annotations

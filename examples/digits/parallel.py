@@ -68,6 +68,7 @@ def resume(trainer: Trainer, group: TcpGroup, store: Store) -> None:
     step, theta, velocity = np.split(group.broadcast(message), [1, 1 + len(state.theta)])
     trainer.state = State(step=int(step[0]), theta=theta.copy(), velocity=velocity.copy())
     if trainer.state.step:
+        ullage_run.resumed(trainer.state.step)
         print(f"resumed at step {trainer.state.step}", flush=True)
 
 

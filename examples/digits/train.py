@@ -35,6 +35,7 @@ def main() -> int:
         return 2
     if saved is not None:
         trainer.state = saved
+        ullage_run.resumed(saved.step)
         print(f"resumed at step {saved.step}", flush=True)
     code = fit.fit(trainer, store)
     if code == fit.FINISHED:

@@ -6,6 +6,9 @@
 
     import ullage_run
 
+    if checkpoint:
+        load(checkpoint)
+        ullage_run.resumed(checkpoint.step)
     for batch in batches:
         train(batch)
         ullage_run.step(items=len(batch))
@@ -18,7 +21,8 @@
 A server counts its requests with ``ullage_run.requests.observe(seconds)``.
 
 Outside Ullage (``ULLAGE_STEPS`` unset) counting does nothing; SIGTERM is turned into a checkpoint
-everywhere. Nothing here raises or needs more than the standard library.
+everywhere. Nothing here raises or needs more than the standard library. A program that never says
+where it resumed is taken to have begun at step 0 with each start.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ __all__ = [
     "checkpointed",
     "on_notice",
     "requests",
+    "resumed",
     "should_checkpoint",
     "sm_count",
     "step",
@@ -49,6 +54,7 @@ _stop = StopSignal()
 # Bound once: an attribute look-up less in the user's inner loop.
 step = _writer.step
 sm_count = _writer.sm_count
+resumed = _writer.resumed
 watch_sigterm = _stop.watch
 stopping = _stop.stopping
 should_checkpoint = _stop.should_checkpoint

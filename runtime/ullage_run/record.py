@@ -9,22 +9,27 @@ until that process is gone, else their counts would overwrite each other.
 
 Order of the stores: everything else first, ``steps`` last, each one aligned 8-byte word. A reader
 that sees the same ``steps`` before and after it read the rest therefore has words of that step or
-of the next one, and never half a word.
+of the next one, and never half a word. Where a program goes on from another step, ``steps`` becomes
+0 before the new base is stored, so that no reader adds the steps of one to the base of the other.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import mmap
+import operator
 import os
 import stat
 import struct
+import sys
 import threading
 from time import monotonic_ns
-from typing import Final
+from typing import Final, SupportsIndex
 
 from ullage.api.contract import (
+    RESUMED_AT_MAX,
     STEP_MAGIC,
     STEP_RECORD_BYTES,
     STEP_VERSION,
@@ -37,6 +42,7 @@ LAST_STEP_NS: Final = STEP_WORDS["last_step_ns"]
 EWMA_NS: Final = STEP_WORDS["ewma_ns"]
 ITEMS: Final = STEP_WORDS["items"]
 SM_COUNT: Final = 5
+"""Lower half of the word; the upper one is the step that the start went on from."""
 LAST_CHECKPOINT_NS: Final = STEP_WORDS["last_checkpoint_ns"]
 BUSY_NS: Final = STEP_WORDS["busy_ns"]
 
@@ -66,6 +72,8 @@ class StepWriter:
         "_last_step_ns",
         "_lock",
         "_path",
+        "_resumed_at",
+        "_sm_count",
         "_steps",
         "_try_at_ns",
         "_words",
@@ -73,6 +81,7 @@ class StepWriter:
 
     def __init__(self, path: str | None) -> None:
         self._path = path
+        self._resumed_at = 0
         self._reset()
 
     def _reset(self) -> None:
@@ -86,6 +95,7 @@ class StepWriter:
         self._last_step_ns = 0
         self._ewma_ns = 0
         self._busy_ns = 0
+        self._sm_count = 0
 
     def step(self, items: int = 1, took_ns: int | None = None) -> None:
         """Count one finished step.
@@ -129,10 +139,53 @@ class StepWriter:
         """Note how many streaming multiprocessors this process sees; shows that a share holds."""
         words = self._words or self._attach()
         if words is not None:
-            words[SM_COUNT] = _whole(count, MAX_SM_COUNT)
+            with self._lock:
+                self._sm_count = _whole(count, MAX_SM_COUNT)
+                words[SM_COUNT] = self._sm_count | self._resumed_at << 32
+
+    def resumed(self, step: SupportsIndex) -> bool:
+        """Say at which step of the whole training this program stands.
+
+        To be called when a checkpoint was loaded, before the next step: progress, deadlines and
+        the cost of losses then count from there and not from 0. 0 says that nothing was loaded.
+        To say it again changes nothing; a program that went back to an earlier step within one
+        start says where it stands now, and counts on from there.
+
+        Args:
+            step: Steps done by this and all earlier starts, 0..4294967295.
+
+        Returns:
+            False where it is refused, in words on standard error: not a whole number in that
+            range. The start then counts from where it was before.
+        """
+        try:
+            base = operator.index(step)
+        except (TypeError, ValueError, RuntimeError):  # the last is what a lost device raises
+            base = -1
+        if not 0 <= base <= RESUMED_AT_MAX:
+            _complain(
+                f"ullage_run.resumed is refused ({type(step).__name__}): it takes the number of"
+                f" steps done so far, a whole number of 0 to {RESUMED_AT_MAX}; steps go on counting"
+                f" from {self._resumed_at}"
+            )
+            return False
+        with self._lock:
+            if base == self._resumed_at + self._steps:
+                return True
+            # the step that comes took longer than itself: something was loaded before it
+            self._steps = self._last_step_ns = 0
+            self._resumed_at = base
+            words = self._words
+            if words is not None:
+                words[STEPS] = 0
+                words[SM_COUNT] = self._sm_count | base << 32
+        return True
 
     def forget(self) -> None:
-        """In a forked child: drop the parent's record, so that only a later step opens it anew."""
+        """In a forked child: drop the parent's record, so that only a later step opens it anew.
+
+        What was loaded is the child's too, so it goes on from the same step.
+        """
         inherited = self._file
         self._reset()
         if inherited >= 0:
@@ -157,6 +210,8 @@ class StepWriter:
             # Without its magic a record is ignored, so nobody sees a predecessor's half-cleared.
             for word in range(STEP_RECORD_BYTES // 8):
                 words[word] = 0
+            # not opened by saying it: who loads a checkpoint need not be who trains
+            words[SM_COUNT] = self._resumed_at << 32
             words[0] = HEADER_WORD
             self._words = words
             return words
@@ -183,6 +238,12 @@ def _map_exclusively(path: str) -> tuple[int, memoryview]:
     except (OSError, ValueError):
         os.close(file)
         raise
+
+
+def _complain(text: str) -> None:
+    """Write a line to standard error; without one there is nobody to tell."""
+    with contextlib.suppress(OSError, ValueError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def _whole(value: object, largest: int) -> int:

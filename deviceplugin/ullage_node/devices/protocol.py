@@ -255,7 +255,8 @@ class Progress:
     time of one step, ``solo_step_micros`` what the same step takes alone on the whole device.
     ``stalled`` means that no step came for ten times the usual: not slow, standing still.
     ``busy_ns`` is the sum of all step times and ``last_step_ns`` the moment of the last step
-    (CLOCK_MONOTONIC), as the record says them. ``checkpoint_age_s`` is how long ago work was saved.
+    (CLOCK_MONOTONIC), as the record says them. ``checkpoint_age_s`` is how long ago work was saved,
+    ``resumed_at`` the step that the start went on from.
     """
 
     steps: int = 0
@@ -267,6 +268,7 @@ class Progress:
     busy_ns: int = 0
     last_step_ns: int = 0
     checkpoint_age_s: int = 0
+    resumed_at: int = 0
 
 
 class DeviceProbe(Protocol):

@@ -29,6 +29,8 @@ class _Container:
 
     pace: Pace = field(default_factory=Pace)
     invalid: bool = False
+    steps: int = 0
+    resumed_at: int = 0
 
 
 class StepTelemetry:
@@ -68,6 +70,7 @@ class StepTelemetry:
         container = self._containers[key]
         try:
             record = read_step_record(self._steps_dir / key.directory / STEPS_FILE)
+            _check_resumed(container, record)
         except WireError as error:
             self.invalid_total += 1
             if not container.invalid:
@@ -76,6 +79,27 @@ class StepTelemetry:
             return None
         container.invalid = False
         return record
+
+
+def _check_resumed(container: _Container, record: StepRecord | None) -> None:
+    """Refuse a start that is said to have gone on from an earlier step than it said before.
+
+    Only a new start, or a program that goes back, does that, and both count their steps from 0
+    again. What is said twice is believed: it may have gone back and caught up between two looks.
+
+    Raises:
+        WireError: it is; the text says from where to where.
+    """
+    if record is None:
+        container.steps = container.resumed_at = 0
+        return
+    before, anew = container.resumed_at, record.steps < container.steps
+    container.steps, container.resumed_at = record.steps, record.resumed_at
+    if record.resumed_at < before and not anew:
+        raise WireError(
+            f"step record says that it resumed at step {record.resumed_at}, said {before} before,"
+            " and its steps were not counted anew"
+        )
 
 
 def _progress(pace: Pace, record: StepRecord, solo_ns: int, now_ns: int) -> Progress:
@@ -98,6 +122,7 @@ def _progress(pace: Pace, record: StepRecord, solo_ns: int, now_ns: int) -> Prog
         busy_ns=record.busy_ns,
         last_step_ns=record.last_step_ns,
         checkpoint_age_s=_age_s(record.last_checkpoint_ns, now_ns),
+        resumed_at=record.resumed_at,
     )
 
 

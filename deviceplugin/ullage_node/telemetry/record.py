@@ -72,7 +72,7 @@ def _checked(record: StepRecord | None) -> StepRecord | None:
     if record is None:
         return None
     counts = (
-        record.steps,
+        record.steps + record.resumed_at,
         record.items,
         record.ewma_ns,
         record.last_step_ns,

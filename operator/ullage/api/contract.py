@@ -36,6 +36,7 @@ from ullage.api.readers import section as section
 from ullage.api.readers import text as text
 from ullage.api.readers import whole as whole
 from ullage.api.reasons import Reason as Reason
+from ullage.api.steps import RESUMED_AT_MAX as RESUMED_AT_MAX
 from ullage.api.steps import STEP_LAYOUT as STEP_LAYOUT
 from ullage.api.steps import STEP_MAGIC as STEP_MAGIC
 from ullage.api.steps import STEP_RECORD_BYTES as STEP_RECORD_BYTES
@@ -60,6 +61,10 @@ LABEL_OWNER: Final = "ullage.dev/owner"
 LABEL_RANK: Final = "ullage.dev/rank"
 LABEL_ORDER: Final = "ullage.dev/order"
 """Pool that a placeholder pod orders a node of; such a pod is no member of anything."""
+LABEL_LEAD: Final = "ullage.dev/lead"
+"""``true`` on the pod that leads a job in tiers; such a pod is no member of anything."""
+LABEL_TIER: Final = "ullage.dev/tier"
+"""``reliable`` or ``transient``, of a member of a job in tiers."""
 ANNOTATION_KARPENTER_KEEP: Final = "karpenter.sh/do-not-disrupt"
 ANNOTATION_SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 ANNOTATION_TEMPLATE_HASH: Final = "ullage.dev/template-hash"
@@ -235,7 +240,9 @@ class ObservedSlice:
     alone on the whole device; 0 means not known. ``latency_micros`` is the last window's latency
     at the objective's percentile; ``windows`` and ``violations`` count the guard's windows since
     the container started, and those above the objective. ``checkpoint_age_s`` is how long ago the
-    container said that it saved its work, as of the report; 0 = it never said so.
+    container said that it saved its work, as of the report; 0 = it never said so. ``steps`` counts
+    from 0 at each start of the container; ``resumed_at`` is the step of the checkpoint that the
+    start went on from, as the container says; 0 = from the beginning, or it does not say.
     """
 
     key: SliceKey
@@ -257,6 +264,7 @@ class ObservedSlice:
     windows: int = 0
     violations: int = 0
     checkpoint_age_s: int = 0
+    resumed_at: int = 0
 
     def to_wire(self) -> dict[str, object]:
         """The entry as the API stores it; what is not known is left out."""
@@ -282,6 +290,7 @@ class ObservedSlice:
             "windows": self.windows,
             "violations": self.violations,
             "checkpointAgeSeconds": self.checkpoint_age_s,
+            "resumedAtStep": self.resumed_at,
         }
         return body | {name: value for name, value in optional.items() if value}
 
@@ -319,6 +328,7 @@ class ObservedSlice:
             windows=whole(raw, "windows", 0),
             violations=whole(raw, "violations", 0),
             checkpoint_age_s=whole(raw, "checkpointAgeSeconds", 0),
+            resumed_at=whole(raw, "resumedAtStep", 0),
         )
 
 

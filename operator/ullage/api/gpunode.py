@@ -181,7 +181,7 @@ class NodeSlice(Model):
     memory_used_mib: LongCount | None = None
     """Device memory in use, in MiB."""
     steps: LongCount | None = None
-    """Steps that the container says it has done."""
+    """Steps that the container says it has done since it started."""
     items: LongCount | None = None
     """Samples or tokens that the container says it has done."""
     step_micros: LongCount | None = None
@@ -196,6 +196,8 @@ class NodeSlice(Model):
     """Windows above the objective."""
     checkpoint_age_seconds: LongCount | None = None
     """How long ago the container said that it saved its work, when this was reported."""
+    resumed_at_step: LongCount | None = None
+    """Step of the checkpoint that the container says it went on from; steps count from there."""
 
 
 class NodeTotals(Model):

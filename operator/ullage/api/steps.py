@@ -20,7 +20,7 @@ STEP_MAGIC: Final = b"ULST"
 STEP_VERSION: Final = 1
 STEP_RECORD_BYTES: Final = 64
 STEP_LAYOUT: Final = struct.Struct("<4sIQQQQIIQQ")
-"""magic, version, steps, last_step_ns, ewma_ns, items, sm_count, reserved, last_checkpoint_ns,
+"""magic, version, steps, last_step_ns, ewma_ns, items, sm_count, resumed_at, last_checkpoint_ns,
 busy_ns."""
 STEP_WORDS: Final[Mapping[str, int]] = {
     "steps": 1,
@@ -30,7 +30,10 @@ STEP_WORDS: Final[Mapping[str, int]] = {
     "last_checkpoint_ns": 6,
     "busy_ns": 7,
 }
-"""Index of each field in the record seen as eight 8-byte words (sm_count is half of word 5)."""
+"""Index of each field in the record seen as eight 8-byte words (word 5: sm_count in its lower half,
+resumed_at in its upper one)."""
+RESUMED_AT_MAX: Final = (1 << 32) - 1
+"""The greatest step that a start can be said to go on from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +43,9 @@ class StepRecord:
     ``busy_ns`` is the sum of all step times, 0 from a writer that does not keep it. Two readings
     give the exact mean between them, where ``ewma_ns`` of short steps misses the pauses that a CPU
     quota puts between bursts of them.
+
+    ``steps`` counts from 0 at every start. ``resumed_at`` is the step of the checkpoint that the
+    start went on from, 0 = from the beginning, or a writer that does not say.
     """
 
     steps: int
@@ -49,6 +55,7 @@ class StepRecord:
     sm_count: int
     last_checkpoint_ns: int
     busy_ns: int = 0
+    resumed_at: int = 0
 
     @classmethod
     def unpack(cls, raw: bytes) -> StepRecord | None:
@@ -61,9 +68,10 @@ class StepRecord:
             raise WireError(f"step record has {len(raw)} bytes, expected {STEP_RECORD_BYTES}")
         if not any(raw):
             return None
-        magic, version, steps, last, ewma, items, sms, _, checkpoint, busy = STEP_LAYOUT.unpack(raw)
+        magic, version, *numbers = STEP_LAYOUT.unpack(raw)
         if magic != STEP_MAGIC or version != STEP_VERSION:
             raise WireError(f"step record has magic {magic!r} version {version}")
+        steps, last, ewma, items, sms, resumed, checkpoint, busy = numbers
         return cls(
             steps=steps,
             last_step_ns=last,
@@ -72,4 +80,5 @@ class StepRecord:
             sm_count=sms,
             last_checkpoint_ns=checkpoint,
             busy_ns=busy,
+            resumed_at=resumed,
         )

@@ -99,6 +99,7 @@ OBSERVED = ObservedSlice(
     windows=30,
     violations=2,
     checkpoint_age_s=95,
+    resumed_at=5_000,
 )
 MPS = MpsStatus(protocol=2, state=MpsState.ACTIVE, server_pid=4100, contexts=2, context_limit=48)
 DEVICE = ObservedDevice(

@@ -14,6 +14,7 @@ from digits.checkpoint import CheckpointUnusable, Store
 from digits.data import Digits
 from digits.plan import BadSetting, Plan
 from digits.training import Trainer
+from ullage.api.contract import STEP_RECORD_BYTES, StepRecord
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -48,9 +49,14 @@ def test_sigterm_saves_and_the_next_start_goes_on(start: Start, tmp_path: Path) 
     assert first.returncode == 143
     stopped = int(printed.split("checkpoint saved at step ")[1])
     assert 100 <= stopped < 2000
-    second, _ = start("train", STEPS=2000).communicate(timeout=60)
+    record = tmp_path / "record"
+    record.write_bytes(bytes(STEP_RECORD_BYTES))
+    second, _ = start("train", STEPS=2000, ULLAGE_STEPS=record).communicate(timeout=60)
     assert second.startswith(f"resumed at step {stopped}\n")
     assert digest(second) == digest(straight)
+    said = StepRecord.unpack(record.read_bytes())
+    assert said is not None
+    assert (said.resumed_at, said.steps) == (stopped, 2000 - stopped)
 
 
 def test_a_checkpoint_of_another_plan_is_refused_with_what_to_do(start: Start) -> None:

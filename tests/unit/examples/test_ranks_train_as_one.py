@@ -24,6 +24,7 @@ from digits.parallel import membership
 from digits.plan import BadSetting, Plan
 from digits.rendezvous import JoinFailed, Membership, Stopped, join
 from digits.training import Trainer
+from ullage.api.contract import STEP_RECORD_BYTES, StepRecord
 
 T = TypeVar("T")
 Start = Callable[..., subprocess.Popen[str]]
@@ -132,14 +133,21 @@ def test_sigterm_to_one_rank_ends_all_after_the_same_step(
     assert [rank.returncode for rank in ranks] == [143, 143]
     step = int(printed[0].split("checkpoint saved at step ")[1])
     assert printed[1].endswith("interrupted\n")
+    records = [tmp_path / "record-0", tmp_path / "record-1"]
+    for record in records:
+        record.write_bytes(bytes(STEP_RECORD_BYTES))
+    folders = [tmp_path, tmp_path / "b"]  # rank 1 never sees the checkpoint
     again = [
-        start("parallel", RANK=rank, CHECKPOINT_DIR=tmp_path / ("" if rank == 0 else "b"), **common)
-        for rank in (0, 1)
+        start("parallel", RANK=n, CHECKPOINT_DIR=folders[n], ULLAGE_STEPS=records[n], **common)
+        for n in (0, 1)
     ]
     for rank in again:
         assert rank.stdout is not None
         rank.stdout.readline()
         assert rank.stdout.readline() == f"resumed at step {step}\n"
+        assert rank.stdout.readline().startswith("step ")
+    said = [StepRecord.unpack(record.read_bytes()) for record in records]
+    assert [one.resumed_at for one in said if one is not None] == [step, step]
 
 
 def test_a_rank_whose_peer_is_killed_says_so_and_asks_for_another_try(

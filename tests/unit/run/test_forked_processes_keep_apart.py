@@ -62,6 +62,23 @@ os.waitpid(child, 0)
     assert steps(record) == 7
 
 
+def test_a_child_goes_on_from_what_its_parent_loaded(record: Path) -> None:
+    program = """
+import os, ullage_run
+assert ullage_run.resumed(5000)
+child = os.fork()
+if child == 0:
+    for _ in range(7):
+        ullage_run.step()
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+    run(program, record)
+    written = StepRecord.unpack(record.read_bytes())
+    assert written is not None
+    assert (written.resumed_at, written.steps) == (5000, 7)
+
+
 def test_an_orphan_takes_over_from_zero(record: Path) -> None:
     program = """
 import os, ullage_run

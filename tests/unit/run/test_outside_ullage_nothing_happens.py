@@ -18,6 +18,7 @@ def use(writer: StepWriter) -> None:
         writer.step(8)
         writer.checkpointed()
         writer.sm_count(1)
+        assert writer.resumed(7)
 
 
 @pytest.mark.parametrize("path", [None, "", "/nonexistent/record", "nul\0byte", "x" * 5000])

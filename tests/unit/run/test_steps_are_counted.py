@@ -105,6 +105,111 @@ def test_a_restart_begins_at_zero(record: Path, read: ReadRecord) -> None:
     assert written.last_checkpoint_ns == 0
 
 
+def test_the_bytes_of_a_record_are_those_of_every_agent(
+    record: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = iter((1, 1_000, 5_000, 6_000))  # opening, two steps, a checkpoint
+    monkeypatch.setattr(step_record, "monotonic_ns", lambda: next(ticks))
+    writer = StepWriter(str(record))
+    assert writer.resumed(5_000)
+    writer.step(32)
+    writer.step(32)
+    writer.sm_count(66)
+    writer.checkpointed()
+    assert record.read_bytes().hex(" ", 8) == (
+        "554c535401000000 0200000000000000 8813000000000000 a00f000000000000"
+        " 4000000000000000 4200000088130000 7017000000000000 a00f000000000000"
+    )
+
+
+def test_what_was_resumed_is_said_with_the_first_step(record: Path, read: ReadRecord) -> None:
+    writer = StepWriter(str(record))
+    assert writer.resumed(5_000)
+    assert read() is None  # who loads need not be who trains
+    writer.sm_count(66)
+    writer.step()
+    written = read()
+    assert written is not None
+    assert (written.resumed_at, written.steps, written.sm_count) == (5_000, 1, 66)
+
+
+def test_saying_again_where_it_stands_changes_nothing(record: Path) -> None:
+    writer = StepWriter(str(record))
+    writer.resumed(5_000)
+    writer.resumed(5_000)
+    for _ in range(3):
+        writer.step()
+    before = record.read_bytes()
+    assert writer.resumed(5_003)
+    assert record.read_bytes() == before
+
+
+def test_a_program_that_goes_back_counts_on_from_there(record: Path, read: ReadRecord) -> None:
+    writer = StepWriter(str(record))
+    writer.resumed(5_000)
+    writer.sm_count(7)
+    for _ in range(100):
+        writer.step()
+    assert writer.resumed(4_990)
+    written = read()
+    assert written is not None
+    assert (written.resumed_at, written.steps, written.sm_count) == (4_990, 0, 7)
+    writer.step()
+    written = read()
+    assert written is not None
+    assert (written.resumed_at, written.steps) == (4_990, 1)
+    assert writer.resumed(0)
+    writer.step()
+    written = read()
+    assert written is not None
+    assert (written.resumed_at, written.steps) == (0, 1)
+
+
+def test_loading_is_no_part_of_a_step(
+    record: Path, read: ReadRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = iter((1, 1_000, 9_000_000, 9_000_800))
+    monkeypatch.setattr(step_record, "monotonic_ns", lambda: next(ticks))
+    writer = StepWriter(str(record))
+    writer.step()
+    writer.resumed(500)
+    writer.step()
+    writer.step()
+    written = read()
+    assert written is not None
+    assert (written.busy_ns, written.ewma_ns) == (800, 800)
+
+
+@pytest.mark.parametrize("step", [-1, 1 << 32, 10**200, 5.0, "5", None, [5]])
+def test_what_no_record_holds_is_refused_at_the_call(
+    record: Path, read: ReadRecord, capsys: pytest.CaptureFixture[str], step: object
+) -> None:
+    writer = StepWriter(str(record))
+    assert writer.resumed(40)
+    assert not writer.resumed(step)  # type: ignore[arg-type]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "whole number of 0 to 4294967295; steps go on counting from 40" in line
+    writer.step()
+    written = read()
+    assert written is not None
+    assert (written.resumed_at, written.steps) == (40, 1)
+
+
+def test_the_greatest_step_and_numbers_of_other_libraries_are_taken(
+    record: Path, read: ReadRecord
+) -> None:
+    class Number:
+        def __index__(self) -> int:
+            return (1 << 32) - 1
+
+    writer = StepWriter(str(record))
+    assert writer.resumed(Number())
+    writer.step()
+    written = read()
+    assert written is not None
+    assert written.resumed_at == (1 << 32) - 1
+
+
 def test_threads_lose_no_step_and_never_count_backwards(record: Path, read: ReadRecord) -> None:
     writer = StepWriter(str(record))
 

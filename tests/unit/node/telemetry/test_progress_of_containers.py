@@ -29,7 +29,13 @@ class Steps:
         self.now = 100.0
 
     def write(
-        self, binding: ContainerBinding, *, steps: int, step_ms: int = 50, saved_s: float = 0.0
+        self,
+        binding: ContainerBinding,
+        *,
+        steps: int,
+        step_ms: int = 50,
+        saved_s: float = 0.0,
+        resumed_at: int = 0,
     ) -> None:
         busy = steps * step_ms * 10**6
         raw = STEP_LAYOUT.pack(
@@ -40,7 +46,7 @@ class Steps:
             step_ms * 10**6,
             steps * 32,
             0,
-            0,
+            resumed_at,
             int(saved_s * 1e9),
             busy,
         )
@@ -156,3 +162,35 @@ def test_the_age_of_the_last_checkpoint_is_told_where_there_was_one(
     steps.write(binding, steps=6, saved_s=90.0)
     assert source.sample([binding], {}, 100.0)[binding.key].checkpoint_age_s == 10
     assert source.sample([binding], {}, 90.1)[binding.key].checkpoint_age_s == 1
+
+
+def test_where_a_start_resumed_is_told(steps: Steps, source: StepTelemetry) -> None:
+    binding = a_binding("gpu")
+    steps.write(binding, steps=5, resumed_at=5_000)
+    found = source.sample([binding], {}, steps.now)[binding.key]
+    assert (found.steps, found.resumed_at) == (5, 5_000)
+
+
+def test_a_new_start_may_resume_anywhere(steps: Steps, source: StepTelemetry) -> None:
+    binding = a_binding("gpu")
+    for count, resumed_at in ((90, 5_000), (5, 4_000), (0, 0), (3, 0)):
+        steps.write(binding, steps=count, resumed_at=resumed_at)
+        found = source.sample([binding], {}, steps.now)[binding.key]
+        assert (found.steps, found.resumed_at) == (count, resumed_at)
+    assert source.invalid_total == 0
+
+
+def test_a_base_that_shrinks_while_steps_go_on_is_refused_until_it_is_said_again(
+    steps: Steps, source: StepTelemetry
+) -> None:
+    binding, other = a_binding("a"), a_binding("b")
+    steps.write(other, steps=1)
+    steps.write(binding, steps=90, resumed_at=5_000)
+    source.sample([binding, other], {}, steps.now)
+    steps.write(binding, steps=91, resumed_at=4_000)
+    with capture_logs() as logs:
+        assert set(source.sample([binding, other], {}, steps.now)) == {other.key}
+    assert source.invalid_total == 1
+    assert "resumed at step 4000, said 5000 before" in logs[0]["why"]
+    steps.write(binding, steps=92, resumed_at=4_000)
+    assert source.sample([binding], {}, steps.now)[binding.key].resumed_at == 4_000

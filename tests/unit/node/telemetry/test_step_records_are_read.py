@@ -31,9 +31,15 @@ while True:
 
 
 def packed(
-    *, steps: int = 5, items: int = 160, sms: int = 0, version: int = STEP_VERSION, ewma: int = 9
+    *,
+    steps: int = 5,
+    items: int = 160,
+    sms: int = 0,
+    version: int = STEP_VERSION,
+    ewma: int = 9,
+    resumed: int = 0,
 ) -> bytes:
-    return STEP_LAYOUT.pack(STEP_MAGIC, version, steps, 7_000, ewma, items, sms, 0, 0, 40)
+    return STEP_LAYOUT.pack(STEP_MAGIC, version, steps, 7_000, ewma, items, sms, resumed, 0, 40)
 
 
 @pytest.fixture
@@ -52,6 +58,26 @@ def test_a_record_is_read_whole(path: Path) -> None:
         last_checkpoint_ns=0,
         busy_ns=40,
     )
+
+
+def test_the_bytes_of_every_writer_are_read(path: Path) -> None:
+    """The same bytes as in the test of the writer; 0 is what older writers left there."""
+    said = (
+        "554c535401000000 0200000000000000 8813000000000000 a00f000000000000"
+        " 4000000000000000 42000000{} 7017000000000000 a00f000000000000"
+    )
+    for half, resumed_at in (("88130000", 5_000), ("00000000", 0), ("ffffffff", (1 << 32) - 1)):
+        path.write_bytes(bytes.fromhex(said.format(half)))
+        assert read_step_record(path) == StepRecord(
+            steps=2,
+            last_step_ns=5_000,
+            ewma_ns=4_000,
+            items=64,
+            sm_count=66,
+            last_checkpoint_ns=6_000,
+            busy_ns=4_000,
+            resumed_at=resumed_at,
+        )
 
 
 def test_a_record_that_nobody_began_says_nothing(path: Path) -> None:
@@ -74,6 +100,7 @@ def test_no_record_says_nothing(path: Path) -> None:
         (b"NOPE" + packed()[4:], "magic"),
         (packed(version=2), "version 2"),
         (packed(steps=1 << 63), "no program reaches"),
+        (packed(steps=(1 << 63) - 5, resumed=5), "no program reaches"),
         (packed(items=(1 << 64) - 1), "no program reaches"),
         (packed(ewma=1 << 63), "no program reaches"),
         (packed(sms=1 << 31), "no program reaches"),
