@@ -117,14 +117,18 @@ class PriceLoop:
         self._take_in(self._pools())
         now = self._clock.monotonic()
         groups: dict[Fetch | None, list[_Asked]] = {}
+        wanted: dict[Fetch, Fetch] = {}
         for one in self._asked.values():
             if one.source is None:
                 if one.due <= now:
                     self._failed(one, one.wrong, reached=True)
                 continue
-            groups.setdefault(one.source.fetch(), []).append(one)
+            fetch = one.source.fetch()
+            groups.setdefault(fetch, []).append(one)
+            if fetch is not None:
+                wanted[fetch] = wanted.get(fetch, fetch).joined(fetch)
         due = [
-            (fetch, group)
+            (wanted[fetch] if fetch is not None else None, group)
             for fetch, group in groups.items()
             if any(one.due <= now for one in group)
         ]
@@ -172,7 +176,8 @@ class PriceLoop:
             self._count("read")
             one.news = PriceNews(record=one.news.record.quoted(quote))
             one.asked, one.tries = True, 0
-            one.due = self._clock.monotonic() + self._period_s
+            period_s = max(self._period_s, fetch.every_s if fetch is not None else 0.0)
+            one.due = self._clock.monotonic() + period_s
 
     def _failed(self, one: _Asked, why: str, *, reached: bool) -> None:
         self._count("unreadable" if reached else "unreachable")

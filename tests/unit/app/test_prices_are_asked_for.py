@@ -21,6 +21,7 @@ from ullage.state.pools.records import (
     AWSFrom,
     CapacityType,
     FileFrom,
+    GCPFrom,
     HTTPFrom,
     PoolRecord,
     PoolStatus,
@@ -42,6 +43,7 @@ class Market:
         self.table: dict[str, object] = {"a": 1.0, "b": 2.0}
         self.down = ""
         self.asked: list[str] = []
+        self.kept: frozenset[str] = frozenset()
         self.most_at_once = self.now_open = 0
         self.clock = FakeClock()
         self.loop = PriceLoop(
@@ -56,6 +58,7 @@ class Market:
         if fetch is None:
             return b""
         self.asked.append(fetch.url)
+        self.kept = fetch.paging.keep if fetch.paging is not None else frozenset()
         self.now_open += 1
         self.most_at_once = max(self.most_at_once, self.now_open)
         await asyncio.sleep(0)
@@ -85,6 +88,29 @@ async def test_pools_that_ask_for_the_same_share_one_answer() -> None:
     await market.round()
     assert (market.price("a"), market.price("b")) == (1.0, 2.0)
     assert market.asked == [URL]
+
+
+async def test_pools_share_one_walk_through_a_catalogue_and_not_often() -> None:
+    def machine(name: str, sku: str) -> PoolRecord:
+        return a_pool(name, price_source=GCPFrom(parts=((sku, 1.0),)))
+
+    market = Market(machine("a", "core"), machine("b", "gpu"))
+    market.table = {"skus": []}
+    await market.round()
+    assert len(market.asked) == 1
+    assert market.kept == {"core", "gpu"}
+    rate = {"unitPrice": {"currencyCode": "USD", "units": "1", "nanos": 0}}
+    priced = {
+        "effectiveTime": "1970-01-01T00:00:00Z",
+        "pricingExpression": {"usageUnit": "h", "tieredRates": [rate]},
+    }
+    market.table = {"skus": [{"skuId": sku, "pricingInfo": [priced]} for sku in ("core", "gpu")]}
+    await market.round(60.0)
+    assert (market.price("a"), market.price("b"), len(market.asked)) == (1.0, 1.0, 2)
+    await market.round(1800.0)
+    assert len(market.asked) == 2
+    await market.round(1800.0)
+    assert len(market.asked) == 3
 
 
 async def test_a_source_is_asked_once_a_period() -> None:

@@ -13,22 +13,28 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import aiohttp
+import orjson
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from ullage import ports
 from ullage.adapters.prices.identity import Identities, NoIdentity, signed
-from ullage.adapters.prices.source import Fetch
+from ullage.adapters.prices.source import Fetch, Paging
 from ullage.ports import ApiError, JsonObject, Kind
 
 CONFIG_MAP: Final = "configmap:"
 LARGEST_BYTES: Final = 16 * 2**20
 """Largest answer that is read; one page of a billing catalogue takes some MiB."""
 CONNECT_S: Final = 5.0
+MOST_PAGES: Final = 40
+"""Pages of one answer that are read, at most; the largest catalogue known takes about ten."""
+PAGED_TIMES: Final = 6.0
+"""All pages together may take so many times as long as one answer."""
 
 
 class Unreachable(Exception):
@@ -112,13 +118,14 @@ class Fetcher:
         """
         if fetch is None:
             return b""
+        limit_s = self._timeout_s * (PAGED_TIMES if fetch.paging is not None else 1.0)
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(limit_s):
+                if fetch.paging is not None:
+                    return await self._pages(fetch, fetch.paging)
                 return await self._get(fetch)
         except TimeoutError as error:
-            raise Unreachable(
-                f"{shown(fetch.url)} did not answer within {self._timeout_s:g} s"
-            ) from error
+            raise Unreachable(f"{shown(fetch.url)} did not answer within {limit_s:g} s") from error
         except NoIdentity as error:
             raise Unreachable(str(error)) from error
 
@@ -135,6 +142,23 @@ class Fetcher:
         elif fetch.bearer:
             headers["Authorization"] = f"Bearer {await self._identities.google(self._now())}"
         return await self._http(fetch.url, headers, guarded=True)
+
+    async def _pages(self, fetch: Fetch, paging: Paging) -> bytes:
+        """The wanted rows of all pages, as one page; a page that is none is read as it is."""
+        found: dict[str, object] = {}
+        url = fetch.url
+        for _ in range(MOST_PAGES):
+            body = await self._get(replace(fetch, url=url))
+            page = await asyncio.to_thread(_page, body, paging)
+            if page is None:
+                return body
+            rows, token = page
+            found |= rows
+            if not token or paging.keep <= found.keys():
+                return orjson.dumps({paging.rows: list(found.values())})
+            more = urlencode({paging.parameter: token})
+            url = f"{fetch.url}{'&' if urlsplit(fetch.url).query else '?'}{more}"
+        raise Unreachable(f"{shown(fetch.url)} has more than {MOST_PAGES} pages")
 
     async def _config_map(self, where: str) -> bytes:
         namespace, name, key = where.split("/", 2)
@@ -191,6 +215,26 @@ class Fetcher:
             found = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
             self._sessions[guarded] = found
         return found
+
+
+def _page(body: bytes, paging: Paging) -> tuple[dict[str, object], str] | None:
+    """The wanted rows of a page by name, and the token of the next; ``None`` = it is no page."""
+    try:
+        raw = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    rows = raw.get(paging.rows) if isinstance(raw, dict) else None
+    if not isinstance(rows, list):
+        return None
+    found = {
+        name: one
+        for one in rows
+        if isinstance(one, dict)
+        and isinstance(name := one.get(paging.key), str)
+        and name in paging.keep
+    }
+    token = raw.get(paging.token)
+    return found, token if isinstance(token, str) else ""
 
 
 async def _read(answer: aiohttp.ClientResponse, url: str) -> bytes:

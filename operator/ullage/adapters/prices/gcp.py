@@ -10,6 +10,7 @@ from typing import Final
 
 from ullage.adapters.prices.source import (
     Fetch,
+    Paging,
     PriceUnreadable,
     decoded,
     listed,
@@ -21,6 +22,8 @@ from ullage.engines.capacity.price import Quote
 COMPUTE: Final = "6F81-5844-456A"
 """Compute Engine in the catalogue."""
 NANO: Final = 1e-9
+EVERY_S: Final = 3600.0
+"""The catalogue takes tens of MiB and changes once a day at most (our choice)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +37,12 @@ class GcpSkuPrice:
     parts: tuple[tuple[str, float], ...]
 
     def fetch(self) -> Fetch | None:
-        """The catalogue of Compute Engine."""
+        """The rows of these SKUs in the catalogue of Compute Engine, which takes several pages."""
         return Fetch(
             url=f"https://cloudbilling.googleapis.com/v1/services/{COMPUTE}/skus?pageSize=5000",
             bearer=True,
+            paging=Paging(rows="skus", key="skuId", keep=frozenset(sku for sku, _ in self.parts)),
+            every_s=EVERY_S,
         )
 
     def read(self, body: bytes, now_s: float) -> Quote:
@@ -50,7 +55,7 @@ class GcpSkuPrice:
         rows = {one.get("skuId"): one for one in listed(catalogue, "skus", "the catalogue")}
         missing = [sku for sku, _ in self.parts if sku not in rows]
         if missing or not self.parts:
-            raise PriceUnreadable(f"the catalogue's page has no SKU {', '.join(missing)}")
+            raise PriceUnreadable(f"the catalogue has no SKU {', '.join(missing)}")
         total = sum(_hourly(rows[sku], sku) * count for sku, count in self.parts)
         dates = [moment(_effective(rows[sku], sku), sku) for sku, _ in self.parts]
         if max(dates) > now_s:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -24,6 +24,26 @@ class PriceUnreadable(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Paging:
+    """How an answer in pages is read: only the rows that somebody wants are kept.
+
+    Attributes:
+        rows: Name of the list of rows in a page, and in the answer that is made of them.
+        key: Field that names a row.
+        keep: Names of the rows that are wanted; once all were found no further page is asked for.
+            Not part of what is asked, so that several sources share one walk.
+        token: Field of a page with the token of the next one; empty or missing = the last.
+        parameter: Name of the token in the query.
+    """
+
+    rows: str
+    key: str
+    keep: frozenset[str] = field(compare=False)
+    token: str = "nextPageToken"
+    parameter: str = "pageToken"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fetch:
     """What to get.
 
@@ -31,11 +51,22 @@ class Fetch:
         url: Of a GET; a path for files; ``configmap:namespace/name/key``.
         signed_for: Service and region that a request has to be signed for; ``None`` = none.
         bearer: The request needs a bearer token of the cloud's own.
+        paging: The answer comes in pages; ``None`` = in one piece.
+        every_s: Not to be asked more often, seconds; 0 = as often as the others.
     """
 
     url: str
     signed_for: tuple[str, str] | None = None
     bearer: bool = False
+    paging: Paging | None = None
+    every_s: float = 0.0
+
+    def joined(self, other: Fetch) -> Fetch:
+        """The same question for the rows that either wants."""
+        if self.paging is None or other.paging is None:
+            return self
+        keep = self.paging.keep | other.paging.keep
+        return replace(self, paging=replace(self.paging, keep=keep))
 
 
 class PriceSource(Protocol):
