@@ -205,6 +205,8 @@ class PoolPlay:
                 pod = self.toy.pods.get(one.key.pod_uid)
                 if pod is not None and pod.owner.uid == uid:
                     devices[self.toy.nodes[node].labels["pool"]] += 1
+        # what belongs to no pool (any more) costs nobody knows what
+        devices = {pool: n for pool, n in devices.items() if pool in self.pools}
         per_hour = sum((self.pools[pool].status.price or 0) / 2 * n for pool, n in devices.items())
         self.dearest[name] = max(self.dearest[name], per_hour)
         self.paid[name] += per_hour * step / 3600

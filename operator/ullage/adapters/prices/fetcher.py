@@ -226,7 +226,7 @@ def _page(body: bytes, paging: Paging) -> tuple[dict[str, object], str] | None:
     rows = raw.get(paging.rows) if isinstance(raw, dict) else None
     if not isinstance(rows, list):
         return None
-    found = {
+    found: dict[str, object] = {
         name: one
         for one in rows
         if isinstance(one, dict)

@@ -127,6 +127,8 @@ class _Desk:
         """Why an order goes; none = it stays."""
         job = self.view.snapshot.workloads.get(order.owner.uid)
         stand = self.spending.stands.get(order.owner.uid)
+        if order.order not in self.view.snapshot.pools:
+            return Reason.POOL_RELEASED, f"the pool {order.order} was deleted"
         if job is None or stand is None or order.order not in stand.pools:
             return Reason.POOL_RELEASED, "the plan is another by now"
         if job.status.phase == Phase.RUNNING:

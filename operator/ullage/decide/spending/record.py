@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Final
 
@@ -17,6 +18,7 @@ from ullage.decide.spending.choice import Facts, mode_of
 from ullage.decide.spending.work import TICK_S
 from ullage.engines.capacity.deadline import Mode
 from ullage.engines.capacity.records import Decision, Option, Why
+from ullage.state.records import WorkloadRecord
 from ullage.state.status.spend import Offer, PoolShare, SpendDecision, SpendRecord
 from ullage.state.status.wire import whole_second
 
@@ -83,6 +85,51 @@ def recorded(facts: Facts, found: Decision, epoch: int) -> SpendRecord:
 def infeasible(facts: Facts, epoch: int, text: str) -> SpendRecord:
     """The job is not started: its deadline cannot be kept."""
     return _idle(facts, epoch, Reason.DEADLINE_INFEASIBLE, text)
+
+
+def lapsed(
+    job: WorkloadRecord, pools: Collection[str], *, now: float, epoch: int
+) -> SpendRecord | None:
+    """What stands of a job whose pools are gone; ``None`` = nothing has to be said.
+
+    It is left alone: it runs where it is, or is placed anywhere while there is no pool at all.
+
+    Args:
+        job: It has a cost objective, and nothing is decided about it.
+        pools: Names of the pools that there are.
+        now: Seconds since the epoch.
+        epoch: Of this leader.
+    """
+    spend = job.status.spend
+    before = spend.decision if spend is not None else None
+    if spend is None or before is None:
+        return None
+    gone = sorted(one.pool for one in before.chosen.pools if one.pool not in pools)
+    if not pools:
+        text = "there is no CapacityPool any more: it is placed wherever there is room"
+    elif gone:
+        text = (
+            f"{' and '.join(gone)} was deleted: it goes on where it is, and its pools are chosen"
+            " anew when it starts again"
+        )
+    else:
+        return None
+    if job.cost is not None and job.cost.deadline_s is not None:
+        text += "; nobody watches over its deadline meanwhile"
+    if (before.reason, before.message) == (Reason.NO_POOL, text) and not before.chosen.pools:
+        return spend
+    decision = replace(
+        before,
+        time=whole_second(now),
+        epoch=epoch,
+        inputs_hash=hashlib.sha256(text.encode()).hexdigest()[:16],
+        reason=Reason.NO_POOL,
+        message=text,
+        chosen=Offer(),
+        runner_up=None,
+        since=whole_second(now),
+    )
+    return replace(spend, decision=decision, next_decision=0.0)
 
 
 def unknown_work(facts: Facts, epoch: int) -> SpendRecord:

@@ -21,7 +21,7 @@ from ullage.decide.sharing.effort import in_turns
 from ullage.decide.spending import choice
 from ullage.decide.spending.choice import Facts
 from ullage.decide.spending.market import Market
-from ullage.decide.spending.record import infeasible, kept, recorded, unknown_work
+from ullage.decide.spending.record import infeasible, kept, lapsed, recorded, unknown_work
 from ullage.decide.spending.work import TICK_S, due_of, spare_s, turns_at, work_of
 from ullage.decide.view import Mark, Member, View
 from ullage.engines.capacity.deadline import Mode
@@ -66,12 +66,18 @@ class Spending:
         marks: Pods that leave for other capacity, by uid.
         market: The pools; `None` = nobody asks for them.
         wake_at: When the next decision is due; 0 = never.
+        lapsed: What to say of jobs whose pools are gone, by uid; they are left alone.
     """
 
     stands: Mapping[str, Stand] = field(default_factory=dict)
     marks: Mapping[str, Mark] = field(default_factory=dict)
     market: Market | None = None
     wake_at: float = 0.0
+    lapsed: Mapping[str, Stand] = field(default_factory=dict)
+
+    def said(self, uid: str) -> Stand | None:
+        """What is told of a job; `None` = what its status says already."""
+        return self.stands.get(uid) or self.lapsed.get(uid)
 
     def idle(self) -> Mapping[str, tuple[Reason, str]]:
         """Jobs that have no pool to be placed in now, by uid, and why."""
@@ -102,7 +108,7 @@ def decide_pools(view: View) -> Spending:
         view: The cycle's picture.
     """
     if not view.snapshot.pools:
-        return NOTHING
+        return _without_pools(view)
     jobs = [one for one in view.snapshot.workloads.values() if chooses(one)]
     if not jobs:
         return NOTHING
@@ -123,7 +129,20 @@ def decide_pools(view: View) -> Spending:
             *(one for one in clerk.moments if one > view.now),
             view.now + _SOON_S if postponed else 0.0,
         ),
+        lapsed=clerk.lapsed,
     )
+
+
+def _without_pools(view: View) -> Spending:
+    """Where there are no pools nobody chooses; whoever did so before is told."""
+    found = {}
+    for uid, job in view.snapshot.workloads.items():
+        spend = job.status.spend
+        if spend is not None and spend.decision is not None and chooses(job):
+            said = lapsed(job, (), now=view.now, epoch=view.settings.epoch)
+            if said is not None:
+                found[uid] = Stand(spend=said, pools=frozenset())
+    return Spending(lapsed=found) if found else NOTHING
 
 
 def chooses(job: WorkloadRecord) -> bool:
@@ -146,6 +165,7 @@ class _Clerk:
     market: Market
     stands: dict[str, Stand] = field(default_factory=dict)
     moments: list[float] = field(default_factory=list)
+    lapsed: dict[str, Stand] = field(default_factory=dict)
 
     def see(self, jobs: Sequence[WorkloadRecord]) -> bool:
         """Decide for whom it is due; says whether somebody has to wait for the next cycle."""
@@ -154,6 +174,7 @@ class _Clerk:
         for job in sorted(jobs, key=lambda one: (one.created, one.ref.uid)):
             facts = self._facts(job)
             if facts is None:
+                self._leave(job)
                 continue  # it runs where nobody sells anything
             if self._is_due(facts):
                 urgent.append(facts)
@@ -169,6 +190,13 @@ class _Clerk:
         for facts in turns[:MOST_IN_TURN]:
             self._stand(facts, self._decided(facts))
         return len(urgent) > MOST_URGENT
+
+    def _leave(self, job: WorkloadRecord) -> None:
+        """Tell a job that runs where a pool was that this one is gone."""
+        view = self.view
+        said = lapsed(job, view.snapshot.pools, now=view.now, epoch=view.settings.epoch)
+        if said is not None:
+            self.lapsed[job.ref.uid] = Stand(spend=said, pools=frozenset())
 
     def _facts(self, job: WorkloadRecord) -> Facts | None:
         members = self.view.members_of(job)

@@ -53,7 +53,7 @@ class Reporter:
         members = self.desk.view.members_of(workload)
         refused = outcome.refused if outcome is not None else None
         seats = outcome.seats if outcome is not None else ()
-        stand = self.desk.spending.stands.get(workload.ref.uid)
+        stand = self.desk.spending.said(workload.ref.uid)
         books = books_of(self.desk.rounds, workload, life, members, seats)
         size = told_size(
             workload, life, seats, self.allotment.sizes.get(workload.ref.uid), self.desk.view.now
