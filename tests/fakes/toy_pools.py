@@ -17,7 +17,7 @@ import builders
 from fakes import toy_rules
 from fakes.toy_cluster import ToyCluster
 from fakes.toy_world import Shape
-from ullage.api.contract import SlicePhase
+from ullage.api.contract import ObservedSlice, SlicePhase
 from ullage.decide.decide import decide
 from ullage.decide.diff import diff
 from ullage.decide.model import Action, DecideSettings, Emit
@@ -78,6 +78,8 @@ class PoolPlay:
     """From a member's running to its first step: restore."""
     save_s: float = 600.0
     """Between checkpoints."""
+    resumes: bool = True
+    """Whether programs say which step they go on from; they count from 0 at every start."""
     counts: Counter[str] = field(default_factory=Counter)
     events: list[tuple[str, str]] = field(default_factory=list)
     paid: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -91,6 +93,7 @@ class PoolPlay:
         policy = builders.a_policy(uid="uid-policy", spot=self.terms)
         self.toy = ToyCluster(1, Shape(nodes=0, devices=2, policy=policy))
         self._running_since: dict[str, float] = {}
+        self._resumed_s: dict[str, float] = {}
         self._wake_at = 0.0
 
     # -- the market ------------------------------------------------------------------------------
@@ -188,6 +191,8 @@ class PoolPlay:
                 if self._running_since.pop(name, None) is not None:
                     self.done_s[name] = self.safe_s[name]
                 continue
+            if name not in self._running_since:
+                self._resumed_s[name] = self.done_s[name]
             since = self._running_since.setdefault(name, toy.now - step)
             worked = min(step, max(0.0, toy.now - since - self.start_s))
             self.done_s[name] += worked
@@ -246,9 +251,16 @@ class PoolPlay:
             for key, held in toy.agents[name].held.items():
                 pod = toy.pods.get(key.pod_uid)
                 if pod is not None and held.phase is SlicePhase.ATTACHED:
-                    steps = int(self.done_s[pod.owner.name] // STEP_S)
-                    toy.agents[name].held[key] = replace(held, steps=steps)
+                    toy.agents[name].held[key] = self._counted(held, pod.owner.name)
             toy.sync_agent(name)
+
+    def _counted(self, held: ObservedSlice, name: str) -> ObservedSlice:
+        """What the step record of a member says."""
+        if name not in self._running_since:
+            return held
+        base = int(self._resumed_s[name] // STEP_S)
+        steps = int(self.done_s[name] // STEP_S) - base
+        return replace(held, steps=steps, resumed_at=base if self.resumes and steps else 0)
 
 
 def spells(seed: int, up_h: float, down_h: float, hours: float) -> Iterator[tuple[float, bool]]:

@@ -87,6 +87,7 @@ sharing = st.builds(
 progress = st.builds(
     Progress,
     steps=small,
+    resumed_at=small,
     total=small,
     percent=st.integers(0, 100),
     steps_per_second=decimals,
@@ -173,9 +174,13 @@ sums = {
 accounts = st.builds(
     Account,
     per_thousand_steps=money,
+    first_step=small,
     earlier_steps=small,
+    reached_steps=small,
     lost_steps=small,
     lost_seconds=small,
+    assumed_steps=small,
+    assumed_seconds=small,
     evictions=small,
     **sums,
 )

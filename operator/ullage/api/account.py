@@ -8,12 +8,19 @@ from ullage.api.base import Count, DecimalText, Line, LongCount, Model, Time
 
 
 class LostWork(Model):
-    """Work that losses without a checkpoint took, at most: since the last checkpoint told of."""
+    """Work that losses took: done after the checkpoint that the next start went on from.
+
+    Of a job that does not say so, at most: since the last checkpoint told of.
+    """
 
     steps: LongCount | None = None
     """Steps that are done again; absent = none, or the speed is not known."""
     seconds: LongCount | None = None
     """The same as time of the whole gang."""
+    assumed_steps: LongCount | None = None
+    """Of the steps, those of the last loss: assumed until the next start says where it resumed."""
+    assumed_seconds: LongCount | None = None
+    """The same as time."""
 
 
 class Account(Model):
@@ -50,5 +57,9 @@ class JobAccount(Account):
     """What losses took."""
     evictions: Count | None = None
     """Starts that ended because devices were taken away."""
+    first_step: LongCount | None = None
+    """Step that the first start resumed at: those before it are not of this job."""
     earlier_steps: LongCount | None = None
-    """Steps of the starts that ended."""
+    """Steps of the starts that ended, those that were done again included."""
+    reached_step: LongCount | None = None
+    """Step at which the last start ended; absent once the next one has told of its steps."""

@@ -198,7 +198,10 @@ class Progress(Model):
     """How far the slowest member is, by its own step records."""
 
     steps: LongCount
-    """Steps done."""
+    """Steps done by all starts; of a job that does not say where it resumes, by the present one."""
+    resumed_at_step: LongCount | None = None
+    """Step of the checkpoint that the present start went on from, as the job says; absent = its
+    steps count from 0."""
     total: LongCount | None = None
     """Steps of the whole training, from spec.work."""
     percent: Annotated[int, Field(ge=0, le=100, json_schema_extra={"format": "int32"})] | None = (

@@ -206,7 +206,9 @@ STATUS = WorkloadStatus(
             RefusalLine(reason=Reason.NO_CAPACITY, devices=1, nearest="gpu-3", message="held"),
         ),
     ),
-    progress=Progress(steps=1, total=10, percent=10, steps_per_second="1.5", eta=3000.0),
+    progress=Progress(
+        steps=1, resumed_at=1, total=10, percent=10, steps_per_second="1.5", eta=3000.0
+    ),
     allocation=AllocationRecord(since=1000.0, fractions=(("nvidia-l4", "0.5"),)),
     recommendation=(
         Recommended(

@@ -97,6 +97,27 @@ def test_the_safety_net_is_for_good_and_outlives_the_leader() -> None:
     assert toy.on() == {BACKUP}
 
 
+@pytest.mark.parametrize(("resumes", "mode"), [(True, "Spot"), (False, "OnDemand")])
+def test_a_restart_at_two_thirds_is_not_undone_where_the_job_says_so(
+    resumes: bool, mode: str
+) -> None:
+    toy = play(spot=1)
+    toy.resumes = resumes
+    toy.add(due(hours=8, work_h=6))
+    toy.run(4 * HOUR)
+    toy.take(SPOT)
+    toy.run(60)
+    toy.give(SPOT)
+    toy.run(900)
+    assert toy.mode() == mode
+    spend, progress = toy.job().status.spend, toy.job().status.progress
+    assert spend is not None
+    assert spend.decision is not None
+    assert spend.decision.committed is not resumes
+    assert progress is not None
+    assert (progress.percent >= 60, bool(progress.resumed_at)) == (resumes, resumes)
+
+
 def test_a_deadline_that_cannot_be_kept_is_refused() -> None:
     toy = play(spot=1)
     toy.add(due(hours=6.2, work_h=6))

@@ -51,7 +51,7 @@ class Accountant:
             return status
         moved = held is not workload.status.placement and held != workload.status.placement
         rate = self.rates.held(held)
-        ending = ending_of(self.rates.snapshot, workload, status, self.now)
+        ending = ending_of(self.rates.snapshot, workload, status, self.now, before)
         if before is not None:
             # an entry that comes with a status that is written anyway costs nothing
             rides = not same and bool(held) and self.now - before.as_of >= self.period_s

@@ -117,6 +117,7 @@ def entered(before: Account | None, rate: Rate, ending: Ending, now: float) -> A
     waited_s = int(elapsed_s(old, moment)) if old.message and not old.per_hour else 0
     said = money(total) if total is not None else ""
     compared = money(reliable) if reliable is not None else ""
+    open_ = ending.reached is None  # nothing was settled, and nothing has to be
     return replace(
         old,
         as_of=moment,
@@ -125,9 +126,13 @@ def entered(before: Account | None, rate: Rate, ending: Ending, now: float) -> A
         per_hour=money(rate.per_hour) if rate.per_hour else "",
         on_demand_per_hour=money(rate.on_demand) if rate.on_demand else "",
         vs_on_demand=_ratio(said, compared),
+        first_step=old.first_step + ending.first_step,
         earlier_steps=old.earlier_steps + ending.steps,
-        lost_steps=old.lost_steps + ending.lost_steps,
-        lost_seconds=old.lost_seconds + ending.lost_seconds,
+        reached_steps=old.reached_steps if open_ else ending.reached or 0,
+        lost_steps=max(0, old.lost_steps + ending.lost_steps),
+        lost_seconds=max(0, old.lost_seconds + ending.lost_seconds),
+        assumed_steps=old.assumed_steps if open_ else ending.assumed[0],
+        assumed_seconds=old.assumed_seconds if open_ else ending.assumed[1],
         evictions=old.evictions + ending.evicted,
         unpriced_seconds=old.unpriced_seconds + waited_s,
         message=rate.message,
@@ -143,10 +148,15 @@ def per_thousand_steps(account: Account, workload: WorkloadRecord, status: Workl
 
 
 def useful_steps(account: Account, workload: WorkloadRecord, status: WorkloadStatus) -> int:
-    """Steps of all starts, without those that losses took; a finished job's are its declared."""
+    """Steps of all starts, without those that losses took; a finished job's are its declared.
+
+    A job that says where it resumes counts itself what is done again, so nothing is added up.
+    """
     progress = status.progress
     if progress is not None and progress.percent >= 100 and workload.work_steps:
-        return workload.work_steps
+        return workload.work_steps - account.first_step
+    if progress is not None and progress.resumed_at:
+        return progress.steps - account.first_step - account.assumed_steps
     steps = progress.steps if progress is not None else 0
     return account.earlier_steps + steps - account.lost_steps
 

@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ullage.api.contract import ObservedSlice
 from ullage.decide.spending.market import Stalls
+from ullage.decide.standing import standing
 from ullage.decide.view import Member, View
 from ullage.engines.capacity.deadline import Line
 from ullage.engines.capacity.decide import Due
@@ -38,18 +40,22 @@ class Work:
 
 
 def done_part(job: WorkloadRecord, members: Sequence[Member]) -> float:
-    """Part of the steps that is done: as the slowest member says now, else as the status says."""
-    total = job.work_steps
+    """Part of the steps that is done: as the slowest member says now, else as the status says.
+
+    Steps of a start that says where it resumed count from there.
+    """
+    total, before = job.work_steps, job.status.progress
     if not total:
         return 0.0
-    before = job.status.progress.steps if job.status.progress is not None else 0
-    seen: list[int] = [
-        max((held.seen.steps for held in one.held if held.seen is not None), default=0)
-        for one in members
-        if one.live
-    ]
-    slowest = min(seen, default=0)
-    return min(slowest or before, total) / total
+    seen: list[tuple[str, ObservedSlice | None]] = []
+    for one in members:
+        if one.live:
+            seen.extend((one.pod.uid, held.seen) for held in one.held)
+            seen.extend([] if one.held else [(one.pod.uid, None)])
+    now = standing(seen, before)
+    if now is not None:
+        return min(now.steps, total) / total
+    return min(before.steps, total) / total if before is not None else 0.0
 
 
 def work_of(job: WorkloadRecord, stalls: Stalls, members: Sequence[Member]) -> Work | None:

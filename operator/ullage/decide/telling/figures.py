@@ -17,6 +17,7 @@ from typing import Final
 from ullage.api.contract import DesiredSlice, ObservedSlice, Reason, SlicePhase
 from ullage.decide.placement.board import Board
 from ullage.decide.sharing.judging import Rule
+from ullage.decide.standing import Standing, standing
 from ullage.decide.view import View
 from ullage.engines.admission.records import Tenant
 from ullage.engines.admission.verdict import Verdict
@@ -196,12 +197,11 @@ def objective_met(workload: WorkloadRecord, parts: Sequence[Part]) -> tuple[bool
 def progress(view: View, workload: WorkloadRecord, parts: Sequence[Part]) -> Progress | None:
     """Progress of the slowest member; the record of before while it moved too little."""
     before = workload.status.progress
-    known = [one.seen for one in parts if one.seen is not None and one.seen.steps]
-    if not known or len(known) < len({one.pod_uid for one in parts}):
+    now = standing(((one.pod_uid, one.seen) for one in parts), before)
+    if now is None:
         return before
-    slowest = min(known, key=lambda one: (one.steps, -one.step_micros))
-    after = _progress(view, workload, slowest)
-    if before is not None and not _worth_writing(view, before, after, slowest):
+    after = _progress(view, workload, now)
+    if before is not None and not _worth_writing(view, before, after, now.slowest):
         return before
     return after
 
@@ -211,17 +211,20 @@ def finished(workload: WorkloadRecord) -> Progress | None:
     total = workload.work_steps
     if not total:
         return workload.status.progress
-    return Progress(steps=total, total=total, percent=100)
+    before = workload.status.progress
+    resumed_at = before.resumed_at if before is not None else 0
+    return Progress(steps=total, total=total, percent=100, resumed_at=resumed_at)
 
 
-def _progress(view: View, workload: WorkloadRecord, seen: ObservedSlice) -> Progress:
-    total = workload.work_steps
-    rate = _MICROS / seen.step_micros if seen.step_micros else 0.0
-    left = max(0, total - seen.steps)
+def _progress(view: View, workload: WorkloadRecord, now: Standing) -> Progress:
+    total, micros = workload.work_steps, now.slowest.step_micros
+    rate = _MICROS / micros if micros else 0.0
+    left = max(0, total - now.steps)
     return Progress(
-        steps=seen.steps,
+        steps=now.steps,
+        resumed_at=now.resumed_at,
         total=total,
-        percent=min(100, 100 * seen.steps // total) if total else 0,
+        percent=min(100, 100 * now.steps // total) if total else 0,
         steps_per_second=_three_digits(rate) if rate else "",
         eta=whole_second(view.now + left / rate) if rate and total else 0.0,
     )
@@ -236,6 +239,8 @@ def _worth_writing(view: View, before: Progress, after: Progress, seen: Observed
     """Whether enough moved, and enough time passed by the job's own pace, for another write."""
     if after.steps < before.steps or after.total != before.total:
         return True
+    if after.resumed_at != before.resumed_at:
+        return True  # another start, though it went further by now
     passed_s = (after.steps - before.steps) * seen.step_micros / _MICROS
     if seen.step_micros and passed_s < view.settings.progress_period_s:
         return False

@@ -30,12 +30,20 @@ class Account:
     """Dollars per thousand steps that count, redone ones only once."""
     vs_on_demand: str = ""
     """Spent / what on-demand would have taken."""
+    first_step: int = 0
+    """Step that the job's own work begins at: what its first start resumed at."""
     earlier_steps: int = 0
     """Steps of starts that ended."""
+    reached_steps: int = 0
+    """Step at which the last start ended; 0 once the next one has told of its steps."""
     lost_steps: int = 0
     """Steps that losses took, as far as they are known."""
     lost_seconds: int = 0
     """Work that losses took, seconds of the whole gang."""
+    assumed_steps: int = 0
+    """Of the lost steps, those that the next start corrects if it says where it resumes."""
+    assumed_seconds: int = 0
+    """The same as time."""
     evictions: int = 0
     """Starts that ended because devices were taken away."""
     unpriced_seconds: int = 0

@@ -28,9 +28,17 @@ _TEXTS: Final[Mapping[str, str]] = {
     "vsOnDemand": "vs_on_demand",
 }
 _COUNTS: Final[Mapping[str, str]] = {
+    "firstStep": "first_step",
     "earlierSteps": "earlier_steps",
+    "reachedStep": "reached_steps",
     "evictions": "evictions",
     "unpricedSeconds": "unpriced_seconds",
+}
+_LOST: Final[Mapping[str, str]] = {
+    "steps": "lost_steps",
+    "seconds": "lost_seconds",
+    "assumedSteps": "assumed_steps",
+    "assumedSeconds": "assumed_seconds",
 }
 
 
@@ -38,7 +46,7 @@ def account_to_wire(account: Account) -> dict[str, object]:
     """The figures as they stand in ``status.spend``; what says nothing is left out."""
     body: dict[str, object] = {name: getattr(account, field) for name, field in _TEXTS.items()}
     body |= {name: getattr(account, field) for name, field in _COUNTS.items()}
-    lost = {"steps": account.lost_steps, "seconds": account.lost_seconds}
+    lost = {name: getattr(account, field) for name, field in _LOST.items()}
     body["lostWork"] = {name: value for name, value in lost.items() if value}
     body["message"] = account.message[:MESSAGE_LIMIT]
     body = {name: value for name, value in body.items() if value not in ("", 0, {})}
@@ -63,11 +71,8 @@ def account_from_wire(raw: JsonObject) -> Account | None:
         on_demand_per_hour=_decimal(raw, "onDemandPerHour"),
         per_thousand_steps=_decimal(raw, "perWorkUnit"),
         vs_on_demand=_decimal(raw, "vsOnDemand"),
-        earlier_steps=optional_whole(raw, "earlierSteps"),
-        lost_steps=optional_whole(lost, "steps"),
-        lost_seconds=optional_whole(lost, "seconds"),
-        evictions=optional_whole(raw, "evictions"),
-        unpriced_seconds=optional_whole(raw, "unpricedSeconds"),
+        **{field: optional_whole(raw, name) for name, field in _COUNTS.items()},
+        **{field: optional_whole(lost, name) for name, field in _LOST.items()},
         message=optional_text(raw, "message"),
     )
 

@@ -65,9 +65,14 @@ class DecisionRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Progress by step records of the slowest member; ``total`` 0 = not declared."""
+    """Progress by step records of the slowest member; ``total`` 0 = not declared.
+
+    ``steps`` are of all starts where the present one says which step it went on from
+    (``resumed_at``), and of the present one alone where it does not (0).
+    """
 
     steps: int
+    resumed_at: int = 0
     total: int = 0
     percent: int = 0
     steps_per_second: str = ""

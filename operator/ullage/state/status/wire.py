@@ -130,6 +130,7 @@ def _decision_to_wire(decision: DecisionRecord) -> dict[str, object]:
 def _progress_to_wire(progress: Progress) -> dict[str, object]:
     return {"steps": progress.steps} | _filled(
         {
+            "resumedAtStep": progress.resumed_at,
             "total": progress.total,
             "percent": progress.percent,
             "stepsPerSecond": progress.steps_per_second,
@@ -254,6 +255,7 @@ def _decision(raw: JsonObject) -> DecisionRecord | None:
 def _progress(raw: JsonObject) -> Progress:
     return Progress(
         steps=whole(raw, "steps"),
+        resumed_at=optional_whole(raw, "resumedAtStep"),
         total=optional_whole(raw, "total"),
         percent=optional_whole(raw, "percent"),
         steps_per_second=optional_text(raw, "stepsPerSecond"),
