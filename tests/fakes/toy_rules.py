@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from fakes.toy_cluster import ToyCluster, is_exclusive, is_training
 from ullage.api.contract import GATE, DesiredSlice, ObservedSlice, SliceKey, SlicePhase
 from ullage.decide.model import Action, CreatePod, SetStatus, UngatePod
-from ullage.state.records import GPUNodeRecord, PodStage, Snapshot
+from ullage.state.records import GPUNodeRecord, PodRecord, PodStage, Snapshot, WorkloadRecord
 
 Taken = dict[tuple[str, str], dict[SliceKey, DesiredSlice | ObservedSlice]]
 
@@ -72,10 +72,25 @@ def check_actions(snapshot: Snapshot, actions: Sequence[Action]) -> None:
             assert _reserved(snapshot, patch.pod.uid, workload.gpu.count, patch.node)
         if is_training(workload):
             members = [pod for pod in snapshot.pods.values() if pod.owner.uid == uid]
+            if _may_be_joined(workload, members):
+                continue
             assert len(members) == workload.replicas, "ungated before all members exist"
             patched = {patch.pod.uid for patch in patches}
             for pod in members:
                 assert pod.uid in patched or GATE not in pod.gates, "a member is left behind"
+
+
+def _may_be_joined(workload: WorkloadRecord, members: Sequence[PodRecord]) -> bool:
+    """Whether enough members of a gang in place are there, so that others come one by one."""
+    bounds = workload.elasticity
+    if bounds is None or not bounds.in_place:
+        return False
+    there = [
+        pod
+        for pod in members
+        if GATE not in pod.gates and pod.stage is not PodStage.FAILED and not pod.deleting
+    ]
+    return len(there) >= bounds.min_replicas
 
 
 def _reserved(snapshot: Snapshot, pod_uid: str, count: int, node: str) -> bool:

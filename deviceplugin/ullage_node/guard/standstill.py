@@ -93,5 +93,7 @@ def _seconds(probe: JsonObject) -> float:
 
 def _world(container: JsonObject) -> int:
     values = {text(one, "name", ""): one.get("value") for one in objects(container, "env")}
-    sizes = [values.get(name) for name in WORLD]
-    return max((int(one) for one in sizes if isinstance(one, str) and one.isdigit()), default=1)
+    said = [value for name in WORLD if isinstance(value := values.get(name), str)]
+    # "2:8" are two to eight that come and go: as long as not all of eight are here, some are not
+    sizes = [value.rpartition(":")[2] for value in said]
+    return max((int(one) for one in sizes if one.isdigit()), default=1)

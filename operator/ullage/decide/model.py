@@ -46,6 +46,20 @@ class Order:
     """Host names."""
 
 
+Labels = tuple[tuple[str, str], ...]
+"""Labels of a node, sorted by key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lead:
+    """What the lead of a job in tiers is started with, beside what the job itself says."""
+
+    members: int
+    """That the job begins with."""
+    notice_s: float | None = None
+    """The shortest warning that a pool states; ``None`` = none states any."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePod:
     """Create the gated pod of one rank of a TrainingJob, from its template of this hash."""
@@ -56,8 +70,14 @@ class CreatePod:
     template_hash: str
     world_size: int = 0
     """Members of the gang that it is made for, where that may change; 0 = as the object says."""
+    bounds: tuple[int, int] | None = None
+    """Fewest and most members of a gang whose members come and go in place."""
     order: Order | None = None
     """It is no member: it orders a node."""
+    lead: Lead | None = None
+    """It is no member: it leads a job in tiers."""
+    on: tuple[Labels, ...] = ()
+    """It may run only on nodes that have all labels of one of these; empty = on any."""
     hold: bool = False
     """Autoscalers must not take its node away to save money."""
     epoch: int
@@ -100,6 +120,8 @@ class UngatePod:
     node: str
     gate_index: int
     affinity: NodeAffinity
+    labels: Labels = ()
+    """What the pod is told of its machine, as labels of its own."""
     epoch: int
     reason: Reason
     text: str
@@ -112,6 +134,8 @@ class ApplyService:
     owner: ObjectRef
     name: str
     headless: bool
+    lead: bool = False
+    """It names the lead of a job in tiers, not its members."""
     epoch: int
     reason: Reason
     text: str

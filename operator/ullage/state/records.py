@@ -101,6 +101,10 @@ class PodRecord:
     template_hash: str = ""
     order: str = ""
     """Pool that it orders a node of; such a pod is no member of its owner."""
+    lead: bool = False
+    """It leads a job in tiers; such a pod is no member of its owner."""
+    address: str = ""
+    """Where it answers, of a lead."""
     grace_s: int = 30
     """Seconds between SIGTERM and SIGKILL."""
     world_size: int = 0
@@ -238,6 +242,11 @@ class WorkloadRecord:
     invalid: str = ""
     """Why the object's newest generation could not be read; the rest is the last good record."""
     status: WorkloadStatus = field(default_factory=WorkloadStatus)
+
+    @property
+    def in_place(self) -> bool:
+        """Whether members come and go while the others run on."""
+        return self.elasticity is not None and self.elasticity.in_place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

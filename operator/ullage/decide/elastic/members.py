@@ -20,6 +20,12 @@ reliability is held, because both cost a restart or a copy of the state."""
 ROOM_LASTS_S: Final = DEFAULT_RESTART_S
 """How long room must last before a gang grows into it. To wait as long as the change costs loses
 at most twice what the best choice in hindsight would (derived: the ski-rental rule)."""
+HOLD_IN_PLACE_S: Final = 30.0
+"""The same where members join in place. The others are not stopped, but elastic torchrun starts its
+worker processes anew at each change: no more than two a minute (our choice)."""
+ROOM_LASTS_IN_PLACE_S: Final = 10.0
+"""How long room must last before members join in place: about as long as a pod takes to start and
+to meet the others (derived as for a restart, whose cost is that)."""
 KEEP_S: Final = 120.0
 """How long the places of a gang are kept when its old pods are gone and the new ones are not there
 (our choice: pods come within seconds; where the API takes none, others may have the devices)."""

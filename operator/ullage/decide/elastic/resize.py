@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """When an elastic gang changes its size: at a start, after a loss, while it waits, as it runs.
 
-Another size always comes by a restart of all members at a checkpoint, through the same gates as
-every start; nobody is preempted so that a gang may grow. What is decided here is only the number.
+Another size comes by a restart of all members at a checkpoint, through the same gates as every
+start, or in place, where its pods say how many they are. Nobody is preempted so that a gang may
+grow. What is decided here is only the number.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from dataclasses import dataclass, field, replace
 
 from ullage.api.contract import Reason
 from ullage.decide.elastic.members import (
+    HOLD_IN_PLACE_S,
     HOLD_S,
+    ROOM_LASTS_IN_PLACE_S,
     ROOM_LASTS_S,
     is_worth_it,
     restart_s,
@@ -23,7 +26,7 @@ from ullage.decide.elastic.members import (
 from ullage.decide.elastic.members import left_s as left_of
 from ullage.decide.elastic.sizes import Size
 from ullage.decide.elastic.space import Space
-from ullage.decide.lives.life import Life
+from ullage.decide.lives.life import Headcount, Life
 from ullage.decide.phases import Phase
 from ullage.state.records import WorkloadRecord
 from ullage.state.status.records import SizeRecord
@@ -35,12 +38,14 @@ from ullage.state.terms import Elasticity
 class Growth:
     """What becomes of a gang that runs and could have another size.
 
-    ``life`` is ``None`` while it runs on; ``wake_at`` when it is looked at again, 0 = not needed.
+    ``life`` is ``None`` while it runs on; ``wake_at`` when it is looked at again, 0 = not needed;
+    ``joins`` so many members come to it in place.
     """
 
     size: Size
     life: Life | None = None
     wake_at: float = 0.0
+    joins: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +114,8 @@ class Resizer:
         """
         bounds, known = _bounds(job), job.status.size
         missing = self._most(job) - job.replicas
+        if bounds.in_place:
+            return None  # it starts, and the rest joins
         if known is None or missing <= 0 or self.now - known.since < ROOM_LASTS_S:
             return None
         members = job.replicas + self.space.members(job, missing)
@@ -160,15 +167,59 @@ class Resizer:
         )
         return self._restart(job, members, text)
 
+    def while_in_place(
+        self,
+        job: WorkloadRecord,
+        avoid: Callable[[], frozenset[int]],
+        only: Collection[int] | None,
+    ) -> Growth | None:
+        """How many members may join a gang that runs; ``None`` = nothing is new.
+
+        Args:
+            job: it runs, every member of it, and nobody is on the way to it.
+            avoid: devices that will not do.
+            only: models that will do; ``None`` = all.
+        """
+        known, lacking = job.status.size, self._most(job) - job.replicas
+        if known is None or lacking <= 0:
+            return None
+        if self.now - known.since < HOLD_IN_PLACE_S:
+            same = Size(job.replicas, known)
+            return Growth(size=same, wake_at=known.since + HOLD_IN_PLACE_S)
+        extra = self.space.members(job, lacking, avoid=avoid(), only=only, proven=True)
+        if not extra:
+            return self._noted(job, known, 0.0) if known.room_since else None
+        since = known.room_since or whole_second(self.now)
+        wake_at = since + ROOM_LASTS_IN_PLACE_S
+        if self.now < wake_at:
+            size = Size(job.replicas, replace(known, room_since=since))
+            return Growth(size=size, wake_at=wake_at)
+        return Growth(size=Size(job.replicas, replace(known, room_since=0.0)), joins=extra)
+
+    def counted(self, job: WorkloadRecord, count: Headcount) -> Size | None:
+        """The size of a gang in place, as its pods say it; ``None`` = as the status says."""
+        members, bounds, known = count.members, _bounds(job), job.status.size
+        if known is not None and members == job.status.replicas:
+            return None
+        text = f"{members} members, as its pods were made"
+        if known is not None:
+            verb = "goes on in place with" if members < job.status.replicas else "it has"
+            text = f"{count.text or 'its members were counted'}; {verb} {_part(bounds, members)}"
+        return self._changed(job, members, text, resumes=0.0)
+
     def made_smaller(self, job: WorkloadRecord, lost: int, winner: str) -> tuple[str, Size]:
         """So many members fewer for the sake of one of higher priority; in words, and the size."""
         bounds = _bounds(job)
         members = max(bounds.min_replicas, job.replicas - lost)
+        if bounds.in_place:
+            how, resumes = "goes on in place with", 0.0
+        else:
+            how, resumes = "goes on with", whole_second(self.now)
         text = (
-            f"makes room for {winner}, which has a higher priority; goes on with"
-            f" {_part(bounds, members)} from its checkpoint"
+            f"makes room for {winner}, which has a higher priority; {how} {_part(bounds, members)}"
         )
-        return text, self._changed(job, members, text, resumes=whole_second(self.now))
+        text += "" if bounds.in_place else " from its checkpoint"
+        return text, self._changed(job, members, text, resumes=resumes)
 
     def _when_all_left(self) -> Space:
         """What is leaving is what the last start of a gang had, as a rule: it counts as free."""

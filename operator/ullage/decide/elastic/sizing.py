@@ -8,13 +8,15 @@ what is left then is what nobody who waits can use. Work that is not elastic cos
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from ullage.api.contract import Reason
 from ullage.decide.elastic.resize import Growth, Resizer
 from ullage.decide.elastic.sizes import Size, resumes
-from ullage.decide.elastic.space import Space, phantoms, sites_of
+from ullage.decide.elastic.space import Space, other_models, phantoms, sites_of
+from ullage.decide.lives.in_place import is_creating
 from ullage.decide.lives.life import Life, earliest
 from ullage.decide.phases import Phase
 from ullage.decide.placement.placement import Placer
@@ -39,6 +41,7 @@ class Sizing:
         lives: What everybody needs; those whose size changes are written anew.
         rounds: The turns of this cycle; ``None`` under FIFO.
         changes: What was decided so far, by uid.
+        joins: Gangs that so many members are to be created for, beside those that run.
         jobs: The elastic jobs, by uid.
     """
 
@@ -47,6 +50,7 @@ class Sizing:
     lives: dict[str, Life]
     rounds: Rounds | None = None
     changes: dict[str, Size] = field(default_factory=dict)
+    joins: list[tuple[WorkloadRecord, int]] = field(default_factory=list)
     jobs: Mapping[str, WorkloadRecord] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -68,6 +72,15 @@ class Sizing:
                 and life.reason is not Reason.PREEMPTED
             ):
                 self.lives[uid], self.changes[uid] = self.resizer.at_ending(job, life)
+
+    def count(self) -> None:
+        """Gangs in place are as large as their pods say."""
+        for uid, job in self.jobs.items():
+            headcount = self.lives[uid].headcount
+            if headcount is not None:
+                size = self.resizer.counted(job, headcount)
+                if size is not None:
+                    self.changes[uid] = size
 
     def create(self, job: WorkloadRecord, life: Life) -> tuple[WorkloadRecord, Life]:
         """The job and what it needs, in the size that its pods are to be made for."""
@@ -125,28 +138,45 @@ class Sizing:
 
     def run(self, line: Line, turns: Sequence[Turn], outcomes: Mapping[str, Outcome]) -> None:
         """Gangs that run grow into what nobody who waits can use, one in a cycle."""
-        known: list[frozenset[int]] = []
-
-        def contested() -> frozenset[int]:
-            if not known:
-                known.append(_contested(line, turns, outcomes))
-            return known[0]
-
+        contested = cache(lambda: _contested(line, turns, outcomes))
+        if any(self._is_expected(job) for job in self.jobs.values()):
+            return  # what has room now may not have it when these are here
         for uid, job in self.jobs.items():
             life = self.lives[uid]
             if life.phase is not Phase.RUNNING or job.status.phase != Phase.RUNNING:
                 continue
-            growth = self.resizer.while_running(job, contested, self._models(uid))
+            if job.in_place:
+                growth = self._in_place(line, job, contested)
+            else:
+                growth = self.resizer.while_running(job, contested, self._models(uid))
             if growth is None:
                 continue
             self._grow(job, growth)
-            if growth.life is not None:
+            if growth.life is not None or growth.joins:
                 return  # the others count anew when its places are kept
+
+    def _in_place(
+        self, line: Line, job: WorkloadRecord, contested: Callable[[], frozenset[int]]
+    ) -> Growth | None:
+        """What joins a gang in place; nothing while anything else about it changes."""
+        uid = job.ref.uid
+        headcount = self.lives[uid].headcount
+        if uid in self.changes or (headcount is not None and not headcount.settled):
+            return None
+        ground = line.placer.board.ground
+        unlike = other_models(ground, self.view.members_of(job))
+        return self.resizer.while_in_place(job, lambda: contested() | unlike, self._models(uid))
+
+    def _is_expected(self, job: WorkloadRecord) -> bool:
+        """Whether pods that are to join a gang in place were asked for and are not there yet."""
+        return job.in_place and is_creating(self.view, job)
 
     def _grow(self, job: WorkloadRecord, growth: Growth) -> None:
         uid = job.ref.uid
         if growth.size.record != job.status.size:
             self.changes[uid] = growth.size
+        if growth.joins:
+            self.joins.append((job, growth.joins))
         if growth.life is not None:
             self.lives[uid] = growth.life
         elif growth.wake_at:

@@ -12,9 +12,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
+
 from ullage.decide import guards
 from ullage.decide.placement.board import Occupant
 from ullage.decide.placement.charges import charged
+from ullage.decide.placement.ground import Ground
 from ullage.decide.placement.placement import Asked, Placer, Seat, Seating
 from ullage.decide.placement.want import Want, Wants
 from ullage.decide.view import Member
@@ -142,6 +145,20 @@ class Space:
             return found.placed
         self.placer.unseat(found.seats)
         return sum(not (proven and one.spot.grant.trial) for one in found.seats)
+
+
+def other_models(ground: Ground, members: Sequence[Member]) -> frozenset[int]:
+    """Devices of other models than those that the members have: a gang keeps the slowest's pace."""
+    if len(ground.models) < 2:
+        return _NOWHERE
+    sites = {
+        ground.site_index.get((held.node, held.slice.gpu)) for one in members for held in one.held
+    }
+    models = {ground.model.item(site) for site in sites if site is not None}
+    if not models:
+        return _NOWHERE
+    unlike = np.isin(ground.model, sorted(models), invert=True)
+    return frozenset(unlike.nonzero()[0].tolist())
 
 
 def phantoms(job: WorkloadRecord, shape: PodShape, count: int) -> tuple[Member, ...]:

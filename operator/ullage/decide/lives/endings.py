@@ -47,7 +47,7 @@ def find_ending(view: View, job: WorkloadRecord, members: Sequence[Member]) -> E
     for one in members:
         if one.pod.lost_race:
             return Ending(Reason.LOST_RACE, f"{one.pod.name} lost its place at admission")
-    lost = _lost_member(view, job, members) or _cut_off(view, job, members)
+    lost = _lost_member(view, job, members) or cut_off(view, job, members)
     if lost:
         return Ending(_loss_reason(job), lost)
     interruption = interruption_of(view, members)
@@ -79,7 +79,7 @@ def _lost_member(view: View, job: WorkloadRecord, members: Sequence[Member]) -> 
     return ""
 
 
-def _cut_off(view: View, job: WorkloadRecord, members: Sequence[Member]) -> str:
+def cut_off(view: View, job: WorkloadRecord, members: Sequence[Member]) -> str:
     """That members of an elastic gang failed because the node of another does not answer.
 
     They notice before Kubernetes takes the pods of that node away, and it is not their fault.

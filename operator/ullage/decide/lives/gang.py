@@ -31,9 +31,7 @@ def advance(view: View, ground: Ground, job: WorkloadRecord, members: Sequence[M
         return _expired(job, late[0][1], gated)
     silent = {one.pod.uid for one, _ in late}
     release = [
-        one
-        for one in gated
-        if one.held and (one.pod.uid in silent or _must_move(view, ground, one))
+        one for one in gated if one.held and (one.pod.uid in silent or must_move(view, ground, one))
     ]
     lost = {one.pod.uid for one in release}
     waiting = [one for one in gated if not one.held or one.pod.uid in lost]
@@ -45,7 +43,7 @@ def advance(view: View, ground: Ground, job: WorkloadRecord, members: Sequence[M
             retry_at=job.status.retry_at,
             waiting=tuple(waiting),
             release=tuple(release),
-            passed_over=_refused(release),
+            passed_over=refusal_of(release),
         )
     if all(one.reserved for one in gated):
         return _let_go(view, job, gated)
@@ -107,13 +105,15 @@ def _let_go(view: View, job: WorkloadRecord, gated: Sequence[Member]) -> Life:
     )
 
 
-def _must_move(view: View, ground: Ground, member: Member) -> bool:
+def must_move(view: View, ground: Ground, member: Member) -> bool:
+    """Whether the place that a gated member was given will not do any more."""
     if any(held.refused for held in member.held) or member.pod.uid in view.marks:
         return True
     return bool(guards.node_is_lost(view, ground, member))
 
 
-def _refused(release: Sequence[Member]) -> Passed | None:
+def refusal_of(release: Sequence[Member]) -> Passed | None:
+    """What a node said to the first of these whose slice it refused."""
     for one in release:
         for held in one.held:
             if held.refused:

@@ -9,6 +9,7 @@ together.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from ullage.api.contract import Reason
 from ullage.api.reasons import ConditionType
@@ -33,6 +34,10 @@ class Life:
     """Ranks whose pods are to be created, if the workload is feasible."""
     waiting: tuple[Member, ...] = ()
     """Members that need slices now."""
+    joining: tuple[Member, ...] = ()
+    """Members that need slices now beside others that run; each finds a place or goes again."""
+    headcount: Headcount | None = None
+    """Of a gang that runs and whose members come and go in place."""
     release: tuple[Member, ...] = ()
     """Members whose slices are taken back; none of them can have started."""
     passed_over: Passed | None = None
@@ -45,6 +50,18 @@ class Life:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Headcount:
+    """Who is left of a gang whose members come and go in place, and who came."""
+
+    members: int
+    """Those that were let go and stay, or have ended well."""
+    text: str = ""
+    """Why they are more or fewer than the status says."""
+    settled: bool = False
+    """All of them run and nobody is on the way: more may join."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Passed:
     """Why a reservation came to nothing, and where."""
 
@@ -54,6 +71,19 @@ class Passed:
     message: str
 
 
+EVICTED: Final = (
+    Reason.PREEMPTED,
+    Reason.SPOT_INTERRUPTED,
+    Reason.INTERFERING,
+    Reason.PROBATION_ROLLED_BACK,
+    Reason.PREDICTED_SLO_BREACH,
+    Reason.RESIZING,
+    Reason.OFFER_SWITCHED,
+    Reason.BUDGET_TOO_SMALL,
+    Reason.ON_DEMAND_MISSING,
+    Reason.MADE_ROOM,
+)
+"""Endings that we bring about: budgets are honoured, and the pod gets its signal and grace."""
 _OF_THE_API = (Reason.CREATE_REFUSED, Reason.NAME_CONFLICT, Reason.WRITE_REFUSED)
 
 

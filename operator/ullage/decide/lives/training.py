@@ -20,7 +20,15 @@ from ullage.decide import guards
 from ullage.decide.children import pod_name, workers_service
 from ullage.decide.lives.endings import close, find_ending
 from ullage.decide.lives.gang import advance, deadline
-from ullage.decide.lives.life import Life, delete, evict, refusal_under_retry, write_refused
+from ullage.decide.lives.in_place import life_in_place
+from ullage.decide.lives.life import (
+    EVICTED,
+    Life,
+    delete,
+    evict,
+    refusal_under_retry,
+    write_refused,
+)
 from ullage.decide.model import Action, DeleteWorkload
 from ullage.decide.notices.drain import at_once
 from ullage.decide.phases import Phase
@@ -31,19 +39,6 @@ from ullage.state.records import PodStage, WorkloadRecord
 WRITE_OFF_S: Final = 30.0
 """How long a pod that has to go is waited for on a node that is not Ready: the grace that
 Kubernetes gives by default, after which a kubelet that still ran would have killed it."""
-_EVICTED: Final = (
-    Reason.PREEMPTED,
-    Reason.SPOT_INTERRUPTED,
-    Reason.INTERFERING,
-    Reason.PROBATION_ROLLED_BACK,
-    Reason.PREDICTED_SLO_BREACH,
-    Reason.RESIZING,
-    Reason.OFFER_SWITCHED,
-    Reason.BUDGET_TOO_SMALL,
-    Reason.ON_DEMAND_MISSING,
-    Reason.MADE_ROOM,
-)
-"""Endings that we bring about: budgets are honoured, and the pod gets its signal and grace."""
 
 
 def training_life(view: View, ground: Ground, job: WorkloadRecord) -> Life:
@@ -65,6 +60,10 @@ def training_life(view: View, ground: Ground, job: WorkloadRecord) -> Life:
         return _suspend(view, job, everybody)
     if phase is Phase.RESTARTING:
         return _tear_down(view, job, everybody)
+    if job.in_place:
+        life = life_in_place(view, ground, job, everybody)
+        if life is not None:
+            return life
     ending = find_ending(view, job, members)
     if ending is not None:
         return at_once(view, job, members, close(view, job, members, ending))
@@ -82,9 +81,13 @@ def _runs_well(view: View, job: WorkloadRecord, members: Sequence[Member]) -> bo
     """Whether all members run, nothing ails their slices, and nobody wants it otherwise."""
     if len(members) != job.replicas or job.deleting or job.suspend:
         return False
+    if job.in_place and (view.snapshot.creating or job.status.retry_at > view.now):
+        return False
     for one in members:
         pod = one.pod
-        if pod.stage is not PodStage.RUNNING or pod.deleting or pod.rank >= job.replicas:
+        if pod.stage is not PodStage.RUNNING or pod.deleting:
+            return False
+        if pod.rank >= job.replicas and not job.in_place:
             return False
         if pod.uid in view.marks:
             return False
@@ -104,7 +107,7 @@ def _tear_down(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Li
     reason, message = _standing_reason(job)
     if not members and not _creating(view, job):
         return _kept(job, Phase.PENDING, reason, message)
-    epoch = view.settings.epoch
+    epoch, whole = view.settings.epoch, _is_whole(job, members)
     steps: list[Action] = []
     for one in members:
         if one.pod.deleting:
@@ -113,7 +116,7 @@ def _tear_down(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Li
                 gone = delete(job, one, epoch, reason, text)
                 steps.append(replace(gone, at_once=True))
             continue
-        if reason in _EVICTED and one.live and not one.gated:
+        if reason in EVICTED and whole and one.live and not one.gated:
             steps.append(evict(job, one, epoch, reason, message))
         else:
             steps.append(delete(job, one, epoch, reason, message))
@@ -129,6 +132,16 @@ def _tear_down(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Li
     )
 
 
+def _is_whole(job: WorkloadRecord, members: Sequence[Member]) -> bool:
+    """Whether the start still has all its members, so that disruption budgets are honoured.
+
+    What is left of it cannot go on: a budget that held it back would keep the next start away for
+    ever.
+    """
+    wanted = max((one.pod.world_size for one in members), default=0) or job.replicas
+    return len(members) >= wanted and all(one.live and not one.pod.deleting for one in members)
+
+
 def _is_written_off(view: View, job: WorkloadRecord, member: Member) -> bool:
     """Whether an elastic gang goes on though nobody can say that this pod has ended.
 
@@ -140,11 +153,19 @@ def _is_written_off(view: View, job: WorkloadRecord, member: Member) -> bool:
     return (
         size is not None
         and bool(size.resumes)
-        and pod.world_size > 1
+        and _needs_others(job, member)
         and bool(pod.node)
         and (node is None or not node.ready)
         and view.now >= size.resumes + WRITE_OFF_S
     )
+
+
+def _needs_others(job: WorkloadRecord, member: Member) -> bool:
+    """Whether a member cannot go on alone."""
+    bounds = job.elasticity
+    if bounds is not None and bounds.in_place:
+        return bounds.min_replicas > 1
+    return member.pod.world_size > 1
 
 
 def _written_off_at(view: View, job: WorkloadRecord, members: Sequence[Member]) -> float:
@@ -160,12 +181,12 @@ def _suspend(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Life
     message = "spec.suspend is true"
     if not members and not _creating(view, job):
         return _kept(job, Phase.SUSPENDED, Reason.SUSPENDED, message)
-    epoch = view.settings.epoch
+    epoch, whole = view.settings.epoch, _is_whole(job, members)
     steps: list[Action] = []
     for one in members:
         if one.pod.deleting:
             continue
-        act = evict if one.live and not one.gated else delete
+        act = evict if whole and one.live and not one.gated else delete
         steps.append(act(job, one, epoch, Reason.SUSPENDED, message))
     return Life(
         phase=Phase.SUSPENDING,
@@ -278,7 +299,7 @@ def _missing(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Life
 
 def _obstacle(view: View, job: WorkloadRecord) -> tuple[Reason, str] | None:
     """Why the gang's Service cannot be had, if it needs one."""
-    if job.replicas == 1:
+    if job.replicas == 1 and not job.in_place:
         return None
     name = workers_service(job.ref.name)
     service = view.snapshot.services.get((job.ref.namespace, name))

@@ -13,20 +13,22 @@ from functools import cache
 
 from ullage.api.contract import Reason
 from ullage.decide import guards
-from ullage.decide.children import pod_name, workers_service
 from ullage.decide.elastic.sizing import Sizing, is_modest, sizing_of
-from ullage.decide.ledger import Ledger
+from ullage.decide.elastic.space import other_models
 from ullage.decide.lives import inference as lifecycle_inference
-from ullage.decide.lives.life import Life, earliest, evict
+from ullage.decide.lives.in_place import free_ranks
+from ullage.decide.lives.life import Life, delete, earliest, evict
 from ullage.decide.lives.surge import Leaving, Move, leave
-from ullage.decide.model import ApplyService, CreatePod
 from ullage.decide.phases import Phase
 from ullage.decide.placement.desk import Allotment, Desk
 from ullage.decide.placement.feasible import Infeasible
-from ullage.decide.placement.placement import slices_of
+from ullage.decide.placement.placement import Seat, slices_of
+from ullage.decide.placement.pods import create_pods, give_up, name_members
+from ullage.decide.placement.pods import release as release
 from ullage.decide.placement.preemption import (
     Victim,
     divided,
+    pods_of,
     possible_victims,
     priority_of,
     wave_is_leaving,
@@ -37,7 +39,6 @@ from ullage.decide.rounds.serve import serve
 from ullage.decide.rounds.turns import Rounds
 from ullage.decide.sharing.holding import in_force
 from ullage.decide.sharing.making_room import Resident, remembered, residents, starts_again
-from ullage.decide.view import Member
 from ullage.state.records import DeploymentRecord, WorkloadKind, WorkloadRecord
 
 _NAMED = (Phase.PENDING, Phase.RESERVING, Phase.STARTING, Phase.RUNNING)
@@ -51,6 +52,7 @@ def allot(desk: Desk, lives: dict[str, Life]) -> Allotment:
     sizing = sizing_of(desk.wants, desk.placer, lives, desk.rounds, desk.limits)
     result = Allotment(lives, sizes=sizing.changes)
     sizing.end()
+    sizing.count()
     _create_all(desk, lives, sizing, result)
     for uid, life in sorted(lives.items()):
         if (
@@ -58,7 +60,7 @@ def allot(desk: Desk, lives: dict[str, Life]) -> Allotment:
             and not (life.silent or life.missing)
             and desk.view.members_of(workloads[uid])
         ):
-            _name_members(desk, workloads[uid], result)
+            name_members(desk, workloads[uid], result)
     turns = [
         _turn(desk, workloads[uid], life) for uid, life in sorted(lives.items()) if life.waiting
     ]
@@ -75,12 +77,17 @@ def allot(desk: Desk, lives: dict[str, Life]) -> Allotment:
         else:
             result.postponed.add(turn.workload.ref.uid)
     for uid in sorted(lives):
+        if lives[uid].joining:
+            _join(desk, line, workloads[uid], sizing, result)
+    for uid in sorted(lives):
         if lives[uid].needs_deployment:
             _deploy(desk, workloads[uid], result)
         elif workloads[uid].kind is WorkloadKind.INFERENCE_SERVICE and not lives[uid].silent:
             _leave(desk, workloads[uid], result, None, busy=False)
     if not result.postponed:
         sizing.run(line, turns, result.outcomes)
+    for job, count in sizing.joins:
+        create_pods(desk, job, free_ranks(desk.view, job, count), result)
     return result
 
 
@@ -109,47 +116,8 @@ def _create(desk: Desk, job: WorkloadRecord, sizing: Sizing, result: Allotment) 
     if found is not None:
         result.outcomes[job.ref.uid] = Outcome(refused=Refused(found.reason, never=found))
         return
-    epoch = desk.view.settings.epoch
     job, life = sizing.create(job, result.lives[job.ref.uid])
-    _name_members(desk, job, result)
-    result.steps.extend(
-        CreatePod(
-            owner=job.ref,
-            name=pod_name(job.ref.name, rank),
-            rank=rank,
-            template_hash=job.template_hash,
-            hold=job.ref.uid in desk.spending.stands,
-            world_size=job.replicas if job.elasticity is not None else 0,
-            epoch=epoch,
-            reason=Reason.WAITING_FOR_DECISION,
-            text=f"member {rank} of {job.replicas}",
-        )
-        for rank in life.missing
-    )
-
-
-def _name_members(desk: Desk, job: WorkloadRecord, result: Allotment) -> None:
-    """The headless Service of a gang, whenever it is not there.
-
-    Its creation may be lost when the process dies, or it may be deleted behind our back.
-    """
-    service = workers_service(job.ref.name)
-    if (
-        job.kind is not WorkloadKind.TRAINING_JOB
-        or job.replicas == 1
-        or (job.ref.namespace, service) in desk.view.snapshot.services
-    ):
-        return
-    result.steps.append(
-        ApplyService(
-            owner=job.ref,
-            name=service,
-            headless=True,
-            epoch=desk.view.settings.epoch,
-            reason=Reason.WAITING_FOR_DECISION,
-            text="gives every member its name",
-        )
-    )
+    create_pods(desk, job, life.missing, result)
 
 
 def _turn(desk: Desk, workload: WorkloadRecord, life: Life) -> Turn:
@@ -254,18 +222,18 @@ def _enter(desk: Desk, workload: WorkloadRecord, sizing: Sizing, result: Allotme
         _preempt(desk, victim, workload, result)
     for lost, count in smaller.items():
         name = f"{workload.ref.namespace}/{workload.ref.name}"
-        message, result.sizes[lost] = sizing.resizer.made_smaller(sizing.jobs[lost], count, name)
-        _send_away(desk, lost, message, result, Reason.RESIZING)
+        job, headcount = sizing.jobs[lost], result.lives[lost].headcount
+        if headcount is not None:
+            job = replace(job, replicas=headcount.members)
+        message, result.sizes[lost] = sizing.resizer.made_smaller(job, count, name)
+        if job.in_place:
+            give_up(desk, job, pods_of(outcome.victims, lost), message, result)
+        else:
+            _send_away(desk, lost, message, result, Reason.RESIZING)
     if outcome.conceded is not None:
         made, board = outcome.conceded, desk.placer.board
         result.made_room[made.uid] = room = remembered(made, workload, desk.view.now, board)
         result.lives[made.uid] = starts_again(made, room)
-
-
-def release(ledger: Ledger, member: Member) -> None:
-    """Take a member's slices out of the spec."""
-    for held in member.held:
-        ledger.drop(held.node, held.slice.key)
 
 
 def _preempt(desk: Desk, victim: Victim, winner: WorkloadRecord, result: Allotment) -> None:
@@ -302,6 +270,32 @@ def _send_away(
             if one.live and not one.gated and not one.pod.deleting
         ),
     )
+
+
+def _join(desk: Desk, line: Line, job: WorkloadRecord, sizing: Sizing, result: Allotment) -> None:
+    """Members come to a gang that runs, each where there is room as it is, or its pod goes again.
+
+    They come last: nobody makes way for them, and nothing that others wait for is taken.
+    """
+    life, members = result.lives[job.ref.uid], desk.view.members_of(job)
+    if life.phase not in _EVICTABLE:
+        return  # it was sent away in this cycle
+    turn = _turn(desk, job, replace(life, waiting=life.joining))
+    turn = replace(turn, avoid=turn.avoid | other_models(desk.ground, members))
+    seats: list[Seat] = []
+    for one in life.joining:
+        if line.budget <= 0:
+            break
+        found = line.fill(replace(turn, members=(one,)))
+        if isinstance(found, Outcome):
+            seats.extend(found.seats)
+            continue
+        text = "the room that it was to join in is gone"
+        epoch = desk.view.settings.epoch
+        result.steps.append(delete(job, one, epoch, Reason.NO_CAPACITY, text))
+    if seats:
+        result.outcomes[job.ref.uid] = Outcome(seats=tuple(seats))
+        _enter(desk, job, sizing, result)
 
 
 def _deploy(desk: Desk, service: WorkloadRecord, result: Allotment) -> None:

@@ -94,7 +94,11 @@ def _spare_members(
 ) -> tuple[Victim, ...]:
     """Members that an elastic gang can do without, the last first."""
     members = view.members_of(job)
-    if job.elasticity is None or len(members) != job.replicas:
+    if job.in_place:
+        members = _present(view, members)
+    elif len(members) != job.replicas:
+        return ()
+    if job.elasticity is None:
         return ()
     return tuple(
         Victim(
@@ -108,6 +112,16 @@ def _spare_members(
         for one in reversed(members[job.elasticity.min_replicas :])
         if (own := tuple(held for held in slices if held[1].pod_uid == one.pod.uid))
     )
+
+
+def _present(view: View, members: Sequence[Member]) -> list[Member]:
+    """Members of a gang in place that nothing takes away, those that only join last."""
+    here = [
+        one
+        for one in members
+        if one.live and not one.pod.deleting and one.pod.uid not in view.marks
+    ]
+    return sorted(here, key=lambda one: (one.gated, one.pod.rank))
 
 
 def smaller_first(victims: Sequence[Victim], priority: int) -> list[Victim]:
@@ -134,6 +148,16 @@ def divided(victims: Sequence[Victim]) -> tuple[list[Victim], Counter[str]]:
     whole = [one for one in victims if not one.part]
     going = {one.uid for one in whole}
     return whole, Counter(one.uid for one in victims if one.part and one.uid not in going)
+
+
+def pods_of(victims: Sequence[Victim], uid: str) -> frozenset[str]:
+    """The pods that a gang gives up, by uid."""
+    return frozenset(
+        one.pod_uid
+        for victim in victims
+        if victim.part and victim.uid == uid
+        for _, one in victim.slices
+    )
 
 
 def wave_is_leaving(view: View) -> bool:

@@ -70,6 +70,8 @@ class Reporter:
             and quiet.still_waits(workload, life, refused)
         ):
             return workload.status
+        if life.headcount is not None:  # who comes or goes takes nothing from the others
+            members = [one for one in members if not (one.gated or one.pod.deleting)]
         parts = self._parts(members, outcome)
         if (
             life.phase is Phase.RUNNING
@@ -324,7 +326,8 @@ def _is_admitted(
         (one.pod.uid in having and not one.pod.deleting) or not one.live for one in members
     )
     if workload.kind is WorkloadKind.TRAINING_JOB:
-        return settled == len(members) == workload.replicas
+        wanted = len(members) if life.headcount is not None else workload.replicas
+        return settled == len(members) == wanted
     live = sum(one.pod.uid in having and not one.pod.deleting for one in members)
     return live >= workload.replicas
 

@@ -124,7 +124,7 @@ def _training(view: View, told: Told) -> dict[str, object]:
     running = told.phase is Phase.RUNNING
     return {
         "restarts": life.restarts,
-        "retry_at": 0.0 if running else whole_second(life.retry_at),
+        "retry_at": whole_second(life.retry_at),
         # where it ran stays readable after the end
         "nodes": (
             before.nodes

@@ -1,0 +1,319 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""A gang whose members come and go while the others run: who is lost goes alone, who comes joins.
+
+Its pods are the truth: a gated one beside others that were let go is joining, and how many members
+it has is how many were let go and stay. The status remembers for whom something was told already.
+A member that runs well is never touched here; what leaves too few of them ends the start as of any
+gang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ullage.api.contract import Reason
+from ullage.decide import guards
+from ullage.decide.children import pod_name
+from ullage.decide.lives.endings import Ending, close, cut_off
+from ullage.decide.lives.gang import deadline, must_move, refusal_of, ungate
+from ullage.decide.lives.life import (
+    EVICTED,
+    Headcount,
+    Life,
+    Passed,
+    delete,
+    earliest,
+    evict,
+    write_refused,
+)
+from ullage.decide.model import Action
+from ullage.decide.notices.drain import at_once, in_time
+from ullage.decide.phases import Phase
+from ullage.decide.placement.ground import Ground
+from ullage.decide.view import Member, View
+from ullage.state.records import PodStage, WorkloadRecord
+
+_COMING_UP = (Phase.PENDING, Phase.RESERVING, Phase.STARTING)
+_MOST_NAMED = 3
+"""Members that one sentence names."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Loss:
+    """A member that was let go and cannot stay; ``ending`` says why."""
+
+    member: Member
+    ending: Ending
+
+
+@dataclass(frozen=True, slots=True)
+class _Roll:
+    """The members of a gang, sorted."""
+
+    staying: Sequence[Member]
+    """Let go, and well or ended well."""
+    losses: Sequence[_Loss]
+    gated: Sequence[Member]
+    """Not let go yet; those that are being deleted left out."""
+    shown: frozenset[str]
+    """uids of pods that the status shows with a place: nothing was told of their end."""
+    gone: Sequence[str]
+    """Names of shown pods that are not there any more."""
+
+    @property
+    def news(self) -> list[_Loss]:
+        """Losses that the status does not know of."""
+        return [one for one in self.losses if one.member.pod.uid in self.shown]
+
+    @property
+    def ended(self) -> bool:
+        """Whether a member is done: nobody else comes to what is about to end."""
+        return any(one.pod.stage is PodStage.SUCCEEDED for one in self.staying)
+
+
+def life_in_place(
+    view: View, ground: Ground, job: WorkloadRecord, members: Sequence[Member]
+) -> Life | None:
+    """What the gang needs next; ``None`` where it is to be treated as any other gang is.
+
+    Args:
+        view: the cycle's picture.
+        ground: knows the nodes.
+        job: a gang in place that is to run.
+        members: all of its pods.
+    """
+    bounds = job.elasticity
+    if bounds is None or all(one.gated for one in members):
+        return None
+    roll = _called(view, job, members)
+    if roll.staying and all(one.pod.stage is PodStage.SUCCEEDED for one in roll.staying):
+        return Life(
+            phase=Phase.SUCCEEDED,
+            reason=Reason.COMPLETED,
+            message="every member that was left ended with exit code 0",
+            restarts=job.status.restarts,
+        )
+    failure = _failure(view, job, roll)
+    if len(roll.staying) < bounds.min_replicas:
+        comes_up = job.status.phase in ("", *_COMING_UP) and not (roll.losses or roll.gone)
+        return None if comes_up else _over(view, job, members, (roll, failure))
+    restarts, retry_at = job.status.restarts, job.status.retry_at
+    text = _in_words(roll)
+    if failure is not None:
+        verdict = close(view, job, members, failure)
+        if verdict.phase is Phase.FAILED:
+            return verdict
+        restarts, retry_at, text = verdict.restarts, verdict.retry_at, verdict.message
+    return _goes_on(view, ground, job, roll, (restarts, retry_at, text))
+
+
+def free_ranks(view: View, job: WorkloadRecord, count: int) -> tuple[int, ...]:
+    """The lowest ranks that nobody has, of which pods can be created now.
+
+    A pod that hangs on a machine which does not answer keeps its rank; the next one is taken.
+    """
+    namespace, name = job.ref.namespace, job.ref.name
+    taken = {one.pod.rank for one in view.members_of(job)}
+    found: list[int] = []
+    rank = 0
+    while len(found) < count:
+        key = (namespace, pod_name(name, rank))
+        if write_refused(view, "Pod", *key) is not None:
+            return ()
+        if rank not in taken and key not in view.names and key not in view.snapshot.creating:
+            found.append(rank)
+        rank += 1
+    return tuple(found)
+
+
+def is_creating(view: View, job: WorkloadRecord) -> bool:
+    """Whether pods of it were asked for that nobody has seen yet."""
+    if not view.snapshot.creating:
+        return False
+    ranks = range(_most(job) + len(view.members_of(job)))
+    namespace, name = job.ref.namespace, job.ref.name
+    return any((namespace, pod_name(name, rank)) in view.snapshot.creating for rank in ranks)
+
+
+def _called(view: View, job: WorkloadRecord, members: Sequence[Member]) -> _Roll:
+    losses: list[_Loss] = []
+    staying: list[Member] = []
+    for one in members:
+        if one.gated:
+            continue
+        ending = _loss(view, one)
+        if ending is None:
+            staying.append(one)
+        else:
+            losses.append(_Loss(one, ending))
+    there = {one.pod.uid for one in members}
+    shown = {one.key.pod_uid: one.pod for one in job.status.placement}
+    return _Roll(
+        staying=staying,
+        losses=losses,
+        gated=[one for one in members if one.gated and not one.pod.deleting],
+        shown=frozenset(shown),
+        gone=sorted(name for uid, name in shown.items() if uid not in there),
+    )
+
+
+def _loss(view: View, member: Member) -> Ending | None:
+    """Why a member cannot stay, in the order in which causes count; ``None`` when it can."""
+    pod = member.pod
+    if pod.lost_race:
+        return Ending(Reason.LOST_RACE, f"{pod.name} lost its place at admission")
+    if pod.stage is PodStage.FAILED and pod.disrupted:
+        text = f"{pod.name} was disrupted (evicted, or its node was lost)"
+        return Ending(Reason.MEMBER_LOST, text)
+    mark = view.marks.get(pod.uid)
+    if mark is not None and not pod.stage.finished:
+        return Ending(mark.reason, f"{pod.name} leaves: {mark.message}", where=mark.where)
+    if pod.deleting:
+        return Ending(Reason.MEMBER_LOST, f"{pod.name} is being deleted")
+    if pod.stage is PodStage.FAILED:
+        code = "no exit code" if pod.exit_code is None else f"exit code {pod.exit_code}"
+        return Ending(
+            Reason.EXIT_CODE,
+            f"{pod.name} failed with {code}",
+            counted=True,
+            code=pod.exit_code,
+            at=pod.stage_since,
+        )
+    found = guards.trouble(view, member)
+    return Ending(found.reason, found.message, where=found.where) if found is not None else None
+
+
+def _failure(view: View, job: WorkloadRecord, roll: _Roll) -> Ending | None:
+    """A failure that counts, once: the same status tells of it and of the smaller gang.
+
+    Members that fail when another is cut off, or when the one where they meet is gone, are not to
+    blame.
+    """
+    failed = [one.ending for one in roll.news if one.ending.counted]
+    unheard = [*roll.staying, *(one.member for one in roll.news)]
+    if not failed or cut_off(view, job, unheard):
+        return None
+    first_there = any(one.pod.rank == 0 for one in roll.staying)
+    first_failed = any(one.ending.counted and one.member.pod.rank == 0 for one in roll.news)
+    return failed[0] if first_there or first_failed else None
+
+
+def _over(
+    view: View,
+    job: WorkloadRecord,
+    members: Sequence[Member],
+    found: tuple[_Roll, Ending | None],
+) -> Life:
+    """Too few are left: every member starts again, as those of any gang."""
+    roll, failure = found
+    bounds = job.elasticity
+    assert bounds is not None  # only gangs in place come here
+    if failure is not None:
+        return close(view, job, members, failure)
+    first = next((one.ending for one in (*roll.news, *roll.losses)), None)
+    left = len(roll.staying)
+    text = (
+        f"{_in_words(roll) or 'members are missing'}; {left or 'none'} of them"
+        f" {'is' if left < 2 else 'are'} left and it trains with {bounds.min_replicas} at least,"
+        " so all start again"
+    )
+    reason = first.reason if first is not None else Reason.MEMBER_LOST
+    reason = Reason.MEMBER_LOST if reason is Reason.EXIT_CODE else reason
+    return at_once(view, job, members, close(view, job, members, Ending(reason, text)))
+
+
+def _in_words(roll: _Roll) -> str:
+    """What happened to members since the status was told, or who came."""
+    told = [one.ending.message for one in roll.news] + [f"{name} is gone" for name in roll.gone]
+    if told:
+        more = f" and {len(told) - _MOST_NAMED} more" if len(told) > _MOST_NAMED else ""
+        return "; ".join(told[:_MOST_NAMED]) + more
+    came = [one.pod.name for one in roll.staying if one.pod.uid not in roll.shown]
+    more = f" and {len(came) - _MOST_NAMED} more" if len(came) > _MOST_NAMED else ""
+    return f"{', '.join(came[:_MOST_NAMED])}{more} joined" if came else ""
+
+
+def _goes_on(
+    view: View,
+    ground: Ground,
+    job: WorkloadRecord,
+    roll: _Roll,
+    said: tuple[int, float, str],
+) -> Life:
+    """Who is lost is retired, who joins is brought in; the others are left alone."""
+    restarts, retry_at, text = said
+    waits = retry_at > view.now
+    steps = [step for one in roll.losses for step in _retired(view, job, one, roll.shown)]
+    runs = all(one.runs for one in roll.staying)
+    phase = Phase.RUNNING if runs or job.status.phase == Phase.RUNNING else Phase.STARTING
+    joining, dropped = _sorted_out(view, ground, job, roll)
+    for one in roll.gated:
+        if one in dropped:
+            reason, why = Reason.NO_CAPACITY, "it finds no place beside the others"
+            steps.append(delete(job, one, view.settings.epoch, reason, why))
+        elif one.reserved and not write_refused(view, "Pod", one.pod.namespace, one.pod.name):
+            steps.append(ungate(view, job, one))
+    coming = bool(roll.gated) or is_creating(view, job)
+    return Life(
+        phase=phase,
+        restarts=restarts,
+        retry_at=retry_at if waits else 0.0,
+        steps=tuple(steps),
+        joining=joining,
+        release=tuple(one for one in dropped if one.held),
+        passed_over=_passed(roll, dropped),
+        headcount=Headcount(
+            members=len(roll.staying),
+            text=text,
+            settled=runs and not (coming or roll.ended or waits),
+        ),
+        wake_at=earliest(
+            retry_at if waits else 0.0,
+            deadline(view, [one for one in roll.gated if one not in dropped]),
+            *(guards.next_look(view, one) for one in roll.staying),
+        ),
+    )
+
+
+def _retired(
+    view: View, job: WorkloadRecord, loss: _Loss, shown: frozenset[str]
+) -> tuple[Action, ...]:
+    """How a lost member goes; a failure that counts must stand in the status first."""
+    member, ending = loss.member, loss.ending
+    if member.pod.deleting or (ending.counted and member.pod.uid in shown):
+        return ()
+    epoch = view.settings.epoch
+    if ending.reason not in EVICTED or not member.live:
+        return (delete(job, member, epoch, ending.reason, ending.message),)
+    step = evict(job, member, epoch, ending.reason, ending.message)
+    return (in_time(view, step, member) if ending.reason is Reason.SPOT_INTERRUPTED else step,)
+
+
+def _sorted_out(
+    view: View, ground: Ground, job: WorkloadRecord, roll: _Roll
+) -> tuple[tuple[Member, ...], list[Member]]:
+    """Of those who join, who needs a place now, and who goes again because it got none."""
+    room = 0 if roll.ended else _most(job) - len(roll.staying)
+    dropped = [
+        one
+        for at, one in enumerate(roll.gated)
+        if at >= room
+        or (one.held and (must_move(view, ground, one) or guards.overdue(view, one) is not None))
+    ]
+    joining = tuple(one for one in roll.gated if not one.held and one not in dropped)
+    return joining, dropped
+
+
+def _most(job: WorkloadRecord) -> int:
+    return job.elasticity.max_replicas if job.elasticity is not None else job.replicas
+
+
+def _passed(roll: _Roll, dropped: Sequence[Member]) -> Passed | None:
+    """A device that a member just had to leave, or that refused one."""
+    for one in roll.news:
+        if one.ending.where:
+            text = one.ending.message
+            return Passed(reason=one.ending.reason, where=one.ending.where, message=text)
+    return refusal_of(dropped)

@@ -1,0 +1,102 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Random storms over gangs in place: whoever runs well is left alone, and sizes are true."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from fakes.toy_storm import Storm
+from ullage.api.contract import GATE, Reason, SlicePhase
+from ullage.decide.model import Action, DeletePod, EvictPod, Plan
+from ullage.state.records import PodRecord, PodStage, WorkloadKind
+from ullage.state.terms import Elasticity
+
+SEEDS = range(7700, 7708)
+EVENTS = 220
+_FOR_ANOTHER = (Reason.RESIZING, Reason.PREEMPTED)
+
+
+class _InPlace(Storm):
+    """A storm in which most gangs are in place."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.seen: Counter[str] = Counter()
+
+    def _create(self) -> None:
+        before = set(self.toy.workloads)
+        super()._create()
+        for uid in set(self.toy.workloads) - before:
+            job = self.toy.workloads[uid]
+            if job.kind is WorkloadKind.TRAINING_JOB and self.random.random() < 0.8:
+                least = self.random.randint(1, job.replicas)
+                bounds = Elasticity(
+                    min_replicas=least,
+                    max_replicas=least + self.random.randint(1, 3),
+                    in_place=True,
+                )
+                self.toy.workloads[uid] = replace(
+                    job, elasticity=bounds, replicas=least, checkpoint=True
+                )
+
+    def cycle(self, landing: float = 1.0) -> tuple[Plan, tuple[Action, ...]]:
+        pods = dict(self.toy.pods)
+        was = {uid: one.status.phase for uid, one in self.toy.workloads.items()}
+        plan, actions = super().cycle(landing)
+        for uid, status in plan.statuses.items():
+            job = self.toy.workloads.get(uid)
+            if job is None or job.elasticity is None or status.phase != "Running":
+                continue
+            let_go = [one for one in pods.values() if one.owner.uid == uid and _is_let_go(one)]
+            assert job.elasticity.min_replicas <= status.replicas <= len(let_go)
+            assert status.replicas <= job.elasticity.max_replicas
+            self.seen[status.size.reason if status.size else "none"] += 1
+        for step in actions:
+            if not isinstance(step, (DeletePod, EvictPod)) or step.reason in _FOR_ANOTHER:
+                continue
+            job = self.toy.workloads.get(step.owner.uid)
+            if job is None or job.elasticity is None or job.suspend:
+                continue
+            after = plan.statuses[step.owner.uid].phase
+            if was.get(step.owner.uid) == after == "Running" and step.pod.uid in pods:
+                assert not self._is_well(pods[step.pod.uid]), f"{step.pod.name}: {step.text}"
+                self.seen["left alone"] += 1
+        return plan, actions
+
+    def check(self) -> None:
+        """No rank is there twice, and who runs has no more members than may be."""
+        super().check()
+        for uid, job in self.toy.workloads.items():
+            if job.elasticity is not None:
+                ranks = Counter(one.rank for one in self.toy.members(uid))
+                assert all(count == 1 for count in ranks.values()), f"{job.ref.name}: {ranks}"
+                running = [one for one in self.toy.members(uid) if _is_let_go(one)]
+                assert len(running) <= job.elasticity.max_replicas
+
+    def _is_well(self, pod: PodRecord) -> bool:
+        record = self.toy.gpu_nodes.get(pod.node)
+        failed = record is not None and any(
+            one.key.pod_uid == pod.uid and one.phase is SlicePhase.FAILED for one in record.observed
+        )
+        return pod.stage is PodStage.RUNNING and not pod.deleting and not failed
+
+
+def _is_let_go(pod: PodRecord) -> bool:
+    return GATE not in pod.gates and pod.stage is not PodStage.FAILED and not pod.deleting
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nobody_who_runs_well_is_touched_and_sizes_are_true(seed: int) -> None:
+    storm = _InPlace(seed)
+    try:
+        storm.blow(EVENTS // 2)
+        storm.calm()
+        storm.blow(EVENTS // 2)
+        storm.calm()
+    except AssertionError as error:
+        raise AssertionError(f"seed {seed}: {error}") from error
+    assert storm.seen[Reason.SIZED] or storm.seen[Reason.SHRUNK] or storm.seen[Reason.GROWN]
