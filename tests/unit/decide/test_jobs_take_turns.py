@@ -70,6 +70,17 @@ def test_a_newcomer_is_promised_its_part_at_once_and_starts_alone_without_delay(
     assert turns.holding() == {"first": FAST, "second": SLOW}
 
 
+def test_newcomers_like_the_others_rewrite_nobodys_promise() -> None:
+    turns = Turns.of({f"{kind}{at}": kind for kind in (FAST, SLOW) for at in range(4)})
+    turns.add(*(job(f"j{at:02d}").with_(weight=1 + at % 4) for at in range(64)))
+    turns.settle()
+    before = {name: turns.fraction(name) for name in (f"j{at:02d}" for at in range(64))}
+    turns.add(job("newcomer"))
+    turns.cycle()
+    assert turns.fraction("newcomer")
+    assert {name: turns.fraction(name) for name in before} == before
+
+
 def test_a_turn_lasts_a_round_at_least() -> None:
     turns = Turns.of({"n1": FAST}, rates("a", 4, 1))
     turns.add(job("first"))

@@ -131,8 +131,11 @@ def _told(arena: Arena) -> _Said:
 def _rewritten(
     told: Mapping[str, tuple[tuple[str, str], ...]], found: Allocation
 ) -> dict[str, tuple[tuple[str, str], ...]]:
-    """New fractions; those that stayed about the same stay the very words of before."""
-    said: dict[str, tuple[tuple[str, str], ...]] = {}
+    """New fractions; those that stayed about the same stay the very words of before.
+
+    Whoever the answer does not name, as one that was kept names no newcomers, is told nothing new.
+    """
+    said = dict(told)
     rows: Sequence[list[float]] = found.fractions.tolist()
     for uid, row in zip(found.jobs, rows, strict=True):
         fresh = dict(zip(found.types, row, strict=True))

@@ -8,7 +8,7 @@ Speeds and prices stand on a grid: what is measured wanders, and must not divide
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
@@ -108,7 +108,7 @@ def problem_of(policy: PolicyRecord, goal: Goal, arena: Arena, told: Told, now: 
         jobs=jobs,
         types=types,
         throughputs=Throughputs(rates=_rates(arena)),
-        previous=allocation_of(arena, told) if any(told.values()) else None,
+        previous=_in_force(arena, told),
         min_service=policy.min_service_percent / _WHOLE if priced else 0.0,
         tenants=tuple(
             TenantView(
@@ -121,9 +121,17 @@ def problem_of(policy: PolicyRecord, goal: Goal, arena: Arena, told: Told, now: 
     )
 
 
-def allocation_of(arena: Arena, told: Told) -> Allocation:
-    """Told fractions as the engine reads them."""
-    uids, types = tuple(arena.runners), tuple(arena.room)
+def _in_force(arena: Arena, told: Told) -> Allocation | None:
+    """What the jobs were told; who was never told anything is not in it."""
+    if not any(told.values()):
+        return None
+    said = [uid for uid, one in arena.runners.items() if one.workload.status.allocation is not None]
+    return allocation_of(arena, told, said)
+
+
+def allocation_of(arena: Arena, told: Told, uids: Iterable[str] | None = None) -> Allocation:
+    """Told fractions of some jobs, or of all, as the engine reads them."""
+    uids, types = tuple(arena.runners if uids is None else uids), tuple(arena.room)
     column = {kind: at for at, kind in enumerate(types)}
     table = np.zeros((len(uids), len(types)))
     for row, uid in enumerate(uids):

@@ -50,7 +50,11 @@ def settled(
 
 
 def held(shape: Shape) -> Floats | None:
-    """Time of each column in the allocation in force; ``None`` where there is none to speak of."""
+    """Time of each column in the allocation in force; ``None`` where there is none to speak of.
+
+    Jobs that it does not name count as their equals that it names do on average: equals are always
+    given the same, so a newcomer that counted as nothing would move those that were there.
+    """
     previous = shape.problem.previous
     if previous is None or not previous.jobs:
         return None
@@ -66,6 +70,7 @@ def held(shape: Shape) -> Floats | None:
     rows, groups = np.array(known).T
     for old, new in common:
         np.add.at(alone[:, new], groups, previous.fractions[rows, old])
+    wider = shape.count / np.maximum(np.bincount(groups, minlength=shape.groups), 1)
     beside: dict[tuple[int, int, int], float] = {}
     for pair in previous.pairs:
         ends = group.get(pair.left, -1), group.get(pair.right, -1)
@@ -76,11 +81,12 @@ def held(shape: Shape) -> Floats | None:
             alone[end, kind] -= pair.fraction
         key = (min(ends), max(ends), kind)
         beside[key] = beside.get(key, 0.0) + pair.fraction
-    target = np.where(shape.right < 0, alone[shape.left, shape.kind], 0.0)
+    target = np.where(shape.right < 0, alone[shape.left, shape.kind], 0.0) * wider[shape.left]
     if beside:
         for index in np.flatnonzero(shape.right >= 0):
             ends = int(shape.left[index]), int(shape.right[index])
-            target[index] = beside.get((min(ends), max(ends), int(shape.kind[index])), 0.0)
+            time = beside.get((min(ends), max(ends), int(shape.kind[index])), 0.0)
+            target[index] = time * min(wider[ends[0]], wider[ends[1]])
     return np.maximum(target, 0.0)
 
 

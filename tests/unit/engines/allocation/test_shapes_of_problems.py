@@ -207,6 +207,19 @@ def test_a_new_job_moves_little_of_the_others_time() -> None:
     assert near.objective == pytest.approx(fresh.objective, rel=1e-6)
 
 
+@pytest.mark.parametrize("told", [1, 20, 60])
+def test_newcomers_take_their_equals_for_example_and_move_nobody(told: int) -> None:
+    problem = Problem(
+        jobs=tuple(JobView(name=f"{at:03d}", weight=1.0 + at % 5) for at in range(100)),
+        types=tuple(TypeView(name=name, devices=20) for name in ("a", "b")),
+        throughputs=Throughputs(rates=np.ones((100, 2))),
+    )
+    held = allocate(Objective.MAX_MIN_FAIRNESS, problem)
+    few = replace(held, jobs=held.jobs[:told], fractions=held.fractions[:told])
+    near = allocate(Objective.MAX_MIN_FAIRNESS, replace(problem, previous=few))
+    np.testing.assert_allclose(near.fractions[:told], held.fractions[:told], atol=1e-5)
+
+
 def test_equal_jobs_get_equal_time_and_order_does_not_matter() -> None:
     problem = random_problem(13, 8, (3, 3))
     double = replace(
