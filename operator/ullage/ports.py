@@ -52,6 +52,7 @@ CAPACITY_POOL: Final = _ours("capacitypools", "CapacityPool", namespaced=False)
 NODE: Final = _core("nodes", "Node", namespaced=False)
 POD: Final = _core("pods", "Pod", namespaced=True)
 SERVICE: Final = _core("services", "Service", namespaced=True)
+SECRET: Final = _core("secrets", "Secret", namespaced=True)
 EVENT: Final = _core("events", "Event", namespaced=True)
 CONFIG_MAP: Final = _core("configmaps", "ConfigMap", namespaced=True)
 DEPLOYMENT: Final = Kind(
@@ -59,6 +60,13 @@ DEPLOYMENT: Final = Kind(
 )
 REPLICA_SET: Final = Kind(
     group="apps", version="v1", plural="replicasets", kind="ReplicaSet", namespaced=True
+)
+NETWORK_POLICY: Final = Kind(
+    group="networking.k8s.io",
+    version="v1",
+    plural="networkpolicies",
+    kind="NetworkPolicy",
+    namespaced=True,
 )
 LEASE: Final = Kind(
     group="coordination.k8s.io", version="v1", plural="leases", kind="Lease", namespaced=True

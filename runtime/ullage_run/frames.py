@@ -25,6 +25,7 @@ CHUNK_BYTES: Final = 256 * 1024
 """Sent between two looks at the rate, and dropped at a time from what is not wanted."""
 MAX_TEXT_BYTES: Final = 4096
 """Of a token or an explanation."""
+MAX_PORT: Final = 65535
 MAX_MAPS_BYTES: Final = 1 << 20
 """Of maps, in whatever form their writer gives them."""
 
@@ -147,6 +148,22 @@ class Frame:
     step: int = NO_STEP
     length: int = 0
     checksum: int = 0
+
+
+def address_of(text: str, what: str) -> tuple[str, int]:
+    """Host and port of ``HOST:PORT``; an IPv6 host may stand in brackets.
+
+    Args:
+        text: As an option or a variable says it.
+        what: Its name, for the error.
+
+    Raises:
+        ValueError: it is none; the text says what is needed.
+    """
+    host, _, port = text.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > MAX_PORT:
+        raise ValueError(f"{what} is not HOST:PORT: {text!r}")
+    return host.strip("[]"), int(port)
 
 
 class Pace:

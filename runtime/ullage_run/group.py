@@ -35,7 +35,9 @@ from ullage_run.backup import Backup, EpochChanged, KeeperLink
 from ullage_run.frames import Buffer, Ending, Frame, FrameError, Kind
 from ullage_run.notices import Notice
 from ullage_run.orders import (
+    ENV_EVERY,
     ENV_KEEPER,
+    ENV_LAG,
     ENV_LEAD,
     ENV_TOKEN,
     MAX_ORDER_BYTES,
@@ -152,7 +154,7 @@ class Group:
             state,
             token=Path(token).read_bytes().strip() if token else b"",
             at_step=at_step,
-            **how,
+            **(_steps(env) | how),
         )
 
     @property
@@ -362,7 +364,19 @@ def _connect(address: tuple[str, int], token: bytes) -> socket.socket:
 
 
 def _address(env: Mapping[str, str], key: str) -> tuple[str, int]:
-    host, _, port = env.get(key, "").rpartition(":")
-    if not host or not port.isdigit():
-        raise ValueError(f"{key} is not HOST:PORT: this is no member of a job in tiers")
-    return host.strip("[]"), int(port)
+    if not env.get(key):
+        raise ValueError(f"{key} is not set: this is no member of a job in tiers")
+    return frames.address_of(env[key], key)
+
+
+def _steps(env: Mapping[str, str]) -> dict[str, int]:
+    """How often members push, and how far they may be ahead, where the job says so."""
+    known = {"every_steps": ENV_EVERY, "max_lag_steps": ENV_LAG}
+    found: dict[str, int] = {}
+    for name, key in known.items():
+        said = env.get(key, "")
+        if said and (not said.isdigit() or int(said) < 1):
+            raise ValueError(f"{key} is no number of steps: {said!r}")
+        if said:
+            found[name] = int(said)
+    return found

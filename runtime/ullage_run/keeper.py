@@ -338,10 +338,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--state-bytes", type=int, required=True, help="largest size of one copy")
     parser.add_argument("--token-file", type=Path, help="what every peer must show")
     given = parser.parse_args(arguments)
-    host, _, port = str(given.listen).rpartition(":")
     try:
+        listen = frames.address_of(given.listen, "--listen")
         token = given.token_file.read_bytes().strip() if given.token_file else b""
-        keeper = Keeper(Store(given.state_bytes), (host.strip("[]"), int(port)), token=token)
+        keeper = Keeper(Store(given.state_bytes), listen, token=token)
     except (OSError, ValueError) as error:
         print(f"state keeper: {error}", file=sys.stderr)
         return 2

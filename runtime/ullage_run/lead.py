@@ -19,6 +19,7 @@ from ullage.engines.tiers.records import Decision, Situation, Source, Standing
 from ullage_run.frames import Ending, Frame, Kind
 from ullage_run.keeper import Store
 from ullage_run.lead_maps import Terms, assignment_of, member_of
+from ullage_run.lead_status import Stand
 from ullage_run.orders import encode_parts, milliseconds
 from ullage_run.roster import Roster, Said, left
 
@@ -61,6 +62,25 @@ class Lead:
         self._ended: set[str] = set()
         self._assigned: set[str] = set()
         self._step_s = 0.0
+        self._last = 0
+
+    def stand(self) -> Stand | None:
+        """Where the job stands, from any thread; ``None`` before its first maps."""
+        maps = self._standing
+        if maps is None:
+            return None
+        here = [
+            one.identity for name, one in self._roster.peers().items() if name in self._assigned
+        ]
+        return Stand(
+            stage=int(maps.stage),
+            epoch=maps.epoch,
+            step=self._last,
+            committed=self._store.held().committed,
+            copied=bool(maps.backups),
+            reliable=sum(one.reliable for one in here),
+            transient=sum(not one.reliable for one in here),
+        )
 
     def run(self) -> Ending:
         """Lead until the last step is finished.
@@ -72,6 +92,7 @@ class Lead:
         try:
             self._move(last)
             while True:
+                self._last = last
                 try:
                     last, finished = self._advance(last)
                 except Lost as lost:
@@ -257,8 +278,9 @@ class Lead:
         Raises:
             NeverJoined: too few came, or they begin at different steps.
         """
-        until = time.monotonic() + self._terms.join_s
-        while len(self._roster.peers()) < self._terms.members:
+        began = time.monotonic()
+        until = began + self._terms.join_s
+        while not self._terms.enough(len(self._roster.peers()), time.monotonic() - began):
             if not left(until):
                 there = ", ".join(sorted(self._roster.peers())) or "nobody"
                 raise NeverJoined(

@@ -21,11 +21,13 @@ class Terms:
 
     Attributes:
         members: That it begins with.
+        least: That it begins with when the others do not come within ``settle_s``; ``None`` = all.
         link: Sizes and bandwidths.
         settings: Of the engine.
         notice_s: The shortest notice of the pools in use; ``None`` = they give none.
         copy: A copy is kept; without one every loss of an owner means to begin anew.
         join_s: How long it waits for the first members, and for one to come back.
+        settle_s: How long it waits for all of them where fewer would do.
     """
 
     members: int
@@ -34,6 +36,13 @@ class Terms:
     notice_s: float | None = None
     copy: bool = True
     join_s: float = 600.0
+    least: int | None = None
+    settle_s: float = 60.0
+
+    def enough(self, there: int, waited_s: float) -> bool:
+        """Whether the job begins with so many members after so long."""
+        least = self.members if self.least is None else self.least
+        return there >= (self.members if waited_s < self.settle_s else min(least, self.members))
 
 
 def member_of(identity: Identity, leaves_at: float | None, now: float) -> Member:

@@ -3,16 +3,18 @@
 """A job's lead and its state keeper in one process, on a machine that stays.
 
 ``python -m ullage_run.lead_server --members N --state-bytes N [--dirty-bytes N] [--shards N]
-[--listen HOST:PORT] [--keeper HOST:PORT] [--token-file FILE] [--notice-seconds S] ...``
+[--listen HOST:PORT] [--keeper HOST:PORT] [--status HOST:PORT] [--token-file FILE] ...``
 
 It prints ``listening LEAD-HOST LEAD-PORT KEEPER-HOST KEEPER-PORT``, then one JSON object for each
-event. It must never print a token.
+event; ``GET /status`` tells where the job stands. It must never print a token, nor tell one.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
 import sys
 import threading
 import time
@@ -22,22 +24,26 @@ from pathlib import Path
 from ullage.engines.tiers.flush import Link
 from ullage.engines.tiers.records import OnNotice, Settings
 from ullage.engines.tiers.stages import Stage
-from ullage_run.frames import Ending
+from ullage_run.frames import Ending, address_of
 from ullage_run.keeper import Keeper, Store
 from ullage_run.lead import Lead, NeverJoined
 from ullage_run.lead_maps import Terms
+from ullage_run.lead_status import Tale, Teller
 from ullage_run.roster import SILENT_S, Roster
 
 BAD_ARGUMENTS = 2
 NEVER_JOINED = 3
 STATE_LOST = 75
 """As EX_TEMPFAIL of sysexits.h: to be begun anew from a checkpoint."""
+ENDED = 143
+"""As a shell tells of SIGTERM."""
 
 
 def parser() -> argparse.ArgumentParser:
     """The command's arguments."""
     made = argparse.ArgumentParser(prog="ullage_run.lead_server", description="lead of a job")
     made.add_argument("--members", type=int, required=True, help="that the job begins with")
+    made.add_argument("--least", type=int, help="that it begins with after a while (default: all)")
     made.add_argument("--state-bytes", type=int, required=True, help="largest size of one copy")
     made.add_argument("--dirty-bytes", type=int, help="changed by a step (default: all)")
     made.add_argument("--shards", type=int, default=64, help="pieces of the state")
@@ -54,6 +60,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--no-copy", action="store_true", help="every loss begins anew")
     made.add_argument("--listen", default="127.0.0.1:0", help="HOST:PORT of the lead")
     made.add_argument("--keeper", default="127.0.0.1:0", help="HOST:PORT of the state keeper")
+    made.add_argument("--status", help="HOST:PORT where GET /status is answered (default: nowhere)")
     made.add_argument("--token-file", type=Path, help="what every peer must show")
     return made
 
@@ -67,6 +74,7 @@ def terms_of(given: argparse.Namespace) -> Terms:
     dirty = given.state_bytes if given.dirty_bytes is None else given.dirty_bytes
     return Terms(
         members=given.members,
+        least=given.least,
         link=Link(
             state_bytes=given.state_bytes,
             dirty_bytes_per_step=dirty,
@@ -101,32 +109,47 @@ def main(arguments: Sequence[str] | None = None) -> int:
         come, 2 for arguments that cannot be served.
     """
     given = parser().parse_args(arguments)
+    tale = Tale()
     try:
         terms = terms_of(given)
         token = given.token_file.read_bytes().strip() if given.token_file else b""
         store = Store(given.state_bytes)
-        keeper = Keeper(store, _address(given.keeper), token=token)
-        roster = Roster(_address(given.listen), token=token, silent_s=given.silent_seconds)
+        keeper_at = address_of(given.keeper, "--keeper")
+        roster_at = address_of(given.listen, "--listen")
+        told_at = address_of(given.status, "--status") if given.status else None
+        keeper = Keeper(store, keeper_at, token=token)
+        roster = Roster(roster_at, token=token, silent_s=given.silent_seconds)
+        teller = Teller(told_at, tale.told) if told_at is not None else None
     except (OSError, ValueError) as error:
         print(f"lead: {error}", file=sys.stderr)
         return BAD_ARGUMENTS
     threading.Thread(target=keeper.serve, name="ullage-keeper", daemon=True).start()
     print("listening", *roster.address, *keeper.address, flush=True)
+
+    def report(event: str, figures: Mapping[str, object]) -> None:
+        tale.note(event, figures)
+        say(event, figures)
+
+    lead = Lead(roster, store, terms, report)
+    tale.ask(lead.stand)
     try:
-        ending = Lead(roster, store, terms, say).run()
+        ending = lead.run()
     except NeverJoined as error:
         print(f"lead: {error}", file=sys.stderr)
         return NEVER_JOINED
     finally:
         roster.close()
         keeper.close()
+        if teller is not None:
+            teller.close()
     return 0 if ending is Ending.FINISHED else STATE_LOST
 
 
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    return host.strip("[]"), int(port)
+def run() -> int:
+    """As a process of its own, which SIGTERM ends: the first of a container hears no default."""
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(ENDED))
+    return main()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run())

@@ -28,6 +28,10 @@ ENV_MEMBER: Final = "ULLAGE_MEMBER"
 ENV_NODE: Final = "ULLAGE_NODE"
 ENV_POOL: Final = "ULLAGE_POOL"
 ENV_TIER: Final = "ULLAGE_TIER"
+ENV_EVERY: Final = "ULLAGE_BACKUP_EVERY_STEPS"
+ENV_LAG: Final = "ULLAGE_BACKUP_MAX_LAG_STEPS"
+ENV_SHARDS: Final = "ULLAGE_SHARDS"
+"""Into how many pieces the state of the job is cut."""
 RELIABLE: Final = "reliable"
 
 _COUNT: Final = struct.Struct(">I")

@@ -21,6 +21,7 @@ from fakes.apiserver import FakeApiServer
 from fakes.mortal import Mortal
 from ullage import ports
 from ullage.adapters.k8s import K8sCluster
+from ullage.adapters.leads import Leads
 from ullage.adapters.writer.errors import Refused
 from ullage.adapters.writer.writer import WriteLimits, Writer, WriterStats
 from ullage.api.contract import GATE, LABEL_MANAGED, SLOT_RESOURCE
@@ -197,7 +198,12 @@ class Brain:
             on_result=self._written,
             on_lost=self._lose,
             clock=wall,
-            limits=WriteLimits(per_second=10_000.0, moved_on_s=0.0, passing_s=0.0),
+            limits=WriteLimits(
+                per_second=10_000.0,
+                moved_on_s=0.0,
+                passing_s=0.0,
+                leads=Leads(image="ullage-operator:1", namespace="ullage-system"),
+            ),
             stats=self.stats,
         )
         self._running = asyncio.create_task(self.writer.run())

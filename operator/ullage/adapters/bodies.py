@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from ullage import ports
+from ullage.adapters.leads import Leads, named
 from ullage.adapters.writer.errors import Refused
 from ullage.api.contract import Reason, WireError
 from ullage.decide import children
@@ -41,6 +42,7 @@ from ullage.decide.model import (
 from ullage.decide.ordered import order_body
 from ullage.decide.pin import NodeAffinityConflict, ungate_patch
 from ullage.decide.pools.bodies import pool_status_body
+from ullage.decide.tiers.group import guard_name
 from ullage.ports import BadRequest, Conflict, Invalid, JsonObject, JsonPatch, Kind
 from ullage.state.blueprint import Blueprint, Seen
 from ullage.state.records import ObjectRef
@@ -181,13 +183,20 @@ def _pod_request(verb: Verb, pod: ObjectRef, patch: JsonPatch = ()) -> Request:
 class Requests:
     """Builds requests from actions and what is known of their owners."""
 
-    def __init__(self, source: BodySource, *, pre_stop_sleep_s: int, order_image: str = "") -> None:
+    def __init__(
+        self,
+        source: BodySource,
+        *,
+        pre_stop_sleep_s: int,
+        order_image: str = "",
+        leads: Leads | None = None,
+    ) -> None:
         """``pre_stop_sleep_s`` is given to serving pods that have no preStop of their own.
 
-        ``order_image`` is what the placeholder pods of orders run.
+        ``order_image`` is what the placeholder pods of orders run, ``leads`` those that lead.
         """
         self._source = source
-        self._order_image = order_image
+        self._order_image, self._leads = order_image, leads or Leads()
         self._pre_stop_sleep_s = pre_stop_sleep_s
 
     def request(self, action: Action, resource_version: str = "") -> Request:
@@ -239,6 +248,16 @@ class Requests:
             case _:
                 return self._child(action)
 
+    def before(self, action: Action) -> tuple[Request, ...]:
+        """What must be there before the object of an action: made once, and kept as it is."""
+        if not isinstance(action, CreatePod) or action.lead is None:
+            return ()
+        space, name = action.owner.namespace, guard_name(action.owner)
+        return tuple(
+            Request(verb=Verb.CREATE, kind=kind, namespace=space, name=name, body=body)
+            for kind, body in self._leads.guards(action.owner).items()
+        )
+
     def seen(self, request: Request) -> Seen | None:
         """Identity of a request's object as the watch shows it."""
         return self._source.seen(request.kind.kind, request.namespace, request.name)
@@ -281,7 +300,9 @@ class Requests:
 
     def _ungate(self, action: UngatePod) -> Request:
         try:
-            patch = ungate_patch(action.pod.uid, action.gate_index, action.affinity, action.node)
+            patch = ungate_patch(
+                action.pod.uid, action.gate_index, action.affinity, action.node, action.labels
+            )
         except NodeAffinityConflict as error:
             cause = Invalid(422, str(error), "NodeAffinityConflict")
             raise Refused(
@@ -306,6 +327,8 @@ class Requests:
         if action.order is not None:
             body = order_body(action, action.order, blueprint.template(), self._order_image)
             return self._created(action, body)
+        if action.lead is not None:
+            return self._created(action, self._leads.pod(action, blueprint))
         member = children.Member(
             owner=action.owner,
             name=action.name,
@@ -315,7 +338,10 @@ class Requests:
             template_hash=blueprint.template_hash,
             grace_s=blueprint.grace_s,
             elastic=bool(action.world_size),
+            bounds=action.bounds,
             hold=action.hold,
+            tiers=blueprint.tiers,
+            on=action.on,
         )
         return self._created(action, children.pod_body(member, blueprint.template()))
 
@@ -331,12 +357,11 @@ class Requests:
 
     def _service(self, action: ApplyService) -> Request:
         blueprint = self._blueprint(action.owner)
+        uid = self._known_uid(ports.SERVICE, action.owner, action.name)
+        if action.lead:
+            return self._applied(ports.SERVICE, action.owner, action.name, named(action, uid))
         body = children.service_body(
-            action.owner,
-            action.name,
-            blueprint.template(),
-            headless=action.headless,
-            uid=self._known_uid(ports.SERVICE, action.owner, action.name),
+            action.owner, action.name, blueprint.template(), headless=action.headless, uid=uid
         )
         return self._applied(ports.SERVICE, action.owner, action.name, body)
 

@@ -59,6 +59,9 @@ def _writes() -> Iterable[Permission]:
         ports.POD: ("create", "delete", "patch"),
         ports.DEPLOYMENT: ("create", "patch"),
         ports.SERVICE: ("create", "patch"),
+        # of jobs in tiers; what is in a Secret is never read back
+        ports.SECRET: ("create",),
+        ports.NETWORK_POLICY: ("create",),
         ports.GPU_NODE: ("create", "patch"),
         ports.NODE: ("patch",),
         ports.WORKLOAD_PROFILE: ("create",),

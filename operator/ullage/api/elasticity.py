@@ -10,7 +10,17 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from ullage.api.base import Line, Model, ReasonWord, Time
-from ullage.api.rules import ELASTICITY_ORDER, MEMBERSHIP_NEEDS_BOUNDS, validations
+from ullage.api.rules import (
+    ELASTICITY_ORDER,
+    FLUSH_NEEDS_TIERS,
+    MEMBERSHIP_NEEDS_BOUNDS,
+    RELIABLE_WITHIN_BOUNDS,
+    TIERS_NEED_BACKUP,
+    TIERS_NEED_BOUNDS,
+    TIERS_NEED_RELIABLE,
+    validations,
+)
+from ullage.api.tiers import Backup, Tiers
 
 MAX_REPLICAS = 4096
 
@@ -22,6 +32,7 @@ class OnNotice(StrEnum):
 
     CHECKPOINT = "Checkpoint"
     IGNORE = "Ignore"
+    FLUSH = "Flush"
 
 
 class Membership(StrEnum):
@@ -35,7 +46,15 @@ class Elasticity(Model):
     """Bounds of a gang that may change its size at a checkpoint."""
 
     model_config = ConfigDict(
-        json_schema_extra=validations(ELASTICITY_ORDER, MEMBERSHIP_NEEDS_BOUNDS)
+        json_schema_extra=validations(
+            ELASTICITY_ORDER,
+            MEMBERSHIP_NEEDS_BOUNDS,
+            TIERS_NEED_BOUNDS,
+            TIERS_NEED_RELIABLE,
+            RELIABLE_WITHIN_BOUNDS,
+            TIERS_NEED_BACKUP,
+            FLUSH_NEEDS_TIERS,
+        )
     )
 
     min_replicas: Members
@@ -44,11 +63,25 @@ class Elasticity(Model):
     """Most members; the job has as many as there is room for, and grows when room lasts."""
     on_notice: OnNotice = OnNotice.CHECKPOINT
     """When a machine will be taken away. `Checkpoint`: the job saves its state at once and goes on
-    without that machine; `Ignore`: it runs on until the machine is gone."""
+    without that machine; `Ignore`: it runs on until the machine is gone; `Flush`, in tiers: the
+    member on that machine hands over what it has, and no step is lost."""
     membership: Membership = Membership.RESTART
     """How members come and go. `Restart`: another number of them comes by a restart of all at a
     checkpoint; `InPlace`: the program itself goes on when a member is lost and when one joins
-    (elastic torchrun, JAX that initialises anew), so the others are never stopped for it."""
+    (elastic torchrun, JAX that initialises anew), so the others are never stopped for it. In tiers
+    it is always so."""
+    reliable_replicas: Annotated[
+        int, Field(ge=0, le=MAX_REPLICAS, json_schema_extra={"format": "int32"})
+    ] = 0
+    """In tiers: so many members, those of the lowest ranks, run on machines of CapacityPools that
+    are not taken away (OnDemand, Reserved), where there are such pools."""
+    tiers: Tiers = Tiers.DISABLED
+    """Members own the state of the job in shards, and a lead that the operator starts keeps a copy
+    of them: a lost member costs at most backup.maxLagSteps, and nobody else restarts. The program
+    must use ullage_run.group. `Auto`: by the ratio of transient to reliable members; `Stage1` to
+    `Stage3` fix it."""
+    backup: Backup | None = None
+    """The copy of the state; needed in tiers."""
 
 
 class Size(Model):

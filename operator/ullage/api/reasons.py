@@ -66,6 +66,8 @@ class Reason(StrEnum):
     SHRUNK = "Shrunk"
     GROWN = "Grown"
     MADE_ROOM = "MadeRoom"
+    WAITS_FOR_LEAD = "WaitsForLead"
+    LEAD_LOST = "LeadLost"
     RESTART_LIMIT = "RestartLimit"
     EXIT_CODE = "ExitCode"
     COMPLETED = "Completed"

@@ -27,6 +27,14 @@ from ullage.api.rules_cost import ESTIMATED_WORK_POSITIVE as ESTIMATED_WORK_POSI
 from ullage.api.rules_cost import HAZARD_HALF_LIFE_POSITIVE as HAZARD_HALF_LIFE_POSITIVE
 from ullage.api.rules_cost import MAX_TIME_POSITIVE as MAX_TIME_POSITIVE
 from ullage.api.rules_cost import MIN_HOLD_POSITIVE as MIN_HOLD_POSITIVE
+from ullage.api.rules_tiers import DIRTY_POSITIVE as DIRTY_POSITIVE
+from ullage.api.rules_tiers import FLUSH_NEEDS_TIERS as FLUSH_NEEDS_TIERS
+from ullage.api.rules_tiers import LAG_COVERS_PUSHES as LAG_COVERS_PUSHES
+from ullage.api.rules_tiers import RELIABLE_WITHIN_BOUNDS as RELIABLE_WITHIN_BOUNDS
+from ullage.api.rules_tiers import STATE_POSITIVE as STATE_POSITIVE
+from ullage.api.rules_tiers import TIERS_NEED_BACKUP as TIERS_NEED_BACKUP
+from ullage.api.rules_tiers import TIERS_NEED_BOUNDS as TIERS_NEED_BOUNDS
+from ullage.api.rules_tiers import TIERS_NEED_RELIABLE as TIERS_NEED_RELIABLE
 
 WORKLOAD_NAME: Final = Rule(
     name="workload-name",
@@ -151,8 +159,10 @@ FROZEN_ELASTICITY: Final = Rule(
     "&& self.elasticity.minReplicas == oldSelf.elasticity.minReplicas "
     "&& self.elasticity.maxReplicas == oldSelf.elasticity.maxReplicas "
     "&& self.elasticity.membership == oldSelf.elasticity.membership "
+    "&& self.elasticity.tiers == oldSelf.elasticity.tiers "
+    "&& self.elasticity.reliableReplicas == oldSelf.elasticity.reliableReplicas "
     ": !has(oldSelf.elasticity))",
-    message=f"the bounds and the membership of spec.elasticity {_FROZEN}{_FROZEN_END}",
+    message=f"the bounds, membership and tiers of spec.elasticity {_FROZEN}{_FROZEN_END}",
     field=".elasticity",
 )
 ELASTICITY_ORDER: Final = Rule(

@@ -25,6 +25,7 @@ from ullage.adapters.clock import SystemClock
 from ullage.adapters.credentials import Credentials
 from ullage.adapters.election import LeaseTimes
 from ullage.adapters.k8s import K8sCluster
+from ullage.adapters.leads import Leads
 from ullage.adapters.lease import Lease
 from ullage.adapters.metrics.collector import OperatorCollector, OperatorFigures, StreamFigures
 from ullage.adapters.reflector import Reflector
@@ -125,6 +126,7 @@ class Operator:
                 in_flight=settings.write.in_flight,
                 pre_stop_sleep_s=settings.decide.pre_stop_sleep_seconds,
                 order_image=settings.decide.order_image,
+                leads=Leads(image=settings.decide.lead_image, namespace=settings.lease.namespace),
             ),
             stats=self.writer_stats,
         )

@@ -52,6 +52,9 @@ class DecideTimes:
     order_image: str = ""
     """Image of the placeholder pods that make an autoscaler buy nodes of CapacityPools; it needs a
     Python interpreter. Empty = no node is ever ordered: pools have the nodes they have."""
+    lead_image: str = ""
+    """Image of the pods that lead jobs in tiers; it needs the packages ullage_run and ullage, as
+    the operator's own has. Empty = jobs in tiers do not start."""
     seed: int = 0
     """Seed of everything random in a decision."""
 

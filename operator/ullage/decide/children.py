@@ -29,18 +29,23 @@ from ullage.api.contract import (
     section,
     text,
 )
-from ullage.decide.model import ApplyGPUNode, SetConditions, SetStatus
+from ullage.decide.model import ApplyGPUNode, Labels, SetConditions, SetStatus
 from ullage.decide.ordered import HOLD
+from ullage.decide.tiers.group import join, narrowed
 from ullage.ports import JsonObject
 from ullage.state.project.objects import string_map
 from ullage.state.records import ObjectRef, WorkloadKind
 from ullage.state.status.allocation import solve_to_wire
 from ullage.state.status.wire import condition_to_wire, status_to_wire
+from ullage.state.terms import TierTerms
 
 Body = dict[str, object]
 
 MASTER_PORT: Final = 29500
 """Where rank 0 listens; the default of torchrun."""
+TORCHRUN_RESTARTS: Final = 100
+"""Of the worker processes, inside pods that stay: torchrun counts the loss of another member as
+one, and its default of none would end everybody (our choice)."""
 DEFAULT_GRACE_S: Final = 30
 """Termination grace that Kubernetes gives where a pod states none."""
 
@@ -59,8 +64,14 @@ class Member:
     """Least termination grace, seconds."""
     elastic: bool = False
     """The gang may start again with another number of members: the pod says how many these are."""
+    bounds: tuple[int, int] | None = None
+    """Fewest and most members of a gang whose members come and go while the others run."""
     hold: bool = False
     """Autoscalers must not take its node away to save money."""
+    tiers: TierTerms | None = None
+    """Of a member of a job in tiers."""
+    on: tuple[Labels, ...] = ()
+    """Only nodes with all labels of one of these will do; empty = any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,8 +168,11 @@ def _literal(container: Body, name: str, default: str) -> str:
 def _environment(container: Body, member: Member) -> dict[str, str]:
     """What torchrun and JAX expect; an address or port set in the template carries over."""
     leader = f"{pod_name(member.owner.name, 0)}.{workers_service(member.owner.name)}"
-    address = _literal(container, "MASTER_ADDR", leader if member.replicas > 1 else "127.0.0.1")
+    named = _has_peers(member)
+    address = _literal(container, "MASTER_ADDR", leader if named else "127.0.0.1")
     port = _literal(container, "MASTER_PORT", str(MASTER_PORT))
+    if member.bounds is not None:
+        return _environment_in_place(member, address, port)
     rank, world = str(member.rank), str(member.replicas)
     return {
         "MASTER_ADDR": address,
@@ -174,6 +188,31 @@ def _environment(container: Body, member: Member) -> dict[str, str]:
         "JAX_COORDINATOR_ADDRESS": f"{address}:{port}",
         "JAX_NUM_PROCESSES": world,
         "JAX_PROCESS_ID": rank,
+    }
+
+
+def _has_peers(member: Member) -> bool:
+    """Whether others find it by name, now or later."""
+    return member.replicas > 1 or member.bounds is not None
+
+
+def _environment_in_place(member: Member, address: str, port: str) -> dict[str, str]:
+    """What elastic torchrun expects; nothing that is wrong once another member came or went.
+
+    Ranks and their number are the framework's to give, so that none is promised here.
+    """
+    least, most = member.bounds or (member.replicas, member.replicas)
+    return {
+        "ULLAGE_MEMBER": member.name,
+        "MASTER_ADDR": address,
+        "MASTER_PORT": port,
+        "PET_NNODES": f"{least}:{most}",
+        "PET_NPROC_PER_NODE": str(member.slots),
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_RDZV_ENDPOINT": f"{address}:{port}",
+        "PET_RDZV_ID": member.owner.uid,
+        "PET_MAX_RESTARTS": str(TORCHRUN_RESTARTS),
+        "JAX_COORDINATOR_ADDRESS": f"{address}:{port}",
     }
 
 
@@ -203,10 +242,15 @@ def pod_body(member: Member, template: JsonObject) -> Body:
     _add_environment(parts.device, _environment(parts.device, member))
     spec["restartPolicy"] = "Never"
     spec["hostname"] = member.name
-    if member.replicas > 1:
+    if _has_peers(member):
         spec["subdomain"] = workers_service(member.owner.name)
     if member.grace_s > _grace(spec):
         spec["terminationGracePeriodSeconds"] = member.grace_s
+    own = {LABEL_RANK: str(member.rank)}
+    if member.tiers is not None:
+        own |= join(member.owner, member.name, member.rank, member.tiers, spec)
+    if member.on:
+        spec["affinity"] = narrowed(section(spec, "affinity"), member.on)
     said = {ANNOTATION_TEMPLATE_HASH: member.template_hash}
     if member.elastic:
         said[ANNOTATION_WORLD_SIZE] = str(member.replicas)
@@ -216,7 +260,7 @@ def pod_body(member: Member, template: JsonObject) -> Body:
         "metadata": {
             "name": member.name,
             "namespace": member.owner.namespace,
-            "labels": parts.labels | owner_labels(member.owner) | {LABEL_RANK: str(member.rank)},
+            "labels": parts.labels | owner_labels(member.owner) | own,
             "annotations": (HOLD if member.hold else {}) | parts.annotations | said,
             "ownerReferences": [_owner_reference(member.owner)],
         },

@@ -52,6 +52,7 @@ from ullage.decide.sharing.rejudged import move, rejudge, with_marks
 from ullage.decide.sharing.ruling import rule_of
 from ullage.decide.sharing.trials import bookings, commit, look_at_trials, spent
 from ullage.decide.speeds.written import with_estimates
+from ullage.decide.spending.limits import limits_of
 from ullage.decide.spending.orders import order_nodes
 from ullage.decide.spending.places import places
 from ullage.decide.spending.spending import decide_pools
@@ -59,6 +60,7 @@ from ullage.decide.spending.telling import spend_news
 from ullage.decide.telling.figures import Predictions
 from ullage.decide.telling.policies import void_policies
 from ullage.decide.telling.report import Reporter, event
+from ullage.decide.tiers.leading import leads_of, led, on_their_machines
 from ullage.decide.view import View, members_by_owner
 from ullage.engines.admission.prediction import Predictor
 from ullage.state.records import PodStage, Snapshot, WorkloadKind
@@ -123,6 +125,7 @@ def decide(
         feasibility=feasibility,
         rounds=rounds,
         spending=spending,
+        limits=limits_of(spending, snapshot.workloads, snapshot.pools),
     )
     allotment = allot(desk, lives)
     told = move(desk, allotment, findings)
@@ -153,7 +156,7 @@ def decide(
         inputs_hash=inputs_hash,
         slices=slices,
         steps=(
-            *by_class((*steps, *allotment.steps), snapshot),
+            *by_class(on_their_machines((*steps, *allotment.steps), snapshot), snapshot),
             *taints,
             *ordering.steps,
             *void_policies(snapshot, now, settings.epoch),
@@ -188,6 +191,7 @@ def look(snapshot: Snapshot, now: float, settings: DecideSettings, ledger: Ledge
         names={(pod.namespace, pod.name): pod for pod in snapshot.pods.values()},
         starting=sum(pod.stage in _STARTING for pod in snapshot.pods.values()),
         orders=tuple(pod for pod in snapshot.pods.values() if pod.order),
+        leads=leads_of(snapshot),
     )
 
 
@@ -195,7 +199,7 @@ def _live(view: View, ground: Ground) -> dict[str, Life]:
     """What every workload needs, by its uid."""
     return {
         uid: (
-            training_life(view, ground, workload)
+            led(view, workload, training_life(view, ground, workload))
             if workload.kind is WorkloadKind.TRAINING_JOB
             else inference_life(view, ground, workload)
         )

@@ -109,7 +109,13 @@ def _narrow(terms: Sequence[SelectorTerm], node: str, pin: dict[str, object]) ->
     return edits
 
 
-def ungate_patch(uid: str, gate_index: int, affinity: NodeAffinity, node: str) -> list[Operation]:
+def ungate_patch(
+    uid: str,
+    gate_index: int,
+    affinity: NodeAffinity,
+    node: str,
+    labels: Sequence[tuple[str, str]] = (),
+) -> list[Operation]:
     """The patch that removes our gate and pins the pod, all or nothing.
 
     Args:
@@ -117,6 +123,7 @@ def ungate_patch(uid: str, gate_index: int, affinity: NodeAffinity, node: str) -
         gate_index: where our gate stood among the pod's gates.
         affinity: the node affinity that was seen.
         node: name of the node to pin to.
+        labels: what the pod is told of its machine.
 
     Raises:
         NodeAffinityConflict: the pod's own affinity cannot be narrowed to the node.
@@ -134,6 +141,9 @@ def ungate_patch(uid: str, gate_index: int, affinity: NodeAffinity, node: str) -
         seen = [_wire_term(term) for term in affinity.required]
         patch.append({"op": "test", "path": _TERMS, "value": seen})
     patch.append({"op": "remove", "path": gate})
+    for key, value in labels:
+        path = f"/metadata/labels/{key.replace('~', '~0').replace('/', '~1')}"
+        patch.append({"op": "add", "path": path, "value": value})
     if affinity.required is None:
         return [*patch, _add_pin(affinity, pin)]
     return [*patch, *_narrow(affinity.required, node, pin)]

@@ -99,6 +99,8 @@ class View:
     """Pods that have to leave their device, by uid."""
     orders: Sequence[PodRecord] = ()
     """Placeholder pods that order nodes."""
+    leads: Mapping[str, PodRecord] = field(default_factory=dict)
+    """Pods that lead jobs in tiers, by uid of the job."""
 
     def members_of(self, workload: WorkloadRecord) -> Sequence[Member]:
         """The pods of a workload that exist."""
@@ -141,7 +143,7 @@ def members_by_owner(
     """Group the pods by owner, each with the slices it keeps."""
     members: dict[str, list[Member]] = {}
     for uid, pod in snapshot.pods.items():
-        if pod.order:
+        if pod.order or pod.lead:
             continue
         slices = kept.get(uid, ())
         held = (

@@ -12,6 +12,8 @@ import hashlib
 import json
 from dataclasses import dataclass
 
+from ullage.state.terms import TierTerms
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blueprint:
@@ -25,6 +27,10 @@ class Blueprint:
     """Slots of the device container = devices of a member."""
     grace_s: int = 0
     """Least termination grace, seconds (from ``spec.checkpoint``); 0 = the template's."""
+    tiers: TierTerms | None = None
+    """Of a job in tiers."""
+    least: int = 0
+    """Fewest members of an elastic gang; 0 = it is none."""
 
     def template(self) -> dict[str, object]:
         """A fresh copy of the raw template, the caller's to change."""

@@ -55,6 +55,23 @@ class OnNotice(StrEnum):
 
     CHECKPOINT = "Checkpoint"
     IGNORE = "Ignore"
+    FLUSH = "Flush"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierTerms:
+    """``spec.elasticity`` of a job in tiers: what its lead is started with."""
+
+    reliable: int
+    """Members, of the lowest ranks, on machines that are not taken away."""
+    stage: int = 0
+    """1 to 3 where the user fixed it; 0 = by the ratio of members."""
+    state_bytes: int
+    dirty_bytes: int = 0
+    """Changed by a step; 0 = all of the state."""
+    every_steps: int = 1
+    max_lag_steps: int = 2
+    shards: int = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +83,8 @@ class Elasticity:
     on_notice: OnNotice = OnNotice.CHECKPOINT
     in_place: bool = False
     """``membership: InPlace``: the program lets members come and go, the others are left alone."""
+    tiers: TierTerms | None = None
+    """Of a job in tiers; such a job is ``in_place`` too."""
 
     def within(self, members: int) -> int:
         """A number of members, held to the bounds."""

@@ -49,6 +49,8 @@ RESOURCES: tuple[Resource, ...] = (
     Resource(kind=ports.SERVICE, short=("svc",), status=True),
     Resource(kind=ports.EVENT, short=("ev",)),
     Resource(kind=ports.CONFIG_MAP, short=("cm",)),
+    Resource(kind=ports.SECRET),
+    Resource(kind=ports.NETWORK_POLICY, short=("netpol",)),
     Resource(kind=ports.DEPLOYMENT, short=("deploy",), status=True, scale=True),
     Resource(kind=ports.REPLICA_SET, short=("rs",), status=True, scale=True),
     Resource(kind=ports.LEASE),

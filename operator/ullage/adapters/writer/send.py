@@ -73,6 +73,8 @@ class Sender:
         if isinstance(action, TaintNode):
             return await self._taint(action)
         request = self._requests.request(action)
+        for first in self._requests.before(action):
+            await self._make_once(first)
         if request.verb is Verb.APPLY:
             return await self._apply(action, request)
         await self._perform(request)
@@ -169,6 +171,15 @@ class Sender:
                     uid=request.uid,
                     grace_s=request.grace_s,
                 )
+
+    async def _make_once(self, request: Request) -> None:
+        """Create what bears a name of its own, unless it is there already."""
+        self._guard()
+        try:
+            await self._cluster.create(request.kind, request.body, namespace=request.namespace)
+        except Conflict as error:
+            if error.reason != "AlreadyExists":
+                raise
 
     async def _create(self, request: Request) -> None:
         try:

@@ -21,6 +21,7 @@ import structlog
 
 from ullage.adapters.bodies import BodySource, Requests, verb_of
 from ullage.adapters.events import EventRecorder
+from ullage.adapters.leads import Leads
 from ullage.adapters.writer.bucket import Bucket, Window
 from ullage.adapters.writer.cache import Gates
 from ullage.adapters.writer.errors import Fenced, Refused, Verdict, judge
@@ -79,6 +80,8 @@ class WriteLimits:
     """Sleep before SIGTERM given to serving pods."""
     order_image: str = ""
     """Image of the placeholder pods that order nodes."""
+    leads: Leads = field(default_factory=Leads)
+    """What the pods that lead jobs in tiers run."""
 
 
 @dataclass(slots=True)
@@ -163,6 +166,7 @@ class Writer:
                 bodies,
                 pre_stop_sleep_s=self._limits.pre_stop_sleep_s,
                 order_image=self._limits.order_image,
+                leads=self._limits.leads,
             ),
             self._events,
             gates=Gates(self._limits.remembered, clock.monotonic),

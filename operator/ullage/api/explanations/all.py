@@ -21,12 +21,14 @@ from ullage.api.explanations.pools import POOLS
 from ullage.api.explanations.rounds import ROUNDS
 from ullage.api.explanations.sharing import SHARING
 from ullage.api.explanations.spending import SPENDING
+from ullage.api.explanations.tiers import TIERS
 from ullage.api.explanations.waiting import WAITING
 from ullage.api.reasons import Reason
 
 REASON_GROUPS: Final[Mapping[str, Mapping[Reason, Explanation]]] = {
     "Waiting and refusing": WAITING,
     "Life of a workload": LIFE,
+    "Jobs in tiers": TIERS,
     "Taking turns": ROUNDS,
     "Choice of an accelerator": COST,
     "Pools of capacity": POOLS,

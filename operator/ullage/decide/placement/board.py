@@ -384,3 +384,6 @@ def _charge_pods(view: View, board: Board) -> None:
                 board.departing(node, wanted)
     for (node, kind), times in alike.items():
         board.charge(node, requests[kind], times)
+    for lead in view.leads.values():
+        if lead.node in index and not lead.stage.finished:
+            board.charge(index[lead.node], lead.shape.requests)

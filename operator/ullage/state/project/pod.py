@@ -17,6 +17,7 @@ from ullage.api.contract import (
     ANNOTATION_WORLD_SIZE,
     GATE,
     LABEL_KIND,
+    LABEL_LEAD,
     LABEL_ORDER,
     LABEL_OWNER,
     LABEL_RANK,
@@ -168,6 +169,7 @@ def project_pod(raw: JsonObject, now: float, share: Sharer) -> tuple[PodRecord, 
         failed_why in _RACE_REASONS or failed_why.startswith(_RACE_PREFIX)
     )
     waiting_reason, waiting_message = _waiting(status, shape.device_container)
+    lead = meta.labels.get(LABEL_LEAD) == "true"
     record = PodRecord(
         uid=meta.uid,
         namespace=meta.namespace,
@@ -190,6 +192,8 @@ def project_pod(raw: JsonObject, now: float, share: Sharer) -> tuple[PodRecord, 
         waiting_message=waiting_message,
         scheduling_message=share(_scheduling_message(status)),
         order=share(meta.labels.get(LABEL_ORDER, "")),
+        lead=lead,
+        address=optional_text(status, "podIP") if lead else "",
         template_hash=share(meta.annotations.get(ANNOTATION_TEMPLATE_HASH, "")),
         grace_s=optional_whole(spec, "terminationGracePeriodSeconds", 30),
         world_size=_number(meta.annotations.get(ANNOTATION_WORLD_SIZE, ""), 0),

@@ -37,7 +37,7 @@ from ullage.state.project.objects import (
     strings,
     within,
 )
-from ullage.state.project.quantity import duration_s, mib_up
+from ullage.state.project.quantity import counted, duration_s, mib_up
 from ullage.state.project.shape import pod_shape
 from ullage.state.records import (
     FailurePolicy,
@@ -50,7 +50,16 @@ from ullage.state.records import (
 from ullage.state.shapes import PodShape
 from ullage.state.status.records import WorkloadStatus
 from ullage.state.status.wire import status_from_wire
-from ullage.state.terms import CostAim, Elasticity, OfferedLoad, OnNotice, SharingRules
+from ullage.state.terms import (
+    CostAim,
+    Elasticity,
+    OfferedLoad,
+    OnNotice,
+    SharingRules,
+    TierTerms,
+)
+
+_NO_TIERS = "Disabled"
 
 
 def _gpu(spec: JsonObject) -> GPURequest:
@@ -146,11 +155,35 @@ def _elasticity(spec: JsonObject) -> Elasticity | None:
         least, most = whole(raw, "minReplicas"), whole(raw, "maxReplicas")
         if not 1 <= least <= most:
             raise WireError(f"minReplicas: {least} must be at least 1 and at most {most}")
+        tiers = _tiers(raw)
         return Elasticity(
             min_replicas=least,
             max_replicas=most,
             on_notice=on_notice,
-            in_place=optional_text(raw, "membership") == "InPlace",
+            in_place=optional_text(raw, "membership") == "InPlace" or tiers is not None,
+            tiers=tiers,
+        )
+
+
+def _tiers(raw: JsonObject) -> TierTerms | None:
+    """What a job in tiers says of its state; ``None`` = it is in none."""
+    stated = optional_text(raw, "tiers") or _NO_TIERS
+    if stated == _NO_TIERS:
+        return None
+    stage = stated.removeprefix("Stage")
+    if stated != "Auto" and stage not in ("1", "2", "3"):
+        raise WireError(f"tiers: {stated!r} is none of Auto, Stage1, Stage2, Stage3, Disabled")
+    with within("backup"):
+        backup, default = section(raw, "backup"), TierTerms(reliable=1, state_bytes=1)
+        dirty = backup.get("dirtyBytesPerStep")
+        return TierTerms(
+            reliable=optional_whole(raw, "reliableReplicas"),
+            stage=0 if stated == "Auto" else int(stage),
+            state_bytes=counted("memory", backup.get("stateBytes"), "stateBytes"),
+            dirty_bytes=0 if dirty is None else counted("memory", dirty, "dirtyBytesPerStep"),
+            every_steps=optional_whole(backup, "everySteps", default.every_steps),
+            max_lag_steps=optional_whole(backup, "maxLagSteps", default.max_lag_steps),
+            shards=optional_whole(backup, "shards", default.shards),
         )
 
 
@@ -287,6 +320,8 @@ def _record(
         replicas=record.replicas,
         slots=gpu.count,
         grace_s=whole(section(spec, "checkpoint"), "graceSeconds", 30) if checkpoint else 0,
+        tiers=elasticity.tiers if elasticity is not None else None,
+        least=elasticity.min_replicas if elasticity is not None else 0,
     )
     return record, blueprint
 

@@ -1,0 +1,65 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""A job in tiers: how its state is kept beside the members that own it, and where that stands."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+
+from ullage.api.base import Count, Epoch, LongCount, Model, Quantity, Word
+from ullage.api.rule import validations
+from ullage.api.rules_tiers import DIRTY_POSITIVE, LAG_COVERS_PUSHES, STATE_POSITIVE
+
+Steps = Annotated[int, Field(ge=1, le=100_000, json_schema_extra={"format": "int32"})]
+
+
+class Tiers(StrEnum):
+    """Who owns state and who computes."""
+
+    AUTO = "Auto"
+    STAGE_1 = "Stage1"
+    STAGE_2 = "Stage2"
+    STAGE_3 = "Stage3"
+    DISABLED = "Disabled"
+
+
+class Backup(Model):
+    """The copy of the state that the lead keeps in memory."""
+
+    model_config = ConfigDict(json_schema_extra=validations(LAG_COVERS_PUSHES))
+
+    every_steps: Steps = 1
+    """Every so many steps the owners push what they own."""
+    max_lag_steps: Steps = 2
+    """Most steps that the job may be ahead of the copy, which is the most that a loss costs."""
+    state_bytes: Annotated[Quantity, Field(json_schema_extra=validations(STATE_POSITIVE))]
+    """Largest size of the state, such as 6Gi. The lead asks for twice that memory: it holds a whole
+    copy and one that arrives."""
+    dirty_bytes_per_step: Annotated[
+        Quantity | None, Field(json_schema_extra=validations(DIRTY_POSITIVE))
+    ] = None
+    """What a step changes of the state; absent = all of it."""
+    shards: Annotated[int, Field(ge=1, le=4096, json_schema_extra={"format": "int32"})] = 64
+    """Pieces that the state is cut into, at least as many as there are members; the program finds
+    the number in ULLAGE_SHARDS."""
+
+
+class Tier(Model):
+    """Where a job in tiers stands, as its lead tells."""
+
+    stage: Annotated[int, Field(ge=1, le=3, json_schema_extra={"format": "int32"})]
+    """1: reliable members own the state; 2: transient ones do, and push; 3: reliable ones do not
+    compute any more."""
+    ratio: Word
+    """Transient to reliable members that run, such as 7:1."""
+    epoch: Epoch
+    """Grows with every change of who owns what."""
+    last_consistent_step: LongCount | None = None
+    """Last step that the copy holds whole; absent while it holds none."""
+    backup_lag_steps: Count | None = None
+    """Steps that the job was ahead of the copy then."""
+    lost_steps: LongCount | None = None
+    """Steps that were done again after losses without notice, of this lead."""

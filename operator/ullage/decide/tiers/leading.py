@@ -1,0 +1,248 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The life of a job in tiers as far as its lead goes: there before anybody starts, gone at the end.
+
+The lead holds the copy of the state in memory, so it outlives restarts of the members, and its own
+loss means another start from a checkpoint. Level-triggered; what members need is decided elsewhere
+and only held back here. Work that is in no tiers costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from ullage.api.contract import Reason
+from ullage.decide.lives.endings import Ending, close
+from ullage.decide.lives.life import Life, write_refused
+from ullage.decide.model import Action, ApplyService, CreatePod, DeletePod, Labels, Lead, UngatePod
+from ullage.decide.phases import Phase
+from ullage.decide.pools.membership import Membership
+from ullage.decide.tiers.group import LABEL_POOL, lead_name
+from ullage.decide.view import Member, View
+from ullage.state.pools.records import CapacityType, PoolRecord
+from ullage.state.records import ObjectRef, PodRecord, PodStage, Snapshot, WorkloadRecord
+from ullage.state.terms import TierTerms
+
+STATE_LOST: Final = 75
+"""Exit code of a lead whose members lost more than the copy holds."""
+NEVER_JOINED: Final = 3
+KILLED: Final = 137
+_STOPPED: Final = (Phase.SUSPENDING, Phase.SUSPENDED)
+_NOT_ITS_FAULT: Final = (STATE_LOST, 143, None)
+"""Exit codes that count as a loss from outside, not as a failure of the job."""
+
+
+def terms_of(job: WorkloadRecord) -> TierTerms | None:
+    """What a job says of its tiers; ``None`` = it is in none."""
+    return job.elasticity.tiers if job.elasticity is not None else None
+
+
+def leads_of(snapshot: Snapshot) -> Mapping[str, PodRecord]:
+    """Pods that lead, by uid of the job."""
+    return {pod.owner.uid: pod for pod in snapshot.pods.values() if pod.lead and pod.owner.uid}
+
+
+def led(view: View, job: WorkloadRecord, life: Life) -> Life:
+    """What a job needs, its lead included: nobody starts before it runs, all start anew after it.
+
+    Args:
+        view: The cycle's picture.
+        job: A TrainingJob.
+        life: What it needs without regard to its lead.
+    """
+    if terms_of(job) is None or life.silent:
+        return life
+    lead = view.leads.get(job.ref.uid)
+    if life.phase.terminal or life.phase in _STOPPED:
+        return _let_go(view, job, lead, life)
+    members = view.members_of(job)
+    begun = any(one.live and not one.gated for one in members)
+    if begun and life.phase is not Phase.RESTARTING and _is_lost(view, job, lead):
+        return _begin_anew(view, job, lead, members, life)
+    if lead is not None and (lead.stage.finished or lead.deleting):
+        ends = begun and life.phase is not Phase.RESTARTING  # so do its members, in a moment
+        steps = () if ends else _away(view, job, lead, life)
+        return _held(view, job, life, steps, "that of the last start is still there")
+    if lead is None:
+        wanted = any(isinstance(one, UngatePod) for one in life.steps)
+        return _held(view, job, life, _create(view, job), "") if wanted else life
+    steps = _service(view, job)
+    if lead.stage is PodStage.RUNNING:
+        return replace(life, steps=(*life.steps, *steps)) if steps else life
+    return _held(view, job, life, steps, _why(lead))
+
+
+def on_their_machines(steps: Sequence[Action], snapshot: Snapshot) -> tuple[Action, ...]:
+    """The steps, with what ties members of jobs in tiers to machines, and tells them of these."""
+    found: list[Action] = []
+    stay: tuple[Labels, ...] | None = None
+    pools: Membership | None = None
+    for step in steps:
+        if isinstance(step, CreatePod) and step.order is None and _is_reliable(step, snapshot):
+            stay = staying(snapshot.pools) if stay is None else stay
+            step = replace(step, on=stay)
+        elif isinstance(step, UngatePod) and _in_tiers(step.owner, snapshot):
+            pools = pools or Membership.of(snapshot.pools)
+            node = snapshot.nodes.get(step.node)
+            pool = pools.pool_of(node.labels) if node is not None else None
+            if pool is not None:
+                step = replace(step, labels=((LABEL_POOL, pool.name),))
+        found.append(step)
+    return tuple(found)
+
+
+def staying(pools: Mapping[str, PoolRecord]) -> tuple[Labels, ...]:
+    """Labels of the nodes of each pool that nobody takes away; sorted."""
+    return tuple(
+        sorted(
+            {
+                tuple(sorted(pool.node_selector.items()))
+                for pool in pools.values()
+                if pool.capacity_type is not CapacityType.SPOT and pool.node_selector
+            }
+        )
+    )
+
+
+def _is_reliable(step: CreatePod, snapshot: Snapshot) -> bool:
+    job = snapshot.workloads.get(step.owner.uid)
+    terms = terms_of(job) if job is not None else None
+    return terms is not None and (step.lead is not None or 0 <= step.rank < terms.reliable)
+
+
+def _in_tiers(owner: ObjectRef, snapshot: Snapshot) -> bool:
+    job = snapshot.workloads.get(owner.uid)
+    return job is not None and terms_of(job) is not None
+
+
+def _is_lost(view: View, job: WorkloadRecord, lead: PodRecord | None) -> bool:
+    """Whether those that run have no lead any more."""
+    if lead is None:
+        return (job.ref.namespace, lead_name(job.ref.name)) not in view.snapshot.creating
+    # one that succeeded has done all steps, and its members are about to end
+    return lead.stage is PodStage.FAILED or (lead.deleting and not lead.stage.finished)
+
+
+def _begin_anew(
+    view: View,
+    job: WorkloadRecord,
+    lead: PodRecord | None,
+    members: Sequence[Member],
+    life: Life,
+) -> Life:
+    """Every member starts again; what went wrong by itself counts as a failure."""
+    name = lead_name(job.ref.name)
+    code = lead.exit_code if lead is not None else None
+    failed = lead is not None and lead.stage is PodStage.FAILED and not lead.disrupted
+    counted = failed and code not in _NOT_ITS_FAULT
+    ending = Ending(
+        Reason.LEAD_LOST,
+        _what_happened(name, lead, code),
+        counted=counted,
+        code=code,
+        at=lead.stage_since if lead is not None else view.now,
+    )
+    anew = close(view, job, members, ending)
+    return replace(anew, steps=tuple(one for one in life.steps if not isinstance(one, UngatePod)))
+
+
+def _what_happened(name: str, lead: PodRecord | None, code: int | None) -> str:
+    if lead is None or lead.deleting or lead.disrupted:
+        return f"{name}, which led the job and held the copy of its state, is gone"
+    if code == STATE_LOST:
+        return f"{name}: more members were lost than the copy of the state makes up for"
+    if code == NEVER_JOINED:
+        return f"{name}: too few members joined; does the program use ullage_run.group?"
+    if code == KILLED:
+        return (
+            f"{name} was killed, as happens without memory left: give elasticity.backup.stateBytes "
+            "what the state really takes"
+        )
+    return f"{name}, which led the job, failed with exit code {code}"
+
+
+def _let_go(view: View, job: WorkloadRecord, lead: PodRecord | None, life: Life) -> Life:
+    """The job has ended or is suspended: a lead that has ended stays for its log."""
+    if lead is None or (lead.stage.finished and life.phase.terminal):
+        return life
+    steps = _away(view, job, lead, life)
+    return replace(life, steps=(*life.steps, *steps)) if steps else life
+
+
+def _away(view: View, job: WorkloadRecord, lead: PodRecord, life: Life) -> tuple[Action, ...]:
+    """Take a lead away; on a node that does not answer, without waiting for it."""
+    node = view.snapshot.nodes.get(lead.node)
+    silent = bool(lead.node) and (node is None or not node.ready)
+    if lead.deleting and not silent:
+        return ()
+    return (
+        DeletePod(
+            pod=ObjectRef(kind="Pod", namespace=lead.namespace, name=lead.name, uid=lead.uid),
+            owner=job.ref,
+            at_once=lead.deleting,
+            epoch=view.settings.epoch,
+            reason=life.reason or Reason.LEAD_LOST,
+            text=f"{lead.name} is not needed any more",
+        ),
+    )
+
+
+def _create(view: View, job: WorkloadRecord) -> tuple[Action, ...]:
+    name = lead_name(job.ref.name)
+    if (job.ref.namespace, name) in view.snapshot.creating:
+        return ()
+    stated = [one.notice_s for one in view.snapshot.pools.values() if one.notice_s is not None]
+    pod = CreatePod(
+        owner=job.ref,
+        name=name,
+        rank=-1,
+        template_hash=job.template_hash,
+        lead=Lead(members=job.replicas, notice_s=min(stated, default=None)),
+        epoch=view.settings.epoch,
+        reason=Reason.WAITS_FOR_LEAD,
+        text=f"leads the {job.replicas} members",
+    )
+    return (*_service(view, job), pod)
+
+
+def _service(view: View, job: WorkloadRecord) -> tuple[Action, ...]:
+    """The name of the lead, whenever it is not there."""
+    name = lead_name(job.ref.name)
+    if (job.ref.namespace, name) in view.snapshot.services:
+        return ()
+    return (
+        ApplyService(
+            owner=job.ref,
+            name=name,
+            headless=True,
+            lead=True,
+            epoch=view.settings.epoch,
+            reason=Reason.WAITS_FOR_LEAD,
+            text="names the lead of the job",
+        ),
+    )
+
+
+def _held(view: View, job: WorkloadRecord, life: Life, steps: tuple[Action, ...], why: str) -> Life:
+    """The same without letting anybody go, and why, if somebody was about to."""
+    kept = tuple(one for one in life.steps if not isinstance(one, UngatePod))
+    if len(kept) == len(life.steps):
+        return replace(life, steps=(*kept, *steps)) if steps else life
+    namespace, name = job.ref.namespace, lead_name(job.ref.name)
+    obstacle = write_refused(view, "Service", namespace, name) or write_refused(
+        view, "Pod", namespace, name
+    )
+    text = f"waits for {name}, which leads it" + (f": {why}" if why else "")
+    reason, message = obstacle or (Reason.WAITS_FOR_LEAD, text)
+    begun = any(one.live and not one.gated for one in view.members_of(job))
+    phase = life.phase if begun else Phase.RESERVING
+    return replace(life, phase=phase, reason=reason, message=message, steps=(*kept, *steps))
+
+
+def _why(lead: PodRecord) -> str:
+    if lead.stage is PodStage.UNSCHEDULED:
+        return lead.scheduling_message or "it has no node yet"
+    said = ": ".join(one for one in (lead.waiting_reason, lead.waiting_message) if one)
+    return said or "it starts"

@@ -1,0 +1,122 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a lead tells of its job to whoever asks: ``GET /status``, JSON, and nothing else.
+
+Read-only, small, without a token: only figures and names of members that the pods bear anyway. It
+must never keep the lead from its work: it reads what is there, in threads of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Final
+
+PATH: Final = "/status"
+ASK_S: Final = 5.0
+"""How long somebody who connects may take to ask."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stand:
+    """Where a job stands.
+
+    Attributes:
+        stage: 1 to 3.
+        epoch: Of the maps.
+        step: The last that all finished.
+        committed: The last that the copy holds whole; ``None`` = none.
+        copied: The maps ask for a copy.
+        reliable: Members that run on machines that stay.
+        transient: The others that run.
+    """
+
+    stage: int
+    epoch: int
+    step: int
+    committed: int | None
+    copied: bool
+    reliable: int
+    transient: int
+
+
+class Tale:
+    """What happened so far, and where it stands."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ask: Callable[[], Stand | None] = lambda: None
+        self._lost_steps = 0
+        self._recoveries = 0
+        self._state_lost = False
+
+    def ask(self, stand: Callable[[], Stand | None]) -> None:
+        """Whom to ask where the job stands."""
+        self._ask = stand
+
+    def note(self, event: str, figures: Mapping[str, object]) -> None:
+        """Count an event of the lead."""
+        lost = figures.get("lostSteps", 0)
+        with self._lock:
+            if event == "Recovered" and isinstance(lost, int):
+                self._recoveries += 1
+                self._lost_steps += lost
+            elif event == "StateLost":
+                self._state_lost = True
+
+    def told(self) -> dict[str, object]:
+        """The answer to ``GET /status``."""
+        found = self._ask()
+        with self._lock:
+            counts: dict[str, object] = {
+                "lostSteps": self._lost_steps,
+                "recoveries": self._recoveries,
+                "stateLost": self._state_lost,
+            }
+        return counts if found is None else asdict(found) | counts
+
+
+class Teller:
+    """Answers on an address until it is closed.
+
+    Args:
+        listen: Host and port; port 0 = any free one.
+        told: Makes the answer.
+    """
+
+    def __init__(self, listen: tuple[str, int], told: Callable[[], Mapping[str, object]]) -> None:
+        class Answer(BaseHTTPRequestHandler):
+            timeout = ASK_S
+            server_version = "ullage-lead"
+            sys_version = ""
+
+            def do_GET(self) -> None:
+                """Tell, or say that there is nothing else."""
+                known = self.path.partition("?")[0] == PATH
+                body = json.dumps(told()).encode() if known else b""
+                self.send_response(200 if known else 404)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                """The log is the lead's."""
+
+        class Server(ThreadingHTTPServer):
+            address_family = socket.AF_INET6 if ":" in listen[0] else socket.AF_INET
+            daemon_threads = True
+
+        self._server = Server(listen, Answer)
+        host, port = self._server.server_address[:2]
+        self.address: tuple[str, int] = (str(host), int(port))
+        threading.Thread(target=self._server.serve_forever, name="ullage-told", daemon=True).start()
+
+    def close(self) -> None:
+        """Answer nobody any more."""
+        self._server.shutdown()
+        self._server.server_close()
