@@ -99,6 +99,35 @@ def test_a_gang_finds_its_first_member() -> None:
     }
 
 
+def test_a_member_in_place_is_told_bounds_and_promised_no_rank() -> None:
+    pod = body(replicas=1, rank=0, name="train-0", slots=2, bounds=(1, 4))
+    assert environment(pod) == {
+        "ULLAGE_MEMBER": "train-0",
+        "MASTER_ADDR": "train-0.train-workers",
+        "MASTER_PORT": "29500",
+        "PET_NNODES": "1:4",
+        "PET_NPROC_PER_NODE": "2",
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_RDZV_ENDPOINT": "train-0.train-workers:29500",
+        "PET_RDZV_ID": JOB.uid,
+        "PET_MAX_RESTARTS": "100",
+        "JAX_COORDINATOR_ADDRESS": "train-0.train-workers:29500",
+    }
+    # others come to it later: it has its name though it starts alone
+    assert (pod["spec"]["hostname"], pod["spec"]["subdomain"]) == ("train-0", "train-workers")
+    assert "ullage.dev/world-size" not in pod["metadata"]["annotations"]
+
+
+def test_where_members_in_place_meet_is_the_users_to_say() -> None:
+    template = raw_template()
+    template["spec"]["containers"][0]["env"] = [
+        {"name": "PET_RDZV_BACKEND", "value": "etcd-v2"},
+        {"name": "PET_RDZV_ENDPOINT", "value": "etcd:2379"},
+    ]
+    found = environment(body(template, bounds=(2, 4)))
+    assert (found["PET_RDZV_BACKEND"], found["PET_RDZV_ENDPOINT"]) == ("etcd-v2", "etcd:2379")
+
+
 def test_a_lone_member_talks_to_itself_and_has_no_service() -> None:
     pod = body(replicas=1, rank=0)
     assert environment(pod)["MASTER_ADDR"] == "127.0.0.1"

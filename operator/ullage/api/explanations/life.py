@@ -62,13 +62,14 @@ LIFE: Final[Mapping[Reason, Explanation]] = {
         "Nothing; it grows when there is lasting room for more.",
     ),
     Reason.SHRUNK: say(
-        "The elastic gang goes on with fewer members from its checkpoint: a member or its node "
-        "was lost, less room was found, or work of higher priority needed the devices.",
+        "The elastic gang goes on with fewer members, from its checkpoint or in place: a member or "
+        "its node was lost, less room was found, or work of higher priority needed the devices.",
         "Nothing; it grows again when there is lasting room. Add nodes, or raise its priority "
         "class if others took its devices.",
     ),
     Reason.GROWN: say(
-        "The elastic gang goes on with more members from its checkpoint: there was lasting room.",
+        "The elastic gang goes on with more members, from its checkpoint or in place: there was "
+        "lasting room.",
         "Nothing; lower elasticity.maxReplicas if it should not.",
     ),
     Reason.RESTART_LIMIT: say(

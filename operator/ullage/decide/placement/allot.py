@@ -76,9 +76,8 @@ def allot(desk: Desk, lives: dict[str, Life]) -> Allotment:
             _enter(desk, turn.workload, sizing, result)
         else:
             result.postponed.add(turn.workload.ref.uid)
-    for uid in sorted(lives):
-        if lives[uid].joining:
-            _join(desk, line, workloads[uid], sizing, result)
+    for uid in sorted(uid for uid, life in lives.items() if life.joining):
+        _join(desk, line, workloads[uid], sizing, result)
     for uid in sorted(lives):
         if lives[uid].needs_deployment:
             _deploy(desk, workloads[uid], result)

@@ -169,6 +169,9 @@ def test_members_that_wait_for_one_another_are_a_gang() -> None:
     world = {"env": [{"name": "WORLD_SIZE", "value": "4"}, {"name": "X", "valueFrom": {}}]}
     read = read_standstill(a_pod(world, owner="big", kind="TrainingJob", rank="1"))
     assert (read.gang, read.members) == ("TrainingJob/team/big", 4)
+    elastic = {"env": [{"name": "PET_NNODES", "value": "2:8"}]}
+    read = read_standstill(a_pod(elastic, owner="big", kind="TrainingJob", rank="0"))
+    assert (read.gang, read.members) == ("TrainingJob/team/big", 8)
     alone = {"env": [{"name": "WORLD_SIZE", "value": "1"}]}
     assert read_standstill(a_pod(alone, owner="small", rank="0")).gang == ""
 
