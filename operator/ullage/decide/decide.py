@@ -52,6 +52,7 @@ from ullage.decide.sharing.rejudged import move, rejudge, with_marks
 from ullage.decide.sharing.ruling import rule_of
 from ullage.decide.sharing.trials import bookings, commit, look_at_trials, spent
 from ullage.decide.speeds.written import with_estimates
+from ullage.decide.spending.limits import limits_of
 from ullage.decide.spending.orders import order_nodes
 from ullage.decide.spending.places import places
 from ullage.decide.spending.spending import decide_pools
@@ -124,6 +125,7 @@ def decide(
         feasibility=feasibility,
         rounds=rounds,
         spending=spending,
+        limits=limits_of(spending, snapshot.workloads, snapshot.pools),
     )
     allotment = allot(desk, lives)
     told = move(desk, allotment, findings)

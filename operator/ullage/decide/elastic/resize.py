@@ -55,7 +55,7 @@ class Resizer:
     space: Space
     now: float
     limits: Mapping[str, int] = field(default_factory=dict)
-    """Most members that a job should have for other reasons than room, by uid."""
+    """Most members that a job's budget pays for, by uid; who may have all is not in it."""
     _later: list[Space] = field(default_factory=list)
 
     def at_creation(self, job: WorkloadRecord) -> Size | None:
@@ -70,8 +70,8 @@ class Resizer:
         if known is not None and members == job.status.replicas:
             return None
         if known is None:
-            return Size(members, self._record(Reason.SIZED, _at_start(bounds, members, room)))
-        text = _at_start(bounds, members, room)
+            return Size(members, self._record(Reason.SIZED, self._at_start(job, members, room)))
+        text = self._at_start(job, members, room)
         return self._changed(job, members, text, resumes=known.resumes)
 
     def at_ending(self, job: WorkloadRecord, life: Life) -> tuple[Life, Size]:
@@ -94,7 +94,6 @@ class Resizer:
 
     def while_waiting(self, job: WorkloadRecord, placed: int) -> Size | None:
         """A smaller size for a gang that does not fit, where so many of its members would."""
-        bounds = _bounds(job)
         members = self._wanted(job, min(placed, job.replicas - 1))
         if members >= job.replicas:
             return None
@@ -102,7 +101,7 @@ class Resizer:
         return self._changed(
             job,
             members,
-            _at_start(bounds, members, placed),
+            self._at_start(job, members, placed),
             resumes=known.resumes if known is not None else 0.0,
         )
 
@@ -121,7 +120,7 @@ class Resizer:
         members = job.replicas + self.space.members(job, missing)
         if members == job.replicas:
             return None
-        text = _at_start(bounds, members, members)
+        text = self._at_start(job, members, members)
         return self._changed(job, members, text, resumes=whole_second(self.now))
 
     def while_running(
@@ -141,8 +140,8 @@ class Resizer:
         if known is None:
             return None
         held = self.now - known.since < HOLD_S
-        if job.replicas > most and not held:
-            text = f"should have {most} members now, not {job.replicas}"
+        if job.replicas > most:  # at once: a limit is no matter of taste
+            text = f"spec.cost.budgetPerHour pays for {most} members at the present price"
             return self._restart(job, most, text)
         if job.replicas < most and held and not known.room_since:
             # nothing else may happen in the cluster until then
@@ -232,6 +231,12 @@ class Resizer:
 
     def _wanted(self, job: WorkloadRecord, room: int) -> int:
         return wanted_members(_bounds(job), room, limit=self.limits.get(job.ref.uid))
+
+    def _at_start(self, job: WorkloadRecord, members: int, room: int) -> str:
+        bounds, limit = _bounds(job), self.limits.get(job.ref.uid)
+        if limit == members:
+            return f"{_part(bounds, members)}: spec.cost.budgetPerHour pays for {limit}"
+        return _at_start(bounds, members, room)
 
     def _restart(self, job: WorkloadRecord, members: int, why: str) -> Growth:
         text = f"{why}; goes on with {_part(_bounds(job), members)} from its checkpoint"

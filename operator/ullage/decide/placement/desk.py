@@ -57,4 +57,4 @@ class Desk:
     spending: Spending = NOTHING
     """Pools that were chosen for jobs."""
     limits: Mapping[str, int] = field(default_factory=dict)
-    """Most members that elastic jobs should have for other reasons than room, by uid."""
+    """Most members that the budgets of elastic jobs pay for, by uid."""

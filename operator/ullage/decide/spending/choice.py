@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ullage.decide.spending.market import Stalls, may_use_on_demand
+from ullage.decide.spending.market import Stalls, affordable, may_use_on_demand
 from ullage.decide.spending.work import TICK_S, Work, fallback_speed, spare_s
 from ullage.engines.capacity import deadline
 from ullage.engines.capacity.cost import Terms, expected
@@ -181,7 +181,7 @@ def stays(facts: Facts, found: Decision) -> bool:
     if any(_price(facts, pool) is None for pool in facts.held):
         return True
     if over_budget(facts):
-        return False
+        return not pools and gives_up_members(facts)
     # the engine looks an hour ahead: for moves by cost the longer view decides
     return not pools or facts.due is None
 
@@ -192,6 +192,18 @@ def over_budget(facts: Facts) -> bool:
     if cost is None or cost.budget_per_hour is None:
         return False
     return held_option(facts).expected.per_hour > cost.budget_per_hour * (1 + 1e-9)
+
+
+def gives_up_members(facts: Facts) -> bool:
+    """Whether an elastic gang can go on where it is within its budget, with fewer members.
+
+    Its size is changed elsewhere; one whose members leave alone is not made smaller for money.
+    """
+    bounds = facts.job.elasticity
+    if bounds is None or bounds.in_place:
+        return False
+    said = [affordable(facts.stalls.stalls[pool].record, facts.job) for pool in facts.held]
+    return all(one is not None and one >= bounds.min_replicas for one in said)
 
 
 def _price(facts: Facts, pool: str) -> float | None:

@@ -9,7 +9,7 @@ It must never offer room that other jobs hold.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -25,6 +25,10 @@ from ullage.state.profile.records import Source
 from ullage.state.records import GPUNodeRecord, WorkloadRecord
 
 WHOLE: Final = 100
+_ANY: Final = (1 << 31) - 1
+"""Members that nothing limits."""
+_EXACT: Final = 1e-9
+"""Part by which a sum of prices may pass the budget through rounding alone."""
 _KNOWN: Final = (Source.MEASURED, Source.DECLARED)
 """Sources of speed that a deadline may rest on."""
 
@@ -271,6 +275,31 @@ def member_price(record: PoolRecord, job: WorkloadRecord, members: int) -> float
         return price / record.gpus_per_instance * share.min_percent / WHOLE
     nodes = -(-members // members_per_node(record, job))
     return price * nodes / max(1, members)
+
+
+def affordable(record: PoolRecord, job: WorkloadRecord) -> int | None:
+    """Members in one pool that the budget of a job pays for; ``None`` = nobody can tell.
+
+    Whole devices: members of as many whole instances as it pays for. A share: by its part of one
+    device.
+    """
+    budget = job.cost.budget_per_hour if job.cost is not None else None
+    price = record.status.price
+    if budget is None or price is None:
+        return None
+    if not price:
+        return _ANY
+    budget *= 1 + _EXACT
+    share = job.gpu.share
+    if share is not None:
+        return int(budget / (price / record.gpus_per_instance * share.min_percent / WHOLE))
+    return int(budget / price) * members_per_node(record, job)
+
+
+def most_affordable(pools: Iterable[PoolRecord], job: WorkloadRecord) -> int | None:
+    """Members that the budget pays for in the best of the pools that suit a job."""
+    said = [affordable(one, job) for one in pools if not unsuited(one, job)]
+    return max((one for one in said if one is not None), default=None)
 
 
 def hazard(record: PoolRecord) -> float:

@@ -20,7 +20,7 @@ from ullage.decide.phases import Phase
 from ullage.decide.sharing.effort import in_turns
 from ullage.decide.spending import choice
 from ullage.decide.spending.choice import Facts
-from ullage.decide.spending.market import Market
+from ullage.decide.spending.market import Market, most_affordable
 from ullage.decide.spending.record import infeasible, kept, lapsed, recorded, unknown_work
 from ullage.decide.spending.work import TICK_S, due_of, spare_s, turns_at, work_of
 from ullage.decide.view import Mark, Member, View
@@ -203,7 +203,7 @@ class _Clerk:
         held = self._held(job, members)
         if held is None:
             return None
-        wanted = max(job.replicas, sum(held.values()))
+        wanted = self._wanted(job, members, held)
         stalls = self.market.stalls_of(job, wanted)
         work = work_of(job, stalls, members)
         before = job.status.spend.decision if job.status.spend is not None else None
@@ -226,6 +226,18 @@ class _Clerk:
             terms=self.view.snapshot.policy.spot,
             now=self.view.now,
         )
+
+    def _wanted(
+        self, job: WorkloadRecord, members: Sequence[Member], held: Mapping[str, int]
+    ) -> int:
+        """Members that pools are chosen for.
+
+        An elastic gang that has no pods yet gets as many as its budget pays for somewhere.
+        """
+        if members or job.elasticity is None:
+            return max(job.replicas, sum(held.values()))
+        limit = most_affordable(self.view.snapshot.pools.values(), job)
+        return job.replicas if limit is None else job.elasticity.within(min(job.replicas, limit))
 
     def _held(self, job: WorkloadRecord, members: Sequence[Member]) -> Mapping[str, int] | None:
         """Members by pool; `None` = some are on nodes of no pool."""
