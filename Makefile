@@ -167,6 +167,10 @@ bench: bench-capacity
 bench-capacity: $(VENV)/.ready ## spot capacity: deadlines, cost per work, hazards and prices on public traces (DATA=folder)
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.capacity $(if $(DATA),--data $(DATA))
 
+.PHONY: bench-spot-cluster
+bench-spot-cluster: $(VENV)/.ready ## a replayed preemption trace against an elastic gang on the local cluster (root, Linux, about 10 min; DATA=folder)
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.spot_cluster $(if $(DATA),--data $(DATA)) $(if $(MINUTES),--minutes $(MINUTES))
+
 .PHONY: bench-tiers
 bench-tiers: $(VENV)/.ready ## losses with a state keeper and with checkpoints, on local processes (about 10 min)
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.tiers
