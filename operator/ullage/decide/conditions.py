@@ -24,6 +24,8 @@ class Said:
     holds: bool
     reason: Reason
     message: str = ""
+    follows: bool = False
+    """The message is told anew when it changes, though the reason stays."""
 
 
 def merged(
@@ -52,6 +54,7 @@ def _one(old: Condition | None, said: Said, now: float, generation: int) -> Cond
         and old.status == status
         and old.reason == said.reason
         and old.observed_generation == generation
+        and not (said.follows and old.message != said.message)
     ):
         return old
     return Condition(

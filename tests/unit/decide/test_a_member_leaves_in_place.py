@@ -10,6 +10,7 @@ import pytest
 
 from builders import a_job
 from fakes.toy_elastic import cluster, events, size_of
+from fakes.toy_pools import PoolPlay, a_pool, aim
 from fakes.toy_rounds import Turns, a_turn_policy
 from ullage.api.contract import Interruption, InterruptionKind, Reason
 from ullage.decide.elastic.members import HOLD_IN_PLACE_S, ROOM_LASTS_IN_PLACE_S
@@ -77,6 +78,12 @@ def test_a_lost_node_takes_its_own_member_and_no_other(rank: int) -> None:
     status = turns.job("train").status
     assert (status.phase, status.restarts) == ("Running", 0)
     assert {one.pod for one in status.placement} == {f"train-{one}" for one in left}
+    admitted = status.condition("Admitted")
+    assert admitted is not None
+    assert status.decision is not None
+    assert admitted.message == status.decision.chosen
+    assert all(one.node in admitted.message for one in status.placement)
+    assert admitted.message.count("GPU") == 2
 
 
 def test_when_the_machine_is_back_the_next_free_rank_joins() -> None:
@@ -364,3 +371,100 @@ def test_suspending_stops_all_and_resuming_starts_anew() -> None:
     turns.run(30)
     assert sorted(here(turns)) == list(range(len(here(turns))))
     assert len(here(turns)) >= 1
+
+
+def test_a_price_that_rises_takes_members_and_stops_nobody_else() -> None:
+    play = PoolPlay({"cheap": a_pool("cheap", 2.0)})
+    play.give("cheap", 3)
+    play.settle()
+    job = a_job().elastic(1, 6, in_place=True)
+    play.add(job.with_(cost=aim(budget_per_hour=4.0), work_steps=1_000_000))
+    play.run(60)
+    pods = {one.uid: one for one in play.toy.members(UID) if one.stage is PodStage.RUNNING}
+    assert sorted(one.rank for one in pods.values()) == [0, 1, 2, 3]
+    play.price("cheap", 3.0)
+    play.run(120)
+    left = [one for one in play.toy.members(UID) if one.stage is PodStage.RUNNING]
+    assert sorted(one.rank for one in left) == [0, 1]
+    assert {one.uid for one in left} <= pods.keys()
+    size = play.job().status.size
+    assert size is not None
+    assert size.message == (
+        "spec.cost.budgetPerHour pays for 2 members at the present price; goes on in place with 2"
+        " of 6 members"
+    )
+
+
+def joining(turns: Turns) -> PodRecord:
+    """Run until a third member is created; its pod has its place, which no node confirmed yet."""
+    turns.toy.delete_pod(member(turns, 2))
+    for _ in range(round(JOINS_S)):
+        turns.run(1)
+        gated = [one for one in turns.toy.members(UID) if one.stage is PodStage.GATED]
+        if gated:
+            return gated[0]
+    raise AssertionError("nobody joins")
+
+
+def test_who_joins_waits_for_its_node_and_the_status_says_nothing_new() -> None:
+    turns = running()
+    newcomer = joining(turns)
+    assert newcomer.rank == 2
+    status = turns.job("train").status
+    assert (status.phase, status.replicas) == ("Running", 2)
+    ready = status.condition("Ready")
+    assert ready is not None
+    assert ready.status == "True"
+    turns.run(5)
+    assert list(here(turns)) == [0, 1, 2]
+    assert told(turns) == 3
+
+
+def test_who_finds_no_place_goes_again_and_nobody_else_is_touched() -> None:
+    turns = running()
+    node = member(turns, 2).node
+    before = here(turns)
+    joining(turns)
+    turns.toy.lose_node(node)
+    turns.run(30)
+    assert here(turns) == {rank: before[rank] for rank in (0, 1)}
+    assert not [one for one in turns.toy.members(UID) if one.stage is PodStage.GATED]
+    assert told(turns) == 2
+    assert turns.counts["EvictPod"] == 0
+
+
+def test_who_never_starts_goes_alone_and_is_not_counted() -> None:
+    turns = running()
+    before = here(turns)
+    newcomer = joining(turns)
+    turns.toy.agents[member(turns, 0).node].up = True
+    for _ in range(20):
+        turns.cycle()
+        pod = turns.toy.pods.get(newcomer.uid)
+        if pod is not None and pod.stage is PodStage.BOUND:
+            turns.toy.lose_race(pod)
+            break
+        turns.toy.now += 1
+    turns.run(3)
+    assert {rank: before[rank] for rank in (0, 1)}.items() <= here(turns).items()
+    assert turns.job("train").status.restarts == 0
+
+
+def test_a_leader_that_dies_between_status_and_pods_counts_nothing_twice() -> None:
+    turns = running()
+    turns.toy.finish(member(turns, 1), 1)
+    turns.cycle()  # the status counts it; its pod goes in the next cycle
+    assert turns.job("train").status.restarts == 1
+    assert any(one.stage is PodStage.FAILED for one in turns.toy.members(UID))
+    turns.toy.epoch += 1
+    turns.cycle()
+    assert not any(one.stage is PodStage.FAILED for one in turns.toy.members(UID))
+    assert turns.job("train").status.restarts == 1
+
+
+def test_the_service_that_names_members_is_there_though_one_starts_alone() -> None:
+    turns = cluster(devices=1, nodes=1)
+    turns.add(a_job("train").elastic(1, 2, in_place=True))
+    turns.run(20)
+    assert list(here(turns)) == [0]
+    assert ("default", "train-workers") in turns.toy.services

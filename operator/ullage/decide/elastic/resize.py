@@ -39,13 +39,14 @@ class Growth:
     """What becomes of a gang that runs and could have another size.
 
     ``life`` is ``None`` while it runs on; ``wake_at`` when it is looked at again, 0 = not needed;
-    ``joins`` so many members come to it in place.
+    ``joins`` so many members come to it in place, ``leaves`` so many go.
     """
 
     size: Size
     life: Life | None = None
     wake_at: float = 0.0
     joins: int = 0
+    leaves: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,8 +142,7 @@ class Resizer:
             return None
         held = self.now - known.since < HOLD_S
         if job.replicas > most:  # at once: a limit is no matter of taste
-            text = f"spec.cost.budgetPerHour pays for {most} members at the present price"
-            return self._restart(job, most, text)
+            return self._restart(job, most, _paid_for(most))
         if job.replicas < most and held and not known.room_since:
             # nothing else may happen in the cluster until then
             same = Size(job.replicas, known)
@@ -180,8 +180,12 @@ class Resizer:
             only: models that will do; ``None`` = all.
         """
         known, lacking = job.status.size, self._most(job) - job.replicas
-        if known is None or lacking <= 0:
+        if known is None or not lacking:
             return None
+        if lacking < 0:
+            most = self._most(job)
+            text = f"{_paid_for(most)}; goes on in place with {_part(_bounds(job), most)}"
+            return Growth(size=self._changed(job, most, text, resumes=0.0), leaves=-lacking)
         if self.now - known.since < HOLD_IN_PLACE_S:
             same = Size(job.replicas, known)
             return Growth(size=same, wake_at=known.since + HOLD_IN_PLACE_S)
@@ -275,6 +279,10 @@ class Resizer:
 def _bounds(job: WorkloadRecord) -> Elasticity:
     assert job.elasticity is not None  # only elastic jobs are asked about
     return job.elasticity
+
+
+def _paid_for(members: int) -> str:
+    return f"spec.cost.budgetPerHour pays for {members} members at the present price"
 
 
 def _part(bounds: Elasticity, members: int) -> str:

@@ -42,6 +42,7 @@ class Sizing:
         rounds: The turns of this cycle; ``None`` under FIFO.
         changes: What was decided so far, by uid.
         joins: Gangs that so many members are to be created for, beside those that run.
+        leaves: Gangs that so many of those that run are to leave.
         jobs: The elastic jobs, by uid.
     """
 
@@ -51,6 +52,7 @@ class Sizing:
     rounds: Rounds | None = None
     changes: dict[str, Size] = field(default_factory=dict)
     joins: list[tuple[WorkloadRecord, int]] = field(default_factory=list)
+    leaves: list[tuple[WorkloadRecord, int]] = field(default_factory=list)
     jobs: Mapping[str, WorkloadRecord] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -177,6 +179,8 @@ class Sizing:
             self.changes[uid] = growth.size
         if growth.joins:
             self.joins.append((job, growth.joins))
+        if growth.leaves:
+            self.leaves.append((job, growth.leaves))
         if growth.life is not None:
             self.lives[uid] = growth.life
         elif growth.wake_at:

@@ -212,6 +212,9 @@ def _over(
     assert bounds is not None  # only gangs in place come here
     if failure is not None:
         return close(view, job, members, failure)
+    whole = _all_moved(view, roll)
+    if whole is not None:
+        return at_once(view, job, members, close(view, job, members, whole))
     first = next((one.ending for one in (*roll.news, *roll.losses)), None)
     left = len(roll.staying)
     text = (
@@ -222,6 +225,16 @@ def _over(
     reason = first.reason if first is not None else Reason.MEMBER_LOST
     reason = Reason.MEMBER_LOST if reason is Reason.EXIT_CODE else reason
     return at_once(view, job, members, close(view, job, members, Ending(reason, text)))
+
+
+def _all_moved(view: View, roll: _Roll) -> Ending | None:
+    """Why all of them leave, where it is one reason: then nothing is to be said of each."""
+    marks = {view.marks.get(one.member.pod.uid) for one in roll.losses}
+    causes = {(mark.reason, mark.message) if mark is not None else None for mark in marks}
+    mark = next(iter(marks), None)
+    if roll.staying or roll.gone or len(causes) != 1 or mark is None:
+        return None
+    return Ending(mark.reason, mark.message, where=mark.where)
 
 
 def _in_words(roll: _Roll) -> str:

@@ -30,6 +30,7 @@ from ullage.decide.placement.preemption import (
     divided,
     pods_of,
     possible_victims,
+    present,
     priority_of,
     wave_is_leaving,
 )
@@ -85,6 +86,10 @@ def allot(desk: Desk, lives: dict[str, Life]) -> Allotment:
             _leave(desk, workloads[uid], result, None, busy=False)
     if not result.postponed:
         sizing.run(line, turns, result.outcomes)
+    for job, count in sizing.leaves:
+        leaving = present(desk.view, desk.view.members_of(job))[-count:]
+        pods = {one.pod.uid for one in leaving}
+        give_up(desk, job, pods, sizing.changes[job.ref.uid].record.message, result)
     for job, count in sizing.joins:
         create_pods(desk, job, free_ranks(desk.view, job, count), result)
     return result

@@ -95,7 +95,7 @@ def _spare_members(
     """Members that an elastic gang can do without, the last first."""
     members = view.members_of(job)
     if job.in_place:
-        members = _present(view, members)
+        members = present(view, members)
     elif len(members) != job.replicas:
         return ()
     if job.elasticity is None:
@@ -114,7 +114,7 @@ def _spare_members(
     )
 
 
-def _present(view: View, members: Sequence[Member]) -> list[Member]:
+def present(view: View, members: Sequence[Member]) -> list[Member]:
     """Members of a gang in place that nothing takes away, those that only join last."""
     here = [
         one

@@ -197,10 +197,10 @@ def over_budget(facts: Facts) -> bool:
 def gives_up_members(facts: Facts) -> bool:
     """Whether an elastic gang can go on where it is within its budget, with fewer members.
 
-    Its size is changed elsewhere; one whose members leave alone is not made smaller for money.
+    Its size is changed elsewhere.
     """
     bounds = facts.job.elasticity
-    if bounds is None or bounds.in_place:
+    if bounds is None:
         return False
     said = [affordable(facts.stalls.stalls[pool].record, facts.job) for pool in facts.held]
     return all(one is not None and one >= bounds.min_replicas for one in said)

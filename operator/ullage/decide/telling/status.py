@@ -235,7 +235,7 @@ def _admitted(told: Told) -> list[Said]:
     placed = bound and started
     ready = told.phase in (Phase.RUNNING, Phase.READY)
     said = [
-        Said(ConditionType.ADMITTED, True, Reason.PLACED, told.message),
+        Said(ConditionType.ADMITTED, True, Reason.PLACED, told.message, told.workload.in_place),
         Said(ConditionType.PLACED, placed, Reason.PLACED if placed else waits, told.life.message),
         Said(ConditionType.READY, ready, Reason.RUNNING if ready else waits),
         _enforced(told, waits),
