@@ -90,6 +90,7 @@ progress = st.builds(
     resumed_at=small,
     total=small,
     percent=st.integers(0, 100),
+    expected_percent=st.integers(0, 100),
     steps_per_second=decimals,
     eta=maybe_time,
 )
@@ -181,6 +182,7 @@ accounts = st.builds(
     lost_seconds=small,
     assumed_steps=small,
     assumed_seconds=small,
+    on_demand_seconds=small,
     evictions=small,
     **sums,
 )

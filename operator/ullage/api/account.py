@@ -55,6 +55,9 @@ class JobAccount(Account):
     """Cost of a thousand steps; work that a loss took counts once."""
     lost_work: LostWork | None = None
     """What losses took."""
+    on_demand_seconds: LongCount | None = None
+    """Time in which devices were held on on-demand or reserved capacity, of a job whose pools are
+    chosen (spec.cost.objective)."""
     evictions: Count | None = None
     """Starts that ended because devices were taken away."""
     first_step: LongCount | None = None

@@ -208,6 +208,11 @@ class Progress(Model):
         None
     )
     """Part done, in percent."""
+    expected_percent: (
+        Annotated[int, Field(ge=0, le=100, json_schema_extra={"format": "int32"})] | None
+    ) = None
+    """Part that should be done by then on the straight line from the creation to the deadline; a
+    job behind it leaves spot. Absent = there is no deadline."""
     steps_per_second: DecimalText | None = None
     """Recent speed."""
     eta: Time | None = None

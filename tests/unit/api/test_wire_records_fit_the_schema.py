@@ -207,7 +207,13 @@ STATUS = WorkloadStatus(
         ),
     ),
     progress=Progress(
-        steps=1, resumed_at=1, total=10, percent=10, steps_per_second="1.5", eta=3000.0
+        steps=1,
+        resumed_at=1,
+        total=10,
+        percent=10,
+        expected_percent=8,
+        steps_per_second="1.5",
+        eta=3000.0,
     ),
     allocation=AllocationRecord(since=1000.0, fractions=(("nvidia-l4", "0.5"),)),
     recommendation=(

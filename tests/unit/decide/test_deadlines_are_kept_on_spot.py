@@ -77,6 +77,31 @@ def test_caught_up_it_goes_back_to_spot() -> None:
     assert (toy.mode(), toy.on()) == ("Spot", {SPOT})
 
 
+def test_the_books_tell_how_long_it_was_on_demand() -> None:
+    toy = play()
+    toy.add(due())
+    toy.run(2 * HOUR)
+    toy.give(SPOT)
+    toy.run(6 * HOUR)
+    assert toy.job().status.phase == "Succeeded"
+    spend = toy.job().status.spend
+    assert spend is not None
+    assert spend.account is not None
+    assert toy.on_demand_s["train"] > HOUR
+    assert spend.account.on_demand_seconds == pytest.approx(toy.on_demand_s["train"], abs=180)
+
+
+def test_progress_says_where_the_line_to_the_deadline_was() -> None:
+    toy = play(spot=1)
+    toy.add(due(hours=12, work_h=6))
+    toy.run(3 * HOUR)
+    progress = toy.job().status.progress
+    assert progress is not None
+    # it runs twice as fast as the line
+    assert progress.percent == pytest.approx(50, abs=3)
+    assert progress.expected_percent == pytest.approx(25, abs=2)
+
+
 def test_the_safety_net_is_for_good_and_outlives_the_leader() -> None:
     toy = play(backup=0)
     toy.add(due())

@@ -13,6 +13,7 @@ from typing import Self
 from ullage.decide.accounting import books
 from ullage.decide.accounting.losses import ending_of
 from ullage.decide.accounting.rates import Rates, Slices
+from ullage.engines.capacity.deadline import Mode
 from ullage.state.records import Snapshot, WorkloadRecord
 from ullage.state.status.account import Account
 from ullage.state.status.records import WorkloadStatus
@@ -58,7 +59,12 @@ class Accountant:
             asked = books.due(before, rate, ending, self.now, moved=moved, period_s=self.period_s)
             if not rides and not asked:
                 return _with(status, before)
-        account = books.entered(before, rate, ending, self.now)
+        off_spot = (
+            spend is not None
+            and spend.decision is not None
+            and spend.decision.mode == Mode.ON_DEMAND
+        )
+        account = books.entered(before, rate, ending, self.now, off_spot=off_spot)
         unit = books.per_thousand_steps(account, workload, status)
         return _with(status, replace(account, per_thousand_steps=unit))
 

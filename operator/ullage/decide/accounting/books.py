@@ -109,12 +109,24 @@ def due(
     return drifted or before.message != rate.message or (bool(paid) and not settled)
 
 
-def entered(before: Account | None, rate: Rate, ending: Ending, now: float) -> Account:
-    """The books with everything until now, and the rates that hold from now on."""
+def entered(
+    before: Account | None, rate: Rate, ending: Ending, now: float, *, off_spot: bool = False
+) -> Account:
+    """The books with everything until now, and the rates that hold from now on.
+
+    Args:
+        before: The books; ``None`` = there are none yet.
+        rate: What is held from now on.
+        ending: What ended, if anything.
+        now: The moment.
+        off_spot: What was held until now is on-demand or reserved capacity.
+    """
     moment = whole_second(now)
     old = before or Account(since=moment, as_of=moment)
     total, reliable = spent(old, moment), on_demand(old, moment)
-    waited_s = int(elapsed_s(old, moment)) if old.message and not old.per_hour else 0
+    passed_s = int(elapsed_s(old, moment))
+    waited_s = passed_s if old.message and not old.per_hour else 0
+    held = bool(old.message or old.per_hour)
     said = money(total) if total is not None else ""
     compared = money(reliable) if reliable is not None else ""
     open_ = ending.reached is None  # nothing was settled, and nothing has to be
@@ -134,6 +146,7 @@ def entered(before: Account | None, rate: Rate, ending: Ending, now: float) -> A
         assumed_steps=old.assumed_steps if open_ else ending.assumed[0],
         assumed_seconds=old.assumed_seconds if open_ else ending.assumed[1],
         evictions=old.evictions + ending.evicted,
+        on_demand_seconds=old.on_demand_seconds + (passed_s if held and off_spot else 0),
         unpriced_seconds=old.unpriced_seconds + waited_s,
         message=rate.message,
     )

@@ -225,9 +225,18 @@ def _progress(view: View, workload: WorkloadRecord, now: Standing) -> Progress:
         resumed_at=now.resumed_at,
         total=total,
         percent=min(100, 100 * now.steps // total) if total else 0,
+        expected_percent=_expected_percent(workload, view.now),
         steps_per_second=_three_digits(rate) if rate else "",
         eta=whole_second(view.now + left / rate) if rate and total else 0.0,
     )
+
+
+def _expected_percent(workload: WorkloadRecord, now: float) -> int:
+    """Where the line from the creation to the deadline is, in percent; 0 = there is none."""
+    due_s = workload.cost.deadline_s if workload.cost is not None else None
+    if not due_s:
+        return 0
+    return max(0, min(100, int(100 * (now - workload.created) / due_s)))
 
 
 def _three_digits(value: float) -> str:

@@ -46,6 +46,8 @@ class Account:
     """The same as time."""
     evictions: int = 0
     """Starts that ended because devices were taken away."""
+    on_demand_seconds: int = 0
+    """Time on on-demand or reserved capacity, where pools are chosen for the job."""
     unpriced_seconds: int = 0
     """Time in which devices were held and a price was missing; in no sum."""
     message: str = ""

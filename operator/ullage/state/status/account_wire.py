@@ -32,6 +32,7 @@ _COUNTS: Final[Mapping[str, str]] = {
     "earlierSteps": "earlier_steps",
     "reachedStep": "reached_steps",
     "evictions": "evictions",
+    "onDemandSeconds": "on_demand_seconds",
     "unpricedSeconds": "unpriced_seconds",
 }
 _LOST: Final[Mapping[str, str]] = {

@@ -68,13 +68,15 @@ class Progress:
     """Progress by step records of the slowest member; ``total`` 0 = not declared.
 
     ``steps`` are of all starts where the present one says which step it went on from
-    (``resumed_at``), and of the present one alone where it does not (0).
+    (``resumed_at``), and of the present one alone where it does not (0). ``expected_percent`` is
+    where the line to the deadline was at that moment, 0 = no deadline.
     """
 
     steps: int
     resumed_at: int = 0
     total: int = 0
     percent: int = 0
+    expected_percent: int = 0
     steps_per_second: str = ""
     eta: float = 0.0
 

@@ -133,6 +133,7 @@ def _progress_to_wire(progress: Progress) -> dict[str, object]:
             "resumedAtStep": progress.resumed_at,
             "total": progress.total,
             "percent": progress.percent,
+            "expectedPercent": progress.expected_percent,
             "stepsPerSecond": progress.steps_per_second,
             "eta": _time(progress.eta),
         }
@@ -258,6 +259,7 @@ def _progress(raw: JsonObject) -> Progress:
         resumed_at=optional_whole(raw, "resumedAtStep"),
         total=optional_whole(raw, "total"),
         percent=optional_whole(raw, "percent"),
+        expected_percent=optional_whole(raw, "expectedPercent"),
         steps_per_second=optional_text(raw, "stepsPerSecond"),
         eta=seconds(raw.get("eta"), "eta"),
     )
