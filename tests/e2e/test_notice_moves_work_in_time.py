@@ -28,6 +28,8 @@ from fakes.metadata import FakeEC2
 REACTION_S = 5.0
 """The bar: from the moment the endpoint says it to SIGTERM in the container."""
 NOTICE_S = 120
+REGULAR_LOOK_S = 30
+"""The operator looks at everything again after this long; nothing must wait for it."""
 TAINT = "ullage.dev/interruption"
 
 SAVES = """
@@ -221,6 +223,7 @@ def test_a_notice_moves_a_job_within_seconds_and_no_step_is_lost(
     print(f"steps: {saved['saved']} saved, goes on at {again['begins']}, "
           f"{again['at'] - given_at:.1f} s after the notice")  # fmt: skip
     assert told["at"] <= saved["at"] <= again["at"] < given_at + NOTICE_S
+    assert again["at"] - saved["at"] < REGULAR_LOOK_S, "it waited for the next regular look"
     assert saved["saved"] > 0
     assert again["begins"] == saved["saved"] == told["told"], "steps were lost"
     assert reaction_s <= REACTION_S

@@ -129,6 +129,33 @@ def test_a_deadline_that_is_too_near_is_refused_with_numbers(market: Stack, name
     assert market.pods(namespace) == []
 
 
+def test_a_deleted_pool_leaves_running_work_alone(market: Stack, namespace: str) -> None:
+    body = training_job(
+        "stays",
+        namespace,
+        busy_template(3600),
+        gpu=whole_device(),
+        work={"steps": 100_000},
+        cost={"objective": "CostPerWork"},
+    )
+    market.apply(body)
+    market.job_reaches("stays", namespace, "Running")
+    assert runs_on(market, "stays", namespace) == {SPOT_NODE}
+    (before,) = market.pods(namespace, "stays")
+    market.cluster.kubectl("delete", POOLS, "spot")
+
+    def said() -> str:
+        decision = (market.job("stays", namespace).get("spend") or {}).get("decision") or {}
+        return decision.get("message", "") if decision.get("reason") == "NoPool" else ""
+
+    message = eventually(said, within_s=30, what="the job says that its pool is gone")
+    assert "spot was deleted" in message
+    (after,) = market.pods(namespace, "stays")
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert "deletionTimestamp" not in after["metadata"]
+    assert market.job("stays", namespace)["phase"] == "Running"
+
+
 def test_an_order_is_unschedulable_until_its_machine_comes(market: Stack, namespace: str) -> None:
     install(
         market.cluster, Progress(), settings={"ULLAGE_DECIDE_ORDER_IMAGE": image_name("operator")}
