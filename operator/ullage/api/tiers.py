@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from ullage.api.base import Count, Epoch, LongCount, Model, Quantity, Word
+from ullage.api.base import Count, Epoch, LongCount, Model, Quantity, Time, Word
 from ullage.api.rule import validations
 from ullage.api.rules_tiers import DIRTY_POSITIVE, LAG_COVERS_PUSHES, STATE_POSITIVE
 
@@ -55,6 +55,8 @@ class Tier(Model):
     compute any more."""
     ratio: Word
     """Transient to reliable members that run, such as 7:1."""
+    observed_at: Time
+    """When the lead told so; steps that go by are told once a minute."""
     epoch: Epoch
     """Grows with every change of who owns what."""
     last_consistent_step: LongCount | None = None

@@ -49,6 +49,7 @@ from ullage.api.rules import (
 )
 from ullage.api.sharing import MadeRoom, SharingRules
 from ullage.api.spend import Spend
+from ullage.api.tiers import Tier
 
 
 class TrainingObjective(Model):
@@ -238,6 +239,8 @@ class TrainingJobStatus(Model):
     """Members of an elastic gang: as many as run, or as are wanted at its next start."""
     size: Size | None = None
     """Why an elastic gang has as many members as it has."""
+    tier: Tier | None = None
+    """Where a job in tiers stands."""
     start_time: Time | None = None
     """When the gang first ran."""
     completion_time: Time | None = None

@@ -25,6 +25,7 @@ from ullage.adapters.clock import SystemClock
 from ullage.adapters.credentials import Credentials
 from ullage.adapters.election import LeaseTimes
 from ullage.adapters.k8s import K8sCluster
+from ullage.adapters.lead_reader import LeadReader
 from ullage.adapters.leads import Leads
 from ullage.adapters.lease import Lease
 from ullage.adapters.metrics.collector import OperatorCollector, OperatorFigures, StreamFigures
@@ -39,6 +40,7 @@ from ullage.app.figures.spend import SpendSums
 from ullage.app.figures.turn import turn_figures
 from ullage.app.http import HealthView, application
 from ullage.app.kopf_shell import KopfThread, Poker, connection_info
+from ullage.app.lead_service import LeadService
 from ullage.app.learner import Learner
 from ullage.app.loop import DecisionLoop
 from ullage.app.pool_service import Hooks, PoolService
@@ -142,6 +144,13 @@ class Operator:
         self.learner = self._make_learner()
         self.models = ModelTeller()
         self.pools = self._make_pools()
+        self.leads = LeadService(
+            LeadReader(),
+            self.state,
+            clock=self.clock,
+            leads=lambda: self.lease.held and all(r.synced for r in self.reflectors),
+            poke=self.trigger.poke,
+        )
         self._led_at = 0.0
         self.pulse = Pulse()
         self.calm = Calm(self._traffic, self.clock)
@@ -163,6 +172,7 @@ class Operator:
                     tasks.create_task(self.learner.run()),
                     tasks.create_task(self._tell_models()),
                     tasks.create_task(self.pools.run()),
+                    tasks.create_task(self.leads.run()),
                     tasks.create_task(self.lease.run()),
                     tasks.create_task(self.writer.run()),
                     tasks.create_task(self.loop.run()),

@@ -61,6 +61,7 @@ from ullage.decide.telling.figures import Predictions
 from ullage.decide.telling.policies import void_policies
 from ullage.decide.telling.report import Reporter, event
 from ullage.decide.tiers.leading import leads_of, led, on_their_machines
+from ullage.decide.tiers.telling import tier_news, with_tier
 from ullage.decide.view import View, members_by_owner
 from ullage.engines.admission.prediction import Predictor
 from ullage.state.records import PodStage, Snapshot, WorkloadKind
@@ -218,7 +219,7 @@ def _tell(
         if lives[uid].silent:
             continue
         status = advised(advisor, workload, reporter.status(workload))
-        status = accountant.booked(workload, status)
+        status = with_tier(view, workload, accountant.booked(workload, status))
         statuses[uid] = status
         if status is not workload.status:
             change = reporter.allotment.sizes.get(uid)
@@ -230,6 +231,7 @@ def _tell(
             events.extend(turn_news(workload, status, view.settings.epoch))
             events.extend(spend_news(workload, status, view.settings.epoch))
             events.extend(cost_news(workload, status, view.settings.epoch))
+            events.extend(tier_news(workload, status, view.settings.epoch))
     return statuses, events
 
 

@@ -30,6 +30,7 @@ from ullage.state.profile.records import ProfileRecord as ProfileRecord
 from ullage.state.profile.records import SoloEntry as SoloEntry
 from ullage.state.shapes import PodShape, Resources, Taint
 from ullage.state.status.records import Condition, SolveRecord, WorkloadStatus
+from ullage.state.status.tier import LeadReport
 from ullage.state.terms import (
     CostAim,
     Elasticity,
@@ -323,6 +324,8 @@ class Snapshot:
     device_profiles: Mapping[str, DeviceProfileRecord] = field(default_factory=dict)
     pools: Mapping[str, PoolRecord] = field(default_factory=dict)
     """CapacityPools by name, with what is known of them now."""
+    leads: Mapping[str, LeadReport] = field(default_factory=dict)
+    """What the leads of jobs in tiers tell, by uid of the job."""
     models: Mapping[str, LearnedModel] = field(default_factory=dict)
     """What was learned of each accelerator; one that is missing has no history."""
     policy: PolicyRecord = field(default_factory=PolicyRecord)

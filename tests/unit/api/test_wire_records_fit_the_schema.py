@@ -55,6 +55,7 @@ from ullage.state.status.records import (
 )
 from ullage.state.status.room import MadeRoom
 from ullage.state.status.spend import SpendRecord
+from ullage.state.status.tier import TierRecord
 from ullage.state.status.wire import status_to_wire
 from ullage_node.status import StatusFacts, body_of
 
@@ -250,6 +251,15 @@ STATUS = WorkloadStatus(
     replicas=2,
     size=SizeRecord(
         since=1000.0, reason=Reason.SHRUNK, message="one is gone", resumes=1000.0, room_since=2000.0
+    ),
+    tier=TierRecord(
+        stage=2,
+        ratio="7:1",
+        epoch=12,
+        observed_at=1000.0,
+        last_consistent_step=18211,
+        backup_lag_steps=1,
+        lost_steps=3,
     ),
     ready_replicas=1,
     selector="a=b",

@@ -35,6 +35,9 @@ CONDITIONS: Final[Mapping[ConditionType, ConditionExplanation]] = {
     ConditionType.DEADLINE_SAFE: _when(
         "work left and a restart fit into the time left until the deadline; with objective Deadline"
     ),
+    ConditionType.RECOVERABLE: _when(
+        "the state of a job in tiers survives the loss of its transient members"
+    ),
     ConditionType.LATE_BINDING: _when(
         "the container runtime reads the files that hand over a slice (GPUNode)"
     ),

@@ -23,5 +23,26 @@ TIERS: Final[Mapping[Reason, Explanation]] = {
         "Nothing when its machine was lost. When it failed by itself, the message says with which "
         "exit code: read its log, and check that elasticity.backup.stateBytes is large enough.",
     ),
+    Reason.STAGE_CHANGED: say(
+        "Transient members became many or few against reliable ones, so others own the state or "
+        "compute now.",
+        "Nothing; elasticity.tiers fixes the stage where it should not change.",
+    ),
+    Reason.ROLLED_BACK: say(
+        "Members that owned state were lost without notice: the others went back to the last step "
+        "of which the lead had a whole copy, and do the steps since again.",
+        "Nothing. If it is frequent, push more often (elasticity.backup) or have more reliable "
+        "members.",
+    ),
+    Reason.COPY_HELD: say("The lead holds a whole copy of the state.", "Nothing."),
+    Reason.RELIABLE_OWN: say(
+        "The members on machines that stay own all of the state; no copy is needed.", "Nothing."
+    ),
+    Reason.NO_COPY: say(
+        "No whole copy of the state is in memory: a loss now means another start from a "
+        "checkpoint.",
+        "Nothing at the beginning. If it lasts, members cannot push fast enough: raise "
+        "elasticity.backup.everySteps and maxLagSteps.",
+    ),
 }
 """Reasons that a job in tiers meets."""

@@ -58,6 +58,7 @@ from ullage.state.records import (
     WorkloadRecord,
 )
 from ullage.state.shapes import Resources
+from ullage.state.status.tier import LeadReport
 from ullage.state.streams import Stream
 
 
@@ -109,6 +110,7 @@ class ClusterState:
         self._seen_pod = Overlaid(self._overlay, (PodUngated, PodLeaving), seen_pod)
         self._seen_workload = Overlaid(self._overlay, (StatusSet, WorkloadLeaving), seen_workload)
         self._models: Mapping[str, LearnedModel] = {}
+        self._leads: Mapping[str, LeadReport] = {}
         self._frozen: Snapshot | None = None
 
     # -- Sink ------------------------------------------------------------------------------
@@ -130,6 +132,11 @@ class ClusterState:
     def set_models(self, models: Mapping[str, LearnedModel]) -> None:
         """What decisions shall rest on from now on, by accelerator."""
         self._models = models
+        self._context.touch()
+
+    def set_leads(self, reports: Mapping[str, LeadReport]) -> None:
+        """What the leads of jobs in tiers tell, by uid of the job."""
+        self._leads = reports
         self._context.touch()
 
     def set_pools(self, told: Mapping[str, PoolStatus]) -> bool:
@@ -262,6 +269,7 @@ class ClusterState:
             device_profiles=self._device_profiles.table.view(),
             pools=self._pools.seen(),
             models=self._models,
+            leads=self._leads,
             policy=self._policies.binding(),
             idle_policies=self._policies.idle(),
             creating=frozenset(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ullage.api.contract import Reason, SliceKey
 from ullage.state.status.room import MadeRoom
 from ullage.state.status.spend import SpendRecord
+from ullage.state.status.tier import TierRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,6 +232,8 @@ class WorkloadStatus:
     replicas: int = 0
     """Replicas of a service; members of an elastic gang, 0 = the job is not elastic."""
     size: SizeRecord | None = None
+    tier: TierRecord | None = None
+    """Where a job in tiers stands."""
     ready_replicas: int = 0
     selector: str = ""
     endpoint: str = ""

@@ -37,6 +37,7 @@ from ullage.state.status.records import (
 from ullage.state.status.room import MadeRoom, made_room_from_wire, made_room_to_wire
 from ullage.state.status.spend import SpendRecord
 from ullage.state.status.spend_wire import spend_from_wire, spend_to_wire
+from ullage.state.status.tier import TierRecord, tier_from_wire, tier_to_wire
 
 LINE_LIMIT: Final = 1024
 """Characters of a one-line text in the schema."""
@@ -194,6 +195,7 @@ def status_to_wire(kind: WorkloadKind, status: WorkloadStatus) -> dict[str, obje
             "recommendationBasis": status.recommendation_basis,
             "replicas": status.replicas,
             "size": _size_to_wire(status.size) if status.size else None,
+            "tier": tier_to_wire(status.tier) if status.tier else None,
             "madeRoom": made_room_to_wire(status.made_room) if status.made_room else None,
         }
     )
@@ -325,6 +327,11 @@ def _size_of(raw: JsonObject) -> SizeRecord | None:
         )
 
 
+def _tier_of(raw: JsonObject) -> TierRecord | None:
+    with within("tier"):
+        return tier_from_wire(section(raw, "tier")) if raw.get("tier") else None
+
+
 def _sharing_of(raw: JsonObject) -> Sharing | None:
     with within("sharing"):
         return _sharing(section(raw, "sharing")) if raw.get("sharing") else None
@@ -373,6 +380,7 @@ def status_from_wire(kind: WorkloadKind, raw: JsonObject) -> WorkloadStatus:
         recommendation_basis=optional_text(raw, "recommendationBasis"),
         replicas=optional_whole(raw, "replicas"),
         size=_size_of(raw),
+        tier=_tier_of(raw),
         made_room=_made_room_of(raw),
     )
 

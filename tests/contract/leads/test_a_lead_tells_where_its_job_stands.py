@@ -1,0 +1,133 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The runtime's answer and the operator's reading of it are one contract, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import pytest
+
+from fakes.toy_group import ToyJob
+from ullage.adapters.lead_reader import LeadReader, LeadSilent
+from ullage.state.status.tier import LeadReport
+from ullage_run.lead_status import PATH, Stand, Tale, Teller
+
+STAND = Stand(
+    stage=2, epoch=7, step=41, committed=40, copied=True, reliable=1, transient=3
+)  # fmt: skip
+
+
+@contextmanager
+def answering(told: Callable[[], Mapping[str, object]]) -> Iterator[int]:
+    teller = Teller(("127.0.0.1", 0), told)
+    try:
+        yield teller.address[1]
+    finally:
+        teller.close()
+
+
+def read(port: int) -> LeadReport | None:
+    async def ask() -> LeadReport | None:
+        reader = LeadReader(port=port)
+        try:
+            return await reader.read("127.0.0.1")
+        finally:
+            await reader.close()
+
+    return asyncio.run(ask())
+
+
+def test_the_operator_reads_what_the_lead_says() -> None:
+    tale = Tale()
+    tale.ask(lambda: STAND)
+    tale.note("Recovered", {"lostSteps": 2})
+    tale.note("Recovered", {"lostSteps": 0})
+    with answering(tale.told) as port:
+        found = read(port)
+    assert found == LeadReport(
+        stage=2,
+        epoch=7,
+        step=41,
+        committed=40,
+        copied=True,
+        reliable=1,
+        transient=3,
+        lost_steps=2,
+    )
+
+
+def test_before_the_first_maps_there_is_nothing_to_read() -> None:
+    with answering(Tale().told) as port:
+        assert read(port) is None
+
+
+def test_a_copy_that_is_not_whole_is_none() -> None:
+    tale = Tale()
+    tale.ask(lambda: Stand(**{**_fields(), "committed": None}))  # type: ignore[arg-type]
+    with answering(tale.told) as port:
+        found = read(port)
+    assert found is not None
+    assert found.committed is None
+
+
+def _fields() -> dict[str, object]:
+    return {name: getattr(STAND, name) for name in Stand.__slots__}
+
+
+def test_a_job_that_runs_says_where_it_stands() -> None:
+    with ToyJob(members=3) as job:
+        job.member("r", until=60, reliable=True)
+        job.member("a", until=60)
+        job.member("b", until=60)
+        job.finish()
+        found = job._lead.stand()
+    assert found is not None
+    assert found.stage == 2
+    assert found.step >= 58
+    assert found.committed is not None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"stage": 9},
+        {"stage": 2, "step": -1},
+        {"stage": 2, "epoch": "x"},
+        {"stage": 1, "step": 2**60},
+        {"stage": 2, "much": "x" * 20_000},
+    ],
+)
+def test_what_no_lead_says_is_not_believed(answer: dict[str, object]) -> None:
+    with answering(lambda: answer) as port, pytest.raises(LeadSilent):
+        read(port)
+
+
+def test_nothing_but_the_status_is_told() -> None:
+    with answering(Tale().told) as port:
+        base = f"http://127.0.0.1:{port}"
+        with urllib.request.urlopen(f"{base}{PATH}", timeout=5) as answer:
+            assert json.loads(answer.read())["lostSteps"] == 0
+        with pytest.raises(urllib.error.HTTPError) as other:
+            urllib.request.urlopen(f"{base}/", timeout=5)
+        assert other.value.code == 404
+        other.value.close()
+        with pytest.raises(urllib.error.HTTPError) as written:
+            urllib.request.urlopen(f"{base}{PATH}", data=b"{}", timeout=5)
+        assert written.value.code == 501
+        written.value.close()
+
+
+def test_an_address_is_never_a_name() -> None:
+    with pytest.raises(LeadSilent, match="no address"):
+        asyncio.run(LeadReader().read("metadata.internal"))
+
+
+def test_nobody_there_is_said_so() -> None:
+    with pytest.raises(LeadSilent):
+        read(1)
