@@ -224,6 +224,10 @@ class Resizer:
         text += "" if bounds.in_place else " from its checkpoint"
         return text, self._changed(job, members, text, resumes=resumes)
 
+    def while_nothing_moves(self) -> Resizer:
+        """The same for as long as the board stays as it is: equal questions are asked once."""
+        return replace(self, space=replace(self.space, known={}))
+
     def _when_all_left(self) -> Space:
         """What is leaving is what the last start of a gang had, as a rule: it counts as free."""
         if not self._later:

@@ -143,14 +143,15 @@ class Sizing:
         contested = cache(lambda: _contested(line, turns, outcomes))
         if any(self._is_expected(job) for job in self.jobs.values()):
             return  # what has room now may not have it when these are here
+        resizer = self.resizer.while_nothing_moves()
         for uid, job in self.jobs.items():
             life = self.lives[uid]
             if life.phase is not Phase.RUNNING or job.status.phase != Phase.RUNNING:
                 continue
             if job.in_place:
-                growth = self._in_place(line, job, contested)
+                growth = self._in_place(line, resizer, job, contested)
             else:
-                growth = self.resizer.while_running(job, contested, self._models(uid))
+                growth = resizer.while_running(job, contested, self._models(uid))
             if growth is None:
                 continue
             self._grow(job, growth)
@@ -158,7 +159,11 @@ class Sizing:
                 return  # the others count anew when its places are kept
 
     def _in_place(
-        self, line: Line, job: WorkloadRecord, contested: Callable[[], frozenset[int]]
+        self,
+        line: Line,
+        resizer: Resizer,
+        job: WorkloadRecord,
+        contested: Callable[[], frozenset[int]],
     ) -> Growth | None:
         """What joins a gang in place; nothing while anything else about it changes."""
         uid = job.ref.uid
@@ -167,7 +172,8 @@ class Sizing:
             return None
         ground = line.placer.board.ground
         unlike = other_models(ground, self.view.members_of(job))
-        return self.resizer.while_in_place(job, lambda: contested() | unlike, self._models(uid))
+        avoid = (lambda: contested() | unlike) if unlike else contested
+        return resizer.while_in_place(job, avoid, self._models(uid))
 
     def _is_expected(self, job: WorkloadRecord) -> bool:
         """Whether pods that are to join a gang in place were asked for and are not there yet."""

@@ -38,6 +38,8 @@ class Space:
     placer: Placer
     narrow: Narrow | None = None
     """Set where a gang never mixes types."""
+    known: dict[tuple[object, ...], int] | None = None
+    """What was counted already, as long as the board stays as it is; ``None`` = it does not."""
 
     def members(
         self,
@@ -62,6 +64,23 @@ class Space:
         avoid |= guards.passed_over(view, board.ground, job, known)
         shape = known[0].pod.shape if known else job.shape
         want = self.wants.of(job, shape, avoid)
+        key = (want.number, most, proven, None if only is None else frozenset(only))
+        if self.known is None:
+            return self._found(job, (shape, most), want, only, proven)
+        if key not in self.known:
+            self.known[key] = self._found(job, (shape, most), want, only, proven)
+        return self.known[key]
+
+    def _found(
+        self,
+        job: WorkloadRecord,
+        asked: tuple[PodShape, int],
+        want: Want,
+        only: Collection[int] | None,
+        proven: bool,
+    ) -> int:
+        shape, most = asked
+        board = self.placer.board
         if self.narrow is None:
             return self._count(phantoms(job, shape, most), job, want, proven)
         models = board.ground.models.values() if only is None else only

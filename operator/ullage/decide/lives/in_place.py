@@ -189,13 +189,15 @@ def _failure(view: View, job: WorkloadRecord, roll: _Roll) -> Ending | None:
     """A failure that counts, once: the same status tells of it and of the smaller gang.
 
     Members that fail when another is cut off, or when the one where they meet is gone, are not to
-    blame.
+    blame. In tiers they meet at their lead.
     """
     failed = [one.ending for one in roll.news if one.ending.counted]
     unheard = [*roll.staying, *(one.member for one in roll.news)]
     if not failed or cut_off(view, job, unheard):
         return None
-    first_there = any(one.pod.rank == 0 for one in roll.staying)
+    bounds = job.elasticity
+    in_tiers = bounds is not None and bounds.tiers is not None
+    first_there = in_tiers or any(one.pod.rank == 0 for one in roll.staying)
     first_failed = any(one.ending.counted and one.member.pod.rank == 0 for one in roll.news)
     return failed[0] if first_there or first_failed else None
 
