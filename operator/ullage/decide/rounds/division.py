@@ -40,6 +40,9 @@ _SAME: Final = 0.01
 """Fractions that differ by less are not worth a write (our choice)."""
 _HASH: Final = 16
 
+_Parts = tuple[tuple[str, str], ...]
+"""Fractions of one job as its status holds them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Division:
@@ -76,12 +79,9 @@ class _Said:
 
     def digest(self) -> str:
         """Hash by which it is seen that some was lost."""
-        found = sha256()
-        for uid in sorted(self.fractions):
-            found.update(f"{uid} {self.fractions[uid]!r}\n".encode())
-        for uid in sorted(self.dropped):
-            found.update(f"{uid} {self.dropped[uid].cause}\n".encode())
-        return found.hexdigest()[:_HASH]
+        lines = [f"{uid} {self.fractions[uid]!r}\n" for uid in sorted(self.fractions)]
+        lines += [f"{uid} {self.dropped[uid].cause}\n" for uid in sorted(self.dropped)]
+        return sha256("".join(lines).encode()).hexdigest()[:_HASH]
 
 
 def divide(
@@ -137,15 +137,25 @@ def _rewritten(
     """
     said = dict(told)
     rows: Sequence[list[float]] = found.fractions.tolist()
+    known: dict[tuple[_Parts, tuple[float, ...]], _Parts] = {}
     for uid, row in zip(found.jobs, rows, strict=True):
-        fresh = dict(zip(found.types, row, strict=True))
-        before = dict(told[uid])
-        same = before and all(
-            abs(float(before.get(kind, "0")) - fresh.get(kind, 0.0)) <= _SAME
-            for kind in before.keys() | fresh.keys()
-        )
-        said[uid] = told[uid] if same else as_text(fresh)
+        # equals are given the same, and mostly were told the same
+        key = told[uid], tuple(row)
+        parts = known.get(key)
+        if parts is None:
+            fresh = dict(zip(found.types, row, strict=True))
+            parts = known[key] = told[uid] if _close(told[uid], fresh) else as_text(fresh)
+        said[uid] = parts
     return said
+
+
+def _close(told: _Parts, fresh: Mapping[str, float]) -> bool:
+    """Whether new fractions are about what was told."""
+    before = dict(told)
+    return bool(before) and all(
+        abs(float(before.get(kind, "0")) - fresh.get(kind, 0.0)) <= _SAME
+        for kind in before.keys() | fresh.keys()
+    )
 
 
 def _dropped(
@@ -182,14 +192,16 @@ def _division(arena: Arena, goal: Goal, said: _Said, record: SolveRecord | None)
     total = sum(arena.room.values())
     effective: dict[str, float] = {}
     normalised: dict[str, float] = {}
-    fair_of: dict[int, float] = {}
+    known: dict[tuple[int, _Parts], tuple[float, float]] = {}
     for uid, one in arena.runners.items():
-        rate = sum(one.speeds.get(kind, 0.0) * float(part) for kind, part in said.fractions[uid])
-        fair = fair_of.get(id(one.speeds))
-        if fair is None:
-            fair = fair_of[id(one.speeds)] = _fair(one, arena)
-        effective[uid] = rate
-        normalised[uid] = rate * total / fair if fair > 0 else 0.0
+        # alike jobs share one table of speeds, and mostly one promise
+        key = id(one.speeds), said.fractions[uid]
+        both = known.get(key)
+        if both is None:
+            rate = sum(one.speeds.get(kind, 0.0) * float(part) for kind, part in key[1])
+            fair = _fair(one, arena)
+            both = known[key] = rate, rate * total / fair if fair > 0 else 0.0
+        effective[uid], normalised[uid] = both
     counts_alone = goal.objective is Objective.FINISH_TIME_FAIRNESS
     return Division(
         goal=goal,

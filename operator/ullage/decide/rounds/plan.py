@@ -82,10 +82,10 @@ def plan(policy: PolicyRecord, arena: Arena, division: Division, now: float) -> 
     )
     turnout = Turnout()
     runners = arena.runners
-    late = [uid for uid, one in runners.items() if _skips(one, now, settings) >= 1]
-    patient = not any(
-        _skips(runners[uid], now, settings) >= settings.gang_skip_limit for uid in late
-    )
+    late = {
+        uid: skips for uid, one in runners.items() if (skips := _skips(one, now, settings)) >= 1
+    }
+    patient = not any(skips >= settings.gang_skip_limit for skips in late.values())
     fixed = {uid for uid, one in runners.items() if _is_fixed(one, now, settings, patient)}
     free = {kind: arena.units(room) for kind, room in arena.room.items()}
     for uid in fixed:
@@ -96,7 +96,7 @@ def plan(policy: PolicyRecord, arena: Arena, division: Division, now: float) -> 
         for uid in tier.keys() & fixed:
             free[tier[uid].holds] += arena.units(tier[uid].points)
         jobs = [_round_job(one, arena, uid in fixed) for uid, one in tier.items()]
-        state = _state(tier.values(), now, settings)
+        state = _state(tier, late, now, settings)
         made = next_round(state, division.allocation, free, now, jobs=jobs, settings=settings)
         _take(turnout, made, jobs, settings)
         for run in made.runs:
@@ -155,20 +155,20 @@ def _round_job(one: Runner, arena: Arena, fixed: bool) -> RoundJob:
     )
 
 
-def _state(runners: Iterable[Runner], now: float, settings: RoundSettings) -> RoundState:
+def _state(
+    runners: Mapping[str, Runner], late: Mapping[str, int], now: float, settings: RoundSettings
+) -> RoundState:
     """The books of everybody as of now."""
     owed: dict[tuple[tuple[str, ...], str], float] = {}
     running: dict[tuple[str, ...], str] = {}
-    skipped: dict[str, int] = {}
-    for one in runners:
+    for uid, one in runners.items():
         books = one.workload.status.allocation
-        for kind, seconds in owed_s(books, now, MEMORY_ROUNDS * settings.round_s).items():
-            owed[(one.uid,), kind] = seconds
+        if books is not None:
+            for kind, seconds in owed_s(books, now, MEMORY_ROUNDS * settings.round_s).items():
+                owed[(uid,), kind] = seconds
         if one.holds:
-            running[one.uid,] = one.holds
-        skips = _skips(one, now, settings)
-        if skips:
-            skipped[one.uid] = skips
+            running[uid,] = one.holds
+    skipped = {uid: skips for uid, skips in late.items() if uid in runners}
     return RoundState(at_s=now, owed_s=owed, running=running, skipped=skipped)
 
 

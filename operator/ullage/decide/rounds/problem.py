@@ -8,7 +8,7 @@ Speeds and prices stand on a grid: what is measured wanders, and must not divide
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
@@ -133,12 +133,19 @@ def allocation_of(arena: Arena, told: Told, uids: Iterable[str] | None = None) -
     """Told fractions of some jobs, or of all, as the engine reads them."""
     uids, types = tuple(arena.runners if uids is None else uids), tuple(arena.room)
     column = {kind: at for at, kind in enumerate(types)}
-    table = np.zeros((len(uids), len(types)))
-    for row, uid in enumerate(uids):
-        for kind, part in told[uid]:
-            if kind in column:
-                table[row, column[kind]] = float(part)
-    return Allocation(jobs=uids, types=types, fractions=table)
+    rows: dict[tuple[tuple[str, str], ...], list[float]] = {}
+    table: list[list[float]] = []
+    for uid in uids:
+        parts = told[uid]
+        row = rows.get(parts)
+        if row is None:
+            row = rows[parts] = [0.0] * len(types)
+            for kind, part in parts:
+                if kind in column:
+                    row[column[kind]] = float(part)
+        table.append(row)
+    fractions = np.array(table, float).reshape(len(uids), len(types))
+    return Allocation(jobs=uids, types=types, fractions=fractions)
 
 
 def isolated_seconds(arena: Arena) -> dict[str, dict[str, float]]:
@@ -170,7 +177,7 @@ def inputs_hash(policy: PolicyRecord, goal: Goal, arena: Arena, now: float) -> s
     lines += [f"{kind} {arena.units(room)}" for kind, room in arena.room.items()]
     if goal.objective is Objective.MIN_COST_SLO:
         lines += [f"{uid} by {_deadline(one)}" for uid, one in arena.runners.items()]
-    lines += [_line(one, arena) for one in arena.runners.values()]
+    lines += _lines(arena)
     return sha256("\n".join(lines).encode()).hexdigest()[:_HASH]
 
 
@@ -257,7 +264,14 @@ def _step(value: float) -> int:
     return round(math.log(value) / _GRID)
 
 
-def _line(one: Runner, arena: Arena) -> str:
-    speeds = " ".join(f"{kind}={_step(one.speeds[kind])}" for kind in sorted(one.speeds))
-    job = one.workload
-    return f"{one.uid} {arena.units(one.points)} {job.weight} {job.tenant} {speeds}"
+def _lines(arena: Arena) -> Iterator[str]:
+    """What of each job the division rests on."""
+    said: dict[int, str] = {}
+    for uid, one in arena.runners.items():
+        # alike jobs share one table of speeds
+        speeds = said.get(id(one.speeds))
+        if speeds is None:
+            speeds = " ".join(f"{kind}={_step(one.speeds[kind])}" for kind in sorted(one.speeds))
+            said[id(one.speeds)] = speeds
+        job = one.workload
+        yield f"{uid} {arena.units(one.points)} {job.weight} {job.tenant} {speeds}"

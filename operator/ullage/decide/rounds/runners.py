@@ -7,7 +7,6 @@ InferenceServices never take turns: what they hold is not there to divide. Nothi
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import gcd
@@ -210,17 +209,20 @@ def points_of(want: Want) -> int:
 
 def held_type(ground: Ground, ledger: Ledger, members: Sequence[Member]) -> tuple[str, float]:
     """Type that most slices of the members are on, and since when they are held."""
-    counts: Counter[str] = Counter()
+    counts: dict[str, int] = {}
     since = float("inf")
     for one in members:
         for held in one.held:
             site = ground.site_index.get((held.node, held.slice.gpu))
             if site is None or ledger.dropped(held.node, held.slice.key):
                 continue
-            counts[ground.model_names[ground.model.item(site)]] += 1
+            name = ground.model_names[ground.model.item(site)]
+            counts[name] = counts.get(name, 0) + 1
             since = min(since, held.since)
     if not counts:
         return "", 0.0
+    if len(counts) == 1:
+        return next(iter(counts)), since
     return min(counts, key=lambda name: (-counts[name], name)), since
 
 

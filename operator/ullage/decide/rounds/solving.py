@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from hashlib import sha256
 
 import numpy as np
 
@@ -36,24 +35,29 @@ def solved(objective: Objective, problem: Problem, allocate: Allocate | None) ->
 class _Key:
     """A problem as a key: equal content, equal key."""
 
-    __slots__ = ("_digest", "problem")
+    __slots__ = ("_content", "_hash", "problem")
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         previous = problem.previous
-        said = (problem.jobs, problem.types, problem.tenants, problem.min_service)
-        found = sha256(repr(said).encode())
-        found.update(problem.throughputs.rates.tobytes())
+        said: tuple[object, ...] = (
+            problem.jobs,
+            problem.types,
+            problem.tenants,
+            problem.min_service,
+            problem.throughputs.rates.tobytes(),
+        )
         if previous is not None:
-            found.update(repr((previous.jobs, previous.types)).encode())
-            found.update(previous.fractions.tobytes())
-        self._digest = found.digest()
+            said += (previous.jobs, previous.types, previous.fractions.tobytes())
+        self._content = said
+        # a hash may be of less than what is compared: names and numbers tell problems apart
+        self._hash = hash((tuple(job.name for job in problem.jobs), *said[1:]))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and other._digest == self._digest
+        return isinstance(other, _Key) and other._content == self._content
 
     def __hash__(self) -> int:
-        return hash(self._digest)
+        return self._hash
 
 
 @lru_cache(maxsize=4)

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
+
+import numpy as np
 
 from ullage.engines.allocation.model import Allocation
 from ullage.engines.allocation.round_records import (
@@ -32,8 +34,7 @@ _STAY_S: Final = 1e-3
 """Seconds in favour of the job that holds the devices already: equals do not change places."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Claim(NamedTuple):
     """One way of using devices in the next round, with what speaks for it."""
 
     members: Members
@@ -57,15 +58,16 @@ class _Board:
 
     def take(self, claim: Claim) -> bool:
         """Give the claim its devices; remembers who was too large for what is left."""
-        pool = self.settings.pool(claim.type)
-        if self.placed.intersection(claim.members):
+        if not self.placed.isdisjoint(claim.members):
             return False
+        pool = self.settings.pool(claim.type)
         if claim.gang > self.free.get(pool, 0):
             self.blocked.setdefault(pool, set()).update(claim.members)
             return False
         self.free[pool] -= claim.gang
         self.placed.update(claim.members)
-        self.passed |= self.blocked.get(pool, set())
+        if pool in self.blocked:
+            self.passed |= self.blocked.pop(pool)
         self.runs.append(
             Run(
                 members=claim.members,
@@ -120,11 +122,12 @@ def next_round(
 
 def promises(allocation: Allocation, known: Mapping[str, RoundJob]) -> dict[Cell, float]:
     """Fraction of time of each cell: alone, and for each pair; rounding left out."""
+    rows, columns = np.nonzero(allocation.fractions > _NOTHING)
+    jobs, types = allocation.jobs, allocation.types
+    values = allocation.fractions[rows, columns].tolist()
+    cells = zip(rows.tolist(), columns.tolist(), values, strict=True)
     alone = {
-        (name, kind): float(value)
-        for name, row in zip(allocation.jobs, allocation.fractions, strict=True)
-        for kind, value in zip(allocation.types, row, strict=True)
-        if name in known and value > _NOTHING
+        (name, types[column]): value for row, column, value in cells if (name := jobs[row]) in known
     }
     promised: dict[Cell, float] = {}
     for pair in allocation.pairs:
@@ -251,6 +254,8 @@ def _fill(
 
     A job that cannot be stopped is not put where it has no promise: it would stay to its end.
     """
+    if not any(devices > 0 for devices in board.free.values()):
+        return
     owed: dict[str, float] = {}
     for (members, _), seconds in state.owed_s.items():
         for name in members:
@@ -266,9 +271,8 @@ def _fill(
             continue
         kinds = sorted(job.speeds, key=lambda kind: (kind != where.get(name), -job.speeds[kind]))
         for kind in kinds:
-            if job.speeds[kind] > 0 and board.take(
-                _spare((name,), kind, known, running=where.get(name) == kind)
-            ):
+            if job.speeds[kind] > 0 and job.gang <= board.free.get(board.settings.pool(kind), 0):
+                board.take(_spare((name,), kind, known, running=where.get(name) == kind))
                 break
 
 
