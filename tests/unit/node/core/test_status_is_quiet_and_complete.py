@@ -104,6 +104,18 @@ def test_everything_else_is(change: dict[str, object]) -> None:
     )
 
 
+def test_where_a_start_resumed_is_told_with_the_counters() -> None:
+    """With the heartbeat: what a tenant writes a thousand times makes no more writes of ours."""
+    resumed = replace(MADE, resumed_at=5_000)
+    (slice_,) = observed_slices([HELD], {KEY: SEEN}, {KEY: resumed})
+    assert (slice_.steps, slice_.resumed_at) == (5, 5_000)
+    moment = "2026-01-01T00:00:00Z"
+    before = observed_slices([HELD], {KEY: SEEN}, {KEY: MADE})
+    assert urgent_digest(body_of(facts(slices=(slice_,)), moment)) == urgent_digest(
+        body_of(facts(slices=before), moment)
+    )
+
+
 def test_memory_of_a_container_is_said_once() -> None:
     second = replace(PART, key=replace(PART.key, index=1))
     both = observed_slices([HELD, replace(HELD, desired=second)], {KEY: SEEN}, {})
