@@ -1,0 +1,138 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""A gang in place on the rules of a real API server: one pod is lost and made anew, no other.
+
+Picture, decision and writer are the product's own; the server is the fake with the real one's
+rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from builders_raw import raw_template
+from fakes.apiserver import FakeApiServer, make_cluster
+from fakes.small_world import Brain, Cluster, Mortal, Wall, converge, products_decision
+from ullage import ports
+from ullage.decide.elastic.members import HOLD_IN_PLACE_S, ROOM_LASTS_IN_PLACE_S
+
+Json = dict[str, Any]
+
+
+class Town(Cluster):
+    """A cluster whose kubelet ends what is asked to end."""
+
+    def turn(self) -> None:
+        for pod in self.server.objects(ports.POD):
+            meta = pod["metadata"]
+            if "deletionTimestamp" in meta:
+                self.server.remove(ports.POD, meta["name"], meta["namespace"])
+        super().turn()
+
+    def job(self) -> Json:
+        found = self.server.get(ports.TRAINING_JOB, "train", "team")
+        assert found is not None
+        return found
+
+    def pods(self) -> dict[str, Json]:
+        return {pod["metadata"]["name"]: pod for pod in self.server.objects(ports.POD)}
+
+    def uids(self) -> dict[str, str]:
+        return {name: pod["metadata"]["uid"] for name, pod in self.pods().items()}
+
+    def lose(self, name: str) -> None:
+        """A pod is deleted by force: nobody is told."""
+        self.server.remove(ports.POD, name, "team")
+
+    def fail(self, name: str, code: int) -> None:
+        """The container of a pod ends by itself."""
+        pod = self.pods()[name]
+        container = pod["spec"]["containers"][0]["name"]
+        ended = {"name": container, "state": {"terminated": {"exitCode": code}}}
+        pod["status"] = {"phase": "Failed", "containerStatuses": [ended]}
+        self.server.put(ports.POD, pod)
+
+
+async def _pass(brain: Brain, town: Town, seconds: float) -> None:
+    for _ in range(round(seconds)):
+        await brain.cycle()
+        town.turn()
+        town.wall.seconds += 1.0
+
+
+@asynccontextmanager
+async def _running() -> AsyncIterator[tuple[Brain, Town]]:
+    wall = Wall()
+    async with FakeApiServer(wall=wall.now) as server, make_cluster(server.url) as port:
+        town = Town(server, wall)
+        town.add_node("node-1")  # two devices
+        spec = {
+            "elasticity": {"minReplicas": 1, "maxReplicas": 2, "membership": "InPlace"},
+            "gpu": {"mode": "Exclusive", "count": 1},
+            "checkpoint": {"graceSeconds": 30},
+            "template": raw_template(),
+        }
+        job = {"metadata": {"name": "train", "namespace": "team"}, "spec": spec}
+        server.put(ports.TRAINING_JOB, job)
+        brain = Brain(Mortal(port), town, 1, products_decision)
+        await converge(brain, town)
+        assert sorted(town.pods()) == ["train-0", "train-1"]
+        assert town.job()["status"]["phase"] == "Running"
+        yield brain, town
+        assert brain.failures == []
+        await brain.stop()
+
+
+async def test_a_lost_pod_is_made_anew_and_the_other_stays() -> None:
+    async with _running() as (brain, town):
+        before = town.uids()
+        town.lose("train-0")
+        await _pass(brain, town, 3)
+        status = town.job()["status"]
+        assert (status["phase"], status["replicas"]) == ("Running", 1)
+        assert status["size"]["message"] == (
+            "train-0 is gone; goes on in place with 1 of 2 members"
+        )
+        assert town.uids() == {"train-1": before["train-1"]}
+        await _pass(brain, town, HOLD_IN_PLACE_S + ROOM_LASTS_IN_PLACE_S + 10)
+        after = town.uids()
+        assert sorted(after) == ["train-0", "train-1"]
+        assert after["train-1"] == before["train-1"]
+        assert town.job()["status"]["replicas"] == 2
+        reasons = {one["reason"] for one in town.server.objects(ports.EVENT)}
+        assert {"Shrunk", "Grown"} <= reasons
+        written = len(brain.actions)
+        await _pass(brain, town, 3)
+        assert len(brain.actions) == written, "a steady state writes nothing"
+
+
+async def test_a_failure_is_counted_before_its_pod_goes() -> None:
+    async with _running() as (brain, town):
+        before = town.uids()
+        town.fail("train-1", 7)
+        await brain.cycle()
+        assert town.job()["status"]["restarts"] == 1
+        assert "train-1" in town.pods()
+        await brain.stop()
+        # another leader finds it counted
+        second = Brain(brain.port, town, 2, products_decision)
+        await _pass(second, town, HOLD_IN_PLACE_S + ROOM_LASTS_IN_PLACE_S + 15)
+        status = town.job()["status"]
+        assert (status["restarts"], status["replicas"]) == (1, 2)
+        assert town.uids()["train-0"] == before["train-0"]
+        assert town.uids()["train-1"] != before["train-1"]
+        await second.stop()
+
+
+async def test_its_pods_are_told_their_bounds() -> None:
+    async with _running() as (_, town):
+        for name, pod in town.pods().items():
+            env = {one["name"]: one.get("value") for one in pod["spec"]["containers"][0]["env"]}
+            assert env["PET_NNODES"] == "1:2"
+            assert env["PET_RDZV_ENDPOINT"] == "train-0.train-workers:29500"
+            assert env["ULLAGE_MEMBER"] == name
+            assert not env.keys() & {"RANK", "WORLD_SIZE", "PET_NODE_RANK", "JAX_PROCESS_ID"}
+        names = {one["metadata"]["name"] for one in town.server.objects(ports.SERVICE)}
+        assert "train-workers" in names
