@@ -96,7 +96,7 @@ class Backup:
         with self._changed:
             return self._committed
 
-    def push(self, step: int, shards: Mapping[int, Buffer]) -> None:
+    def push(self, step: int, shards: Mapping[int, Buffer], *, now: bool = False) -> None:
         """Note a finished step and, if one is due, copy its values for sending.
 
         Returns once the copy is at most the lag behind this step: only then the step counts.
@@ -104,13 +104,14 @@ class Backup:
         Args:
             step: Its number; steps come in order and none is left out.
             shards: Values of this owner's shards; copied here.
+            now: Send it whatever the rhythm: all owners do, the copy has to be of this step.
 
         Raises:
             EpochChanged: new maps hold.
             KeeperUnavailable: the copy did not follow in time.
             KeeperRefused: it does not fit.
         """
-        due = step % self._every_steps == 0
+        due = now or step % self._every_steps == 0
         copied = {number: bytes(data) for number, data in sorted(shards.items())} if due else {}
         with self._changed:
             if self._first is None:

@@ -243,10 +243,10 @@ class Group:
         self._last = step
         self._send(Frame(kind=Kind.DONE, epoch=self.epoch, step=step, flags=step >= until))
 
-    def _push(self, step: int) -> None:
+    def _push(self, step: int, *, now: bool = False) -> None:
         assert self._backup is not None
         values = {number: self._state.values(number) for number in self.shards}
-        self._backup.push(step, values)
+        self._backup.push(step, values, now=now)
 
     def _carry_out(self, frame: Frame, given: Assignment) -> None:
         """Own what the maps say, with the values of the right step."""
@@ -266,26 +266,30 @@ class Group:
             self._state.drop(number)
         self.assignment, self.epoch, self._last = given, frame.epoch, frame.step
         if given.push and given.shards:
-            self._start_backup()
+            self._start_backup(frame.step)
             behind = given.committed is None or given.committed < frame.step
             if behind and not given.load:
-                self._push(frame.step)
+                self._push(frame.step, now=True)
         self._send(Frame(kind=Kind.READY, epoch=self.epoch, step=self._last))
 
-    def _start_backup(self) -> None:
+    def _start_backup(self, step: int) -> None:
         link = KeeperLink(*self._keeper, token=self._token, bytes_per_s=self._bytes_per_s)
+        committed = self.assignment.committed
+        if committed is not None and committed < step - self._max_lag_steps:
+            committed = None  # of a time when nobody pushed: nothing waits for so old a copy
         self._backup = Backup(
             link,
             epoch=self.epoch,
-            committed=self.assignment.committed,
+            committed=committed,
             every_steps=self._every_steps,
             max_lag_steps=self._max_lag_steps,
         )
 
     def _flush(self, frame: Frame) -> None:
-        if self.shards and frame.flags and self._backup is None:
-            self._start_backup()
-            self._push(self._last)
+        if self.shards and frame.flags:
+            if self._backup is None:
+                self._start_backup(self._last)
+            self._push(self._last, now=True)
         if self._backup is not None and self.shards:
             self._backup.flush()
         self._send(Frame(kind=Kind.FLUSHED, epoch=self.epoch, step=self._last))

@@ -16,6 +16,7 @@ from typing import Self
 
 from ullage.engines.tiers.flush import Link
 from ullage.engines.tiers.records import Settings
+from ullage.engines.tiers.stages import Stage
 from ullage_run.backup import EpochChanged, KeeperUnavailable
 from ullage_run.frames import Buffer, Ending
 from ullage_run.group import Group, LeadUnavailable
@@ -82,7 +83,14 @@ class ToyMember:
 
     def __post_init__(self) -> None:
         who = Identity(name=self.name, node=f"node-{self.name}", reliable=self.reliable)
-        self.group = Group(self.rig.lead_at, self.rig.keeper_at, who, self.state)
+        self.group = Group(
+            self.rig.lead_at,
+            self.rig.keeper_at,
+            who,
+            self.state,
+            every_steps=self.rig.every_steps,
+            max_lag_steps=max(2, self.rig.every_steps),
+        )
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 
@@ -124,9 +132,11 @@ class ToyJob:
     """Keeper, lead and members."""
 
     def __init__(self, *, members: int = 4, blocks: int = SHARDS, silent_s: float = 30.0,
-                 copy: bool = True, join_s: float = 20.0) -> None:  # fmt: skip
+                 copy: bool = True, join_s: float = 20.0, pinned: Stage | None = None,
+                 every_steps: int = 1) -> None:  # fmt: skip
         self.events: list[tuple[str, Mapping[str, object]]] = []
         self.members: list[ToyMember] = []
+        self.every_steps = every_steps
         self.store = Store(STATE_BYTES)
         self._keeper = Keeper(self.store)
         self._roster = Roster(("127.0.0.1", 0), silent_s=silent_s)
@@ -136,8 +146,10 @@ class ToyJob:
             dirty_bytes_per_step=STATE_BYTES,
             host_bytes_per_s=1e8,
             keeper_bytes_per_s=1e8,
+            every_steps=every_steps,
+            max_lag_steps=max(2, every_steps),
         )
-        settings = Settings(owner_part=0.6, shards=SHARDS, blocks=blocks)
+        settings = Settings(owner_part=0.6, shards=SHARDS, blocks=blocks, pinned=pinned)
         terms = Terms(members=members, link=link, settings=settings, notice_s=30.0, copy=copy,
                       join_s=join_s)  # fmt: skip
         self._lead = Lead(self._roster, self.store, terms, self._note)
