@@ -12,13 +12,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
 from builders_raw import raw_template
 from fakes.apiserver import FakeApiServer, make_cluster
-from fakes.small_world import Brain, Cluster, Mortal, Wall, converge, products_decision
+from fakes.small_world import Brain, Cluster, Dead, Mortal, Wall, converge, products_decision
 from ullage import ports
 from ullage.decide.elastic.members import HOLD_IN_PLACE_S, ROOM_LASTS_IN_PLACE_S
 
 Json = dict[str, Any]
+JOINS_S = HOLD_IN_PLACE_S + ROOM_LASTS_IN_PLACE_S + 20
 
 
 class Town(Cluster):
@@ -30,6 +33,13 @@ class Town(Cluster):
             if "deletionTimestamp" in meta:
                 self.server.remove(ports.POD, meta["name"], meta["namespace"])
         super().turn()
+
+    def _scheduler_and_kubelet(self) -> None:
+        """What has ended stays so."""
+        ended = [one for one in self.pods().values() if one["status"].get("phase") == "Failed"]
+        super()._scheduler_and_kubelet()
+        for pod in ended:
+            self.server.put(ports.POD, self.pods()[pod["metadata"]["name"]] | pod)
 
     def job(self) -> Json:
         found = self.server.get(ports.TRAINING_JOB, "train", "team")
@@ -55,11 +65,11 @@ class Town(Cluster):
         self.server.put(ports.POD, pod)
 
 
-async def _pass(brain: Brain, town: Town, seconds: float) -> None:
-    for _ in range(round(seconds)):
+async def _pass(brain: Brain, town: Town, seconds: float, step_s: float = 1.0) -> None:
+    for _ in range(round(seconds / step_s)):
         await brain.cycle()
         town.turn()
-        town.wall.seconds += 1.0
+        town.wall.seconds += step_s
 
 
 @asynccontextmanager
@@ -96,7 +106,7 @@ async def test_a_lost_pod_is_made_anew_and_the_other_stays() -> None:
             "train-0 is gone; goes on in place with 1 of 2 members"
         )
         assert town.uids() == {"train-1": before["train-1"]}
-        await _pass(brain, town, HOLD_IN_PLACE_S + ROOM_LASTS_IN_PLACE_S + 10)
+        await _pass(brain, town, JOINS_S)
         after = town.uids()
         assert sorted(after) == ["train-0", "train-1"]
         assert after["train-1"] == before["train-1"]
@@ -118,12 +128,35 @@ async def test_a_failure_is_counted_before_its_pod_goes() -> None:
         await brain.stop()
         # another leader finds it counted
         second = Brain(brain.port, town, 2, products_decision)
-        await _pass(second, town, HOLD_IN_PLACE_S + ROOM_LASTS_IN_PLACE_S + 15)
+        await _pass(second, town, JOINS_S)
         status = town.job()["status"]
         assert (status["restarts"], status["replicas"]) == (1, 2)
         assert town.uids()["train-0"] == before["train-0"]
         assert town.uids()["train-1"] != before["train-1"]
         await second.stop()
+
+
+@pytest.mark.parametrize("writes", range(12))
+async def test_whenever_the_operator_dies_the_other_member_stays(writes: int) -> None:
+    async with _running() as (brain, town):
+        before = town.uids()
+        await brain.stop()
+        town.fail("train-0", 7)
+        first = Brain(Mortal(brain.port, writes_left=writes), town, 2, products_decision)
+        try:
+            await _pass(first, town, JOINS_S, 4.0)
+            await first.stop()
+        except Dead:
+            assert town.uids()["train-1"] == before["train-1"]
+        second = Brain(brain.port, town, 3, products_decision)
+        await _pass(second, town, JOINS_S, 4.0)
+        await second.stop()
+        after, status = town.uids(), town.job()["status"]
+        assert sorted(after) == ["train-0", "train-1"]
+        assert after["train-1"] == before["train-1"]
+        assert after["train-0"] != before["train-0"]
+        assert (status["phase"], status["replicas"]) == ("Running", 2)
+        assert status["restarts"] <= 1  # a status that never left counts nothing
 
 
 async def test_its_pods_are_told_their_bounds() -> None:
