@@ -46,7 +46,14 @@ from ullage.state.records import (
     WorkloadKind,
     WorkloadRecord,
 )
-from ullage.state.shapes import NodeAffinity, PodShape, Resources, Toleration
+from ullage.state.shapes import (
+    NodeAffinity,
+    PodShape,
+    Requirement,
+    Resources,
+    SelectorTerm,
+    Toleration,
+)
 from ullage.state.status.records import WorkloadStatus
 from ullage.state.terms import Elasticity, RiskSettings
 
@@ -213,6 +220,15 @@ class WorkloadBuilder:
             a_pod(f"{ref.name}-{rank}", owner=self.record, stage=stage, **fields)  # type: ignore[arg-type]
             for rank in range(self.record.replicas)
         )
+
+
+def pinned(pod: PodRecord, node: str) -> PodShape:
+    """The shape of a pod that was let go: bound to a node by every term of its affinity."""
+    pin = Requirement(key="metadata.name", operator="In", values=(node,))
+    terms = pod.shape.affinity.required or (SelectorTerm(),)
+    required = tuple(replace(one, fields=(*one.fields, pin)) for one in terms)
+    affinity = NodeAffinity(has_affinity=True, has_node_affinity=True, required=required)
+    return replace(pod.shape, affinity=affinity)
 
 
 def _workload(name: str, namespace: str, kind: WorkloadKind) -> WorkloadRecord:

@@ -162,7 +162,7 @@ class ToyCluster(ToyWorld):
         if pod is None or pod.deleting or GATE not in pod.gates:
             return
         self.pinned[pod.uid] = action.node
-        self.stage(pod, PodStage.UNSCHEDULED, gates=())
+        self.stage(pod, PodStage.UNSCHEDULED, gates=(), shape=builders.pinned(pod, action.node))
 
     def _apply_deployment(self, action: ApplyDeployment) -> None:
         owner = self.workloads.get(action.owner.uid)

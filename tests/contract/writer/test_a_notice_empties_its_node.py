@@ -200,3 +200,42 @@ async def test_a_node_that_karpenter_may_still_keep_is_not_emptied(running: Runn
         await brain.cycle()
         assert pod_of(cluster)["metadata"]["deletionTimestamp"]
         assert taints_of(cluster, where) == [theirs, OURS]
+
+
+async def test_a_replica_is_evicted_only_when_its_replacement_serves() -> None:
+    """So a disruption budget of as many as there are replicas is kept."""
+    wall = Wall()
+    async with FakeApiServer(wall=wall.now) as server, make_cluster(server.url) as port:
+        cluster = Cluster(server, wall)
+        for name in ("node-1", "node-2"):
+            cluster.add_node(name)
+        spec = {
+            "replicas": 1,
+            "gpu": {"mode": "Exclusive", "count": 1},
+            "template": raw_template(container="server", ports=(8080,)),
+        }
+        server.put(
+            ports.INFERENCE_SERVICE,
+            {"metadata": {"name": "serve", "namespace": "team"}, "spec": spec},
+        )
+        brain = Brain(Mortal(port), cluster, 1, products_decision)
+        try:
+            await converge(brain, cluster)
+            (first,) = server.objects(ports.POD)
+            say(cluster, first["spec"]["nodeName"], in_two_minutes(cluster))
+            brain.actions.clear()
+            serving: list[Json] = []
+            while not any(isinstance(one, EvictPod) for one in brain.actions):
+                assert cluster.wall.now() < 1_767_323_045.0 + 90
+                serving = [
+                    pod for pod in server.objects(ports.POD) if pod["status"]["phase"] == "Running"
+                ]
+                await brain.cycle()
+                cluster.turn()
+                cluster.wall.seconds += 1.0
+            (gone,) = (one for one in brain.actions if isinstance(one, EvictPod))
+            assert gone.pod.name == first["metadata"]["name"]
+            assert len(serving) == 2
+            assert len({pod["spec"]["nodeName"] for pod in serving}) == 2
+        finally:
+            await brain.kill()

@@ -22,6 +22,7 @@ from builders import (
     a_service,
     a_slice,
     gpu,
+    pinned,
     reported,
 )
 from fakes.deciding import Decided, decided, told
@@ -265,7 +266,8 @@ SERVICE = a_service().fractional(50, 50)
 
 def a_replica(name: str, node: str = "node-1", *, ready: bool = True) -> PodRecord:
     record = SERVICE.build()
-    return a_pod(f"serve-{name}", owner=record, stage=PodStage.RUNNING, node=node, ready=ready)
+    pod = a_pod(f"serve-{name}", owner=record, stage=PodStage.RUNNING, node=node, ready=ready)
+    return replace(pod, shape=pinned(pod, node))  # as every pod that we let go
 
 
 def serving(

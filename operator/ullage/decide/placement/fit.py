@@ -16,7 +16,15 @@ from typing import Final
 from ullage.decide.pin import pin_conflict
 from ullage.state.project.notice import NOTICE_TAINTS, TAINT_KEY
 from ullage.state.records import NodeRecord
-from ullage.state.shapes import PodShape, Requirement, Resources, SelectorTerm, Taint, Toleration
+from ullage.state.shapes import (
+    NodeAffinity,
+    PodShape,
+    Requirement,
+    Resources,
+    SelectorTerm,
+    Taint,
+    Toleration,
+)
 
 NAME_FIELD: Final = "metadata.name"
 _BLOCKING: Final = frozenset({"NoSchedule", "NoExecute"})
@@ -34,6 +42,13 @@ class Fit(IntEnum):
     NO_MATCH = 1
     PIN_CONFLICT = 2
     CORDONED = 3
+
+
+def is_pinned(affinity: NodeAffinity) -> bool:
+    """Whether a required term names nodes, as the pin of a pod that was let go does."""
+    if affinity.required is None:
+        return False
+    return any(one.key == NAME_FIELD for term in affinity.required for one in term.fields)
 
 
 def judge_node(shape: PodShape, node: NodeRecord, *, in_principle: bool = False) -> Fit:

@@ -13,7 +13,7 @@ from typing import Final
 
 from ullage.api.contract import GPUMode, Reason
 from ullage.decide.placement.board import Board
-from ullage.decide.placement.fit import amounts
+from ullage.decide.placement.fit import amounts, is_pinned
 from ullage.decide.sharing.classes import Classes, Known
 from ullage.decide.sharing.holding import bounded, in_force
 from ullage.decide.sharing.latency import Barred
@@ -114,7 +114,7 @@ class Wants:
         if share is not None:
             # who else may be there matters only to those who share
             company = (share.min_percent, share.max_percent, workload.trust_domain)
-        shape = self._canonical(shape)
+        shape = self._unpinned(workload, shape)
         place = self.places.get(workload.ref.uid) if self.places else None
         prefers = self._recommended(workload)
         key: tuple[object, ...] = (
@@ -180,6 +180,17 @@ class Wants:
         if first is None or first.reason is not Reason.RECOMMENDED:
             return None
         return self.board.ground.models.get(first.accelerator)
+
+    def _unpinned(self, workload: WorkloadRecord, shape: PodShape) -> PodShape:
+        """What is asked for, without the node that we pinned the pod to when it was let go.
+
+        Work that runs is asked for another place, or for one more like it: its pods are bound to
+        their nodes, what takes their place is not.
+        """
+        if not is_pinned(shape.affinity):
+            return self._canonical(shape)
+        free = replace(shape, affinity=workload.shape.affinity)
+        return self._by_value.setdefault(free, free)
 
     def _canonical(self, shape: PodShape) -> PodShape:
         """One object for equal shapes; most are shared already, so identity is asked first."""
