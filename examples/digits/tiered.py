@@ -29,6 +29,7 @@ from ullage_run.frames import Buffer, Ending
 from ullage_run.group import Group
 
 TRY_AGAIN: Final = 75
+_STEM: Final = "tiered"
 _ONE: Final = 1 + PIXELS
 """Weights of one digit: a constant and one for each pixel."""
 
@@ -85,8 +86,15 @@ class Model:
     def save(self, step: int) -> None:
         """Write what this member owns; a checkpoint is whole when all have."""
         self._plan.checkpoint_dir.mkdir(parents=True, exist_ok=True)
+        folder, before = self._plan.checkpoint_dir, step - 2 * self._plan.checkpoint_every
         for digit, weights in self._weights.items():
-            write(_file(self._plan.checkpoint_dir, step, digit), weights=weights)
+            write(_file(folder, step, digit), weights=weights)
+            _file(folder, before, digit).unlink(missing_ok=True)
+
+    def discard(self) -> None:
+        """Remove the checkpoints of a finished run, so that the next one starts afresh."""
+        for file in self._plan.checkpoint_dir.glob(f"{_STEM}-*-*.npz"):
+            file.unlink(missing_ok=True)
 
     def _scores(self, images: Floats, gather: Gather) -> Floats:
         """One row for each digit, from whoever owns it."""
@@ -105,7 +113,7 @@ class Model:
 def newest(folder: Path) -> int:
     """The last step of which a checkpoint has all digits; 0 = none."""
     steps: dict[int, int] = {}
-    for file in folder.glob("tiered-*-*.npz"):
+    for file in folder.glob(f"{_STEM}-*-*.npz"):
         step = int(file.name.split("-")[1])
         steps[step] = steps.get(step, 0) + 1
     return max((step for step, count in steps.items() if count == CLASSES), default=0)
@@ -145,17 +153,20 @@ def main() -> int:
 
     ending = group.run(train, until=plan.steps)
     group.close()
+    if ending is Ending.FINISHED:
+        model.discard()
     print(f"ended: {ending.name}", flush=True)
     return TRY_AGAIN if ending is Ending.STATE_LOST else 0
 
 
 def _file(folder: Path, step: int, digit: int) -> Path:
-    return folder / f"tiered-{step}-{digit}.npz"
+    return folder / f"{_STEM}-{step}-{digit}.npz"
 
 
 def _chances(scores: Floats) -> Floats:
-    raised = np.exp(scores - scores.max(axis=0))
-    return raised / raised.sum(axis=0)
+    raised: Floats = np.exp(scores - scores.max(axis=0))
+    chances: Floats = raised / raised.sum(axis=0)
+    return chances
 
 
 if __name__ == "__main__":

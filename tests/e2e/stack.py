@@ -216,7 +216,8 @@ class Stack:
                     wrong.append(f"{item['podName']} runs on another node than its slice")
                 held.setdefault(item["podUID"], []).append(name)
         for uid, pod in pods.items():
-            ours = pod["metadata"].get("labels", {}).get("ullage.dev/managed") == "true"
+            labels = pod["metadata"].get("labels", {})
+            ours = labels.get("ullage.dev/managed") == "true" and "ullage.dev/lead" not in labels
             running = pod["status"].get("phase") == "Running"
             if ours and running and "deletionTimestamp" not in pod["metadata"]:
                 count = len(held.get(uid, []))

@@ -96,10 +96,15 @@ def test_a_checkpoint_counts_when_all_have_written_it(images: data.Digits, tmp_p
     assert newest(tmp_path) == 0
     second.save(3)
     assert newest(tmp_path) == 3
+    first.save(3 + 2 * plan.checkpoint_every)
+    assert len(list(tmp_path.iterdir())) == CLASSES, "what is two checkpoints old goes"
+    first.save(3)
     again = Model(plan, images)
     again.take(7, None)
     assert again.at_step == 3
     assert again.values(7) == second.values(7)
+    again.discard()
+    assert newest(tmp_path) == 0
 
 
 def test_it_learns_to_read(images: data.Digits, tmp_path: Path) -> None:
