@@ -14,6 +14,7 @@ from fakes.toy_pools import PoolPlay, a_pool, aim
 from fakes.toy_rounds import Turns, a_turn_policy
 from ullage.api.contract import Interruption, InterruptionKind, Reason
 from ullage.decide.elastic.members import HOLD_IN_PLACE_S, ROOM_LASTS_IN_PLACE_S
+from ullage.decide.lives.in_place import JOIN_AGAIN_S
 from ullage.state.records import PodRecord, PodStage
 
 UID = "uid-default-train"
@@ -431,6 +432,12 @@ def test_who_finds_no_place_goes_again_and_nobody_else_is_touched() -> None:
     assert not [one for one in turns.toy.members(UID) if one.stage is PodStage.GATED]
     assert told(turns) == 2
     assert turns.counts["EvictPod"] == 0
+    made = turns.counts["CreatePod"]
+    turns.toy.return_node(node)
+    turns.run(JOIN_AGAIN_S - 50)
+    assert turns.counts["CreatePod"] == made  # a try that failed is not repeated at once
+    turns.run(JOINS_S + 50)
+    assert told(turns) == 3
 
 
 def test_who_never_starts_goes_alone_and_is_not_counted() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from ullage.api.contract import Reason
 from ullage.decide import guards
@@ -35,6 +36,9 @@ from ullage.decide.placement.ground import Ground
 from ullage.decide.view import Member, View
 from ullage.state.records import PodStage, WorkloadRecord
 
+JOIN_AGAIN_S: Final = 120.0
+"""How long nobody joins after one who was to join found no place (our choice): what the room was
+counted by did not hold, and each try makes a pod and takes it away again."""
 _COMING_UP = (Phase.PENDING, Phase.RESERVING, Phase.STARTING)
 _MOST_NAMED = 3
 """Members that one sentence names."""
@@ -259,11 +263,13 @@ def _goes_on(
 ) -> Life:
     """Who is lost is retired, who joins is brought in; the others are left alone."""
     restarts, retry_at, text = said
+    joining, dropped = _sorted_out(view, ground, job, roll)
+    if dropped:
+        retry_at = max(retry_at, view.now + JOIN_AGAIN_S)
     waits = retry_at > view.now
     steps = [step for one in roll.losses for step in _retired(view, job, one, roll.shown)]
     runs = all(one.runs for one in roll.staying)
     phase = Phase.RUNNING if runs or job.status.phase == Phase.RUNNING else Phase.STARTING
-    joining, dropped = _sorted_out(view, ground, job, roll)
     for one in roll.gated:
         if one in dropped:
             reason, why = Reason.NO_CAPACITY, "it finds no place beside the others"

@@ -16,7 +16,7 @@ from ullage.decide import guards
 from ullage.decide.elastic.sizing import Sizing, is_modest, sizing_of
 from ullage.decide.elastic.space import other_models
 from ullage.decide.lives import inference as lifecycle_inference
-from ullage.decide.lives.in_place import free_ranks
+from ullage.decide.lives.in_place import JOIN_AGAIN_S, free_ranks
 from ullage.decide.lives.life import Life, delete, earliest, evict
 from ullage.decide.lives.surge import Leaving, Move, leave
 from ullage.decide.phases import Phase
@@ -297,6 +297,8 @@ def _join(desk: Desk, line: Line, job: WorkloadRecord, sizing: Sizing, result: A
         text = "the room that it was to join in is gone"
         epoch = desk.view.settings.epoch
         result.steps.append(delete(job, one, epoch, Reason.NO_CAPACITY, text))
+        again = max(life.retry_at, desk.view.now + JOIN_AGAIN_S)
+        result.lives[job.ref.uid] = replace(life, retry_at=again)
     if seats:
         result.outcomes[job.ref.uid] = Outcome(seats=tuple(seats))
         _enter(desk, job, sizing, result)

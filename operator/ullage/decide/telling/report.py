@@ -75,6 +75,7 @@ class Reporter:
         parts = self._parts(members, outcome)
         if (
             life.phase is Phase.RUNNING
+            and not life.retry_at
             and outcome is None
             and as_told
             and workload.ref.uid not in self.told
