@@ -230,7 +230,8 @@ class TrainingJobStatus(Model):
     restarts: Count | None = None
     """How often the gang restarted after a failure."""
     retry_at: Time | None = None
-    """Earliest time of the next start while the job backs off after a failure."""
+    """Earliest time of the next start while the job backs off after a failure; of a gang in place,
+    when the next member may join."""
     nodes: Annotated[str, Field(max_length=32768)] | None = None
     """Nodes in use, separated by commas."""
     gpus: Count | None = None
