@@ -1,77 +1,17 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of a pause, one window at a time."""
+"""The rules of a pause, one window at a time: what begins one, and what it proves."""
 
 from __future__ import annotations
 
 import math
-from itertools import pairwise
-from typing import TypeVar
 
 import pytest
 
 from fakes.guard_rig import GPU, VICTIM, a_tenant, a_window, key_of
+from fakes.guard_story import NOISE, Story, one, reasons, some
 from ullage.api.contract import Reason, SlicePhase
-from ullage_node.guard.machine import GuardMachine, Limits
-from ullage_node.guard.records import (
-    Action,
-    Ended,
-    Freeze,
-    Learned,
-    Result,
-    Tell,
-    Tenant,
-    Thaw,
-)
-
-Kind = TypeVar("Kind")
-NOISE = a_tenant("noise")
-
-
-class Story:
-    """A machine and the second it is at; windows of one second follow one another."""
-
-    def __init__(self, *tenants: Tenant, limits: Limits | None = None) -> None:
-        self.machine = GuardMachine(limits)
-        self.tenants = list(tenants or (VICTIM, NOISE))
-        self.now = 100.0
-        self.machine.see(self.tenants, self.now)
-
-    def window(
-        self, ratio: float, *, name: str = "victim", seconds: float = 1.0, step_micros: int = 50_000
-    ) -> list[Action]:
-        begin, self.now = self.now, self.now + seconds
-        window = a_window(name, ratio, begin, self.now, step_micros=step_micros)
-        return self.machine.window(window, self.now)
-
-    def freeze(self, *ratios: float, problem: str = "") -> Freeze:
-        """Windows until somebody is to be stopped, and the freezer's answer."""
-        for ratio in ratios or (2.0, 2.0):
-            actions = self.window(ratio)
-        asked = one(actions, Freeze)
-        self.machine.answered(asked.pause, problem, self.now)
-        return asked
-
-    def wait(self, seconds: float) -> list[Action]:
-        self.now += seconds
-        return self.machine.tick(self.now)
-
-    def see(self, *tenants: Tenant) -> list[Action]:
-        self.tenants = list(tenants)
-        return self.machine.see(tenants, self.now)
-
-
-def one(actions: list[Action], kind: type[Kind]) -> Kind:
-    (found,) = [action for action in actions if isinstance(action, kind)]
-    return found
-
-
-def some(actions: list[Action], kind: type[Kind]) -> list[Kind]:
-    return [action for action in actions if isinstance(action, kind)]
-
-
-def reasons(actions: list[Action]) -> list[Reason]:
-    return [action.reason for action in actions if isinstance(action, Tell)]
+from ullage_node.guard.records import Ended, Freeze, Learned, Result, Tenant, Thaw
 
 
 @pytest.mark.parametrize(
@@ -184,151 +124,6 @@ def test_a_window_that_began_before_the_pause_proves_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "neighbour",
-    [
-        a_tenant("n", protected=True),
-        a_tenant("n", gpus=("gpu-1",)),
-        a_tenant("n", leaving=True),
-        a_tenant("n", gang="g", gang_here=False),
-        a_tenant("n", freeze_seconds=1.0),
-    ],
-    ids=["protected", "elsewhere", "leaving", "part of a gang", "probed often"],
-)
-def test_who_may_not_be_paused(neighbour: Tenant) -> None:
-    story = Story(VICTIM, neighbour)
-    assert not any(some(story.window(2.0), Freeze) for _ in range(6))
-    assert story.machine.marks[VICTIM.key].phase is SlicePhase.VIOLATING
-
-
-def test_a_tenant_on_probation_may_be_paused_though_it_has_an_objective() -> None:
-    novel = a_tenant("novel", protected=True, probation=True)
-    assert Story(VICTIM, novel).freeze().keys == (novel.key,)
-
-
-@pytest.mark.parametrize(
-    "victim", [a_tenant("victim"), a_tenant("victim", protected=True, probation=True)]
-)
-def test_nobody_is_paused_for_best_effort_or_probation(victim: Tenant) -> None:
-    story = Story(victim, NOISE)
-    assert not any(some(story.window(2.0), Freeze) for _ in range(6))
-
-
-def test_a_tenant_alone_on_its_device_can_only_blame_itself() -> None:
-    story = Story(VICTIM)
-    story.window(2.0)
-    assert reasons(story.window(2.0)) == [Reason.SELF_VIOLATING]
-    assert story.window(2.0) == []
-
-
-def test_a_gang_is_paused_whole() -> None:
-    here, there = a_tenant("a", gang="g"), a_tenant("b", gang="g", gpus=("gpu-1",))
-    story = Story(VICTIM, here, there)
-    assert story.freeze().keys == (here.key, there.key)
-
-
-def test_a_gang_with_a_protected_member_is_not_paused() -> None:
-    here = a_tenant("a", gang="g")
-    there = a_tenant("b", gang="g", gpus=("gpu-1",), protected=True)
-    story = Story(VICTIM, here, there)
-    assert not any(some(story.window(2.0), Freeze) for _ in range(4))
-
-
-def test_a_pause_ends_before_the_probes_of_anybody_in_it_fail() -> None:
-    story = Story(VICTIM, NOISE, a_tenant("probed", freeze_seconds=4.0))
-    assert story.freeze().limit_seconds == 4.0
-    assert story.wait(3.9) == []
-    assert one(story.wait(0.2), Ended).result is Result.UNDECIDED
-
-
-def test_long_windows_leave_room_for_one_verdict() -> None:
-    story = Story()
-    story.window(2.0, seconds=5.0, step_micros=200_000)
-    asked = one(story.window(2.0, seconds=5.0, step_micros=200_000), Freeze)
-    story.machine.answered(asked.pause, "", story.now)
-    assert one(story.window(2.0, seconds=5.0), Ended).result is Result.NOT_CURED
-
-
-def test_steps_longer_than_any_pause_pause_nobody() -> None:
-    story = Story()
-    story.window(2.0, step_micros=6_000_000)
-    assert not some(story.window(2.0, step_micros=6_000_000), Freeze)
-
-
-def test_sixty_seconds_lie_between_two_pauses_of_a_device() -> None:
-    story = Story()
-    story.freeze()
-    story.wait(10)
-    ended, again = story.now, []
-    while not again:
-        again = some(story.window(2.0), Freeze)
-    assert 60 <= story.now - ended < 62
-
-
-def test_other_devices_do_not_cool_down() -> None:
-    other = a_tenant("other", protected=True, gpus=("gpu-1",))
-    noise = a_tenant("noise-1", gpus=("gpu-1",))
-    story = Story(VICTIM, NOISE, other, noise)
-    story.freeze()
-    story.window(2.0, name="other")
-    assert one(story.window(2.0, name="other"), Freeze).keys == (noise.key,)
-
-
-def test_pauses_an_hour_are_bounded() -> None:
-    story = Story(limits=Limits(pauses_per_hour=5))
-    begun, count = story.now, 0
-    while story.now < begun + 3500:
-        for action in some(story.window(2.0), Freeze):
-            count += 1
-            story.machine.answered(action.pause, "", story.now)
-            story.wait(10)
-    assert count == 5
-
-
-def test_a_freezer_that_fails_is_told_and_asked_less_and_less() -> None:
-    story = Story()
-    story.window(2.0)
-    asked = one(story.window(2.0), Freeze)
-    actions = story.machine.answered(asked.pause, "it did not stand still", story.now)
-    assert one(actions, Thaw).keys == (NOISE.key,)
-    assert one(actions, Ended).result is Result.FAILED
-    assert reasons(actions) == [Reason.PAUSE_FAILED]
-    moments = [story.now]
-    while len(moments) < 4:
-        for action in some(story.window(2.0), Freeze):
-            story.machine.answered(action.pause, "again", story.now)
-            moments.append(story.now)
-    gaps = [later - earlier for earlier, later in pairwise(moments)]
-    assert gaps == pytest.approx([60, 120, 240], abs=2)
-
-
-def test_a_freezer_that_says_nothing_has_failed() -> None:
-    story = Story()
-    story.window(2.0)
-    story.window(2.0)
-    assert story.wait(1.9) == []
-    actions = story.wait(0.2)
-    assert one(actions, Ended).result is Result.FAILED
-    assert one(actions, Thaw).keys == (NOISE.key,)
-
-
-def test_a_late_answer_changes_nothing() -> None:
-    story = Story()
-    story.window(2.0)
-    asked = one(story.window(2.0), Freeze)
-    story.wait(3)
-    assert story.machine.answered(asked.pause, "", story.now) == []
-    assert story.machine.frozen == frozenset()
-
-
-def test_a_lost_freezer_ends_the_pause() -> None:
-    story = Story()
-    story.freeze()
-    actions = story.machine.lost("gone", story.now)
-    assert one(actions, Ended).result is Result.FAILED
-    assert story.machine.frozen == frozenset()
-
-
-@pytest.mark.parametrize(
     "left",
     [
         (VICTIM,),
@@ -353,16 +148,6 @@ def test_a_container_that_starts_anew_begins_with_a_clean_sheet() -> None:
     story.see(VICTIM, NOISE)
     assert story.window(2.0) == []
     assert story.machine.tallies[VICTIM.key].violations == 1
-
-
-def test_the_least_important_neighbour_is_the_one_to_go() -> None:
-    small = a_tenant("small", priority=1, percent=20)
-    large = a_tenant("large", priority=1, percent=60)
-    vital = a_tenant("vital", priority=5, percent=80)
-    story = Story(VICTIM, small, large, vital)
-    story.freeze()
-    told = some(story.window(0.5), Tell)
-    assert [one.key for one in told if one.reason is Reason.INTERFERING] == [large.key]
 
 
 def test_blame_ends_when_nobody_acts_on_it() -> None:

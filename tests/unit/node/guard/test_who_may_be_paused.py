@@ -1,0 +1,72 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Whom the guard may pause, for whom, and whom it names."""
+
+from __future__ import annotations
+
+import pytest
+
+from fakes.guard_rig import VICTIM, a_tenant
+from fakes.guard_story import NOISE, Story, reasons, some
+from ullage.api.contract import Reason, SlicePhase
+from ullage_node.guard.records import Freeze, Tell, Tenant
+
+
+@pytest.mark.parametrize(
+    "neighbour",
+    [
+        a_tenant("n", protected=True),
+        a_tenant("n", gpus=("gpu-1",)),
+        a_tenant("n", leaving=True),
+        a_tenant("n", gang="g", gang_here=False),
+        a_tenant("n", freeze_seconds=1.0),
+    ],
+    ids=["protected", "elsewhere", "leaving", "part of a gang", "probed often"],
+)
+def test_who_may_not_be_paused(neighbour: Tenant) -> None:
+    story = Story(VICTIM, neighbour)
+    assert not any(some(story.window(2.0), Freeze) for _ in range(6))
+    assert story.machine.marks[VICTIM.key].phase is SlicePhase.VIOLATING
+
+
+def test_a_tenant_on_probation_may_be_paused_though_it_has_an_objective() -> None:
+    novel = a_tenant("novel", protected=True, probation=True)
+    assert Story(VICTIM, novel).freeze().keys == (novel.key,)
+
+
+@pytest.mark.parametrize(
+    "victim", [a_tenant("victim"), a_tenant("victim", protected=True, probation=True)]
+)
+def test_nobody_is_paused_for_best_effort_or_probation(victim: Tenant) -> None:
+    story = Story(victim, NOISE)
+    assert not any(some(story.window(2.0), Freeze) for _ in range(6))
+
+
+def test_a_tenant_alone_on_its_device_can_only_blame_itself() -> None:
+    story = Story(VICTIM)
+    story.window(2.0)
+    assert reasons(story.window(2.0)) == [Reason.SELF_VIOLATING]
+    assert story.window(2.0) == []
+
+
+def test_a_gang_is_paused_whole() -> None:
+    here, there = a_tenant("a", gang="g"), a_tenant("b", gang="g", gpus=("gpu-1",))
+    story = Story(VICTIM, here, there)
+    assert story.freeze().keys == (here.key, there.key)
+
+
+def test_a_gang_with_a_protected_member_is_not_paused() -> None:
+    here = a_tenant("a", gang="g")
+    there = a_tenant("b", gang="g", gpus=("gpu-1",), protected=True)
+    story = Story(VICTIM, here, there)
+    assert not any(some(story.window(2.0), Freeze) for _ in range(4))
+
+
+def test_the_least_important_neighbour_is_the_one_to_go() -> None:
+    small = a_tenant("small", priority=1, percent=20)
+    large = a_tenant("large", priority=1, percent=60)
+    vital = a_tenant("vital", priority=5, percent=80)
+    story = Story(VICTIM, small, large, vital)
+    story.freeze()
+    told = some(story.window(0.5), Tell)
+    assert [one.key for one in told if one.reason is Reason.INTERFERING] == [large.key]
