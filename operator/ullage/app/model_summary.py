@@ -19,6 +19,7 @@ from ullage.engines.admission.calibration import Band, Threshold, TightSLO, rows
 from ullage.engines.admission.judging import Risk
 from ullage.engines.admission.ladder import Trim
 from ullage.engines.admission.model import Cells, LearnedModel
+from ullage.engines.admission.pair_kernel import Shape
 from ullage.engines.admission.records import Group, Rung
 from ullage.engines.admission.summary import HYPER_PARAMETERS
 from ullage.state.profile.records import DeviceModel, ModelThreshold
@@ -28,6 +29,8 @@ _RUNGS: Final = tuple(Rung)
 _TRIMMED: Final = (Rung.BIAS, Rung.GP)
 """Rungs whose answers are trimmed; the plain ones have a spread of their own."""
 _TRIM: Final = ("centre", "slope", "spread")
+_MATERN: Final = "kernel.matern"
+"""Not there in what an older version stored: it knew Gaussian likeness alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +47,7 @@ def stored(fitted: Fitted) -> DeviceModel:
     model, risk = fitted.model, fitted.risk
     figures = {f"gp.{number}": value for number, value in enumerate(model.hyper)}
     figures["gp.tail"] = model.tail
+    figures[_MATERN] = float(model.shape is Shape.MATERN)
     figures |= {f"rung.{group}": _RUNGS.index(rung) for group, rung in model.rungs.items()}
     for (group, rung), trim in model.trims.items():
         if rung in _TRIMMED:
@@ -92,6 +96,7 @@ def restored(accelerator: str, summary: DeviceModel) -> Fitted | None:
             rows=summary.rows,
             hyper=_hyper(figures),
             tail=figures["gp.tail"],
+            shape=Shape.MATERN if figures.get(_MATERN) else Shape.GAUSSIAN,
             rungs={
                 Group(name.removeprefix("rung.")): _RUNGS[int(value)]
                 for name, value in figures.items()
@@ -114,6 +119,7 @@ def essence(model: LearnedModel) -> str:
     parts = (
         model.hyper,
         model.tail,
+        model.shape,
         model.rows,
         model.base_sd,
         sorted(model.rungs.items()),

@@ -7,7 +7,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from builders import MODEL
 from fakes.lesson_rig import profile, row
@@ -19,10 +22,11 @@ from ullage.api.contract import MAX_OBSERVATIONS, Observation, ObservedPartner, 
 from ullage.api.reasons import ConditionType
 from ullage.app.device_models import WRITE_EVERY_S, ModelTeller
 from ullage.app.lessons import Task, taught
-from ullage.app.model_summary import Fitted, digest, restored
+from ullage.app.model_summary import Fitted, digest, restored, stored
 from ullage.app.syllabus import Course
 from ullage.decide.model import CreateProfile, SetProfile
 from ullage.engines.admission.judging import Risk
+from ullage.engines.admission.pair_kernel import Shape
 from ullage.state.klass import profile_name
 from ullage.state.streams import STREAMS
 
@@ -84,6 +88,27 @@ async def test_a_model_is_stored_and_read_back_and_written_once(world: World) ->
         assert await told(brain, ModelTeller(), course) == 0  # nor does a restarted operator
         assert brain.failures == []
         await brain.stop()
+
+
+@pytest.mark.parametrize("shape", list(Shape))
+def test_the_kind_of_process_is_read_back(shape: Shape) -> None:
+    fitted = learned(0.0).fitted
+    assert fitted is not None
+    kept = stored(replace(fitted, model=replace(fitted.model, shape=shape)))
+    back = restored(MODEL, kept)
+    assert back is not None
+    assert back.model.shape is shape
+    assert len(back.model.hyper) == len(fitted.model.hyper)
+
+
+def test_a_model_of_before_likeness_had_shapes_is_read_as_it_was() -> None:
+    fitted = learned(0.0).fitted
+    assert fitted is not None
+    kept = stored(replace(fitted, model=replace(fitted.model, shape=Shape.MATERN)))
+    figures = tuple(one for one in kept.hyperparameters if one[0] != "kernel.matern")
+    back = restored(MODEL, replace(kept, hyperparameters=figures))
+    assert back is not None
+    assert back.model.shape is Shape.GAUSSIAN
 
 
 async def test_a_failure_to_learn_is_a_condition_and_costs_no_model(world: World) -> None:

@@ -30,6 +30,7 @@ from ullage.engines.admission.colocations import (
 from ullage.engines.admission.judging import Judged, Risk, judge
 from ullage.engines.admission.model import STEPS, WIDE_SD, Cells, LearnedModel
 from ullage.engines.admission.pair_gp import Hyper, Posterior
+from ullage.engines.admission.pair_kernel import Shape
 from ullage.engines.admission.prior import base, side_of
 from ullage.engines.admission.records import ClassProfile, Group, Row, Rung, Tenant
 
@@ -162,7 +163,7 @@ def _posterior(data: Pairs, known: LearnedModel | None) -> Posterior | None:
     if len(data.kept) < LEAST_GP_ROWS:
         return None
     if known is not None and known.hyper:
-        hyper = Hyper(theta=known.hyper, tail=known.tail)
+        hyper = Hyper(theta=known.hyper, tail=known.tail, shape=known.shape)
         return pair_gp.condition(data.rows, data.target, hyper)
     return pair_gp.learn(data.rows, data.target, blocks_by(data.colocation))
 
@@ -189,6 +190,7 @@ def _assemble(
         version=version,
         hyper=() if posterior is None else posterior.hyper.theta,
         tail=0.0 if posterior is None else posterior.hyper.tail,
+        shape=Shape.GAUSSIAN if posterior is None else posterior.hyper.shape,
         rows=len(data.kept),
         rungs=judged.rungs,
         trims=judged.trims,

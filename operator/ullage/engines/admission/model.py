@@ -20,6 +20,7 @@ from ullage.engines.admission.bias import BiasModel
 from ullage.engines.admission.calibration import Band, Scored, Threshold
 from ullage.engines.admission.ladder import Trim
 from ullage.engines.admission.novelty import group_of
+from ullage.engines.admission.pair_kernel import Shape
 from ullage.engines.admission.prior import Side, base, side_of
 from ullage.engines.admission.records import ClassProfile, Forecast, Group, Rung, Tenant
 
@@ -94,7 +95,8 @@ class Cells:
 class LearnedModel:
     """What was learned of one type of accelerator; immutable and picklable.
 
-    ``hyper`` = log hyper-parameters of the Gaussian process (empty = none), ``tail`` its noise.
+    ``hyper`` = log hyper-parameters of the Gaussian process (empty = none), ``tail`` its noise,
+    ``shape`` how likeness falls with distance in it.
     ``base_sd`` is the spread of the plain rungs; ``rows`` counts directional rows.
     """
 
@@ -102,6 +104,7 @@ class LearnedModel:
     version: int = 0
     hyper: tuple[float, ...] = ()
     tail: float = 0.0
+    shape: Shape = Shape.GAUSSIAN
     rows: int = 0
     rungs: Mapping[Group, Rung] = field(default_factory=dict)
     trims: Mapping[tuple[Group, Rung], Trim] = field(default_factory=dict)

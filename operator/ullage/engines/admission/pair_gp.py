@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -23,6 +24,7 @@ from ullage.engines.admission.pair_kernel import (
     THETA_START,
     VICTIM_SCALE,
     Distances,
+    Shape,
     kernel,
 )
 from ullage.engines.admission.pair_kernel import Rows as Rows
@@ -41,7 +43,7 @@ _NEGLIGIBLE: Final = 1e-13
 """Part of the power of a block's strongest direction below which a direction is rounding."""
 MAX_ROWS: Final = 2_000
 FOLDS: Final = 5
-"""Inner folds in which the kind of noise is chosen."""
+"""Inner folds in which the kind of noise and the shape of likeness are chosen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +51,7 @@ class Fit:
     """How hyper-parameters are sought.
 
     ``tail`` is the degrees of freedom of the Student t noise, 0 = Gaussian noise. ``rounds`` is
-    how often the rows are weighed anew under it.
+    how often the rows are weighed anew under it. ``shape`` is how likeness falls with distance.
     """
 
     iterations: int = 40
@@ -57,6 +59,7 @@ class Fit:
     seed: int = 0
     tail: float = 0.0
     rounds: int = 2
+    shape: Shape = Shape.GAUSSIAN
 
 
 REFERENCE: Final = Fit(iterations=25, max_rows=300)
@@ -64,6 +67,8 @@ REFERENCE: Final = Fit(iterations=25, max_rows=300)
 ROBUST: Final = Fit(tail=2.0)
 """Heavy-tailed noise: single measurements without repeats hold outliers that would otherwise
 pull every prediction around them."""
+KINDS: Final = tuple(replace(one, shape=shape) for shape in Shape for one in (Fit(), ROBUST))
+"""What ``learn`` chooses from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +77,7 @@ class Hyper:
 
     theta: tuple[float, ...]
     tail: float = 0.0
+    shape: Shape = Shape.GAUSSIAN
 
     @property
     def noise(self) -> float:
@@ -80,7 +86,11 @@ class Hyper:
 
 
 def negative_log_likelihood(
-    theta: Floats, distances: Distances, target: Floats, weights: Floats
+    theta: Floats,
+    distances: Distances,
+    target: Floats,
+    weights: Floats,
+    shape: Shape = Shape.GAUSSIAN,
 ) -> tuple[float, Floats]:
     """Negative log posterior of the hyper-parameters, and its gradient.
 
@@ -89,7 +99,7 @@ def negative_log_likelihood(
     from scipy.linalg import lapack
 
     amplitude, noise = np.exp(theta[:TERMS]), np.exp(theta[NOISE])
-    victim, aggressor = distances.sides(theta)
+    victim, aggressor = distances.sides(theta, shape)
     same_v, same_a = distances.same_victim, distances.same_aggressor
     of_victim = amplitude[0] * aggressor + amplitude[1] + amplitude[6] * same_a
     of_aggressor = amplitude[2] + amplitude[5] * same_v
@@ -113,10 +123,10 @@ def negative_log_likelihood(
     sums = [both, by_victim.sum(), by_aggressor.sum(), np.vdot(slope, same_v)]
     sums += [np.vdot(slope, same_a), np.vdot(by_aggressor, same_v), np.vdot(by_victim, same_a)]
     gradient[:TERMS] += amplitude * np.array(sums)
-    scales = np.exp(-2.0 * theta[[VICTIM_SCALE, AGGRESSOR_SCALE]])
-    gradient[VICTIM_SCALE] += scales[0] * np.vdot(by_victim, distances.victim * of_victim)
-    aggressor_part = distances.aggressor * (of_aggressor + amplitude[0] * victim)
-    gradient[AGGRESSOR_SCALE] += scales[1] * np.vdot(by_aggressor, aggressor_part)
+    steep_v, steep_a = distances.steepness(theta, shape)
+    gradient[VICTIM_SCALE] += np.vdot(by_victim, steep_v * of_victim)
+    aggressor_part = steep_a * (of_aggressor + amplitude[0] * victim)
+    gradient[AGGRESSOR_SCALE] += np.vdot(by_aggressor, aggressor_part)
     gradient[NOISE] += noise * (np.diag(slope) / weights).sum()
     return float(value), gradient
 
@@ -139,27 +149,36 @@ def fit(rows: Rows, target: Floats, how: Fit = REFERENCE, plain: Hyper | None = 
         rows, target = rows.take(np.sort(some)), target[np.sort(some)]
     distances = Distances.between(rows, rows)
     weights = np.ones(len(rows))
+    seek = partial(_minimise, distances=distances, shape=how.shape)
     theta = (
-        _minimise(THETA_START, distances, target - target.mean(), weights, how.iterations)
+        seek(THETA_START, target - target.mean(), weights, how.iterations)
         if plain is None
         else np.array(plain.theta)
     )
     for _ in range(how.rounds if how.tail else 0):
-        weights = _weigh(distances.kernel(theta), target, float(theta[NOISE]), weights, how.tail)
+        weights = _weigh(
+            distances.kernel(theta, how.shape), target, float(theta[NOISE]), weights, how.tail
+        )
         centred = target - np.average(target, weights=weights)
-        theta = _minimise(theta, distances, centred, weights, how.iterations // 2)
-    return Hyper(theta=tuple(float(value) for value in theta), tail=how.tail)
+        theta = seek(theta, centred, weights, how.iterations // 2)
+    return Hyper(theta=tuple(float(one) for one in theta), tail=how.tail, shape=how.shape)
 
 
 def _minimise(
-    start: Floats, distances: Distances, target: Floats, weights: Floats, iterations: int
+    start: Floats,
+    target: Floats,
+    weights: Floats,
+    iterations: int,
+    *,
+    distances: Distances,
+    shape: Shape,
 ) -> Floats:
     from scipy.optimize import minimize
 
     found = minimize(
         negative_log_likelihood,
         start,
-        args=(distances, target, weights),
+        args=(distances, target, weights, shape),
         jac=True,
         method="L-BFGS-B",
         bounds=[(value - _REACH, value + _REACH) for value in THETA_START],
@@ -224,7 +243,7 @@ class Posterior:
 
     def predict(self, rows: Rows) -> tuple[Floats, Floats]:
         """Mean and standard deviation of a new observation of each row."""
-        cross = kernel(self.hyper.theta, rows, self.rows)
+        cross = self._cross(rows)
         known = (self._whitened(cross) ** 2).sum(axis=0)
         return self.mean + cross @ self.solved, self._spread(known)
 
@@ -234,7 +253,7 @@ class Posterior:
         What a block shares is solved for once: its cross-covariances are written in as few of
         their principal directions as hold them, and only those meet the factor.
         """
-        cross = kernel(self.hyper.theta, rows, self.rows)
+        cross = self._cross(rows)
         blocks = cross.reshape(-1, size, len(self.rows))
         powers, turns = np.linalg.eigh(blocks @ blocks.transpose(0, 2, 1))
         kept = powers > _NEGLIGIBLE * powers[:, -1:]
@@ -251,6 +270,9 @@ class Posterior:
             ]
         )
         return self.mean + cross @ self.solved, self._spread(known)
+
+    def _cross(self, rows: Rows) -> Floats:
+        return kernel(self.hyper.theta, rows, self.rows, self.hyper.shape)
 
     def _whitened(self, cross: Floats) -> Floats:
         from scipy.linalg import solve_triangular
@@ -282,7 +304,7 @@ def condition(
     _check(rows, target)
     if len(rows) > MAX_ROWS:
         raise ValueError(f"{len(rows)} rows, at most {MAX_ROWS} are kept; drop the oldest")
-    prior = kernel(hyper.theta, rows, rows)
+    prior = kernel(hyper.theta, rows, rows, hyper.shape)
     if weights is None:
         weights = np.ones(len(rows))
         for _ in range(rounds if hyper.tail else 0):
@@ -302,9 +324,9 @@ def condition(
 
 
 def learn(
-    rows: Rows, target: Floats, blocks: Sequence[Ints], *, how: Sequence[Fit] = (Fit(), ROBUST)
+    rows: Rows, target: Floats, blocks: Sequence[Ints], *, how: Sequence[Fit] = KINDS
 ) -> Posterior:
-    """Fit with every kind of noise and keep what predicts left-out blocks best.
+    """Fit with every kind of noise and likeness; keep what predicts left-out blocks best.
 
     Args:
         rows: Directional rows.

@@ -15,6 +15,7 @@ from dataclasses import replace
 from ullage.engines.admission.calibration import Band, Threshold
 from ullage.engines.admission.ladder import Trim
 from ullage.engines.admission.model import LearnedModel
+from ullage.engines.admission.pair_kernel import Shape
 from ullage.engines.admission.records import Group, Rung
 
 HYPER_PARAMETERS = 10
@@ -28,6 +29,7 @@ def to_summary(model: LearnedModel) -> dict[str, object]:
         "rows": model.rows,
         "hyperParameters": list(model.hyper),
         "tail": model.tail,
+        "shape": model.shape.value,
         "rungs": {group.value: rung.value for group, rung in sorted(model.rungs.items())},
         "trims": [
             {
@@ -73,6 +75,7 @@ def from_summary(raw: Mapping[str, object]) -> LearnedModel:
         rows=_whole(raw, "rows"),
         hyper=hyper,
         tail=_number(raw.get("tail", 0.0), "tail"),
+        shape=Shape(str(raw.get("shape", Shape.GAUSSIAN.value))),
         rungs={Group(str(group)): Rung(str(rung)) for group, rung in rungs.items()},
     )
     trims = dict(_trim(one) for one in _items(raw, "trims"))

@@ -17,6 +17,7 @@ from ullage.engines.admission.calibration import Band
 from ullage.engines.admission.colocations import bounded
 from ullage.engines.admission.learning import learn
 from ullage.engines.admission.model import WIDE_SD, Cells, LearnedModel, Models
+from ullage.engines.admission.pair_kernel import Shape
 from ullage.engines.admission.records import (
     ClassProfile,
     Group,
@@ -149,6 +150,14 @@ def test_a_restart_rebuilds_the_same_model_without_fitting(model: LearnedModel) 
     assert again.thresholds == model.thresholds
     assert np.array_equal(again.cells.mean, model.cells.mean, equal_nan=True)
     assert again.version == model.version + 1
+
+
+@pytest.mark.parametrize("shape", list(Shape))
+def test_a_summary_keeps_the_kind_of_process(model: LearnedModel, shape: Shape) -> None:
+    kept = from_summary(to_summary(replace(model, shape=shape, tail=2.0)))
+    assert (kept.shape, kept.tail) == (shape, 2.0)
+    again = learn(world(), PROFILES, accelerator="v100", previous=kept, refit=False, wanted=())
+    assert again.shape is shape
 
 
 def test_the_same_rows_give_the_same_bytes(model: LearnedModel) -> None:

@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from ullage.engines.admission import pair_gp
 from ullage.engines.admission.pair_gp import Hyper, Rows
-from ullage.engines.admission.pair_kernel import THETA_START, Distances, kernel
+from ullage.engines.admission.pair_kernel import THETA_START, Distances, Shape, kernel
 
 
 def rows(count: int = 40, seed: int = 0) -> tuple[Rows, np.ndarray]:
@@ -29,7 +31,16 @@ def rows(count: int = 40, seed: int = 0) -> tuple[Rows, np.ndarray]:
 HYPER = Hyper(theta=tuple(THETA_START))
 
 
-def plain_kernel(theta: np.ndarray, left: Rows, right: Rows) -> np.ndarray:
+def plain_likeness(apart: float, scale: float, shape: Shape) -> float:
+    reach = np.sqrt(apart) / scale
+    if shape is Shape.GAUSSIAN:
+        return float(np.exp(-(reach**2) / 2))
+    return float((1 + np.sqrt(3) * reach) * np.exp(-np.sqrt(3) * reach))
+
+
+def plain_kernel(
+    theta: np.ndarray, left: Rows, right: Rows, shape: Shape = Shape.GAUSSIAN
+) -> np.ndarray:
     """The formula, entry by entry."""
     e = np.exp(theta)
     out = np.zeros((len(left), len(right)))
@@ -37,7 +48,7 @@ def plain_kernel(theta: np.ndarray, left: Rows, right: Rows) -> np.ndarray:
         for j in range(len(right)):
             apart_v = np.mean((left.victim_features[i] - right.victim_features[j]) ** 2)
             apart_a = np.mean((left.aggressor_features[i] - right.aggressor_features[j]) ** 2)
-            kv, ka = np.exp(-0.5 * apart_v / e[7] ** 2), np.exp(-0.5 * apart_a / e[8] ** 2)
+            kv, ka = plain_likeness(apart_v, e[7], shape), plain_likeness(apart_a, e[8], shape)
             iv = float(left.victim[i] == right.victim[j])
             ia = float(left.aggressor[i] == right.aggressor[j])
             terms = [kv * ka, kv, ka, iv, ia, iv * ka, kv * ia]
@@ -45,37 +56,49 @@ def plain_kernel(theta: np.ndarray, left: Rows, right: Rows) -> np.ndarray:
     return out
 
 
-def test_the_kernel_is_the_sum_of_its_seven_terms() -> None:
+@pytest.mark.parametrize("shape", list(Shape))
+def test_the_kernel_is_the_sum_of_its_seven_terms(shape: Shape) -> None:
     made, _ = rows()
     theta = THETA_START + 0.3 * np.random.default_rng(1).standard_normal(10)
     few = made.take(np.arange(7))
-    assert np.allclose(kernel(theta, few, made), plain_kernel(theta, few, made))
+    assert np.allclose(kernel(theta, few, made, shape), plain_kernel(theta, few, made, shape))
 
 
-def test_predictions_equal_a_direct_solve() -> None:
+@pytest.mark.parametrize("shape", list(Shape))
+def test_predictions_equal_a_direct_solve(shape: Shape) -> None:
     made, target = rows()
+    hyper = Hyper(theta=HYPER.theta, shape=shape)
     known, asked = made.take(np.arange(30)), made.take(np.arange(30, 40))
-    mean, sd = pair_gp.condition(known, target[:30], HYPER).predict(asked)
+    mean, sd = pair_gp.condition(known, target[:30], hyper).predict(asked)
     theta = np.array(HYPER.theta)
-    covariance = plain_kernel(theta, known, known) + (HYPER.noise + 1e-6) * np.eye(30)
-    cross, centre = plain_kernel(theta, asked, known), target[:30].mean()
+    covariance = plain_kernel(theta, known, known, shape) + (HYPER.noise + 1e-6) * np.eye(30)
+    cross, centre = plain_kernel(theta, asked, known, shape), target[:30].mean()
     direct = centre + cross @ np.linalg.solve(covariance, target[:30] - centre)
-    spread = plain_kernel(theta, asked, asked) - cross @ np.linalg.solve(covariance, cross.T)
+    own = plain_kernel(theta, asked, asked, shape)
+    spread = own - cross @ np.linalg.solve(covariance, cross.T)
     assert np.allclose(mean, direct)
     assert np.allclose(sd, np.sqrt(np.diag(spread) + HYPER.noise))
 
 
-def test_the_gradient_equals_differences() -> None:
+@pytest.mark.parametrize("shape", list(Shape))
+def test_the_gradient_equals_differences(shape: Shape) -> None:
     made, target = rows()
     distances = Distances.between(made, made)
     weights = np.linspace(0.2, 1.5, len(made))
     theta = THETA_START + 0.2
-    _, gradient = pair_gp.negative_log_likelihood(theta, distances, target, weights)
+    likelihood = partial(
+        pair_gp.negative_log_likelihood,
+        distances=distances,
+        target=target,
+        weights=weights,
+        shape=shape,
+    )
+    _, gradient = likelihood(theta)
     for place in range(10):
         step = np.zeros(10)
         step[place] = 1e-5
-        up, _ = pair_gp.negative_log_likelihood(theta + step, distances, target, weights)
-        down, _ = pair_gp.negative_log_likelihood(theta - step, distances, target, weights)
+        up, _ = likelihood(theta + step)
+        down, _ = likelihood(theta - step)
         assert gradient[place] == pytest.approx((up - down) / 2e-5, abs=1e-4)
 
 
@@ -110,6 +133,19 @@ def test_heavy_tails_shrug_an_outlier_off() -> None:
         posterior = pair_gp.condition(made, spoilt, pair_gp.fit(made, spoilt, how))
         errors[how.tail] = np.abs(posterior.predict(made)[0] - target)[others].mean()
     assert errors[2.0] < errors[0.0]
+
+
+def test_the_kind_that_predicts_left_out_rows_best_is_kept() -> None:
+    made, target = rows(60)
+    blocks = [np.array([one]) for one in range(len(made))]
+    chosen = pair_gp.learn(made, target, blocks).hyper
+    errors = {}
+    for how in pair_gp.KINDS:
+        one = pair_gp.fit(made, target, how)
+        index, mean, _ = pair_gp.left_out(made, target, one, blocks, folds=pair_gp.FOLDS)
+        errors[one.tail, one.shape] = np.abs(mean - target[index]).mean()
+    assert len(errors) == 4
+    assert (chosen.tail, chosen.shape) == min(errors, key=lambda kind: errors[kind])
 
 
 def test_what_is_no_number_is_refused() -> None:
