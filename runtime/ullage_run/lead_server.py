@@ -35,6 +35,8 @@ BAD_ARGUMENTS = 2
 NEVER_JOINED = 3
 STATE_LOST = 75
 """As EX_TEMPFAIL of sysexits.h: to be begun anew from a checkpoint."""
+MOST_LINKS = 2048
+"""To the keeper at a time: a member has two while it takes over shards."""
 ENDED = 143
 """As a shell tells of SIGTERM."""
 
@@ -117,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         keeper_at = address_of(given.keeper, "--keeper")
         roster_at = address_of(given.listen, "--listen")
         told_at = address_of(given.status, "--status") if given.status else None
-        keeper = Keeper(store, keeper_at, token=token)
+        keeper = Keeper(store, keeper_at, token=token, most_links=MOST_LINKS)
         roster = Roster(roster_at, token=token, silent_s=given.silent_seconds)
         teller = Teller(told_at, tale.told) if told_at is not None else None
     except (OSError, ValueError) as error:

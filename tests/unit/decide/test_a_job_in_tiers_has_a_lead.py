@@ -18,15 +18,17 @@ from builders import (
     a_node,
     a_pod,
     a_slice,
+    a_snapshot,
     gpu,
     reported,
 )
-from fakes.deciding import Decided, decided
+from fakes.deciding import Decided, decided, decided_on
 from fakes.toy_pools import a_pool
 from ullage.api.contract import DesiredSlice, Reason, SlicePhase
 from ullage.decide.model import ApplyService, CreatePod, DeletePod, UngatePod
 from ullage.decide.tiers.group import LABEL_POOL
 from ullage.state.records import GPUNodeRecord, PodRecord, PodStage, ServiceRecord
+from ullage.state.status.tier import LeadReport
 from ullage.state.terms import TierTerms
 
 TERMS = TierTerms(reliable=1, state_bytes=1 << 30)
@@ -78,6 +80,11 @@ def running(*parts: object, built: WorkloadBuilder | None = None) -> Decided:
         for at, pod in enumerate(built.pods(PodStage.RUNNING, since=NOW - 50))
     )
     return decided(built, *pods, *_nodes(held, SlicePhase.ATTACHED), *parts)  # type: ignore[arg-type]
+
+
+def ran() -> WorkloadBuilder:
+    """A job whose members ran, as its status tells."""
+    return job().with_(status=running(a_lead(), named()).status(job()))
 
 
 def leads(found: Decided) -> list[CreatePod]:
@@ -153,6 +160,40 @@ def test_a_lost_lead_means_another_start(lead: PodRecord | None, counted: int, s
     assert status.restarts == counted
     assert says in found.decision(job()).message
     assert leads(found) == []
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_members_that_say_that_the_state_is_lost_are_not_to_blame(seen: bool) -> None:
+    """They end seconds before the lead does; the lead had led, or their word is a failure."""
+    built = ran()
+    held = _slices(built.pods())
+    pods = [
+        replace(pod, node=f"node-{at}", exit_code=75)
+        for at, pod in enumerate(built.pods(PodStage.FAILED, since=NOW - 5))
+    ]
+    parts = [built, *pods, *_nodes(held, SlicePhase.ATTACHED), a_lead(), named()]
+    snapshot = a_snapshot(*parts)  # type: ignore[arg-type]
+    report = LeadReport(stage=2, epoch=3, step=9)
+    leads_tell = {built.build().ref.uid: report} if seen else {}
+    found = decided_on(replace(snapshot, leads=leads_tell))
+    status = found.status(built)
+    assert status.phase == "Restarting"
+    assert status.restarts == (0 if seen else 1)
+    if seen:
+        assert found.decision(built).reason is Reason.LEAD_LOST
+
+
+def test_members_that_fail_with_their_lead_are_not_to_blame() -> None:
+    built = ran().failure(0)
+    held = _slices(built.pods())
+    pods = [
+        replace(pod, node=f"node-{at}", exit_code=1)
+        for at, pod in enumerate(built.pods(PodStage.FAILED, since=NOW - 5))
+    ]
+    gone = a_lead(PodStage.FAILED, disrupted=True)
+    found = decided(built, *pods, *_nodes(held, SlicePhase.ATTACHED), gone, named())
+    status = found.status(built)
+    assert (status.phase, status.restarts) == ("Restarting", 0)
 
 
 def test_a_lead_that_finished_is_no_loss() -> None:

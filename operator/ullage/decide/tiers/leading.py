@@ -55,12 +55,12 @@ def led(view: View, job: WorkloadRecord, life: Life) -> Life:
     if terms_of(job) is None or life.silent:
         return life
     lead = view.leads.get(job.ref.uid)
-    if life.phase.terminal or life.phase in _STOPPED:
-        return _let_go(view, job, lead, life)
     members = view.members_of(job)
     begun = any(one.live and not one.gated for one in members)
-    if begun and life.phase is not Phase.RESTARTING and _is_lost(view, job, lead):
+    if _is_over(view, job, lead, members, life):
         return _begin_anew(view, job, lead, members, life)
+    if life.phase.terminal or life.phase in _STOPPED:
+        return _let_go(view, job, lead, life)
     if lead is not None and (lead.stage.finished or lead.deleting):
         ends = begun and life.phase is not Phase.RESTARTING  # so do its members, in a moment
         steps = () if ends else _away(view, job, lead, life)
@@ -117,12 +117,36 @@ def _in_tiers(owner: ObjectRef, snapshot: Snapshot) -> bool:
     return job is not None and terms_of(job) is not None
 
 
-def _is_lost(view: View, job: WorkloadRecord, lead: PodRecord | None) -> bool:
-    """Whether those that run have no lead any more."""
+def _is_over(
+    view: View,
+    job: WorkloadRecord,
+    lead: PodRecord | None,
+    members: Sequence[Member],
+    life: Life,
+) -> bool:
+    """Whether those that were let go cannot go on for want of their lead, or of its copy.
+
+    Members notice before the lead has ended, and fail; that is no failure of theirs.
+    """
+    before, now = job.status.phase, life.phase
+    if before == Phase.RESTARTING or before in _STOPPED or all(one.gated for one in members):
+        return False
+    blamed = now is Phase.FAILED or life.restarts > job.status.restarts
+    if (now.terminal or now in (*_STOPPED, Phase.RESTARTING)) and not blamed:
+        return False
+    if view.snapshot.leads.get(job.ref.uid) is not None and _lost_state(members):
+        return True
     if lead is None:
         return (job.ref.namespace, lead_name(job.ref.name)) not in view.snapshot.creating
     # one that succeeded has done all steps, and its members are about to end
     return lead.stage is PodStage.FAILED or (lead.deleting and not lead.stage.finished)
+
+
+def _lost_state(members: Sequence[Member]) -> bool:
+    """Whether a member says that the state is lost; its lead says the same, and ends later."""
+    return any(
+        one.pod.stage is PodStage.FAILED and one.pod.exit_code == STATE_LOST for one in members
+    )
 
 
 def _begin_anew(
@@ -135,6 +159,8 @@ def _begin_anew(
     """Every member starts again; what went wrong by itself counts as a failure."""
     name = lead_name(job.ref.name)
     code = lead.exit_code if lead is not None else None
+    if lead is not None and not lead.stage.finished and _lost_state(members):
+        code = STATE_LOST
     failed = lead is not None and lead.stage is PodStage.FAILED and not lead.disrupted
     counted = failed and code not in _NOT_ITS_FAULT
     ending = Ending(
