@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.sparse import coo_array, csr_array
 
@@ -21,6 +22,14 @@ from ullage.engines.allocation.shape import Shape
 
 HELD: Final = 1e-7
 """Part of the optimum that a second solve may give up."""
+_MANY: Final = 200
+"""Groups from which on it pays to look for rows that can be left out."""
+_SURE: Final = 1e-6
+"""Part by which a bound must hold to be relied on."""
+_PRICINGS: Final = 24
+"""Sets of prices that a bound is looked for with."""
+
+Bools = NDArray[np.bool_]
 
 
 class SolveError(RuntimeError):
@@ -95,7 +104,13 @@ def scaled(rows: csr_array, by: Floats) -> csr_array:
 
 
 def maximise(
-    shape: Shape, gain: Floats, gain_z: float, extra: Extra, *, corner: bool = False
+    shape: Shape,
+    gain: Floats,
+    gain_z: float,
+    extra: Extra,
+    *,
+    corner: bool = False,
+    ample: Bools | None = None,
 ) -> Solved:
     """Max ``gain @ x + gain_z * z`` over V and the extra rows.
 
@@ -105,11 +120,15 @@ def maximise(
         gain_z: Goal of the further variable.
         extra: Rows beside V.
         corner: Only the value and the prices matter: never pay for the middle.
+        ample: Groups whose time no optimum can use up (see ``_ample``): their rows are left out.
 
     Raises:
         SolveError: no optimum was found.
     """
-    base, rows = shape.base.tocoo(), extra.speeds.tocoo()
+    kept = np.ones(shape.base.shape[0], dtype=bool)
+    if ample is not None:
+        kept[: shape.groups] = ~ample
+    base, rows = shape.base[np.flatnonzero(kept)].tocoo(), extra.speeds.tocoo()
     heights = base.shape[0], rows.shape[0]
     tails = np.flatnonzero(extra.tail)
     matrix = coo_array(
@@ -122,20 +141,26 @@ def maximise(
         ),
         shape=(sum(heights), shape.columns + 1),
     ).tocsr()
-    limits = np.concatenate([shape.base_limits, extra.limits])
+    limits = np.concatenate([shape.base_limits[kept], extra.limits])
     goal = np.append(gain, gain_z)
     if shape.problem.central and not corner:
         point, duals = centre(matrix, limits, goal)
     else:
         point, duals = _corner(matrix, limits, goal)
-    groups, pools = shape.groups, shape.groups + len(shape.pools)
+    prices = np.zeros(len(kept))
+    prices[kept] = duals[: heights[0]]
+    x = np.maximum(point[:-1], 0.0)
+    if ample is not None:
+        used = shape.base[: shape.groups] @ x
+        # whoever was given more time than there is has more than it needs
+        x /= np.where(ample, np.maximum(used, 1.0), 1.0)[shape.left]
     return Solved(
-        x=np.maximum(point[:-1], 0.0),
+        x=x,
         z=float(point[-1]),
         value=float(goal @ point),
-        time=duals[:groups],
-        devices=duals[groups:pools],
-        rows=duals[pools:],
+        time=prices[: shape.groups],
+        devices=prices[shape.groups :],
+        rows=duals[heights[0] :],
     )
 
 
@@ -145,7 +170,50 @@ def raise_floors(
     """Max z with speed >= floor + rise * z for each group."""
     low = np.zeros(shape.groups) if floors is None else floors
     rows = at_least(shape, low, rise)
-    return maximise(shape, np.zeros(shape.columns), 1.0, rows, corner=corner)
+    middle = shape.problem.central and not corner
+    ample = None if middle else _ample(shape, low, rise)
+    return maximise(shape, np.zeros(shape.columns), 1.0, rows, corner=corner, ample=ample)
+
+
+def _ample(shape: Shape, low: Floats, rise: Floats) -> Bools | None:
+    """Groups that reach any z that can be reached on their slowest type, with time to spare.
+
+    Their rows of time never bind: an optimum that breaks one is scaled back to it and is still one,
+    and a price of 0 is right. No z is larger than what the job that is nearest to its best speed
+    allows, nor than what all devices do when each job takes the cheapest by some prices (weak
+    duality); both bounds rest on rows that stay. Derived. ``None`` where that is not worth asking.
+    """
+    raised = np.flatnonzero(rise > 0)
+    if not len(raised) or shape.groups < _MANY or (shape.right >= 0).any():
+        return None
+    floors = np.maximum(low, 0.0)
+    best = shape.rate.max(axis=1)
+    most = float(((best - floors)[raised] / rise[raised]).min())
+    most = min(most, _by_devices(shape, floors, rise))
+    slowest = np.where(shape.rate > 0, shape.rate, np.inf).min(axis=1)
+    return np.asarray((floors + rise * most) * (1 + _SURE) <= slowest)
+
+
+def _by_devices(shape: Shape, floors: Floats, rise: Floats) -> float:
+    """No z is larger than this, by the devices alone: the least over a few sets of prices."""
+    size = (shape.gang * shape.count)[:, None]
+    with np.errstate(divide="ignore"):
+        each = np.where(shape.rate > 0, size / shape.rate, np.inf)
+    prices = np.ones(len(shape.pools))
+    found = np.inf
+    for _ in range(_PRICINGS):
+        cost = each * prices[shape.pool_of]
+        kind = cost.argmin(axis=1)
+        least = cost[np.arange(shape.groups), kind]
+        spent, room = float(least @ rise), float(prices @ shape.capacity)
+        if not spent > 0:
+            return found
+        found = min(found, (room - float(least @ floors)) / spent)
+        # what is asked for more than the others gets dearer
+        asked = np.zeros(len(shape.pools))
+        np.add.at(asked, shape.pool_of[kind], least * (floors + rise * max(found, 0.0)))
+        prices *= np.sqrt((asked + _SURE * room) / (prices * shape.capacity + _SURE * room))
+    return found
 
 
 def nearest(shape: Shape, floors: Floats, target: Floats, gain: Floats, value: float) -> Floats:
