@@ -8,7 +8,7 @@ Nothing of the deciding code is used here, so that it cannot excuse itself.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from fakes.toy_cluster import ToyCluster, is_exclusive, is_training
 from ullage.api.contract import GATE, DesiredSlice, ObservedSlice, SliceKey, SlicePhase
@@ -72,23 +72,25 @@ def check_actions(snapshot: Snapshot, actions: Sequence[Action]) -> None:
             assert _reserved(snapshot, patch.pod.uid, workload.gpu.count, patch.node)
         if is_training(workload):
             members = [pod for pod in snapshot.pods.values() if pod.owner.uid == uid]
-            if _may_be_joined(workload, members):
+            patched = {patch.pod.uid for patch in patches}
+            if _are_enough(workload, members, patched):
                 continue
             assert len(members) == workload.replicas, "ungated before all members exist"
-            patched = {patch.pod.uid for patch in patches}
             for pod in members:
                 assert pod.uid in patched or GATE not in pod.gates, "a member is left behind"
 
 
-def _may_be_joined(workload: WorkloadRecord, members: Sequence[PodRecord]) -> bool:
-    """Whether enough members of a gang in place are there, so that others come one by one."""
+def _are_enough(workload: WorkloadRecord, members: Sequence[PodRecord], patched: Set[str]) -> bool:
+    """Whether a gang in place can train with those who are there or are let go together."""
     bounds = workload.elasticity
     if bounds is None or not bounds.in_place:
         return False
     there = [
         pod
         for pod in members
-        if GATE not in pod.gates and pod.stage is not PodStage.FAILED and not pod.deleting
+        if (GATE not in pod.gates or pod.uid in patched)
+        and pod.stage is not PodStage.FAILED
+        and not pod.deleting
     ]
     return len(there) >= bounds.min_replicas
 
