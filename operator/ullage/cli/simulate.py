@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from rich import box
@@ -20,149 +20,64 @@ from rich.table import Table
 
 from ullage.cli import simulate_spot
 from ullage.cli.comparing import followed, tell
+from ullage.cli.simulate_options import Inputs, Live, Output, Play, Spot, of, takes
 
 if TYPE_CHECKING:
     from ullage.simulate.comparison import Asked, Comparison
     from ullage.state.records import Snapshot
 
 
-def command(
-    context: typer.Context,
-    trace: Annotated[
-        str,
-        typer.Option(
-            help="gavel (96 jobs; the default), synthetic, or the path of a trace; with --spot:"
-            " zones (drawn; the default), or a file, folder or pattern of SkyPilot's JSON."
-        ),
-    ] = "",
-    form: Annotated[
-        str, typer.Option("--format", help="Of a file: auto, gavel, philly, sia, alibaba, csv.")
-    ] = "auto",
-    speeds: Annotated[
-        str, typer.Option(help="Table of speeds: Gavel's JSON, Sia's step times, or a CSV.")
-    ] = "",
-    select: Annotated[
-        list[str] | None, typer.Option(help="COLUMN=VALUE: these lines of a file only.")
-    ] = None,
-    cluster: Annotated[
-        str, typer.Option(help="Types and numbers, or the path of a table of nodes.")
-    ] = "v100=8,p100=16,k80=24",
-    price: Annotated[
-        list[str] | None, typer.Option(help="TYPE=DOLLARS per hour of one device.")
-    ] = None,
-    policy: Annotated[
-        list[str] | None, typer.Option(help="Policy beside the baselines; may be repeated.")
-    ] = None,
-    mode: Annotated[
-        str, typer.Option(help="fast: bare rounds; decide: every decision is the operator's.")
-    ] = "fast",
-    seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
-    jobs: Annotated[
-        int, typer.Option(min=0, help="The first jobs only; 0 = all. With --spot: starts, 0 = 40.")
-    ] = 0,
-    load: Annotated[float, typer.Option(help="Of a synthetic trace: part of the cluster.")] = 0.7,
-    length: Annotated[float, typer.Option(help="Of a synthetic trace: factor of durations.")] = 1.0,
-    restart_cost: Annotated[
-        float | None, typer.Option(help="Seconds of every start; 0, with --spot 720.")
-    ] = None,
-    checkpoint_every: Annotated[
-        float | None,
-        typer.Option(
-            help="Seconds between checkpoints, 0 = only when asked to stop; 0, with --spot 1800."
-        ),
-    ] = None,
-    failures: Annotated[
-        float, typer.Option(help="Mean hours between failures of one device; 0 = none.")
-    ] = 0.0,
-    repair: Annotated[float, typer.Option(help="Seconds until a failed device is back.")] = 1800.0,
-    round_seconds: Annotated[float, typer.Option(help="Length of a round.")] = 360.0,
-    packing: Annotated[
-        bool, typer.Option(help="Jobs of one device may share it, at the table's speeds.")
-    ] = False,
-    spot: Annotated[
-        bool, typer.Option("--spot", help="One job on spot pools: ways to buy, side by side.")
-    ] = False,
-    work: Annotated[float, typer.Option(help="With --spot: hours of work.")] = 48.0,
-    deadline: Annotated[float, typer.Option(help="With --spot: hours to the deadline.")] = 60.0,
-    replicas: Annotated[int, typer.Option(help="With --spot: instances of the job.")] = 4,
-    min_replicas: Annotated[
-        int, typer.Option(help="With --spot: fewest for cost-per-work; 0 = all of them.")
-    ] = 0,
-    notice: Annotated[
-        float, typer.Option(help="With --spot: seconds of warning before a loss; 0 = none.")
-    ] = 120.0,
-    flush: Annotated[
-        float, typer.Option(help="With --spot: seconds of a checkpoint on notice.")
-    ] = 30.0,
-    from_cluster: Annotated[
-        bool, typer.Option(help="Start from the jobs and devices of the live cluster.")
-    ] = False,
-    snapshot: Annotated[
-        str, typer.Option(help="Start from what /debug/snapshot of the operator gave.")
-    ] = "",
-    json_file: Annotated[str, typer.Option("--json", help="Write the figures; - = stdout.")] = "",
-    each: Annotated[bool, typer.Option(help="Every job in the JSON, too.")] = False,
-    plot: Annotated[str, typer.Option(help="Folder for pictures (PNG).")] = "",
-) -> None:
+@takes(Inputs, Play, Spot, Live, Output)
+def command(context: typer.Context, **given: object) -> None:
     """Try policies on a trace, or on the jobs of this cluster, before switching one on."""
-    from ullage.simulate.comparison import PUBLISHED, Asked
-    from ullage.simulate.spot.comparison import DRAWN, POLICIES, STARTS
-    from ullage.simulate.spot.comparison import Asked as SpotAsked
-
+    inputs, play, spot = of(Inputs, given), of(Play, given), of(Spot, given)
+    live, output = of(Live, given), of(Output, given)
     problems = Console(stderr=True, highlight=False)
-    folder = Path(plot) if plot else None
+    folder = Path(output.plot) if output.plot else None
     try:
-        if spot:
-            bought = simulate_spot.watched(
-                SpotAsked(
-                    trace=trace or DRAWN,
-                    select=select or (),
-                    prices=price or (),
-                    policies=policy or POLICIES,
-                    seed=seed,
-                    starts=jobs or STARTS,
-                    work_h=work,
-                    deadline_h=deadline,
-                    replicas=replicas,
-                    min_replicas=min_replicas,
-                    restart_s=720.0 if restart_cost is None else restart_cost,
-                    checkpoint_s=1800.0 if checkpoint_every is None else checkpoint_every,
-                    notice_s=notice,
-                    flush_s=flush,
-                ),
-                problems,
-            )
-            simulate_spot.show(bought, json_file, folder, each=each)
+        if spot.spot:
+            bought = simulate_spot.watched(simulate_spot.asked_for(inputs, play, spot), problems)
+            simulate_spot.show(bought, output.json_file, folder, each=output.each)
             return
-        seen = _live(str(context.obj)) if from_cluster else _saved(snapshot)
-        found = watched(
-            Asked(
-                trace=trace or PUBLISHED,
-                form=form,
-                speeds=speeds,
-                select=select or (),
-                cluster=cluster,
-                prices=price or (),
-                policies=policy or ("las",),
-                mode=mode,
-                seed=seed,
-                jobs=jobs,
-                load=load,
-                length=length,
-                restart_s=restart_cost or 0.0,
-                checkpoint_s=checkpoint_every or 0.0,
-                failures_h=failures,
-                repair_s=repair,
-                round_s=round_seconds,
-                packing=packing,
-                snapshot=seen,
-            ),
-            problems,
-        )
-        show(found, json_file, folder, each=each)
+        seen = _live(str(context.obj)) if live.from_cluster else _saved(live.snapshot)
+        found = watched(asked_for(inputs, play, seen), problems)
+        show(found, output.json_file, folder, each=output.each)
     except (ValueError, RuntimeError, OSError) as error:
         problems.print(f"error: {error}", style="red", markup=False)
         raise typer.Exit(code=1) from error
+
+
+def asked_for(inputs: Inputs, play: Play, seen: Snapshot | None) -> Asked:
+    """The comparison that the options ask for.
+
+    Args:
+        inputs: Work and devices.
+        play: Policies, and how they are played.
+        seen: A cluster to start from instead of a trace.
+    """
+    from ullage.simulate.comparison import PUBLISHED, Asked
+
+    return Asked(
+        trace=inputs.trace or PUBLISHED,
+        form=inputs.form,
+        speeds=inputs.speeds,
+        select=inputs.select or (),
+        cluster=inputs.cluster,
+        prices=inputs.price or (),
+        policies=play.policy or ("las",),
+        mode=play.mode,
+        seed=play.seed,
+        jobs=play.jobs,
+        load=play.load,
+        length=play.length,
+        restart_s=play.restart_cost or 0.0,
+        checkpoint_s=play.checkpoint_every or 0.0,
+        failures_h=play.failures,
+        repair_s=play.repair,
+        round_s=play.round_seconds,
+        packing=play.packing,
+        snapshot=seen,
+    )
 
 
 def watched(asked: Asked, console: Console) -> Comparison:

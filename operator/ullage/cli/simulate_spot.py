@@ -18,7 +18,30 @@ from rich.table import Table
 from ullage.cli.comparing import followed, tell
 
 if TYPE_CHECKING:
+    from ullage.cli.simulate_options import Inputs, Play, Spot
     from ullage.simulate.spot.comparison import Asked, Comparison
+
+
+def asked_for(inputs: Inputs, play: Play, spot: Spot) -> Asked:
+    """The comparison that the options ask for."""
+    from ullage.simulate.spot.comparison import DRAWN, POLICIES, STARTS, Asked
+
+    return Asked(
+        trace=inputs.trace or DRAWN,
+        select=inputs.select or (),
+        prices=inputs.price or (),
+        policies=play.policy or POLICIES,
+        seed=play.seed,
+        starts=play.jobs or STARTS,
+        work_h=spot.work,
+        deadline_h=spot.deadline,
+        replicas=spot.replicas,
+        min_replicas=spot.min_replicas,
+        restart_s=720.0 if play.restart_cost is None else play.restart_cost,
+        checkpoint_s=1800.0 if play.checkpoint_every is None else play.checkpoint_every,
+        notice_s=spot.notice,
+        flush_s=spot.flush,
+    )
 
 
 def watched(asked: Asked, console: Console) -> Comparison:

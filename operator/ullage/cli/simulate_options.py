@@ -1,0 +1,153 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The options of ``ullage simulate``, in groups that belong together.
+
+They only say what may be asked for, in the order of ``--help``; what they mean is said where they
+are used.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, TypeVar, get_type_hints
+
+import typer
+
+Group = TypeVar("Group")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """Work and devices."""
+
+    trace: Annotated[
+        str,
+        typer.Option(
+            help="gavel (96 jobs; the default), synthetic, or the path of a trace; with --spot:"
+            " zones (drawn; the default), or a file, folder or pattern of SkyPilot's JSON."
+        ),
+    ] = ""
+    form: Annotated[
+        str, typer.Option("--format", help="Of a file: auto, gavel, philly, sia, alibaba, csv.")
+    ] = "auto"
+    speeds: Annotated[
+        str, typer.Option(help="Table of speeds: Gavel's JSON, Sia's step times, or a CSV.")
+    ] = ""
+    select: Annotated[
+        list[str] | None, typer.Option(help="COLUMN=VALUE: these lines of a file only.")
+    ] = None
+    cluster: Annotated[
+        str, typer.Option(help="Types and numbers, or the path of a table of nodes.")
+    ] = "v100=8,p100=16,k80=24"
+    price: Annotated[
+        list[str] | None, typer.Option(help="TYPE=DOLLARS per hour of one device.")
+    ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Play:
+    """Policies, and how they are played."""
+
+    policy: Annotated[
+        list[str] | None, typer.Option(help="Policy beside the baselines; may be repeated.")
+    ] = None
+    mode: Annotated[
+        str, typer.Option(help="fast: bare rounds; decide: every decision is the operator's.")
+    ] = "fast"
+    seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0
+    jobs: Annotated[
+        int, typer.Option(min=0, help="The first jobs only; 0 = all. With --spot: starts, 0 = 40.")
+    ] = 0
+    load: Annotated[float, typer.Option(help="Of a synthetic trace: part of the cluster.")] = 0.7
+    length: Annotated[float, typer.Option(help="Of a synthetic trace: factor of durations.")] = 1.0
+    restart_cost: Annotated[
+        float | None, typer.Option(help="Seconds of every start; 0, with --spot 720.")
+    ] = None
+    checkpoint_every: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds between checkpoints, 0 = only when asked to stop; 0, with --spot 1800."
+        ),
+    ] = None
+    failures: Annotated[
+        float, typer.Option(help="Mean hours between failures of one device; 0 = none.")
+    ] = 0.0
+    repair: Annotated[float, typer.Option(help="Seconds until a failed device is back.")] = 1800.0
+    round_seconds: Annotated[float, typer.Option(help="Length of a round.")] = 360.0
+    packing: Annotated[
+        bool, typer.Option(help="Jobs of one device may share it, at the table's speeds.")
+    ] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spot:
+    """One job on spot pools."""
+
+    spot: Annotated[
+        bool, typer.Option("--spot", help="One job on spot pools: ways to buy, side by side.")
+    ] = False
+    work: Annotated[float, typer.Option(help="With --spot: hours of work.")] = 48.0
+    deadline: Annotated[float, typer.Option(help="With --spot: hours to the deadline.")] = 60.0
+    replicas: Annotated[int, typer.Option(help="With --spot: instances of the job.")] = 4
+    min_replicas: Annotated[
+        int, typer.Option(help="With --spot: fewest for cost-per-work; 0 = all of them.")
+    ] = 0
+    notice: Annotated[
+        float, typer.Option(help="With --spot: seconds of warning before a loss; 0 = none.")
+    ] = 120.0
+    flush: Annotated[
+        float, typer.Option(help="With --spot: seconds of a checkpoint on notice.")
+    ] = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Live:
+    """A cluster to start from."""
+
+    from_cluster: Annotated[
+        bool, typer.Option(help="Start from the jobs and devices of the live cluster.")
+    ] = False
+    snapshot: Annotated[
+        str, typer.Option(help="Start from what /debug/snapshot of the operator gave.")
+    ] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """Where figures and pictures go."""
+
+    json_file: Annotated[str, typer.Option("--json", help="Write the figures; - = stdout.")] = ""
+    each: Annotated[bool, typer.Option(help="Every job in the JSON, too.")] = False
+    plot: Annotated[str, typer.Option(help="Folder for pictures (PNG).")] = ""
+
+
+def takes(*groups: type[object]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command, after what it takes itself, the options of the groups in their order."""
+
+    def decorated(command: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(command, include_extras=True)
+        found = [
+            one.replace(annotation=hints[one.name])
+            for one in inspect.signature(command).parameters.values()
+            if one.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
+        for group in groups:
+            of_group = get_type_hints(group, include_extras=True)
+            found += [
+                one.replace(annotation=of_group[one.name])
+                for one in inspect.signature(group).parameters.values()
+            ]
+        command.__signature__ = inspect.Signature(found)  # type: ignore[attr-defined]
+        command.__annotations__ = {one.name: one.annotation for one in found}
+        return command
+
+    return decorated
+
+
+def of(group: type[Group], given: Mapping[str, object]) -> Group:
+    """A group from what a command was given."""
+    made: Callable[..., Group] = group
+    names = inspect.signature(group).parameters
+    return made(**{name: given[name] for name in names})
