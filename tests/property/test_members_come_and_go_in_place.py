@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from fakes.toy_storm import Storm
-from ullage.api.contract import GATE, Reason, SlicePhase
+from ullage.api.contract import GATE, Interruption, InterruptionKind, Reason, SlicePhase
 from ullage.decide.model import Action, DeletePod, EvictPod, Plan
 from ullage.state.records import PodRecord, PodStage, WorkloadKind
 from ullage.state.terms import Elasticity
@@ -26,6 +26,27 @@ class _InPlace(Storm):
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self.seen: Counter[str] = Counter()
+        self._events |= {"warn": (2, self._warn), "withdraw": (2, self._withdraw)}
+        self._names = list(self._events)
+        self._weights = [self._events[name][0] for name in self._names]
+
+    def _warn(self) -> None:
+        """A provider says that it takes a machine back."""
+        node = self._node()
+        if node in self.toy.gpu_nodes:
+            notice = Interruption(kind=InterruptionKind.TERMINATE, source="EC2")
+            self._say(node, notice)
+
+    def _withdraw(self) -> None:
+        for node in list(self.toy.gpu_nodes):
+            self._say(node, None)
+
+    def _say(self, node: str, notice: Interruption | None) -> None:
+        self.toy.gpu_nodes[node] = replace(self.toy.gpu_nodes[node], interruption=notice)
+
+    def calm(self) -> None:
+        self._withdraw()
+        super().calm()
 
     def _create(self) -> None:
         before = set(self.toy.workloads)
@@ -82,7 +103,8 @@ class _InPlace(Storm):
         failed = record is not None and any(
             one.key.pod_uid == pod.uid and one.phase is SlicePhase.FAILED for one in record.observed
         )
-        return pod.stage is PodStage.RUNNING and not pod.deleting and not failed
+        warned = record is not None and record.interruption is not None
+        return pod.stage is PodStage.RUNNING and not (pod.deleting or failed or warned)
 
 
 def _is_let_go(pod: PodRecord) -> bool:
