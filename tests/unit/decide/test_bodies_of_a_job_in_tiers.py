@@ -111,6 +111,7 @@ def test_the_lead_understands_how_it_is_started() -> None:
     assert (terms.link.every_steps, terms.link.max_lag_steps) == (2, 5)
     assert (terms.settings.pinned, terms.settings.shards) == (2, 16)
     assert given.status.endswith(":7072")
+    assert given.silent_seconds == 10
     assert str(given.token_file).endswith("/token")
 
 
