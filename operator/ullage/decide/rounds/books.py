@@ -84,24 +84,33 @@ def received_s(record: AllocationRecord | None, now: float) -> dict[str, float]:
     return {kind: had.at(now) for kind, had in record.received} if record is not None else {}
 
 
+Said = tuple[str, tuple[tuple[str, str], ...], str, bool, DroppedDeadline | None]
+"""What has to be written when it changes: held type, fractions, source, skipped, dropped."""
+
+
+def says(record: AllocationRecord, said: Said) -> bool:
+    """Whether the books say this already, whatever the clock says."""
+    holds, fractions, source, skipped, dropped = said
+    return (
+        current(record)[0] == holds
+        and record.fractions == fractions
+        and record.source == source
+        and bool(record.skipped_since) == skipped
+        and record.dropped == dropped
+    )
+
+
 def written(
     before: AllocationRecord | None, entry: Entry, now: float, round_s: float
 ) -> AllocationRecord:
     """The books of a job; the very record of before where nothing has to be said."""
+    said = (entry.holds, entry.fractions, entry.source, entry.skipped, entry.dropped)
+    if before is not None and not entry.started_s and says(before, said):
+        return before
     moment = whole_second(now)
     began = whole_second(entry.began)
     kind, since = current(before)
     same_turn = kind == entry.holds
-    if (
-        before is not None
-        and same_turn
-        and before.fractions == entry.fractions
-        and before.source == entry.source
-        and bool(before.skipped_since) == entry.skipped
-        and before.dropped == entry.dropped
-        and not entry.started_s
-    ):
-        return before
     if same_turn and since:
         began = since
     old = before or AllocationRecord(since=moment)

@@ -18,7 +18,7 @@ from ullage.decide.model import SetConditions
 from ullage.decide.phases import Phase
 from ullage.decide.placement.feasible import Infeasible
 from ullage.decide.placement.placement import Seat
-from ullage.decide.rounds.books import Entry, closed, written
+from ullage.decide.rounds.books import Entry, closed, says, written
 from ullage.decide.rounds.division import FIFO, Allocate, Division, divide
 from ullage.decide.rounds.plan import Turnout, plan
 from ullage.decide.rounds.problem import Goal
@@ -84,18 +84,24 @@ class Rounds:
             return closed(before, view.now)
         holds, began = self._held(job, members, seats)
         started = life.phase is Phase.RUNNING and job.status.phase != Phase.RUNNING
+        fractions = self.division.fractions[job.ref.uid]
+        skipped = job.ref.uid in self.turnout.skipped and not holds
+        dropped = self.division.dropped.get(job.ref.uid)
+        said = (holds, fractions, runner.source, skipped, dropped)
+        if before is not None and not started and says(before, said):
+            return before
         worth = self.division.isolated.get(job.ref.uid)
         entry = Entry(
-            fractions=self.division.fractions[job.ref.uid],
+            fractions=fractions,
             holds=holds,
             began=began,
             effective=self.division.effective[job.ref.uid],
             normalised=self.division.normalised[job.ref.uid],
             source=runner.source,
             isolated_rate=None if worth is None else worth.get(holds or runner.holds, 0.0),
-            skipped=job.ref.uid in self.turnout.skipped and not holds,
+            skipped=skipped,
             started_s=max(1.0, view.now - began) if started and began else 0.0,
-            dropped=self.division.dropped.get(job.ref.uid),
+            dropped=dropped,
         )
         return written(before, entry, view.now, view.snapshot.policy.round_seconds)
 
