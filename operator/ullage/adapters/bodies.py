@@ -17,7 +17,7 @@ from ullage import ports
 from ullage.adapters.leads import Leads, named
 from ullage.adapters.writer.errors import Refused
 from ullage.api.contract import Reason, WireError
-from ullage.decide import children
+from ullage.decide import applied, children
 from ullage.decide.learning import bodies as profile_bodies
 from ullage.decide.model import (
     Action,
@@ -223,10 +223,10 @@ class Requests:
             case DeleteWorkload():
                 return self._about(Verb.DELETE, action.owner, "")
             case SetStatus():
-                body = children.status_body(action, resource_version)
+                body = applied.status_body(action, resource_version)
                 return self._about(Verb.APPLY, action.owner, "status", body)
             case SetConditions():
-                body = children.conditions_body(action)
+                body = applied.conditions_body(action)
                 return self._about(Verb.APPLY, action.target, "status", body)
             case SetProfile() | SetDeviceModel():
                 body = profile_bodies.status_body(action)
@@ -295,7 +295,7 @@ class Requests:
             kind=ports.GPU_NODE,
             namespace="",
             name=action.name,
-            body=children.gpunode_body(action),
+            body=applied.gpunode_body(action),
         )
 
     def _ungate(self, action: UngatePod) -> Request:

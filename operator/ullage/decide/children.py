@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies of the objects that the operator creates: pods, Deployments, Services, GPUNodes, statuses.
+"""Bodies of the children of workloads: pods, Deployments, Services.
 
 Pure functions from a raw template and a few numbers to JSON. Whatever the user wrote in the
 template stays; only what placement needs is added. Bodies for server-side apply hold every field
@@ -29,14 +29,12 @@ from ullage.api.contract import (
     section,
     text,
 )
-from ullage.decide.model import ApplyGPUNode, Labels, SetConditions, SetStatus
+from ullage.decide.model import Labels
 from ullage.decide.ordered import HOLD
 from ullage.decide.tiers.group import join, narrowed
 from ullage.ports import JsonObject
 from ullage.state.project.objects import string_map
-from ullage.state.records import ObjectRef, WorkloadKind
-from ullage.state.status.allocation import solve_to_wire
-from ullage.state.status.wire import condition_to_wire, status_to_wire
+from ullage.state.records import ObjectRef
 from ullage.state.terms import TierTerms
 
 Body = dict[str, object]
@@ -360,57 +358,4 @@ def service_body(
         "kind": "Service",
         "metadata": _child_metadata(owner, name, uid),
         "spec": spec,
-    }
-
-
-def gpunode_body(action: ApplyGPUNode) -> Body:
-    """A GPUNode's slice list and epoch, for server-side apply.
-
-    ``spec.retire`` is not ours to own: whoever takes the node out writes it, and an apply that
-    named it would take it back.
-    """
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "GPUNode",
-        "metadata": {
-            "name": action.name,
-            "ownerReferences": [
-                {"apiVersion": "v1", "kind": "Node", "name": action.name, "uid": action.node_uid}
-            ],
-        }
-        | ({"uid": action.uid} if action.uid else {}),
-        "spec": {
-            "epoch": action.epoch,
-            "slices": [item.to_wire() for item in sorted(action.slices, key=lambda s: s.key)],
-        },
-    }
-
-
-def status_body(action: SetStatus, resource_version: str) -> Body:
-    """A workload's whole status, for server-side apply to ``/status``."""
-    return {
-        "apiVersion": API_VERSION,
-        "kind": action.owner.kind,
-        "metadata": {
-            "name": action.owner.name,
-            "namespace": action.owner.namespace,
-            "uid": action.owner.uid,
-        }
-        | ({"resourceVersion": resource_version} if resource_version else {}),
-        "status": status_to_wire(WorkloadKind(action.owner.kind), action.status),
-    }
-
-
-def conditions_body(action: SetConditions) -> Body:
-    """Our conditions on an object that is no workload, for server-side apply to ``/status``."""
-    namespace = {"namespace": action.target.namespace} if action.target.namespace else {}
-    return {
-        "apiVersion": API_VERSION,
-        "kind": action.target.kind,
-        "metadata": {"name": action.target.name, "uid": action.target.uid, **namespace},
-        "status": {
-            "observedGeneration": action.generation,
-            "conditions": [condition_to_wire(item) for item in action.conditions],
-        }
-        | ({"lastSolve": solve_to_wire(action.last_solve)} if action.last_solve else {}),
     }

@@ -10,14 +10,8 @@ from builders import a_slice, an_owner
 from builders_raw import raw_template
 from ullage.api.contract import GATE, SLOT_RESOURCE, Reason
 from ullage.api.gpunode import GPUNodeSpec
-from ullage.decide.children import (
-    Fleet,
-    conditions_body,
-    deployment_body,
-    gpunode_body,
-    service_body,
-    status_body,
-)
+from ullage.decide.applied import conditions_body, gpunode_body, status_body
+from ullage.decide.children import Fleet, deployment_body, service_body
 from ullage.decide.model import ApplyGPUNode, SetConditions, SetStatus
 from ullage.state.records import ObjectRef, WorkloadKind
 from ullage.state.status.records import Condition, SolveRecord, WorkloadStatus
