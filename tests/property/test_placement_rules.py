@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import builders
 from fakes.toy_storm import Storm
-from ullage.decide.decide import decide, look
+from ullage.decide.decide import decide
 from ullage.decide.diff import diff
 from ullage.decide.ledger import Ledger
 from ullage.decide.model import DecideSettings, SetStatus
@@ -25,6 +25,7 @@ from ullage.decide.placement.checks import CHAIN, ceiling, columns, figures
 from ullage.decide.placement.fit import amounts
 from ullage.decide.placement.ground import lay_out
 from ullage.decide.placement.want import Wants
+from ullage.decide.scene import look
 from ullage.decide.sharing.classes import Classes
 from ullage.decide.sharing.judging import SumRule
 from ullage.decide.transfer import Packer, Unpacker

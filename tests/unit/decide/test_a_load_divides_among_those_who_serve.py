@@ -24,9 +24,9 @@ from builders import (
 )
 from fakes.deciding import SETTINGS, Decided, decided
 from ullage.api.contract import LatencyObjective, Reason, SlicePhase
-from ullage.decide.decide import look
 from ullage.decide.ledger import Ledger
 from ullage.decide.lives.serving import replicas_that_serve
+from ullage.decide.scene import look
 from ullage.state.records import PodRecord, PodStage, SoloEntry
 from ullage.state.status.records import DecisionRecord, RefusalLine
 from ullage.state.terms import OfferedLoad

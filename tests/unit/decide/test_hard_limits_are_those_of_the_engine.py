@@ -10,13 +10,13 @@ import pytest
 
 import builders
 from ullage.api.contract import Reason
-from ullage.decide.decide import look
 from ullage.decide.ledger import Ledger
 from ullage.decide.model import DecideSettings
 from ullage.decide.placement.board import Board, Domains, Occupant
 from ullage.decide.placement.checks import CHAIN, ceiling, columns, figures
 from ullage.decide.placement.ground import lay_out
 from ullage.decide.placement.want import Want, Wants
+from ullage.decide.scene import look
 from ullage.decide.sharing.classes import Classes
 from ullage.engines.admission.filters import (
     RULES,

@@ -9,7 +9,6 @@ import pytest
 from builders import NOW, Part, a_gpu_node, a_job, a_node, a_pod, a_slice, a_snapshot, reported
 from fakes.deciding import SETTINGS
 from ullage.api.contract import SlicePhase
-from ullage.decide.decide import look
 from ullage.decide.ledger import Ledger
 from ullage.decide.placement.board import Board, set_up
 from ullage.decide.placement.charges import charged
@@ -17,6 +16,7 @@ from ullage.decide.placement.ground import lay_out
 from ullage.decide.placement.placement import Placer
 from ullage.decide.placement.room import elsewhere
 from ullage.decide.placement.want import Wants
+from ullage.decide.scene import look
 from ullage.decide.sharing.classes import Classes
 from ullage.decide.sharing.judging import SumRule
 from ullage.decide.view import View

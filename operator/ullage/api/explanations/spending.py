@@ -38,8 +38,8 @@ SPENDING: Final[Mapping[Reason, Explanation]] = {
     ),
     Reason.NO_POOL: say(
         "No CapacityPool has what the job asks for: accelerator, node labels, devices per node, or "
-        "a kind of capacity that it allows; or the pools that were chosen for it were deleted. What "
-        "runs is left alone then.",
+        "a kind of capacity that it allows; or the pools that were chosen for it were deleted. "
+        "What runs is left alone then.",
         "See the message; allow more accelerators or spot, or create a pool.",
     ),
     Reason.SPOT_AVAILABLE: say("The deadline leaves room for spot, and there is some.", "Nothing."),

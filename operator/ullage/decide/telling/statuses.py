@@ -1,0 +1,52 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What everybody is told in a cycle: the status of each workload, and Events where it changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ullage.decide.accounting.account import Accountant
+from ullage.decide.accounting.news import cost_news
+from ullage.decide.advice.recommend import Advisor
+from ullage.decide.advice.recommended import advice_news, advised
+from ullage.decide.elastic import sizes
+from ullage.decide.lives.life import Life
+from ullage.decide.model import Emit
+from ullage.decide.rounds.news import turn_news
+from ullage.decide.spending.telling import spend_news
+from ullage.decide.telling.report import Reporter, event
+from ullage.decide.tiers.telling import tier_news, with_tier
+from ullage.decide.view import View
+from ullage.state.status.records import WorkloadStatus
+
+
+def tell(
+    view: View, reporter: Reporter, lives: Mapping[str, Life], accountant: Accountant
+) -> tuple[dict[str, WorkloadStatus], list[Emit]]:
+    """The statuses by workload, those that did not change included, and Events of those that did.
+
+    Who has nothing to be told, such as an object that is being deleted, is left out.
+    """
+    statuses: dict[str, WorkloadStatus] = {}
+    events: list[Emit] = []
+    advisor = Advisor.of(view.snapshot)
+    for uid in sorted(lives):
+        workload = view.snapshot.workloads[uid]
+        if lives[uid].silent:
+            continue
+        status = advised(advisor, workload, reporter.status(workload))
+        status = with_tier(view, workload, accountant.booked(workload, status))
+        statuses[uid] = status
+        if status is not workload.status:
+            change = reporter.allotment.sizes.get(uid)
+            news = sizes.news(workload, change, view.settings.epoch) or event(
+                workload, status, view.settings.epoch
+            )
+            advice = advice_news(advisor, workload, status, view.settings.epoch)
+            events.extend(one for one in (news, advice) if one is not None)
+            events.extend(turn_news(workload, status, view.settings.epoch))
+            events.extend(spend_news(workload, status, view.settings.epoch))
+            events.extend(cost_news(workload, status, view.settings.epoch))
+            events.extend(tier_news(workload, status, view.settings.epoch))
+    return statuses, events
