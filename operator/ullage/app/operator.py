@@ -37,6 +37,7 @@ from ullage.app.figures.cost import CostSums
 from ullage.app.figures.device import device_figures
 from ullage.app.figures.sharing import sharing_figures
 from ullage.app.figures.spend import SpendSums
+from ullage.app.figures.tier import TierSums
 from ullage.app.figures.turn import turn_figures
 from ullage.app.http import HealthView, application
 from ullage.app.kopf_shell import KopfThread, Poker, connection_info
@@ -115,6 +116,7 @@ class Operator:
         self.writer_stats = WriterStats()
         self.costs = CostSums(began=self.clock.now())
         self.spends = SpendSums()
+        self.tiers = TierSums()
         self.solver = Solver(settings.decide.deadline_seconds)
         self.writer = Writer(
             cluster,
@@ -266,6 +268,7 @@ class Operator:
             ),
             cost=self.costs.figures(workloads, now),
             spend=self.spends.figures(workloads),
+            tiers=self.tiers.figures(picture.leads),
             turns=turn_figures(
                 workloads,
                 now,

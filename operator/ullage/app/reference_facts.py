@@ -38,6 +38,7 @@ from ullage.adapters.metrics.sharing import (
     SharingFigures,
 )
 from ullage.adapters.metrics.spending import SpendFigures
+from ullage.adapters.metrics.tiers import TierFigures
 from ullage.adapters.metrics.turns import TurnFigures
 from ullage.api.contract import JsonObject, objects, text
 from ullage.app.settings import SECTIONS, Settings, variables
@@ -227,6 +228,7 @@ def _example() -> OperatorFigures:
             per_hour={"research": 1.0},
             savings={"research": 0.5},
         ),
+        tiers=TierFigures(stages={2: 1}, most_lag=1, lost_steps=2),
         spend=SpendFigures(
             cost_per_work={"research": 1.0}, switches={"Spot": 1}, deadlines={"yes": 1}
         ),

@@ -26,6 +26,7 @@ from ullage.adapters.metrics.devices import DeviceFigures, device_metrics
 from ullage.adapters.metrics.pools import PoolFigures, pool_metrics
 from ullage.adapters.metrics.sharing import SharingFigures, sharing_metrics
 from ullage.adapters.metrics.spending import SpendFigures, spend_metrics
+from ullage.adapters.metrics.tiers import TierFigures, tier_metrics
 from ullage.adapters.metrics.turns import TurnFigures, turn_metrics
 
 SECONDS_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -75,6 +76,7 @@ class OperatorFigures:
     devices: DeviceFigures = field(default_factory=DeviceFigures)
     cost: CostFigures = field(default_factory=CostFigures)
     spend: SpendFigures = field(default_factory=SpendFigures)
+    tiers: TierFigures = field(default_factory=TierFigures)
     pools: PoolFigures = field(default_factory=PoolFigures)
 
 
@@ -116,6 +118,7 @@ class OperatorCollector(Collector):
         yield from device_metrics(figures.devices)
         yield from cost_metrics(figures.cost)
         yield from spend_metrics(figures.spend)
+        yield from tier_metrics(figures.tiers)
         yield from pool_metrics(figures.pools)
 
 

@@ -1,0 +1,43 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Gathers what the metrics tell of jobs in tiers from what their leads say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ullage.adapters.metrics.tiers import TierFigures
+from ullage.state.status.tier import LeadReport
+
+
+@dataclass(slots=True)
+class TierSums:
+    """Steps that were lost since this process looks on; bounded by the leads that run."""
+
+    lost_steps: int = 0
+    _seen: dict[str, int] = field(default_factory=dict)
+
+    def figures(self, reports: Mapping[str, LeadReport]) -> TierFigures:
+        """Add what is new, and tell everything as of now.
+
+        Args:
+            reports: What leads tell, by uid of the job.
+        """
+        for uid, one in reports.items():
+            # of a lead that is met for the first time nobody knows when it lost them
+            self.lost_steps += max(0, one.lost_steps - self._seen.get(uid, one.lost_steps))
+        self._seen = {uid: one.lost_steps for uid, one in reports.items()}
+        return TierFigures(
+            stages=Counter(one.stage for one in reports.values()),
+            most_lag=max(
+                (
+                    one.step - one.committed
+                    for one in reports.values()
+                    if one.copied and one.committed is not None
+                ),
+                default=0,
+            ),
+            lost_steps=self.lost_steps,
+        )
