@@ -264,7 +264,8 @@ def uncertified_scan(rows: Sequence[Scored], *, eps: float, confidence: float) -
     for count, one in enumerate(ordered, start=1):
         violations += one.violated
         tied = count < len(ordered) and ordered[count].z == one.z
-        if not tied and risk_bound(violations, count, confidence) <= eps:
+        # the bound is within the budget where so few violations are unlikely at the budget itself
+        if not tied and binomial_tail(violations, count, eps) <= 1 - confidence:
             best = Threshold(value=one.z, rows=len(rows), admitted=count, violations=violations)
     return best
 
