@@ -25,6 +25,7 @@ from ullage.engines.admission.pair_kernel import (
     VICTIM_SCALE,
     Distances,
     Shape,
+    class_folds,
     kernel,
 )
 from ullage.engines.admission.pair_kernel import Rows as Rows
@@ -67,8 +68,6 @@ REFERENCE: Final = Fit(iterations=25, max_rows=300)
 ROBUST: Final = Fit(tail=2.0)
 """Heavy-tailed noise: single measurements without repeats hold outliers that would otherwise
 pull every prediction around them."""
-KINDS: Final = tuple(replace(one, shape=shape) for shape in Shape for one in (Fit(), ROBUST))
-"""What ``learn`` chooses from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,9 +323,12 @@ def condition(
 
 
 def learn(
-    rows: Rows, target: Floats, blocks: Sequence[Ints], *, how: Sequence[Fit] = KINDS
+    rows: Rows, target: Floats, blocks: Sequence[Ints], *, how: Sequence[Fit] = (Fit(), ROBUST)
 ) -> Posterior:
-    """Fit with every kind of noise and likeness; keep what predicts left-out blocks best.
+    """Fit with every kind of noise and keep what predicts left-out blocks best.
+
+    Then the shape of likeness is chosen, where there are several kinds: by classes left out, since
+    a class that has rows of its own hardly needs its likes.
 
     Args:
         rows: Directional rows.
@@ -342,9 +344,14 @@ def learn(
     for one in how:
         hypers.append(fit(rows, target, one, found.get(replace(one, tail=0.0))))
         found[one] = hypers[-1]
+    best = hypers[0]
     if len(hypers) > 1 and len(blocks) > 1:
-        hypers = [min(hypers, key=lambda one: _error(rows, target, one, blocks))]
-    return condition(rows, target, hypers[0])
+        best = min(hypers, key=lambda one: _error(rows, target, one, blocks))
+        rough = replace(how[hypers.index(best)], shape=Shape.MATERN)
+        folds = class_folds(rows, FOLDS)
+        shapes = (best, fit(rows, target, rough))
+        best = min(shapes, key=lambda one: _error(rows, target, one, folds))
+    return condition(rows, target, best)
 
 
 def _error(rows: Rows, target: Floats, hyper: Hyper, blocks: Sequence[Ints]) -> float:

@@ -159,3 +159,12 @@ def kernel(
         strip = left.take(np.arange(start, min(start + _STRIP, len(left))))
         out[start : start + _STRIP] = Distances.between(strip, right).kernel(values, shape)
     return out
+
+
+def class_folds(rows: Rows, count: int) -> list[Ints]:
+    """Rows in which one of some classes takes part, every class in one of ``count`` folds."""
+    classes = np.unique(np.concatenate([rows.victim, rows.aggressor]))
+    parts = [classes[start::count] for start in range(min(count, len(classes)))]
+    return [
+        np.flatnonzero(np.isin(rows.victim, part) | np.isin(rows.aggressor, part)) for part in parts
+    ]
