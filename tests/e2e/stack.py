@@ -128,8 +128,8 @@ class Stack:
         self.cluster.kubectl("delete", kind, name, "--namespace", namespace, *words)
 
     def logs(self, pod: str, namespace: str) -> str:
-        """What a pod printed."""
-        return self.cluster.kubectl("logs", pod, "--namespace", namespace).stdout
+        """What a pod printed; nothing while it is not there or has not begun."""
+        return self.cluster.kubectl("logs", pod, "--namespace", namespace, check=False).stdout
 
     def status(self, kind: str, name: str, namespace: str) -> Json:
         """Status of a workload; empty before the operator wrote one."""

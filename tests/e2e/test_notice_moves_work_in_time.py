@@ -94,12 +94,14 @@ def _upgrade(stack: Stack, *words: str) -> None:
 
 
 def _agents(stack: Stack) -> dict[str, str]:
+    """Addresses of the agents by node; empty while one has none yet."""
     pods = stack.list("pods", NAMESPACE, "app.kubernetes.io/component=node")
-    return {
-        pod["spec"]["nodeName"]: pod["status"]["podIP"]
+    found = {
+        pod["spec"]["nodeName"]: pod["status"].get("podIP", "")
         for pod in pods
         if "deletionTimestamp" not in pod["metadata"]
     }
+    return found if all(found.values()) else {}
 
 
 def _address_of_this_machine(stack: Stack) -> str:
