@@ -28,8 +28,15 @@ COMPARED = 6_000
 """Losses up to this step are compared with those of one process that nobody disturbs."""
 
 
-def _example(namespace: str, steps: int) -> Json:
-    """The example as users apply it, with our images, a folder of its own, and longer."""
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    """A folder that the pods of both nodes see; /var/tmp is one of each node's own."""
+    tmp_path.chmod(0o777)
+    return tmp_path
+
+
+def _example(namespace: str, steps: int, shared: Path) -> Json:
+    """The example as users apply it, with our images, a shared volume, and longer."""
     body: Json = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
     body["metadata"]["namespace"] = namespace
     body["spec"]["work"]["steps"] = steps
@@ -44,6 +51,8 @@ def _example(namespace: str, steps: int) -> Json:
     }
     for entry in container["env"]:
         entry["value"] = said.get(entry["name"], entry["value"])
+    volumes = body["spec"]["template"]["spec"]["volumes"]
+    next(one for one in volumes if one["name"] == "checkpoints")["hostPath"]["path"] = str(shared)
     return body
 
 
@@ -103,9 +112,9 @@ def _undisturbed(steps: int) -> dict[int, float]:
 
 @pytest.mark.timeout(900)
 def test_members_go_with_and_without_a_word_and_no_work_is_lost(
-    stack: Stack, namespace: str
+    stack: Stack, namespace: str, shared: Path
 ) -> None:
-    stack.apply(_example(namespace, STEPS))
+    stack.apply(_example(namespace, STEPS, shared))
     members = _run(stack, namespace, 3)
     assert _members(stack, namespace, "reliable").keys() == {f"{NAME}-0"}
     lead = stack.get("pods", LEAD, namespace)
@@ -170,8 +179,10 @@ def test_members_go_with_and_without_a_word_and_no_work_is_lost(
 
 
 @pytest.mark.timeout(900)
-def test_a_lost_lead_means_another_start_from_the_checkpoint(stack: Stack, namespace: str) -> None:
-    stack.apply(_example(namespace, STEPS))
+def test_a_lost_lead_means_another_start_from_the_checkpoint(
+    stack: Stack, namespace: str, shared: Path
+) -> None:
+    stack.apply(_example(namespace, STEPS, shared))
     before = _run(stack, namespace, 3)
     _passes(stack, namespace, 2 * EVERY)
     lead = (stack.get("pods", LEAD, namespace) or {})["metadata"]["uid"]

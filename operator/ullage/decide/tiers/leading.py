@@ -180,7 +180,10 @@ def _what_happened(name: str, lead: PodRecord | None, code: int | None) -> str:
     if code == STATE_LOST:
         return f"{name}: more members were lost than the copy of the state makes up for"
     if code == NEVER_JOINED:
-        return f"{name}: too few members joined; does the program use ullage_run.group?"
+        return (
+            f"{name}: too few members joined, or they begin at different steps; does the program"
+            " use ullage_run.group, and do all members see one folder of checkpoints?"
+        )
     if code == KILLED:
         return (
             f"{name} was killed, as happens without memory left: give elasticity.backup.stateBytes "
