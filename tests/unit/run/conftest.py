@@ -29,7 +29,10 @@ def read(record: Path) -> ReadRecord:
 
 @pytest.fixture
 def sigterm() -> Iterator[None]:
-    """Gives the test process its SIGTERM handler back."""
-    before = signal.getsignal(signal.SIGTERM)
+    """Nobody listens for SIGTERM, as when a process starts; afterwards who listened before.
+
+    Whoever heard a test's signal would believe for good that the process is to end.
+    """
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGTERM, before)
