@@ -49,6 +49,8 @@ from ullage_run.orders import (
 
 BEAT_S: Final = 0.5
 """A lead gives up who is silent for several of these."""
+CONNECT_S: Final = 3.0
+"""For one attempt: the name may still lead to a pod that is gone, where nobody refuses."""
 JOIN_S: Final = 60.0
 """How long a lead is looked for: its pod may start after ours."""
 RETRY_S: Final = 0.2
@@ -353,7 +355,7 @@ def _connect(address: tuple[str, int], token: bytes) -> socket.socket:
     until = time.monotonic() + JOIN_S
     while True:
         try:
-            link = socket.create_connection(address, timeout=JOIN_S)
+            link = socket.create_connection(address, timeout=CONNECT_S)
             break
         except OSError as error:
             if time.monotonic() > until:
