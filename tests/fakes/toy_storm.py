@@ -85,6 +85,15 @@ class Storm:
             if self.random.random() < 0.3:
                 self.cycle(self.random.choice((1.0, 1.0, 0.8, 0.5)))
 
+    def blow_twice(self, seed: int, events: int) -> None:
+        """Storm, calm, the second half of the storm, calm; a failure names the seed."""
+        try:
+            for _ in range(2):
+                self.blow(events // 2)
+                self.calm()
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+
     def cycle(self, landing: float = 1.0) -> tuple[Plan, tuple[Action, ...]]:
         """One decision; every action lands with this probability."""
         snapshot = self.toy.snapshot()

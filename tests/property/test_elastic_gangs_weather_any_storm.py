@@ -79,13 +79,7 @@ class _Elastic(Storm):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_sizes_stay_within_bounds_and_are_agreed_on(seed: int) -> None:
     storm = _Elastic(seed)
-    try:
-        storm.blow(EVENTS // 2)
-        storm.calm()
-        storm.blow(EVENTS // 2)
-        storm.calm()
-    except AssertionError as error:
-        raise AssertionError(f"seed {seed}: {error}") from error
+    storm.blow_twice(seed, EVENTS)
     assert storm.sizes or not any(one.elasticity for one in storm.toy.workloads.values())
     for moments in storm.grown.values():
         assert all(later - earlier >= HOLD_S for earlier, later in pairwise(moments))

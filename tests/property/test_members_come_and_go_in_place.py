@@ -114,11 +114,5 @@ def _is_let_go(pod: PodRecord) -> bool:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nobody_who_runs_well_is_touched_and_sizes_are_true(seed: int) -> None:
     storm = _InPlace(seed)
-    try:
-        storm.blow(EVENTS // 2)
-        storm.calm()
-        storm.blow(EVENTS // 2)
-        storm.calm()
-    except AssertionError as error:
-        raise AssertionError(f"seed {seed}: {error}") from error
+    storm.blow_twice(seed, EVENTS)
     assert storm.seen[Reason.SIZED] or storm.seen[Reason.SHRUNK] or storm.seen[Reason.GROWN]

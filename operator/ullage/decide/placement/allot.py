@@ -23,8 +23,7 @@ from ullage.decide.phases import Phase
 from ullage.decide.placement.desk import Allotment, Desk
 from ullage.decide.placement.feasible import Infeasible
 from ullage.decide.placement.placement import Seat, slices_of
-from ullage.decide.placement.pods import create_pods, give_up, name_members
-from ullage.decide.placement.pods import release as release
+from ullage.decide.placement.pods import create_pods, give_up, name_members, release
 from ullage.decide.placement.preemption import (
     Victim,
     divided,
