@@ -203,6 +203,7 @@ spendings = st.builds(
         since=maybe_time,
     ),
     next_decision=maybe_time,
+    expected_savings=st.just("") | decimals | st.just("-12.5"),
 )
 common = {
     "observed_generation": small,

@@ -17,6 +17,7 @@ from ullage.api.base import (
     Epoch,
     Model,
     ReasonWord,
+    SignedDecimal,
     Text,
     Time,
     Word,
@@ -86,3 +87,8 @@ class Spend(JobAccount):
     """Which pools the job may be placed in, and why."""
     next_decision: Time | None = None
     """When prices are compared again though nothing happens."""
+    expected_savings: SignedDecimal | None = None
+    """What the rest of the work is expected to cost less in the chosen pools than on on-demand
+    capacity of the same type, time that losses take included; below 0 = more. As of the last change
+    of this status. Absent = how much there is to do or a price is not known, or losses have no
+    bound because spot may take the job and it saves no checkpoint."""

@@ -33,6 +33,17 @@ NOTHING: Final = (
     "nothing has a price: give DeviceProfiles a pricePerHour, or make CapacityPools with a"
     " priceSource"
 )
+_COLUMNS: Final = (
+    "SPENT",
+    "ON-DEMAND",
+    "SAVED",
+    "LOST WORK",
+    "LOSSES",
+    "PER 1000 STEPS",
+    "NOW/H",
+)
+_EXPECTED: Final = "TO SAVE"
+"""Shown where it is known of somebody: it needs chosen pools, and the work that is left."""
 _BAR: Final = 40
 
 
@@ -93,13 +104,14 @@ def table(found: Sequence[Line], by: By) -> RenderableType:
     shown = Table(box=None, pad_edge=False, header_style="bold")
     shown.add_column("JOB" if by is By.JOB else "TENANT", overflow="fold")
     shown.add_column("TENANT" if by is By.JOB else "WORKLOADS", overflow="fold")
-    for column in ("SPENT", "ON-DEMAND", "SAVED", "LOST WORK", "LOSSES", "PER 1000 STEPS", "NOW/H"):
+    expects = any(one.bill.expected is not None for one in found)
+    for column in (*_COLUMNS, *((_EXPECTED,) if expects else ())):
         shown.add_column(column, justify="right", no_wrap=True)
     for one in found:
-        shown.add_row(one.name, _second(one, by), *_cells(one.bill))
+        shown.add_row(one.name, _second(one, by), *_cells(one.bill, expects))
     if len(found) > 1:
         bill = total(one.bill for one in found)
-        shown.add_row("all", "" if by is By.JOB else str(bill.workloads), *_cells(bill))
+        shown.add_row("all", "" if by is By.JOB else str(bill.workloads), *_cells(bill, expects))
     notes = [
         Text(f"{one.name}: {one.bill.message or _UNPRICED}", style=QUIET)
         for one in found
@@ -180,6 +192,7 @@ def _figures(bill: Bill) -> dict[str, object]:
         "spent": _text(bill.spent),
         "onDemand": _text(bill.on_demand),
         "saved": _text(bill.saved),
+        "expectedSavings": _text(bill.expected),
         "savingsRatio": None if ratio is None else round(ratio, 4),
         "perHour": _text(bill.per_hour),
         "perThousandSteps": _text(bill.per_thousand_steps),
@@ -197,7 +210,7 @@ def _second(line: Line, by: By) -> str:
     return line.tenant if by is By.JOB else str(line.bill.workloads)
 
 
-def _cells(bill: Bill) -> tuple[RenderableType, ...]:
+def _cells(bill: Bill, expects: bool) -> tuple[RenderableType, ...]:
     ratio = bill.savings_ratio
     saved: RenderableType = "?"
     if bill.saved is not None and ratio is not None:
@@ -212,6 +225,7 @@ def _cells(bill: Bill) -> tuple[RenderableType, ...]:
         str(bill.evictions),
         f"{float(unit):.4g}" if unit is not None else "-",
         f"{bill.per_hour:.2f}" if bill.per_hour else "-",
+        *(("-" if bill.expected is None else f"{bill.expected:.2f}",) if expects else ()),
     )
 
 

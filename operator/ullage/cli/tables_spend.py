@@ -28,6 +28,7 @@ def spend(record: SpendRecord) -> RenderableType:
         "": decision.message,
         "pools": offer(decision.chosen),
         "next best": offer(decision.runner_up) if decision.runner_up is not None else "",
+        "to save": _expected(record),
         "since": rfc3339(decision.since) if decision.since else "",
         "looked at again": rfc3339(record.next_decision) if record.next_decision else "",
         "what helps": REASONS[decision.reason].what_to_do,
@@ -37,6 +38,11 @@ def spend(record: SpendRecord) -> RenderableType:
         if value:
             table.add_row(name, value)
     return Group(Text("where it may run", style="bold"), table)
+
+
+def _expected(record: SpendRecord) -> str:
+    said = record.expected_savings
+    return f"{said} $ over the rest of the work, against on-demand" if said else ""
 
 
 def offer(one: Offer) -> str:

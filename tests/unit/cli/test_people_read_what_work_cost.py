@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,25 @@ def test_scripts_read_money_as_text_and_what_is_not_known_as_null() -> None:
     assert lines["default/dark"]["spent"] is None
     assert lines["default/dark"]["message"] == "CapacityPool spot has no price yet"
     assert body["total"]["spent"] == "52.500000"
+
+
+def test_what_the_rest_should_save_is_a_column_where_it_is_known() -> None:
+    cluster = the_cluster()
+    cheap, *others = cluster.workloads.values()
+    record = replace(spend("12.5"), expected_savings="30.5")
+    told = [replace(cheap, status=replace(cheap.status, spend=record)), *others]
+    lines = cost.lines(told, By.JOB, NOW)
+    rows = {line.split()[0]: line.split() for line in shown(cost.table(lines, By.JOB)).splitlines()}
+    assert rows["JOB"][-2:] == ["TO", "SAVE"]
+    assert rows["default/cheap"][-1] == "30.50"
+    assert rows["default/chat"][-1] == "-"
+    assert rows["all"][-1] == "30.50"
+    body = json.loads(cost.to_json(lines, By.JOB, NOW))
+    assert {one["job"]: one["expectedSavings"] for one in body["lines"]} == {
+        "default/cheap": "30.500000",
+        "default/chat": None,
+        "default/dark": None,
+    }
 
 
 def test_without_prices_one_is_told_what_to_do() -> None:

@@ -29,6 +29,8 @@ class Bill:
         lost_seconds: Work that losses took.
         lost_steps: The same in steps, where known.
         evictions: Starts that ended because devices were taken.
+        expected: Dollars that the rest of the work should save against on-demand in the pools that
+            were chosen for it; ``None`` = not known.
         unpriced: Workloads of which some or all time had no price.
         workloads: That have books.
         message: What is missing, of the first that lacks something.
@@ -43,6 +45,7 @@ class Bill:
     lost_seconds: int = 0
     lost_steps: int = 0
     evictions: int = 0
+    expected: Decimal | None = None
     unpriced: int = 0
     workloads: int = 0
     message: str = ""
@@ -84,6 +87,7 @@ def bill_of(workload: WorkloadRecord, now: float) -> Bill | None:
         lost_seconds=account.lost_seconds,
         lost_steps=account.lost_steps,
         evictions=account.evictions,
+        expected=_known(spend.expected_savings if spend is not None else ""),
         unpriced=int(bool(account.message or account.unpriced_seconds)),
         workloads=1,
         message=account.message,
@@ -104,6 +108,7 @@ def total(bills: Iterable[Bill]) -> Bill:
             lost_seconds=found.lost_seconds + one.lost_seconds,
             lost_steps=found.lost_steps + one.lost_steps,
             evictions=found.evictions + one.evictions,
+            expected=_sum(found.expected, one.expected),
             unpriced=found.unpriced + one.unpriced,
             workloads=found.workloads + one.workloads,
             message=found.message or one.message,
@@ -114,6 +119,10 @@ def total(bills: Iterable[Bill]) -> Bill:
 def party_of(workload: WorkloadRecord) -> str:
     """Whom a bill goes to: the tenant, or the namespace of work without one."""
     return workload.tenant or workload.ref.namespace
+
+
+def _known(said: str) -> Decimal | None:
+    return Decimal(said) if said else None
 
 
 def _sum(left: Decimal | None, right: Decimal | None) -> Decimal | None:

@@ -64,7 +64,7 @@ class Rates:
             slices=slices,
             any_price=declared or any(one.status.price is not None for one in pools),
             _membership=Membership.of(snapshot.pools),
-            _by_type=_reliable(snapshot),
+            _by_type=reliable_prices(snapshot),
         )
 
     def held(self, placement: Sequence[Placement]) -> Rate:
@@ -111,19 +111,7 @@ class Rates:
         count = max(1, pool.gpus_per_instance, len(devices))
         price = None if pool.status.price is None else pool.status.price / count
         message = f"CapacityPool {pool.name} has no price yet" if price is None else ""
-        return _rate(price, self._on_demand(pool, price, declared), crowd, message)
-
-    def _on_demand(
-        self, pool: PoolRecord, price: float | None, declared: float | None
-    ) -> float | None:
-        """What a device of the pool's type costs on capacity that is not taken away."""
-        if pool.capacity_type is CapacityType.ON_DEMAND:
-            return price
-        own = price if pool.capacity_type is CapacityType.RESERVED else None
-        for key in ((pool.instance_type, pool.accelerator), ("", pool.accelerator)):
-            if key in self._by_type:
-                return self._by_type[key]
-        return own if own is not None else declared
+        return _rate(price, on_demand_price(pool, price, declared, self._by_type), crowd, message)
 
     def _declared(self, model: str) -> float | None:
         profile = self.snapshot.device_profiles.get(model)
@@ -148,7 +136,30 @@ def _rate(price: float | None, on_demand: float | None, crowd: float, message: s
     )
 
 
-def _reliable(snapshot: Snapshot) -> dict[tuple[str, str], float]:
+def on_demand_price(
+    pool: PoolRecord,
+    price: float | None,
+    declared: float | None,
+    reliable: Mapping[tuple[str, str], float],
+) -> float | None:
+    """What a device of a pool's type costs on capacity that is not taken away; ``None`` = unknown.
+
+    Args:
+        pool: The pool.
+        price: Of one of its devices, dollars per hour.
+        declared: Of the type, by its DeviceProfile.
+        reliable: What pools that are not taken away cost, as ``reliable_prices`` says it.
+    """
+    if pool.capacity_type is CapacityType.ON_DEMAND:
+        return price
+    own = price if pool.capacity_type is CapacityType.RESERVED else None
+    for key in ((pool.instance_type, pool.accelerator), ("", pool.accelerator)):
+        if key in reliable:
+            return reliable[key]
+    return own if own is not None else declared
+
+
+def reliable_prices(snapshot: Snapshot) -> dict[tuple[str, str], float]:
     """Price of one device by (instance type, accelerator) and by ("", accelerator).
 
     On-demand before reserved, the cheapest of a kind; pools without a price say nothing.

@@ -39,7 +39,7 @@ from ullage.state.terms import SpotTerms
 
 HELD_LONG_S: Final = 1e9
 """Since when a job holds what nobody noted the time of."""
-_MOST_LOST: Final = 0.9
+MOST_LOST: Final = 0.9
 """Part of the time that losses can cost at most, so that every pool has some speed."""
 
 
@@ -346,7 +346,7 @@ def _offers(facts: Facts, here: str) -> list[Offer]:
             ):
                 continue
         # every loss costs a restart, so a pool is as fast as the time between them lets it be
-        lost = min(_MOST_LOST, pool.hazard_per_hour * facts.restart_h)
+        lost = min(MOST_LOST, pool.hazard_per_hour * facts.restart_h)
         found.append(Offer(name=name, price_per_hour=per_hour, speed=pool.speed * (1 - lost)))
     return found
 

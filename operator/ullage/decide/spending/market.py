@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Final
 
 from ullage.api.contract import Health
+from ullage.decide.accounting.rates import on_demand_price, reliable_prices
 from ullage.decide.placement.ground import node_trouble
 from ullage.decide.pools.membership import Membership
 from ullage.decide.speeds.throughput import Throughputs
@@ -101,6 +102,20 @@ class Market:
         for node in sorted(self.pool_of):
             found[self.pool_of[node]].append(node)
         return found
+
+    @cached_property
+    def reliable(self) -> Mapping[tuple[str, str], float]:
+        """Prices of devices that are not taken away, by type."""
+        return reliable_prices(self.view.snapshot)
+
+    def on_demand(self, record: PoolRecord) -> float | None:
+        """Dollars per hour of an instance like those of a pool on on-demand; ``None`` = unknown."""
+        count, price = record.gpus_per_instance, record.status.price
+        profile = self.view.snapshot.device_profiles.get(record.accelerator)
+        declared = profile.price_per_hour if profile is not None else None
+        own = None if price is None else price / count
+        each = on_demand_price(record, own, declared, self.reliable)
+        return None if each is None else each * count
 
     @cached_property
     def free(self) -> Mapping[str, Sequence[Sequence[int]]]:

@@ -48,6 +48,7 @@ class Stand:
         grows: The pools can be given more nodes.
         safe: Whether its deadline is kept; `None` = it has none, or nobody can tell.
         margin_s: Seconds to spare until the deadline, work left and a restart taken off.
+        facts: What the decision rests on; `None` = nothing is decided about it any more.
     """
 
     spend: SpendRecord
@@ -55,6 +56,7 @@ class Stand:
     grows: bool = False
     safe: bool | None = None
     margin_s: int | None = None
+    facts: Facts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,6 +344,7 @@ class _Clerk:
             grows=any(name in stalls and stalls[name].grows for name in pools),
             safe=safe,
             margin_s=margin_s,
+            facts=facts,
         )
 
 

@@ -14,6 +14,7 @@ from ullage.decide.elastic import sizes
 from ullage.decide.lives.life import Life
 from ullage.decide.model import Emit
 from ullage.decide.rounds.news import turn_news
+from ullage.decide.spending.savings import with_savings
 from ullage.decide.spending.telling import spend_news
 from ullage.decide.telling.report import Reporter, event
 from ullage.decide.tiers.telling import tier_news, with_tier
@@ -37,6 +38,7 @@ def tell(
             continue
         status = advised(advisor, workload, reporter.status(workload))
         status = with_tier(view, workload, accountant.booked(workload, status))
+        status = with_savings(reporter.desk.spending, workload, status)
         statuses[uid] = status
         if status is not workload.status:
             change = reporter.allotment.sizes.get(uid)

@@ -64,3 +64,6 @@ class SpendRecord:
     decision: SpendDecision | None = None
     next_decision: float = 0.0
     """When the prices are compared again though nothing happens; 0 = not while it waits."""
+    expected_savings: str = ""
+    """Dollars that the rest of the work is expected to save against on-demand, below 0 = to cost
+    more; "" = not known."""

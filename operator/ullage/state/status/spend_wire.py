@@ -26,6 +26,8 @@ def spend_to_wire(spend: SpendRecord) -> dict[str, object]:
         body["decision"] = _decision_to_wire(spend.decision)
     if spend.next_decision:
         body["nextDecision"] = rfc3339(spend.next_decision)
+    if spend.expected_savings:
+        body["expectedSavings"] = spend.expected_savings
     return body
 
 
@@ -41,6 +43,7 @@ def spend_from_wire(raw: JsonObject) -> SpendRecord:
         account=account_from_wire(raw),
         decision=decision,
         next_decision=seconds(raw.get("nextDecision"), "nextDecision"),
+        expected_savings=_decimal(raw, "expectedSavings"),
     )
 
 
