@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Google's billing catalogue comes in pages: what is wanted may stand in any of them.
 
-The pages are recorded ones, cut down to what is read.
+The pages are written by hand after the documents of the catalogue, cut down to what is read.
 """
 
 from __future__ import annotations
