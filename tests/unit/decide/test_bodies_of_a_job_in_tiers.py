@@ -16,6 +16,7 @@ from ullage.decide.children import Member, owner_labels, pod_body
 from ullage.decide.model import ApplyService, CreatePod, Labels, Lead
 from ullage.decide.pin import ungate_patch
 from ullage.decide.tiers.group import guard_name, narrowed
+from ullage.engines.tiers.flush import BYTES_PER_SECOND
 from ullage.ports import NETWORK_POLICY, SECRET, BadRequest, Conflict
 from ullage.state.blueprint import Blueprint, canonical_json
 from ullage.state.shapes import NodeAffinity
@@ -113,6 +114,20 @@ def test_the_lead_understands_how_it_is_started() -> None:
     assert given.status.endswith(":7072")
     assert given.silent_seconds == 10
     assert str(given.token_file).endswith("/token")
+
+
+def test_the_lead_assumes_the_link_that_notices_are_judged_by() -> None:
+    given = parser().parse_args(lead_pod()["spec"]["containers"][0]["command"][3:])
+    assert given.bytes_per_second == BYTES_PER_SECOND
+    by_hand = parser().parse_args(["--members", "1", "--state-bytes", "1"])
+    assert by_hand.bytes_per_second == BYTES_PER_SECOND
+
+
+def test_a_step_changes_no_more_than_the_state() -> None:
+    odd = replace(TERMS, dirty_bytes=TERMS.state_bytes + 1)
+    pod = cast(Json, LEADS.pod(a_lead(), blueprint(odd)))
+    given = parser().parse_args(pod["spec"]["containers"][0]["command"][3:])
+    assert terms_of(given).link.dirty_bytes_per_step == TERMS.state_bytes
 
 
 def test_what_nobody_stated_is_left_to_the_lead() -> None:

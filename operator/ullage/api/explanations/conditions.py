@@ -38,6 +38,10 @@ CONDITIONS: Final[Mapping[ConditionType, ConditionExplanation]] = {
     ConditionType.RECOVERABLE: _when(
         "the state of a job in tiers survives the loss of its transient members"
     ),
+    ConditionType.NOTICE_FEASIBLE: _when(
+        "what is pending of a job in tiers is handed over in half of the shortest notice of its "
+        "pools; absent where no pool states noticeSeconds"
+    ),
     ConditionType.LATE_BINDING: _when(
         "the container runtime reads the files that hand over a slice (GPUNode)"
     ),

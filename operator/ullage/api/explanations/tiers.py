@@ -44,5 +44,15 @@ TIERS: Final[Mapping[Reason, Explanation]] = {
         "Nothing at the beginning. If it lasts, members cannot push fast enough: raise "
         "elasticity.backup.everySteps and maxLagSteps.",
     ),
+    Reason.NOTICE_LONG_ENOUGH: say(
+        "Members whose machines are taken away with notice hand over in half of it.", "Nothing."
+    ),
+    Reason.NOTICE_TOO_SHORT: say(
+        "Half of the shortest notice of the pools that the job may use is less than handing over "
+        "takes. With elasticity.onNotice Flush it is not started; once it has started, it runs on, "
+        "and such a notice is a loss without one.",
+        "Lower elasticity.backup.maxLagSteps or state in dirtyBytesPerStep what a step really "
+        "changes, leave out pools with a short notice, or set onNotice: Checkpoint.",
+    ),
 }
 """Reasons that a job in tiers meets."""

@@ -39,6 +39,7 @@ _OF_THE_API: Final = (
     Reason.NAME_CONFLICT,
     Reason.WRITE_REFUSED,
     Reason.INVALID_OBJECT,
+    Reason.NOTICE_TOO_SHORT,
 )
 _COSTED: Final = (Objective.MIN_COST.value, Objective.MIN_COST_SLO.value)
 _WEAKEST: Final = {NEUTRAL: 0, Source.ESTIMATED: 1, Source.DECLARED: 2, Source.MEASURED: 3}

@@ -24,6 +24,7 @@ from ullage.decide.tiers.group import (
     mount_token,
     narrowed,
 )
+from ullage.engines.tiers.flush import BYTES_PER_SECOND
 from ullage.state.blueprint import Blueprint
 from ullage.state.records import ObjectRef
 from ullage.state.terms import TierTerms
@@ -178,6 +179,7 @@ def _arguments(terms: TierTerms, lead: Lead, blueprint: Blueprint) -> list[str]:
         "--shards": terms.shards,
         "--every-steps": terms.every_steps,
         "--max-lag-steps": terms.max_lag_steps,
+        "--bytes-per-second": BYTES_PER_SECOND,
         "--silent-seconds": SILENT_S,
         "--listen": f"0.0.0.0:{LEAD_PORT}",
         "--keeper": f"0.0.0.0:{KEEPER_PORT}",
@@ -185,7 +187,7 @@ def _arguments(terms: TierTerms, lead: Lead, blueprint: Blueprint) -> list[str]:
         "--token-file": f"{TOKEN_FOLDER}/{TOKEN_KEY}",
     }
     if terms.dirty_bytes:
-        said["--dirty-bytes"] = terms.dirty_bytes
+        said["--dirty-bytes"] = min(terms.dirty_bytes, terms.state_bytes)
     if terms.stage:
         said["--stage"] = terms.stage
     if lead.notice_s is not None:

@@ -20,23 +20,19 @@ from ullage.decide.model import Action, ApplyService, CreatePod, DeletePod, Labe
 from ullage.decide.phases import Phase
 from ullage.decide.pools.membership import Membership
 from ullage.decide.tiers.group import LABEL_POOL, lead_name
+from ullage.decide.tiers.machines import staying, terms_of
+from ullage.decide.tiers.notice import refused, shortest_notice_s
 from ullage.decide.view import Member, View
-from ullage.state.pools.records import CapacityType, PoolRecord
 from ullage.state.records import ObjectRef, PodRecord, PodStage, Snapshot, WorkloadRecord
-from ullage.state.terms import TierTerms
 
 STATE_LOST: Final = 75
 """Exit code of a lead whose members lost more than the copy holds."""
 NEVER_JOINED: Final = 3
 KILLED: Final = 137
 _STOPPED: Final = (Phase.SUSPENDING, Phase.SUSPENDED)
+_COMING_UP: Final = (Phase.PENDING, Phase.RESERVING, Phase.STARTING)
 _NOT_ITS_FAULT: Final = (STATE_LOST, 143, None)
 """Exit codes that count as a loss from outside, not as a failure of the job."""
-
-
-def terms_of(job: WorkloadRecord) -> TierTerms | None:
-    """What a job says of its tiers; ``None`` = it is in none."""
-    return job.elasticity.tiers if job.elasticity is not None else None
 
 
 def leads_of(snapshot: Snapshot) -> Mapping[str, PodRecord]:
@@ -57,6 +53,10 @@ def led(view: View, job: WorkloadRecord, life: Life) -> Life:
     lead = view.leads.get(job.ref.uid)
     members = view.members_of(job)
     begun = any(one.live and not one.gated for one in members)
+    if life.phase in _COMING_UP and not (begun or job.status.start_time):
+        text = refused(view.snapshot.pools, job)
+        if text:
+            return _not_started(view, job, lead, (life, text))
     if _is_over(view, job, lead, members, life):
         return _begin_anew(view, job, lead, members, life)
     if life.phase.terminal or life.phase in _STOPPED:
@@ -91,19 +91,6 @@ def on_their_machines(steps: Sequence[Action], snapshot: Snapshot) -> tuple[Acti
                 step = replace(step, labels=((LABEL_POOL, pool.name),))
         found.append(step)
     return tuple(found)
-
-
-def staying(pools: Mapping[str, PoolRecord]) -> tuple[Labels, ...]:
-    """Labels of the nodes of each pool that nobody takes away; sorted."""
-    return tuple(
-        sorted(
-            {
-                tuple(sorted(pool.node_selector.items()))
-                for pool in pools.values()
-                if pool.capacity_type is not CapacityType.SPOT and pool.node_selector
-            }
-        )
-    )
 
 
 def _is_reliable(step: CreatePod, snapshot: Snapshot) -> bool:
@@ -222,13 +209,13 @@ def _create(view: View, job: WorkloadRecord) -> tuple[Action, ...]:
     name = lead_name(job.ref.name)
     if (job.ref.namespace, name) in view.snapshot.creating:
         return ()
-    stated = [one.notice_s for one in view.snapshot.pools.values() if one.notice_s is not None]
+    notice_s = shortest_notice_s(view.snapshot.pools, job)
     pod = CreatePod(
         owner=job.ref,
         name=name,
         rank=-1,
         template_hash=job.template_hash,
-        lead=Lead(members=job.replicas, notice_s=min(stated, default=None)),
+        lead=Lead(members=job.replicas, notice_s=notice_s),
         epoch=view.settings.epoch,
         reason=Reason.WAITS_FOR_LEAD,
         text=f"leads the {job.replicas} members",
@@ -251,6 +238,24 @@ def _service(view: View, job: WorkloadRecord) -> tuple[Action, ...]:
             reason=Reason.WAITS_FOR_LEAD,
             text="names the lead of the job",
         ),
+    )
+
+
+def _not_started(
+    view: View, job: WorkloadRecord, lead: PodRecord | None, found: tuple[Life, str]
+) -> Life:
+    """It holds nothing and waits for other pools, or for another word of its owner."""
+    life, text = found
+    away = () if lead is None else _away(view, job, lead, life)
+    return replace(
+        life,
+        phase=Phase.PENDING,
+        reason=Reason.NOTICE_TOO_SHORT,
+        message=text,
+        steps=(*(one for one in life.steps if not isinstance(one, UngatePod)), *away),
+        missing=(),
+        waiting=(),
+        release=tuple(one for one in view.members_of(job) if one.gated and one.held),
     )
 
 

@@ -8,7 +8,6 @@ once a minute. Nothing is decided here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -17,13 +16,15 @@ from ullage.api.reasons import ConditionType
 from ullage.decide.conditions import Said, merged
 from ullage.decide.model import Emit
 from ullage.decide.phases import Phase
-from ullage.decide.tiers.leading import terms_of
+from ullage.decide.tiers.machines import terms_of
+from ullage.decide.tiers.notice import verdict
 from ullage.decide.view import View
 from ullage.state.records import PodStage, WorkloadRecord
 from ullage.state.status.records import Condition, WorkloadStatus
 from ullage.state.status.tier import MOST_LAG, LeadReport, TierRecord
 from ullage.state.status.wire import whole_second
 
+_OURS: Final = (ConditionType.RECOVERABLE, ConditionType.NOTICE_FEASIBLE)
 _RANK: Final = {type_.value: rank for rank, type_ in enumerate(ConditionType)}
 
 
@@ -35,7 +36,7 @@ def with_tier(view: View, job: WorkloadRecord, status: WorkloadStatus) -> Worklo
     report = view.snapshot.leads.get(job.ref.uid)
     if report is not None:
         tier = _tier(tier, report, view.now, view.settings.progress_period_s)
-    conditions = _with_recoverable(view, job, status, report)
+    conditions = _with_ours(view, job, status, report)
     told = replace(status, tier=tier, conditions=conditions)
     return job.status if told == job.status else told
 
@@ -88,18 +89,32 @@ def _news(tier: TierRecord) -> tuple[object, ...]:
     return (tier.stage, tier.ratio, tier.epoch, tier.lost_steps, tier.last_consistent_step is None)
 
 
-def _with_recoverable(
+def _with_ours(
     view: View, job: WorkloadRecord, status: WorkloadStatus, report: LeadReport | None
 ) -> tuple[Condition, ...]:
-    others = tuple(one for one in status.conditions if one.type != ConditionType.RECOVERABLE)
-    before = job.status.condition(ConditionType.RECOVERABLE)
-    said = () if Phase(status.phase).terminal else _said(view, job, before, report)
-    if said is None:
-        shown: Sequence[Condition] = () if before is None else (before,)
-    else:
-        held = () if before is None else (before,)
-        shown = merged(held, said, whole_second(view.now), job.generation)
+    """The conditions with those that only a job in tiers has."""
+    others = tuple(one for one in status.conditions if one.type not in _OURS)
+    held = tuple(one for one in job.status.conditions if one.type in _OURS)
+    said: tuple[Said, ...] = ()
+    kept: tuple[Condition, ...] = ()
+    if not Phase(status.phase).terminal:
+        before = job.status.condition(ConditionType.RECOVERABLE)
+        survives = _said(view, job, before, report)
+        said = (*(survives or ()), *_notice_said(view, job))
+        if survives is None and before is not None:
+            kept = (before,)
+    shown = (*kept, *merged(held, said, whole_second(view.now), job.generation))
     return tuple(sorted((*others, *shown), key=lambda one: _RANK[one.type]))
+
+
+def _notice_said(view: View, job: WorkloadRecord) -> tuple[Said, ...]:
+    """Whether a notice leaves time to hand over; nothing where nobody says how long it is."""
+    found = verdict(view.snapshot.pools, job)
+    if found is None:
+        return ()
+    reason = Reason.NOTICE_LONG_ENOUGH if found.feasible else Reason.NOTICE_TOO_SHORT
+    type_ = ConditionType.NOTICE_FEASIBLE
+    return (Said(type_, found.feasible, reason, found.text, follows=True),)
 
 
 def _said(

@@ -29,6 +29,7 @@ _SAYS: Final = {
     Why.TOO_SOON: "stay in {stage}: the last change was {since:.0f} s ago",
     Why.KEPT: "stay in {stage}",
 }
+_LESS: Final = "less that a step changes, or pools with a longer notice"
 
 
 def text(
@@ -61,25 +62,28 @@ def text(
     return said
 
 
-def shortfall(flush: Flush, *, owners: int) -> str:
+def shortfall(flush: Flush, *, owners: int, divided: bool = True) -> str:
     """Why a notice is too short and what would help; for admission and for the condition.
 
     Args:
         flush: A verdict that is not feasible.
         owners: Members that own shards now.
+        divided: Holders divide the copy; `False` = one process has all of it, so that neither more
+            holders nor more owners help.
     """
     if math.isinf(flush.flush_s):
         return "no reliable replica holds a copy: raise elasticity.reliableReplicas"
     if flush.allowed_s <= 0:
         return "the pools give no notice: a loss rolls back to the copy"
     helps = []
-    if flush.owners_needed is not None:
+    if divided and flush.owners_needed is not None:
         helps.append(f"{flush.owners_needed} owners instead of {owners}")
     if flush.lag_needed is not None:
         helps.append(f"backup.maxLagSteps {flush.lag_needed}")
-    if flush.keepers_needed is not None:
+    if divided and flush.keepers_needed is not None:
         helps.append(f"elasticity.reliableReplicas {flush.keepers_needed}")
-    needs = " or ".join(helps) or "more owners and more reliableReplicas, or less state"
+    more = "more owners and more reliableReplicas, or less state" if divided else _LESS
+    needs = " or ".join(helps) or more
     return (
         f"a flush takes {flush.flush_s:.1f} s, half of the notice is {flush.allowed_s:.1f} s: "
         f"needs {needs}"

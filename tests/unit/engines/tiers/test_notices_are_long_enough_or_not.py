@@ -62,6 +62,15 @@ def test_what_would_help_helps() -> None:
     assert "maxLagSteps 1" in said
 
 
+def test_one_holder_of_the_copy_names_what_helps_it() -> None:
+    found = feasibility(BIG, owners=2, keepers=1, notice_s=30.0)
+    assert shortfall(found, owners=2, divided=False).endswith("needs backup.maxLagSteps 1")
+    tight = feasibility(replace(BIG, max_lag_steps=1), owners=2, keepers=1, notice_s=10.0)
+    said = shortfall(tight, owners=2, divided=False)
+    assert "longer notice" in said
+    assert "reliableReplicas" not in said
+
+
 def test_more_owners_help_where_their_own_way_out_binds() -> None:
     wide = replace(BIG, keeper_bytes_per_s=100 * WAY)
     found = feasibility(wide, owners=1, keepers=1, notice_s=10.0, shards=7)  # 5 s for 16 s

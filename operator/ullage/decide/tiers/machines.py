@@ -1,0 +1,33 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which machines members of a job in tiers count on: those of pools that nobody takes away.
+
+Where there are no such pools any machine will do. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ullage.decide.model import Labels
+from ullage.state.pools.records import CapacityType, PoolRecord
+from ullage.state.records import WorkloadRecord
+from ullage.state.terms import TierTerms
+
+
+def terms_of(job: WorkloadRecord) -> TierTerms | None:
+    """What a job says of its tiers; ``None`` = it is in none."""
+    return job.elasticity.tiers if job.elasticity is not None else None
+
+
+def staying(pools: Mapping[str, PoolRecord]) -> tuple[Labels, ...]:
+    """Labels of the nodes of each pool that nobody takes away; sorted."""
+    return tuple(
+        sorted(
+            {
+                tuple(sorted(pool.node_selector.items()))
+                for pool in pools.values()
+                if pool.capacity_type is not CapacityType.SPOT and pool.node_selector
+            }
+        )
+    )
