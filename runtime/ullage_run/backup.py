@@ -12,7 +12,8 @@
     backup.flush()  # on notice
 
 It must never run further ahead of the copy than the lag, never skip a step (the other owners'
-shards of it would wait for ever), and never hold more copies in memory than the lag has pushes.
+shards of it would wait for ever), and never hold more copies in memory than the lag has pushes,
+and the last complete one.
 """
 
 from __future__ import annotations
@@ -83,6 +84,7 @@ class Backup:
         self._patience_s = patience_s
         self._changed = threading.Condition()
         self._queue: deque[tuple[int, dict[int, bytes]]] = deque()
+        self._complete: tuple[int, dict[int, bytes]] | None = None
         self._first: int | None = None
         self._committed = committed
         self._error: Exception | None = None
@@ -95,6 +97,15 @@ class Backup:
         """The last consistent step that this owner knows of."""
         with self._changed:
             return self._committed
+
+    def copies(self, step: int) -> dict[int, bytes]:
+        """This owner's shards as they were pushed after a step; none if they are not here now.
+
+        Who rolls back to a step that the keeper has need not ask it for what itself had sent.
+        """
+        with self._changed:
+            known = [*self._queue] if self._complete is None else [self._complete, *self._queue]
+            return next((shards for number, shards in known if number == step), {})
 
     def push(self, step: int, shards: Mapping[int, Buffer], *, now: bool = False) -> None:
         """Note a finished step and, if one is due, copy its values for sending.
@@ -192,7 +203,7 @@ class Backup:
                     self._changed.notify_all()
                 return
             with self._changed:
-                self._queue.popleft()
+                self._complete = self._queue.popleft()
                 self._changed.notify_all()
 
     def _send(self, step: int, shards: dict[int, bytes]) -> None:

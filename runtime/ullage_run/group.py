@@ -26,13 +26,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import ullage_run
 from ullage_run import frames
-from ullage_run.backup import Backup, EpochChanged, KeeperLink
+from ullage_run.backup import EpochChanged
 from ullage_run.frames import Buffer, Ending, Frame, FrameError, Kind
+from ullage_run.holding import Fetch, Holding, State
 from ullage_run.notices import Notice
 from ullage_run.orders import (
     ENV_EVERY,
@@ -58,25 +60,18 @@ GRACE_S: Final = 25.0
 """Left after a notice, unless the program says more: within the 30 s of Kubernetes."""
 
 
-_NEW_MAPS: Final = (Kind.ASSIGN, Kind.LEAVE)
-_VOID: Final = (*_NEW_MAPS, Kind.FLUSH)
+_VOID: Final = (Kind.ASSIGN, Kind.LEAVE, Kind.FLUSH)
 """A step in progress is void after these."""
 
 
-class State(Protocol):
-    """The part of a job's state that this member owns, by shard."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Order:
+    """A message of the lead; new maps come with what they need, which is on its way."""
 
-    def values(self, shard: int) -> Buffer:
-        """Bytes of an owned shard as of the last finished step."""
-        ...
-
-    def take(self, shard: int, data: Buffer | None) -> None:
-        """Own a shard from now on, with these values; ``None`` = as this program starts with."""
-        ...
-
-    def drop(self, shard: int) -> None:
-        """Own it no more."""
-        ...
+    frame: Frame
+    data: bytes
+    assignment: Assignment | None = None
+    fetch: Fetch | None = None
 
 
 class MembersChanged(RuntimeError):
@@ -118,18 +113,20 @@ class Group:
         self.identity = identity
         self.assignment = Assignment(shards=())
         self.epoch = 0
-        self._state = state
-        self._keeper = keeper
-        self._token = token
-        self._every_steps = every_steps
-        self._max_lag_steps = max_lag_steps
-        self._bytes_per_s = bytes_per_s
-        self._backup: Backup | None = None
+        self._holding = Holding(
+            state,
+            keeper,
+            token=token,
+            every_steps=every_steps,
+            max_lag_steps=max_lag_steps,
+            bytes_per_s=bytes_per_s,
+        )
         self._last = at_step
         self._step = at_step
+        self._counted: int | None = None
         self._gathered = 0
         self._changed = threading.Condition()
-        self._inbox: deque[tuple[Frame, bytes]] = deque()
+        self._inbox: deque[_Order] = deque()
         self._lost: OSError | None = None
         self._sending = threading.Lock()
         self._link = _connect(lead, token)
@@ -189,12 +186,13 @@ class Group:
 
         ullage_run.on_notice(leave)
         while True:
-            frame, data = self._next()
+            order = self._next()
+            frame = order.frame
             try:
                 if frame.kind is Kind.LEAVE:
                     return Ending(frame.flags)
                 if frame.kind is Kind.ASSIGN:
-                    self._carry_out(frame, Assignment.decode(data))
+                    self._carry_out(order)
                 elif frame.kind is Kind.FLUSH:
                     self._flush(frame)
                 elif frame.kind is Kind.GO and frame.epoch == self.epoch:
@@ -219,84 +217,50 @@ class Group:
         self._send(frame, data)
 
         def mine() -> bool:
-            return any(one.kind in (*_VOID, Kind.PARTS) for one, _ in self._inbox)
+            return any(one.frame.kind in (*_VOID, Kind.PARTS) for one in self._inbox)
 
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._lost is not None or mine())
                 self._raise_if_lost()
-                if any(one.kind in _VOID for one, _ in self._inbox):
+                if any(one.frame.kind in _VOID for one in self._inbox):
                     raise MembersChanged(f"step {self._step} is done again with others")
-                found, parts = self._inbox.popleft()
+                order = self._inbox.popleft()
+            found = order.frame
             if (found.shard, found.epoch, found.step) == (number, self.epoch, self._step):
-                return decode_parts(parts)
+                return decode_parts(order.data)
 
     def close(self) -> None:
         """End the connection and what is being pushed."""
-        if self._backup is not None:
-            self._backup.close()
+        self._holding.close()
         self._link.close()
 
     def _do(self, step: int, train: Callable[[int], None], until: int) -> None:
+        self._holding.settle()
         self._step, self._gathered = step, 0
+        if step - 1 != self._counted:  # who joins later begins there; who rolled back, again
+            ullage_run.resumed(step - 1)
         train(step)
-        if self._backup is not None and self.shards:
-            self._push(step)
+        self._counted = step
+        self._holding.push(step)
         self._last = step
         self._send(Frame(kind=Kind.DONE, epoch=self.epoch, step=step, flags=step >= until))
 
-    def _push(self, step: int, *, now: bool = False) -> None:
-        assert self._backup is not None
-        values = {number: self._state.values(number) for number in self.shards}
-        self._backup.push(step, values, now=now)
-
-    def _carry_out(self, frame: Frame, given: Assignment) -> None:
-        """Own what the maps say, with the values of the right step."""
-        if self._backup is not None:
-            self._backup.close()
-            self._backup = None
-        mine = set(self.shards)
-        with KeeperLink(*self._keeper, token=self._token, bytes_per_s=self._bytes_per_s) as link:
-            for number in given.load:
-                found = link.recover(number)
-                if found.step != frame.step:
-                    raise RuntimeError(f"the copy is of step {found.step}, not {frame.step}")
-                self._state.take(number, found.data)
-        for number in sorted(set(given.shards) - mine - set(given.load)):
-            self._state.take(number, None)
-        for number in sorted(mine - set(given.shards)):
-            self._state.drop(number)
+    def _carry_out(self, order: _Order) -> None:
+        """Have what new maps say, and tell the lead."""
+        given, fetch, frame = order.assignment, order.fetch, order.frame
+        assert given is not None
+        assert fetch is not None
+        self._holding.take(frame.step, frame.epoch, given, fetch)
         self.assignment, self.epoch, self._last = given, frame.epoch, frame.step
-        if given.push and given.shards:
-            self._start_backup(frame.step)
-            behind = given.committed is None or given.committed < frame.step
-            if behind and not given.load:
-                self._push(frame.step, now=True)
         self._send(Frame(kind=Kind.READY, epoch=self.epoch, step=self._last))
 
-    def _start_backup(self, step: int) -> None:
-        link = KeeperLink(*self._keeper, token=self._token, bytes_per_s=self._bytes_per_s)
-        committed = self.assignment.committed
-        if committed is not None and committed < step - self._max_lag_steps:
-            committed = None  # of a time when nobody pushed: nothing waits for so old a copy
-        self._backup = Backup(
-            link,
-            epoch=self.epoch,
-            committed=committed,
-            every_steps=self._every_steps,
-            max_lag_steps=self._max_lag_steps,
-        )
-
     def _flush(self, frame: Frame) -> None:
-        if self.shards and frame.flags:
-            if self._backup is None:
-                self._start_backup(self._last)
-            self._push(self._last, now=True)
-        if self._backup is not None and self.shards:
-            self._backup.flush()
+        committed = self.assignment.committed
+        self._holding.flush(self._last, self.epoch, committed, whole=bool(frame.flags))
         self._send(Frame(kind=Kind.FLUSHED, epoch=self.epoch, step=self._last))
 
-    def _next(self) -> tuple[Frame, bytes]:
+    def _next(self) -> _Order:
         with self._changed:
             self._changed.wait_for(lambda: self._lost is not None or bool(self._inbox))
             if not self._inbox:
@@ -308,25 +272,32 @@ class Group:
             raise LeadUnavailable(f"the job's lead is gone: {self._lost}") from self._lost
 
     def _listen(self) -> None:
-        """Read orders; new maps break off a push that waits for owners that are gone."""
+        """Read orders; new maps break off what is being pushed, and what they ask for is loaded."""
         error: OSError | None = None
         while error is None:
             try:
-                frame = frames.receive(self._link)
-                most = MAX_PARTS_BYTES if frame.kind is Kind.PARTS else MAX_ORDER_BYTES
-                order = (frame, bytes(frames.payload(self._link, frame, most)))
-                if frame.kind is Kind.REFUSED:
-                    raise FrameError(f"the lead refuses: {order[1].decode(errors='replace')}")
+                order = self._read()
             except OSError as found:
                 error = found
-            backup = self._backup
-            if backup is not None and (error is not None or frame.kind in _NEW_MAPS):
-                backup.close()
+            if error is not None or order.frame.kind is Kind.LEAVE:
+                self._holding.break_off()
             with self._changed:
                 if error is None:
                     self._inbox.append(order)
                 self._lost = error
                 self._changed.notify_all()
+
+    def _read(self) -> _Order:
+        frame = frames.receive(self._link)
+        most = MAX_PARTS_BYTES if frame.kind is Kind.PARTS else MAX_ORDER_BYTES
+        data = bytes(frames.payload(self._link, frame, most))
+        if frame.kind is Kind.REFUSED:
+            raise FrameError(f"the lead refuses: {data.decode(errors='replace')}")
+        if frame.kind is not Kind.ASSIGN:
+            return _Order(frame=frame, data=data)
+        given = Assignment.decode(data)
+        fetch = self._holding.prepare(frame.step, given)
+        return _Order(frame=frame, data=data, assignment=given, fetch=fetch)
 
     def _beat(self) -> None:
         while self._lost is None:

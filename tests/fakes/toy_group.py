@@ -96,9 +96,7 @@ class ToyMember:
 
     def die(self) -> None:
         """As SIGKILL does it: connections end, nothing is said."""
-        backup = self.group._backup
-        if backup is not None:
-            backup._keeper.abort()
+        self.group._holding.break_off()
         try:
             self.group._link.shutdown(socket.SHUT_RDWR)
         except OSError:

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Callable
 
 import pytest
 
 from fakes.toy_group import ToyJob, ToyMember, expected
-from ullage_run.frames import Ending
+from ullage_run.frames import Buffer, Ending, Frame, Kind
 from ullage_run.lead import NeverJoined
 
 STEPS = 40
@@ -89,6 +90,50 @@ def test_who_has_notice_hands_over_and_nothing_is_lost() -> None:
         assert not job.seen("Recovered")
         gone = next(one for one in members.values() if one.ending is Ending.MOVED)
         assert len(set(gone.steps)) == len(gone.steps)
+
+
+def test_who_dies_while_it_takes_over_leaves_the_state_where_it_was() -> None:
+    """The maps of before hold again: who was about to give its shards away still has them."""
+    joined, heard, struck = threading.Event(), threading.Event(), threading.Event()
+
+    def strike(one: ToyMember, step: int, now: str) -> None:
+        if step >= 10 and now == "after" and not joined.is_set():
+            joined.set()
+            job.member("s4", until=STEPS)
+        if joined.is_set() and now == "before":
+            struck.wait(0.1)  # nobody is through before the newcomer is in
+
+    def dies(one: ToyMember) -> Callable[[int, Buffer | None], None]:
+        take = one.state.take
+
+        def taken(shard: int, data: Buffer | None) -> None:
+            if joined.is_set() and not struck.is_set():
+                struck.set()
+                assert heard.wait(10)
+                one.die()
+            take(shard, data)
+
+        return taken
+
+    with ToyJob() as job:
+        for one in crew(job, strike).values():
+            one.state.take = dies(one)  # type: ignore[method-assign]
+            ready(one, lambda: joined.is_set() and heard.set())
+        assert job.finish() == expected(STEPS)
+        assert struck.is_set()
+        assert {one["lostSteps"] for one in job.seen("Recovered")} == {0}
+
+
+def ready(one: ToyMember, call: Callable[[], object]) -> None:
+    """Call when the member says that it has new maps."""
+    send = one.group._send
+
+    def sent(frame: Frame, data: Buffer = b"") -> None:
+        send(frame, data)
+        if frame.kind is Kind.READY:
+            call()
+
+    one.group._send = sent  # type: ignore[method-assign]
 
 
 def test_who_comes_again_is_somebody_else_and_owns_nothing_it_has_not() -> None:

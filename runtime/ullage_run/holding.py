@@ -1,0 +1,233 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a member holds of its job's state: shards come from the copy, are pushed to it, and go.
+
+Shards are loaded while the program still computes a step that is void already: what was lost comes
+back in the longer of the two times, not in their sum. It must never give a shard away before all
+members have the maps that say so, nor hand the program values of another step than these name.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from ullage_run.backup import Backup, EpochChanged, KeeperLink, KeeperUnavailable
+from ullage_run.frames import Buffer
+from ullage_run.orders import Assignment
+
+
+class State(Protocol):
+    """The part of a job's state that this member owns, by shard."""
+
+    def values(self, shard: int) -> Buffer:
+        """Bytes of an owned shard as of the last finished step."""
+        ...
+
+    def take(self, shard: int, data: Buffer | None) -> None:
+        """Own a shard from now on, with these values; ``None`` = as this program starts with."""
+        ...
+
+    def drop(self, shard: int) -> None:
+        """Own it no more."""
+        ...
+
+
+class Fetch:
+    """Shards of a consistent step on their way from the copy, in the background.
+
+    Args:
+        link: To the keeper; used by nobody else.
+        step: That the copy must be of.
+        shards: Which.
+        kept: Those of that step that are here anyway, as they were pushed.
+    """
+
+    def __init__(
+        self, link: KeeperLink, step: int, shards: Iterable[int], kept: Mapping[int, bytes]
+    ) -> None:
+        self._link = link
+        self._step = step
+        self._found = {number: bytearray(kept[number]) for number in shards if number in kept}
+        self._missing = [number for number in shards if number not in kept]
+        self._error: Exception | None = None
+        self._cancelled = False
+        self._thread = threading.Thread(target=self._load, name="ullage-fetch", daemon=True)
+        self._thread.start()
+
+    def result(self) -> dict[int, bytearray]:
+        """All of them, as soon as they are here.
+
+        Raises:
+            EpochChanged: newer maps hold.
+            KeeperUnavailable: the keeper does not answer.
+            RuntimeError: the copy is of another step.
+        """
+        self._thread.join()
+        if self._cancelled:
+            raise EpochChanged("newer maps hold")
+        if self._error is not None:
+            raise self._error
+        return self._found
+
+    def cancel(self) -> None:
+        """Nobody wants them any more."""
+        self._cancelled = True
+        self._link.abort()
+
+    def _load(self) -> None:
+        try:
+            for number in self._missing:
+                found = self._link.recover(number)
+                if found.step != self._step:
+                    raise RuntimeError(f"the copy is of step {found.step}, not {self._step}")
+                self._found[number] = found.data
+        except (KeeperUnavailable, LookupError, RuntimeError, ValueError) as error:
+            self._error = error  # told by result()
+        finally:
+            self._link.close()
+
+
+class Holding:
+    """This member's shards, and their way from and to the state keeper.
+
+    :meth:`prepare` and :meth:`break_off` may be called from another thread than the rest.
+
+    Args:
+        state: What is owned.
+        keeper: Host and port of the state keeper.
+        token: Of the job.
+        every_steps: A push every so many steps.
+        max_lag_steps: Most steps by which the job may be ahead of the copy.
+        bytes_per_s: Most that is sent to the keeper; ``None`` = as fast as the link.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        keeper: tuple[str, int],
+        *,
+        token: bytes,
+        every_steps: int,
+        max_lag_steps: int,
+        bytes_per_s: float | None,
+    ) -> None:
+        self._state = state
+        self._address = keeper
+        self._token = token
+        self._every_steps = every_steps
+        self._max_lag_steps = max_lag_steps
+        self._bytes_per_s = bytes_per_s
+        self._backup: Backup | None = None
+        self._fetch: Fetch | None = None
+        self._here: set[int] = set()
+        self._mine: tuple[int, ...] = ()
+
+    def prepare(self, step: int, given: Assignment) -> Fetch:
+        """Break off what was under way and begin to load what new maps ask for.
+
+        Args:
+            step: After which the maps hold.
+            given: This member's part of them.
+        """
+        self.break_off()
+        backup = self._backup
+        kept = backup.copies(step) if backup is not None else {}
+        self._fetch = Fetch(self._link(), step, given.load, kept)
+        return self._fetch
+
+    def break_off(self) -> None:
+        """End a push that waits for owners that are gone, and a load that nobody wants."""
+        if self._backup is not None:
+            self._backup.close()
+        if self._fetch is not None:
+            self._fetch.cancel()
+
+    def take(self, step: int, epoch: int, given: Assignment, fetch: Fetch) -> None:
+        """Own what the maps say, with the values of the right step.
+
+        Shards that others own now stay until :meth:`settle`: should one of them be lost before all
+        have these maps, those of before hold again.
+
+        Raises:
+            EpochChanged: newer maps hold; nothing has changed.
+            KeeperUnavailable: the keeper does not answer.
+            RuntimeError: the copy is of another step.
+        """
+        loaded = fetch.result()
+        if self._backup is not None:
+            self._backup.close()
+            self._backup = None
+        for number, data in sorted(loaded.items()):
+            self._state.take(number, data)
+        for number in sorted(set(given.shards) - self._here - loaded.keys()):
+            self._state.take(number, None)
+        self._here |= set(given.shards)
+        self._mine = given.shards
+        if given.push and given.shards:
+            self._start_backup(step, epoch, given.committed)
+            behind = given.committed is None or given.committed < step
+            if behind and not given.load:
+                self.push(step, now=True)
+
+    def settle(self) -> None:
+        """All members have the maps: what is not owned any more goes."""
+        for number in sorted(self._here - set(self._mine)):
+            self._state.drop(number)
+        self._here &= set(self._mine)
+
+    def push(self, step: int, *, now: bool = False) -> None:
+        """Note a finished step, and push it if one is due; where there is a copy.
+
+        Args:
+            step: Its number.
+            now: Whatever the rhythm.
+
+        Raises:
+            EpochChanged: new maps hold.
+            KeeperUnavailable: the copy did not follow in time.
+        """
+        if self._backup is not None and self._mine:
+            values = {number: self._state.values(number) for number in self._mine}
+            self._backup.push(step, values, now=now)
+
+    def flush(self, step: int, epoch: int, committed: int | None, *, whole: bool) -> None:
+        """Wait until the copy has all that was pushed.
+
+        Args:
+            step: The last finished one.
+            epoch: Of the maps.
+            committed: What the copy had when they began.
+            whole: It has to be of that very step.
+
+        Raises:
+            EpochChanged: new maps hold.
+            KeeperUnavailable: it was not complete in time.
+        """
+        if not self._mine:
+            return
+        if whole:
+            if self._backup is None:
+                self._start_backup(step, epoch, committed)
+            self.push(step, now=True)
+        if self._backup is not None:
+            self._backup.flush()
+
+    def close(self) -> None:
+        """End what is on its way in either direction."""
+        self.break_off()
+
+    def _start_backup(self, step: int, epoch: int, committed: int | None) -> None:
+        if committed is not None and committed < step - self._max_lag_steps:
+            committed = None  # of a time when nobody pushed: nothing waits for so old a copy
+        self._backup = Backup(
+            self._link(),
+            epoch=epoch,
+            committed=committed,
+            every_steps=self._every_steps,
+            max_lag_steps=self._max_lag_steps,
+        )
+
+    def _link(self) -> KeeperLink:
+        return KeeperLink(*self._address, token=self._token, bytes_per_s=self._bytes_per_s)
