@@ -22,6 +22,7 @@ from ullage_node.devices.protocol import (
     DeviceReading,
     PrepareRefused,
 )
+from ullage_node.mps import daemon
 
 RIGS: Mapping[str, Callable[[Path], Rig]] = {
     "emulated-cgroup-v1": lambda base: EmulatedRig(base, version=1),
@@ -34,7 +35,11 @@ RIGS: Mapping[str, Callable[[Path], Rig]] = {
 
 
 @pytest_asyncio.fixture(params=RIGS)
-async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Rig]:
+async def rig(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Rig]:
+    for pause in ("YOUNG_SECONDS", "UNSETTLED_SECONDS"):  # how often a new server is looked at
+        monkeypatch.setattr(daemon, pause, 0.01)
     made = RIGS[request.param](tmp_path)
     yield made
     await made.close()

@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import stat
+import sys
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -32,6 +33,8 @@ from ullage_node.mps.supervisor import Supervisor
 
 GPU = "GPU-cb1213a3-d6a4-be7f-74d4-3ed3cdf7e667"
 PATIENCE_SECONDS = 60.0
+PYTHON = Path(sys.executable).parent
+"""Where the stand-in finds its python3; a wrapper that chooses one costs more than the program."""
 
 
 def with_stand_in_memory(place: Place, call: Call) -> Call:
@@ -104,7 +107,7 @@ async def house(
     root = Path(tempfile.mkdtemp(prefix="um"))
     script = root / "script.json"
     script.write_text(json.dumps({"protocols": [2, 3] if request.param == 3 else [2]}))
-    monkeypatch.setenv("PATH", f"{BIN}:{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", f"{BIN}:{PYTHON}:{os.environ['PATH']}")
     monkeypatch.setenv("FAKE_MPS_SCRIPT", str(script))
     (root / "mps").mkdir()
     made = House(root / "mps", request.param)
