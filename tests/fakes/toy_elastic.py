@@ -4,10 +4,17 @@
 
 from __future__ import annotations
 
-from builders import MODEL, a_policy
+from typing import Final
+
+from builders import MODEL, a_job, a_policy
 from fakes.toy_rounds import Turns
-from ullage.state.records import PodStage
+from ullage.decide.elastic.members import HOLD_IN_PLACE_S, ROOM_LASTS_IN_PLACE_S
+from ullage.state.records import PodRecord, PodStage
 from ullage.state.status.records import SizeRecord
+
+UID: Final = "uid-default-train"
+JOINS_S: Final = HOLD_IN_PLACE_S + ROOM_LASTS_IN_PLACE_S + 10
+"""How long after a change a member has joined at the latest, where there is room."""
 
 
 def cluster(devices: int, nodes: int = 2) -> Turns:
@@ -37,3 +44,39 @@ def size_of(turns: Turns, name: str = "train") -> SizeRecord:
 def events(turns: Turns, name: str = "train") -> list[str]:
     """Reasons of the Events of a job."""
     return [reason for target, reason in turns.events if target == name]
+
+
+def here(turns: Turns, name: str = "train") -> dict[int, str]:
+    """uids of the members that run, by rank."""
+    return {
+        one.rank: one.uid
+        for one in sorted(turns.toy.members(f"uid-default-{name}"), key=lambda one: one.rank)
+        if one.stage is PodStage.RUNNING and not one.deleting
+    }
+
+
+def member(turns: Turns, rank: int) -> PodRecord:
+    """The member of a rank that runs."""
+    return turns.toy.pods[here(turns)[rank]]
+
+
+def told(turns: Turns) -> int:
+    """How many members the status says."""
+    return turns.job("train").status.replicas
+
+
+def taken_away(turns: Turns) -> int:
+    """How many pods were asked to go."""
+    return turns.counts["EvictPod"] + turns.counts["DeletePod"]
+
+
+def in_place(devices: int = 1, nodes: int = 3, least: int = 1, most: int = 3) -> Turns:
+    """A gang in place that has had all its members for a while."""
+    turns = cluster(devices, nodes)
+    turns.add(a_job("train").elastic(least, most, in_place=True))
+    turns.run(60)
+    assert list(here(turns)) == list(range(most))
+    assert told(turns) == most
+    turns.events.clear()
+    turns.counts.clear()
+    return turns
