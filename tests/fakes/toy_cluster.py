@@ -29,6 +29,7 @@ from ullage.decide.model import (
     SetStatus,
     UngatePod,
 )
+from ullage.decide.tiers.machines import held_to
 from ullage.state.records import DeploymentRecord, PodStage, WorkloadKind, WorkloadRecord
 from ullage.state.status.wire import as_stored
 
@@ -155,7 +156,10 @@ class ToyCluster(ToyWorld):
         )
         if owner is not None and not taken:
             pod = self._new_pod(owner, action.name, rank=action.rank)
-            self.change(pod, world_size=action.world_size)
+            tied = held_to(pod.shape, action.on)
+            self.change(pod, world_size=action.world_size, shape=tied)
+            if action.lead is not None:  # it runs at once, beside the devices
+                self.stage(self.pods[pod.uid], PodStage.RUNNING, lead=True, gates=())
 
     def _ungate(self, action: UngatePod) -> None:
         pod = self.pods.get(action.pod.uid)

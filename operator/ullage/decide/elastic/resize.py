@@ -9,8 +9,9 @@ grow. What is decided here is only the number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from ullage.api.contract import Reason
 from ullage.decide.elastic.members import (
@@ -26,12 +27,17 @@ from ullage.decide.elastic.members import (
 from ullage.decide.elastic.members import left_s as left_of
 from ullage.decide.elastic.sizes import Size
 from ullage.decide.elastic.space import Space
+from ullage.decide.lives.in_place import reliable_due
 from ullage.decide.lives.life import Headcount, Life
 from ullage.decide.phases import Phase
+from ullage.decide.tiers.machines import terms_of
 from ullage.state.records import WorkloadRecord
 from ullage.state.status.records import SizeRecord
 from ullage.state.status.wire import whole_second
 from ullage.state.terms import Elasticity
+
+_SOON_S: Final = 1.0
+"""When others are counted that may join beside those that wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +45,15 @@ class Growth:
     """What becomes of a gang that runs and could have another size.
 
     ``life`` is ``None`` while it runs on; ``wake_at`` when it is looked at again, 0 = not needed;
-    ``joins`` so many members come to it in place, ``leaves`` so many go.
+    ``joins`` so many members come to it in place, none of them of a rank below ``above``;
+    ``leaves`` so many go.
     """
 
     size: Size
     life: Life | None = None
     wake_at: float = 0.0
     joins: int = 0
+    above: int = 0
     leaves: int = 0
 
 
@@ -189,7 +197,10 @@ class Resizer:
         if self.now - known.since < HOLD_IN_PLACE_S:
             same = Size(job.replicas, known)
             return Growth(size=same, wake_at=known.since + HOLD_IN_PLACE_S)
-        extra = self.space.members(job, lacking, avoid=avoid(), only=only, proven=True)
+        extra, above, said = self._joining(job, lacking, avoid(), only)
+        if said and said != known.message:
+            known = replace(known, reason=Reason.SHRUNK, message=said, room_since=0.0)
+            return Growth(size=Size(job.replicas, known, is_news=True), wake_at=self.now + _SOON_S)
         if not extra:
             return self._noted(job, known, 0.0) if known.room_since else None
         since = known.room_since or whole_second(self.now)
@@ -197,7 +208,35 @@ class Resizer:
         if self.now < wake_at:
             size = Size(job.replicas, replace(known, room_since=since))
             return Growth(size=size, wake_at=wake_at)
-        return Growth(size=Size(job.replicas, replace(known, room_since=0.0)), joins=extra)
+        size = Size(job.replicas, replace(known, room_since=0.0))
+        return Growth(size=size, joins=extra, above=above)
+
+    def _joining(
+        self,
+        job: WorkloadRecord,
+        lacking: int,
+        avoid: frozenset[int],
+        only: Collection[int] | None,
+    ) -> tuple[int, int, str]:
+        """Members that may join, the rank that none of them is below, and who has to wait.
+
+        In tiers those of the lowest ranks count on machines that stay. Where none has room they
+        wait, and nobody else takes their part of the gang.
+        """
+        due, free = reliable_due(self.space.wants.view, job)
+        if free:
+            most = lacking - (due - len(free))
+            extra = self.space.members(
+                job, most, avoid=avoid, only=only, proven=True, reliable=len(free)
+            )
+            if extra:
+                return extra, 0, ""
+        extra = self.space.members(
+            job, max(0, lacking - due), avoid=avoid, only=only, proven=True, reliable=0
+        )
+        terms = terms_of(job)
+        above = terms.reliable if due and terms is not None else 0
+        return extra, above, _waiting(free, _part(_bounds(job), job.replicas))
 
     def counted(self, job: WorkloadRecord, count: Headcount) -> Size | None:
         """The size of a gang in place, as its pods say it; ``None`` = as the status says."""
@@ -287,6 +326,17 @@ def _bounds(job: WorkloadRecord) -> Elasticity:
 
 def _paid_for(members: int) -> str:
     return f"spec.cost.budgetPerHour pays for {members} members at the present price"
+
+
+def _waiting(names: Sequence[str], part: str) -> str:
+    """Who has no place on a machine that stays; empty = nobody waits for one."""
+    if not names:
+        return ""
+    verb = "waits" if len(names) == 1 else "wait"
+    return (
+        f"{', '.join(names)} {verb} for room on a machine that is not taken away (CapacityPools"
+        f" of type OnDemand or Reserved); goes on in place with {part}"
+    )
 
 
 def _part(bounds: Elasticity, members: int) -> str:

@@ -15,7 +15,8 @@ from functools import cache
 from ullage.api.contract import Reason
 from ullage.decide.elastic.resize import Growth, Resizer
 from ullage.decide.elastic.sizes import Size, resumes
-from ullage.decide.elastic.space import Space, other_models, phantoms, sites_of
+from ullage.decide.elastic.space import Space, other_models, sites_of
+from ullage.decide.lives.given_back import was_given_back
 from ullage.decide.lives.in_place import is_creating
 from ullage.decide.lives.life import Life, earliest
 from ullage.decide.phases import Phase
@@ -41,7 +42,8 @@ class Sizing:
         lives: What everybody needs; those whose size changes are written anew.
         rounds: The turns of this cycle; ``None`` under FIFO.
         changes: What was decided so far, by uid.
-        joins: Gangs that so many members are to be created for, beside those that run.
+        joins: Gangs that so many members are to be created for, beside those that run, and the
+            rank that none of them is below.
         leaves: Gangs that so many of those that run are to leave.
         jobs: The elastic jobs, by uid.
     """
@@ -51,7 +53,7 @@ class Sizing:
     lives: dict[str, Life]
     rounds: Rounds | None = None
     changes: dict[str, Size] = field(default_factory=dict)
-    joins: list[tuple[WorkloadRecord, int]] = field(default_factory=list)
+    joins: list[tuple[WorkloadRecord, int, int]] = field(default_factory=list)
     leaves: list[tuple[WorkloadRecord, int]] = field(default_factory=list)
     jobs: Mapping[str, WorkloadRecord] = field(init=False)
 
@@ -67,12 +69,10 @@ class Sizing:
         """Gangs that cannot go on as they are go on with what is left."""
         for uid, job in self.jobs.items():
             life = self.lives[uid]
-            if (
-                life.phase is Phase.RESTARTING
-                and job.status.phase != Phase.RESTARTING
-                and life.restarts == job.status.restarts
-                and life.reason is not Reason.PREEMPTED
-            ):
+            if life.phase is not Phase.RESTARTING or life.reason is Reason.PREEMPTED:
+                continue
+            ends = job.status.phase != Phase.RESTARTING and life.restarts == job.status.restarts
+            if ends or was_given_back(job, life.restarts):
                 self.lives[uid], self.changes[uid] = self.resizer.at_ending(job, life)
 
     def count(self) -> None:
@@ -102,7 +102,7 @@ class Sizing:
         return [
             Turn(
                 workload=job,
-                members=phantoms(job, job.shape, job.replicas),
+                members=self.resizer.space.phantoms(job),
                 priority=priority_of(job, self.view.members_of(job)),
                 waiting_since=self.view.now,
                 returns=True,
@@ -184,7 +184,7 @@ class Sizing:
         if growth.size.record != job.status.size:
             self.changes[uid] = growth.size
         if growth.joins:
-            self.joins.append((job, growth.joins))
+            self.joins.append((job, growth.joins, growth.above))
         if growth.leaves:
             self.leaves.append((job, growth.leaves))
         if growth.life is not None:

@@ -20,6 +20,7 @@ from ullage.decide.placement.charges import charged
 from ullage.decide.placement.ground import Ground
 from ullage.decide.placement.placement import Asked, Placer, Seat, Seating
 from ullage.decide.placement.want import Want, Wants
+from ullage.decide.tiers.machines import held_to, staying, terms_of
 from ullage.decide.view import Member
 from ullage.state.records import PodRecord, PodStage, WorkloadRecord
 from ullage.state.shapes import PodShape
@@ -28,6 +29,28 @@ Narrow = Callable[[Want, frozenset[int]], Want]
 """Holds a want to some models."""
 
 _NOWHERE: Final[frozenset[int]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What members ask for, and what the first of them ask for instead: machines that stay."""
+
+    shape: PodShape
+    want: Want
+    tied: Want | None = None
+    first: int = 0
+
+    @property
+    def key(self) -> tuple[int, int, int]:
+        """Its identity within a cycle."""
+        return self.want.number, self.tied.number if self.tied is not None else 0, self.first
+
+    def unit(self, job: WorkloadRecord, most: int) -> list[Asked]:
+        """So many members, in order of rank."""
+        return [
+            Asked(job, one, self.tied if self.tied and one.pod.rank < self.first else self.want)
+            for one in phantoms(job, self.shape, most)
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +72,7 @@ class Space:
         avoid: frozenset[int] = _NOWHERE,
         only: Collection[int] | None = None,
         proven: bool = False,
+        reliable: int | None = None,
     ) -> int:
         """Members that fit at once beside all that is there, at most ``most``.
 
@@ -58,39 +82,70 @@ class Space:
             avoid: devices that will not do, beside those that are passed over anyway.
             only: models that will do; ``None`` = all, each alone where types are never mixed.
             proven: places on trial do not count.
+            reliable: so many of them, the first, count on machines that stay; ``None`` = as many as
+                a gang in tiers begins with.
         """
         view, board = self.wants.view, self.placer.board
         known = view.members_of(job)
         avoid |= guards.passed_over(view, board.ground, job, known)
         shape = known[0].pod.shape if known else job.shape
-        want = self.wants.of(job, shape, avoid)
-        key = (want.number, most, proven, None if only is None else frozenset(only))
+        wanted = self._wanted(job, shape, avoid, reliable)
+        key = (*wanted.key, most, proven, None if only is None else frozenset(only))
         if self.known is None:
-            return self._found(job, (shape, most), want, only, proven)
+            return self._found(job, most, wanted, only, proven)
         if key not in self.known:
-            self.known[key] = self._found(job, (shape, most), want, only, proven)
+            self.known[key] = self._found(job, most, wanted, only, proven)
         return self.known[key]
+
+    def phantoms(self, job: WorkloadRecord) -> tuple[Member, ...]:
+        """The members of a gang whose pods are not there yet, as they will ask for places."""
+        found = phantoms(job, job.shape, job.replicas)
+        terms = terms_of(job)
+        if terms is None:
+            return found
+        shape = self._on_machines_that_stay(job.shape)
+        return tuple(
+            Member(replace(one.pod, shape=shape), ()) if one.pod.rank < terms.reliable else one
+            for one in found
+        )
+
+    def _wanted(
+        self, job: WorkloadRecord, shape: PodShape, avoid: frozenset[int], reliable: int | None
+    ) -> _Wanted:
+        terms = terms_of(job)
+        if terms is None:
+            return _Wanted(shape, self.wants.of(job, shape, avoid))
+        # the pod that is looked at may be tied itself, or pinned
+        shape = self.wants.same(replace(shape, affinity=job.shape.affinity))
+        tied = self.wants.of(job, self._on_machines_that_stay(shape), avoid)
+        first = terms.reliable if reliable is None else reliable
+        return _Wanted(shape, self.wants.of(job, shape, avoid), tied, first)
+
+    def _on_machines_that_stay(self, shape: PodShape) -> PodShape:
+        return self.wants.same(held_to(shape, staying(self.wants.view.snapshot.pools)))
 
     def _found(
         self,
         job: WorkloadRecord,
-        asked: tuple[PodShape, int],
-        want: Want,
+        most: int,
+        wanted: _Wanted,
         only: Collection[int] | None,
         proven: bool,
     ) -> int:
-        shape, most = asked
-        board = self.placer.board
-        if self.narrow is None:
-            return self._count(phantoms(job, shape, most), job, want, proven)
-        models = board.ground.models.values() if only is None else only
+        unit, want, narrow = wanted.unit(job, most), wanted.want, self.narrow
+        if not unit:
+            return 0
+        if narrow is None:
+            return self._count(unit, proven)
+        models = self.placer.board.ground.models.values() if only is None else only
         return max(
             (
                 self._count(
-                    phantoms(job, shape, most), job, self.narrow(want, frozenset((one,))), proven
+                    [replace(one, want=narrow(one.want, frozenset((model,)))) for one in unit],
+                    proven,
                 )
-                for one in sorted(models)
-                if want.accelerators is None or one in want.accelerators
+                for model in sorted(models)
+                if want.accelerators is None or model in want.accelerators
             ),
             default=0,
         )
@@ -139,14 +194,9 @@ class Space:
         }
         return {site for site in found if site is not None}
 
-    def _count(
-        self, members: Sequence[Member], job: WorkloadRecord, want: Want, proven: bool
-    ) -> int:
-        unit = [Asked(job, one, want) for one in members]
-        if not unit:
-            return 0
+    def _count(self, unit: Sequence[Asked], proven: bool) -> int:
         fits = self._fitting(unit, proven)
-        if want.exclusive or not 0 < fits < len(unit):
+        if unit[0].want.exclusive or not 0 < fits < len(unit):
             return fits
         # held to smaller shares, more may sit on the same devices
         least, over = fits, len(unit)

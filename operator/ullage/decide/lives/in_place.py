@@ -33,6 +33,7 @@ from ullage.decide.model import Action
 from ullage.decide.notices.drain import at_once, in_time
 from ullage.decide.phases import Phase
 from ullage.decide.placement.ground import Ground
+from ullage.decide.tiers.machines import staying, terms_of
 from ullage.decide.view import Member, View
 from ullage.state.records import PodStage, WorkloadRecord
 
@@ -113,15 +114,32 @@ def life_in_place(
     return _goes_on(view, ground, job, roll, (restarts, retry_at, text))
 
 
-def free_ranks(view: View, job: WorkloadRecord, count: int) -> tuple[int, ...]:
-    """The lowest ranks that nobody has, of which pods can be created now.
+def reliable_due(view: View, job: WorkloadRecord) -> tuple[int, tuple[str, ...]]:
+    """Members of a gang in tiers that are missing of those that count on machines that stay.
+
+    Where there are no such machines they may be anywhere, and none is missed.
+
+    Returns:
+        How many, and the names of those whose pods can be created now.
+    """
+    terms = terms_of(job)
+    if terms is None or not staying(view.snapshot.pools):
+        return 0, ()
+    there = {one.pod.rank for one in view.members_of(job) if one.live and not one.pod.deleting}
+    due = sum(rank not in there for rank in range(terms.reliable))
+    free = free_ranks(view, job, due) if due else ()
+    return due, tuple(pod_name(job.ref.name, rank) for rank in free if rank < terms.reliable)
+
+
+def free_ranks(view: View, job: WorkloadRecord, count: int, above: int = 0) -> tuple[int, ...]:
+    """The lowest ranks from ``above`` on that nobody has, of which pods can be created now.
 
     A pod that hangs on a machine which does not answer keeps its rank; the next one is taken.
     """
     namespace, name = job.ref.namespace, job.ref.name
     taken = {one.pod.rank for one in view.members_of(job)}
     found: list[int] = []
-    rank = 0
+    rank = above
     while len(found) < count:
         key = (namespace, pod_name(name, rank))
         if write_refused(view, "Pod", *key) is not None:

@@ -89,8 +89,8 @@ def allot(desk: Desk, lives: dict[str, Life]) -> Allotment:
         leaving = present(desk.view, desk.view.members_of(job))[-count:]
         pods = {one.pod.uid for one in leaving}
         give_up(desk, job, pods, sizing.changes[job.ref.uid].record.message, result)
-    for job, count in sizing.joins:
-        create_pods(desk, job, free_ranks(desk.view, job, count), result)
+    for job, count, above in sizing.joins:
+        create_pods(desk, job, free_ranks(desk.view, job, count, above), result)
     return result
 
 

@@ -218,6 +218,8 @@ def make_room(
         victims: those of lower priority, in the order to take them.
     """
     reach = placer.scout.reachable(unit[0].want)
+    if unit[-1].want is not unit[0].want:  # in tiers the first ask for other machines
+        reach = reach | placer.scout.reachable(unit[-1].want)
     useful = [one for one in victims if any(reach[site] for site, _ in one.slices)]
     taken: list[Victim] = []
     batch = 1

@@ -14,7 +14,7 @@ from typing import Final
 
 from ullage.api.contract import Reason
 from ullage.decide.placement.checks import CHAIN, columns, emptied
-from ullage.decide.placement.feasible import Feasibility
+from ullage.decide.placement.feasible import Feasibility, Infeasible
 from ullage.decide.placement.ground import HEALTHY
 from ullage.decide.placement.placement import Asked, NoRoom, Placer, Seating
 from ullage.decide.placement.preemption import (
@@ -29,8 +29,9 @@ from ullage.decide.placement.turn import Outcome, Refused, Turn
 from ullage.decide.placement.want import Want, Wants
 from ullage.decide.sharing.effort import in_turns
 from ullage.decide.sharing.making_room import Asking, Concession, Resident, make_room_beside
+from ullage.decide.tiers.machines import terms_of
 from ullage.decide.view import Member, View
-from ullage.state.records import WorkloadKind
+from ullage.state.records import WorkloadKind, WorkloadRecord
 
 MOST_SEATED: Final = 500
 """Members seated in one cycle, at least; the rest follows in the next, which bounds a cycle."""
@@ -128,7 +129,7 @@ class Line:
     def fill(self, turn: Turn) -> Outcome | NoRoom:
         """Place a gang where there is room as it is; nobody makes way and nothing is kept."""
         asked = self.asked(turn)
-        number = asked[0].want.number
+        number = _class_of(asked)
         known = self._refused.get(number)
         if known is None or known[0] > len(asked):
             found = self.placer.seat(asked, set(turn.near), explain=True)
@@ -210,7 +211,7 @@ class Line:
 
     def _unit(self, turn: Turn, unit: Sequence[Asked]) -> Outcome:
         """Place members that stand or fall together, or say why not."""
-        number, near = unit[0].want.number, set(turn.near)
+        number, near = _class_of(unit), set(turn.near)
         hopeless = self._hopeless.get(number)
         if (
             hopeless is not None
@@ -226,10 +227,21 @@ class Line:
                 self._mirror(found)
                 return Outcome(found.seats, found.runner_up)
             self._refused[number] = known = (len(unit), found)
-        infeasible = self.feasibility.judge(turn.workload, unit[0].want)
+        infeasible = self._infeasible(turn.workload, unit)
         if infeasible is not None:
             return Outcome(refused=Refused(infeasible.reason, never=infeasible))
         return self._make_way(turn, unit, known[1])
+
+    def _infeasible(self, workload: WorkloadRecord, unit: Sequence[Asked]) -> Infeasible | None:
+        """Why the members can never all run here; in tiers the first are judged by themselves."""
+        first, freest, terms = unit[0].want, _freest(unit), terms_of(workload)
+        if terms is None or freest is first:
+            return self.feasibility.judge(workload, first)
+        tied = self.feasibility.judge(workload, first, terms.reliable)
+        if tied is None:
+            return self.feasibility.judge(workload, freest)
+        text = "members of elasticity.reliableReplicas run on machines that are not taken away"
+        return Infeasible(tied.reason, f"{text}: {tied.binds}")
 
     def _make_way(self, turn: Turn, unit: Sequence[Asked], no_room: NoRoom) -> Outcome:
         """It does not fit now: wait for what is leaving, make room, or hold what becomes free."""
@@ -251,16 +263,16 @@ class Line:
         if victims:
             prospect = f"; room is made by {in_words(victims)}"
             return Outcome(refused=replace(refused, prospect=prospect), victims=victims)
-        self._maybe_hold(turn, unit[0].want)
+        self._maybe_hold(turn, _freest(unit))
         outcome = Outcome(refused=refused)
-        self._hopeless[unit[0].want.number] = _Hopeless(len(unit), turn.priority, outcome)
+        self._hopeless[_class_of(unit)] = _Hopeless(len(unit), turn.priority, outcome)
         return outcome
 
     def _fits_later(self, turn: Turn, unit: Sequence[Asked]) -> bool:
         """Whether it fits once everything that is leaving has left; then it keeps those devices."""
         if self._later is None and not self.placer.board.leaving():
             return False
-        number = unit[0].want.number
+        number = _class_of(unit)
         if self._refused_later.get(number, len(unit) + 1) <= len(unit):
             return False
         later = self._future()
@@ -273,7 +285,7 @@ class Line:
 
     def _ask_residents(self, turn: Turn, unit: Sequence[Asked]) -> Concession | None:
         """Somebody who goes on with less; that stops less than to make it go."""
-        number = unit[0].want.number
+        number = _class_of(unit)
         hopeless = self._nobody_concedes.get(number)
         if self.residents is None or (hopeless is not None and turn.priority <= hopeless):
             return None
@@ -294,7 +306,7 @@ class Line:
         return made
 
     def _preempt(self, turn: Turn, unit: Sequence[Asked]) -> tuple[Victim, ...]:
-        number = unit[0].want.number
+        number = _class_of(unit)
         hopeless = self._no_victims.get(number)
         if self._preemptors >= _MOST_PREEMPTORS or (
             hopeless is not None and turn.priority <= hopeless
@@ -362,3 +374,19 @@ class Line:
         if self._later is not None:
             for seat in seating.seats:
                 self._later.take(seat)
+
+
+def _class_of(unit: Sequence[Asked]) -> int:
+    """What members ask for together, as a number; that of the first where all ask for the same.
+
+    In tiers the first ask for other machines than the rest, and how many do counts as well.
+    """
+    first, last = unit[0].want.number, _freest(unit).number
+    if first == last:
+        return first
+    return hash((first, last, sum(one.want.number == first for one in unit), len(unit)))
+
+
+def _freest(unit: Sequence[Asked]) -> Want:
+    """What the members ask for that may run on most machines: in tiers those that come last."""
+    return unit[0 if terms_of(unit[0].workload) is None else -1].want

@@ -192,6 +192,10 @@ class Wants:
         free = replace(shape, affinity=workload.shape.affinity)
         return self._by_value.setdefault(free, free)
 
+    def same(self, shape: PodShape) -> PodShape:
+        """The one object for equal shapes; it lives as long as the cycle."""
+        return self._by_value.setdefault(shape, shape)
+
     def _canonical(self, shape: PodShape) -> PodShape:
         """One object for equal shapes; most are shared already, so identity is asked first."""
         known = self._shapes.get(id(shape))

@@ -7,11 +7,13 @@ Where there are no such pools any machine will do. Nothing is decided here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ullage.decide.model import Labels
 from ullage.state.pools.records import CapacityType, PoolRecord
 from ullage.state.records import WorkloadRecord
+from ullage.state.shapes import PodShape, Requirement, SelectorTerm
 from ullage.state.terms import TierTerms
 
 
@@ -31,3 +33,23 @@ def staying(pools: Mapping[str, PoolRecord]) -> tuple[Labels, ...]:
             }
         )
     )
+
+
+def held_to(shape: PodShape, on: Sequence[Labels]) -> PodShape:
+    """The shape of a pod that also asks for a node with all labels of one of these sets.
+
+    As ``group.narrowed`` writes it into the pod; a test holds the two together.
+    """
+    if not on:
+        return shape
+    wanted = [
+        tuple(Requirement(key=key, operator="In", values=(value,)) for key, value in labels)
+        for labels in on
+    ]
+    terms = tuple(
+        replace(term, expressions=(*term.expressions, *more))
+        for term in shape.affinity.required or (SelectorTerm(),)
+        for more in wanted
+    )
+    narrower = replace(shape.affinity, has_affinity=True, has_node_affinity=True, required=terms)
+    return replace(shape, affinity=narrower)
