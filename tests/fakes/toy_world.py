@@ -63,6 +63,8 @@ class ToyWorld:
         self.refusals: dict[tuple[str, str], tuple[float, ...]] = {}
         self.profiles = {(one.namespace, one.name): one for one in self.shape.profiles}
         self.pinned: dict[str, str] = {}
+        self.silent: set[str] = set()
+        """Nodes that do not answer any more, though nobody noticed yet."""
         self._numbers = 0
         for index in range(self.shape.nodes):
             self.add_node(f"node-{index}")
@@ -226,7 +228,7 @@ class ToyWorld:
         self.add_node(name)
 
     def _answers(self, name: str) -> bool:
-        return name in self.nodes and self.nodes[name].ready
+        return name in self.nodes and self.nodes[name].ready and name not in self.silent
 
     # -- small ones -------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from ullage.api.reasons import ConditionType
 from ullage.api.trainingjob import TrainingJobPhase, TrainingJobStatus
 from ullage.state.records import WorkloadKind
 from ullage.state.status.account import Account
+from ullage.state.status.failure import FailureRecord
 from ullage.state.status.records import (
     AllocationRecord,
     Condition,
@@ -133,6 +134,12 @@ made_rooms = st.builds(
     beneficiary=words,
     beneficiary_uid=words,
 )
+failures = st.builds(
+    FailureRecord,
+    time=times,
+    count=small,
+    nodes=st.lists(types, max_size=3, unique=True).map(lambda names: tuple(sorted(names))),
+)
 maybe_small = st.none() | small
 recommendations = st.lists(
     st.builds(
@@ -218,6 +225,7 @@ job_statuses = st.builds(
     phase=st.sampled_from(TrainingJobPhase).map(str),
     restarts=small,
     retry_at=maybe_time,
+    last_failure=st.none() | failures,
     nodes=lines,
     gpus=small,
     start_time=maybe_time,

@@ -13,6 +13,7 @@ from ullage.api.allocation import Allocation
 from ullage.api.base import (
     AGE,
     SET,
+    AnyName,
     Column,
     Count,
     DecimalText,
@@ -112,7 +113,7 @@ class FailurePolicy(Model):
 
     max_restarts: Annotated[int, Field(ge=0, le=1000, json_schema_extra={"format": "int32"})] = 3
     """How often the gang restarts after a member failed. Evictions, lost nodes and lost races do
-    not count."""
+    not count, nor failures that a lost node explains within 90 s."""
     retry_exit_codes: Annotated[
         tuple[Annotated[int, Field(ge=1, le=255, json_schema_extra={"format": "int32"})], ...],
         Field(max_length=64, json_schema_extra=SET),
@@ -220,6 +221,17 @@ class Progress(Model):
     """When the training will end at this speed."""
 
 
+class LastFailure(Model):
+    """A failure that was counted; it is given back when a node of the others turns out lost."""
+
+    time: Time
+    """When it was counted."""
+    count: Count
+    """How many of the restarts it stands for: failures within 90 s of each other are one."""
+    nodes: Annotated[tuple[AnyName, ...], Field(max_length=256, json_schema_extra=SET)] = ()
+    """Nodes of the members that did not fail."""
+
+
 class TrainingJobStatus(Model):
     """What the operator has observed and decided."""
 
@@ -232,6 +244,8 @@ class TrainingJobStatus(Model):
     retry_at: Time | None = None
     """Earliest time of the next start while the job backs off after a failure; of a gang in place,
     when the next member may join."""
+    last_failure: LastFailure | None = None
+    """The last failure that was counted while other members stood on nodes that were well."""
     nodes: Annotated[str, Field(max_length=32768)] | None = None
     """Nodes in use, separated by commas."""
     gpus: Count | None = None

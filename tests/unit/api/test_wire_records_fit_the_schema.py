@@ -41,6 +41,7 @@ from ullage.api.trainingjob import FailurePolicy, TrainingJob, TrainingJobSpec
 from ullage.state import records, terms
 from ullage.state.records import WorkloadKind
 from ullage.state.status.account import Account
+from ullage.state.status.failure import FailureRecord
 from ullage.state.status.records import (
     AllocationRecord,
     Condition,
@@ -247,6 +248,7 @@ STATUS = WorkloadStatus(
         threshold="Refuse",
         risk_used="0.003",
     ),
+    last_failure=FailureRecord(time=1000.0, count=1, nodes=("n1", "n2")),
     template_hash="abc",
     replicas=2,
     size=SizeRecord(

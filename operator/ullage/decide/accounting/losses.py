@@ -15,6 +15,7 @@ from typing import Final
 
 from ullage.api.contract import ObservedSlice, Reason
 from ullage.api.reasons import ConditionType
+from ullage.decide.lives.given_back import was_given_back
 from ullage.decide.phases import Phase
 from ullage.decide.standing import standing
 from ullage.state.records import Snapshot, WorkloadKind, WorkloadRecord
@@ -92,6 +93,8 @@ def ending_of(
     before = workload.status
     if workload.kind is not WorkloadKind.TRAINING_JOB or status is before:
         return NONE
+    if was_given_back(workload, status.restarts):
+        return Ending(evicted=1)
     if before.phase != status.phase and status.phase in _OVER:
         return _ended(snapshot, workload, status, now, books)
     if status.phase in _ON and status.progress is not before.progress:

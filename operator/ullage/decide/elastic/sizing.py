@@ -16,6 +16,7 @@ from ullage.api.contract import Reason
 from ullage.decide.elastic.resize import Growth, Resizer
 from ullage.decide.elastic.sizes import Size, resumes
 from ullage.decide.elastic.space import Space, other_models, sites_of
+from ullage.decide.lives.given_back import was_given_back
 from ullage.decide.lives.in_place import is_creating
 from ullage.decide.lives.life import Life, earliest
 from ullage.decide.phases import Phase
@@ -68,12 +69,10 @@ class Sizing:
         """Gangs that cannot go on as they are go on with what is left."""
         for uid, job in self.jobs.items():
             life = self.lives[uid]
-            if (
-                life.phase is Phase.RESTARTING
-                and job.status.phase != Phase.RESTARTING
-                and life.restarts == job.status.restarts
-                and life.reason is not Reason.PREEMPTED
-            ):
+            if life.phase is not Phase.RESTARTING or life.reason is Reason.PREEMPTED:
+                continue
+            ends = job.status.phase != Phase.RESTARTING and life.restarts == job.status.restarts
+            if ends or was_given_back(job, life.restarts):
                 self.lives[uid], self.changes[uid] = self.resizer.at_ending(job, life)
 
     def count(self) -> None:

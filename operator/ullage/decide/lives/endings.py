@@ -80,11 +80,11 @@ def _lost_member(view: View, job: WorkloadRecord, members: Sequence[Member]) -> 
 
 
 def cut_off(view: View, job: WorkloadRecord, members: Sequence[Member]) -> str:
-    """That members of an elastic gang failed because the node of another does not answer.
+    """That members failed because the node of another does not answer.
 
     They notice before Kubernetes takes the pods of that node away, and it is not their fault.
     """
-    if job.elasticity is None or all(one.pod.stage is not PodStage.FAILED for one in members):
+    if all(one.pod.stage is not PodStage.FAILED for one in members):
         return ""
     for one in members:
         node = view.snapshot.nodes.get(one.pod.node) if one.live and one.pod.node else None

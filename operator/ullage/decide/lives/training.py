@@ -20,6 +20,7 @@ from ullage.decide import guards
 from ullage.decide.children import pod_name, workers_service
 from ullage.decide.lives.endings import close, find_ending
 from ullage.decide.lives.gang import advance, deadline
+from ullage.decide.lives.given_back import with_given_back
 from ullage.decide.lives.in_place import life_in_place
 from ullage.decide.lives.life import (
     EVICTED,
@@ -43,6 +44,10 @@ Kubernetes gives by default, after which a kubelet that still ran would have kil
 
 def training_life(view: View, ground: Ground, job: WorkloadRecord) -> Life:
     """What the job needs next."""
+    return _life(view, ground, with_given_back(view, job))
+
+
+def _life(view: View, ground: Ground, job: WorkloadRecord) -> Life:
     everybody = view.members_of(job)
     if job.status.phase == Phase.RUNNING and _runs_well(view, job, everybody):
         return _running(job.status.restarts)

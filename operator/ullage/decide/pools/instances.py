@@ -140,7 +140,7 @@ def look(
             continue
         met = watch.instances.get(node.uid)
         before = met if met is not None and met.pool == pool.uid else None
-        notice = _notice(node, snapshot.gpu_nodes.get(name))
+        notice = provider_notice(node, snapshot.gpu_nodes.get(name))
         after = known[node.uid] = _seen(node, before, notice, pool, now)
         count = counts[pool.uid]
         count.advised |= after.held and _is(notice, InterruptionKind.REBALANCE)
@@ -168,7 +168,7 @@ def look(
     return Watch(instances=known, pools=frozenset(pools)), sightings
 
 
-def _notice(node: NodeRecord, agent: GPUNodeRecord | None) -> Interruption | None:
+def provider_notice(node: NodeRecord, agent: GPUNodeRecord | None) -> Interruption | None:
     """What the provider says of a node: its agent hears it first, taints may say it too."""
     found = agent.interruption if agent is not None else None
     if found is not None and found.source not in CHOSEN_TAINTS:
@@ -182,7 +182,7 @@ def _is(notice: Interruption | None, kind: InterruptionKind) -> bool:
     return notice is not None and notice.kind is kind
 
 
-def _wanted(node: NodeRecord) -> bool:
+def somebody_wants_it_gone(node: NodeRecord) -> bool:
     """Whether somebody, not the provider, wants the node to go."""
     chosen = any(taint.key in CHOSEN_TAINTS for taint in node.taints)
     return node.unschedulable or node.deleting or chosen
@@ -200,7 +200,7 @@ def _seen(
     unready_s = 0.0 if node.ready or not node.ready_since else now - node.ready_since
     doomed = _is(notice, InterruptionKind.TERMINATE)
     base = before or Instance(pool=pool.uid, was_ready=was_ready)
-    leaving = _wanted(node) if node.ready else base.leaving
+    leaving = somebody_wants_it_gone(node) if node.ready else base.leaving
     lost = unready_s >= LOST_AFTER_S and was_ready and not leaving
     back = base.gone and node.ready and not doomed
     return replace(

@@ -76,6 +76,7 @@ class Reporter:
         if (
             life.phase is Phase.RUNNING
             and not life.retry_at
+            and life.restarts == workload.status.restarts
             and outcome is None
             and as_told
             and workload.ref.uid not in self.told

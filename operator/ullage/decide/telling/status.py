@@ -16,6 +16,7 @@ from ullage.api.contract import Reason, SlicePhase
 from ullage.api.reasons import ConditionType
 from ullage.decide.children import selector_text
 from ullage.decide.conditions import Said, merged
+from ullage.decide.lives.given_back import noted
 from ullage.decide.lives.life import Life
 from ullage.decide.phases import Phase
 from ullage.decide.spending.spending import Stand
@@ -125,6 +126,7 @@ def _training(view: View, told: Told) -> dict[str, object]:
     return {
         "restarts": life.restarts,
         "retry_at": whole_second(life.retry_at),
+        "last_failure": noted(view, workload, life.restarts, told.members),
         # where it ran stays readable after the end
         "nodes": (
             before.nodes

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ullage.api.contract import Reason, SliceKey
+from ullage.state.status.failure import FailureRecord
 from ullage.state.status.room import MadeRoom
 from ullage.state.status.spend import SpendRecord
 from ullage.state.status.tier import TierRecord
@@ -211,6 +212,8 @@ class WorkloadStatus:
     restarts: int = 0
     retry_at: float = 0.0
     """Earliest time of the next start of the gang (back-off), 0 = at once."""
+    last_failure: FailureRecord | None = None
+    """What was counted last and may turn out to be the doing of a lost node."""
     nodes: str = ""
     gpus: int = 0
     start_time: float = 0.0

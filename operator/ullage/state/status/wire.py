@@ -21,6 +21,7 @@ from ullage.state.project.objects import optional_text, optional_whole, read_con
 from ullage.state.project.quantity import rfc3339, seconds
 from ullage.state.records import WorkloadKind
 from ullage.state.status.allocation import allocation_from_wire, allocation_to_wire
+from ullage.state.status.failure import failure_of, failure_to_wire
 from ullage.state.status.recommendation import recommendation_from_wire, recommendation_to_wire
 from ullage.state.status.records import (
     AllocationRecord,
@@ -185,6 +186,7 @@ def status_to_wire(kind: WorkloadKind, status: WorkloadStatus) -> dict[str, obje
         | {
             "restarts": status.restarts,
             "retryAt": _time(status.retry_at),
+            "lastFailure": failure_to_wire(status.last_failure),
             "nodes": _clip(status.nodes, TEXT_LIMIT),
             "gpus": status.gpus,
             "startTime": _time(status.start_time),
@@ -370,6 +372,7 @@ def status_from_wire(kind: WorkloadKind, raw: JsonObject) -> WorkloadStatus:
         common,
         restarts=optional_whole(raw, "restarts"),
         retry_at=seconds(raw.get("retryAt"), "retryAt"),
+        last_failure=failure_of(raw),
         nodes=optional_text(raw, "nodes"),
         gpus=optional_whole(raw, "gpus"),
         start_time=seconds(raw.get("startTime"), "startTime"),
