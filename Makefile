@@ -8,7 +8,8 @@ BIN := $(VENV)/bin
 CLUSTER ?= local
 KEEP ?=
 FAST_FLAGS ?= -n 2 --dist worksteal
-# random events of the placement property test
+# random events of the long storms, and random admissions: of test-fast, of test-storms
+FAST_EVENTS ?= 20000
 STORM_EVENTS ?= 100000
 # rounds that real jobs take turns for; 50 is the bar and takes a quarter of an hour
 E2E_ROUNDS ?= 16
@@ -16,7 +17,7 @@ E2E_ROUNDS ?= 16
 E2E_LONG ?=
 ALL_PY := operator deviceplugin runtime bench demo examples tests
 # Hundreds of test modules, and some hundred processes that tests start, are read compiled.
-test-fast explore: export PYTHONDONTWRITEBYTECODE :=
+test-fast test-storms explore: export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help
 help: ## show this help
@@ -36,14 +37,20 @@ demo: $(VENV)/.ready ## a real cluster, no GPU, no Docker: install, run the exam
 	@$(BIN)/python -m demo --cluster $(CLUSTER) $(if $(KEEP),--keep)
 
 .PHONY: test
-test: lint test-fast test-e2e ## everything: lint, fast tests, then end to end on a real cluster
+test: lint test-fast test-storms test-e2e ## everything: lint, fast tests, storms, then end to end on a real cluster
 	@echo "all tests passed"
 
 .PHONY: test-fast
 test-fast: $(VENV)/.ready ## unit, property, contract and chart tests; no cluster
 	@localcluster/run build --tools helm >/dev/null
-	@ULLAGE_STORM_EVENTS=$(STORM_EVENTS) $(BIN)/python -m pytest $(FAST_FLAGS) --ignore tests/e2e --ignore tests/gpu
+	@ULLAGE_STORM_EVENTS=$(FAST_EVENTS) ULLAGE_ADMISSIONS=$(FAST_EVENTS) $(BIN)/python -m pytest $(FAST_FLAGS) --ignore tests/e2e --ignore tests/gpu
 	@cd localcluster && GOFLAGS=-buildvcs=false go test .
+
+.PHONY: test-storms
+test-storms: $(VENV)/.ready ## the long storms in full: 100,000 random events, 100,000 admissions, 1,000 restarts
+	@ULLAGE_STORM_EVENTS=$(STORM_EVENTS) ULLAGE_ADMISSIONS=$(STORM_EVENTS) $(BIN)/python -m pytest $(FAST_FLAGS) \
+	  tests/property/test_placement_storms.py tests/property/test_admission_never_overcommits.py \
+	  tests/property/node/test_restarts_of_everything.py
 
 .PHONY: explore
 explore: $(VENV)/.ready ## property tests on new random examples
@@ -103,8 +110,6 @@ clean: ## take the local cluster down and remove what was built
 	@localcluster/run down
 	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-# random admissions of the overcommit test
-test-fast: export ULLAGE_ADMISSIONS ?= 100000
 .PHONY: bench-node-decision bench-twin
 bench-node-decision: $(VENV)/.ready ## one admission decision: 8 tenants, 10 shares
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.node_decision
@@ -172,5 +177,5 @@ bench-spot-cluster: $(VENV)/.ready ## a replayed preemption trace against an ela
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.spot_cluster $(if $(DATA),--data $(DATA)) $(if $(MINUTES),--minutes $(MINUTES))
 
 .PHONY: bench-tiers
-bench-tiers: $(VENV)/.ready ## losses with a state keeper and with checkpoints, on local processes (about 10 min)
-	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.tiers
+bench-tiers: $(VENV)/.ready ## losses with a state keeper and with checkpoints, on local processes (about 15 min; DATA=folder)
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.tiers $(if $(DATA),--data $(DATA))

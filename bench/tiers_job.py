@@ -22,6 +22,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Self
 
+from bench.spot_trace import Event as Change
+from bench.spot_trace import Kind
 from bench.tiers_member import SHARDS, STATE_BYTES
 from bench.tiers_records import (
     NOTICE_S,
@@ -56,10 +58,14 @@ class Job:
         steps: How many there are.
         step_s: Length of a step.
         interval_s: Between checkpoints.
+        refills: Who went without notice is replaced at once; else machines come when a trace says.
     """
 
-    def __init__(self, *, copy: Copy, steps: int, step_s: float, interval_s: float) -> None:
+    def __init__(
+        self, *, copy: Copy, steps: int, step_s: float, interval_s: float, refills: bool = True
+    ) -> None:
         self._copy = copy
+        self._refills = refills
         self._steps = steps
         self._step_s = step_s
         self._save_every = max(1, round(interval_s / step_s)) if step_s else steps
@@ -69,6 +75,8 @@ class Job:
         self._lead_at = self._keeper_at = ""
         self._at = 0
         self._next_name = len(SPOTS) + 1
+        self._on = dict(enumerate(SPOTS))
+        """Members by the machine of a trace."""
         self._owners: set[str] = set()
         self._struck: list[float] = []
         self._began: list[tuple[int, float]] = []
@@ -84,10 +92,16 @@ class Job:
             process.wait()
         self._folder.cleanup()
 
-    def run(self, events: Sequence[Event]) -> Outcome:
-        """Train to the end; every event happens once, in the middle of whatever is done then."""
+    def run(self, events: Sequence[Event], changes: Sequence[Change] = ()) -> Outcome:
+        """Train to the end; every event happens once, in the middle of whatever is done then.
+
+        Args:
+            events: Of a script.
+            changes: Of a trace.
+        """
         self._await_step()
         timers = [threading.Timer(one.at_s, self._strike, (one.what,)) for one in events]
+        timers += [threading.Timer(one.at_s, self._change, (one,)) for one in changes]
         for timer in timers:
             timer.start()
         while (code := self._processes[LEAD].wait()) == STATE_LOST and self._copy == "files":
@@ -165,13 +179,20 @@ class Job:
         if isinstance(owners, list):
             self._owners = {str(one) for one in owners}
         if event["event"] == "Recovered":
-            self.outcome.lost_steps.append(int(str(event["lostSteps"])))
-        elif event["event"] == "MemberGone" and self._copy == "keeper":
+            lost = int(str(event["lostSteps"]))
+            self.outcome.lost_steps.append(lost)
+            if self.outcome.told:
+                self.outcome.lost_to.setdefault(self.outcome.told[-1], []).append(lost)
+        elif event["event"] == "MemberGone" and self._copy == "keeper" and self._refills:
             gone = str(event["member"])
             if gone != RELIABLE and self._processes[LEAD].poll() is None:
-                with self._changed:
-                    name, self._next_name = f"s{self._next_name}", self._next_name + 1
-                    self._start(name)
+                self._start_another()
+
+    def _start_another(self) -> str:
+        with self._changed:
+            name, self._next_name = f"s{self._next_name}", self._next_name + 1
+            self._start(name)
+            return name
 
     def _stepped(self, said: dict[str, object]) -> None:
         with self._changed:
@@ -227,10 +248,32 @@ class Job:
                 signal.SIGTERM if what == "notice" else signal.SIGKILL
             )
 
+    def _change(self, change: Change) -> None:
+        """What a trace says of a machine; runs in a thread of its own."""
+        if change.kind is Kind.ADD:
+            self._on[change.node] = self._start_another()
+            return
+        process = self._processes[self._on[change.node]]
+        if change.kind is Kind.GONE:
+            self.outcome.overdue += process.poll() is None
+            process.kill()
+            return
+        self.outcome.told.append(change.kind)
+        if change.kind is Kind.KILL:
+            self._struck.append(time.monotonic())
+        process.send_signal(signal.SIGTERM if change.kind is Kind.NOTICE else signal.SIGKILL)
+
 
 def play(
-    *, copy: Copy, steps: int, step_s: float, interval_s: float, events: Sequence[Event] = ()
+    *,
+    copy: Copy,
+    steps: int,
+    step_s: float,
+    interval_s: float,
+    events: Sequence[Event] = (),
+    changes: Sequence[Change] = (),
 ) -> Outcome:
     """Run one arm from start to end."""
-    with Job(copy=copy, steps=steps, step_s=step_s, interval_s=interval_s) as job:
-        return job.run(events)
+    refills = not changes
+    with Job(copy=copy, steps=steps, step_s=step_s, interval_s=interval_s, refills=refills) as job:
+        return job.run(events, changes)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from bench.spot_trace import Kind, Pace
 from bench.tiers_member import SHARDS, STATE_BYTES
 from ullage.engines.tiers.flush import Link
 from ullage.engines.tiers.records import Settings
@@ -28,6 +29,9 @@ NOTICE_S: Final = 30.0
 PATIENCE_S: Final = 60.0
 RELIABLE: Final = "r0"
 SPOTS: Final = ("s1", "s2", "s3")
+
+REPLAY: Final = Pace(length_s=270.0, gap_s=30.0, notice_s=20.0, away_s=4.0)
+"""Of a public trace: hours of it, in minutes; a machine is gone 20 s after its notice."""
 
 Copy = Literal["none", "keeper", "files"]
 What = Literal["owner", "all", "notice"]
@@ -51,6 +55,9 @@ class Outcome:
         wall_s: From the first step to the last.
         lost_steps: Finished steps done again, by event.
         recovery_s: From a loss to the first new step, by event.
+        told: Kinds of the losses of a replayed trace, in their order.
+        lost_to: Finished steps done again, by the kind of the loss before.
+        overdue: Members still there when the time of their notice was over.
     """
 
     losses: dict[int, float] = field(default_factory=dict)
@@ -58,3 +65,6 @@ class Outcome:
     wall_s: float = 0.0
     lost_steps: list[int] = field(default_factory=list)
     recovery_s: list[float] = field(default_factory=list)
+    told: list[Kind] = field(default_factory=list)
+    lost_to: dict[Kind, list[int]] = field(default_factory=dict)
+    overdue: int = 0

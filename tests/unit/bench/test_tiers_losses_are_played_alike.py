@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from bench.report import missed
-from bench.tiers import BARS, PHASES, RESTART_S, script
+from bench.spot_trace import Kind
+from bench.tiers import PHASES, RESTART_S, script
+from bench.tiers_judge import BARS, Arms, judged
 from bench.tiers_member import BATCH, FEATURES, SHARDS, STATE_BYTES, Shard, sample
-from bench.tiers_records import SETTINGS, SPOTS
+from bench.tiers_records import SETTINGS, SPOTS, Outcome
 
 
 def test_losses_fall_into_all_phases_of_an_interval() -> None:
@@ -63,3 +65,32 @@ def test_what_is_not_measured_is_a_missed_bar() -> None:
         "lost_steps_notice",
         "loss_equal",
     ]
+
+
+def outcome(**what: object) -> Outcome:
+    """An arm of ten steps of two seconds."""
+    usual = {"losses": dict.fromkeys(range(10), 0.5), "step_s": [2.0] * 9, "wall_s": 20.0}
+    return Outcome(**(usual | what))  # type: ignore[arg-type]
+
+
+def test_losses_of_the_replayed_trace_count_as_much_as_those_of_the_script() -> None:
+    lost = {"lost_steps": [1], "recovery_s": [2.0], "wall_s": 25.0}
+    arms = Arms(
+        plain=[outcome()],
+        copied=[outcome()],
+        notice=outcome(),
+        killed=outcome(**lost),
+        saved=outcome(lost_steps=[15], recovery_s=[2.0], wall_s=60.0),
+        long=outcome(),
+        replayed=outcome(
+            told=[Kind.NOTICE, Kind.KILL],
+            lost_to={Kind.NOTICE: [1], Kind.KILL: [3]},
+            recovery_s=[4.0],
+        ),
+    )
+    figures, rows = judged(arms, 2.0, 60.0)
+    assert missed(figures, BARS) == ["lost_steps_notice", "lost_steps_kill", "recovery_s"]
+    assert (figures["replayed_notices"], figures["replayed_kills"]) == (1, 1)
+    assert any("1 notices, 1 kills" in row.what for row in rows)
+    arms.replayed.losses[3] = 0.7  # type: ignore[union-attr]
+    assert judged(arms, 2.0, 60.0)[0]["loss_equal"] is False
