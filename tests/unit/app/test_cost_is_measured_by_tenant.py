@@ -55,6 +55,39 @@ def test_what_stood_there_before_is_not_counted_again() -> None:
     assert found.lost_seconds == {"research": 30.0}
     # a picture that is late takes nothing back
     assert sums.figures([old], NOW).dollars == {"research": 3.0}
+    assert sums.figures([newer], NOW).dollars == {"research": 3.0}
+
+
+def lost(sums: CostSums, seconds: int, assumed: int = 0, phase: str = "Running") -> float:
+    """The counter after the books said so."""
+    job = billed("a", "5", lost_seconds=seconds, assumed_seconds=assumed)
+    told = replace(job, status=replace(job.status, phase=phase))
+    return sums.figures([told], NOW).lost_seconds["research"]
+
+
+def test_lost_work_counts_once_the_next_start_has_said_where_it_resumed() -> None:
+    sums = CostSums(began=NOW)
+    assert lost(sums, 0) == 0
+    assert lost(sums, 1800, assumed=1800, phase="Restarting") == 0
+    assert lost(sums, 1800, assumed=1800, phase="Starting") == 0
+    # it had saved its work in the last moment
+    assert lost(sums, 20) == 20
+    # of the next loss nobody says anything: what was assumed stands
+    assert lost(sums, 620, assumed=600, phase="Restarting") == 20
+    assert lost(sums, 620) == 620
+
+
+def test_what_a_loss_is_assumed_to_have_taken_counts_when_no_start_follows() -> None:
+    sums = CostSums(began=NOW)
+    assert lost(sums, 600, assumed=600, phase="Restarting") == 0
+    assert lost(sums, 600, assumed=600, phase="Failed") == 600
+
+
+def test_a_loss_that_another_process_saw_counts_as_much_as_it_took() -> None:
+    sums = CostSums(began=NOW)
+    for seconds, assumed, counted in ((900, 900, 0), (70, 0, 70)):
+        job = billed("old", "5", age_s=500, lost_seconds=seconds, assumed_seconds=assumed)
+        assert sums.figures([job], NOW).lost_seconds == {"research": counted}
 
 
 def test_savings_compare_only_what_can_be_compared() -> None:

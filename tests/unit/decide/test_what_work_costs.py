@@ -312,6 +312,28 @@ def test_where_a_job_resumes_says_exactly_what_a_loss_took() -> None:
     assert days.known == again
 
 
+def test_what_is_not_assumed_of_lost_work_never_shrinks() -> None:
+    days = Days(one_spot_node())
+    settled = [0]
+
+    def note() -> None:
+        settled.append(days.known.lost_seconds - days.known.assumed_seconds)
+
+    days.cycle(**running(7000))
+    for steps, resumed_at in ((7200, 0), (900, 7200), (300, 7900), (50, 8200)):
+        days.snapshot = working(days.snapshot, steps=steps, age_s=900, resumed_at=resumed_at)
+        days.cycle(HOUR, **restarting(Reason.MEMBER_LOST))
+        note()
+        days.cycle(90.0, phase="Starting", placement=(on("n1"),), conditions=())
+        note()
+        reached = steps + resumed_at
+        days.cycle(60.0, **running(reached + 10, reached - 40))
+        note()
+    assert settled == sorted(settled)
+    # four times 40 steps at two in a second
+    assert settled[-1] == 4 * 20
+
+
 def test_two_losses_from_one_checkpoint_are_two_losses() -> None:
     days = Days(one_spot_node())
     days.cycle(**running(6000, 5000))

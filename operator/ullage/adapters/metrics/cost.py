@@ -40,7 +40,8 @@ def cost_metrics(figures: CostFigures) -> Iterator[Metric]:
         ),
         (
             "ullage_job_lost_work_seconds",
-            "Work of jobs that losses took, at most: since the last checkpoint told of.",
+            "Work of jobs that losses took, entered once the next start has told where it resumed;"
+            " where it does not say so, at most: since the last checkpoint told of.",
             figures.lost_seconds,
         ),
     )

@@ -3,7 +3,8 @@
 """Gathers what the metrics tell of cost from the books in the statuses.
 
 Books end with their workload, counters must not: what was entered since the last look is added to
-sums that only grow. What stood in the books before this process began is not counted again.
+sums that only grow. What stood in the books before this process began is not counted again, and
+what a loss is only assumed to have taken waits until the next start has told where it resumed.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from dataclasses import dataclass, field
 
 from ullage.adapters.metrics.cost import CostFigures
 from ullage.decide.accounting.bills import Bill, bill_of, party_of, total
+from ullage.decide.phases import Phase
 from ullage.state.records import WorkloadRecord
 
 Entered = tuple[float, float, float]
 """Dollars, evictions, seconds of lost work."""
 _NOTHING: Entered = (0.0, 0.0, 0.0)
+_OVER = (Phase.SUCCEEDED, Phase.FAILED)
 
 
 @dataclass(slots=True)
@@ -43,8 +46,7 @@ class CostSums:
             before = self._seen.get(one.ref.uid)
             if before is None:
                 before = _NOTHING if one.created >= self.began else stands
-            self._add(party, before, stands)
-            seen[one.ref.uid] = stands
+            seen[one.ref.uid] = self._add(party, before, stands)
         self._seen = seen
         bills = {party: total(found) for party, found in parties.items()}
         return CostFigures(
@@ -59,15 +61,26 @@ class CostSums:
             },
         )
 
-    def _add(self, party: str, before: Entered, stands: Entered) -> None:
+    def _add(self, party: str, before: Entered, stands: Entered) -> Entered:
+        """Add what is new; says what has been added of this workload by now.
+
+        A status that is read late may say less than one before it: nothing is taken back, and what
+        was added is not added again when the newer one returns.
+        """
         old = self.sums.get(party, _NOTHING)
-        # a status that is read late may say less than one before it: nothing is taken back
-        more = [max(0.0, new - known) for new, known in zip(stands, before, strict=True)]
+        most = max(before[0], stands[0]), max(before[1], stands[1]), max(before[2], stands[2])
+        more = [new - known for new, known in zip(most, before, strict=True)]
         self.sums[party] = (old[0] + more[0], old[1] + more[1], old[2] + more[2])
+        return most
 
 
 def _entered(workload: WorkloadRecord, bill: Bill) -> Entered:
-    """What stands in the books, without what has grown since."""
+    """What stands in the books for good, without what has grown since."""
     spend = workload.status.spend
-    said = spend.account.total if spend is not None and spend.account is not None else ""
-    return float(said or 0), float(bill.evictions), float(bill.lost_seconds)
+    account = spend.account if spend is not None else None
+    if account is None:
+        return _NOTHING
+    # the next start may say that less was lost; of a job that has ended there is none
+    open_s = 0 if workload.status.phase in _OVER else account.assumed_seconds
+    lost_s = max(0, bill.lost_seconds - open_s)
+    return float(account.total or 0), float(bill.evictions), float(lost_s)
