@@ -134,3 +134,49 @@ def test_the_dearest_of_the_chosen_pools_limits() -> None:
     assert limits(job, unpriced) == limits(job) == {}
     assert limits(replace(job, elasticity=None), dear) == {}
     assert limits(gang(None).build(), dear) == {}
+
+
+def in_place(toy: PoolPlay) -> dict[str, int]:
+    """Ranks of the members that run, by uid of the pod."""
+    pods = toy.toy.members(toy.job().ref.uid)
+    return {
+        one.uid: one.rank for one in pods if one.stage is PodStage.RUNNING and not one.deleting
+    }
+
+
+def test_of_a_gang_in_place_the_highest_ranks_leave_and_come_back_with_the_price() -> None:
+    toy = play(2.0)
+    job = a_job().elastic(1, 6, in_place=True)
+    toy.add(job.with_(cost=aim(budget_per_hour=4.0), work_steps=1_000_000))
+    toy.run(60)
+    first = in_place(toy)
+    assert sorted(first.values()) == [0, 1, 2, 3]
+    toy.price("cheap", 3.0)
+    toy.run(120)
+    left = in_place(toy)
+    assert sorted(left.values()) == [0, 1]
+    assert left.items() <= first.items(), "nobody else was stopped"
+    assert toy.counts["EvictPod"] == 2, "asked to leave, with their grace"
+    assert toy.counts["DeletePod"] == 0
+    toy.run(600)
+    assert in_place(toy) == left, "and it stays so"
+    toy.price("cheap", 2.0)
+    toy.run(300)
+    again = in_place(toy)
+    assert sorted(again.values()) == [0, 1, 2, 3]
+    assert left.items() <= again.items()
+    assert toy.job().status.restarts == 0
+
+
+def test_a_gang_in_place_gives_members_up_though_another_has_just_been_lost() -> None:
+    toy = play(2.0)
+    job = a_job().elastic(1, 6, in_place=True)
+    toy.add(job.with_(cost=aim(budget_per_hour=6.0), work_steps=1_000_000))
+    toy.run(60)
+    assert sorted(in_place(toy).values()) == [0, 1, 2, 3, 4, 5]
+    gone = next(one for one in toy.toy.members(toy.job().ref.uid) if one.rank == 5)
+    kept = {uid for uid, rank in in_place(toy).items() if rank < 2}
+    toy.toy.delete_pod(gone)
+    toy.price("cheap", 5.0)
+    toy.run(120)
+    assert in_place(toy).keys() == kept
