@@ -44,6 +44,10 @@ MASTER_PORT: Final = 29500
 TORCHRUN_RESTARTS: Final = 100
 """Of the worker processes, inside pods that stay: torchrun counts the loss of another member as
 one, and its default of none would end everybody (our choice)."""
+LAST_CALL_S: Final = 10
+"""How long torchrun waits for more members once the fewest have met, below the most (our choice):
+its 30 s are lost at every change, and who comes later joins by a change of its own."""
+_RENDEZVOUS = ("MASTER_ADDR", "PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT")
 DEFAULT_GRACE_S: Final = 30
 """Termination grace that Kubernetes gives where a pod states none."""
 
@@ -170,7 +174,9 @@ def _environment(container: Body, member: Member) -> dict[str, str]:
     address = _literal(container, "MASTER_ADDR", leader if named else "127.0.0.1")
     port = _literal(container, "MASTER_PORT", str(MASTER_PORT))
     if member.bounds is not None:
-        return _environment_in_place(member, address, port)
+        stated = {entry.get("name") for entry in objects(container, "env")}
+        meets_elsewhere = not stated.isdisjoint(_RENDEZVOUS)
+        return _environment_in_place(member, address, port, hosted=not meets_elsewhere)
     rank, world = str(member.rank), str(member.replicas)
     return {
         "MASTER_ADDR": address,
@@ -194,12 +200,19 @@ def _has_peers(member: Member) -> bool:
     return member.replicas > 1 or member.bounds is not None
 
 
-def _environment_in_place(member: Member, address: str, port: str) -> dict[str, str]:
+def _environment_in_place(
+    member: Member, address: str, port: str, *, hosted: bool
+) -> dict[str, str]:
     """What elastic torchrun expects; nothing that is wrong once another member came or went.
 
-    Ranks and their number are the framework's to give, so that none is promised here.
+    Ranks and their number are the framework's to give, so that none is promised here. Where rank 0
+    is ``hosted`` to be the place of rendezvous it is told so: torchrun finds it out by its name,
+    which a DNS server may not know yet. Sharing that store with the worker processes is switched
+    off, because it still holds the addresses of those that ran before a change, and the new ones
+    then connect to nobody (seen with torch 2.15).
     """
     least, most = member.bounds or (member.replicas, member.replicas)
+    conf = f"is_host={int(member.rank == 0)},last_call_timeout={LAST_CALL_S}"
     return {
         "ULLAGE_MEMBER": member.name,
         "MASTER_ADDR": address,
@@ -209,7 +222,9 @@ def _environment_in_place(member: Member, address: str, port: str) -> dict[str, 
         "PET_RDZV_BACKEND": "c10d",
         "PET_RDZV_ENDPOINT": f"{address}:{port}",
         "PET_RDZV_ID": member.owner.uid,
+        **({"PET_RDZV_CONF": conf} if hosted else {}),
         "PET_MAX_RESTARTS": str(TORCHRUN_RESTARTS),
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "JAX_COORDINATOR_ADDRESS": f"{address}:{port}",
     }
 

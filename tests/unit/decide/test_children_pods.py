@@ -110,7 +110,9 @@ def test_a_member_in_place_is_told_bounds_and_promised_no_rank() -> None:
         "PET_RDZV_BACKEND": "c10d",
         "PET_RDZV_ENDPOINT": "train-0.train-workers:29500",
         "PET_RDZV_ID": JOB.uid,
+        "PET_RDZV_CONF": "is_host=1,last_call_timeout=10",
         "PET_MAX_RESTARTS": "100",
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "JAX_COORDINATOR_ADDRESS": "train-0.train-workers:29500",
     }
     # others come to it later: it has its name though it starts alone
@@ -126,6 +128,22 @@ def test_where_members_in_place_meet_is_the_users_to_say() -> None:
     ]
     found = environment(body(template, bounds=(2, 4)))
     assert (found["PET_RDZV_BACKEND"], found["PET_RDZV_ENDPOINT"]) == ("etcd-v2", "etcd:2379")
+    assert "PET_RDZV_CONF" not in found  # no member is the place
+
+
+def test_only_the_first_member_in_place_is_where_the_others_meet() -> None:
+    hosts = [
+        environment(body(rank=rank, name=f"train-{rank}", bounds=(2, 4)))["PET_RDZV_CONF"]
+        for rank in (0, 1, 3)
+    ]
+    assert [conf.split(",")[0] for conf in hosts] == ["is_host=1", "is_host=0", "is_host=0"]
+
+
+@pytest.mark.parametrize("name", ["MASTER_ADDR", "PET_RDZV_ENDPOINT"])
+def test_no_member_in_place_is_the_host_of_a_place_that_the_template_names(name: str) -> None:
+    template = raw_template()
+    template["spec"]["containers"][0]["env"] = [{"name": name, "value": "elsewhere"}]
+    assert "PET_RDZV_CONF" not in environment(body(template, rank=0, bounds=(2, 4)))
 
 
 def test_a_lone_member_talks_to_itself_and_has_no_service() -> None:
