@@ -139,9 +139,7 @@ def test_the_dearest_of_the_chosen_pools_limits() -> None:
 def in_place(toy: PoolPlay) -> dict[str, int]:
     """Ranks of the members that run, by uid of the pod."""
     pods = toy.toy.members(toy.job().ref.uid)
-    return {
-        one.uid: one.rank for one in pods if one.stage is PodStage.RUNNING and not one.deleting
-    }
+    return {one.uid: one.rank for one in pods if one.stage is PodStage.RUNNING and not one.deleting}
 
 
 def test_of_a_gang_in_place_the_highest_ranks_leave_and_come_back_with_the_price() -> None:
