@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ullage.api.contract import GPUMode, Reason
+from ullage.decide.model import Labels
 from ullage.decide.placement.board import Board
 from ullage.decide.placement.fit import amounts, is_pinned
 from ullage.decide.sharing.classes import Classes, Known
@@ -19,6 +20,7 @@ from ullage.decide.sharing.holding import bounded, in_force
 from ullage.decide.sharing.latency import Barred
 from ullage.decide.slices import has_objective
 from ullage.decide.spending.places import Place
+from ullage.decide.tiers.machines import is_held_to, staying, terms_of
 from ullage.decide.view import View
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.records import Tenant
@@ -98,6 +100,8 @@ class Wants:
     """By uid of the workload: what was asked last without any device to avoid."""
     _shapes: dict[int, PodShape] = field(default_factory=dict)
     _by_value: dict[PodShape, PodShape] = field(default_factory=dict)
+    _steady: tuple[Labels, ...] | None = None
+    """Labels of machines that stay, once somebody asked."""
 
     def of(
         self, workload: WorkloadRecord, shape: PodShape, avoid: frozenset[int] = frozenset()
@@ -115,7 +119,7 @@ class Wants:
             # who else may be there matters only to those who share
             company = (share.min_percent, share.max_percent, workload.trust_domain)
         shape = self._unpinned(workload, shape)
-        place = self.places.get(workload.ref.uid) if self.places else None
+        place = self._place(workload, shape) if self.places else None
         prefers = self._recommended(workload)
         key: tuple[object, ...] = (
             id(shape),
@@ -170,6 +174,17 @@ class Wants:
             needs=tuple((name, amount) for name, amount in amounts(shape.requests) if amount > 0),
             avoid=avoid,
         )
+
+    def _place(self, workload: WorkloadRecord, shape: PodShape) -> Place | None:
+        """Where the chosen pools are; reliable members go elsewhere where none of these stays."""
+        place = self.places.get(workload.ref.uid)
+        if place is None or place.stays or terms_of(workload) is None:
+            return place
+        if shape.affinity == workload.shape.affinity:
+            return place
+        if self._steady is None:
+            self._steady = staying(self.view.snapshot.pools)
+        return None if is_held_to(shape, self._steady) else place
 
     def _recommended(self, workload: WorkloadRecord) -> int | None:
         """The model to prefer for whoever says what the choice is for and leaves it open."""

@@ -20,8 +20,10 @@ from ullage.decide.ordered import HOSTNAME
 from ullage.decide.phases import Phase
 from ullage.decide.placement.turn import Outcome
 from ullage.decide.pools.instances import ORDER_S
+from ullage.decide.spending.apart import apart_pools, cheapest
 from ullage.decide.spending.market import members_per_node
 from ullage.decide.spending.spending import Spending
+from ullage.decide.tiers.machines import terms_of
 from ullage.decide.view import View
 from ullage.state.pools.records import PoolRecord
 from ullage.state.records import ObjectRef, PodRecord, PodStage, WorkloadRecord
@@ -129,7 +131,7 @@ class _Desk:
         stand = self.spending.stands.get(order.owner.uid)
         if order.order not in self.view.snapshot.pools:
             return Reason.POOL_RELEASED, f"the pool {order.order} was deleted"
-        if job is None or stand is None or order.order not in stand.pools:
+        if job is None or stand is None or order.order not in stand.pools | self._apart(job):
             return Reason.POOL_RELEASED, "the plan is another by now"
         if job.status.phase == Phase.RUNNING:
             return Reason.PLACED, "every member runs"
@@ -157,7 +159,16 @@ class _Desk:
                 self._give(job, pool, name)
 
     def _wanted(self, job: WorkloadRecord, placed: int) -> Iterator[tuple[PoolRecord, int]]:
-        """Pools of the plan with the members that find no room there; what fits comes first."""
+        """Pools of the plan with the members that find no room there; what fits comes first.
+
+        In tiers reliable members are seated first; where no pool of the plan stays they get one.
+        """
+        apart, terms = self._apart(job), terms_of(job)
+        if apart and terms is not None and placed < terms.reliable:
+            steady = cheapest(job, apart, self.view.snapshot.pools)
+            if steady is not None:
+                yield steady, terms.reliable - placed
+            return
         spend = self.spending.stands[job.ref.uid].spend
         left = placed
         for share in spend.decision.chosen.pools if spend.decision is not None else ():
@@ -166,6 +177,11 @@ class _Desk:
             left = max(0, left - share.replicas)
             if pool is not None and missing:
                 yield pool, missing
+
+    def _apart(self, job: WorkloadRecord) -> frozenset[str]:
+        """Pools that only the reliable members of a job in tiers use."""
+        chosen = self.spending.stands[job.ref.uid].pools
+        return apart_pools(job, chosen, self.view.snapshot.pools)
 
     def _left(self, pool: PoolRecord) -> int:
         """Nodes of a pool that may still be ordered."""

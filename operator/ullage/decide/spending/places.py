@@ -11,6 +11,7 @@ import numpy as np
 
 from ullage.decide.placement.ground import Flags, Ground
 from ullage.decide.spending.spending import Spending
+from ullage.decide.tiers.machines import stays
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -22,18 +23,21 @@ class Place:
         names: The pools, in words.
         grows: More nodes of them can be bought, so that what is too small now is not too small
             for ever.
+        stays: One of them is not taken away. Where none is, reliable members of a job in tiers may
+            be on any machine that stays.
     """
 
     nodes: Flags
     names: str
     grows: bool
+    stays: bool = False
 
 
 def places(spending: Spending, ground: Ground) -> Mapping[str, Place]:
     """Where jobs may be placed, by uid; jobs that are not in it may go anywhere."""
     if spending.market is None:
         return {}
-    pool_of = spending.market.pool_of
+    pool_of, pools = spending.market.pool_of, spending.market.view.snapshot.pools
     of_node = [pool_of.get(node.name, "") for node in ground.nodes]
     known: dict[tuple[frozenset[str], bool], Place] = {}
     found: dict[str, Place] = {}
@@ -42,6 +46,7 @@ def places(spending: Spending, ground: Ground) -> Mapping[str, Place]:
         if key not in known:
             flags = np.array([name in stand.pools for name in of_node], dtype=np.bool_)
             names = " or ".join(sorted(stand.pools)) or "none"
-            known[key] = Place(nodes=flags, names=names, grows=stand.grows)
+            steady = any(name in pools and stays(pools[name]) for name in stand.pools)
+            known[key] = Place(nodes=flags, names=names, grows=stand.grows, stays=steady)
         found[uid] = known[key]
     return found

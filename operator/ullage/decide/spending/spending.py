@@ -19,6 +19,7 @@ from ullage.decide.lives.life import earliest
 from ullage.decide.phases import Phase
 from ullage.decide.sharing.effort import in_turns
 from ullage.decide.spending import choice
+from ullage.decide.spending.apart import bound
 from ullage.decide.spending.choice import Facts
 from ullage.decide.spending.market import Market, most_affordable
 from ullage.decide.spending.record import infeasible, kept, lapsed, recorded, unknown_work
@@ -121,7 +122,9 @@ def decide_pools(view: View) -> Spending:
         uid: mark
         for job in jobs
         if (stand := clerk.stands.get(job.ref.uid)) is not None
-        for uid, mark in _marks(job, stand, view.members_of(job), market)
+        for uid, mark in _marks(
+            job, stand, bound(job, view.members_of(job), stand.pools, market), market
+        )
     }
     return Spending(
         stands=clerk.stands,
@@ -246,7 +249,7 @@ class _Clerk:
         if job.status.phase not in _LIVE:
             return {}  # what is left of its last start goes
         found: dict[str, int] = {}
-        for one in members:
+        for one in bound(job, members, _chosen(job), self.market):
             if not one.held or not one.live or one.pod.deleting:
                 continue
             pool = self.market.pool_of.get(one.held[0].node)
@@ -377,6 +380,11 @@ def _is_watched(facts: Facts) -> bool:
     if not facts.held or before is None:
         return True
     return facts.due is not None and before.mode != Mode.SPOT and not before.committed
+
+
+def _chosen(job: WorkloadRecord) -> list[str]:
+    decision = job.status.spend.decision if job.status.spend is not None else None
+    return [one.pool for one in decision.chosen.pools] if decision is not None else []
 
 
 def _members(decision: SpendDecision) -> int:

@@ -20,7 +20,7 @@ from ullage.decide.model import Action, ApplyService, CreatePod, DeletePod, Labe
 from ullage.decide.phases import Phase
 from ullage.decide.pools.membership import Membership
 from ullage.decide.tiers.group import LABEL_POOL, lead_name
-from ullage.decide.tiers.machines import staying, terms_of
+from ullage.decide.tiers.machines import is_reliable, staying, terms_of
 from ullage.decide.tiers.notice import refused, shortest_notice_s
 from ullage.decide.view import Member, View
 from ullage.state.records import ObjectRef, PodRecord, PodStage, Snapshot, WorkloadRecord
@@ -80,7 +80,7 @@ def on_their_machines(steps: Sequence[Action], snapshot: Snapshot) -> tuple[Acti
     stay: tuple[Labels, ...] | None = None
     pools: Membership | None = None
     for step in steps:
-        if isinstance(step, CreatePod) and step.order is None and _is_reliable(step, snapshot):
+        if isinstance(step, CreatePod) and step.order is None and _counts_on_it(step, snapshot):
             stay = staying(snapshot.pools) if stay is None else stay
             step = replace(step, on=stay)
         elif isinstance(step, UngatePod) and _in_tiers(step.owner, snapshot):
@@ -93,10 +93,9 @@ def on_their_machines(steps: Sequence[Action], snapshot: Snapshot) -> tuple[Acti
     return tuple(found)
 
 
-def _is_reliable(step: CreatePod, snapshot: Snapshot) -> bool:
+def _counts_on_it(step: CreatePod, snapshot: Snapshot) -> bool:
     job = snapshot.workloads.get(step.owner.uid)
-    terms = terms_of(job) if job is not None else None
-    return terms is not None and (step.lead is not None or 0 <= step.rank < terms.reliable)
+    return job is not None and (step.lead is not None or is_reliable(job, step.rank))
 
 
 def _in_tiers(owner: ObjectRef, snapshot: Snapshot) -> bool:

@@ -22,15 +22,22 @@ def terms_of(job: WorkloadRecord) -> TierTerms | None:
     return job.elasticity.tiers if job.elasticity is not None else None
 
 
+def is_reliable(job: WorkloadRecord, rank: int) -> bool:
+    """Whether a member counts on its machine to stay."""
+    terms = terms_of(job)
+    return terms is not None and 0 <= rank < terms.reliable
+
+
+def stays(pool: PoolRecord) -> bool:
+    """Whether nobody takes the machines of a pool away."""
+    return pool.capacity_type is not CapacityType.SPOT and bool(pool.node_selector)
+
+
 def staying(pools: Mapping[str, PoolRecord]) -> tuple[Labels, ...]:
     """Labels of the nodes of each pool that nobody takes away; sorted."""
     return tuple(
         sorted(
-            {
-                tuple(sorted(pool.node_selector.items()))
-                for pool in pools.values()
-                if pool.capacity_type is not CapacityType.SPOT and pool.node_selector
-            }
+            {tuple(sorted(pool.node_selector.items())) for pool in pools.values() if stays(pool)}
         )
     )
 
@@ -42,10 +49,7 @@ def held_to(shape: PodShape, on: Sequence[Labels]) -> PodShape:
     """
     if not on:
         return shape
-    wanted = [
-        tuple(Requirement(key=key, operator="In", values=(value,)) for key, value in labels)
-        for labels in on
-    ]
+    wanted = _expressions(on)
     terms = tuple(
         replace(term, expressions=(*term.expressions, *more))
         for term in shape.affinity.required or (SelectorTerm(),)
@@ -53,3 +57,18 @@ def held_to(shape: PodShape, on: Sequence[Labels]) -> PodShape:
     )
     narrower = replace(shape.affinity, has_affinity=True, has_node_affinity=True, required=terms)
     return replace(shape, affinity=narrower)
+
+
+def is_held_to(shape: PodShape, on: Sequence[Labels]) -> bool:
+    """Whether every term of a pod's required affinity asks for one of these sets of labels."""
+    required, wanted = shape.affinity.required, _expressions(on)
+    return bool(required) and all(
+        any(set(one) <= set(term.expressions) for one in wanted) for term in required or ()
+    )
+
+
+def _expressions(on: Sequence[Labels]) -> list[tuple[Requirement, ...]]:
+    return [
+        tuple(Requirement(key=key, operator="In", values=(value,)) for key, value in labels)
+        for labels in on
+    ]
