@@ -97,12 +97,40 @@ def test_an_elastic_gang_goes_on_with_what_is_left() -> None:
 
 def test_failures_that_follow_each_other_are_all_given_back() -> None:
     turns = running(IN_PLACE)
-    silent = cut_off(turns, 1, 2)
+    silent = cut_off(turns, 1)
+    turns.run(20)
+    turns.toy.finish(member(turns, 2), 1)
+    turns.run(3)
     assert restarts(turns) == 2
     turns.run(30)
     unready(turns, silent)
     turns.run(10)
     assert restarts(turns) == 0
+    assert turns.job("train").status.phase == "Running"
+
+
+def test_members_that_fail_one_after_the_other_for_one_cause_are_one_failure() -> None:
+    job = a_job("train").elastic(1, 6, in_place=True)
+    turns = cluster(devices=1, nodes=6)
+    turns.add(job)
+    turns.run(60)
+    silent = cut_off(turns, 5, 4, 3)
+    assert restarts(turns) == 1
+    turns.run(40)
+    unready(turns, silent)
+    turns.run(10)
+    assert restarts(turns) == 0
+
+
+def test_a_member_that_fails_again_and_again_in_place_ends_the_job_as_ever() -> None:
+    turns = running(IN_PLACE)
+    for _ in range(40):
+        for one in turns.toy.members(UID):
+            if one.rank > 0 and one.stage is PodStage.RUNNING and not one.deleting:
+                turns.toy.finish(one, 1)
+        turns.run(20)
+    status = turns.job("train").status
+    assert (status.phase, status.restarts) == ("Failed", 3)
 
 
 def test_the_loss_may_be_told_by_a_notice_of_the_provider() -> None:

@@ -125,27 +125,46 @@ def _half_started(view: View, members: Sequence[Member]) -> Ending | None:
     )
 
 
+def _is_counted_already(view: View, job: WorkloadRecord) -> bool:
+    """Whether a failure is part of the one that was counted last.
+
+    Members of a gang in place fail one after the other for one cause. Until the least back-off is
+    over none of them has begun anew, so none can have failed anew.
+    """
+    last = job.status.last_failure
+    return (
+        last is not None
+        and job.in_place
+        and 0 <= view.now - last.time < view.settings.restart_backoff_s
+    )
+
+
 def close(view: View, job: WorkloadRecord, members: Sequence[Member], ending: Ending) -> Life:
     """The gang starts again, or the job has failed; pods go once the status says so."""
     release = tuple(one for one in members if one.gated and one.held)
+    if ending.counted:
+        return _failed(view, job, ending, release)
+    return Life(
+        phase=Phase.RESTARTING,
+        reason=ending.reason,
+        message=(
+            f"{ending.message}; every member starts again (not counted as a failure)"
+            if job.elasticity is None
+            else ending.message  # how it goes on is said when its size is known
+        ),
+        restarts=job.status.restarts,
+        release=release,
+        passed_over=(
+            Passed(reason=ending.reason, where=ending.where, message=ending.message)
+            if ending.where
+            else None
+        ),
+    )
+
+
+def _failed(view: View, job: WorkloadRecord, ending: Ending, release: tuple[Member, ...]) -> Life:
+    """Another start while the job may fail once more, else its end."""
     restarts, policy = job.status.restarts, job.failure
-    if not ending.counted:
-        return Life(
-            phase=Phase.RESTARTING,
-            reason=ending.reason,
-            message=(
-                f"{ending.message}; every member starts again (not counted as a failure)"
-                if job.elasticity is None
-                else ending.message  # how it goes on is said when its size is known
-            ),
-            restarts=restarts,
-            release=release,
-            passed_over=(
-                Passed(reason=ending.reason, where=ending.where, message=ending.message)
-                if ending.where
-                else None
-            ),
-        )
     codes = policy.retry_exit_codes
     if codes and ending.code not in codes:
         listed = ", ".join(str(code) for code in sorted(codes))
@@ -155,6 +174,15 @@ def close(view: View, job: WorkloadRecord, members: Sequence[Member], ending: En
             reason=Reason.EXIT_CODE,
             message=message,
             restarts=restarts,
+            release=release,
+        )
+    if _is_counted_already(view, job):
+        return Life(
+            phase=Phase.RESTARTING,
+            reason=ending.reason,
+            message=f"{ending.message}, so shortly after another that it is the same failure",
+            restarts=restarts,
+            retry_at=job.status.retry_at,
             release=release,
         )
     if restarts >= policy.max_restarts:
