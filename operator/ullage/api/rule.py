@@ -37,3 +37,14 @@ class Rule:
 def validations(*rules: Rule) -> JsonDict:
     """``json_schema_extra`` of a model or field that carries these rules."""
     return {"x-kubernetes-validations": [rule.schema() for rule in rules]}
+
+
+def at_least(amount: str) -> str:
+    """CEL of a field that holds an amount of bytes, such as 4Gi, of at least this one.
+
+    A number is an amount too; below one byte there are none, so no sub-units are taken.
+    """
+    return (
+        "string(self).matches('^[0-9]+([.][0-9]+)?(k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$') "
+        f"&& quantity(string(self)).compareTo(quantity('{amount}')) >= 0"
+    )

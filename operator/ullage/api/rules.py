@@ -13,6 +13,7 @@ from typing import Final
 
 from ullage.api.contract import FOREIGN_GPU_RESOURCE, SLOT_RESOURCE
 from ullage.api.rule import Rule as Rule
+from ullage.api.rule import at_least
 from ullage.api.rule import validations as validations
 from ullage.api.rules_cost import BUDGET_WITH_OBJECTIVE as BUDGET_WITH_OBJECTIVE
 from ullage.api.rules_cost import COST_NEEDS_WORK as COST_NEEDS_WORK
@@ -71,19 +72,15 @@ ONE_FRACTION: Final = Rule(
     "Exclusive for several whole devices",
     field=".count",
 )
-_AT_LEAST_A_MEBIBYTE: Final = (
-    "string(self).matches('^[0-9]+([.][0-9]+)?(k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$') "
-    "&& quantity(string(self)).compareTo(quantity('1Mi')) >= 0"
-)
 MEMORY_POSITIVE: Final = Rule(
     name="memory-positive",
-    rule=_AT_LEAST_A_MEBIBYTE,
+    rule=at_least("1Mi"),
     message="gpu.memory.limit must be an amount of at least 1Mi: write it with a unit such as "
     "4Gi, or leave it out to get memory in proportion to the share",
 )
 DEVICE_MEMORY_POSITIVE: Final = Rule(
     name="device-memory-positive",
-    rule=_AT_LEAST_A_MEBIBYTE,
+    rule=at_least("1Mi"),
     message="spec.memory must be an amount of at least 1Mi: write it with a unit such as 80Gi",
 )
 SLOWDOWN_AT_LEAST_ONE: Final = Rule(

@@ -6,13 +6,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from ullage.api.rule import Rule
+from ullage.api.rule import Rule, at_least
 
 _ON: Final = "self.tiers != 'Disabled'"
-_AN_AMOUNT: Final = (
-    "string(self).matches('^[0-9]+([.][0-9]+)?(k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$') "
-    "&& quantity(string(self)).compareTo(quantity('1Ki')) >= 0"
-)
 
 TIERS_NEED_BOUNDS: Final = Rule(
     name="tiers-need-bounds",
@@ -64,12 +60,12 @@ LAG_COVERS_PUSHES: Final = Rule(
 )
 STATE_POSITIVE: Final = Rule(
     name="state-positive",
-    rule=_AN_AMOUNT,
+    rule=at_least("1Ki"),
     message="backup.stateBytes must be an amount of at least 1Ki: write it with a unit such as 6Gi",
 )
 DIRTY_POSITIVE: Final = Rule(
     name="dirty-positive",
-    rule=_AN_AMOUNT,
+    rule=at_least("1Ki"),
     message="backup.dirtyBytesPerStep must be an amount of at least 1Ki such as 600Mi: leave it "
     "out where a step changes the whole state",
 )

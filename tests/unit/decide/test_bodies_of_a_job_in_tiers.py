@@ -15,13 +15,14 @@ from ullage.api.contract import GATE, LABEL_LEAD, LABEL_TIER, Reason
 from ullage.decide.children import Member, owner_labels, pod_body
 from ullage.decide.model import ApplyService, CreatePod, Labels, Lead
 from ullage.decide.pin import ungate_patch
+from ullage.decide.tiers import leading
 from ullage.decide.tiers.group import guard_name, narrowed
 from ullage.engines.tiers.flush import BYTES_PER_SECOND
 from ullage.ports import NETWORK_POLICY, SECRET, BadRequest, Conflict
 from ullage.state.blueprint import Blueprint, canonical_json
 from ullage.state.shapes import NodeAffinity
 from ullage.state.terms import TierTerms
-from ullage_run import orders
+from ullage_run import lead_server, orders
 from ullage_run.lead_server import parser, terms_of
 from ullage_run.orders import Identity
 
@@ -114,6 +115,14 @@ def test_the_lead_understands_how_it_is_started() -> None:
     assert given.status.endswith(":7072")
     assert given.silent_seconds == 10
     assert str(given.token_file).endswith("/token")
+
+
+def test_a_lead_ends_with_the_exit_codes_that_are_read() -> None:
+    assert leading.STATE_LOST == lead_server.STATE_LOST
+    assert leading.NEVER_JOINED == lead_server.NEVER_JOINED
+    assert leading.ENDED == lead_server.ENDED
+    codes = {lead_server.STATE_LOST, lead_server.NEVER_JOINED, lead_server.BAD_ARGUMENTS}
+    assert len(codes | {0, leading.KILLED, lead_server.ENDED}) == 6, "each says one thing"
 
 
 def test_the_lead_assumes_the_link_that_notices_are_judged_by() -> None:

@@ -29,9 +29,11 @@ STATE_LOST: Final = 75
 """Exit code of a lead whose members lost more than the copy holds."""
 NEVER_JOINED: Final = 3
 KILLED: Final = 137
+ENDED: Final = 143
+"""Exit code of a lead that was told to end."""
 _STOPPED: Final = (Phase.SUSPENDING, Phase.SUSPENDED)
 _COMING_UP: Final = (Phase.PENDING, Phase.RESERVING, Phase.STARTING)
-_NOT_ITS_FAULT: Final = (STATE_LOST, 143, None)
+_NOT_ITS_FAULT: Final = (STATE_LOST, ENDED, None)
 """Exit codes that count as a loss from outside, not as a failure of the job."""
 
 
