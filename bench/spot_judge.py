@@ -121,7 +121,8 @@ def judge(
         hearts: Of all members.
     """
     later = [one for one in notes if loss.at_s <= one.at_s < until_s]
-    told = next((one for one in later if one.what == "told" and one.node == loss.node), None)
+    # the members of a step stop together: whoever hears of it first tells the others
+    told = next((one for one in later if one.what == "told"), None)
     first = next((one for one in later if one.what == "first"), None)
     others = [uid for uid, node in loss.members.items() if node != loss.node]
     left = set(after)

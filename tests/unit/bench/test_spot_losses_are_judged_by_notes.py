@@ -52,7 +52,7 @@ def test_a_notice_that_was_heeded_loses_nothing() -> None:
     ]
     hearts = [Heart(began_s=10.0, step=700, at_s=101.1)]
     found = judge(a_loss(Kind.NOTICE), ["u0", "u3"], 130.0, notes, hearts)
-    assert found.reaction_s == pytest.approx(1.0)
+    assert found.reaction_s == pytest.approx(0.5), "the gang stops when its first member hears"
     assert (found.lost_steps, found.others_restarted) == (0, 0)
 
 
