@@ -163,6 +163,33 @@ def test_who_fails_when_the_first_member_is_gone_is_not_to_blame() -> None:
     assert told(turns) == 1
 
 
+def test_who_fails_while_the_first_member_has_not_started_is_not_to_blame() -> None:
+    turns = in_place()
+    first = member(turns, 0)
+    turns.toy.agents[first.node].up = False
+    turns.toy.stage(first, PodStage.BOUND, ready=False)  # its image comes slowly
+    turns.toy.finish(member(turns, 1), 1)
+    turns.run(3)
+    assert turns.toy.pods[first.uid].stage is PodStage.BOUND
+    assert turns.job("train").status.restarts == 0
+    assert told(turns) == 2
+
+
+def test_when_all_fail_because_the_first_member_is_gone_all_start_again_uncounted() -> None:
+    turns = in_place(nodes=3, least=1, most=3)
+    before = here(turns)
+    turns.toy.forget(member(turns, 0))
+    turns.run(2)
+    for rank in (2, 1):  # as quickly as their connections break
+        turns.toy.finish(member(turns, rank), 1)
+        turns.run(1)
+    turns.run(JOINS_S)
+    now = here(turns)
+    assert list(now) == [0, 1, 2]
+    assert not set(now.values()) & set(before.values())
+    assert turns.job("train").status.restarts == 0
+
+
 def test_it_completes_when_those_who_are_left_do() -> None:
     turns = in_place()
     turns.toy.lose_node(member(turns, 2).node)

@@ -210,8 +210,8 @@ def _loss(view: View, member: Member) -> Ending | None:
 def _failure(view: View, job: WorkloadRecord, roll: _Roll) -> Ending | None:
     """A failure that counts, once: the same status tells of it and of the smaller gang.
 
-    Members that fail when another is cut off, or when the one where they meet is gone, are not to
-    blame. In tiers they meet at their lead.
+    Members that fail when another is cut off, or when the one where they meet is gone or has not
+    started yet, are not to blame. In tiers they meet at their lead.
     """
     failed = [one.ending for one in roll.news if one.ending.counted]
     unheard = [*roll.staying, *(one.member for one in roll.news)]
@@ -219,7 +219,7 @@ def _failure(view: View, job: WorkloadRecord, roll: _Roll) -> Ending | None:
         return None
     bounds = job.elasticity
     in_tiers = bounds is not None and bounds.tiers is not None
-    first_there = in_tiers or any(one.pod.rank == 0 for one in roll.staying)
+    first_there = in_tiers or any(one.pod.rank == 0 and one.runs for one in roll.staying)
     first_failed = any(one.ending.counted and one.member.pod.rank == 0 for one in roll.news)
     return failed[0] if first_there or first_failed else None
 
