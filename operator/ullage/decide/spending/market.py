@@ -110,7 +110,7 @@ class Market:
 
     def on_demand(self, record: PoolRecord) -> float | None:
         """Dollars per hour of an instance like those of a pool on on-demand; ``None`` = unknown."""
-        count, price = record.gpus_per_instance, record.status.price
+        count, price = max(1, record.gpus_per_instance), record.status.price
         profile = self.view.snapshot.device_profiles.get(record.accelerator)
         declared = profile.price_per_hour if profile is not None else None
         own = None if price is None else price / count
