@@ -3,7 +3,8 @@
 """Keeps what the leads of jobs in tiers tell in the picture, as one task of the leader.
 
 Deciding never waits for it: a lead that does not answer leaves what it said last. Only what is news
-to people or decisions wakes a decision; a step that went by does not.
+to people or decisions wakes a decision; a step that went by does not. Where nobody leads nothing is
+done: it must never make a picture of the cluster of its own.
 """
 
 from __future__ import annotations
@@ -15,9 +16,7 @@ from typing import Final, Protocol
 import structlog
 
 from ullage.adapters.lead_reader import LeadSilent
-from ullage.decide.tiers.leading import leads_of
-from ullage.ports import Clock
-from ullage.state.records import PodRecord, PodStage, Snapshot
+from ullage.state.records import PodRecord, PodStage
 from ullage.state.status.tier import LeadReport
 
 log = structlog.get_logger("ullage.leads")
@@ -40,8 +39,8 @@ class Reads(Protocol):
 class Picture(Protocol):
     """What is needed of the cluster's picture."""
 
-    def freeze(self, now: float) -> Snapshot:
-        """An immutable picture."""
+    def lead_pods(self) -> Mapping[str, PodRecord]:
+        """Pods that lead, by uid of the job; cheap where there are none."""
         ...
 
     def set_leads(self, reports: Mapping[str, LeadReport]) -> None:
@@ -57,14 +56,12 @@ class LeadService:
         reader: Reads,
         picture: Picture,
         *,
-        clock: Clock,
         leads: Callable[[], bool],
         poke: Callable[[str], None],
     ) -> None:
         """``leads`` says whether this replica leads on a whole picture."""
         self._reader = reader
         self._picture = picture
-        self._clock = clock
         self._leads = leads
         self._poke = poke
         self._told: dict[str, LeadReport] = {}
@@ -85,7 +82,7 @@ class LeadService:
             return
         there = {
             uid: pod
-            for uid, pod in leads_of(self._picture.freeze(self._clock.now())).items()
+            for uid, pod in self._picture.lead_pods().items()
             if pod.stage is PodStage.RUNNING and pod.address
         }
         if not there and not self._told:

@@ -149,7 +149,6 @@ class Operator:
         self.leads = LeadService(
             LeadReader(),
             self.state,
-            clock=self.clock,
             leads=lambda: self.lease.held and all(r.synced for r in self.reflectors),
             poke=self.trigger.poke,
         )

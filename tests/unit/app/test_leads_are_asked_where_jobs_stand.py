@@ -6,13 +6,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fakes.clock import FakeClock
+import pytest
+
 from ullage.adapters.lead_reader import LeadSilent
 from ullage.app.lead_service import LeadService
 from ullage.decide.effects import effect_of
 from ullage.ports import JsonObject
 from ullage.state import streams
 from ullage.state.cluster.cluster import ClusterState
+from ullage.state.records import Snapshot
 from ullage.state.status.tier import LeadReport
 
 REPORT = LeadReport(stage=2, epoch=4, step=102, committed=101, reliable=1, transient=2)
@@ -30,7 +32,6 @@ class Replica:
         self.service = LeadService(
             self,
             self.state,
-            clock=FakeClock(),
             leads=lambda: self.leading,
             poke=self.pokes.append,
         )
@@ -123,3 +124,40 @@ async def test_only_the_leader_asks_and_only_leads_that_run() -> None:
     replica.leading = False
     await replica.service.look()
     assert replica.asked == []
+
+
+async def test_no_picture_is_made_to_look_for_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_picture(now: float) -> Snapshot:
+        raise AssertionError("a snapshot was made")
+
+    replica = Replica()
+    monkeypatch.setattr(replica.state, "freeze", no_picture)
+    version = replica.state.version
+    await replica.service.look()
+    assert (replica.asked, replica.pokes, replica.state.version) == ([], [], version)
+    replica.lead()
+    await replica.service.look()
+    assert replica.asked == ["10.0.0.9"]
+
+
+async def test_a_lead_that_is_gone_is_asked_no_more() -> None:
+    replica = Replica()
+    replica.lead()
+    await replica.service.look()
+    replica.state.remove(streams.PODS, a_pod({}), 1.0)
+    assert replica.state.lead_pods() == {}
+    replica.asked.clear()
+    await replica.service.look()
+    assert replica.asked == []
+    assert replica.told() is None
+
+
+def test_only_pods_that_lead_are_found_and_a_full_list_forgets_the_rest() -> None:
+    state = Replica().state
+    member = a_pod({})
+    member["metadata"] = {**member["metadata"], "name": "train-0", "uid": "uid-0"}  # type: ignore[dict-item]
+    del member["metadata"]["labels"]["ullage.dev/lead"]  # type: ignore[index]
+    state.replace(streams.PODS, [a_pod({}), member], 0.0)
+    assert [pod.name for pod in state.lead_pods().values()] == ["train-lead"]
+    state.replace(streams.PODS, [member], 1.0)
+    assert state.lead_pods() == {}

@@ -231,6 +231,10 @@ class ClusterState:
         """Identity of a GPUNode, Deployment or Service as the watch shows it."""
         return self._context.seen.get((kind, namespace, name))
 
+    def lead_pods(self) -> Mapping[str, PodRecord]:
+        """Pods that lead jobs in tiers as the watch shows them, by uid of the job; no snapshot."""
+        return {pod.owner.uid: pod for pod in self._pods.leads() if pod.owner.uid}
+
     def pools_written(self) -> Mapping[str, PoolRecord]:
         """CapacityPools as the API shows them, whatever is known beyond it."""
         return self._pools.written()

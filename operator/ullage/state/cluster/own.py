@@ -163,6 +163,7 @@ class PodRoom(Room[str]):
         self.table: Table[str, PodRecord] = Table()
         self._services: dict[tuple[str, str], str] = {}
         self._serving: dict[tuple[str, str], set[str]] = {}
+        self._leads: set[str] = set()
 
     def __len__(self) -> int:
         return len(self.table)
@@ -170,6 +171,11 @@ class PodRoom(Room[str]):
     def keys(self) -> Iterable[str]:
         """Uid of every pod."""
         return self.table.keys()
+
+    def leads(self) -> Iterable[PodRecord]:
+        """Pods that lead jobs in tiers, found without looking at the others."""
+        found = (self.table.get(uid) for uid in self._leads)
+        return [one for one in found if one is not None]
 
     def key(self, raw: JsonObject) -> str:
         """Uid of the pod."""
@@ -185,6 +191,10 @@ class PodRoom(Room[str]):
         settled = self._settle(record)
         if record != held:
             self.table.put(uid, record)
+            if record.lead:
+                self._leads.add(uid)
+            else:
+                self._leads.discard(uid)
         if record != held or settled:
             self.context.touch()
         return before != seen_pod(record, overlay)
@@ -192,6 +202,7 @@ class PodRoom(Room[str]):
     def drop(self, key: str) -> bool:
         """Let a pod go."""
         record = self.table.pop(key)
+        self._leads.discard(key)
         self.context.overlay.drop_target(PodUngated, key)
         self.context.overlay.drop_target(PodLeaving, key)
         self.context.node_refusals.forget(key)
