@@ -11,6 +11,7 @@ import json
 import shutil
 import subprocess
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from ullage_node.devices.protocol import BackendPaths, Hook
@@ -26,7 +27,7 @@ class CgroupTree:
     version: int
     cores: str = "0-1"
 
-    @property
+    @cached_property
     def paths(self) -> BackendPaths:
         return BackendPaths(
             state_dir=self.base / "state dir",  # a space: quoting is part of what is tested
@@ -131,7 +132,7 @@ class CgroupTree:
             shutil.rmtree(self.place(controller, path))
 
     def _group(self, path: str, quota_us: int) -> None:
-        for controller in CONTROLLERS_V1:
+        for controller in CONTROLLERS_V1 if self.version == 1 else ("",):
             self.place(controller, path).mkdir(parents=True, exist_ok=True)
         self.set_quota(path, quota_us)
         self.set_cores(path, self.cores)
@@ -159,5 +160,8 @@ def run_hook(hook: Hook, pid: int, *, state: str | None = None) -> subprocess.Co
 
 
 def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text + "\n")
+    try:
+        path.write_text(text + "\n")
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from fakes.apiserver.errors import Refusal
-from fakes.apiserver.shapes import Shape
+from fakes.apiserver.shapes import DEDUCED, Shape
 
 Path = tuple[str, ...]
 MEMBER = object()
@@ -71,15 +71,20 @@ def item_key(item: Any, shape: Shape) -> str:
     return "k:" + _json(keys)
 
 
-def flatten(value: Any, shape: Shape, path: Path = ()) -> dict[Path, Any]:
+def flatten(value: Any, shape: Shape) -> dict[Path, Any]:
     """Every owned path of a value, with what stands there."""
     out: dict[Path, Any] = {}
+    _flatten(value, shape, (), out)
+    return {at: leaf for at, leaf in out.items() if at not in _UNOWNED}
+
+
+def _flatten(value: Any, shape: Shape, path: Path, out: dict[Path, Any]) -> None:
     if isinstance(value, dict) and not shape.atomic:
         if not value and path:
             out[path] = {}
         for name, child in value.items():
             if name != "managedFields" or path != ("f:metadata",):
-                out.update(flatten(child, shape.child(name), (*path, f"f:{name}")))
+                _flatten(child, shape.child(name), (*path, f"f:{name}"), out)
     elif isinstance(value, list) and shape.keys:
         for item in value:
             step = (*path, item_key(item, shape))
@@ -91,12 +96,11 @@ def flatten(value: Any, shape: Shape, path: Path = ()) -> dict[Path, Any]:
                     f"{where}: duplicate entries for key {step[-1][2:]}",
                 )
             out[step] = MEMBER
-            out.update(flatten(item, shape.item or Shape(), step))
+            _flatten(item, shape.item or DEDUCED, step, out)
     elif isinstance(value, list) and shape.is_set:
         out.update({(*path, "v:" + _json(item)): item for item in value})
     else:
         out[path] = value
-    return {at: leaf for at, leaf in out.items() if at not in _UNOWNED} if not path else out
 
 
 def merge(live: Any, config: Any, shape: Shape) -> Any:

@@ -45,14 +45,18 @@ def _generated(folder: Path) -> dict[str, dict[str, Any]]:
     return out
 
 
+@cache
+def _shapes(folder: Path) -> dict[str, Shape]:
+    """Plural -> shape of the version we use."""
+    return {plural: shape_of_crd(schema) for plural, schema in _generated(folder).items()}
+
+
 class Schemas:
     """Shapes for server-side apply and structural checks, by resource."""
 
     def __init__(self, folder: Path = CRDS) -> None:
         self._schemas = _generated(folder)
-        self._shapes: dict[str, Shape] = {
-            plural: shape_of_crd(schema) for plural, schema in self._schemas.items()
-        }
+        self._shapes = _shapes(folder)
 
     def shape(self, resource: Resource) -> Shape:
         if resource.custom:

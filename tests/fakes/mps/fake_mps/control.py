@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from fake_mps import wire
 from fake_mps.script import SCRIPT_VARIABLE, Script, load_script
+from fake_mps.typed import PIPE_VARIABLE, speak
 
-NO_DAEMON = "Cannot find MPS control daemon process"
 DEFAULT_PIPE = "/tmp/nvidia-mps"
 DEFAULT_PIPE_V3_ROOT = "/run/nvidia-mps"
 DEFAULT_LOG = "/var/log/nvidia-mps"
@@ -112,7 +112,7 @@ def help_text(script: Script) -> str:
 def pipe_directory(environ: Mapping[str, str], protocol: int = 2) -> str:
     """Where the control socket is looked for."""
     default = DEFAULT_PIPE_V3_ROOT if protocol == 3 and os.geteuid() == 0 else DEFAULT_PIPE
-    return environ.get("CUDA_MPS_PIPE_DIRECTORY") or default
+    return environ.get(PIPE_VARIABLE) or default
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -131,7 +131,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         return 1
     if call.daemon or call.foreground or call.static:
         return _start(call, script, environ)
-    return _speak(call, environ)
+    return speak(pipe_directory(environ, call.protocol), call.words, environ)
 
 
 def _start(call: Call, script: Script, environ: Mapping[str, str]) -> int:
@@ -206,42 +206,3 @@ def _to_background() -> _Told:
     os.close(read_end)
     os.setsid()
     return _Told(0, write_end)
-
-
-def _speak(call: Call, environ: Mapping[str, str]) -> int:
-    try:
-        connection = wire.dial(pipe_directory(environ, call.protocol))
-    except wire.NoDaemon:
-        print(NO_DAEMON)
-        return 1
-    with connection:
-        reader, claimed = wire.Reader(connection), environ.get(wire.UID_VARIABLE)
-        if call.words:
-            return abs(_ask(connection, reader, call.words, claimed))
-        for line in sys.stdin:
-            if line.strip() and _ask(connection, reader, line.split(), claimed) < 0:
-                return 1
-    return 0
-
-
-def _ask(
-    connection: wire.Socket,
-    reader: wire.Reader,
-    words: Sequence[str],
-    claimed_uid: str | None,
-) -> int:
-    """Send one command and print its answer; below zero when the daemon is gone."""
-    message: dict[str, object] = {"words": list(words)}
-    if claimed_uid:
-        message["claimed_uid"] = int(claimed_uid)
-    wire.send(connection, message)
-    messages: list[dict[str, object]] | None = []
-    while messages == []:
-        messages = reader.read()
-    if messages is None:
-        print("Lost the connection to the MPS control daemon", file=sys.stderr)
-        return -1
-    text, code = str(messages[0]["text"]), messages[0]["exit"]
-    if text:
-        print(text, flush=True)
-    return code if isinstance(code, int) else 1

@@ -10,7 +10,7 @@ import sys
 
 def control() -> None:
     """``nvidia-cuda-mps-control``."""
-    from fake_mps.control import main
+    from fake_mps.typed import main
 
     sys.exit(main(sys.argv[1:], os.environ))
 

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The control socket of the fake: JSON lines, one object a message.
 
-NVIDIA does not publish the real protocol, so only the fake's own ends speak this one.
+NVIDIA does not publish the real protocol, so only the fake's own ends speak this one. Next to
+nothing is imported here: a test may type a hundred commands, each in a process of its own.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 import json
 import socket
 import struct
-from dataclasses import dataclass
-from pathlib import Path
 
-from fake_mps.model import Message
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fake_mps.model import Message
 
 Socket = socket.socket
 
@@ -31,12 +34,14 @@ class NoDaemon(Exception):
         self.stale = stale
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
     """Who is at the other end, as the kernel says, in the PID namespace of the caller."""
 
-    pid: int
-    uid: int
+    __slots__ = ("pid", "uid")
+
+    def __init__(self, *, pid: int, uid: int) -> None:
+        self.pid = pid
+        self.uid = uid
 
 
 def too_long(path: str | Path) -> bool:
