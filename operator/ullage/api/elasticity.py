@@ -64,7 +64,8 @@ class Elasticity(Model):
     on_notice: OnNotice = OnNotice.CHECKPOINT
     """When a machine will be taken away. `Checkpoint`: the job saves its state at once and goes on
     without that machine; `Ignore`: it runs on until the machine is gone; `Flush`, in tiers: the
-    member on that machine hands over what it has, and no step is lost."""
+    member on that machine hands over what it has, and no step is lost; the job is not started where
+    noticeSeconds of its CapacityPools is too short for that."""
     membership: Membership = Membership.RESTART
     """How members come and go. `Restart`: another number of them comes by a restart of all at a
     checkpoint; `InPlace`: the program itself goes on when a member is lost and when one joins

@@ -135,6 +135,13 @@ def test_pools_that_give_no_notice_are_none_to_count_on() -> None:
     assert "no notice" in found.decision("train").message
 
 
+def test_what_is_wrong_with_the_job_itself_is_told_first() -> None:
+    built = job()
+    shape = replace(built.build().shape, device_container="")
+    found = new(SHORT, built=built.with_(shape=shape, invalid="no container asks for a device"))
+    assert found.decision("train").reason is Reason.INVALID_OBJECT
+
+
 def test_members_that_wait_give_back_what_they_hold() -> None:
     built = job()
     pods = built.pods()

@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from builders import WorkloadBuilder, a_job
-from fakes.toy_pools import PoolPlay, a_pool
+from fakes.toy_pools import PoolPlay, a_pool, aim
 from ullage.api.contract import Reason
 from ullage.decide.elastic.members import HOLD_IN_PLACE_S, ROOM_LASTS_IN_PLACE_S
 from ullage.decide.tiers.group import narrowed
@@ -164,3 +166,28 @@ def test_room_is_counted_by_what_is_written_into_the_pod(affinity: dict[str, obj
     written = narrowed(affinity, on)
     assert held_to(shape, on).affinity == node_affinity({"affinity": written})
     assert held_to(shape, ()) is shape
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("priced", [False, True])
+def test_whatever_comes_and_goes_they_are_never_elsewhere_and_come_back(
+    seed: int, priced: bool
+) -> None:
+    source, found = random.Random(seed), play(spot=2)
+    built = job(reliable=source.randint(1, 2), least=2, most=5)
+    found.add(built.with_(cost=aim()) if priced else built)
+    reliable = range(found.job().elasticity.tiers.reliable)  # type: ignore[union-attr]
+    for _ in range(12):
+        name = source.choice(["steady", "spot-a"])
+        (found.give if source.random() < 0.6 else found.take)(name)
+        found.run(source.choice([20, 90, 400]))
+        where = here(found)
+        assert {where[one] for one in reliable if one in where} <= {"steady"}
+    found.counts.clear()
+    found.give("steady", 2)
+    found.give("spot-a", 3)
+    found.run(1200)
+    assert set(reliable) <= here(found).keys()
+    # a choice that was made for want of spot stands for a day
+    assert len(here(found)) >= (2 if priced else 5)
+    assert found.counts["CreatePod"] <= 2 * 5 + 1, "nobody is made again and again"

@@ -56,7 +56,8 @@ def led(view: View, job: WorkloadRecord, life: Life) -> Life:
     members = view.members_of(job)
     begun = any(one.live and not one.gated for one in members)
     if life.phase in _COMING_UP and not (begun or job.status.start_time):
-        text = refused(view.snapshot.pools, job)
+        invalid = life.reason is Reason.INVALID_OBJECT
+        text = "" if invalid else refused(view.snapshot.pools, job)
         if text:
             return _not_started(view, job, lead, (life, text))
     if _is_over(view, job, lead, members, life):

@@ -29,7 +29,7 @@ _SAYS: Final = {
     Why.TOO_SOON: "stay in {stage}: the last change was {since:.0f} s ago",
     Why.KEPT: "stay in {stage}",
 }
-_LESS: Final = "less that a step changes, or pools with a longer notice"
+_LESS: Final = "a smaller backup.dirtyBytesPerStep or pools with a longer notice"
 
 
 def text(
