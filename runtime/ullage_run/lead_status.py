@@ -13,6 +13,7 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 
@@ -114,7 +115,10 @@ class Teller:
         self._server = Server(listen, Answer)
         host, port = self._server.server_address[:2]
         self.address: tuple[str, int] = (str(host), int(port))
-        threading.Thread(target=self._server.serve_forever, name="ullage-told", daemon=True).start()
+        serve = partial(
+            self._server.serve_forever, poll_interval=0.1
+        )  # so late it hears of its end
+        threading.Thread(target=serve, name="ullage-told", daemon=True).start()
 
     def close(self) -> None:
         """Answer nobody any more."""

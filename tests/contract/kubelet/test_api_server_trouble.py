@@ -90,10 +90,10 @@ async def test_nothing_is_written_in_steady_state(rig: NodeRig) -> None:
     pod = await rig.placed_pod()
     await rig.start(pod)
     await rig.phase(pod, "Attached")
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(0.3)
     before = rig.api.write_count()
     reads = len(rig.api.requests)
-    await asyncio.sleep(1.5)  # 30 observations, 30 probes, 7 reconciliations
+    await asyncio.sleep(0.9)  # 18 observations, 18 probes, 4 reconciliations
     assert rig.api.write_count() == before
     assert len(rig.api.requests) == reads
 

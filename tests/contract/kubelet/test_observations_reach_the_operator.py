@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+import pytest
 from aiohttp import web
 
 from fakes.kubelet_node import CONTAINER, NodeRig
@@ -12,6 +13,7 @@ from fakes.kubelet_state import KubeletPod
 from ullage.api.contract import DesiredSlice, LatencyObjective, Observation
 from ullage.ports import POD
 from ullage_node.devices.protocol import Attachment, AttachState, ContainerKey, Progress
+from ullage_node.telemetry import scrape
 from ullage_run.requests import RequestHistogram
 
 ROW = Observation(
@@ -23,6 +25,13 @@ ROW = Observation(
     step_micros=10_000,
     at_s=1_700_000_000,
 )
+
+
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scraper asks more often whether a page is due."""
+    for pause in ("TICK_SECONDS", "IDLE_SECONDS"):
+        monkeypatch.setattr(scrape, pause, 0.02)
 
 
 def rows_of(node: NodeRig) -> list[Observation]:
@@ -121,11 +130,16 @@ async def test_a_servers_latency_becomes_windows_of_its_slice() -> None:
 
 async def test_a_server_without_a_page_is_told_why_its_objective_is_not_judged() -> None:
     async with NodeRig() as node:
-        await node.start_agent()
+        agent = await node.start_agent()
         pod = await node.placed_pod()
         (part,) = node._slices.values()
         with_objective(node, part)
         await node.start(pod)
-        await node.until(lambda: node.events("LatencyUnmeasured"))
+
+        def told() -> object:
+            agent.telemetry.scraper.hurry(ContainerKey(pod_uid=pod.uid, container=CONTAINER))
+            return node.events("LatencyUnmeasured")
+
+        await node.until(told)
         (event,) = node.events("LatencyUnmeasured")
         assert "name a container port metrics or http" in event["message"]
