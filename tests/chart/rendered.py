@@ -28,7 +28,7 @@ class ChartRefused(Exception):
     """Helm's words about a chart or its values."""
 
 
-class StrictLoader(yaml.SafeLoader):
+class StrictLoader(yaml.CSafeLoader):
     """YAML as the API server reads it: a key that stands twice is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:

@@ -6,11 +6,17 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from ullage.adapters.permissions import REQUIRED_VERBS
+from ullage.app import reference_facts
 from ullage.app.reference import ROLES, SCHEMA, files, main, values_schema
 from ullage.app.reference_facts import (
     FactsMissing,
@@ -30,6 +36,21 @@ SOURCES = (
     "deviceplugin/ullage_node/settings.py",
     "charts/ullage/values.schema.json",
 )
+
+
+@cache
+def _answer(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(autouse=True)
+def agent_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the agent's program says of itself follows from the code alone."""
+
+    def run(command: Sequence[str], **how: Any) -> subprocess.CompletedProcess[str]:
+        return _answer(*command)
+
+    monkeypatch.setattr(reference_facts, "subprocess", SimpleNamespace(run=run))
 
 
 @pytest.fixture
