@@ -10,108 +10,24 @@ from dataclasses import replace
 import pytest
 
 from builders import (
-    MODEL,
     NOW,
-    a_device_profile,
-    a_gpu_node,
     a_job,
-    a_node,
     a_policy,
-    a_service,
     a_slice,
-    a_snapshot,
     gpu,
-    reported,
 )
-from ullage.api.contract import DesiredSlice, Reason, SlicePhase
+from fakes.toy_books import HOUR, Days, a_pool, cluster, on, one_spot_node
+from ullage.api.contract import DesiredSlice, Reason
 from ullage.api.reasons import ConditionType
 from ullage.decide.accounting import books
 from ullage.decide.accounting.account import Accountant
 from ullage.decide.accounting.news import cost_news
 from ullage.decide.accounting.rates import Rates
-from ullage.state.pools.records import CapacityType, PoolRecord, PoolStatus
-from ullage.state.records import Snapshot, WorkloadKind, WorkloadRecord
+from ullage.state.pools.records import CapacityType
+from ullage.state.records import WorkloadKind
 from ullage.state.status.account import Account
-from ullage.state.status.records import Condition, Placement, Progress, WorkloadStatus
+from ullage.state.status.records import Condition, WorkloadStatus
 from ullage.state.status.spend import SpendRecord
-from ullage.state.status.wire import status_from_wire, status_to_wire
-
-HOUR = 3600.0
-
-
-def a_pool(
-    name: str, price: float | None, kind: CapacityType = CapacityType.SPOT, *, gpus: int = 2
-) -> PoolRecord:
-    return PoolRecord(
-        name=name,
-        instance_type="box",
-        zone="z1",
-        capacity_type=kind,
-        accelerator=MODEL,
-        gpus_per_instance=gpus,
-        node_selector={"pool": name},
-        status=PoolStatus(price=price),
-    )
-
-
-def cluster(*pools: PoolRecord, declared: float | None = None, **nodes: str) -> Snapshot:
-    """Nodes by name, each with the pool that its label names, two devices a node."""
-    snapshot = a_snapshot(
-        *(a_node(name, labels={"pool": pool}) for name, pool in nodes.items()),
-        *(a_gpu_node(name) for name in nodes),
-        replace(a_device_profile(MODEL), price_per_hour=declared),
-    )
-    return replace(snapshot, pools={one.name: one for one in pools})
-
-
-def on(node: str, *, percent: int = 100, device: int = 0, pod: str = "train-0") -> Placement:
-    wanted = a_slice(f"uid-{pod}", device=gpu(node, device), percent=percent)
-    return Placement(
-        key=wanted.key,
-        pod=pod,
-        node=node,
-        gpu=wanted.gpu,
-        percent=percent,
-        memory_mib=1,
-        epoch=1,
-    )
-
-
-class Days:
-    """A workload over time, every status stored and read back as the API would."""
-
-    def __init__(self, snapshot: Snapshot, kind: WorkloadKind = WorkloadKind.TRAINING_JOB) -> None:
-        self.snapshot, self.now, self.kind = snapshot, NOW, kind
-        made = a_job() if kind is WorkloadKind.TRAINING_JOB else a_service()
-        self.workload: WorkloadRecord = made.build()
-        self.writes = 0
-
-    def cycle(self, after_s: float = 0.0, **changes: object) -> Account | None:
-        self.now += after_s
-        before = self.workload.status
-        wanted = replace(before, **changes) if changes else before  # type: ignore[arg-type]
-        accountant = Accountant.of(self.snapshot, {}, self.now)
-        status = accountant.booked(self.workload, wanted)
-        if status is not before:
-            self.writes += 1
-            status = status_from_wire(self.kind, status_to_wire(self.kind, status))
-            self.workload = replace(self.workload, status=status)
-        return self.account
-
-    @property
-    def account(self) -> Account | None:
-        spend = self.workload.status.spend
-        return spend.account if spend is not None else None
-
-    @property
-    def known(self) -> Account:
-        assert self.account is not None
-        return self.account
-
-
-def one_spot_node() -> Snapshot:
-    pools = a_pool("spot", 2.0), a_pool("firm", 6.0, CapacityType.ON_DEMAND)
-    return cluster(*pools, n1="spot")
 
 
 def test_a_job_pays_its_part_of_the_node_until_it_ends() -> None:
@@ -240,173 +156,6 @@ def test_shares_beyond_the_whole_divide_one_price() -> None:
     rates = Rates.of(snapshot, slices)
     one = rates.held((on("n1", percent=80),)).per_hour
     assert one == pytest.approx(0.5)
-
-
-RUNNING = Condition(type=ConditionType.READY, status="True", reason="Running", since=NOW)
-
-
-def restarting(reason: Reason) -> dict[str, object]:
-    admitted = Condition(type=ConditionType.ADMITTED, status="False", reason=reason)
-    return {"phase": "Restarting", "conditions": (admitted,), "placement": ()}
-
-
-def working(snapshot: Snapshot, *, steps: int, age_s: int, resumed_at: int = 0) -> Snapshot:
-    seen = reported(a_slice(device=gpu("n1"), percent=100), SlicePhase.ATTACHED, steps=steps)
-    node = a_gpu_node("n1", observed=[replace(seen, checkpoint_age_s=age_s, resumed_at=resumed_at)])
-    return replace(snapshot, gpu_nodes={"n1": node})
-
-
-def test_a_loss_takes_what_was_done_since_the_last_checkpoint() -> None:
-    days = Days(one_spot_node())
-    progress = Progress(steps=7200, steps_per_second="2")
-    days.cycle(phase="Running", placement=(on("n1"),), conditions=(RUNNING,), progress=progress)
-    days.snapshot = working(days.snapshot, steps=7200, age_s=300)
-    days.cycle(HOUR, **restarting(Reason.MEMBER_LOST))
-    lost = days.known
-    assert (lost.lost_seconds, lost.lost_steps, lost.evictions) == (300, 600, 1)
-    # 1 $ for 6600 steps that count
-    assert lost.per_thousand_steps == "0.151515"
-    days.cycle(60.0, phase="Running", placement=(on("n1"),), conditions=(RUNNING,))
-    days.cycle(60.0, progress=Progress(steps=10, steps_per_second="2"))
-    assert days.known.earlier_steps == 7200
-    again = days.known
-    days.cycle(1.0)
-    assert days.known == again
-
-
-def running(steps: int, resumed_at: int = 0) -> dict[str, object]:
-    progress = Progress(steps=steps, resumed_at=resumed_at, steps_per_second="2")
-    return {
-        "phase": "Running",
-        "placement": (on("n1"),),
-        "conditions": (RUNNING,),
-        "progress": progress,
-    }
-
-
-def test_where_a_job_resumes_says_exactly_what_a_loss_took() -> None:
-    days = Days(one_spot_node())
-    days.cycle(**running(7000))
-    days.snapshot = working(days.snapshot, steps=7200, age_s=1200)
-    days.cycle(HOUR, **restarting(Reason.MEMBER_LOST))
-    assumed = days.known
-    assert (assumed.lost_steps, assumed.assumed_steps, assumed.assumed_seconds) == (
-        2400,
-        2400,
-        1200,
-    )
-    assert assumed.reached_steps == 7200
-    days.cycle(60.0, phase="Running", placement=(on("n1"),), conditions=(RUNNING,))
-    assert days.known.reached_steps == 7200
-    # it says so late, and has caught up by then
-    days.cycle(600.0, **running(7500, 6600))
-    exact = days.known
-    assert (exact.lost_steps, exact.lost_seconds) == (600, 300)
-    assert (exact.reached_steps, exact.assumed_steps, exact.assumed_seconds) == (0, 0, 0)
-    assert exact.earlier_steps == 7200
-    days.cycle(2 * HOUR, **running(9000, 6600))
-    # 7200 steps of the first start and 2400 of the second are 9000 that count: 4 $ for 9
-    assert float(days.known.per_thousand_steps) == pytest.approx(float(days.known.total) / 9)
-    again = days.known
-    days.cycle(1.0)
-    assert days.known == again
-
-
-def test_what_is_not_assumed_of_lost_work_never_shrinks() -> None:
-    days = Days(one_spot_node())
-    settled = [0]
-
-    def note() -> None:
-        settled.append(days.known.lost_seconds - days.known.assumed_seconds)
-
-    days.cycle(**running(7000))
-    for steps, resumed_at in ((7200, 0), (900, 7200), (300, 7900), (50, 8200)):
-        days.snapshot = working(days.snapshot, steps=steps, age_s=900, resumed_at=resumed_at)
-        days.cycle(HOUR, **restarting(Reason.MEMBER_LOST))
-        note()
-        days.cycle(90.0, phase="Starting", placement=(on("n1"),), conditions=())
-        note()
-        reached = steps + resumed_at
-        days.cycle(60.0, **running(reached + 10, reached - 40))
-        note()
-    assert settled == sorted(settled)
-    # four times 40 steps at two in a second
-    assert settled[-1] == 4 * 20
-
-
-def test_two_losses_from_one_checkpoint_are_two_losses() -> None:
-    days = Days(one_spot_node())
-    days.cycle(**running(6000, 5000))
-    for reached, caught_up in ((6000, 6100), (6500, 6900)):
-        own = reached - 5000
-        days.snapshot = working(days.snapshot, steps=own, age_s=0, resumed_at=5000)
-        days.cycle(HOUR, **restarting(Reason.MEMBER_LOST))
-        days.cycle(90.0, **running(caught_up, 5000))
-    assert days.known.lost_steps == 1000 + 1500
-    assert days.known.lost_seconds == 500 + 750
-    assert books.useful_steps(days.known, days.workload, days.workload.status) == 1900
-
-
-def test_steps_of_another_job_are_not_paid_for_twice() -> None:
-    days = Days(one_spot_node())
-    days.cycle(phase="Running", placement=(on("n1"),), conditions=(RUNNING,))
-    days.cycle(60.0, **running(100_050, 100_000))
-    days.cycle(HOUR, **running(107_200, 100_000))
-    assert days.known.first_step == 100_000
-    assert books.useful_steps(days.known, days.workload, days.workload.status) == 7200
-
-
-def test_a_checkpoint_that_failed_is_a_loss_though_it_was_asked_for() -> None:
-    days = Days(one_spot_node())
-    days.workload = a_job().checkpointed().build()
-    days.cycle(**running(7000, 6000))
-    days.snapshot = working(days.snapshot, steps=1000, age_s=500, resumed_at=6000)
-    days.cycle(HOUR, **restarting(Reason.PREEMPTED))
-    assert days.known.lost_steps == 0
-    days.cycle(60.0, **running(6010, 6000))
-    assert (days.known.lost_steps, days.known.lost_seconds) == (1000, 500)
-
-
-def test_a_program_that_goes_back_as_it_runs_loses_that() -> None:
-    days = Days(one_spot_node())
-    days.cycle(**running(7000, 6000))
-    days.cycle(60.0, **running(6950, 6900))
-    assert (days.known.lost_steps, days.known.lost_seconds) == (100, 50)
-    days.cycle(60.0, **running(7100, 6900))
-    assert days.known.lost_steps == 100
-
-
-def test_a_job_that_starts_afresh_has_lost_all_of_it() -> None:
-    days = Days(one_spot_node())
-    days.cycle(**running(7000, 6000))
-    days.cycle(HOUR, **restarting(Reason.MEMBER_LOST))
-    days.cycle(60.0, **running(40))
-    assert days.known.lost_steps == 7000
-    assert books.useful_steps(days.known, days.workload, days.workload.status) <= 40
-
-
-def test_without_any_checkpoint_a_loss_takes_the_whole_start() -> None:
-    days = Days(one_spot_node())
-    days.cycle(phase="Running", placement=(on("n1"),), conditions=(RUNNING,))
-    days.snapshot = working(days.snapshot, steps=5, age_s=0)
-    days.cycle(HOUR, **restarting(Reason.DEVICE_LOST))
-    assert (days.known.lost_seconds, days.known.lost_steps) == (3600, 0)
-
-
-def test_who_is_asked_to_save_its_work_loses_none() -> None:
-    days = Days(one_spot_node())
-    days.workload = a_job().checkpointed().build()
-    days.cycle(phase="Running", placement=(on("n1"),), conditions=(RUNNING,))
-    days.snapshot = working(days.snapshot, steps=5, age_s=900)
-    days.cycle(HOUR, **restarting(Reason.PREEMPTED))
-    assert (days.known.lost_seconds, days.known.evictions) == (0, 1)
-
-
-def test_a_job_that_fails_by_itself_was_not_evicted() -> None:
-    days = Days(one_spot_node())
-    days.cycle(phase="Running", placement=(on("n1"),), conditions=(RUNNING,))
-    days.cycle(HOUR, **restarting(Reason.EXIT_CODE))
-    assert days.known.evictions == 0
 
 
 @pytest.mark.parametrize(
