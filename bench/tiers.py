@@ -77,7 +77,8 @@ def measure(
     """
     began = time.monotonic()
     events = script(interval_s)
-    many = max(steps, int((max(events[-1].at_s, REPLAY.length_s + LEAD_IN_S) + 8) / step_s))
+    many = max(steps, _lasting(events[-1].at_s, step_s))
+    replayed = _lasting(REPLAY.length_s + LEAD_IN_S, step_s)
 
     def arm(name: str, **how: object) -> Outcome:
         given = {"step_s": step_s, "interval_s": interval_s} | how
@@ -97,14 +98,24 @@ def measure(
         killed=arm("losses, with keeper", copy="keeper", steps=many, events=events),
         saved=arm("losses, with checkpoints", copy="files", steps=many, events=events),
         # what it computes does not hang on its pace
-        long=arm("undisturbed, as long, at full speed", copy="none", steps=many, step_s=0.0),
+        long=arm(
+            "undisturbed, as long, at full speed",
+            copy="none",
+            steps=max(many, replayed),
+            step_s=0.0,
+        ),
         replayed=(
-            arm("replayed trace, with keeper", copy="keeper", steps=many, changes=changes)
+            arm("replayed trace, with keeper", copy="keeper", steps=replayed, changes=changes)
             if changes
             else None
         ),
     )
     return judged(arms, step_s, interval_s)
+
+
+def _lasting(seconds: float, step_s: float) -> int:
+    """Steps of an arm in which so much time passes, and what came last is got over."""
+    return int((seconds + 8) / step_s)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -54,7 +54,7 @@ def judged(arms: Arms, step_s: float, interval_s: float) -> tuple[dict[str, Figu
     back_s = [*arms.killed.recovery_s, *replayed.recovery_s]
     alone_s = statistics.fmean(one for run in arms.plain for one in run.step_s)
     copied_s = statistics.fmean(one for run in arms.copied for one in run.step_s)
-    undisturbed_s = len(arms.long.losses) * alone_s
+    undisturbed_s = len(arms.killed.losses) * alone_s
     ours_s, theirs_s = arms.killed.wall_s - undisturbed_s, arms.saved.wall_s - undisturbed_s
     travel_s = push_s(LINK, owners=2, keepers=1)
     pace = Pace(step_s=step_s, recover_s=max(back_s, default=0.0))
@@ -85,11 +85,13 @@ def judged(arms: Arms, step_s: float, interval_s: float) -> tuple[dict[str, Figu
 
 
 def _equal(arms: Arms) -> bool:
-    """Whether every arm has the losses of the undisturbed one, to the last bit."""
-    short = [*arms.plain[1:], *arms.copied, arms.notice]
-    long = [arms.killed, arms.saved, *([arms.replayed] if arms.replayed else [])]
-    return all(run.losses == arms.plain[0].losses for run in short) and all(
-        run.losses == arms.long.losses for run in long
+    """Whether all arms have the losses of the undisturbed one to the last bit, step for step."""
+    runs = [*arms.plain, *arms.copied, arms.notice, arms.killed, arms.saved]
+    runs += [arms.replayed] if arms.replayed is not None else []
+    undisturbed = arms.long.losses
+    return all(
+        run.losses and run.losses == {step: undisturbed[step] for step in run.losses}
+        for run in runs
     )
 
 
