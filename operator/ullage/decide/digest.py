@@ -50,13 +50,17 @@ def cycle_digest(view: View, devices: bytes, waiting: Sequence[WorkloadRecord]) 
     return found.hexdigest()
 
 
-def decision_digest(devices: bytes, workload: WorkloadRecord, want: Want | None) -> str:
+def decision_digest(devices: bytes, workload: WorkloadRecord, asked: bytes) -> str:
     """What one workload's decision rests on: the devices, its spec, and what it asks for."""
     found = sha256(devices)
     found.update(f"{workload.ref.uid} {workload.generation}".encode())
-    if want is not None:
-        found.update(
-            f" {want.mode} {want.count} {want.min_percent} {want.max_percent} {want.memory_mib}"
-            f" {want.percent_limit} {want.known!r}".encode()
-        )
+    found.update(asked)
     return found.hexdigest()
+
+
+def in_bytes(want: Want) -> bytes:
+    """What is asked for, as it enters the digest of a decision."""
+    return (
+        f" {want.mode} {want.count} {want.min_percent} {want.max_percent} {want.memory_mib}"
+        f" {want.percent_limit} {want.known!r}"
+    ).encode()

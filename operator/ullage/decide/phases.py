@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 
 class Phase(StrEnum):
@@ -25,4 +26,7 @@ class Phase(StrEnum):
     @property
     def terminal(self) -> bool:
         """Whether nothing will run any more."""
-        return self in (Phase.SUCCEEDED, Phase.FAILED)
+        return self in _OVER
+
+
+_OVER: Final = (Phase.SUCCEEDED, Phase.FAILED)

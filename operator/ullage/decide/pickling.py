@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import cache
 from io import BytesIO
+from operator import attrgetter
 
 Reduced = tuple[Callable[[type, tuple[object, ...]], object], tuple[type, tuple[object, ...]]]
 
@@ -43,6 +44,12 @@ def _names(kind: type) -> tuple[str, ...]:
     return tuple(one.name for one in fields(kind)) if is_dataclass(kind) else ()
 
 
+def _alone(name: str) -> Callable[[object], tuple[object, ...]]:
+    """Reads a single field, as a tuple."""
+    read = attrgetter(name)
+    return lambda one: (read(one),)
+
+
 class _Records(dict[type, Callable[[object], Reduced]]):
     """How each kind of record is taken apart, found out when the first of it is met."""
 
@@ -50,10 +57,11 @@ class _Records(dict[type, Callable[[object], Reduced]]):
         names = _names(kind)
         if not names or any(not hasattr(getattr(kind, one, None), "__set__") for one in names):
             raise KeyError(kind)  # the pickler goes its usual way then
-        readers = tuple(getattr(kind, one).__get__ for one in names)
+        # a getter of several names reads them all in one call, and gives a tuple
+        read = attrgetter(*names) if len(names) > 1 else _alone(names[0])
 
         def taken_apart(one: object) -> Reduced:
-            return made, (kind, tuple([read(one) for read in readers]))
+            return made, (kind, read(one))
 
         self[kind] = taken_apart
         return taken_apart

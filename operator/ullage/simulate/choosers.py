@@ -186,7 +186,7 @@ class Rounds:
         if self.costs.saves_on_stop:
             return [self._asking[name] for name in active]
         return [
-            replace(self._asking[name], unsaved_s=work.unsaved_s(now, self.costs))
+            self._asking[name]._replace(unsaved_s=work.unsaved_s(now, self.costs))
             if work.kind
             else self._asking[name]
             for name, work in active.items()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final
 
 from ullage.api.contract import Reason, SlicePhase
@@ -40,6 +40,9 @@ from ullage.state.records import PodStage, WorkloadRecord
 WRITE_OFF_S: Final = 30.0
 """How long a pod that has to go is waited for on a node that is not Ready: the grace that
 Kubernetes gives by default, after which a kubelet that still ran would have killed it."""
+
+_PHASES: Final = {one.value: one for one in Phase}
+_COMING: Final = (Reason.WAITING_FOR_DECISION, "its pods are being created")
 
 
 def training_life(view: View, ground: Ground, job: WorkloadRecord) -> Life:
@@ -285,11 +288,9 @@ def _missing(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Life
             missing.append(rank)
         obstacle = obstacle or write_refused(view, "Pod", *name)
     late = [one for one in members if one.held and guards.overdue(view, one)]
-    reason, message = (
-        obstacle
-        or refusal_under_retry(job)
-        or (Reason.WAITING_FOR_DECISION, "its pods are being created")
-    )
+    reason, message = obstacle or refusal_under_retry(job) or _COMING
+    if not members and (reason, message) == _COMING:
+        return _coming(job.status.restarts, job.status.retry_at, tuple(missing))
     return Life(
         phase=Phase.PENDING,
         reason=reason,
@@ -299,6 +300,20 @@ def _missing(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Life
         missing=() if obstacle else tuple(missing),
         release=tuple(late),
         wake_at=deadline(view, members),
+    )
+
+
+@lru_cache(maxsize=4096)
+def _coming(restarts: int, retry_at: float, missing: tuple[int, ...]) -> Life:
+    """Nothing exists yet and nothing is in the way: thousands wait so, mostly all alike."""
+    reason, message = _COMING
+    return Life(
+        phase=Phase.PENDING,
+        reason=reason,
+        message=message,
+        restarts=restarts,
+        retry_at=retry_at,
+        missing=missing,
     )
 
 
@@ -324,10 +339,7 @@ def _kept(job: WorkloadRecord, phase: Phase, reason: Reason, message: str) -> Li
 
 
 def _phase(job: WorkloadRecord) -> Phase:
-    try:
-        return Phase(job.status.phase)
-    except ValueError:
-        return Phase.PENDING
+    return _PHASES.get(job.status.phase, Phase.PENDING)
 
 
 def _standing_reason(job: WorkloadRecord) -> tuple[Reason, str]:

@@ -71,22 +71,29 @@ def possible_victims(
             if one.owner_uid and not one.leaving:
                 here.setdefault(one.owner_uid, []).append((site, one))
     victims = [
-        Victim(
-            uid=workload.ref.uid,
-            priority=priority_of(workload, view.members_of(workload)),
-            created=workload.created,
-            unsaved_s=unsaved_s(view, view.members_of(workload)),
-            slices=tuple(here[workload.ref.uid]),
-            pods=tuple(charged(board.ground, view.members_of(workload), staying=True)),
-            spare=_spare_members(view, board, workload, here[workload.ref.uid]),
-        )
+        _victim(view, board, workload, own)
         for workload in candidates
-        if workload.ref.uid in here
+        if workload.checkpoint
         and workload.kind is WorkloadKind.TRAINING_JOB
-        and workload.checkpoint
+        and (own := here.get(workload.ref.uid))
     ]
     order = sorted(victims, key=lambda one: (one.priority, one.unsaved_s, -one.created, one.uid))
     return tuple(order)
+
+
+def _victim(
+    view: View, board: Board, workload: WorkloadRecord, own: Sequence[tuple[int, Occupant]]
+) -> Victim:
+    members = view.members_of(workload)
+    return Victim(
+        uid=workload.ref.uid,
+        priority=priority_of(workload, members),
+        created=workload.created,
+        unsaved_s=unsaved_s(view, members),
+        slices=tuple(own),
+        pods=tuple(charged(board.ground, members, staying=True)),
+        spare=_spare_members(view, board, workload, own) if workload.elasticity else (),
+    )
 
 
 def _spare_members(
@@ -191,18 +198,20 @@ def _listed(names: Sequence[str]) -> str:
 
 def unsaved_s(view: View, members: Sequence[Member]) -> float:
     """Seconds since the last checkpoint of the member whose is oldest; 0 = nobody told of one."""
-    ages = [
-        held.seen.checkpoint_age_s
-        + max(0.0, view.now - view.snapshot.gpu_nodes[held.node].heartbeat)
-        for one in members
-        for held in one.held
-        if held.seen is not None and held.seen.checkpoint_age_s
-    ]
-    return max(ages, default=0.0)
+    oldest = 0.0
+    for one in members:
+        for held in one.held:
+            seen = held.seen
+            if seen is not None and seen.checkpoint_age_s:
+                silent_s = max(0.0, view.now - view.snapshot.gpu_nodes[held.node].heartbeat)
+                oldest = max(oldest, seen.checkpoint_age_s + silent_s)
+    return oldest
 
 
 def priority_of(workload: WorkloadRecord, members: Sequence[Member]) -> int:
     """Priority of a workload: its pods know what their class resolved to."""
+    if len(members) == 1:
+        return members[0].pod.priority
     return max((one.pod.priority for one in members), default=workload.priority)
 
 

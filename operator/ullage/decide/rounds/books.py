@@ -8,6 +8,7 @@ ends; in between everything follows from the clock. Nobody is ever owed more tha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -173,7 +174,10 @@ def _owed(
         owed[one] = owed.get(one, 0.0) + float(said) * elapsed
     if kind:
         owed[kind] = owed.get(kind, 0.0) - had
-    return {one: max(-most_s, min(most_s, seconds)) for one, seconds in owed.items()}
+    for one, seconds in owed.items():
+        if not -most_s <= seconds <= most_s:
+            owed[one] = math.copysign(most_s, seconds)
+    return owed
 
 
 def _received(

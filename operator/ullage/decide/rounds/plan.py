@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ullage.decide.rounds.books import owed_s
@@ -91,13 +91,22 @@ def plan(policy: PolicyRecord, arena: Arena, division: Division, now: float) -> 
     for uid in fixed:
         free[runners[uid].holds] -= arena.units(runners[uid].points)
     stops: list[tuple[float, str, str]] = []
-    for priority in sorted({one.priority for one in runners.values()}, reverse=True):
-        tier = {uid: one for uid, one in runners.items() if one.priority == priority}
+    tiers: dict[int, dict[str, Runner]] = {}
+    for uid, one in runners.items():
+        tiers.setdefault(one.priority, {})[uid] = one
+    row = {uid: at for at, uid in enumerate(division.allocation.jobs)}
+    for priority in sorted(tiers, reverse=True):
+        tier = tiers[priority]
         for uid in tier.keys() & fixed:
             free[tier[uid].holds] += arena.units(tier[uid].points)
         jobs = [_round_job(one, arena, uid in fixed) for uid, one in tier.items()]
         state = _state(tier, late, now, settings)
-        made = next_round(state, division.allocation, free, now, jobs=jobs, settings=settings)
+        promised = replace(
+            division.allocation,
+            jobs=tuple(tier),
+            fractions=division.allocation.fractions[[row[uid] for uid in tier]],
+        )
+        made = next_round(state, promised, free, now, jobs=jobs, settings=settings)
         _take(turnout, made, jobs, settings)
         for run in made.runs:
             free[run.type] -= arena.units(runners[run.members[0]].points)

@@ -28,7 +28,7 @@ from ullage.engines.allocation.model import (
     Throughputs,
     TypeView,
 )
-from ullage.state.records import PolicyRecord
+from ullage.state.records import PolicyRecord, WorkloadRecord
 
 COSTED: Final = (Objective.MIN_COST, Objective.MIN_COST_SLO)
 """Objectives that weigh prices."""
@@ -46,6 +46,11 @@ _JUST: Final = 1.05
 is told once a minute, and speeds wander."""
 _HASH: Final = 16
 _WHOLE: Final = 100
+
+_Viewed = tuple[WorkloadRecord, JobView]
+_LAST: Final[list[dict[str, _Viewed]]] = [{}]
+"""Jobs of the last problem with the records that they follow from, by uid; changes nothing but the
+cost of a cycle."""
 
 Told = Mapping[str, tuple[tuple[str, str], ...]]
 """Fractions by uid, as the status holds them, sorted by type."""
@@ -100,9 +105,14 @@ def problem_of(policy: PolicyRecord, goal: Goal, arena: Arena, told: Told, now: 
     )
     iso = isolated_seconds(arena) if goal.objective is Objective.FINISH_TIME_FAIRNESS else {}
     with_deadlines = goal.objective is Objective.MIN_COST_SLO
+    clocked = goal.objective in _OF_THE_CLOCK or any(one.fifo for one in policy.tenants)
     jobs = tuple(
-        _job(one, iso.get(uid, {}), arena, (now, policy.round_seconds), with_deadlines)
-        for uid, one in arena.runners.items()
+        (
+            _job(one, iso.get(uid, {}), arena, (now, policy.round_seconds), with_deadlines)
+            for uid, one in arena.runners.items()
+        )
+        if clocked
+        else _timeless(arena.runners.values(), arena.unit)
     )
     return Problem(
         jobs=jobs,
@@ -133,19 +143,15 @@ def allocation_of(arena: Arena, told: Told, uids: Iterable[str] | None = None) -
     """Told fractions of some jobs, or of all, as the engine reads them."""
     uids, types = tuple(arena.runners if uids is None else uids), tuple(arena.room)
     column = {kind: at for at, kind in enumerate(types)}
-    rows: dict[tuple[tuple[str, str], ...], list[float]] = {}
-    table: list[list[float]] = []
-    for uid in uids:
-        parts = told[uid]
-        row = rows.get(parts)
-        if row is None:
-            row = rows[parts] = [0.0] * len(types)
-            for kind, part in parts:
-                if kind in column:
-                    row[column[kind]] = float(part)
-        table.append(row)
-    fractions = np.array(table, float).reshape(len(uids), len(types))
-    return Allocation(jobs=uids, types=types, fractions=fractions)
+    # equals were mostly told the same
+    numbers: dict[tuple[tuple[str, str], ...], int] = {}
+    which = [numbers.setdefault(told[uid], len(numbers)) for uid in uids]
+    rows = np.zeros((len(numbers), len(types)))
+    for parts, row in numbers.items():
+        for kind, part in parts:
+            if kind in column:
+                rows[row, column[kind]] = float(part)
+    return Allocation(jobs=uids, types=types, fractions=rows[np.array(which, int)])
 
 
 def isolated_seconds(arena: Arena) -> dict[str, dict[str, float]]:
@@ -195,6 +201,23 @@ def _deadline(one: Runner) -> float | None:
     if cost is None or cost.deadline_s is None or has_unknown_work(one):
         return None
     return one.workload.created + cost.deadline_s
+
+
+def _timeless(runners: Iterable[Runner], unit: int) -> Iterator[JobView]:
+    """Jobs for objectives that ask nothing of the clock: most are the very ones of before."""
+    before = _LAST[0]
+    after: dict[str, _Viewed] = {}
+    for one in runners:
+        job, gang = one.workload, one.points // unit
+        known = before.get(job.ref.uid)
+        if known is None or known[0] is not job or known[1].gang != gang:
+            view = JobView(
+                name=job.ref.uid, gang=gang, weight=float(job.weight), tenant=job.tenant
+            )
+            known = job, view
+        after[job.ref.uid] = known
+        yield known[1]
+    _LAST[0] = after
 
 
 def _job(
@@ -247,17 +270,15 @@ def _steps_left(one: Runner, now: float, round_s: float) -> float:
 
 def _rates(arena: Arena) -> Floats:
     """Speeds on a grid, so that equal classes stay equal while their measurements wander."""
-    table = np.zeros((len(arena.runners), len(arena.room)))
-    rows: dict[int, Floats] = {}
-    for row, one in enumerate(arena.runners.values()):
-        # alike jobs share one table of speeds
-        known = rows.get(id(one.speeds))
-        if known is None:
-            speeds = [one.speeds.get(kind, 0.0) for kind in arena.room]
-            known = np.array([math.exp(_step(s) * _GRID) if s > 0 else 0.0 for s in speeds])
-            rows[id(one.speeds)] = known
-        table[row] = known
-    return table
+    # alike jobs share one table of speeds
+    tables = {id(one.speeds): one.speeds for one in arena.runners.values()}
+    number = {table: at for at, table in enumerate(tables)}
+    rows = np.zeros((len(tables), len(arena.room)))
+    for row, table in enumerate(tables.values()):
+        speeds = [table.get(kind, 0.0) for kind in arena.room]
+        rows[row] = [math.exp(_step(s) * _GRID) if s > 0 else 0.0 for s in speeds]
+    which = [number[id(one.speeds)] for one in arena.runners.values()]
+    return np.asarray(rows[np.array(which, int)])
 
 
 def _step(value: float) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import gcd
-from typing import Final
+from typing import Final, NamedTuple
 
 from ullage.api.contract import Reason
 from ullage.decide.advice.prices import prices_of
@@ -23,7 +23,7 @@ from ullage.decide.placement.ground import HEALTHY, Ground
 from ullage.decide.placement.preemption import priority_of, unsaved_s
 from ullage.decide.placement.want import Want, Wants
 from ullage.decide.speeds.throughput import Throughput, Throughputs
-from ullage.decide.view import Member, View
+from ullage.decide.view import Held, Member, View
 from ullage.engines.allocation.model import Objective
 from ullage.state.profile.records import Source
 from ullage.state.records import WorkloadKind, WorkloadRecord
@@ -47,9 +47,8 @@ _TYPED: Final = 1_000_000
 """Numbers of narrowed wants begin here, far above those that a cycle hands out itself."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Runner:
-    """One TrainingJob that takes turns.
+class Runner(NamedTuple):
+    """One TrainingJob that takes turns; a tuple, because every cycle makes one of each job.
 
     Attributes:
         workload: Its record.
@@ -154,40 +153,37 @@ class Tools:
 def arena(tools: Tools, lives: Mapping[str, Life]) -> Arena:
     """Everybody who takes turns, and what there is to take."""
     workloads = tools.view.snapshot.workloads
-    speeds = Throughputs(tools.view.snapshot)
-    rates_of: dict[tuple[int, int, int], tuple[dict[str, float], str]] = {}
+    kinds = _Kinds(tools, Throughputs(tools.view.snapshot))
     runners: dict[str, Runner] = {}
     nowhere: set[str] = set()
-    order = sorted(lives, key=lambda uid: (workloads[uid].created, uid))
-    for uid in order:
+    for _, uid in sorted([(workloads[uid].created, uid) for uid in lives]):
         job, life = workloads[uid], lives[uid]
-        members = tools.view.members_of(job)
-        holds, began = held_type(tools.ground, tools.ledger, members)
-        if not _takes_part(tools.view, job, life, bool(holds)):
+        if not _may_take_part(job, life):
             continue
-        want = tools.typed.wants.of(job, job.shape)
-        if tools.typed.feasibility.judge(job, want) is not None:
+        members = tools.view.members.get(uid, ())
+        holds, began = held_type(tools.ground, tools.ledger, members) if members else ("", 0.0)
+        if not (holds or _takes_part(tools.view, life)):
             continue
-        known = speeds.of(job)
-        alike = (want.number, job.replicas, id(known))
-        if alike not in rates_of:
-            rates_of[alike] = _speeds(tools, job, want, known)
-        rates, source = rates_of[alike]
-        if not rates:
+        kind = kinds.of(job)
+        if kind is None:
+            continue
+        if not kind.rates:
             nowhere.add(uid)
-        if not rates or (holds and holds not in rates):
             continue
-        leaving = life.phase is Phase.RESTARTING
+        if holds and holds not in kind.rates:
+            continue
+        if life.phase is Phase.RESTARTING:
+            holds, began = "", 0.0
         runners[uid] = Runner(
             workload=job,
             priority=priority_of(job, members),
-            points=job.replicas * points_of(want),
-            speeds=rates,
-            source=source,
-            holds="" if leaving else holds,
-            began=0.0 if leaving else began_at(job, holds, began),
+            points=kind.points,
+            speeds=kind.rates,
+            source=kind.source,
+            holds=holds,
+            began=began_at(job, holds, began) if holds else 0.0,
             ready=bool(life.waiting),
-            unsaved_s=unsaved_s(tools.view, members),
+            unsaved_s=unsaved_s(tools.view, members) if members else 0.0,
         )
     room = _room(tools, runners)
     unit = gcd(WHOLE, *(one.points for one in runners.values()))
@@ -201,6 +197,38 @@ def arena(tools: Tools, lives: Mapping[str, Life]) -> Arena:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind:
+    """What jobs that are alike have in common; ``rates`` and ``source`` as of ``_speeds``."""
+
+    points: int
+    rates: Mapping[str, float]
+    source: str
+
+
+@dataclass(slots=True)
+class _Kinds:
+    """Finds what a job shares with those that are alike, once for all of them."""
+
+    tools: Tools
+    speeds: Throughputs
+    _known: dict[tuple[int, int, int, int], _Kind | None] = field(default_factory=dict)
+
+    def of(self, job: WorkloadRecord) -> _Kind | None:
+        """What its like have in common; ``None`` where the cluster could never run it."""
+        typed = self.tools.typed
+        want, known = typed.wants.of(job, job.shape), self.speeds.of(job)
+        fewest = job.elasticity.min_replicas if job.elasticity is not None else 0
+        alike = (want.number, job.replicas, fewest, id(known))
+        if alike not in self._known:
+            kind = None
+            if typed.feasibility.judge(job, want) is None:
+                rates, source = _speeds(self.tools, job, want, known)
+                kind = _Kind(points=job.replicas * points_of(want), rates=rates, source=source)
+            self._known[alike] = kind
+        return self._known[alike]
+
+
 def points_of(want: Want) -> int:
     """Percent of devices that one member takes: all of each, or the most of its share."""
     if want.exclusive:
@@ -210,6 +238,10 @@ def points_of(want: Want) -> int:
 
 def held_type(ground: Ground, ledger: Ledger, members: Sequence[Member]) -> tuple[str, float]:
     """Type that most slices of the members are on, and since when they are held."""
+    if len(members) == 1 and not members[0].held:
+        return "", 0.0
+    if len(members) == 1 and len(members[0].held) == 1:
+        return _held_alone(ground, ledger, members[0].held[0])
     counts: dict[str, int] = {}
     since = float("inf")
     for one in members:
@@ -227,6 +259,14 @@ def held_type(ground: Ground, ledger: Ledger, members: Sequence[Member]) -> tupl
     return min(counts, key=lambda name: (-counts[name], name)), since
 
 
+def _held_alone(ground: Ground, ledger: Ledger, held: Held) -> tuple[str, float]:
+    """The same for a job of one slice, as most are."""
+    site = ground.site_index.get((held.node, held.slice.gpu))
+    if site is None or ledger.dropped(held.node, held.slice.key):
+        return "", 0.0
+    return ground.model_names[ground.model.item(site)], held.since
+
+
 def began_at(job: WorkloadRecord, holds: str, seen: float) -> float:
     """Since when it holds a type: as its status remembers, else as this process saw it."""
     known = job.status.allocation
@@ -237,13 +277,16 @@ def began_at(job: WorkloadRecord, holds: str, seen: float) -> float:
     return seen
 
 
-def _takes_part(view: View, job: WorkloadRecord, life: Life, holds: bool) -> bool:
-    """Whether a job runs, waits for devices, or soon will."""
+def _may_take_part(job: WorkloadRecord, life: Life) -> bool:
+    """Whether a job is of those who take turns while they are not over."""
     if job.kind is not WorkloadKind.TRAINING_JOB or life.silent or not job.shape.device_container:
         return False
-    if life.phase.terminal or life.phase in _GONE:
-        return False
-    if holds or life.waiting or life.missing:
+    return not (life.phase.terminal or life.phase in _GONE)
+
+
+def _takes_part(view: View, life: Life) -> bool:
+    """Whether a job that holds nothing waits for devices, or soon will."""
+    if life.waiting or life.missing:
         return True
     return life.retry_at <= view.now and life.reason not in _OF_THE_API
 
@@ -280,14 +323,16 @@ def _room(tools: Tools, runners: Mapping[str, Runner]) -> dict[str, int]:
     ground = tools.ground
     whole_only = all(one.points % WHOLE == 0 for one in runners.values())
     room = dict.fromkeys(ground.model_names, 0)
-    for site, here in enumerate(tools.board.occupants):
-        ours = any(one.owner_uid in runners for one in here)
-        if ground.health.item(site) != HEALTHY and not ours:
+    sites = zip(tools.board.occupants, ground.model.tolist(), ground.health.tolist(), strict=True)
+    for here, model, health in sites:
+        used, ours = 0, False
+        for one in here:
+            if one.owner_uid in runners:
+                ours = True
+            elif not one.leaving:
+                used += one.tenant.percent
+        if health != HEALTHY and not ours:
             continue
-        used = sum(
-            one.tenant.percent for one in here if one.owner_uid not in runners and not one.leaving
-        )
         left = max(0, WHOLE - used)
-        name = ground.model_names[ground.model.item(site)]
-        room[name] += 0 if whole_only and left < WHOLE else left
+        room[ground.model_names[model]] += 0 if whole_only and left < WHOLE else left
     return room

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 from ullage.api.contract import DesiredSlice, Reason
 from ullage.api.reasons import ConditionType
 from ullage.decide import guards
-from ullage.decide.digest import decision_digest
+from ullage.decide.digest import decision_digest, in_bytes
 from ullage.decide.elastic.sizes import told as told_size
 from ullage.decide.lives.life import Life
 from ullage.decide.model import Emit
 from ullage.decide.phases import Phase
 from ullage.decide.placement.desk import Allotment, Desk
 from ullage.decide.placement.turn import Outcome, Refused
+from ullage.decide.placement.want import Want
 from ullage.decide.rounds.turns import books_of
 from ullage.decide.spending.telling import says_already
 from ullage.decide.telling import decisions, quiet
@@ -43,21 +44,21 @@ class Reporter:
     """Fingerprint of the devices at the start of the cycle."""
     told: Mapping[str, tuple[Reason, str]] = field(default_factory=dict)
     """What speaks against running work and lets it run, by uid of the workload."""
+    _in_bytes: dict[int, bytes] = field(default_factory=dict)
+    """What is asked for, by number of the want."""
 
     def status(self, workload: WorkloadRecord) -> WorkloadStatus:
         """The status that a workload should show; the very record of before if nothing is new."""
-        life = self.allotment.lives[workload.ref.uid]
-        if workload.ref.uid in self.allotment.postponed:
+        uid, allotment = workload.ref.uid, self.allotment
+        if uid in allotment.postponed:
             return workload.status
-        outcome = self.allotment.outcomes.get(workload.ref.uid)
-        members = self.desk.view.members_of(workload)
+        life, outcome = allotment.lives[uid], allotment.outcomes.get(uid)
+        members = self.desk.view.members.get(uid, ())
         refused = outcome.refused if outcome is not None else None
         seats = outcome.seats if outcome is not None else ()
-        stand = self.desk.spending.said(workload.ref.uid)
+        stand = self.desk.spending.said(uid)
         books = books_of(self.desk.rounds, workload, life, members, seats)
-        size = told_size(
-            workload, life, seats, self.allotment.sizes.get(workload.ref.uid), self.desk.view.now
-        )
+        size = told_size(workload, life, seats, allotment.sizes.get(uid), self.desk.view.now)
         as_told = books is workload.status.allocation and size == (
             workload.status.replicas,
             workload.status.size,
@@ -162,8 +163,15 @@ class Reporter:
             self.desk.view,
             before,
             ruling,
-            lambda: decision_digest(self.devices, workload, want),
+            lambda: decision_digest(self.devices, workload, self._asked(want)),
         )
+
+    def _asked(self, want: Want) -> bytes:
+        """What is asked for, in bytes; made once for all who ask for it."""
+        said = self._in_bytes.get(want.number)
+        if said is None:
+            said = self._in_bytes[want.number] = in_bytes(want)
+        return said
 
     def _placed(
         self,

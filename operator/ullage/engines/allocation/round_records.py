@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from ullage.engines.allocation.model import ProblemError
 
@@ -23,9 +23,8 @@ MEMORY_ROUNDS: Final = 20.0
 """Rounds of time that a debt is remembered: history must not outweigh the present."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoundJob:
-    """One job as rounds see it.
+class RoundJob(NamedTuple):
+    """One job as rounds see it; a tuple, because every cycle makes one of each job.
 
     Attributes:
         name: As in the allocation.
@@ -96,9 +95,8 @@ class RoundState:
     skipped: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """One gang of devices in the next round.
+class Run(NamedTuple):
+    """One gang of devices in the next round; a tuple, as there are as many as jobs run.
 
     Attributes:
         members: Who shares them.

@@ -129,6 +129,12 @@ def promises(allocation: Allocation, known: Mapping[str, RoundJob]) -> dict[Cell
     alone = {
         (name, types[column]): value for row, column, value in cells if (name := jobs[row]) in known
     }
+    if not allocation.pairs:
+        return {
+            ((name,), kind): value
+            for (name, kind), value in alone.items()
+            if known[name].speeds.get(kind, 0.0) > 0
+        }
     promised: dict[Cell, float] = {}
     for pair in allocation.pairs:
         if pair.left in known and pair.right in known:
@@ -188,28 +194,23 @@ def rank(
     Urgency is the time owed at the end of the round if it got nothing; what holds its devices
     already is ahead in proportion to what stopping it would cost. Ties: larger promise, then name.
     """
-    claims = []
+    claims: list[tuple[float, float, Members, str, Claim]] = []
     for (members, kind), fraction in state.promised.items():
         running = state.running.get(members) == kind
-        stay = _worth_of_staying(members, known, settings) if running else 0.0
-        claims.append(
-            Claim(
-                members=members,
-                type=kind,
-                gang=known[members[0]].gang,
-                promised=fraction,
-                urgency_s=state.owed_s[members, kind] + fraction * settings.round_s + stay,
-                running=running,
-            )
-        )
-    return tuple(sorted(claims, key=lambda c: (-c.urgency_s, -c.promised, c.members, c.type)))
+        urgency_s = state.owed_s[members, kind] + fraction * settings.round_s
+        if running:
+            urgency_s += _worth_of_staying(members, known, settings)
+        claim = Claim(members, kind, known[members[0]].gang, fraction, urgency_s, running)
+        claims.append((-urgency_s, -fraction, members, kind, claim))
+    claims.sort()
+    return tuple([claim for *_, claim in claims])
 
 
 def _worth_of_staying(
     members: Iterable[str], known: Mapping[str, RoundJob], settings: RoundSettings
 ) -> float:
     """Seconds that another must be owed more before these jobs are stopped for it."""
-    cost = max(known[name].restart_s + known[name].unsaved_s for name in members)
+    cost = max([known[name].restart_s + known[name].unsaved_s for name in members])
     return _STAY_S + min(cost / settings.most_lost, 0.5 * MEMORY_ROUNDS * settings.round_s)
 
 
@@ -269,11 +270,14 @@ def _fill(
         job = known[name]
         if not job.checkpointable:
             continue
-        kinds = sorted(job.speeds, key=lambda kind: (kind != where.get(name), -job.speeds[kind]))
-        for kind in kinds:
-            if job.speeds[kind] > 0 and job.gang <= board.free.get(board.settings.pool(kind), 0):
-                board.take(_spare((name,), kind, known, running=where.get(name) == kind))
-                break
+        fitting = [
+            (kind != where.get(name), -speed, at, kind)
+            for at, (kind, speed) in enumerate(job.speeds.items())
+            if speed > 0 and job.gang <= board.free.get(board.settings.pool(kind), 0)
+        ]
+        if fitting:
+            kind = min(fitting)[-1]
+            board.take(_spare((name,), kind, known, running=where.get(name) == kind))
 
 
 def _spare(members: Members, kind: str, known: Mapping[str, RoundJob], *, running: bool) -> Claim:
@@ -312,9 +316,6 @@ def _plan(
     for (members, _), seconds in state.owed_s.items():
         for name in members:
             due[name] += seconds
-    skipped = {
-        name: 0 if name in goes else state.skipped.get(name, 0) + (name in passed) for name in known
-    }
     return RoundPlan(
         runs=tuple(runs),
         stops=stops,
@@ -326,6 +327,10 @@ def _plan(
             owed_s=state.owed_s,
             received_s=state.received_s,
             running={run.members: run.type for run in runs},
-            skipped={name: count for name, count in skipped.items() if count},
+            skipped={
+                name: count
+                for name in known
+                if name not in goes and (count := state.skipped.get(name, 0) + (name in passed))
+            },
         ),
     )

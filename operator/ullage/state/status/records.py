@@ -244,4 +244,7 @@ class WorkloadStatus:
 
     def condition(self, type_: str) -> Condition | None:
         """The condition of this type, if it is set."""
-        return next((c for c in self.conditions if c.type == type_), None)
+        for one in self.conditions:
+            if one.type == type_:
+                return one
+        return None

@@ -129,7 +129,7 @@ def test_equals_do_not_change_places_within_what_a_restart_costs() -> None:
     jobs = [RoundJob(name=n, gang=1, speeds={"t": 1.0}, restart_s=3 * ROUND) for n in "ab"]
     allocation = _allocation({"a": {"t": 0.5}, "b": {"t": 0.5}})
     dear = _play(jobs, allocation, {"t": 1}, 40)
-    cheap = _play([replace(job, restart_s=0.0) for job in jobs], allocation, {"t": 1}, 40)
+    cheap = _play([job._replace(restart_s=0.0) for job in jobs], allocation, {"t": 1}, 40)
 
     def moves(plans: Sequence[RoundPlan]) -> int:
         return sum(len(plan.stops) for plan in plans)
