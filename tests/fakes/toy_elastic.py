@@ -70,10 +70,15 @@ def taken_away(turns: Turns) -> int:
     return turns.counts["EvictPod"] + turns.counts["DeletePod"]
 
 
-def in_place(devices: int = 1, nodes: int = 3, least: int = 1, most: int = 3) -> Turns:
-    """A gang in place that has had all its members for a while."""
+def in_place(
+    devices: int = 1, nodes: int = 3, least: int = 1, most: int = 3, *, elsewhere: bool = False
+) -> Turns:
+    """A gang in place that has had all its members for a while.
+
+    Its members meet at the first of them, or ``elsewhere``.
+    """
     turns = cluster(devices, nodes)
-    turns.add(a_job("train").elastic(least, most, in_place=True))
+    turns.add(a_job("train").elastic(least, most, in_place=True, meets_elsewhere=elsewhere))
     turns.run(60)
     assert list(here(turns)) == list(range(most))
     assert told(turns) == most

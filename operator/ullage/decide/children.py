@@ -35,7 +35,7 @@ from ullage.decide.tiers.group import join, narrowed
 from ullage.ports import JsonObject
 from ullage.state.project.objects import string_map
 from ullage.state.records import ObjectRef
-from ullage.state.terms import TierTerms
+from ullage.state.terms import RENDEZVOUS, TierTerms
 
 Body = dict[str, object]
 
@@ -47,7 +47,6 @@ one, and its default of none would end everybody (our choice)."""
 LAST_CALL_S: Final = 10
 """How long torchrun waits for more members once the fewest have met, below the most (our choice):
 its 30 s are lost at every change, and who comes later joins by a change of its own."""
-_RENDEZVOUS = ("MASTER_ADDR", "PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT")
 DEFAULT_GRACE_S: Final = 30
 """Termination grace that Kubernetes gives where a pod states none."""
 
@@ -175,7 +174,7 @@ def _environment(container: Body, member: Member) -> dict[str, str]:
     port = _literal(container, "MASTER_PORT", str(MASTER_PORT))
     if member.bounds is not None:
         stated = {entry.get("name") for entry in objects(container, "env")}
-        meets_elsewhere = not stated.isdisjoint(_RENDEZVOUS)
+        meets_elsewhere = not stated.isdisjoint(RENDEZVOUS)
         return _environment_in_place(member, address, port, hosted=not meets_elsewhere)
     rank, world = str(member.rank), str(member.replicas)
     return {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +75,10 @@ class TierTerms:
     shards: int = 64
 
 
+RENDEZVOUS: Final = ("MASTER_ADDR", "PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT")
+"""Variables that say where members in place meet; a template that sets one has its own place."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elasticity:
     """``spec.elasticity``: between how many members the gang may have."""
@@ -85,6 +90,8 @@ class Elasticity:
     """``membership: InPlace``: the program lets members come and go, the others are left alone."""
     tiers: TierTerms | None = None
     """Of a job in tiers; such a job is ``in_place`` too."""
+    meets_elsewhere: bool = False
+    """The template names the place where members in place meet, which is their first one else."""
 
     def within(self, members: int) -> int:
         """A number of members, held to the bounds."""

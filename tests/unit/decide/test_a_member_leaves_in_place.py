@@ -60,6 +60,54 @@ def test_a_lost_node_takes_its_own_member_and_no_other(rank: int) -> None:
     assert admitted.message.count("GPU") == 2
 
 
+def test_with_the_machine_of_the_first_member_all_start_again() -> None:
+    turns = in_place(least=2)  # nothing tells the others: their connections to it stay open
+    before = here(turns)
+    turns.toy.lose_node(member(turns, 0).node)
+    turns.run(5)
+    admitted = turns.job("train").status.condition("Admitted")
+    assert admitted is not None
+    assert "train-0, where the members meet, was lost with n" in admitted.message
+    turns.run(60)
+    status = turns.job("train").status
+    assert list(here(turns)) == [0, 1]
+    assert not set(here(turns).values()) & set(before.values())
+    assert (status.phase, status.restarts, told(turns)) == ("Running", 0, 2)
+
+
+def test_one_that_may_train_on_alone_is_given_up_with_its_node_only() -> None:
+    turns = in_place(least=1)
+    before = here(turns)
+    first = member(turns, 0)
+    turns.toy.lose_node(first.node)
+    turns.run(30)
+    assert here(turns) == {rank: before[rank] for rank in (1, 2)}
+    del turns.toy.nodes[first.node], turns.toy.gpu_nodes[first.node]
+    turns.run(5)
+    assert here(turns) == {}
+    turns.toy.forget(turns.toy.pods[first.uid])  # as pods of a node that is no more
+    turns.run(30)
+    assert list(here(turns)) == [0, 1]
+
+
+def test_where_members_meet_elsewhere_the_first_is_as_any_other() -> None:
+    turns = in_place(least=2, elsewhere=True)
+    before = here(turns)
+    turns.toy.lose_node(member(turns, 0).node)
+    turns.run(90)
+    assert here(turns) == {rank: before[rank] for rank in (1, 2)}
+    assert taken_away(turns) == 0
+
+
+def test_the_first_member_alone_is_lost_while_its_machine_answers() -> None:
+    turns = in_place(least=2)
+    before = here(turns)
+    turns.toy.forget(member(turns, 0))  # killed: who needs it fails by itself
+    turns.run(3)
+    assert here(turns) == {rank: before[rank] for rank in (1, 2)}
+    assert events(turns) == ["Shrunk"]
+
+
 def test_a_notice_takes_the_member_on_that_machine_at_once() -> None:
     turns = in_place()
     before = here(turns)

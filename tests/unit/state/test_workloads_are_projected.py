@@ -71,6 +71,24 @@ def test_absent_fields_have_the_documented_defaults() -> None:
     assert not record.checkpoint
 
 
+@pytest.mark.parametrize(
+    ("variable", "elsewhere"),
+    [
+        ("MASTER_ADDR", True),
+        ("PET_RDZV_BACKEND", True),
+        ("PET_RDZV_ENDPOINT", True),
+        ("MINE", False),
+    ],
+)
+def test_a_template_may_say_where_members_in_place_meet(variable: str, elsewhere: bool) -> None:
+    template = raw_template()
+    template["spec"]["containers"][0]["env"] = [{"name": variable, "value": "x"}]
+    bounds = {"minReplicas": 1, "maxReplicas": 2, "membership": "InPlace"}
+    found = job(template=template, elasticity=bounds).elasticity
+    assert found is not None
+    assert found.meets_elsewhere is elsewhere
+
+
 def test_the_shape_counts_the_slots_that_will_be_added() -> None:
     record = job(gpu={"mode": "Exclusive", "count": 4})
     assert record.shape.requests.extended == ((SLOT_RESOURCE, 4),)

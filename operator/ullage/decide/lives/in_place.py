@@ -101,6 +101,9 @@ def life_in_place(
             restarts=job.status.restarts,
         )
     failure = _failure(view, job, roll)
+    silent = _first_vanished(view, job, roll)
+    if silent is not None:
+        return at_once(view, job, members, close(view, job, members, silent))
     if len(roll.staying) < bounds.min_replicas:
         comes_up = job.status.phase in ("", *_COMING_UP) and not (roll.losses or roll.gone)
         return None if comes_up else _over(view, job, members, (roll, failure))
@@ -222,6 +225,29 @@ def _failure(view: View, job: WorkloadRecord, roll: _Roll) -> Ending | None:
     first_there = in_tiers or any(one.pod.rank == 0 and one.runs for one in roll.staying)
     first_failed = any(one.ending.counted and one.member.pod.rank == 0 for one in roll.news)
     return failed[0] if first_there or first_failed else None
+
+
+def _first_vanished(view: View, job: WorkloadRecord, roll: _Roll) -> Ending | None:
+    """That the member at which the others meet was lost together with its machine.
+
+    Connections to a pod that was killed break, and the others fail by themselves. Those to a
+    machine that does not answer just stay: torchrun waits on them until the kernel gives up, for a
+    quarter of an hour, and steps nothing. With one member as the fewest, the first may train on
+    alone behind a cut cable: then its node has to be gone.
+    """
+    bounds = job.elasticity
+    if bounds is None or bounds.tiers is not None or bounds.meets_elsewhere:
+        return None
+    name = pod_name(job.ref.name, 0)
+    lost = [one.member.pod.node for one in roll.losses if one.member.pod.rank == 0]
+    if name in roll.gone:
+        lost += [one.node for one in job.status.placement if one.pod == name]
+    for node in filter(None, lost):
+        record = view.snapshot.nodes.get(node)
+        if record is None or (not record.ready and bounds.min_replicas > 1):
+            text = f"{name}, where the members meet, was lost with {node}, so all start again"
+            return Ending(Reason.MEMBER_LOST, text)
+    return None
 
 
 def _over(

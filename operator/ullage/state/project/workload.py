@@ -51,6 +51,7 @@ from ullage.state.shapes import PodShape
 from ullage.state.status.records import WorkloadStatus
 from ullage.state.status.wire import status_from_wire
 from ullage.state.terms import (
+    RENDEZVOUS,
     CostAim,
     Elasticity,
     OfferedLoad,
@@ -162,7 +163,15 @@ def _elasticity(spec: JsonObject) -> Elasticity | None:
             on_notice=on_notice,
             in_place=optional_text(raw, "membership") == "InPlace" or tiers is not None,
             tiers=tiers,
+            meets_elsewhere=_names_rendezvous(spec),
         )
+
+
+def _names_rendezvous(spec: JsonObject) -> bool:
+    """Whether the device container says itself where members meet."""
+    containers = objects(section(section(spec, "template"), "spec"), "containers")
+    stated = {one.get("name") for one in objects(containers[0], "env")} if containers else set()
+    return not stated.isdisjoint(RENDEZVOUS)
 
 
 def _tiers(raw: JsonObject) -> TierTerms | None:
