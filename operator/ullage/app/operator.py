@@ -118,22 +118,7 @@ class Operator:
         self.spends = SpendSums()
         self.tiers = TierSums()
         self.solver = Solver(settings.decide.deadline_seconds)
-        self.writer = Writer(
-            cluster,
-            self.state,
-            fence=self.lease.held_for_write,
-            on_result=lambda action, error: self.loop.written(action, error),
-            on_lost=lambda: self._lose("a newer leader's epoch stands in the API"),
-            clock=self.clock,
-            limits=WriteLimits(
-                per_second=settings.write.per_second,
-                in_flight=settings.write.in_flight,
-                pre_stop_sleep_s=settings.decide.pre_stop_sleep_seconds,
-                order_image=settings.decide.order_image,
-                leads=Leads(image=settings.decide.lead_image, namespace=settings.lease.namespace),
-            ),
-            stats=self.writer_stats,
-        )
+        self.writer = self._make_writer()
         self.loop = DecisionLoop(
             state=self.state,
             writer=self.writer,
@@ -157,6 +142,25 @@ class Operator:
         self.calm = Calm(self._traffic, self.clock)
         poker = Poker(loop=asyncio.get_running_loop(), poke=self.trigger.poke)
         self.kopf = KopfThread(poker, lambda: connection_info(credentials))
+
+    def _make_writer(self) -> Writer:
+        settings = self._settings
+        return Writer(
+            self._cluster,
+            self.state,
+            fence=self.lease.held_for_write,
+            on_result=lambda action, error: self.loop.written(action, error),
+            on_lost=lambda: self._lose("a newer leader's epoch stands in the API"),
+            clock=self.clock,
+            limits=WriteLimits(
+                per_second=settings.write.per_second,
+                in_flight=settings.write.in_flight,
+                pre_stop_sleep_s=settings.decide.pre_stop_sleep_seconds,
+                order_image=settings.decide.order_image,
+                leads=Leads(image=settings.decide.lead_image, namespace=settings.lease.namespace),
+            ),
+            stats=self.writer_stats,
+        )
 
     async def run(self) -> None:
         """Serve until a signal, or until the Lease is lost."""

@@ -83,10 +83,16 @@ def plan(policy: PolicyRecord, arena: Arena, division: Division, now: float) -> 
     turnout = Turnout()
     runners = arena.runners
     late = {
-        uid: skips for uid, one in runners.items() if (skips := _skips(one, now, settings)) >= 1
+        uid: skips
+        for uid, one in runners.items()
+        if not one.holds and (skips := _skips(one, now, settings)) >= 1
     }
     patient = not any(skips >= settings.gang_skip_limit for skips in late.values())
-    fixed = {uid for uid, one in runners.items() if _is_fixed(one, now, settings, patient)}
+    fixed = {
+        uid
+        for uid, one in runners.items()
+        if one.holds and _is_fixed(one, now, settings, patient)
+    }
     free = {kind: arena.units(room) for kind, room in arena.room.items()}
     for uid in fixed:
         free[runners[uid].holds] -= arena.units(runners[uid].points)
@@ -132,21 +138,19 @@ def _take(
 
 
 def _skips(one: Runner, now: float, settings: RoundSettings) -> int:
-    """Rounds that smaller jobs have passed it by; it counts from the first one on."""
+    """Rounds that smaller jobs have passed by one that waits; it counts from the first one on."""
     known = one.workload.status.allocation
-    if one.holds or known is None or not known.skipped_since:
+    if known is None or not known.skipped_since:
         return 0
     return max(1, math.floor((now - known.skipped_since) / settings.round_s))
 
 
 def _is_fixed(one: Runner, now: float, settings: RoundSettings, patient: bool) -> bool:
-    """Whether it keeps its devices, come what may.
+    """Whether one that holds devices keeps them, come what may.
 
     A turn is at least a round long, but not while a gang waits that was passed over too often: a
     string of short turns could else keep it from ever finding all its devices free at once.
     """
-    if not one.holds:
-        return False
     if not one.workload.checkpoint or one.ready:
         return True
     return patient and now < one.began + settings.round_s
@@ -154,14 +158,8 @@ def _is_fixed(one: Runner, now: float, settings: RoundSettings, patient: bool) -
 
 def _round_job(one: Runner, arena: Arena, fixed: bool) -> RoundJob:
     stoppable = one.workload.checkpoint and not fixed
-    return RoundJob(
-        name=one.uid,
-        gang=arena.units(one.points),
-        speeds=one.speeds,
-        checkpointable=stoppable,
-        restart_s=one.restart_s,
-        unsaved_s=one.unsaved_s,
-    )
+    gang = one.points // arena.unit
+    return RoundJob(one.uid, gang, one.speeds, stoppable, one.restart_s, one.unsaved_s)
 
 
 def _state(

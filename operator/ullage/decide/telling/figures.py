@@ -104,9 +104,10 @@ def sharing(
             predicted, slowest, member = value, one.slice, one.pod_uid
     before = workload.status.sharing
     foreseen = _kept_prediction(before, predicted)
-    observed = _kept_observation(before, observed_slowdown(parts), workload.max_slowdown)
-    latency_ms = _kept_latency(before, workload, parts)
-    attainment = _kept_attainment(before, parts)
+    slowdown, micros, windows, broken = _figures(parts)
+    observed = _kept_observation(before, slowdown, workload.max_slowdown)
+    latency_ms = _kept_latency(before, workload, micros)
+    attainment = _kept_attainment(before, windows, broken)
     share = (slowest.percent, slowest.memory_mib)
     verdict = predictions.admission(member)
     if before is not None and verdict is None:
@@ -160,14 +161,23 @@ def observed_slowdown(parts: Sequence[Part]) -> float:
 
     Recent step time over the step time alone on the whole device, both from the step record.
     """
-    return max(
-        (
-            one.seen.step_micros / one.seen.solo_step_micros
-            for one in parts
-            if one.seen is not None and one.seen.step_micros and one.seen.solo_step_micros
-        ),
-        default=0.0,
-    )
+    return _figures(parts)[0]
+
+
+def _figures(parts: Sequence[Part]) -> tuple[float, int, int, int]:
+    """What nodes say: greatest slowdown, greatest latency in µs, windows, and those broken."""
+    slowdown, micros, windows, broken = 0.0, 0, 0, 0
+    for one in parts:
+        seen = one.seen
+        if seen is None:
+            continue
+        if seen.step_micros and seen.solo_step_micros:
+            slowdown = max(slowdown, seen.step_micros / seen.solo_step_micros)
+        if seen.latency_micros > micros:
+            micros = seen.latency_micros
+        windows += seen.windows
+        broken += seen.violations
+    return slowdown, micros, windows, broken
 
 
 def objective_met(workload: WorkloadRecord, parts: Sequence[Part]) -> tuple[bool, str] | None:
@@ -277,9 +287,8 @@ def _kept_observation(before: Sharing | None, value: float, allowed: float | Non
     return before.observed
 
 
-def _kept_latency(before: Sharing | None, workload: WorkloadRecord, parts: Sequence[Part]) -> int:
+def _kept_latency(before: Sharing | None, workload: WorkloadRecord, micros: int) -> int:
     """Latency at the objective's percentile of the slowest member, ms; as before while close."""
-    micros = max((one.seen.latency_micros for one in parts if one.seen is not None), default=0)
     value = -(-micros // 1000)
     old = before.latency_ms if before is not None else 0
     allowed = workload.slo.latency_ms if workload.slo is not None else 0
@@ -287,13 +296,11 @@ def _kept_latency(before: Sharing | None, workload: WorkloadRecord, parts: Seque
     return value if value and (crossed or abs(value - old) >= _TENTH * old) else old
 
 
-def _kept_attainment(before: Sharing | None, parts: Sequence[Part]) -> str:
+def _kept_attainment(before: Sharing | None, windows: int, broken: int) -> str:
     """Part of the windows that kept the objective; as before while it moved too little."""
-    windows = sum(one.seen.windows for one in parts if one.seen is not None)
     old = before.attainment if before is not None else ""
     if not windows:
         return old
-    broken = sum(one.seen.violations for one in parts if one.seen is not None)
     value = max(0.0, 1 - broken / windows)
     return old if old and abs(_number(old) - value) < _SAME_ATTAINMENT else f"{value:.3f}"
 

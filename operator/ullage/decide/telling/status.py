@@ -161,9 +161,11 @@ def _serving(told: Told) -> dict[str, object]:
 
 def same_placement(before: tuple[Placement, ...], parts: Sequence[Part]) -> bool:
     """Whether the summary says already where the slices are."""
-    return len(before) == len(parts) and all(
-        _says(one, part) for one, part in zip(before, parts, strict=True)
-    )
+    if len(before) != len(parts):
+        return False
+    if len(parts) == 1:
+        return _says(before[0], parts[0])
+    return all(_says(one, part) for one, part in zip(before, parts, strict=True))
 
 
 def _placement(before: tuple[Placement, ...], parts: Sequence[Part]) -> tuple[Placement, ...]:

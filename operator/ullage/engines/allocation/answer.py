@@ -132,7 +132,9 @@ def answer(
         time_prices={}
         if solved is None
         else _priced([names[i] for i in able], solved.time[shape.group_of[able]]),
-        effective={names[i]: float(speed[shape.group_of[i]]) for i in able},
+        effective=dict(
+            zip([names[i] for i in able], speed[shape.group_of[able]].tolist(), strict=True)
+        ),
     )
 
 

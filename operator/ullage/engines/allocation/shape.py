@@ -217,7 +217,9 @@ def _equal_rows(table: Floats) -> tuple[Ints, Ints, Floats]:
     seen: dict[bytes, int] = {}
     # + 0.0 makes a negative zero the same bytes as zero.
     whole = np.ascontiguousarray(table + 0.0)
-    inverse = np.array([seen.setdefault(row.tobytes(), len(seen)) for row in whole], np.intp)
+    data, width = whole.tobytes(), whole.shape[1] * whole.itemsize
+    rows = (data[at : at + width] for at in range(0, len(data), width))
+    inverse = np.array([seen.setdefault(row, len(seen)) for row in rows], np.intp)
     first = np.full(len(seen), len(table), dtype=np.intp)
     np.minimum.at(first, inverse, np.arange(len(table)))
     return first, inverse, np.bincount(inverse, minlength=len(seen)).astype(float)

@@ -280,7 +280,6 @@ def _record(
     gpu = _gpu(spec)
     said = frozenset((key, meta.labels.get(key, "")) for key in (LABEL_CLASS, LABEL_FAMILY))
     template = _read_template(template_json, gpu.count, said)
-    checkpoint = spec.get("checkpoint") is not None
     training = kind is WorkloadKind.TRAINING_JOB
     elasticity = share(_elasticity(spec))
     record = WorkloadRecord(
@@ -313,7 +312,7 @@ def _record(
         family=share(template.family),
         work_steps=optional_whole(section(spec, "work"), "steps"),
         cost=share(_cost(spec)),
-        checkpoint=checkpoint,
+        checkpoint=spec.get("checkpoint") is not None,
         failure=share(_failure(spec)),
         ttl_seconds_after_finished=(
             None
@@ -323,16 +322,22 @@ def _record(
         has_port=training or template.has_port,
         status=status,
     )
-    blueprint = Blueprint(
+    return record, _blueprint(record, spec, template_json)
+
+
+def _blueprint(record: WorkloadRecord, spec: JsonObject, template_json: str) -> Blueprint:
+    """What the pods of a workload are made from."""
+    elasticity = record.elasticity
+    grace_s = whole(section(spec, "checkpoint"), "graceSeconds", 30) if record.checkpoint else 0
+    return Blueprint(
         template_json=template_json,
         template_hash=record.template_hash,
         replicas=record.replicas,
-        slots=gpu.count,
-        grace_s=whole(section(spec, "checkpoint"), "graceSeconds", 30) if checkpoint else 0,
+        slots=record.gpu.count,
+        grace_s=grace_s,
         tiers=elasticity.tiers if elasticity is not None else None,
         least=elasticity.min_replicas if elasticity is not None else 0,
     )
-    return record, blueprint
 
 
 def unreadable(
