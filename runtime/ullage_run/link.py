@@ -195,6 +195,8 @@ class KeeperLink:
         if self._link is None:
             link = socket.create_connection(self._address, self._timeout_s)
             self._link = link
+            if self._aborted:  # while it connected: there was no link yet to break off
+                raise ConnectionAbortedError("the link was broken off here")
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             frames.send(link, Frame(kind=Kind.HELLO), self._token)
             self._reply(link)

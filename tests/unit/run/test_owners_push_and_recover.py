@@ -253,6 +253,23 @@ def test_closing_breaks_off_a_slow_push_and_tells_who_waits(keeper: Keeper) -> N
     assert told == ["epoch 1 was given up"]
 
 
+def test_a_link_that_is_broken_off_while_it_connects_sends_nothing(
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = link(keeper)
+    connect = socket.create_connection
+
+    def broken_off(*where: object) -> socket.socket:
+        owner.abort()
+        return connect(*where)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket, "create_connection", broken_off)
+    with pytest.raises(KeeperUnavailable, match="broken off"):
+        owner.begin(1, 1)
+    monkeypatch.undo()
+    assert link(keeper).held().epoch == 0
+
+
 def test_two_owners_commit_together_and_flush(keeper: Keeper) -> None:
     link(keeper).begin(1, 2)
     owners = [Backup(link(keeper), epoch=1, every_steps=2, max_lag_steps=3) for _ in range(2)]
