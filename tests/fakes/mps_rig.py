@@ -87,6 +87,9 @@ class MpsRig(NvmlFaults):
         raise AssertionError(report)
 
     async def close(self) -> None:
+        """Containers end first: a daemon waits a second for clients that stay."""
+        for pid in list(self.clients):
+            self.end_process(pid)
         await self.supervisor.retire()
         shutil.rmtree(self.run_dir, ignore_errors=True)
 
