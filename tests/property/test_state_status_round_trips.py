@@ -36,6 +36,8 @@ from ullage.state.status.spend import Offer, PoolShare, SpendDecision, SpendReco
 from ullage.state.status.wire import as_stored, status_from_wire, status_to_wire
 
 CI = settings(max_examples=200, deadline=None, derandomize=True)
+FEWER = settings(CI, max_examples=100)
+"""Of the same statuses drawn anew: to draw them is what these tests cost."""
 JOB, SERVICE = WorkloadKind.TRAINING_JOB, WorkloadKind.INFERENCE_SERVICE
 
 times = st.integers(1, 4_000_000_000).map(float)
@@ -280,7 +282,7 @@ def test_an_inference_services_status_reads_back_equal(status: WorkloadStatus) -
     assert status_from_wire(SERVICE, status_to_wire(SERVICE, back)) == back
 
 
-@CI
+@FEWER
 @given(job_statuses, st.randoms(use_true_random=False))
 def test_the_order_that_the_api_keeps_its_lists_in_does_not_matter(
     status: WorkloadStatus, random: Any
@@ -296,7 +298,7 @@ def test_the_order_that_the_api_keeps_its_lists_in_does_not_matter(
     assert status_from_wire(JOB, wire) == as_stored(JOB, status)
 
 
-@CI
+@FEWER
 @given(job_statuses)
 def test_every_field_of_a_job_is_in_the_schema(status: WorkloadStatus) -> None:
     wire = status_to_wire(JOB, status)
@@ -304,7 +306,7 @@ def test_every_field_of_a_job_is_in_the_schema(status: WorkloadStatus) -> None:
     assert names(model.model_dump(by_alias=True, exclude_unset=True)) == names(wire)
 
 
-@CI
+@FEWER
 @given(service_statuses)
 def test_every_field_of_a_service_is_in_the_schema(status: WorkloadStatus) -> None:
     wire = status_to_wire(SERVICE, status)
@@ -312,7 +314,7 @@ def test_every_field_of_a_service_is_in_the_schema(status: WorkloadStatus) -> No
     assert names(model.model_dump(by_alias=True, exclude_unset=True)) == names(wire)
 
 
-@CI
+@FEWER
 @given(job_statuses)
 def test_what_the_api_cannot_hold_is_removed_once(status: WorkloadStatus) -> None:
     assert ordered(as_stored(JOB, status)) == ordered(status)
