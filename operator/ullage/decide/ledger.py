@@ -32,6 +32,10 @@ class Ledger:
         """Whether a slice was taken out in this cycle."""
         return key in self._dropped.get(node, ())
 
+    def drops_on(self, node: str) -> bool:
+        """Whether anything was taken out on a node in this cycle."""
+        return node in self._dropped
+
     def added(self, node: str, pod_uid: str) -> tuple[tuple[str, DesiredSlice], ...]:
         """New slices of a pod on a node, with the node's name, in order of their index."""
         new = self._added.get(node, {})

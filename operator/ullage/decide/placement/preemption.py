@@ -226,7 +226,7 @@ def make_room(
         near: nodes that the rest of the gang is on.
         victims: those of lower priority, in the order to take them.
     """
-    reach = placer.scout.reachable(unit[0].want)
+    reach = placer.scout.reachable(unit[0].want).tolist()
     if unit[-1].want is not unit[0].want:  # in tiers the first ask for other machines
         reach = reach | placer.scout.reachable(unit[-1].want)
     useful = [one for one in victims if any(reach[site] for site, _ in one.slices)]
@@ -260,7 +260,9 @@ def _spare(
     for keep in (used, _sites_on(placer.board, on_nodes)):
         spared = [one for one in taken if not any(site in keep for site, _ in one.slices)]
         if spared and _fits_with(placer, unit, near, spared):
-            taken = [one for one in taken if one not in spared]
+            # by identity: comparing records of hundreds with one another takes longer than the rest
+            stay = {id(one) for one in spared}
+            taken = [one for one in taken if id(one) not in stay]
             break
     if len(taken) <= _MOST_TRIALS:
         for victim in list(reversed(taken)):

@@ -25,7 +25,7 @@ from ullage.engines.allocation.round_records import (
     RoundSettings,
     RoundState,
 )
-from ullage.engines.allocation.rounds import next_round, rank
+from ullage.engines.allocation.rounds import next_round, order
 from ullage.state.records import PolicyRecord
 
 _MOST_NAMED: Final = 3
@@ -64,10 +64,10 @@ class Turnout:
         """How many claims on a type come before a job's own, and the first few of them."""
         if not self._ahead:
             # ranked only when somebody who waits is told where it stands
-            for claim in (one for tier in self._tiers for one in rank(*tier)):
-                line = self._ahead.setdefault(claim.type, [])
-                self._at[claim.members[0], claim.type] = len(line)
-                line.append(claim.members[0])
+            for _, _, members, at in (one for tier in self._tiers for one in order(*tier)):
+                line = self._ahead.setdefault(at, [])
+                self._at[members[0], at] = len(line)
+                line.append(members[0])
         place = self._at.get((uid, kind))
         if place is None:
             return 0, ()

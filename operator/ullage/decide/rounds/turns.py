@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ullage.api.contract import Reason
 from ullage.api.reasons import ConditionType
+from ullage.decide.ledger import Ledger
 from ullage.decide.lives.life import Life
 from ullage.decide.model import SetConditions
 from ullage.decide.phases import Phase
@@ -22,7 +23,7 @@ from ullage.decide.rounds.books import Entry, closed, says, written
 from ullage.decide.rounds.division import FIFO, Allocate, Division, divide
 from ullage.decide.rounds.plan import Turnout, plan
 from ullage.decide.rounds.problem import Goal
-from ullage.decide.rounds.runners import Arena, Tools, arena, began_at, held_type
+from ullage.decide.rounds.runners import Arena, Runner, Tools, arena, began_at, held_type
 from ullage.decide.rounds.words import turn_text, unpriced_text
 from ullage.decide.view import Member, View
 from ullage.state.records import ObjectRef, PolicyRecord, WorkloadKind, WorkloadRecord
@@ -82,7 +83,7 @@ class Rounds:
         runner = self.arena.runners.get(job.ref.uid)
         if runner is None:
             return closed(before, view.now)
-        holds, began = self._held(job, members, seats)
+        holds, began = self._held(runner, members, seats)
         started = life.phase is Phase.RUNNING and job.status.phase != Phase.RUNNING
         fractions = self.division.fractions[job.ref.uid]
         skipped = job.ref.uid in self.turnout.skipped and not holds
@@ -106,11 +107,13 @@ class Rounds:
         return written(before, entry, view.now, view.snapshot.policy.round_seconds)
 
     def _held(
-        self, job: WorkloadRecord, members: Sequence[Member], seats: Sequence[Seat]
+        self, runner: Runner, members: Sequence[Member], seats: Sequence[Seat]
     ) -> tuple[str, float]:
         """Type that the job holds by the plan of this cycle, and since when."""
-        ground = self.tools.ground
-        holds, seen = held_type(ground, self.tools.ledger, members)
+        ground, ledger, job = self.tools.ground, self.tools.ledger, runner.workload
+        if runner.holds and not _lost_some(ledger, members):
+            return runner.holds, runner.began
+        holds, seen = held_type(ground, ledger, members)
         if not holds and seats:
             holds = ground.model_names[ground.model.item(seats[0].spot.sites[0])]
             seen = self.tools.view.now
@@ -120,6 +123,15 @@ class Rounds:
     def record(self) -> SolveRecord | None:
         """What the policy's status should say of the division."""
         return self.division.record
+
+
+def _lost_some(ledger: Ledger, members: Sequence[Member]) -> bool:
+    """Whether something was taken from the members, as far as their nodes tell."""
+    for one in members:
+        for held in one.held:
+            if ledger.drops_on(held.node):
+                return True
+    return False
 
 
 def take_turns(

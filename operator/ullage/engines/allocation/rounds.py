@@ -189,21 +189,32 @@ def settle(
 def rank(
     state: RoundState, known: Mapping[str, RoundJob], settings: RoundSettings
 ) -> tuple[Claim, ...]:
-    """Every promised cell, the most urgent first.
+    """Every promised cell, the most urgent first."""
+    running = state.running
+    return tuple(
+        [
+            Claim(who, kind, known[who[0]].gang, -less, -late, running.get(who) == kind)
+            for late, less, who, kind in order(state, known, settings)
+        ]
+    )
+
+
+def order(
+    state: RoundState, known: Mapping[str, RoundJob], settings: RoundSettings
+) -> list[tuple[float, float, Members, str]]:
+    """Urgency and promise, both below 0, of every promised cell, the most urgent first.
 
     Urgency is the time owed at the end of the round if it got nothing; what holds its devices
     already is ahead in proportion to what stopping it would cost. Ties: larger promise, then name.
     """
-    claims: list[tuple[float, float, Members, str, Claim]] = []
+    found: list[tuple[float, float, Members, str]] = []
     for (members, kind), fraction in state.promised.items():
-        running = state.running.get(members) == kind
         urgency_s = state.owed_s[members, kind] + fraction * settings.round_s
-        if running:
+        if state.running.get(members) == kind:
             urgency_s += _worth_of_staying(members, known, settings)
-        claim = Claim(members, kind, known[members[0]].gang, fraction, urgency_s, running)
-        claims.append((-urgency_s, -fraction, members, kind, claim))
-    claims.sort()
-    return tuple([claim for *_, claim in claims])
+        found.append((-urgency_s, -fraction, members, kind))
+    found.sort()
+    return found
 
 
 def _worth_of_staying(
