@@ -10,13 +10,14 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator
 
+import grpc
 import pytest
 import pytest_asyncio
 
 from fakes.kubelet import StartRefused, Unregistered
 from fakes.kubelet_backend import FakeDevices, a_device
 from fakes.kubelet_node import CONTAINER, NodeRig
-from fakes.kubelet_state import KubeletPod
+from fakes.kubelet_state import AdmissionFailed, KubeletPod
 
 
 @pytest_asyncio.fixture
@@ -132,6 +133,7 @@ async def test_random_restarts_leak_and_double_nothing(seed: int) -> None:
         pods: list[KubeletPod] = []
         for _ in range(75):
             await _one_event(rig, rng, pods)
+        assert rig.kubelet.calls.count("Allocate") >= 5, "next to no pod came"
         await rig.kubelet.allocatable(16)
         for pod in pods:
             await rig.phase(pod, "Attached")
@@ -156,9 +158,7 @@ async def _one_event(rig: NodeRig, rng: random.Random, pods: list[KubeletPod]) -
     elif event == "pod" and len(pods) < 10:
         await rig.kubelet.allocatable(16)
         await rig.until(lambda: _roomy(rig))
-        pod = await rig.placed_pod(rng.choice(_roomy(rig)), memory_mib=512)
-        await _start(rig, pod)
-        pods.append(pod)
+        await _one_pod(rig, rng.choice(_roomy(rig)), pods)
     elif event == "end" and pods:
         pod = pods.pop(rng.randrange(len(pods)))
         if rng.random() < 0.5:
@@ -169,6 +169,22 @@ async def _one_event(rig: NodeRig, rng: random.Random, pods: list[KubeletPod]) -
         pod = rng.choice(pods)
         rig.end_process(pod)
         await _start(rig, pod)
+
+
+async def _one_pod(rig: NodeRig, gpu: str, pods: list[KubeletPod]) -> None:
+    """A pod that runs; one that comes while the plugin registers anew, kubelet fails for good."""
+    pod = rig.a_pod()
+    rig.place(pod, gpu, memory_mib=512)
+    await rig.phase(pod, "Reserved")
+    rig.show_pod(pod)
+    try:
+        await rig.kubelet.admit(pod)
+    except (AdmissionFailed, Unregistered, grpc.aio.AioRpcError):
+        rig.remove_pod(pod)
+        rig.unplace(pod)
+        return
+    await _start(rig, pod)
+    pods.append(pod)
 
 
 def _roomy(rig: NodeRig) -> list[str]:
