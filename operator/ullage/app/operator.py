@@ -106,10 +106,9 @@ class Operator:
             max_s=settings.trigger.max_seconds,
             resync_s=settings.trigger.resync_seconds,
         )
+        poke = self.trigger.poke
         self.reflectors = [
-            Reflector(
-                stream, source=cluster, sink=self.state, clock=self.clock, poke=self.trigger.poke
-            )
+            Reflector(stream, source=cluster, sink=self.state, clock=self.clock, poke=poke)
             for stream in STREAMS
         ]
         self.lease = self._make_lease()
@@ -135,12 +134,12 @@ class Operator:
             LeadReader(),
             self.state,
             leads=lambda: self.lease.held and all(r.synced for r in self.reflectors),
-            poke=self.trigger.poke,
+            poke=poke,
         )
         self._led_at = 0.0
         self.pulse = Pulse()
         self.calm = Calm(self._traffic, self.clock)
-        poker = Poker(loop=asyncio.get_running_loop(), poke=self.trigger.poke)
+        poker = Poker(loop=asyncio.get_running_loop(), poke=poke)
         self.kopf = KopfThread(poker, lambda: connection_info(credentials))
 
     def _make_writer(self) -> Writer:

@@ -89,9 +89,7 @@ def plan(policy: PolicyRecord, arena: Arena, division: Division, now: float) -> 
     }
     patient = not any(skips >= settings.gang_skip_limit for skips in late.values())
     fixed = {
-        uid
-        for uid, one in runners.items()
-        if one.holds and _is_fixed(one, now, settings, patient)
+        uid for uid, one in runners.items() if one.holds and _is_fixed(one, now, settings, patient)
     }
     free = {kind: arena.units(room) for kind, room in arena.room.items()}
     for uid in fixed:

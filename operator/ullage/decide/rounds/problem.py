@@ -211,9 +211,7 @@ def _timeless(runners: Iterable[Runner], unit: int) -> Iterator[JobView]:
         job, gang = one.workload, one.points // unit
         known = before.get(job.ref.uid)
         if known is None or known[0] is not job or known[1].gang != gang:
-            view = JobView(
-                name=job.ref.uid, gang=gang, weight=float(job.weight), tenant=job.tenant
-            )
+            view = JobView(name=job.ref.uid, gang=gang, weight=float(job.weight), tenant=job.tenant)
             known = job, view
         after[job.ref.uid] = known
         yield known[1]
