@@ -91,6 +91,7 @@ def terms_of(given: argparse.Namespace) -> Terms:
             owner_part=given.owner_part,
             shards=given.shards,
             blocks=given.blocks,
+            keepers=1,  # the copy is whole in this process
         ),
         notice_s=given.notice_seconds,
         copy=not given.no_copy,

@@ -79,7 +79,7 @@ def decide(seen: Situation, settings: Settings = DEFAULT) -> Decision:
         chosen=option,
         runner_up=other,
         reason=why,
-        text=text(why, seen, option, other, q=scene.q, loss=scene.loss),
+        text=text(why, seen, option, other, q=scene.q, loss=scene.loss, divided=_divided(scene)),
         inputs_hash=digest,
         standing=standing,
         assignments=_assignments(standing, members),
@@ -118,7 +118,7 @@ def _loss(seen: Situation, settings: Settings, staying: set[str]) -> Loss:
         if settings.on_notice is OnNotice.CHECKPOINT:
             answers[name] = NoticeAnswer.ABORT
             continue
-        answer = _answer(seen, running[name])
+        answer = _answer(seen, settings, running[name])
         if answer is NoticeAnswer.TOO_LATE:
             gone.add(name)
         else:
@@ -136,7 +136,7 @@ def _loss(seen: Situation, settings: Settings, staying: set[str]) -> Loss:
     return Loss(gone=frozenset(gone), answers=answers, source=source, lost_steps=lost)
 
 
-def _answer(seen: Situation, member: Member) -> NoticeAnswer:
+def _answer(seen: Situation, settings: Settings, member: Member) -> NoticeAnswer:
     """What an owner under notice does; all owners that are told flush at once.
 
     Without a copy it saves to storage and hands over itself; that is not judged here.
@@ -151,7 +151,8 @@ def _answer(seen: Situation, member: Member) -> NoticeAnswer:
         state_bytes=math.ceil(seen.link.state_bytes * part),
         dirty_bytes_per_step=math.floor(seen.link.dirty_bytes_per_step * part),
     )
-    flush_s = flush_time_s(link, owners=len(told), keepers=len(set(old.backups)))
+    keepers = settings.keepers_of(len(set(old.backups)))
+    flush_s = flush_time_s(link, owners=len(told), keepers=keepers)
     return answer_notice(
         step_left_s=seen.step_s, flush_s=flush_s, notice_left_s=member.notice_left_s or 0.0
     )
@@ -195,10 +196,11 @@ def _all_owners_gone(scene: _Scene) -> bool:
 
 def _owners(scene: _Scene, stage: Stage) -> tuple[int, Flush]:
     """How many own shards: the part of the transient members, more if a notice asks for it."""
-    keepers, shards = len(scene.reliable), scene.settings.shards
+    reliable, shards = len(scene.reliable), scene.settings.shards
+    keepers = scene.settings.keepers_of(reliable)
     if stage is Stage.RELIABLE:
         none = feasibility(scene.seen.link, owners=0, keepers=keepers, notice_s=None)
-        return min(max(1, keepers), shards), none
+        return min(max(1, reliable), shards), none
     most = min(len(scene.transient), shards)
     count = min(most, max(1, math.ceil(scene.settings.owner_part * len(scene.transient) - 1e-9)))
 
@@ -324,11 +326,16 @@ def _recoverable(seen: Situation, standing: Standing, loss: Loss) -> bool:
     return old is not None and old.stage is Stage.RELIABLE and not loss.gone
 
 
+def _divided(scene: _Scene) -> bool:
+    """Whether each reliable member more would take a part of a flush."""
+    return scene.settings.keepers is None
+
+
 def _unchanged(scene: _Scene, standing: Standing, digest: str) -> Decision:
     """Maps that must stand: status and keeper disagree, or nobody is left to hand over to."""
     seen = scene.seen
     why = Why.UNSETTLED if not seen.settled else Why.FLUSHED
-    keepers = len(set(standing.backups))
+    keepers = scene.settings.keepers_of(len(set(standing.backups)))
     owners = len(set(standing.owners)) if standing.backups else 0
     option = Option(
         stage=standing.stage,
@@ -341,7 +348,7 @@ def _unchanged(scene: _Scene, standing: Standing, digest: str) -> Decision:
         chosen=option,
         runner_up=None,
         reason=why,
-        text=text(why, seen, option, None, q=scene.q, loss=loss),
+        text=text(why, seen, option, None, q=scene.q, loss=loss, divided=_divided(scene)),
         inputs_hash=digest,
         standing=standing,
         assignments=_assignments(standing, seen.members),

@@ -33,7 +33,14 @@ _LESS: Final = "a smaller backup.dirtyBytesPerStep or pools with a longer notice
 
 
 def text(
-    why: Why, seen: Situation, chosen: Option, other: Option | None, *, q: float, loss: Loss
+    why: Why,
+    seen: Situation,
+    chosen: Option,
+    other: Option | None,
+    *,
+    q: float,
+    loss: Loss,
+    divided: bool = True,
 ) -> str:
     """One sentence: what, why, what else, and whether a notice would be enough.
 
@@ -44,6 +51,7 @@ def text(
         other: The next best.
         q: Transient for each reliable machine.
         loss: What happened to owners.
+        divided: As for :func:`shortfall`.
     """
     said = _SAYS[why].format(
         stage=f"Stage{chosen.stage:d}",
@@ -58,7 +66,7 @@ def text(
     if other is not None:
         said += f"; next Stage{other.stage:d} with {other.owners} owners, {other.workers} workers"
     if not chosen.flush.feasible:
-        said += f"; {shortfall(chosen.flush, owners=chosen.owners)}"
+        said += f"; {shortfall(chosen.flush, owners=chosen.owners, divided=divided)}"
     return said
 
 

@@ -162,6 +162,7 @@ class Settings:
         owner_part: Part of the transient members that owns shards.
         shards: Pieces of the state; at least as many as there will be owners.
         blocks: Pieces of the data; at least as many as there will be workers.
+        keepers: Machines that a flush goes to; ``None`` = every reliable member keeps its part.
     """
 
     rule: Rule = field(default_factory=Rule)
@@ -170,6 +171,7 @@ class Settings:
     owner_part: float = 0.5
     shards: int = 64
     blocks: int = 256
+    keepers: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what divides nothing.
@@ -179,6 +181,10 @@ class Settings:
         """
         if self.shards < 1 or self.blocks < 1 or not 0 < self.owner_part <= 1:
             raise ValueError("tiers need at least 1 shard and block, and a part of owners in 0..1")
+
+    def keepers_of(self, reliable: int) -> int:
+        """Machines that a flush goes to, with so many reliable members that have a part."""
+        return reliable if self.keepers is None else min(self.keepers, reliable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

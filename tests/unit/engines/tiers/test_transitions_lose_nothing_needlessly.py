@@ -285,6 +285,19 @@ def test_more_members_own_where_a_notice_asks_for_it() -> None:
     assert "half of the notice is 3.5 s" in tight.text
 
 
+def test_a_copy_in_one_process_is_filled_by_one_way() -> None:
+    """However many members stay: only one machine takes the flush, and more of them do not help."""
+    slow = replace(LINK, state_bytes=1_000_000_000, dirty_bytes_per_step=1_000_000_000)
+    stay = (KEEPER, replace(KEEPER, name="keep2"))
+    members = (*stay, *(spot(number) for number in range(1, 7)))
+    seen = Situation(members=members, link=slow, notice_s=60.0)
+    each, one = decide(seen, SMALL).chosen.flush, decide(seen, replace(SMALL, keepers=1))
+    assert one.chosen.flush.flush_s == pytest.approx(2 * each.flush_s)
+    assert each.feasible
+    assert not one.chosen.flush.feasible
+    assert "reliableReplicas" not in one.text
+
+
 def test_a_pinned_stage_is_kept_as_far_as_members_allow() -> None:
     one = replace(SMALL, pinned=Stage.RELIABLE)
     assert decide(Situation(members=THREE, link=LINK), one).chosen.stage is Stage.RELIABLE
