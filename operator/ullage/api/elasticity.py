@@ -69,8 +69,8 @@ class Elasticity(Model):
     membership: Membership = Membership.RESTART
     """How members come and go. `Restart`: another number of them comes by a restart of all at a
     checkpoint; `InPlace`: the program itself goes on when a member is lost and when one joins
-    (elastic torchrun, JAX that initialises anew), so the others are never stopped for it. In tiers
-    it is always so."""
+    (elastic torchrun; JAX only with code of its own), so the others' pods are never stopped for it.
+    In tiers it is always so."""
     reliable_replicas: Annotated[
         int, Field(ge=0, le=MAX_REPLICAS, json_schema_extra={"format": "int32"})
     ] = 0
