@@ -9,7 +9,7 @@ CLUSTER ?= local
 KEEP ?=
 FAST_FLAGS ?= -n 2 --dist worksteal
 # random events of the long storms, and random admissions: of test-fast, of test-storms
-FAST_EVENTS ?= 20000
+FAST_EVENTS ?= 5000
 STORM_EVENTS ?= 100000
 # rounds that real jobs take turns for; 50 is the bar and takes a quarter of an hour
 E2E_ROUNDS ?= 16
