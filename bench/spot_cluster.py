@@ -187,6 +187,8 @@ def figures_of(
 
 def rows_of(outcomes: Sequence[Outcome], figures: Mapping[str, Figure]) -> list[Row]:
     """A line for every loss, and the sums."""
+    reaction_s = figures["reaction_max_s"]
+    most = "not seen" if reaction_s is None else f"{reaction_s:.2f} s"
     rows = [
         Row(
             what=f"{one.kind} {one.node}" + ("" if one.hit else ", no member there"),
@@ -196,7 +198,7 @@ def rows_of(outcomes: Sequence[Outcome], figures: Mapping[str, Figure]) -> list[
     ]
     return [
         *rows,
-        Row(what="reaction, most", ours=f"{figures['reaction_max_s']} s", limit="5 s"),
+        Row(what="reaction, most", ours=most, limit="5 s"),
         Row(what="steps lost with notice", ours=str(figures["lost_steps_notice"]), limit="0"),
         Row(what="steps lost without, most", ours=str(figures["lost_steps_kill_max"])),
         Row(
