@@ -232,7 +232,7 @@ class Group:
 
     def close(self) -> None:
         """End the connection and what is being pushed."""
-        self._holding.close()
+        self._holding.break_off()
         self._link.close()
 
     def _do(self, step: int, train: Callable[[int], None], until: int) -> None:

@@ -214,10 +214,6 @@ class Holding:
         if self._backup is not None:
             self._backup.flush()
 
-    def close(self) -> None:
-        """End what is on its way in either direction."""
-        self.break_off()
-
     def _start_backup(self, step: int, epoch: int, committed: int | None) -> None:
         if committed is not None and committed < step - self._max_lag_steps:
             committed = None  # of a time when nobody pushed: nothing waits for so old a copy

@@ -134,6 +134,15 @@ class PoolPlay:
         """A job as it reads now."""
         return self.toy.workloads[f"uid-default-{name}"]
 
+    def here(self) -> dict[int, str]:
+        """Pools of the members that run, by rank; its lead is none of them."""
+        members = sorted(self.toy.members(self.job().ref.uid), key=lambda one: one.rank)
+        return {
+            one.rank: self.toy.nodes[one.node].labels["pool"]
+            for one in members
+            if one.stage is PodStage.RUNNING and not one.deleting and not one.lead
+        }
+
     def chosen(self, name: str = "train") -> tuple[str, ...]:
         """Pools that were chosen for a job."""
         spend = self.job(name).status.spend

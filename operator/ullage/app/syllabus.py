@@ -16,7 +16,7 @@ from typing import Final
 
 from ullage.app.lessons import Answer, Key, Task, merged
 from ullage.app.model_summary import Fitted, digest, essence, restored, slim
-from ullage.decide.phases import Phase
+from ullage.decide.phases import OVER
 from ullage.engines.admission.calibration import TightSLO
 from ullage.engines.admission.judging import Risk
 from ullage.engines.admission.learning import MAX_CLASSES
@@ -33,7 +33,6 @@ REST: Final = 4
 """After a lesson an accelerator rests so many times as long: a fifth of a core at most."""
 FIT_REST: Final = 10
 BACK_OFF_S: Final = 10.0
-_OVER: Final = (Phase.SUCCEEDED, Phase.FAILED)
 BACK_OFF_MOST_S: Final = 600.0
 
 
@@ -138,7 +137,7 @@ class Syllabus:
         wanted = {
             one.klass
             for one in snapshot.workloads.values()
-            if one.klass and one.status.phase not in _OVER
+            if one.klass and one.status.phase not in OVER
         }
         self._wanted = tuple(sorted(wanted))
         for name, course in self.courses.items():

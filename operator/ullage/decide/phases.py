@@ -26,7 +26,8 @@ class Phase(StrEnum):
     @property
     def terminal(self) -> bool:
         """Whether nothing will run any more."""
-        return self in _OVER
+        return self in OVER
 
 
-_OVER: Final = (Phase.SUCCEEDED, Phase.FAILED)
+OVER: Final = (Phase.SUCCEEDED, Phase.FAILED)
+"""Phases from which nothing goes on; a phase as text is found among them too."""

@@ -47,22 +47,12 @@ def play(**nodes: int) -> PoolPlay:
     return found
 
 
-def here(found: PoolPlay) -> dict[int, str]:
-    """Pools of the members that run, by rank."""
-    toy = found.toy
-    return {
-        one.rank: toy.nodes[one.node].labels["pool"]
-        for one in sorted(toy.members(found.job().ref.uid), key=lambda one: one.rank)
-        if one.stage is PodStage.RUNNING and not one.deleting and not one.lead
-    }
-
-
 def test_spot_is_chosen_and_reliable_members_are_on_machines_that_stay() -> None:
     found = play(steady=1, spot_a=2)
     found.add(job())
     found.run(120)
     assert found.chosen() == ("spot-a",)
-    assert here(found) == {0: "steady", 1: "spot-a", 2: "spot-a", 3: "spot-a"}
+    assert found.here() == {0: "steady", 1: "spot-a", 2: "spot-a", 3: "spot-a"}
 
 
 def test_they_are_not_moved_for_it() -> None:
@@ -85,27 +75,27 @@ def test_another_choice_of_spot_leaves_them_alone() -> None:
     found.price("spot-a", 7.0)
     found.run(2 * 86_400, step_s=900)
     assert found.chosen() == ("spot-b",)
-    assert {rank: pool for rank, pool in here(found).items() if rank} == {
+    assert {rank: pool for rank, pool in found.here().items() if rank} == {
         1: "spot-b",
         2: "spot-b",
         3: "spot-b",
     }
     assert reliable in found.toy.pods
-    assert here(found)[0] == "steady"
+    assert found.here()[0] == "steady"
 
 
 def test_they_wait_for_such_a_machine_not_for_spot() -> None:
     found = play(spot_a=3)
     found.add(job())
     found.run(300)
-    assert here(found) == {}
+    assert found.here() == {}
     decision = found.job().status.decision
     assert decision is not None
     assert "machines that are not taken away" in decision.message
     found.give("steady")
     found.run(300)
-    assert here(found)[0] == "steady"
-    assert set(here(found).values()) == {"steady", "spot-a"}
+    assert found.here()[0] == "steady"
+    assert set(found.here().values()) == {"steady", "spot-a"}
 
 
 def test_where_the_choice_stays_all_go_there() -> None:
@@ -113,7 +103,7 @@ def test_where_the_choice_stays_all_go_there() -> None:
     found.add(job(allow_spot=False))
     found.run(120)
     assert found.chosen() == ("steady-b",)
-    assert set(here(found).values()) == {"steady-b"}
+    assert set(found.here().values()) == {"steady-b"}
 
 
 def ordered(*pods: object, nodes: tuple[object, ...] = ()) -> Counter[str]:

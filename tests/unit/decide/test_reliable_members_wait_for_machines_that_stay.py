@@ -15,7 +15,6 @@ from ullage.decide.elastic.members import HOLD_IN_PLACE_S, ROOM_LASTS_IN_PLACE_S
 from ullage.decide.tiers.group import narrowed
 from ullage.decide.tiers.machines import held_to
 from ullage.state.project.shape import node_affinity
-from ullage.state.records import PodStage
 from ullage.state.shapes import PodShape
 from ullage.state.terms import TierTerms
 
@@ -34,16 +33,6 @@ def play(steady: int = 1, spot: int = 1) -> PoolPlay:
     found.give("steady", steady)
     found.give("spot-a", spot)
     return found
-
-
-def here(found: PoolPlay) -> dict[int, str]:
-    """Pools of the members that run, by rank."""
-    toy = found.toy
-    return {
-        one.rank: toy.nodes[one.node].labels["pool"]
-        for one in sorted(toy.members(found.job().ref.uid), key=lambda one: one.rank)
-        if one.stage is PodStage.RUNNING and not one.deleting and not one.lead
-    }
 
 
 def running(steady: int = 1, spot: int = 1, **said: int) -> PoolPlay:
@@ -65,27 +54,27 @@ def size(found: PoolPlay) -> str:
 
 def test_they_begin_on_machines_that_stay() -> None:
     found = running()
-    assert here(found)[0] == "steady"
-    assert len(here(found)) == 4
+    assert found.here()[0] == "steady"
+    assert len(found.here()) == 4
 
 
 def test_a_gang_begins_as_large_as_there_is_room_beside_its_reliable_members() -> None:
     found = running(steady=0, spot=2)
-    assert here(found) == {}
+    assert found.here() == {}
     assert found.job().status.phase == "Pending"
     decision = found.job().status.decision
     assert decision is not None
     assert "not taken away" in decision.message
     found.give("steady")
     found.run(120)
-    assert here(found)[0] == "steady"
+    assert found.here()[0] == "steady"
 
 
 def test_a_lost_one_waits_without_a_pod_while_only_transient_room_is_free() -> None:
     found = running(spot=2)
     found.take("steady")
     found.run(60)
-    assert set(here(found)) == {1, 2, 3}
+    assert set(found.here()) == {1, 2, 3}
     count = made(found)
     found.run(900)
     assert made(found) == count, "no pod is made and dropped again and again"
@@ -97,10 +86,10 @@ def test_it_comes_back_when_such_a_machine_has_room() -> None:
     found = running()
     found.take("steady")
     found.run(300)
-    assert 0 not in here(found)
+    assert 0 not in found.here()
     found.give("steady")
     found.run(JOINS_S)
-    assert here(found)[0] == "steady"
+    assert found.here()[0] == "steady"
     assert "joined" in size(found)
 
 
@@ -108,16 +97,16 @@ def test_others_join_beside_one_that_waits_and_never_take_its_part() -> None:
     found = running(spot=1, most=4)
     found.take("steady")
     found.run(60)
-    before = set(here(found))
+    before = set(found.here())
     found.give("spot-a", 2)
     found.run(300)
-    assert before < set(here(found))
-    assert len(here(found)) == 3, "one part of four is kept for the reliable member"
-    assert 0 not in here(found)
+    assert before < set(found.here())
+    assert len(found.here()) == 3, "one part of four is kept for the reliable member"
+    assert 0 not in found.here()
     found.give("steady")
     found.run(JOINS_S)
-    assert len(here(found)) == 4
-    assert here(found)[0] == "steady"
+    assert len(found.here()) == 4
+    assert found.here()[0] == "steady"
 
 
 def test_without_pools_that_stay_they_come_back_anywhere() -> None:
@@ -128,7 +117,7 @@ def test_without_pools_that_stay_they_come_back_anywhere() -> None:
     lost = next(one for one in found.toy.members(found.job().ref.uid) if one.rank == 0)
     found.toy.forget(lost)
     found.run(JOINS_S)
-    assert 0 in here(found)
+    assert 0 in found.here()
 
 
 def test_a_quiet_wait_writes_nothing() -> None:
@@ -181,13 +170,13 @@ def test_whatever_comes_and_goes_they_are_never_elsewhere_and_come_back(
         name = source.choice(["steady", "spot-a"])
         (found.give if source.random() < 0.6 else found.take)(name)
         found.run(source.choice([20, 90, 400]))
-        where = here(found)
+        where = found.here()
         assert {where[one] for one in reliable if one in where} <= {"steady"}
     found.counts.clear()
     found.give("steady", 2)
     found.give("spot-a", 3)
     found.run(1200)
-    assert set(reliable) <= here(found).keys()
+    assert set(reliable) <= found.here().keys()
     # a choice that was made for want of spot stands for a day
-    assert len(here(found)) >= (2 if priced else 5)
+    assert len(found.here()) >= (2 if priced else 5)
     assert found.counts["CreatePod"] <= 2 * 5 + 1, "nobody is made again and again"

@@ -15,13 +15,12 @@ from dataclasses import dataclass, field
 
 from ullage.adapters.metrics.cost import CostFigures
 from ullage.decide.accounting.bills import Bill, bill_of, party_of, total
-from ullage.decide.phases import Phase
+from ullage.decide.phases import OVER
 from ullage.state.records import WorkloadRecord
 
 Entered = tuple[float, float, float]
 """Dollars, evictions, seconds of lost work."""
 _NOTHING: Entered = (0.0, 0.0, 0.0)
-_OVER = (Phase.SUCCEEDED, Phase.FAILED)
 
 
 @dataclass(slots=True)
@@ -81,6 +80,6 @@ def _entered(workload: WorkloadRecord, bill: Bill) -> Entered:
     if account is None:
         return _NOTHING
     # the next start may say that less was lost; of a job that has ended there is none
-    open_s = 0 if workload.status.phase in _OVER else account.assumed_seconds
+    open_s = 0 if workload.status.phase in OVER else account.assumed_seconds
     lost_s = max(0, bill.lost_seconds - open_s)
     return float(account.total or 0), float(bill.evictions), float(lost_s)

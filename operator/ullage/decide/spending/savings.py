@@ -12,7 +12,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Final
 
-from ullage.decide.phases import Phase
+from ullage.decide.phases import OVER
 from ullage.decide.spending.choice import MOST_LOST, Facts
 from ullage.decide.spending.market import Market, member_price
 from ullage.decide.spending.spending import Spending
@@ -20,7 +20,6 @@ from ullage.state.records import WorkloadRecord
 from ullage.state.status.records import WorkloadStatus
 from ullage.state.status.spend import Offer
 
-_OVER: Final = (Phase.SUCCEEDED, Phase.FAILED)
 _CENT: Final = Decimal("0.0001")
 _MOST: Final = 999_999_999.0
 
@@ -46,7 +45,7 @@ def with_savings(
 
 def _said(spending: Spending, workload: WorkloadRecord, status: WorkloadStatus) -> str:
     stand, spend = spending.said(workload.ref.uid), status.spend
-    if spend is None or spend.decision is None or status.phase in _OVER:
+    if spend is None or spend.decision is None or status.phase in OVER:
         return ""
     if stand is None:
         return spend.expected_savings  # a suspended job: its pools are those of before
