@@ -103,7 +103,7 @@ class Rates:
             return Rate(per_hour=None, on_demand=None, message=f"node {node} is not known now")
         # a device that was lost, or one that nobody declared, makes no other dearer
         crowd = self._crowd(node, gpu)
-        declared = self._declared(model)
+        declared = declared_price(self.snapshot, model)
         if pool is None:
             reliable = self._by_type.get(("", model), declared)
             message = "" if declared is not None else f"no price of {model}: {_HOW}"
@@ -112,10 +112,6 @@ class Rates:
         price = None if pool.status.price is None else pool.status.price / count
         message = f"CapacityPool {pool.name} has no price yet" if price is None else ""
         return _rate(price, on_demand_price(pool, price, declared, self._by_type), crowd, message)
-
-    def _declared(self, model: str) -> float | None:
-        profile = self.snapshot.device_profiles.get(model)
-        return profile.price_per_hour if profile is not None else None
 
     def _crowd(self, node: str, gpu: str) -> float:
         """By how much the percents of a device exceed the whole; 1 where they do not."""
@@ -134,6 +130,12 @@ def _rate(price: float | None, on_demand: float | None, crowd: float, message: s
         on_demand=None if on_demand is None else on_demand / crowd,
         message=message,
     )
+
+
+def declared_price(snapshot: Snapshot, model: str) -> float | None:
+    """Dollars per hour of a device as its DeviceProfile says; ``None`` = it says nothing."""
+    profile = snapshot.device_profiles.get(model)
+    return profile.price_per_hour if profile is not None else None
 
 
 def on_demand_price(

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Final
 
 from ullage.api.contract import Health
-from ullage.decide.accounting.rates import on_demand_price, reliable_prices
+from ullage.decide.accounting.rates import declared_price, on_demand_price, reliable_prices
 from ullage.decide.placement.ground import node_trouble
 from ullage.decide.pools.membership import Membership
 from ullage.decide.speeds.throughput import Throughputs
@@ -111,8 +111,7 @@ class Market:
     def on_demand(self, record: PoolRecord) -> float | None:
         """Dollars per hour of an instance like those of a pool on on-demand; ``None`` = unknown."""
         count, price = max(1, record.gpus_per_instance), record.status.price
-        profile = self.view.snapshot.device_profiles.get(record.accelerator)
-        declared = profile.price_per_hour if profile is not None else None
+        declared = declared_price(self.view.snapshot, record.accelerator)
         own = None if price is None else price / count
         each = on_demand_price(record, own, declared, self.reliable)
         return None if each is None else each * count
