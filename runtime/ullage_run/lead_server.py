@@ -21,7 +21,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ullage.engines.tiers.flush import Link
+from ullage.engines.tiers.flush import KEEPERS, Link
 from ullage.engines.tiers.records import OnNotice, Settings
 from ullage.engines.tiers.stages import Stage
 from ullage_run.frames import Ending, address_of
@@ -91,7 +91,7 @@ def terms_of(given: argparse.Namespace) -> Terms:
             owner_part=given.owner_part,
             shards=given.shards,
             blocks=given.blocks,
-            keepers=1,  # the copy is whole in this process
+            keepers=KEEPERS,
         ),
         notice_s=given.notice_seconds,
         copy=not given.no_copy,

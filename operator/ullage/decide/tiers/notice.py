@@ -15,14 +15,12 @@ from typing import Final
 from ullage.decide.spending.market import unsuited
 from ullage.decide.tiers.machines import terms_of
 from ullage.engines.tiers.explain import shortfall
-from ullage.engines.tiers.flush import BYTES_PER_SECOND, Link, feasibility
+from ullage.engines.tiers.flush import BYTES_PER_SECOND, KEEPERS, Link, feasibility
 from ullage.engines.tiers.stages import Rule, Stage, ratio, target
 from ullage.state.pools.records import PoolRecord
 from ullage.state.records import WorkloadRecord
 from ullage.state.terms import Elasticity, OnNotice, TierTerms
 
-KEEPERS: Final = 1
-"""The lead's process has the whole copy; reliable members hold none of it."""
 _RULE: Final = Rule()
 
 

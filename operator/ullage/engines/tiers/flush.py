@@ -17,6 +17,8 @@ from typing import Final
 
 NOTICE_PART: Final = 0.5
 """Of a notice that a flush may take: the rest is for detection, handover and exit."""
+KEEPERS: Final = 1
+"""The lead's process has the whole copy; reliable members hold none of it."""
 BYTES_PER_SECOND: Final = 125_000_000
 """Assumed of every machine, in and out (our choice: 1 Gbit/s, which any machine with a device has).
 The one source for leads and for what is told before they run."""
