@@ -6,8 +6,21 @@ from __future__ import annotations
 
 import logging
 import sys
+from typing import Final
 
 import structlog
+
+MOST_CHARACTERS: Final = 8_192
+"""Longest text in a log line; exceptions may quote what a tenant wrote, at any length."""
+
+
+def bounded(_: object, __: str, entry: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Cut the middle out of long texts: beginning and end of a traceback say the most."""
+    half = MOST_CHARACTERS // 2
+    for name, value in entry.items():
+        if isinstance(value, str) and len(value) > MOST_CHARACTERS:
+            entry[name] = f"{value[:half]} … {len(value) - 2 * half} more … {value[-half:]}"
+    return entry
 
 
 def configure_logs(level: str) -> None:
@@ -31,6 +44,7 @@ def configure_logs(level: str) -> None:
             foreign_pre_chain=shared,
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                bounded,
                 structlog.processors.JSONRenderer(sort_keys=True),
             ],
         )

@@ -218,6 +218,7 @@ def _example() -> OperatorFigures:
         assumed=0,
         assume_expired=0,
         projection_errors={"pods": 1},
+        task_failures={"pools": 1},
         workloads={("TrainingJob", "Running"): 1},
         waiting={"NoCapacity": 1},
         sharing=_sharing_example(),

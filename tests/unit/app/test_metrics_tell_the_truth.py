@@ -45,6 +45,7 @@ def _figures() -> OperatorFigures:
         workloads={("TrainingJob", "Running"): 2},
         waiting={"NoCapacity": 1},
         sharing=_sharing(),
+        task_failures={"pools": 2},
     )
 
 
@@ -78,6 +79,7 @@ def test_every_figure_is_told() -> None:
     text = _text()
     for line in (
         "ullage_leader 1.0",
+        'ullage_task_failures_total{task="pools"} 2.0',
         "ullage_lease_epoch 4.0",
         'ullage_reflector_objects{kind="pods"} 12.0',
         'ullage_decision_seconds_bucket{le="0.5"} 2.0',

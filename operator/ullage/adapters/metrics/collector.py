@@ -72,6 +72,8 @@ class OperatorFigures:
     waiting: Mapping[str, int]
     """Waiting workloads by reason."""
     sharing: SharingFigures
+    task_failures: Mapping[str, int] = field(default_factory=dict)
+    """Failures of background tasks, by task."""
     turns: TurnFigures = field(default_factory=TurnFigures)
     devices: DeviceFigures = field(default_factory=DeviceFigures)
     cost: CostFigures = field(default_factory=CostFigures)
@@ -126,6 +128,10 @@ def _election(figures: OperatorFigures) -> Iterator[Metric]:
     yield _gauge("ullage_leader", "Whether this replica leads.", float(figures.leading))
     yield _gauge("ullage_lease_epoch", "Epoch of this replica's last leadership.", figures.epoch)
     yield _gauge("ullage_event_loop_lag_seconds", "How late the event loop is.", figures.loop_lag_s)
+    yield _labelled(
+        "ullage_task_failures", "Failures of background tasks, which began again.", "task",
+        figures.task_failures,
+    )  # fmt: skip
 
 
 def _streams(figures: OperatorFigures) -> Iterator[Metric]:

@@ -1,0 +1,90 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps the background tasks of a process going: a task that fails begins again after a pause.
+
+One task's fault is its own: it is logged and counted, and the other tasks go on. A task that keeps
+failing for a minute makes the process unhealthy. It must never swallow a cancellation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from ullage.state.faults import fault_text
+
+log = structlog.get_logger("ullage.tasks")
+
+FIRST_S: Final = 0.5
+MOST_S: Final = 20.0
+"""Pause before a failed task begins again: 0.5 s, doubling to 20 s."""
+UNHEALTHY_S: Final = 60.0
+"""Failures over so long a time make the process unhealthy; so long a time without one heals it."""
+
+Work = Callable[[], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class _Faults:
+    """Failures of one task, none more than ``UNHEALTHY_S`` after the one before."""
+
+    first: float
+    last: float
+    count: int
+    text: str
+
+
+class Supervisor:
+    """Runs tasks and begins those again that fail.
+
+    Args:
+        monotonic: Seconds of a clock that never goes back.
+        pause: Waits so many seconds.
+    """
+
+    def __init__(
+        self,
+        monotonic: Callable[[], float],
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """Nothing runs yet."""
+        self._monotonic = monotonic
+        self._pause = pause
+        self._faults: dict[str, _Faults] = {}
+        self.failures: Counter[str] = Counter()
+        """Failures by name of the task."""
+
+    async def run(self, name: str, work: Work) -> None:
+        """Run a task until it returns or is cancelled; after an exception it begins again."""
+        while True:
+            try:
+                return await work()
+            except Exception as error:  # the seam of one task
+                wait_s = self._failed(name, error)
+                log.exception("task failed", task=name, again_in_s=wait_s)
+            await self._pause(wait_s)
+
+    def failing(self) -> Mapping[str, str]:
+        """Tasks that have been failing for ``UNHEALTHY_S`` or longer, with the last failure."""
+        now = self._monotonic()
+        return {
+            name: faults.text
+            for name, faults in self._faults.items()
+            if faults.last - faults.first >= UNHEALTHY_S and now - faults.last < UNHEALTHY_S
+        }
+
+    def _failed(self, name: str, error: Exception) -> float:
+        """Note a failure; returns the seconds of pause before the task begins again."""
+        now = self._monotonic()
+        self.failures[name] += 1
+        faults = self._faults.get(name)
+        if faults is None or now - faults.last >= UNHEALTHY_S:
+            faults = self._faults[name] = _Faults(first=now, last=now, count=0, text="")
+        faults.last, faults.text = now, fault_text(error)
+        faults.count += 1
+        return min(FIRST_S * 2.0 ** min(faults.count - 1, 16), MOST_S)

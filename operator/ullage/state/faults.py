@@ -1,0 +1,17 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What an exception says, short enough for a condition, a log line or a metric's page."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MOST_CHARACTERS: Final = 300
+"""Texts of exceptions may quote what a tenant wrote, at any length."""
+
+
+def fault_text(error: BaseException) -> str:
+    """Type and text of an exception, in one line of at most ``MOST_CHARACTERS``."""
+    words = " ".join(str(error)[: 2 * MOST_CHARACTERS].split())
+    text = f"{type(error).__name__}: {words}".rstrip(": ")
+    return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "…"
