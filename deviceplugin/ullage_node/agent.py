@@ -209,6 +209,7 @@ class Agent:
             publish=self.publisher.run(),
             events=self.events.run(),
             save=self._saver.run(),
+            removal=self.surroundings.steps.trash.run(),
         )
         stopped = asyncio.create_task(stop.wait(), name="stop")
         try:

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
+from typing import Final
 
 from ullage_node.devices.protocol import ShareDriver
 from ullage_node.settings import PathSettings
 from ullage_node.slices import checkpoint
 from ullage_node.slices.cdi import CDIDirectory
 from ullage_node.slices.steps import StepDirectories
+
+TRASH_SECONDS: Final = 20.0
+"""How long one try removes what containers left; the next try goes on from there."""
 
 
 async def remove_everything(
@@ -30,9 +34,10 @@ async def remove_everything(
     """
     cdi.sweep(frozenset())
     steps.sweep(())
+    await steps.trash.drain(TRASH_SECONDS)
     await driver.cleanup_all()
     checkpoint.remove(paths.checkpoint)
-    for directory in (paths.checkpoint.parent, steps.path):
+    for directory in (paths.checkpoint.parent, steps.trash.path, steps.path):
         _remove_empty(directory)
 
 

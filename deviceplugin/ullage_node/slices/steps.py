@@ -2,28 +2,36 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a container may report its progress: one directory and one 64-byte file each.
 
-The directory is mounted into the container, so its content is the tenant's: a link planted there
-is replaced, never followed. Every start gets a fresh file of zeros (a new inode), so a reader
-opens it by name each time.
+The content of a directory is the tenant's: it is moved aside whole and removed bit by bit
+(:mod:`ullage_node.slices.removal`), never read or followed. Every start gets a new directory and a
+new file of zeros, so a reader opens it by name each time.
 """
 
 from __future__ import annotations
 
-import shutil
+import os
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+import structlog
 
 from ullage.api.contract import STEP_RECORD_BYTES, STEPS_FILE
 from ullage_node.devices.protocol import ContainerKey
 from ullage_node.slices.files import remove_temporaries, write_whole
+from ullage_node.slices.removal import Trash
+
+TRASH: Final = ".trash"
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
 class StepDirectories:
     """The directory that holds one directory per container."""
 
-    path: Path
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.trash = Trash(path / TRASH)
 
     def of(self, container: ContainerKey) -> Path:
         """The container's directory on the host."""
@@ -39,24 +47,32 @@ class StepDirectories:
             OSError: the file system refuses.
         """
         directory = self.of(container)
-        directory.mkdir(parents=True, exist_ok=True)
+        self.trash.put(directory)
+        directory.mkdir()
         directory.chmod(0o755)
         record = directory / STEPS_FILE
-        if record.is_dir() and not record.is_symlink():
-            shutil.rmtree(record)
         write_whole(record, bytes(STEP_RECORD_BYTES), mode=0o666, via=self.path)
         return directory
 
     def remove(self, container: ContainerKey) -> None:
-        """Remove the container's directory; a container that has it mounted keeps its record."""
-        shutil.rmtree(self.of(container), ignore_errors=True)
+        """Remove the container's directory; a container that has it mounted keeps its record.
+
+        Where the file system refuses, the next sweep tries again.
+        """
+        try:
+            self.trash.put(self.of(container))
+        except OSError as error:
+            _log.warning("step directory stays", container=container.directory, why=str(error))
 
     def sweep(self, keep_pods: Collection[str]) -> None:
-        """Remove the directories of all pods but these (uids)."""
+        """Remove the directories of all pods but these (uids).
+
+        Raises:
+            OSError: the file system refuses.
+        """
         if not self.path.is_dir():
             return
         remove_temporaries(self.path, STEPS_FILE)
-        for entry in self.path.iterdir():
-            pod_uid = entry.name.partition("_")[0]
-            if pod_uid not in keep_pods and entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry, ignore_errors=True)
+        for name in os.listdir(self.path):
+            if name != TRASH and name.partition("_")[0] not in keep_pods:
+                self.trash.put(self.path / name)

@@ -165,6 +165,7 @@ def test_step_directories_of_pods_that_are_gone_are_swept(tmp_path: Path) -> Non
     steps.reset(KEY)
     steps.reset(other)
     steps.sweep({"uid-2"})
-    assert [path.name for path in steps.path.iterdir()] == ["uid-2_main"]
+    assert {path.name for path in steps.path.iterdir()} == {"uid-2_main", ".trash"}
     steps.remove(other)
-    assert list(steps.path.iterdir()) == []
+    assert steps.trash.empty()
+    assert [list(path.iterdir()) for path in steps.path.iterdir()] == [[]]
