@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from fakes.scratch import fast_directory
@@ -27,6 +28,14 @@ _PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("gate", _PATIENT, derandomize=True)
 settings.register_profile("explore", _PATIENT, max_examples=1000)
 settings.load_profile(os.environ.get("ULLAGE_EXAMPLES", "gate"))
+
+# the default draws every local variable of a traceback, a second for each exception that is logged
+structlog.configure(
+    processors=[
+        structlog.processors.add_log_level,
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
 
 
 @pytest.fixture

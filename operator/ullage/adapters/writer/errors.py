@@ -86,7 +86,8 @@ class Verdict(StrEnum):
     """Not sent, the Lease is gone."""
 
 
-_CREATES = (CreatePod, ApplyDeployment, ApplyService)
+CREATES = (CreatePod, ApplyDeployment, ApplyService)
+"""Actions whose refusal is shown as that of a create."""
 
 
 def _names_the_epoch(message: str) -> bool:
@@ -115,7 +116,7 @@ def judge(action: Action, error: ApiError) -> Verdict:
             return Verdict.MOVED_ON
         case Forbidden() if error.status == 401:
             return Verdict.FORBIDDEN
-    if isinstance(action, _CREATES) and isinstance(error, (BadRequest, Forbidden, Invalid)):
+    if isinstance(action, CREATES) and isinstance(error, (BadRequest, Forbidden, Invalid)):
         return Verdict.REFUSED
     if isinstance(error, Forbidden):
         return Verdict.FORBIDDEN

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Final
 
 import structlog
 
@@ -24,17 +25,21 @@ from ullage.adapters.events import EventRecorder
 from ullage.adapters.leads import Leads
 from ullage.adapters.writer.bucket import Bucket, Window
 from ullage.adapters.writer.cache import Gates
-from ullage.adapters.writer.errors import Fenced, Refused, Verdict, judge
+from ullage.adapters.writer.errors import CREATES, Fenced, Refused, Verdict, judge
 from ullage.adapters.writer.queue import Strikes, Waiting, WriteQueue
 from ullage.adapters.writer.send import SENT, Sender
 from ullage.api.contract import Reason
-from ullage.decide.model import Action, Emit
-from ullage.ports import ApiError, Clock, ClusterPort, Invalid, Throttled
+from ullage.decide.model import Action, Emit, SetStatus
+from ullage.ports import ApiError, BadRequest, Clock, ClusterPort, Invalid, Throttled
+from ullage.state.faults import fault_text
 
 log = structlog.get_logger("ullage.writer")
 
 _ANSWER_WEIGHT = 0.05
 """Weight of one answer in the average of their times."""
+
+FAILED: Final = "failed"
+"""Result of an action that met an exception of ours instead of an answer of the API."""
 
 OnResult = Callable[[Action, ApiError | None], None]
 
@@ -89,7 +94,7 @@ class WriterStats:
     """Counters that the metrics collector reads."""
 
     writes: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    """By (verb, kind, result); result is ok, unchanged or the verdict on an error."""
+    """By (verb, kind, result); result is ok, unchanged, failed or the verdict on an error."""
     fenced: int = 0
     """Writes that were not sent because the Lease was not held."""
     queue_depth: int = 0
@@ -180,8 +185,12 @@ class Writer:
             return
         now = self._clock.monotonic()
         for action in actions:
-            if not isinstance(action, Emit) or self._events.is_news(action):
-                self._queue.put(action, now)
+            try:
+                if not isinstance(action, Emit) or self._events.is_news(action):
+                    self._queue.put(action, now)
+            except Exception:  # the seam of one action: the others are queued
+                self._count(action, FAILED)
+                log.exception("action not queued", action=type(action).__name__)
         self._gauge()
         self._wake.set()
 
@@ -238,9 +247,17 @@ class Writer:
         return None
 
     async def _carry_out(self, waiting: Waiting) -> None:
-        error = await self._attempts(waiting)
-        if not isinstance(waiting.action, Emit):
+        try:
+            error = await self._attempts(waiting)
+        except Exception as fault:  # the seam of one action: whatever it was, the others go on
+            error = self._failed(waiting, fault)
+        if isinstance(waiting.action, Emit):
+            return
+        try:
             self._on_result(waiting.action, error)
+        except Exception:  # the seam of one answer: what was assumed of it expires by itself
+            self._count(waiting.action, FAILED)
+            log.exception("result of a write not taken in", key=waiting.key)
 
     def _ended(self, waiting: Waiting, task: asyncio.Task[None]) -> None:
         """Free the object and the slot, however the write ended."""
@@ -316,6 +333,20 @@ class Writer:
         log.warning("write refused", kind=kind, namespace=namespace, name=name, error=str(error))
         return Refused(Reason.WRITE_REFUSED, kind, namespace, name, error)
 
+    def _failed(self, waiting: Waiting, fault: Exception) -> Refused:
+        """What we could not build or send is the owner's to see, and waits for a back-off."""
+        kind, namespace, name, _ = waiting.key
+        action, text = waiting.action, fault_text(fault)
+        self._count(action, FAILED)
+        log.exception("write failed", kind=kind, namespace=namespace, name=name)
+        self._hold(waiting, self._strikes.strike(waiting.key, text, at_once=True))
+        self._sender.forget(action)
+        if isinstance(action, SetStatus):  # its conditions cannot tell it
+            self.submit((_unwritable(action, text),))
+        cause = BadRequest(0, f"it cannot be built or sent: {text}", FAILED)
+        verdict = Reason.CREATE_REFUSED if isinstance(action, CREATES) else Reason.WRITE_REFUSED
+        return Refused(verdict, kind, namespace, name, cause)
+
     def _hold(self, waiting: Waiting, wait_s: float) -> None:
         now = self._clock.monotonic()
         self._queue.hold(waiting.key, now + wait_s, now)
@@ -358,3 +389,13 @@ class Writer:
         self.stats.queue_depth = len(self._queue)
         self.stats.events_dropped = self._queue.dropped
         self.stats.per_second = self._bucket.per_second
+
+
+def _unwritable(action: SetStatus, text: str) -> Emit:
+    return Emit(
+        target=action.owner,
+        warning=True,
+        epoch=action.epoch,
+        reason=Reason.WRITE_REFUSED,
+        text=f"its status cannot be built or sent: {text}",
+    )
