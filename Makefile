@@ -105,6 +105,10 @@ bench-decide: $(VENV)/.ready ## decision cycle at 1,000 nodes and 10,000 jobs
 bench-fill: $(VENV)/.ready ## 4,000 jobs on 500 KWOK nodes beside the pipeline's own limit
 	@$(BIN)/python -m bench.fill
 
+.PHONY: soak
+soak: $(VENV)/.ready ## memory of the operator under hours of churn and faults (MINUTES; KWOK)
+	@$(BIN)/python -u -m bench.soak --minutes $(or $(MINUTES),120)
+
 .PHONY: clean
 clean: ## take the local cluster down and remove what was built
 	@localcluster/run down

@@ -14,14 +14,14 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 LOCALCLUSTER: Final = str(ROOT / "localcluster" / "run")
+HOME: Final = ROOT / "build" / "kwok"
 SLOTS_PER_NODE: Final = 64
 
 
 @contextmanager
 def kwok_cluster(nodes: int, *, scheduler_qps: int = 2000) -> Iterator[Path]:
     """Start it, install our CRDs, yield the kubeconfig's path, take it down."""
-    home = ROOT / "build" / "kwok"
-    environment = {**os.environ, "LOCALCLUSTER_HOME": str(home)}
+    environment = {**os.environ, "LOCALCLUSTER_HOME": str(HOME)}
 
     def localcluster(*words: str, quiet: bool = False) -> str:
         done = subprocess.run(

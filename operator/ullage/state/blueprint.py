@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ullage.state.terms import TierTerms
 
@@ -21,6 +21,8 @@ class Blueprint:
 
     template_json: str
     """The raw template as canonical JSON."""
+    read: object = field(default=None, compare=False, repr=False)
+    """What was read from the template: known as long as a blueprint holds it."""
     template_hash: str
     replicas: int
     slots: int

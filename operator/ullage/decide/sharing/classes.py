@@ -25,8 +25,8 @@ from ullage.state.profile.records import ProfileRecord
 from ullage.state.records import Snapshot, WorkloadRecord
 
 _MICROS = 1e6
-_MOST_KEPT: Final = 50_000
-"""Workloads and classes, those that are gone included, before all is found out anew."""
+_SPARE: Final = 1_000
+"""Workloads and classes that are gone, beyond as many as exist, before all is found out anew."""
 _ALL = 2**62
 """More rows than any class has: none of them fills the budget again."""
 
@@ -76,10 +76,12 @@ class _Kept:
     by_model: dict[str, dict[str, ClassProfile]] = field(default_factory=dict)
     by_class: dict[tuple[str, str], ProfileRecord] | None = None
 
-    def rests_on(self, profiles: tuple[ProfileRecord, ...], models: tuple[str, ...]) -> bool:
-        """Whether all this was found out from just these records."""
+    def rests_on(
+        self, profiles: tuple[ProfileRecord, ...], models: tuple[str, ...], workloads: int
+    ) -> bool:
+        """Whether all this was found out from just these records, and most of it still exists."""
         return (
-            max(len(self.workloads), len(self.known)) < _MOST_KEPT
+            max(len(self.workloads), len(self.known)) < 2 * workloads + _SPARE
             and self.models == models
             and len(self.profiles) == len(profiles)
             and all(map(is_, self.profiles, profiles))
@@ -105,7 +107,7 @@ class Classes:
     def __post_init__(self) -> None:
         profiles, models = tuple(self.snapshot.profiles.values()), tuple(self.ground.models)
         kept = _LAST[0]
-        if not kept.rests_on(profiles, models):
+        if not kept.rests_on(profiles, models, len(self.snapshot.workloads)):
             kept = _LAST[0] = _Kept(profiles=profiles, models=models)
         self._kept = kept
 

@@ -15,7 +15,8 @@ from typing import Final, TypeVar
 
 from ullage.api.contract import WireError, flag, objects, section, text, whole
 from ullage.ports import JsonObject
-from ullage.state.project.quantity import seconds
+from ullage.state.bounded import Memo
+from ullage.state.project.quantity import MIB, seconds
 from ullage.state.records import ObjectRef
 from ullage.state.status.records import Condition
 
@@ -28,21 +29,23 @@ MESSAGE_LIMIT: Final = 1024
 class Sharer:
     """Gives one object for equal values, so that ten thousand alike pods share one shape.
 
-    Bounded: a full table is emptied, which costs sharing and nothing else.
+    Bounded by bytes: forgetting costs sharing and nothing else.
     """
 
-    def __init__(self, limit: int = 50_000) -> None:
-        self._seen: dict[object, object] = {}
-        self._limit = limit
+    def __init__(self, limit_bytes: int = 16 * MIB) -> None:
+        self._seen: Memo[object, object] = Memo(limit_bytes)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that are kept to be shared."""
+        return self._seen.held_bytes
 
     def __call__(self, value: Value) -> Value:
         """The first value seen that equals this one."""
         kept = self._seen.get(value)
         if isinstance(kept, type(value)):
             return kept
-        if len(self._seen) >= self._limit:
-            self._seen.clear()
-        self._seen[value] = value
+        self._seen.put(value, value)
         return value
 
 

@@ -8,9 +8,12 @@ the stream: the last good record stays and says what is wrong with the newest ve
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from typing import Final
+from weakref import WeakValueDictionary
 
 from ullage.api.contract import (
     LABEL_CLASS,
@@ -229,10 +232,11 @@ def _reference(kind: WorkloadKind, meta: Meta) -> ObjectRef:
     return ObjectRef(kind=kind.value, namespace=meta.namespace, name=meta.name, uid=meta.uid)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True)
 class _Template:
-    """What is read from a pod template."""
+    """A pod template and what is read from it."""
 
+    json: str
     shape: PodShape
     version: str
     priority: int
@@ -241,23 +245,38 @@ class _Template:
     family: str
 
 
-@lru_cache(maxsize=8192)
+_Key = tuple[bytes, int, frozenset[tuple[str, str]]]
+_TEMPLATES: Final[WeakValueDictionary[_Key, _Template]] = WeakValueDictionary()
+"""By hash, slots and labels: read once, however many workloads and status events bear it.
+
+Bounded by what exists: the blueprints hold the templates, and an edited or deleted one goes."""
+
+
 def _read_template(template_json: str, slots: int, labels: frozenset[tuple[str, str]]) -> _Template:
-    """Read a template once, however many workloads and status events bear it.
+    """Read a template, or find it read already.
 
     Raises:
         WireError: it has no containers, or something is malformed.
     """
+    key = (hashlib.sha256(template_json.encode()).digest(), slots, labels)
+    found = _TEMPLATES.get(key)
+    if found is None:
+        found = _TEMPLATES[key] = _parsed(template_json, slots, dict(labels))
+    return found
+
+
+def _parsed(template_json: str, slots: int, labels: Mapping[str, str]) -> _Template:
     template: JsonObject = json.loads(template_json)
     with within("template"):
         spec = section(template, "spec")
         return _Template(
+            json=template_json,
             shape=pod_shape(spec, slots=slots),
             version=template_hash(template_json, slots),
             priority=optional_whole(spec, "priority"),
             has_port=bool(objects(objects(spec, "containers")[0], "ports")),
-            klass=class_key(template, dict(labels)),
-            family=family_key(template, dict(labels)),
+            klass=class_key(template, labels),
+            family=family_key(template, labels),
         )
 
 
@@ -276,10 +295,9 @@ def _record(
 ) -> tuple[WorkloadRecord, Blueprint]:
     if not isinstance(spec.get("template"), dict):
         raise WireError("template: missing; give the template of the pods")
-    template_json = share(canonical_json(spec["template"]))
     gpu = _gpu(spec)
     said = frozenset((key, meta.labels.get(key, "")) for key in (LABEL_CLASS, LABEL_FAMILY))
-    template = _read_template(template_json, gpu.count, said)
+    template = _read_template(canonical_json(spec["template"]), gpu.count, said)
     training = kind is WorkloadKind.TRAINING_JOB
     elasticity = share(_elasticity(spec))
     record = WorkloadRecord(
@@ -322,15 +340,16 @@ def _record(
         has_port=training or template.has_port,
         status=status,
     )
-    return record, _blueprint(record, spec, template_json)
+    return record, _blueprint(record, spec, template)
 
 
-def _blueprint(record: WorkloadRecord, spec: JsonObject, template_json: str) -> Blueprint:
+def _blueprint(record: WorkloadRecord, spec: JsonObject, template: _Template) -> Blueprint:
     """What the pods of a workload are made from."""
     elasticity = record.elasticity
     grace_s = whole(section(spec, "checkpoint"), "graceSeconds", 30) if record.checkpoint else 0
     return Blueprint(
-        template_json=template_json,
+        template_json=template.json,
+        read=template,
         template_hash=record.template_hash,
         replicas=record.replicas,
         slots=record.gpu.count,

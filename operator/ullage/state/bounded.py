@@ -1,0 +1,87 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What is kept for speed alone, bounded by bytes: tenants choose what goes in.
+
+A limit on entries is no limit on memory where one entry can be a mebibyte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from sys import getsizeof
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+_ENTRY_BYTES = 120
+"""A dict's part of an entry: hash, two references, free room (derived)."""
+
+
+def size_of(value: object) -> int:
+    """Bytes of a value with all that it refers to; what is shared counts each time."""
+    size = getsizeof(value, 0)
+    if isinstance(value, (str, bytes, int, float)):
+        return size
+    parts: Iterable[object] = ()
+    if isinstance(value, (tuple, list, frozenset, set)):
+        parts = value
+    elif isinstance(value, Mapping):
+        parts = (*value.keys(), *value.values())
+    elif is_dataclass(value):
+        parts = (getattr(value, one.name) for one in fields(value))
+    return size + sum(size_of(one) for one in parts)
+
+
+class Memo(Generic[Key, Value]):
+    """A dict that forgets what nobody asked for lately, before it outgrows its bytes.
+
+    Two generations: one that is full becomes the old one, and the old one goes. What is asked for
+    moves to the young one, so forgetting never takes what is in use all at once.
+    """
+
+    def __init__(self, limit_bytes: int, weigh: Callable[[object], int] = size_of) -> None:
+        """``limit_bytes`` bounds both generations together; ``weigh`` gives bytes."""
+        self._young: dict[Key, tuple[Value, int]] = {}
+        self._old: dict[Key, tuple[Value, int]] = {}
+        self._half = limit_bytes // 2
+        self._weigh = weigh
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._young) + len(self._old)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of both generations."""
+        return self._bytes + sum(weight for _, weight in self._old.values())
+
+    def get(self, key: Key) -> Value | None:
+        """The value, if it is still known."""
+        found = self._young.get(key)
+        if found is None:
+            found = self._old.pop(key, None)
+            if found is None:
+                return None
+            self._add(key, *found)
+        return found[0]
+
+    def put(self, key: Key, value: Value) -> None:
+        """Remember a value; one that is too large for a generation is not kept at all."""
+        same = key is value
+        weight = _ENTRY_BYTES + self._weigh(value) + (0 if same else self._weigh(key))
+        if weight <= self._half:
+            self._add(key, value, weight)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._young, self._old, self._bytes = {}, {}, 0
+
+    def _add(self, key: Key, value: Value, weight: int) -> None:
+        before = self._young.pop(key, None)
+        self._bytes -= before[1] if before is not None else 0
+        if self._bytes + weight > self._half:
+            self._old, self._young, self._bytes = self._young, {}, 0
+        self._young[key] = (value, weight)
+        self._bytes += weight
