@@ -66,7 +66,10 @@ func (c component) ensure(source, cache, position string) (string, error) {
 	if _, err := os.Stat(final); err == nil {
 		return final, nil // another command built it while this one waited
 	}
-	temporary, err := os.MkdirTemp(cache, ".building-"+c.name+"-")
+	if err := removeKilledBuilds(cache, c.name); err != nil {
+		return "", err
+	}
+	temporary, err := os.MkdirTemp(cache, buildingPrefix(c.name))
 	if err != nil {
 		return "", err
 	}
@@ -78,6 +81,19 @@ func (c component) ensure(source, cache, position string) (string, error) {
 		return "", err
 	}
 	return final, os.Rename(temporary, final)
+}
+
+// buildingPrefix begins the names of the folders in which a component is built.
+func buildingPrefix(name string) string { return ".building-" + name + "-" }
+
+// removeKilledBuilds deletes the folders of builds of a component that did not
+// end; its lock must be held.
+func removeKilledBuilds(cache, name string) error {
+	left, err := filepath.Glob(filepath.Join(cache, buildingPrefix(name)+"*"))
+	for _, dir := range left {
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
+	return err
 }
 
 // compile runs `go build` for a component and says how it goes.

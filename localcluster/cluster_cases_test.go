@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 func TestTwoNodesRunPodsThatReachOneAnother(t *testing.T) {
@@ -178,6 +179,83 @@ func TestDownCleansUpAfterProcessesWereKilled(t *testing.T) {
 		}
 	}
 	c.assertClean(before)
+}
+
+func TestUpStartsAfterKillsAtAnyMoment(t *testing.T) {
+	c := newCluster(t, false)
+	flags := []string{"up", "--nodes", "0", "--kwok", "3"}
+	c.ok("help") // compiles
+	for _, moment := range []time.Duration{20, 60, 150, 400, 1000, 2000, 3500, 5000} {
+		c.killed(moment*time.Millisecond, flags...)
+	}
+	c.ok(flags...)
+	c.assertEachRunsOnce()
+	c.killAll()
+	second := c.command(flags...)
+	if err := second.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c.ok(flags...) // at once: one starts it, the other finds it up
+	if err := second.Wait(); err != nil {
+		t.Errorf("one of two: %v", err)
+	}
+	c.assertEachRunsOnce()
+}
+
+func TestUpWithNodesStartsAfterKills(t *testing.T) {
+	c := newCluster(t, true)
+	c.ok("down")
+	before := observe(t)
+	flags := []string{"up", "--private", "/run/localcluster-test"}
+	for _, moment := range []time.Duration{300, 1500, 4000} {
+		c.killed(moment*time.Millisecond, flags...)
+	}
+	c.ok(flags...)
+	c.ok("load-image", c.buildProbe())
+	c.apply(pod("server", "node-1", "serve"))
+	c.running("server")
+	c.killAll()
+	c.ok(flags...)
+	c.assertEachRunsOnce()
+	c.ok("down")
+	c.assertClean(before)
+}
+
+// killed calls localcluster and kills it by SIGKILL after a while.
+func (c *cluster) killed(after time.Duration, arguments ...string) {
+	c.Helper()
+	command := c.command(arguments...)
+	if err := command.Start(); err != nil {
+		c.Fatal(err)
+	}
+	time.Sleep(after)
+	_ = command.Process.Kill() // it may have ended
+	_ = command.Wait()
+}
+
+// killAll kills every process that the cluster has recorded.
+func (c *cluster) killAll() {
+	c.Helper()
+	for _, process := range c.status().Processes {
+		if err := syscall.Kill(process.PID, syscall.SIGKILL); err != nil {
+			c.Fatal(err)
+		}
+	}
+}
+
+// assertEachRunsOnce checks that the cluster is healthy and no process of an earlier start is left.
+func (c *cluster) assertEachRunsOnce() {
+	c.Helper()
+	status := c.status()
+	if status.State != "running" {
+		c.Errorf("the cluster is %s: %v", status.State, status.Problems)
+	}
+	for _, pid := range ownedPIDs(Home(c.home)) {
+		if !slices.ContainsFunc(status.Processes, func(process ProcessStatus) bool { return process.PID == pid }) {
+			line, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+			c.Errorf("process %d of an earlier start is left: %q", pid, line)
+		}
+	}
 }
 
 func TestSecondClusterWithNodesIsRefusedAndOneWithoutIsNot(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -19,7 +18,7 @@ import (
 // from the state on disk if there is one, and from marks on processes,
 // addresses and cgroups in any case, so it can be run after every crash and twice.
 func down(home Home, keepLogs bool) error {
-	lock, err := lockHome(home, false)
+	lock, err := lockHome(home, "down", false, lockPatience)
 	if err == nil {
 		defer lock.Close()
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -30,35 +29,49 @@ func down(home Home, keepLogs bool) error {
 		if !errors.Is(err, fs.ErrNotExist) {
 			progress("%v; removing what can be found without it", err)
 		}
-		state = &State{home: home, BootID: bootID()}
-		if os.Geteuid() == 0 && len(otherNodeClusters(home)) == 0 {
-			state.Options.Nodes = maxNodes // unknown: look for the traces of nodes too
-		}
+		state = unknownState(home)
 	}
-	if err := state.destroy(keepLogs); err != nil {
+	err = state.undo()
+	if err == nil { // else the next `down` needs the state
+		err = removeHome(home, keepLogs)
+	}
+	if err != nil {
 		return fmt.Errorf("%w\nrun `localcluster down` again once this is solved", err)
 	}
 	progress("down: nothing is left")
 	return nil
 }
 
-// destroy undoes all that `up` and the cluster did. It goes on after errors
-// and keeps the state folder unless all worked.
-func (s *State) destroy(keepLogs bool) error {
-	failed := []error{s.killAll()}
-	if s.Options.Nodes > 0 {
-		failed = append(failed, tearDownNetwork(), restoreSysctls(s.Sysctls), removeCgroups(cgroupParent))
+// unknownState is the state of a cluster of which only marks on the machine are
+// left; root may have started nodes.
+func unknownState(home Home) *State {
+	state := &State{home: home, BootID: bootID()}
+	if os.Geteuid() == 0 {
+		state.Options.Nodes = maxNodes
 	}
-	failed = append(failed, unmountBelow(string(s.home)), removeCreatedDirs(s.CreatedDirs))
-	if err := errors.Join(failed...); err != nil {
-		return err
-	}
-	return removeHome(s.home, keepLogs)
+	return state
 }
 
-// killAll ends every process of the cluster. Kubelets and containerds go first,
-// so that nothing is started again; nothing here is worth a slow goodbye.
-func (s *State) killAll() error {
+// undo takes back all that `up` and the cluster did outside of the state folder.
+// It goes on after errors. What clusters with nodes share on a machine is left
+// alone while another one runs: it has taken it over.
+func (s *State) undo() error {
+	withNodes := s.Options.Nodes > 0 && len(otherNodeClusters(s.home)) == 0
+	failed := []error{s.killAll(withNodes)}
+	if withNodes {
+		failed = append(failed, tearDownNetwork(), restoreSysctls(s.Sysctls), removeCgroups(cgroupParent))
+	}
+	failed = append(failed, unmountBelow(string(s.home)))
+	if withNodes {
+		failed = append(failed, removeCreatedDirs(s.CreatedDirs))
+	}
+	return errors.Join(failed...)
+}
+
+// killAll ends every process of the cluster, and of pods if it has nodes.
+// Kubelets and containerds go first, so that nothing is started again; nothing
+// here is worth a slow goodbye.
+func (s *State) killAll(withNodes bool) error {
 	var failed []error
 	for _, name := range []string{"kubelet", "containerd"} {
 		for _, process := range s.Processes {
@@ -69,7 +82,7 @@ func (s *State) killAll() error {
 	}
 	failed = append(failed, killUntilGone(func() []int {
 		left := ownedPIDs(s.home)
-		if s.Options.Nodes > 0 {
+		if withNodes {
 			left = append(left, cgroupPIDs(cgroupParent)...)
 		}
 		return left
@@ -129,32 +142,48 @@ func removeHome(home Home, keepLogs bool) error {
 	if !isOurs(home) {
 		return nil // nothing there, or not made by localcluster
 	}
-	if !keepLogs {
-		return removeTree(string(home))
+	if err := emptyHome(home, keepLogs); err != nil {
+		return err
 	}
+	if keepLogs {
+		progress("kept the logs in %s", home.Logs())
+		return nil
+	}
+	// Last: a folder without the mark belongs to others.
+	if err := os.Remove(home.Path(marker)); err != nil {
+		return err
+	}
+	return os.Remove(string(home))
+}
+
+// emptyHome deletes what is in the state folder, but neither its mark nor the
+// folder, which carries the lock. The state goes last: a command that is killed
+// here leaves what the next one needs.
+func emptyHome(home Home, keepLogs bool) error {
 	entries, err := os.ReadDir(string(home))
 	if err != nil {
 		return err
 	}
 	var failed []error
 	for _, entry := range entries {
-		if path := filepath.Join(string(home), entry.Name()); path != home.Logs() && entry.Name() != marker {
+		path := home.Path(entry.Name())
+		if entry.Name() != marker && path != home.state() && !(keepLogs && path == home.Logs()) {
 			failed = append(failed, removeTree(path))
 		}
 	}
-	progress("kept the logs in %s", home.Logs())
-	return errors.Join(failed...)
+	if err := errors.Join(failed...); err != nil {
+		return err
+	}
+	return removeTree(home.state())
 }
 
 // removeTree deletes a folder; it tries again while the kernel still lets go of
 // the mounts of processes that were just killed.
 func removeTree(path string) error {
 	var last error
-	if waitUntil(5*time.Second, func() bool {
+	waitUntil(5*time.Second, func() bool {
 		last = os.RemoveAll(path)
-		return last == nil
-	}) {
-		return nil
-	}
+		return last == nil || errors.Is(last, fs.ErrPermission)
+	})
 	return last
 }

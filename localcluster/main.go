@@ -134,14 +134,20 @@ func runWithCluster(home Home, name string, arguments []string) error {
 	if !found {
 		return fmt.Errorf("unknown command %q\n\n%s", name, usage)
 	}
-	state, err := loadState(home)
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("no cluster at %s: run `localcluster up`", home)
-	}
+	state, err := loadCluster(home)
 	if err != nil {
 		return err
 	}
 	return action(state, arguments)
+}
+
+// loadCluster reads the state of a cluster that has to be there.
+func loadCluster(home Home) (*State, error) {
+	state, err := loadState(home)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("no cluster at %s: run `localcluster up`", home)
+	}
+	return state, err
 }
 
 // withoutDashes drops a leading "--".
@@ -224,15 +230,13 @@ func runControl(home Home, action string, arguments []string) error {
 	if err := flags.Parse(arguments); err != nil {
 		return err
 	}
-	lock, err := lockHome(home, false)
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("no cluster at %s: run `localcluster up`", home)
-	}
-	if err != nil {
+	lock, err := lockHome(home, action, false, lockPatience)
+	if err == nil {
+		defer lock.Close()
+	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	defer lock.Close()
-	state, err := loadState(home)
+	state, err := loadCluster(home)
 	if err != nil {
 		return err
 	}

@@ -42,6 +42,9 @@ func (h Home) Path(elements ...string) string {
 	return filepath.Join(append([]string{string(h)}, elements...)...)
 }
 
+// state is the file that says what the cluster is made of.
+func (h Home) state() string { return h.Path("state.json") }
+
 // Kubeconfig is the administrator's kubeconfig file.
 func (h Home) Kubeconfig() string { return h.Path("kubeconfig") }
 

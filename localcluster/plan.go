@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -33,27 +34,49 @@ func resolveAll(paths []string) []string {
 }
 
 // settlePrevious deals with a cluster that was started before: true if it is
-// the wanted one and works; an error if it is in the way.
+// the wanted one and works; an error if it is in the way. What a killed command
+// or a crash left is removed; the folder stays, because it carries our lock.
 func settlePrevious(home Home, options Options, binaries map[string]string) (bool, error) {
 	previous, err := loadState(home)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, refuseSecond(home, options)
-	}
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		left, err := hasLeftovers(home)
+		if err != nil || !left {
+			return false, err
+		}
+		previous = unknownState(home)
+	case err != nil:
 		return false, err
+	case previous.Ready && previous.sameBoot() && slices.ContainsFunc(previous.Processes, (*Process).alive):
+		return previous.isWanted(options, binaries)
 	}
-	if !slices.ContainsFunc(previous.Processes, (*Process).alive) || !previous.sameBoot() {
-		progress("found the leftovers of a cluster that does not run any more: removing them")
-		return false, previous.destroy(false)
+	progress("found what an earlier run left behind: removing it")
+	if err := previous.undo(); err != nil {
+		return false, fmt.Errorf("remove what an earlier run left behind: %w", err)
 	}
-	if !reflect.DeepEqual(previous.Options, options) || !maps.Equal(previous.Binaries, binaries) {
-		return false, fmt.Errorf("a cluster with other options or versions is up at %s (%s): run `localcluster down` first", home, previous.describe())
+	return false, emptyHome(home, false)
+}
+
+// isWanted says whether a running cluster is the one that is asked for; an
+// error if it has to go first.
+func (s *State) isWanted(options Options, binaries map[string]string) (bool, error) {
+	if !reflect.DeepEqual(s.Options, options) || !maps.Equal(s.Binaries, binaries) {
+		return false, fmt.Errorf("a cluster with other options or versions is up at %s (%s): run `localcluster down` first", s.home, s.describe())
 	}
-	if broken := previous.broken(); !previous.Ready || len(broken) > 0 {
-		return false, fmt.Errorf("the cluster at %s is not healthy (%s): run `localcluster down`, then `up`", home, strings.Join(broken, "; "))
+	if broken := s.broken(); len(broken) > 0 {
+		return false, fmt.Errorf("the cluster at %s is not healthy (%s): run `localcluster down`, then `up`", s.home, strings.Join(broken, "; "))
 	}
-	progress("already up: %s", previous.describe())
+	progress("already up: %s", s.describe())
 	return true, nil
+}
+
+// hasLeftovers says whether a cluster without a state file left processes or
+// files; the logs that `down --keep-logs` kept are none.
+func hasLeftovers(home Home) (bool, error) {
+	entries, err := os.ReadDir(string(home))
+	return len(ownedPIDs(home)) > 0 || slices.ContainsFunc(entries, func(entry fs.DirEntry) bool {
+		return entry.Name() != marker && home.Path(entry.Name()) != home.Logs()
+	}), err
 }
 
 // refuseSecond says no to a second cluster with nodes: the addresses of nodes are fixed.

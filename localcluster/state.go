@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // State is what one cluster is made of. It is written before each change of
@@ -42,20 +43,20 @@ func (e Endpoint) URL() string {
 
 // loadState reads the state of the cluster at home; fs.ErrNotExist without one.
 func loadState(home Home) (*State, error) {
-	raw, err := os.ReadFile(home.Path("state.json"))
+	raw, err := os.ReadFile(home.state())
 	if err != nil {
 		return nil, err
 	}
 	state := &State{home: home}
 	if err := json.Unmarshal(raw, state); err != nil {
-		return nil, fmt.Errorf("%s is damaged (run `localcluster down`): %w", home.Path("state.json"), err)
+		return nil, fmt.Errorf("%s is damaged (run `localcluster down`): %w", home.state(), err)
 	}
 	return state, nil
 }
 
 // save replaces the state file in one step.
 func (s *State) save() error {
-	return writeJSON(s.home.Path("state.json"), s)
+	return writeJSON(s.home.state(), s)
 }
 
 // writeJSON replaces a file in one step; only its owner can read it.
@@ -108,55 +109,91 @@ func bootID() string {
 	return strings.TrimSpace(string(raw))
 }
 
-// lockHome creates the state folder if asked to and takes its lock, which ends
-// with this process. The lock is on the folder itself: `down` leaves no lock file.
-func lockHome(home Home, create bool) (*os.File, error) {
+// lockPatience is how long a command waits for another one that changes the same cluster.
+const lockPatience = 2 * time.Minute
+
+// lockHome takes the lock of the state folder, which ends with this process,
+// and creates the folder if asked to. While another command holds the lock,
+// this one waits and says for whom. The lock is on the folder itself: `down`
+// leaves no lock file.
+func lockHome(home Home, command string, create bool, patience time.Duration) (*os.File, error) {
+	deadline, told := time.Now().Add(patience), false
+	for {
+		dir, err := openHome(home, create)
+		if err != nil {
+			return nil, err
+		}
+		err = syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil && isCurrent(dir, home) {
+			if err := claimHome(home, command, create); err != nil {
+				dir.Close()
+				return nil, err
+			}
+			return dir, nil
+		}
+		dir.Close()
+		switch {
+		case err == nil: // a `down` removed the folder between open and lock
+			continue
+		case !errors.Is(err, syscall.EWOULDBLOCK):
+			return nil, err
+		case time.Now().After(deadline):
+			return nil, fmt.Errorf("%s is changing %s: wait until it ends, or end it", holder(home), home)
+		case !told:
+			progress("waiting for %s, which is changing %s", holder(home), home)
+			told = true
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// openHome opens the state folder; it creates it if asked to.
+func openHome(home Home, create bool) (*os.File, error) {
 	for {
 		if create {
-			if err := claimHome(home); err != nil {
+			if err := os.MkdirAll(string(home), 0o755); err != nil {
 				return nil, err
 			}
 		}
 		dir, err := os.Open(string(home))
-		if err != nil {
-			return nil, err
-		}
-		if err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-			dir.Close()
-			if errors.Is(err, syscall.EWOULDBLOCK) {
-				return nil, fmt.Errorf("another localcluster command is changing %s: wait until it ends", home)
-			}
-			return nil, err
-		}
-		held, heldErr := dir.Stat()
-		current, currentErr := os.Stat(string(home))
-		if heldErr == nil && currentErr == nil && os.SameFile(held, current) {
-			return dir, nil
-		}
-		dir.Close() // a `down` removed the folder between open and lock
-		if !create {
-			return nil, fs.ErrNotExist
-		}
+		if !create || !errors.Is(err, fs.ErrNotExist) {
+			return dir, err
+		} // a `down` removed it in between
 	}
 }
 
-// claimHome makes the state folder and marks it as ours; it refuses a folder
-// that holds something else.
-func claimHome(home Home) error {
-	if err := os.MkdirAll(string(home), 0o755); err != nil {
-		return err
+// isCurrent says whether an open folder is the one that has the path now.
+func isCurrent(dir *os.File, home Home) bool {
+	held, heldErr := dir.Stat()
+	current, currentErr := os.Stat(string(home))
+	return heldErr == nil && currentErr == nil && os.SameFile(held, current)
+}
+
+// claimHome marks a locked folder as ours, with who holds it. It refuses to
+// create a cluster in a folder that holds something else, and leaves such a
+// folder alone otherwise.
+func claimHome(home Home, command string, create bool) error {
+	if !isOurs(home) {
+		if !create {
+			return nil
+		}
+		entries, err := os.ReadDir(string(home))
+		if err != nil {
+			return err
+		}
+		if len(entries) > 0 {
+			return fmt.Errorf("%s is not empty and not a localcluster folder: set LOCALCLUSTER_HOME to another one", home)
+		}
 	}
-	if isOurs(home) {
-		return nil
+	return os.WriteFile(home.Path(marker), fmt.Appendf(nil, "`localcluster %s` (pid %d)", command, os.Getpid()), 0o600)
+}
+
+// holder names the command that holds the lock of the state folder.
+func holder(home Home) string {
+	if raw, err := os.ReadFile(home.Path(marker)); err == nil && len(raw) > 0 {
+		return string(raw)
 	}
-	entries, err := os.ReadDir(string(home))
-	if err != nil {
-		return err
-	}
-	if len(entries) > 0 {
-		return fmt.Errorf("%s is not empty and not a localcluster folder: set LOCALCLUSTER_HOME to another one", home)
-	}
-	return os.WriteFile(home.Path(marker), nil, 0o600)
+	return "another localcluster command"
 }
 
 // isOurs says whether the folder carries our mark.

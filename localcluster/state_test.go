@@ -4,11 +4,15 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 )
 
 func TestForeignFolderIsNeitherUsedNorDeleted(t *testing.T) {
@@ -17,7 +21,7 @@ func TestForeignFolderIsNeitherUsedNorDeleted(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := claimHome(Home(dir)); err == nil {
+	if err := claimHome(Home(dir), "up", true); err == nil {
 		t.Error("a folder with other files was taken")
 	}
 	if err := removeHome(Home(dir), false); err != nil {
@@ -28,21 +32,40 @@ func TestForeignFolderIsNeitherUsedNorDeleted(t *testing.T) {
 	}
 }
 
-func TestSecondCommandIsRefusedWhileTheFirstHoldsTheLock(t *testing.T) {
+func TestSecondCommandWaitsForTheFirstAndNamesIt(t *testing.T) {
 	home := Home(filepath.Join(t.TempDir(), "home"))
-	lock, err := lockHome(home, true)
+	first := hold(t, home)
+	me := "`localcluster up` (pid " + strconv.Itoa(os.Getpid()) + ")"
+	if _, err := lockHome(home, "down", false, 0); err == nil || !strings.Contains(err.Error(), me) {
+		t.Errorf("got %v; want %s", err, me)
+	}
+	time.AfterFunc(100*time.Millisecond, func() { first.Close() })
+	second, err := lockHome(home, "down", false, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lockHome(home, true); err == nil || !strings.Contains(err.Error(), "another localcluster command") {
-		t.Errorf("got %v", err)
+	second.Close()
+}
+
+func TestCommandsThatMakeAndRemoveOneFolderAtOnceNeverFail(t *testing.T) {
+	home := Home(filepath.Join(t.TempDir(), "home"))
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			for range 20 {
+				lock, err := lockHome(home, "up", true, time.Minute)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := errors.Join((&State{home: home}).save(), removeHome(home, false)); err != nil {
+					t.Error(err)
+				}
+				lock.Close()
+			}
+		})
 	}
-	lock.Close()
-	again, err := lockHome(home, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again.Close()
+	group.Wait()
 }
 
 func TestStateSurvivesItsFile(t *testing.T) {

@@ -35,13 +35,16 @@ func up(home Home, options Options, installDeps bool) error {
 	if err != nil {
 		return err
 	}
-	warnOnInterrupt()
-	begin := time.Now()
-	lock, err := lockHome(home, true)
+	if err := refuseSecond(home, options); err != nil {
+		return err
+	}
+	lock, err := lockHome(home, "up", true, lockPatience)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
+	warnOnInterrupt()
+	begin := time.Now()
 	running, err := settlePrevious(home, options, binaries)
 	if err != nil || running {
 		return err
