@@ -122,7 +122,7 @@ def raw_pod(
     namespace: str = "default",
     kind: str = "TrainingJob",
     owner: str = "train",
-    rank: int | None = 0,
+    rank: int | str | None = 0,
     gated: bool = True,
     node: str = "",
     phase: str = "Pending",

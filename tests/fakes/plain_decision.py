@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ullage.api.contract import GATE, DesiredSlice, GPUMode, Reason, SliceKey, SlicePhase
-from ullage.decide.children import pod_name, workers_service
+from ullage.decide.children import workers_service
 from ullage.decide.model import (
     Action,
     ApplyDeployment,
@@ -21,6 +21,7 @@ from ullage.decide.model import (
     SetStatus,
     UngatePod,
 )
+from ullage.state.names import pod_name
 from ullage.state.records import (
     ObjectRef,
     PodRecord,

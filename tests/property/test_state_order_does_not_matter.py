@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from builders import a_device, a_slice, reported
 from builders_raw import (
+    owner_reference,
     raw_deployment,
     raw_foreign_pod,
     raw_gpu_node,
@@ -46,14 +47,24 @@ def serving_pod(name: str, turn: int) -> Raw:
     )
 
 
+def member(name: str, turn: int) -> Raw:
+    """A job's pod, honest or with a claim to a job of another namespace."""
+    namespace, version = ("default", 0) if turn % 2 == 0 else ("tenant-b", turn // 2)
+    return raw_pod(
+        f"{name}-0",
+        namespace=namespace,
+        owner=name,
+        gated=turn % 2 == 0,
+        node=name if turn > 2 else "",
+        controller=owner_reference("TrainingJob", name, f"uid-{name}-{version}"),
+        meta={"uid": f"uid-{namespace}-{name}-0"},
+    )
+
+
 # One maker per stream: an object of this name in its version number ``turn``.
 MAKERS: dict[Stream, Callable[[str, int], Raw]] = {
     streams.NODES: lambda name, turn: raw_node(name, managed=turn % 3 != 0, ready=turn % 2 == 0),
-    streams.PODS: lambda name, turn: (
-        serving_pod(name, turn)
-        if turn >= 4
-        else raw_pod(f"{name}-0", owner=name, gated=turn % 2 == 0, node=name if turn > 2 else "")
-    ),
+    streams.PODS: lambda name, turn: serving_pod(name, turn) if turn >= 4 else member(name, turn),
     streams.FOREIGN_PODS: lambda name, turn: raw_foreign_pod(
         f"web-{name}",
         node=NAMES[turn % 3],
@@ -130,12 +141,21 @@ def survivors(events: list[Event]) -> dict[Stream, list[Raw]]:
     return kept
 
 
-def clean(events: list[Event]) -> Snapshot:
-    """The picture from one list per stream."""
+def listed(events: list[Event]) -> ClusterState:
+    """The state after one list per stream."""
     state = ClusterState(effect_of)
     for stream, items in survivors(events).items():
         state.replace(stream, items, 0.0)
-    return plain(state)
+    return state
+
+
+def clean(events: list[Event]) -> Snapshot:
+    """The picture from one list per stream."""
+    return plain(listed(events))
+
+
+def who_is_foreign(state: ClusterState) -> dict[str, str]:
+    return {uid: one.why for uid, one in state.foreign_pods().items()}
 
 
 def plain(state: ClusterState) -> Snapshot:
@@ -163,6 +183,7 @@ def test_streams_may_interleave_in_any_way(events: list[Event], random: Any) -> 
     state = ClusterState(effect_of)
     play(state, shuffled)
     assert plain(state) == clean(events)
+    assert who_is_foreign(state) == who_is_foreign(listed(events))
 
 
 @CI

@@ -53,6 +53,7 @@ class Reason(StrEnum):
     STARTING = "Starting"
     RUNNING = "Running"
     LOST_RACE = "LostRace"
+    FOREIGN_POD = "ForeignPod"
     STUCK_UNSCHEDULED = "StuckUnscheduled"
     STUCK_NOT_STARTED = "StuckNotStarted"
     PREEMPTED = "Preempted"

@@ -39,6 +39,7 @@ from ullage.app.figures.sharing import sharing_figures
 from ullage.app.figures.spend import SpendSums
 from ullage.app.figures.tier import TierSums
 from ullage.app.figures.turn import turn_figures
+from ullage.app.foreign_pods import ForeignPodReporter
 from ullage.app.http import HealthView, application
 from ullage.app.kopf_shell import KopfThread, Poker, connection_info
 from ullage.app.lead_service import LeadService
@@ -129,6 +130,7 @@ class Operator:
         )
         self.learner = self._make_learner()
         self.models = ModelTeller()
+        self.foreign = ForeignPodReporter()
         self.pools = self._make_pools()
         self.leads = LeadService(
             LeadReader(),
@@ -260,6 +262,7 @@ class Operator:
             assumed=self.state.assumed,
             assume_expired=stats.expired,
             projection_errors=self.state.projection_errors,
+            foreign_pods=len(self.state.foreign_pods()),
             workloads=Counter((w.kind.value, w.status.phase or "Pending") for w in workloads),
             waiting=Counter(decision.reason.value for decision in waiting if decision),
             sharing=sharing_figures(
@@ -363,13 +366,15 @@ class Operator:
         return self.state.freeze(self.clock.now())
 
     async def _tell_models(self) -> None:
-        """Write what was learned to the DeviceProfiles, until cancelled."""
+        """Write what was learned to the DeviceProfiles, and of foreign pods, until cancelled."""
         while True:
             await asyncio.sleep(TELL_EVERY_S)
             snapshot = self._to_learn_from()
             if snapshot is not None:
                 now, courses, epoch = self.clock.now(), self.learner.courses, self.lease.epoch
                 self.writer.submit(self.models.writes(snapshot, courses, now=now, epoch=epoch))
+                foreign = self.state.foreign_pods()
+                self.writer.submit(self.foreign.report(snapshot, foreign, epoch))
 
     def _publish(self, models: Mapping[str, LearnedModel]) -> None:
         self.state.set_models(models)

@@ -219,6 +219,7 @@ def _example() -> OperatorFigures:
         assume_expired=0,
         projection_errors={"pods": 1},
         task_failures={"pools": 1},
+        foreign_pods=0,
         workloads={("TrainingJob", "Running"): 1},
         waiting={"NoCapacity": 1},
         sharing=_sharing_example(),

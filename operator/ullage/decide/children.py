@@ -33,6 +33,7 @@ from ullage.decide.model import Labels
 from ullage.decide.ordered import HOLD
 from ullage.decide.tiers.group import join, narrowed
 from ullage.ports import JsonObject
+from ullage.state.names import pod_name
 from ullage.state.project.objects import string_map
 from ullage.state.records import ObjectRef
 from ullage.state.terms import RENDEZVOUS, TierTerms
@@ -87,11 +88,6 @@ class Fleet:
     template_hash: str
     pre_stop_sleep_s: int = 0
     """Sleep before SIGTERM, so that endpoints are withdrawn first; 0 = none."""
-
-
-def pod_name(job: str, rank: int) -> str:
-    """Name of a member; fixed, so that creating it twice is creating it once."""
-    return f"{job}-{rank}"
 
 
 def workers_service(job: str) -> str:

@@ -89,6 +89,8 @@ def set_scene(snapshot: Snapshot, now: float, settings: DecideSettings) -> Scene
 def look(snapshot: Snapshot, now: float, settings: DecideSettings, ledger: Ledger) -> View:
     """Arrange the snapshot; slices that do not stand are dropped from the ledger on the way."""
     settled = settle(snapshot, settings, ledger)
+    # a pod whose workload is unknown may be forged: it delays nothing, and is never taken back
+    known = [pod for pod in snapshot.pods.values() if pod.owner.uid in snapshot.workloads]
     return View(
         snapshot=snapshot,
         now=now,
@@ -96,8 +98,8 @@ def look(snapshot: Snapshot, now: float, settings: DecideSettings, ledger: Ledge
         members=members_by_owner(snapshot, settled.kept, settled.observed),
         observed=settled.observed,
         names={(pod.namespace, pod.name): pod for pod in snapshot.pods.values()},
-        starting=sum(pod.stage in _STARTING for pod in snapshot.pods.values()),
-        orders=tuple(pod for pod in snapshot.pods.values() if pod.order),
+        starting=sum(pod.stage in _STARTING for pod in known),
+        orders=tuple(pod for pod in known if pod.order),
         leads=leads_of(snapshot),
     )
 

@@ -94,11 +94,11 @@ class View:
     names: Mapping[tuple[str, str], PodRecord]
     """Pods of ours by (namespace, name)."""
     starting: int = 0
-    """Pods whose gate is gone and which do not run yet."""
+    """Pods of known workloads whose gate is gone and which do not run yet."""
     marks: Mapping[str, Mark] = field(default_factory=dict)
     """Pods that have to leave their device, by uid."""
     orders: Sequence[PodRecord] = ()
-    """Placeholder pods that order nodes."""
+    """Placeholder pods that order nodes for jobs that are known."""
     leads: Mapping[str, PodRecord] = field(default_factory=dict)
     """Pods that lead jobs in tiers, by uid of the job."""
 

@@ -113,6 +113,23 @@ class PodRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignPod:
+    """A pod with our label that no workload of ours created; nothing is ever done to it.
+
+    Attributes:
+        namespace: Its own.
+        name: Its own.
+        claims: The workload that it names, in its own namespace.
+        why: What contradicts the claim.
+    """
+
+    namespace: str
+    name: str
+    claims: ObjectRef
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRecord:
     """A Kubernetes node."""
 

@@ -10,7 +10,8 @@ import pytest
 from builders import an_owner
 from builders_raw import raw_template
 from ullage.api.contract import GATE, SLOT_RESOURCE, WireError
-from ullage.decide.children import Member, pod_body, pod_name, selector_text, workers_service
+from ullage.decide.children import Member, pod_body, selector_text, workers_service
+from ullage.state.names import pod_name
 
 JOB = an_owner("train")
 

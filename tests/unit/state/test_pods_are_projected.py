@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from builders_raw import CREATED_S, owner_reference, raw_foreign_pod, raw_pod
-from ullage.api.contract import GATE, SLOT_RESOURCE
+from ullage.api.contract import GATE, LABEL_LEAD, LABEL_ORDER, SLOT_RESOURCE
 from ullage.state.project.objects import Sharer
 from ullage.state.project.pod import project_foreign, project_pod
 from ullage.state.records import PodRecord, PodStage
@@ -58,18 +58,71 @@ def test_a_job_owns_a_pod_only_through_its_owner_reference() -> None:
     assert pod(controller=owner_reference("ReplicaSet", "train-abc")).owner.uid == ""
 
 
+OURS = owner_reference("TrainingJob", "train")
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"controller": OURS | {"controller": False}}, "no controller owns it"),
+        (
+            {"controller": OURS | {"apiVersion": "example.com/v1"}},
+            "its controller is TrainingJob.example.com train, not the TrainingJob train",
+        ),
+        ({"controller": OURS | {"kind": "Job"}}, "its controller is Job train"),
+        ({"controller": OURS | {"uid": ""}}, "its controller has no uid"),
+        ({"kind": "Job"}, "names no kind that has pods"),
+        ({"name": "train-1"}, "its name is not the one"),
+        ({"name": "other"}, "its name is not the one"),
+        ({"rank": None}, "its name is not the one"),
+        ({"name": "train-00", "rank": "00"}, "its name is not the one"),
+        ({"name": "train-4096", "rank": 4096}, "its name is not the one"),
+        ({"name": "train-" + "9" * 5000, "rank": "9" * 5000}, "its name is not the one"),
+        ({"name": "train-lead"}, "its name is not the one"),
+    ],
+)
+def test_a_pod_that_the_operator_cannot_have_made_says_why(
+    fields: dict[str, Any], why: str
+) -> None:
+    record, claim = project_pod(raw_pod(**fields), 0.0, Sharer())
+    assert why in claim.against
+    assert record.owner.uid == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "label", "value", "ours"),
+    [
+        ("train-lead", LABEL_LEAD, "true", True),
+        ("train-0", LABEL_LEAD, "true", False),
+        ("train-order-0", LABEL_ORDER, "spot", True),
+        ("train-order-12", LABEL_ORDER, "spot", True),
+        ("train-order-", LABEL_ORDER, "spot", False),
+        ("train-order-x", LABEL_ORDER, "spot", False),
+        ("train-0", LABEL_ORDER, "spot", False),
+    ],
+)
+def test_leads_and_orders_bear_their_own_names(
+    name: str, label: str, value: str, ours: bool
+) -> None:
+    raw = raw_pod(name)
+    raw["metadata"]["labels"][label] = value
+    assert (not project_pod(raw, 0.0, Sharer())[1].against) is ours
+
+
 @pytest.mark.parametrize(
     ("controller", "serves"),
     [
         (owner_reference("ReplicaSet", "serve-abc12"), True),
         (owner_reference("ReplicaSet", "other-abc12"), False),
         (owner_reference("StatefulSet", "serve-abc12"), False),
+        (owner_reference("ReplicaSet", "serve-abc12") | {"apiVersion": "ullage.dev/v1"}, False),
     ],
 )
 def test_labels_alone_make_no_replica(controller: dict[str, Any], serves: bool) -> None:
     raw = raw_pod("p", kind="InferenceService", owner="serve", controller=controller)
-    record, claimed = project_pod(raw, 0.0, Sharer())
-    assert claimed is serves
+    record, claim = project_pod(raw, 0.0, Sharer())
+    assert claim.replica
+    assert (not claim.against) is serves
     assert record.owner.uid == ""
 
 
@@ -144,7 +197,7 @@ def test_the_schedulers_message_counts_but_not_that_the_pod_is_gated() -> None:
 def test_equal_pods_share_shape_and_owner() -> None:
     share = Sharer()
     one, _ = project_pod(raw_pod("train-0"), 0.0, share)
-    two, _ = project_pod(raw_pod("train-1"), 0.0, share)
+    two, _ = project_pod(raw_pod("train-1", rank=1), 0.0, share)
     assert one.shape is two.shape
     assert one.owner is two.owner
 

@@ -67,6 +67,7 @@ class OperatorFigures:
     assumed: int
     assume_expired: int
     projection_errors: Mapping[str, int]
+    foreign_pods: int
     workloads: Mapping[tuple[str, str], int]
     """By (kind, phase)."""
     waiting: Mapping[str, int]
@@ -160,6 +161,11 @@ def _streams(figures: OperatorFigures) -> Iterator[Metric]:
         "ullage_projection_errors", "Objects that could not be read.", "kind",
         figures.projection_errors,
     )  # fmt: skip
+    yield _gauge(
+        "ullage_foreign_pods",
+        "Pods that claim a workload which did not create them; nothing is done to them.",
+        figures.foreign_pods,
+    )
 
 
 def _decisions(figures: OperatorFigures) -> Iterator[Metric]:

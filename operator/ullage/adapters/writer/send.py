@@ -14,23 +14,15 @@ from ullage.adapters.bodies import Request, Requests, Verb, key_of
 from ullage.adapters.events import EventRecorder
 from ullage.adapters.writer.cache import Gates, digest
 from ullage.adapters.writer.errors import name_conflict
-from ullage.api.contract import MANAGER_OPERATOR, objects, section
+from ullage.api.contract import MANAGER_OPERATOR, section
 from ullage.decide.model import Action, Emit, SetStatus, TaintNode
 from ullage.decide.notices.taints import taint_patch
 from ullage.ports import NODE, ClusterPort, Conflict, JsonObject, NotFound
+from ullage.state.project.objects import controller_of
 from ullage.state.records import ObjectRef
 
 SENT: Final = "ok"
 UNCHANGED: Final = "unchanged"
-
-
-def holder_of(held: JsonObject) -> tuple[str, str, str]:
-    """Kind, name and uid of an object's controller; empty without one."""
-    for reference in objects(section(held, "metadata"), "ownerReferences"):
-        if reference.get("controller"):
-            kind, name, uid = (str(reference.get(f) or "") for f in ("kind", "name", "uid"))
-            return kind, name, uid
-    return "", "", ""
 
 
 def is_leaving(held: JsonObject) -> bool:
@@ -198,14 +190,16 @@ class Sender:
             Conflict: it is going away, or belongs to an earlier owner of the same name.
             Refused: it belongs to somebody else.
         """
-        kind, name, uid = holder_of(held)
-        if is_leaving(held) or ((kind, name) == (owner.kind, owner.name) and uid != owner.uid):
+        holder = controller_of(section(held, "metadata"))
+        named = holder is not None and holder.names(owner.kind, owner.name)
+        mine = named and holder is not None and holder.uid == owner.uid
+        if is_leaving(held) or (named and not mine):
             raise Conflict(
                 409,
                 f"{request.kind.kind} {request.namespace}/{request.name} of an earlier owner is "
                 "still there",
                 "AlreadyExists",
             )
-        if uid != owner.uid:
-            holder = f"{kind} {name}" if kind else "no workload of ours"
-            raise name_conflict(request.kind, request.namespace, request.name, holder)
+        if not mine:
+            said = holder.said if holder is not None else "no workload of ours"
+            raise name_conflict(request.kind, request.namespace, request.name, said)

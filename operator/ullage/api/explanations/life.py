@@ -27,6 +27,13 @@ LIFE: Final[Mapping[Reason, Explanation]] = {
         "Nothing. If it repeats, look for pods on the node that take resources outside the "
         "scheduler.",
     ),
+    Reason.FOREIGN_POD: say(
+        "A pod names this workload as its owner, and the operator did not create it: its name, "
+        "owner or API group is not the one that the operator gives. It is left alone, gets no "
+        "device, and counts for nothing.",
+        "Find out who made the pod and delete it; keep the chart's admission policy on "
+        "(admissionPolicy.enabled), which refuses such pods.",
+    ),
     Reason.STUCK_UNSCHEDULED: say(
         "The pod was released to its node and the scheduler has not bound it; it is placed anew.",
         "Read the scheduler's message, which this one repeats.",

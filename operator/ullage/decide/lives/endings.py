@@ -13,11 +13,11 @@ from typing import Final
 
 from ullage.api.contract import Reason
 from ullage.decide import guards
-from ullage.decide.children import pod_name
 from ullage.decide.lives.life import Life, Passed
 from ullage.decide.notices.drain import interruption_of
 from ullage.decide.phases import Phase
 from ullage.decide.view import Member, View
+from ullage.state.names import pod_name
 from ullage.state.records import PodStage, WorkloadRecord
 
 _LARGEST_DOUBLING: Final = 16

@@ -16,7 +16,6 @@ from typing import Final
 
 from ullage.api.contract import Reason
 from ullage.decide import guards
-from ullage.decide.children import pod_name
 from ullage.decide.lives.endings import Ending, close, cut_off
 from ullage.decide.lives.gang import deadline, must_move, refusal_of, ungate
 from ullage.decide.lives.life import (
@@ -35,6 +34,7 @@ from ullage.decide.phases import Phase
 from ullage.decide.placement.ground import Ground
 from ullage.decide.tiers.machines import staying, terms_of
 from ullage.decide.view import Member, View
+from ullage.state.names import pod_name
 from ullage.state.records import PodStage, WorkloadRecord
 
 JOIN_AGAIN_S: Final = 120.0

@@ -17,7 +17,7 @@ from typing import Final
 from ullage.api.contract import Reason, SlicePhase
 from ullage.api.reasons import ConditionType
 from ullage.decide import guards
-from ullage.decide.children import pod_name, workers_service
+from ullage.decide.children import workers_service
 from ullage.decide.lives.endings import close, find_ending
 from ullage.decide.lives.gang import advance, deadline
 from ullage.decide.lives.given_back import with_given_back
@@ -35,6 +35,7 @@ from ullage.decide.notices.drain import at_once
 from ullage.decide.phases import Phase
 from ullage.decide.placement.ground import Ground
 from ullage.decide.view import Member, View
+from ullage.state.names import pod_name
 from ullage.state.records import PodStage, WorkloadRecord
 
 WRITE_OFF_S: Final = 30.0

@@ -11,12 +11,13 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from ullage.api.contract import Reason
-from ullage.decide.children import pod_name, workers_service
+from ullage.decide.children import workers_service
 from ullage.decide.ledger import Ledger
 from ullage.decide.lives.life import delete, evict
 from ullage.decide.model import ApplyService, CreatePod, UngatePod
 from ullage.decide.placement.desk import Allotment, Desk
 from ullage.decide.view import Member
+from ullage.state.names import pod_name
 from ullage.state.records import WorkloadKind, WorkloadRecord
 
 

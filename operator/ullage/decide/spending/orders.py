@@ -25,6 +25,7 @@ from ullage.decide.spending.market import members_per_node
 from ullage.decide.spending.spending import Spending
 from ullage.decide.tiers.machines import terms_of
 from ullage.decide.view import View
+from ullage.state.names import order_name
 from ullage.state.pools.records import PoolRecord
 from ullage.state.records import ObjectRef, PodRecord, PodStage, WorkloadRecord
 
@@ -127,11 +128,11 @@ class _Desk:
 
     def _why_not(self, order: PodRecord) -> tuple[Reason | None, str]:
         """Why an order goes; none = it stays."""
-        job = self.view.snapshot.workloads.get(order.owner.uid)
+        job = self.view.snapshot.workloads[order.owner.uid]
         stand = self.spending.stands.get(order.owner.uid)
         if order.order not in self.view.snapshot.pools:
             return Reason.POOL_RELEASED, f"the pool {order.order} was deleted"
-        if job is None or stand is None or order.order not in stand.pools | self._apart(job):
+        if stand is None or order.order not in stand.pools | self._apart(job):
             return Reason.POOL_RELEASED, "the plan is another by now"
         if job.status.phase == Phase.RUNNING:
             return Reason.PLACED, "every member runs"
@@ -196,7 +197,7 @@ class _Desk:
         found: list[str] = []
         number = 0
         while len(found) < nodes:
-            name = f"{job.ref.name}-order-{number}"
+            name = order_name(job.ref.name, number)
             key = (job.ref.namespace, name)
             if key not in self.view.names and key not in self.view.snapshot.creating:
                 found.append(name)

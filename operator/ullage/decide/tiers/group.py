@@ -13,6 +13,7 @@ from typing import Final
 
 from ullage.api.contract import LABEL_TIER, JsonObject, objects, section
 from ullage.decide.model import Labels
+from ullage.state.names import lead_name
 from ullage.state.records import ObjectRef
 from ullage.state.terms import TierTerms
 
@@ -30,11 +31,6 @@ TRANSIENT: Final = "transient"
 NOTHING_ASKED: Final[JsonObject] = {}
 _VOLUME: Final = "ullage-group"
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-
-
-def lead_name(job: str) -> str:
-    """Name of the pod that leads a job, and of the Service in front of it."""
-    return f"{job}-lead"
 
 
 def guard_name(owner: ObjectRef) -> str:

@@ -19,10 +19,11 @@ from ullage.decide.lives.life import Life, write_refused
 from ullage.decide.model import Action, ApplyService, CreatePod, DeletePod, Labels, Lead, UngatePod
 from ullage.decide.phases import Phase
 from ullage.decide.pools.membership import Membership
-from ullage.decide.tiers.group import LABEL_POOL, lead_name
+from ullage.decide.tiers.group import LABEL_POOL
 from ullage.decide.tiers.machines import is_reliable, staying, terms_of
 from ullage.decide.tiers.notice import refused, shortest_notice_s
 from ullage.decide.view import Member, View
+from ullage.state.names import lead_name
 from ullage.state.records import ObjectRef, PodRecord, PodStage, Snapshot, WorkloadRecord
 
 STATE_LOST: Final = 75

@@ -28,7 +28,8 @@ from ullage.state.assume import (
     WorkloadLeaving,
 )
 from ullage.state.blueprint import Blueprint, Seen
-from ullage.state.cluster.own import GPUNodeRoom, NodeRoom, PodRoom, WorkloadRoom
+from ullage.state.cluster.own import GPUNodeRoom, NodeRoom, WorkloadRoom
+from ullage.state.cluster.pods import PodRoom
 from ullage.state.cluster.pools import PoolRoom
 from ullage.state.cluster.rooms import (
     ChildRoom,
@@ -50,6 +51,7 @@ from ullage.state.project.rest import (
 from ullage.state.records import (
     DeploymentRecord,
     DeviceProfileRecord,
+    ForeignPod,
     GPUNodeRecord,
     PodRecord,
     ServiceRecord,
@@ -73,9 +75,9 @@ class ClusterState:
         self._context = context = Context(overlay=self._overlay, refusals=self._refusals)
         self._nodes = NodeRoom(streams.NODES.name, context)
         self._gpu_nodes = GPUNodeRoom(streams.GPU_NODES.name, context)
-        self._pods = PodRoom(streams.PODS.name, context)
         self._foreign = ForeignRoom(streams.FOREIGN_PODS.name, context, self._is_ours)
         self._workloads: Table[str, WorkloadRecord] = Table()
+        self._pods = PodRoom(streams.PODS.name, context, self._workloads, self._foreign)
         self._jobs = self._workload_room(streams.TRAINING_JOBS, WorkloadKind.TRAINING_JOB)
         self._services = self._workload_room(
             streams.INFERENCE_SERVICES, WorkloadKind.INFERENCE_SERVICE
@@ -235,6 +237,10 @@ class ClusterState:
         """Pods that lead jobs in tiers as the watch shows them, by uid of the job; no snapshot."""
         return {pod.owner.uid: pod for pod in self._pods.leads() if pod.owner.uid}
 
+    def foreign_pods(self) -> Mapping[str, ForeignPod]:
+        """Pods that claim a workload which did not create them, by uid; in no snapshot."""
+        return self._pods.foreign()
+
     def pools_written(self) -> Mapping[str, PoolRecord]:
         """CapacityPools as the API shows them, whatever is known beyond it."""
         return self._pools.written()
@@ -306,7 +312,7 @@ class ClusterState:
 
     def _foreign_use(self) -> Mapping[str, Resources]:
         ours = self._nodes.ours() | set(self._gpu_nodes.keys())
-        sums = ((name, self._foreign.table.use(name)) for name in ours)
+        sums = ((name, self._foreign.use(name)) for name in ours)
         return {name: use for name, use in sums if use is not None}
 
     def _is_ours(self, node: str) -> bool:

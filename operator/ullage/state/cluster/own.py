@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rooms of the kinds that decisions act on: nodes, GPUNodes, pods, workloads.
+"""Rooms of the kinds that decisions act on: nodes, GPUNodes, workloads.
 
 They know the overlay: what the watch shows ends an assumption, and an echo of our own write, which
 the last picture showed already, is no news.
@@ -11,33 +11,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ullage.api.contract import GATE, DesiredSlice
+from ullage.api.contract import DesiredSlice
 from ullage.ports import JsonObject
-from ullage.state.assume import (
-    PodCreated,
-    PodLeaving,
-    PodUngated,
-    SlicesSet,
-    StatusSet,
-    WorkloadLeaving,
-)
+from ullage.state.assume import SlicesSet, StatusSet, WorkloadLeaving
 from ullage.state.blueprint import Blueprint
+from ullage.state.cluster.pods import PodRoom
 from ullage.state.cluster.rooms import Context, PlainRoom, Room, name_of, uid_of
 from ullage.state.cluster.table import Table
-from ullage.state.cluster.view import seen_gpu_node, seen_pod, seen_workload
+from ullage.state.cluster.view import seen_gpu_node, seen_workload
 from ullage.state.project.node import first_wanted, project_gpu_node, project_node
-from ullage.state.project.pod import project_pod
 from ullage.state.project.workload import project_workload
 from ullage.state.records import (
     GPUNodeRecord,
     NodeRecord,
-    PodRecord,
     WorkloadKind,
     WorkloadRecord,
 )
 
 GPU_NODE = "GPUNode"
-POD = "Pod"
 
 
 class NodeRoom(PlainRoom[str, NodeRecord]):
@@ -155,113 +146,6 @@ def _as_later(before: GPUNodeRecord, now: GPUNodeRecord) -> GPUNodeRecord:
     )
 
 
-class PodRoom(Room[str]):
-    """Pods of ours."""
-
-    def __init__(self, stream: str, context: Context) -> None:
-        super().__init__(stream, context)
-        self.table: Table[str, PodRecord] = Table()
-        self._services: dict[tuple[str, str], str] = {}
-        self._serving: dict[tuple[str, str], set[str]] = {}
-        self._leads: set[str] = set()
-
-    def __len__(self) -> int:
-        return len(self.table)
-
-    def keys(self) -> Iterable[str]:
-        """Uid of every pod."""
-        return self.table.keys()
-
-    def leads(self) -> Iterable[PodRecord]:
-        """Pods that lead jobs in tiers, found without looking at the others."""
-        found = (self.table.get(uid) for uid in self._leads)
-        return [one for one in found if one is not None]
-
-    def key(self, raw: JsonObject) -> str:
-        """Uid of the pod."""
-        return uid_of(raw)
-
-    def put(self, raw: JsonObject, now: float) -> bool:
-        """Keep a pod as it is now."""
-        overlay = self.context.overlay
-        uid = self.key(raw)
-        held = self.table.get(uid)
-        before = seen_pod(held, overlay) if held is not None else None
-        record = self._projected(raw, now, held, before)
-        settled = self._settle(record)
-        if record != held:
-            self.table.put(uid, record)
-            if record.lead:
-                self._leads.add(uid)
-            else:
-                self._leads.discard(uid)
-        if record != held or settled:
-            self.context.touch()
-        return before != seen_pod(record, overlay)
-
-    def drop(self, key: str) -> bool:
-        """Let a pod go."""
-        record = self.table.pop(key)
-        self._leads.discard(key)
-        self.context.overlay.drop_target(PodUngated, key)
-        self.context.overlay.drop_target(PodLeaving, key)
-        self.context.node_refusals.forget(key)
-        if record is None:
-            return False
-        members = self._serving.get((record.namespace, record.owner.name))
-        if members is not None:
-            members.discard(key)
-            if not members:
-                del self._serving[record.namespace, record.owner.name]
-        self.context.touch()
-        return True
-
-    def adopt(self, namespace: str, name: str, uid: str) -> None:
-        """The InferenceService of this name has this uid now (empty: there is none)."""
-        if uid:
-            self._services[namespace, name] = uid
-        else:
-            self._services.pop((namespace, name), None)
-        for pod_uid in self._serving.get((namespace, name), ()):
-            record = self.table.get(pod_uid)
-            if record is not None and record.owner.uid != uid:
-                self.table.put(pod_uid, self._owned(record, uid))
-                self.context.touch()
-
-    def _settle(self, record: PodRecord) -> bool:
-        """End what was assumed and is seen now; says whether anything was."""
-        overlay = self.context.overlay
-        name = (record.namespace, record.name)
-        settled = [
-            overlay.drop_target(PodCreated, name),
-            self.context.refusals.settle((POD, *name), record.owner.uid),
-            GATE not in record.gates and overlay.drop_target(PodUngated, record.uid),
-            record.deleting and overlay.drop_target(PodLeaving, record.uid),
-        ]
-        return any(settled)
-
-    def service_uid(self, namespace: str, name: str) -> str:
-        """Uid of the InferenceService of this name, empty where there is none."""
-        return self._services.get((namespace, name), "")
-
-    def _owned(self, record: PodRecord, uid: str) -> PodRecord:
-        return replace(record, owner=self.context.share(replace(record.owner, uid=uid)))
-
-    def _projected(
-        self, raw: JsonObject, now: float, held: PodRecord | None, before: PodRecord | None
-    ) -> PodRecord:
-        """The record with what only this process knows: owner's uid, since when the stage."""
-        record, serves = project_pod(raw, now, self.context.share)
-        if serves:
-            key = (record.namespace, record.owner.name)
-            self._serving.setdefault(key, set()).add(record.uid)
-            record = self._owned(record, self._services.get(key, ""))
-        for earlier in (held, before):
-            if earlier is not None and earlier.stage is record.stage:
-                return replace(record, stage_since=earlier.stage_since)
-        return record
-
-
 class WorkloadRoom(Room[str]):
     """TrainingJobs or InferenceServices, with the blueprints of their children."""
 
@@ -310,6 +194,8 @@ class WorkloadRoom(Room[str]):
             self._pods.adopt(record.ref.namespace, record.ref.name, uid)
         if record != held:
             self._table.put(uid, record)
+        if held is None:
+            self._pods.judge_claims(uid)
         if record != held or retry or settled:
             self.context.touch()
         if before is None or retry:
@@ -327,6 +213,7 @@ class WorkloadRoom(Room[str]):
         self.context.refusals.owner_changed(key, None)
         if record is None:
             return False
+        self._pods.judge_claims(key)
         ref = record.ref
         if self._kind is WorkloadKind.INFERENCE_SERVICE:
             current = self._pods.service_uid(ref.namespace, ref.name)

@@ -23,9 +23,10 @@ from ullage.state.cluster.memory import NodeRefusals
 from ullage.state.cluster.table import ForeignTable, Table
 from ullage.state.cluster.view import seen_profile
 from ullage.state.project.objects import Sharer, optional_text, read_meta
-from ullage.state.project.pod import project_foreign
+from ullage.state.project.pod import ForeignUse, project_foreign
 from ullage.state.project.rest import project_policy, project_profile
 from ullage.state.records import PolicyRecord, ProfileRecord
+from ullage.state.shapes import Resources
 
 Key = TypeVar("Key", bound=Hashable)
 Record = TypeVar("Record")
@@ -64,7 +65,7 @@ class Context:
         self.seen[kind, meta.namespace, meta.name] = Seen(
             uid=meta.uid,
             generation=meta.generation,
-            owner_uid=meta.controller.uid if meta.controller else "",
+            owner_uid=meta.owner_uid,
         )
 
 
@@ -268,6 +269,7 @@ class ForeignRoom(Room[str]):
     def __init__(self, stream: str, context: Context, wanted: Callable[[str], bool]) -> None:
         super().__init__(stream, context)
         self.table = ForeignTable()
+        self._besides = ForeignTable()
         self._wanted = wanted
 
     def __len__(self) -> int:
@@ -289,6 +291,15 @@ class ForeignRoom(Room[str]):
     def drop(self, key: str) -> bool:
         """Count a pod no more."""
         return self._told(self.table.put(key, None))
+
+    def count_besides(self, uid: str, use: ForeignUse | None) -> bool:
+        """Count a pod of another stream that turned out to be foreign (``None`` = no more)."""
+        return self._told(self._besides.put(uid, use))
+
+    def use(self, node: str) -> Resources | None:
+        """What foreign pods take from a node; ``None`` where none runs."""
+        found = [one for one in (self.table.use(node), self._besides.use(node)) if one is not None]
+        return found[0] + found[1] if len(found) > 1 else next(iter(found), None)
 
     def _told(self, nodes: set[str]) -> bool:
         visible = any(self._wanted(node) for node in nodes)

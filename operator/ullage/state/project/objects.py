@@ -13,14 +13,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from ullage.api.contract import WireError, flag, objects, section, text, whole
+from ullage.api.contract import GROUP, WireError, flag, objects, section, text, whole
 from ullage.ports import JsonObject
 from ullage.state.bounded import Memo
 from ullage.state.project.quantity import MIB, seconds
-from ullage.state.records import ObjectRef
+from ullage.state.records import WorkloadKind
 from ullage.state.status.records import Condition
 
 Value = TypeVar("Value")
+_KINDS: Final = frozenset(WorkloadKind)
 
 MESSAGE_LIMIT: Final = 1024
 """Characters kept of a text that somebody else wrote."""
@@ -50,6 +51,32 @@ class Sharer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Controller:
+    """The owner that controls an object, as the object itself says; ``group`` is its API group."""
+
+    group: str
+    kind: str
+    name: str
+    uid: str
+
+    @property
+    def ours(self) -> bool:
+        """Whether it is of our API group."""
+        return self.group == GROUP
+
+    def names(self, kind: str, name: str) -> bool:
+        """Whether it is the object of ours with this kind and name, whatever its uid."""
+        return self.ours and (self.kind, self.name) == (kind, name)
+
+    @property
+    def said(self) -> str:
+        """Kind and name for people, with the group of a kind that only looks like ours."""
+        strange = self.kind in _KINDS and not self.ours
+        kind = f"{self.kind}.{self.group}" if strange else self.kind
+        return short(f"{kind} {self.name}", 253)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Meta:
     """Metadata of any object; ``controller`` is its controlling owner."""
 
@@ -62,7 +89,12 @@ class Meta:
     deleting: bool
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
-    controller: ObjectRef | None
+    controller: Controller | None
+
+    @property
+    def owner_uid(self) -> str:
+        """Uid of the workload of ours that controls the object, empty where none does."""
+        return self.controller.uid if self.controller is not None and self.controller.ours else ""
 
 
 @contextmanager
@@ -121,12 +153,12 @@ def optional_whole(raw: JsonObject, field: str, default: int = 0) -> int:
     return default if value is None else whole(raw, field)
 
 
-def short(value: str) -> str:
+def short(value: str, limit: int = MESSAGE_LIMIT) -> str:
     """A foreign text cut to what a condition can show."""
-    return value if len(value) <= MESSAGE_LIMIT else value[: MESSAGE_LIMIT - 1] + "…"
+    return value if len(value) <= limit else value[: limit - 1] + "…"
 
 
-def controller_of(metadata: JsonObject, namespace: str) -> ObjectRef | None:
+def controller_of(metadata: JsonObject) -> Controller | None:
     """The owner that controls the object, if it has one.
 
     Raises:
@@ -134,9 +166,10 @@ def controller_of(metadata: JsonObject, namespace: str) -> ObjectRef | None:
     """
     for reference in objects(metadata, "ownerReferences"):
         if flag(reference, "controller"):
-            return ObjectRef(
+            version = text(reference, "apiVersion", "")
+            return Controller(
+                group=version.rpartition("/")[0],
                 kind=text(reference, "kind"),
-                namespace=namespace,
                 name=text(reference, "name"),
                 uid=text(reference, "uid"),
             )
@@ -162,7 +195,7 @@ def read_meta(raw: JsonObject) -> Meta:
             deleting=bool(metadata.get("deletionTimestamp")),
             labels=string_map(metadata, "labels"),
             annotations=string_map(metadata, "annotations"),
-            controller=controller_of(metadata, namespace),
+            controller=controller_of(metadata),
         )
 
 

@@ -2,13 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pods: ours in full, other people's as what they take from a node.
 
-Reads the API's pod and nothing else; which owner a ReplicaSet's pod serves is filled in by
-``ClusterState``, because only it knows the uids.
+Reads the API's pod and nothing else; whose a pod really is, ``ClusterState`` settles, because only
+it knows the uids.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,10 +15,8 @@ from ullage.api.contract import (
     ANNOTATION_TEMPLATE_HASH,
     ANNOTATION_WORLD_SIZE,
     GATE,
-    LABEL_KIND,
     LABEL_LEAD,
     LABEL_ORDER,
-    LABEL_OWNER,
     LABEL_RANK,
     JsonObject,
     objects,
@@ -27,8 +24,8 @@ from ullage.api.contract import (
     text,
     whole,
 )
+from ullage.state.names import number_of
 from ullage.state.project.objects import (
-    Meta,
     Sharer,
     condition_true,
     optional_text,
@@ -36,8 +33,9 @@ from ullage.state.project.objects import (
     read_meta,
     short,
 )
+from ullage.state.project.ownership import Claim, read_claim
 from ullage.state.project.shape import pod_requests, pod_shape, resources_of
-from ullage.state.records import ObjectRef, PodRecord, PodStage, WorkloadKind
+from ullage.state.records import PodRecord, PodStage
 from ullage.state.shapes import Resources
 
 _RACE_REASONS: Final = frozenset({"UnexpectedAdmissionError", "NodeAffinity"})
@@ -55,34 +53,6 @@ class ForeignUse:
     requests: Resources
 
 
-def _owner(meta: Meta) -> ObjectRef:
-    """The workload our labels name; its uid only where the pod's controller proves it."""
-    kind = meta.labels.get(LABEL_KIND, "")
-    name = meta.labels.get(LABEL_OWNER, "")
-    controller = meta.controller
-    proven = (
-        controller is not None
-        and kind == WorkloadKind.TRAINING_JOB
-        and (controller.kind, controller.name) == (kind, name)
-    )
-    uid = controller.uid if proven and controller is not None else ""
-    return ObjectRef(kind=kind, namespace=meta.namespace, name=name, uid=uid)
-
-
-def serves(meta_controller: ObjectRef | None, owner: ObjectRef) -> bool:
-    """Whether a pod of this controller can belong to that InferenceService.
-
-    Labels alone prove nothing: the controller must be a ReplicaSet of the Deployment that bears
-    the service's name.
-    """
-    return (
-        meta_controller is not None
-        and owner.kind == WorkloadKind.INFERENCE_SERVICE
-        and meta_controller.kind == "ReplicaSet"
-        and meta_controller.name.rpartition("-")[0] == owner.name
-    )
-
-
 def _gates(spec: JsonObject) -> tuple[str, ...]:
     return tuple(text(gate, "name") for gate in objects(spec, "schedulingGates"))
 
@@ -97,14 +67,6 @@ def _stage(phase: str, gates: tuple[str, ...], node: str) -> PodStage:
     if not node:
         return PodStage.UNSCHEDULED
     return PodStage.RUNNING if phase == "Running" else PodStage.BOUND
-
-
-def _rank(labels: Mapping[str, str]) -> int:
-    return _number(labels.get(LABEL_RANK, ""), -1)
-
-
-def _number(value: str, default: int) -> int:
-    return int(value) if value.isascii() and value.isdigit() else default
 
 
 def _exit_code(status: JsonObject, device: str) -> int | None:
@@ -151,8 +113,8 @@ def _scheduling_message(status: JsonObject) -> str:
     return ""
 
 
-def project_pod(raw: JsonObject, now: float, share: Sharer) -> tuple[PodRecord, bool]:
-    """Read a pod of ours; the flag says that it serves the InferenceService its labels name.
+def project_pod(raw: JsonObject, now: float, share: Sharer) -> tuple[PodRecord, Claim]:
+    """Read a pod with our label, and whose it claims to be.
 
     Raises:
         WireError: a field that is needed is missing or malformed.
@@ -162,7 +124,7 @@ def project_pod(raw: JsonObject, now: float, share: Sharer) -> tuple[PodRecord, 
     shape = share(pod_shape(spec))
     gates = _gates(spec)
     node = optional_text(spec, "nodeName")
-    owner = _owner(meta)
+    claim = read_claim(meta)
     failed_why = optional_text(status, "reason")
     stage = _stage(optional_text(status, "phase"), gates, node)
     lost_race = stage is PodStage.FAILED and (
@@ -174,12 +136,12 @@ def project_pod(raw: JsonObject, now: float, share: Sharer) -> tuple[PodRecord, 
         uid=meta.uid,
         namespace=meta.namespace,
         name=meta.name,
-        owner=share(owner),
+        owner=share(claim.owner),
         created=meta.created,
         stage=stage,
         stage_since=now,
         shape=shape,
-        rank=_rank(meta.labels),
+        rank=number_of(meta.labels.get(LABEL_RANK, "")),
         gates=share(gates),
         node=share(node),
         ready=condition_true(status, "Ready"),
@@ -196,9 +158,9 @@ def project_pod(raw: JsonObject, now: float, share: Sharer) -> tuple[PodRecord, 
         address=optional_text(status, "podIP") if lead else "",
         template_hash=share(meta.annotations.get(ANNOTATION_TEMPLATE_HASH, "")),
         grace_s=optional_whole(spec, "terminationGracePeriodSeconds", 30),
-        world_size=_number(meta.annotations.get(ANNOTATION_WORLD_SIZE, ""), 0),
+        world_size=max(0, number_of(meta.annotations.get(ANNOTATION_WORLD_SIZE, ""))),
     )
-    return record, serves(meta.controller, owner)
+    return record, claim
 
 
 def project_foreign(raw: JsonObject, share: Sharer) -> tuple[str, ForeignUse | None]:

@@ -79,7 +79,7 @@ def project_deployment(raw: JsonObject) -> DeploymentRecord:
         namespace=meta.namespace,
         name=meta.name,
         uid=meta.uid,
-        owner_uid=meta.controller.uid if meta.controller else "",
+        owner_uid=meta.owner_uid,
         replicas=replicas,
         ready=ready,
         updated=updated,
@@ -103,7 +103,7 @@ def project_service(raw: JsonObject) -> ServiceRecord:
         namespace=meta.namespace,
         name=meta.name,
         uid=meta.uid,
-        owner_uid=meta.controller.uid if meta.controller else "",
+        owner_uid=meta.owner_uid,
         ports=ports,
     )
 

@@ -1,0 +1,74 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Tells of pods that claim a workload which did not create them, each once.
+
+The log names every one of them, up to a bound; the workload that is claimed hears of it by an
+Event, and only from its own namespace. Nothing is done to such a pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import structlog
+
+from ullage.api.reasons import Reason
+from ullage.decide.model import Emit
+from ullage.state.records import ForeignPod, ObjectRef, Snapshot
+
+log = structlog.get_logger("ullage.foreign-pods")
+
+LOGGED_AT_ONCE: Final = 20
+"""Lines for one look; the rest is a number."""
+
+
+class ForeignPodReporter:
+    """Remembers which pods it told of."""
+
+    def __init__(self) -> None:
+        self._told: frozenset[str] = frozenset()
+
+    def report(
+        self, snapshot: Snapshot, foreign: Mapping[str, ForeignPod], epoch: int
+    ) -> tuple[Emit, ...]:
+        """Log the pods that are new, and return one Event for each workload that they claim."""
+        fresh = {uid: foreign[uid] for uid in sorted(foreign.keys() - self._told)}
+        self._told = frozenset(foreign)
+        if not fresh:
+            return ()
+        _log(fresh)
+        by_owner: dict[tuple[str, str, str], list[ForeignPod]] = {}
+        for pod in fresh.values():
+            claims = pod.claims
+            by_owner.setdefault((claims.kind, claims.namespace, claims.name), []).append(pod)
+        owners = [one.ref for one in snapshot.workloads.values()]
+        return tuple(
+            _event(owner, pods, epoch)
+            for owner in owners
+            if (pods := by_owner.get((owner.kind, owner.namespace, owner.name)))
+        )
+
+
+def _log(fresh: Mapping[str, ForeignPod]) -> None:
+    for pod in list(fresh.values())[:LOGGED_AT_ONCE]:
+        log.warning(
+            "a pod claims a workload that did not create it; it is left alone",
+            pod=f"{pod.namespace}/{pod.name}",
+            claims=f"{pod.claims.kind}/{pod.claims.name}"[:512],
+            why=pod.why,
+        )
+    if len(fresh) > LOGGED_AT_ONCE:
+        log.warning("more such pods", more=len(fresh) - LOGGED_AT_ONCE)
+
+
+def _event(owner: ObjectRef, pods: list[ForeignPod], epoch: int) -> Emit:
+    first, others = pods[0], len(pods) - 1
+    beside = f" (and {others} more)" if others else ""
+    return Emit(
+        target=owner,
+        warning=True,
+        epoch=epoch,
+        reason=Reason.FOREIGN_POD,
+        text=f"the pod {first.name}{beside} claims to be of this workload: {first.why}; left alone",
+    )
