@@ -26,16 +26,17 @@ class Backoff:
         self._failures = 0
         self._last_at = float("-inf")
 
-    def pause(self, now: float, *, at_least_s: float = 0.0) -> float:
+    def pause(self, now: float, *, at_least_s: float = 0.0, most_s: float = float("inf")) -> float:
         """Count a failure at this monotonic time; returns seconds to wait.
 
         Args:
             now: monotonic time of the failure, seconds.
             at_least_s: what the server asked for.
+            most_s: cap of this pause, where lower than that of all.
         """
         if now - self._last_at >= self._healthy_s:
             self._failures = 0
-        ceiling = min(self._max_s, self._first_s * 2.0 ** min(self._failures, 30))
+        ceiling = min(self._max_s, most_s, self._first_s * 2.0 ** min(self._failures, 30))
         self._failures += 1
         self._last_at = now
         return max(at_least_s, self._rng.uniform(0.0, ceiling))

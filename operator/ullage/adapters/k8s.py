@@ -8,7 +8,7 @@ Must never read-modify-replace anything but the Lease.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from types import TracebackType
 from typing import Final, Self
 from urllib.parse import quote
@@ -113,9 +113,17 @@ class K8sCluster:
                 return
 
     async def watch(
-        self, kind: Kind, selector: Selector, *, resource_version: str, timeout_s: int = 45
+        self,
+        kind: Kind,
+        selector: Selector,
+        *,
+        resource_version: str,
+        timeout_s: int = 45,
+        on_open: Callable[[], None] | None = None,
     ) -> AsyncGenerator[WatchEvent]:
         """Yield events after a version until the server ends the stream.
+
+        ``on_open`` is called when the server accepts it, long before the first event perhaps.
 
         Raises:
             Gone: the version is too old.
@@ -137,6 +145,8 @@ class K8sCluster:
         response = await self._transport.open(
             "GET", _collection(kind, selector.namespace), query, limit=limit
         )
+        if on_open is not None:
+            on_open()
         try:
             while line := await _line(response):
                 yield _event(line)

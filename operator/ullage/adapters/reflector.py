@@ -21,6 +21,7 @@ import structlog
 
 from ullage.adapters.answers import BadLine, WatchStalled
 from ullage.adapters.backoff import Backoff
+from ullage.adapters.streak import Streak
 from ullage.ports import (
     ApiError,
     Clock,
@@ -39,6 +40,13 @@ log = structlog.get_logger("ullage.reflector")
 
 SHORT_WATCH_S: Final = 0.5
 """A watch that ends sooner and says nothing is a failure: opening it again at once would spin."""
+UNSYNCED_S: Final = 60.0
+"""A stream that has been failing for so long is no longer in step with the server."""
+FROZEN_S: Final = 165.0
+"""Every request ends in less time, so a stream that neither hears nor fails for so long is stuck;
+three watches of 55 s."""
+PATIENT_MOST_S: Final = 60.0
+"""Longest pause taken from ``Retry-After``."""
 
 
 class Source(Protocol):
@@ -51,9 +59,15 @@ class Source(Protocol):
         ...
 
     def watch(
-        self, kind: Kind, selector: Selector, *, resource_version: str, timeout_s: int = 45
+        self,
+        kind: Kind,
+        selector: Selector,
+        *,
+        resource_version: str,
+        timeout_s: int = 45,
+        on_open: Callable[[], None] | None = None,
     ) -> AsyncGenerator[WatchEvent]:
-        """Events after a version."""
+        """Events after a version; ``on_open`` is called when the server accepts the watch."""
         ...
 
 
@@ -68,7 +82,11 @@ class ReflectorTimes:
     resync_s: float = 600.0
     """Time between two proofs that the picture is right."""
     first_pause_s: float = 0.5
+    answer_pause_s: float = 3.0
+    """Longest pause after a failure of the API server or of the way to it: one that is back is
+    noticed within so long."""
     max_pause_s: float = 30.0
+    """Longest pause after a failure of our own, or a line that cannot be read."""
     healthy_s: float = 60.0
     """A failure after this long without one counts as the first."""
 
@@ -142,8 +160,12 @@ class Reflector:
         self._uids: set[str] = set()
         self._next_resync = 0.0
         self._gone_at = float("-inf")
-        self.synced = False
-        """The sink has seen a full list."""
+        self._listed = False
+        self._stalled = False
+        """The last watch stalled: that another one opens proves nothing."""
+        self._stirred_at = clock.monotonic()
+        self.streak = Streak()
+        """Failures; a stall counts as one."""
         self.last_event_at = clock.monotonic()
         """Monotonic time of the last line, bookmark, list page or newly opened watch."""
         self.resource_version = ""
@@ -155,6 +177,28 @@ class Reflector:
         """Watches that outlived their time."""
         self.errors_total = 0
         """Failures of any kind that led to a pause."""
+
+    @property
+    def synced(self) -> bool:
+        """The sink holds what the server holds now, as far as this stream can know."""
+        return self._listed and not self.problem()
+
+    def problem(self) -> str:
+        """Why the sink is behind the server; "" = it is not."""
+        failing_s = self.streak.seconds(self._clock.monotonic())
+        if not self._listed:
+            return f"not listed yet: {self.streak.text}" if failing_s else "not listed yet"
+        if failing_s >= UNSYNCED_S:
+            return f"failing for {failing_s:.0f} s: {self.streak.text}"
+        return self.stuck()
+
+    def stuck(self) -> str:
+        """What only a restart can mend: no sign of life, or a fault of our own that stays."""
+        now = self._clock.monotonic()
+        if now - self._stirred_at >= FROZEN_S:
+            return f"neither hears nor fails for {now - self._stirred_at:.0f} s"
+        own_s = self.streak.own_seconds(now)
+        return f"failing for {own_s:.0f} s: {self.streak.text}" if own_s >= UNSYNCED_S else ""
 
     @property
     def objects(self) -> int:
@@ -184,10 +228,10 @@ class Reflector:
 
     async def _list(self) -> None:
         items, version = await self._pages("")
-        if self.synced:
+        if self._listed:
             self.relists_total += 1
         self._hand_over(items, version)
-        self.synced = True
+        self._listed = True
         self._next_resync = self._clock.monotonic() + self._times.resync_s
 
     async def _pages(self, at_version: str) -> tuple[Packed, str]:
@@ -208,6 +252,7 @@ class Reflector:
         changed = self._sink.replace(self.stream, items, self._clock.now())
         self._uids = items.uids
         self.resource_version = version
+        self._proved()
         if changed:
             self._poke(self.stream.name)
         return changed
@@ -220,12 +265,11 @@ class Reflector:
             try:
                 await self._watch()
             except WatchStalled as error:
-                self.stalls_total += 1
-                log.warning("watch stalled", stream=self.stream.name, error=str(error))
+                await self._after_stall(error)
             except BadLine:
                 raise
             except ApiError as error:
-                if error.status != 0:
+                if error.status != 0 or not self.synced:
                     raise
                 await self._rest(error)  # no connection: go on where we were
             if self._clock.monotonic() >= self._next_resync:
@@ -237,6 +281,7 @@ class Reflector:
             self.stream.selector,
             resource_version=self.resource_version,
             timeout_s=self._times.watch_s,
+            on_open=self._opened,
         )
         opened, lines = self._clock.monotonic(), 0
         async with aclosing(events):
@@ -244,9 +289,20 @@ class Reflector:
                 self._heard()
                 lines += 1
                 self._take(event)
+                self._proved()
         self._heard()
         if not lines and self._clock.monotonic() - opened < SHORT_WATCH_S:
             raise Unavailable(0, "the watch ended at once")
+        self._proved()
+
+    async def _after_stall(self, error: WatchStalled) -> None:
+        """One stall may be chance; after a second one in a row only a list proves the picture."""
+        self.stalls_total += 1
+        log.warning("watch stalled", stream=self.stream.name, error=str(error))
+        again, self._stalled = self._stalled, True
+        self._failed(error)
+        if again:
+            await self._list()
 
     def _take(self, event: WatchEvent) -> None:
         """Pass one event on; its version is the place to go on from."""
@@ -279,15 +335,36 @@ class Reflector:
             log.error("resync found drift", stream=self.stream.name, version=version)
         self._next_resync = self._clock.monotonic() + self._times.resync_s
 
-    # Failing.
+    # Hearing and failing.
 
     def _heard(self) -> None:
-        self.last_event_at = self._clock.monotonic()
+        self.last_event_at = self._stirred_at = self._clock.monotonic()
+
+    def _opened(self) -> None:
+        """The server accepted a watch."""
+        if not self._stalled:
+            self._heard()
+            self.streak.worked(self._clock.monotonic())
+
+    def _proved(self) -> None:
+        """What the server said was taken in."""
+        self._stalled = False
+        self.streak.worked(self._clock.monotonic())
+
+    def _failed(self, error: Exception) -> None:
+        self._stirred_at = self._clock.monotonic()
+        self.streak.failed(self._stirred_at, error)
 
     async def _rest(self, error: Exception) -> None:
         self.errors_total += 1
+        self._failed(error)
         wanted = error.retry_after_s if isinstance(error, Throttled) else 0.0
-        pause = self._backoff.pause(self._clock.monotonic(), at_least_s=wanted)
+        own = isinstance(error, BadLine) or not isinstance(error, ApiError)
+        pause = self._backoff.pause(
+            self._clock.monotonic(),
+            at_least_s=min(wanted, PATIENT_MOST_S),
+            most_s=self._times.max_pause_s if own else self._times.answer_pause_s,
+        )
         log.warning(
             "stream failed",
             stream=self.stream.name,

@@ -41,7 +41,8 @@ class Limits:
     write_s: float = 3.0
     """Below the Lease's duration minus its renew deadline: no write of an old leader may land
     under a new one."""
-    connect_s: float = 10.0
+    connect_s: float = 4.0
+    """Two lost packets of a handshake; a server that is back is noticed within so long."""
     watch_grace_s: float = 10.0
     """How long a watch may outlive the time it was asked for."""
     read_tries: int = 3

@@ -2,57 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operator's endpoints: liveness, readiness, metrics, and a replayable snapshot.
 
-A dead watch or a stuck loop must fail ``/healthz``: kopf's own probe succeeds while streams are
-dead, so it is not used.
+kopf's own probe succeeds while streams are dead, so it is not used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
+from ullage.app.health import HealthView, health_problems, readiness_problems
 from ullage.app.loop import DecisionLoop
 from ullage.app.replay import to_json
-
-MAX_LOOP_LAG_S = 5.0
-MAX_STREAM_SILENCE_S = 3 * 55.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HealthView:
-    """What the health check looks at; every age in seconds."""
-
-    loop_lag_s: float
-    leading: bool
-    cycle_age_s: float
-    max_cycle_age_s: float
-    stream_ages_s: Mapping[str, float]
-    synced: Mapping[str, bool]
-    failure: str = ""
-
-
-def health_problems(view: HealthView) -> list[str]:
-    """Why this process should be restarted; empty = healthy. Pure."""
-    problems = [
-        f"stream {name} is silent for {age:.0f} s"
-        for name, age in sorted(view.stream_ages_s.items())
-        if age > MAX_STREAM_SILENCE_S
-    ]
-    if view.loop_lag_s > MAX_LOOP_LAG_S:
-        problems.append(f"event loop lags {view.loop_lag_s:.1f} s")
-    if view.leading and view.cycle_age_s > view.max_cycle_age_s:
-        problems.append(f"no decision completed for {view.cycle_age_s:.0f} s")
-    if view.failure:
-        problems.append(view.failure)
-    return problems
-
-
-def readiness_problems(view: HealthView) -> list[str]:
-    """Which streams have not been listed yet; a standby is ready as well. Pure."""
-    return [f"{name} is not synced" for name, done in sorted(view.synced.items()) if not done]
 
 
 def application(

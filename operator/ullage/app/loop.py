@@ -13,11 +13,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 import structlog
 
+from ullage.adapters.backoff import Backoff
 from ullage.adapters.metrics.collector import Buckets
+from ullage.adapters.streak import Streak
 from ullage.adapters.writer.errors import Refused
 from ullage.api.reasons import ConditionType, Reason
 from ullage.app.figures.turn import preempted
@@ -26,10 +28,15 @@ from ullage.app.solver import Solver, SolverCrashed, SolverTimeout
 from ullage.app.trigger import Trigger
 from ullage.decide.model import Action, DecideSettings, Plan, SetConditions
 from ullage.ports import ApiError, Clock
+from ullage.state.faults import fault_text
 from ullage.state.records import ObjectRef, Snapshot
 from ullage.state.status.records import Condition
 
 log = structlog.get_logger("ullage.loop")
+
+RETRY_FIRST_S: Final = 0.5
+RETRY_MOST_S: Final = 10.0
+"""After a cycle that failed the next one comes after a pause that doubles up to this."""
 
 
 class State(Protocol):
@@ -76,6 +83,8 @@ class LoopStats:
 
     cycles: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
+    failed: Counter[str] = field(default_factory=Counter)
+    """Cycles that brought no decision, by the name of the error."""
     seconds: Buckets = field(default_factory=Buckets)
     divisions: Buckets = field(default_factory=Buckets)
     """Times of dividing the cluster, seconds."""
@@ -83,8 +92,12 @@ class LoopStats:
     """Jobs asked to leave their devices, by cause."""
     actions: Counter[str] = field(default_factory=Counter)
     expired: int = 0
+    obstacle: str = ""
+    """Why the last cycle brought no decision; "" = it did."""
+    last_begun: float = 0.0
+    """Monotonic time when the last cycle began."""
     last_completed: float = 0.0
-    """Monotonic time of the last completed cycle."""
+    """Monotonic time of the last cycle that brought a decision, or of the start."""
 
 
 class DecisionLoop:
@@ -113,19 +126,31 @@ class DecisionLoop:
         self.outcomes = outcomes or Outcomes()
         self.last_plan: Plan | None = None
         self.last_inputs: tuple[Snapshot, float, DecideSettings] | None = None
-        self.stats = LoopStats(last_completed=clock.monotonic())
+        began = clock.monotonic()
+        self.stats = LoopStats(last_begun=began, last_completed=began)
+        self.streak = Streak()
+        """Cycles in a row that raised; a solver that fails is no fault of the loop."""
+        self._backoff = Backoff(first_s=RETRY_FIRST_S, max_s=RETRY_MOST_S)
 
     async def run(self) -> None:
         """Decide whenever the trigger says so, until cancelled."""
         while True:
-            await self.cycle(await self._trigger.wait())
+            reasons = await self._trigger.wait()
+            try:
+                await self.cycle(reasons)
+            except Exception as error:  # the seam of one cycle: the next one comes all the same
+                log.exception("cycle failed")
+                self.streak.failed(self._clock.monotonic(), error)
+                self._failed(error)
 
     async def cycle(self, reasons: frozenset[str]) -> None:
         """One decision for the whole cluster; returns early rather than decide half blind."""
+        self.stats.last_begun = self._clock.monotonic()
         obstacle = self._may_decide()
         if obstacle:
             self.stats.skipped[obstacle] += 1
-            self.stats.last_completed = self._clock.monotonic()
+            self.stats.obstacle = obstacle
+            self.streak.worked(self.stats.last_begun)  # nothing failed
             return
         now = self._clock.now()
         settings = self._settings()
@@ -185,7 +210,9 @@ class DecisionLoop:
     ) -> None:
         self.stats.cycles += 1
         self.stats.seconds.observe(seconds)
+        self.stats.obstacle = ""
         self.stats.last_completed = self._clock.monotonic()
+        self.streak.worked(self.stats.last_completed)
         self._trigger.rest(seconds)
         if actions:
             log.info(
@@ -203,7 +230,13 @@ class DecisionLoop:
         """The last good plan stands; the policy says that new decisions do not come."""
         log.error("decision failed; the last good plan stands", error=str(error))
         self._carry_out(self._solver_condition(snapshot, now, epoch, error), now)
-        self.stats.last_completed = self._clock.monotonic()
+        self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        """Count a cycle that brought no decision; the next one comes after a pause."""
+        self.stats.failed[type(error).__name__] += 1
+        self.stats.obstacle = fault_text(error)
+        self._trigger.retry_in(self._backoff.pause(self._clock.monotonic()))
 
     def _solver_condition(
         self,

@@ -14,7 +14,7 @@ import signal
 import socket
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -28,7 +28,18 @@ from ullage.adapters.k8s import K8sCluster
 from ullage.adapters.lead_reader import LeadReader
 from ullage.adapters.leads import Leads
 from ullage.adapters.lease import Lease
-from ullage.adapters.metrics.collector import OperatorCollector, OperatorFigures, StreamFigures
+from ullage.adapters.metrics.collector import (
+    OperatorCollector,
+    OperatorFigures,
+    SectionGuard,
+    StreamFigures,
+)
+from ullage.adapters.metrics.cost import CostFigures
+from ullage.adapters.metrics.devices import DeviceFigures
+from ullage.adapters.metrics.pools import PoolFigures
+from ullage.adapters.metrics.spending import SpendFigures
+from ullage.adapters.metrics.tiers import TierFigures
+from ullage.adapters.metrics.turns import TurnFigures
 from ullage.adapters.reflector import Reflector
 from ullage.adapters.writer.writer import WriteLimits, Writer, WriterStats
 from ullage.app.calm import Calm, Traffic
@@ -40,7 +51,8 @@ from ullage.app.figures.spend import SpendSums
 from ullage.app.figures.tier import TierSums
 from ullage.app.figures.turn import turn_figures
 from ullage.app.foreign_pods import ForeignPodReporter
-from ullage.app.http import HealthView, application
+from ullage.app.health import HealthView
+from ullage.app.http import application
 from ullage.app.kopf_shell import KopfThread, Poker, connection_info
 from ullage.app.lead_service import LeadService
 from ullage.app.learner import Learner
@@ -48,6 +60,7 @@ from ullage.app.loop import DecisionLoop
 from ullage.app.pool_service import Hooks, PoolService
 from ullage.app.settings import Settings
 from ullage.app.solver import Solver
+from ullage.app.supervised import Supervisor
 from ullage.app.syllabus import Pace
 from ullage.app.trigger import Trigger
 from ullage.decide.effects import effect_of
@@ -55,7 +68,7 @@ from ullage.decide.model import DecideSettings
 from ullage.decide.phases import Phase
 from ullage.engines.admission.model import LearnedModel
 from ullage.state.cluster.cluster import ClusterState
-from ullage.state.records import Snapshot
+from ullage.state.records import Snapshot, WorkloadRecord
 from ullage.state.streams import STREAMS, WORKLOAD_PROFILES
 
 log = structlog.get_logger("ullage.operator")
@@ -89,6 +102,7 @@ def _stream_figures(reflector: Reflector) -> StreamFigures:
         relists=reflector.relists_total,
         drift=reflector.resync_drift_total,
         errors=reflector.errors_total,
+        synced=reflector.synced,
     )
 
 
@@ -117,6 +131,8 @@ class Operator:
         self.costs = CostSums(began=self.clock.now())
         self.spends = SpendSums()
         self.tiers = TierSums()
+        self.guard = SectionGuard()
+        self.supervisor = Supervisor(self.clock.monotonic)
         self.solver = Solver(settings.decide.deadline_seconds)
         self.writer = self._make_writer()
         self.loop = DecisionLoop(
@@ -176,9 +192,9 @@ class Operator:
                 self.solver.start()
                 running += [
                     tasks.create_task(self.learner.run()),
-                    tasks.create_task(self._tell_models()),
-                    tasks.create_task(self.pools.run()),
-                    tasks.create_task(self.leads.run()),
+                    tasks.create_task(self.supervisor.run("models", self._tell_models)),
+                    tasks.create_task(self.supervisor.run("pools", self.pools.run)),
+                    tasks.create_task(self.supervisor.run("leads", self.leads.run)),
                     tasks.create_task(self.lease.run()),
                     tasks.create_task(self.writer.run()),
                     tasks.create_task(self.loop.run()),
@@ -218,7 +234,7 @@ class Operator:
 
     async def _serve(self) -> web.AppRunner:
         metrics = CollectorRegistry(auto_describe=False)
-        metrics.register(OperatorCollector(self.figures))
+        metrics.register(OperatorCollector(self.figures, self.guard))
         runner = web.AppRunner(application(self.health, metrics, self.loop), access_log=None)
         await runner.setup()
         await web.TCPSite(runner, port=self._settings.http.port).start()
@@ -226,20 +242,30 @@ class Operator:
 
     def health(self) -> HealthView:
         """What the probes look at."""
-        failure = f"kopf ended: {self.kopf.failure}" if self.kopf.failure else ""
+        stats, now = self.loop.stats, self.clock.monotonic()
+        failing = {"kopf": str(self.kopf.failure)} if self.kopf.failure else {}
         return HealthView(
             loop_lag_s=self.pulse.lag_s,
             leading=self.lease.held,
-            cycle_age_s=self.clock.monotonic() - self.loop.stats.last_completed,
-            max_cycle_age_s=3 * self._settings.trigger.resync_seconds,
-            stream_ages_s={r.stream.name: r.last_event_age_s() for r in self.reflectors},
-            synced={r.stream.name: r.synced for r in self.reflectors},
-            failure=failure,
+            decision_age_s=self._decision_age_s(),
+            cycle_age_s=now - stats.last_begun,
+            max_age_s=3 * self._settings.trigger.resync_seconds,
+            obstacle=stats.obstacle,
+            cycles_failing_s=self.loop.streak.own_seconds(now),
+            behind={r.stream.name: why for r in self.reflectors if (why := r.problem())},
+            stuck={r.stream.name: why for r in self.reflectors if (why := r.stuck())},
+            failing_tasks={**failing, **self.supervisor.failing()},
         )
+
+    def _decision_age_s(self) -> float:
+        """Seconds since the last decision of this leadership, or since it began; else 0."""
+        if not self.lease.held:
+            return 0.0
+        return self.clock.monotonic() - max(self.loop.stats.last_completed, self._led_at)
 
     def figures(self) -> OperatorFigures:
         """What the metrics tell, as of now."""
-        stats = self.loop.stats
+        stats, guard = self.loop.stats, self.guard
         now = self.clock.now()
         picture = self.state.freeze(now)
         workloads = list(picture.workloads.values())
@@ -255,8 +281,11 @@ class Operator:
             crashes=self.solver.crashes,
             pokes=self.trigger.pokes,
             skipped=stats.skipped,
+            failed=stats.failed,
+            decision_age_s=self._decision_age_s(),
             actions=stats.actions,
             writes=self.writer_stats.writes,
+            task_failures=self.supervisor.failures,
             queue_depth=self.writer_stats.queue_depth,
             fenced=self.writer_stats.fenced,
             assumed=self.state.assumed,
@@ -271,19 +300,25 @@ class Operator:
                 profiles=self.state.counts()[WORKLOAD_PROFILES.name],
                 unusable=self.loop.last_plan.dropped if self.loop.last_plan else {},
             ),
-            cost=self.costs.figures(workloads, now),
-            spend=self.spends.figures(workloads),
-            tiers=self.tiers.figures(picture.leads),
-            turns=turn_figures(
-                workloads,
-                now,
-                round_s=float(picture.policy.round_seconds),
-                preemptions=stats.preemptions,
-                divisions=stats.divisions,
-            ),
-            pools=self.pools.figures(picture),
-            devices=device_figures(picture, self.loop.outcomes.foretold),
+            cost=guard("cost", lambda: self.costs.figures(workloads, now), CostFigures()),
+            spend=guard("spend", lambda: self.spends.figures(workloads), SpendFigures()),
+            tiers=guard("tiers", lambda: self.tiers.figures(picture.leads), TierFigures()),
+            turns=guard("turns", lambda: self._turns(picture, workloads), TurnFigures()),
+            pools=guard("pools", lambda: self.pools.figures(picture), PoolFigures()),
+            devices=guard("devices", lambda: self._devices(picture), DeviceFigures()),
         )
+
+    def _turns(self, picture: Snapshot, workloads: Sequence[WorkloadRecord]) -> TurnFigures:
+        return turn_figures(
+            workloads,
+            picture.taken_at,
+            round_s=float(picture.policy.round_seconds),
+            preemptions=self.loop.stats.preemptions,
+            divisions=self.loop.stats.divisions,
+        )
+
+    def _devices(self, picture: Snapshot) -> DeviceFigures:
+        return device_figures(picture, self.loop.outcomes.foretold)
 
     def _make_lease(self) -> Lease:
         times = self._settings.lease

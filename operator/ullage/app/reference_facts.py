@@ -26,6 +26,7 @@ from ullage.adapters.metrics.collector import (
     Buckets,
     OperatorCollector,
     OperatorFigures,
+    SectionGuard,
     StreamFigures,
 )
 from ullage.adapters.metrics.cost import CostFigures
@@ -123,7 +124,9 @@ def operator_settings(root: Path) -> list[Setting]:
 def operator_metrics() -> list[MetricFact]:
     """Every metric of the operator."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(OperatorCollector(_example))
+    guard = SectionGuard()
+    guard.failures["cost"] = 1
+    registry.register(OperatorCollector(_example, guard))
     return metric_facts(generate_latest(registry).decode())
 
 
@@ -211,6 +214,8 @@ def _example() -> OperatorFigures:
         crashes=0,
         pokes=Counter(pods=1),
         skipped=Counter({"not-leading": 1}),
+        failed=Counter(SolverTimeout=1),
+        decision_age_s=0.0,
         actions=Counter(CreatePod=1),
         writes={("create", "Pod", "ok"): 1},
         queue_depth=0,

@@ -43,6 +43,11 @@ class Trigger:
         """A decision took this long: leave at least twice as much time before the next one."""
         self._not_before = asyncio.get_running_loop().time() + 2 * seconds
 
+    def retry_in(self, seconds: float) -> None:
+        """A decision failed: decide again after this time, whatever changes meanwhile."""
+        at = asyncio.get_running_loop().time() + seconds
+        self._wake_at = self._not_before = at
+
     async def wait(self) -> frozenset[str]:
         """Wait until a decision is due; returns the reasons of the pokes it answers."""
         loop = asyncio.get_running_loop()

@@ -3,8 +3,11 @@
 """Metrics are read from the live objects; nothing is counted twice, no pod is a label."""
 
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 
 from prometheus_client import CollectorRegistry, generate_latest
+from structlog.testing import capture_logs
 
 from ullage.adapters.metrics.collector import (
     Buckets,
@@ -35,6 +38,8 @@ def _figures() -> OperatorFigures:
         crashes=0,
         pokes=Counter({"pods": 5}),
         skipped=Counter(),
+        failed=Counter({"SolverTimeout": 2}),
+        decision_age_s=12.0,
         actions=Counter({"CreatePod": 3}),
         writes={("create", "Pod", "ok"): 3},
         queue_depth=2,
@@ -70,10 +75,11 @@ def _sharing() -> SharingFigures:
     )
 
 
-def _text() -> str:
+def _text(gather: Callable[[], OperatorFigures] = _figures) -> str:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(OperatorCollector(_figures))
-    return generate_latest(registry).decode()
+    with capture_logs():
+        registry.register(OperatorCollector(gather))
+        return generate_latest(registry).decode()
 
 
 def test_every_figure_is_told() -> None:
@@ -84,6 +90,9 @@ def test_every_figure_is_told() -> None:
         "ullage_lease_epoch 4.0",
         "ullage_foreign_pods 3.0",
         'ullage_reflector_objects{kind="pods"} 12.0',
+        'ullage_reflector_synced{kind="pods"} 1.0',
+        'ullage_cycles_failed_total{error="SolverTimeout"} 2.0',
+        "ullage_decision_age_seconds 12.0",
         'ullage_decision_seconds_bucket{le="0.5"} 2.0',
         'ullage_decision_seconds_bucket{le="+Inf"} 3.0',
         "ullage_decision_seconds_count 3.0",
@@ -104,3 +113,18 @@ def test_every_figure_is_told() -> None:
         'ullage_observations_unusable{reason="Share"} 1.0',
     ):
         assert line in text
+
+
+def test_a_section_that_cannot_be_told_costs_itself_alone() -> None:
+    text = _text(lambda: replace(_figures(), pools=None))  # type: ignore[arg-type]
+    assert "ullage_leader 1.0" in text
+    assert 'ullage_workloads{kind="TrainingJob",phase="Running"} 2.0' in text
+    assert "ullage_pool_" not in text
+    assert 'ullage_metrics_failures_total{section="pools"} ' in text
+
+
+def test_a_scrape_never_raises() -> None:
+    def gather() -> OperatorFigures:
+        raise OverflowError("date value out of range")
+
+    assert 'ullage_metrics_failures_total{section="figures"} ' in _text(gather)

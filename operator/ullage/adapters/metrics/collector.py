@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
+import structlog
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -29,6 +31,10 @@ from ullage.adapters.metrics.spending import SpendFigures, spend_metrics
 from ullage.adapters.metrics.tiers import TierFigures, tier_metrics
 from ullage.adapters.metrics.turns import TurnFigures, turn_metrics
 
+log = structlog.get_logger("ullage.metrics")
+
+Told = TypeVar("Told")
+
 SECONDS_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
@@ -42,6 +48,7 @@ class StreamFigures:
     relists: int
     drift: int
     errors: int
+    synced: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +66,8 @@ class OperatorFigures:
     crashes: int
     pokes: Counter[str]
     skipped: Counter[str]
+    failed: Counter[str]
+    decision_age_s: float
     actions: Counter[str]
     writes: Mapping[tuple[str, str, str], int]
     """By (verb, kind, result)."""
@@ -102,27 +111,66 @@ class Buckets:
         return dict(self._counts)
 
 
-class OperatorCollector(Collector):
-    """Yields metric families from figures that a callback gathers."""
+class SectionGuard:
+    """Keeps a fault within its section of the metrics: the others are told all the same."""
 
-    def __init__(self, gather: Callable[[], OperatorFigures]) -> None:
+    def __init__(self) -> None:
+        """Nothing has failed yet."""
+        self.failures: Counter[str] = Counter()
+
+    def __call__(self, section: str, make: Callable[[], Told], otherwise: Told) -> Told:
+        """What ``make`` says, or where it raises ``otherwise``, logged and counted."""
+        try:
+            return make()
+        except Exception:  # the seam of one section of the metrics
+            self.failures[section] += 1
+            log.exception("metrics section failed", section=section)
+            return otherwise
+
+
+_SECTIONS: Final[Mapping[str, Callable[[OperatorFigures], Iterator[Metric]]]] = {
+    "election": lambda figures: _election(figures),
+    "streams": lambda figures: _streams(figures),
+    "decisions": lambda figures: _decisions(figures),
+    "writes": lambda figures: _writes(figures),
+    "workloads": lambda figures: _workloads(figures),
+    "sharing": lambda figures: sharing_metrics(figures.sharing),
+    "turns": lambda figures: turn_metrics(figures.turns),
+    "devices": lambda figures: device_metrics(figures.devices),
+    "cost": lambda figures: cost_metrics(figures.cost),
+    "spend": lambda figures: spend_metrics(figures.spend),
+    "tiers": lambda figures: tier_metrics(figures.tiers),
+    "pools": lambda figures: pool_metrics(figures.pools),
+}
+
+
+class OperatorCollector(Collector):
+    """Yields metric families from figures that a callback gathers; never raises."""
+
+    def __init__(
+        self, gather: Callable[[], OperatorFigures], guard: SectionGuard | None = None
+    ) -> None:
         self._gather = gather
+        self._guard = guard or SectionGuard()
 
     def collect(self) -> Iterator[Metric]:
         """Gather once, then tell."""
-        figures = self._gather()
-        yield from _election(figures)
-        yield from _streams(figures)
-        yield from _decisions(figures)
-        yield from _writes(figures)
-        yield from _workloads(figures)
-        yield from sharing_metrics(figures.sharing)
-        yield from turn_metrics(figures.turns)
-        yield from device_metrics(figures.devices)
-        yield from cost_metrics(figures.cost)
-        yield from spend_metrics(figures.spend)
-        yield from tier_metrics(figures.tiers)
-        yield from pool_metrics(figures.pools)
+        figures, nothing = self._guard("figures", self._gather, None), list[Metric]()
+        if figures is not None:
+            for name, section in _SECTIONS.items():
+                yield from self._guard(name, partial(_told, section, figures), nothing)
+        yield _labelled(
+            "ullage_metrics_failures",
+            "Sections of the metrics that could not be told.",
+            "section",
+            self._guard.failures,
+        )
+
+
+def _told(
+    section: Callable[[OperatorFigures], Iterator[Metric]], figures: OperatorFigures
+) -> list[Metric]:
+    return list(section(figures))
 
 
 def _election(figures: OperatorFigures) -> Iterator[Metric]:
@@ -139,6 +187,7 @@ def _streams(figures: OperatorFigures) -> Iterator[Metric]:
     gauges = {
         "ullage_reflector_last_event_age_seconds": "Seconds since the stream was heard of.",
         "ullage_reflector_objects": "Objects the stream holds.",
+        "ullage_reflector_synced": "Whether the stream is in step with the API server.",
     }
     counters = {
         "ullage_reflector_relists": "Full lists after the first one.",
@@ -149,7 +198,9 @@ def _streams(figures: OperatorFigures) -> Iterator[Metric]:
     for index, (name, text) in enumerate(gauges.items()):
         gauge = GaugeMetricFamily(name, text, labels=["kind"])
         for stream in figures.streams:
-            gauge.add_metric([stream.name], (stream.age_s, stream.objects)[index])
+            gauge.add_metric(
+                [stream.name], (stream.age_s, stream.objects, float(stream.synced))[index]
+            )
         families.append(gauge)
     for index, (name, text) in enumerate(counters.items()):
         counter = CounterMetricFamily(name, text, labels=["kind"])
@@ -182,6 +233,14 @@ def _decisions(figures: OperatorFigures) -> Iterator[Metric]:
     yield _counter("ullage_decision_crashes", "Decisions that failed.", figures.crashes)
     yield _labelled("ullage_trigger_pokes", "Wishes for a decision.", "reason", figures.pokes)
     yield _labelled("ullage_cycles_skipped", "Cycles without work.", "cause", figures.skipped)
+    yield _labelled(
+        "ullage_cycles_failed", "Cycles that brought no decision.", "error", figures.failed
+    )
+    yield _gauge(
+        "ullage_decision_age_seconds",
+        "Seconds since this leader's last completed decision; 0 on a standby.",
+        figures.decision_age_s,
+    )
     yield _labelled("ullage_actions", "Actions decided.", "action", figures.actions)
 
 

@@ -1,0 +1,68 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the probes tell: ready when it can do its work now, alive when a restart would mend nothing.
+
+An API server that is away makes a replica unready and never ends it: Kubernetes would start it
+again ever later, and it would be missing when the server is back. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+MAX_LOOP_LAG_S: Final = 5.0
+FAILING_S: Final = 60.0
+"""Faults of our own for so long make a replica unhealthy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthView:
+    """What the health check looks at; every age in seconds.
+
+    Attributes:
+        loop_lag_s: How late the event loop is.
+        leading: This replica holds the Lease.
+        decision_age_s: Since the last decision of this leadership, or since it began.
+        cycle_age_s: Since the last look at whether to decide.
+        max_age_s: Most that either may reach where this replica leads.
+        obstacle: Why the last cycle brought no decision.
+        cycles_failing_s: How long cycles have been failing by a fault of their own.
+        behind: Streams that are not in step with the API server, and why.
+        stuck: Streams that only a restart can mend, and why.
+        failing_tasks: Tasks in the background that fail again and again, and how.
+    """
+
+    loop_lag_s: float
+    leading: bool
+    decision_age_s: float
+    cycle_age_s: float
+    max_age_s: float
+    obstacle: str = ""
+    cycles_failing_s: float = 0.0
+    behind: Mapping[str, str] = field(default_factory=dict)
+    stuck: Mapping[str, str] = field(default_factory=dict)
+    failing_tasks: Mapping[str, str] = field(default_factory=dict)
+
+
+def health_problems(view: HealthView) -> list[str]:
+    """What a restart may mend; empty = this process should go on."""
+    problems = [f"stream {name}: {why}" for name, why in sorted(view.stuck.items())]
+    if view.loop_lag_s > MAX_LOOP_LAG_S:
+        problems.append(f"event loop lags {view.loop_lag_s:.1f} s")
+    if view.leading and view.cycle_age_s > view.max_age_s:
+        problems.append(f"no decision was tried for {view.cycle_age_s:.0f} s")
+    if view.leading and view.cycles_failing_s >= FAILING_S:
+        problems.append(f"decisions fail for {view.cycles_failing_s:.0f} s: {view.obstacle}")
+    problems += [f"task {name} fails: {why}" for name, why in sorted(view.failing_tasks.items())]
+    return problems
+
+
+def readiness_problems(view: HealthView) -> list[str]:
+    """Why this replica does not do its work now; a standby's work is to follow the server."""
+    problems = [f"{name} is not synced: {why}" for name, why in sorted(view.behind.items())]
+    if view.leading and view.decision_age_s > view.max_age_s:
+        why = f": {view.obstacle}" if view.obstacle else ""
+        problems.append(f"no decision completed for {view.decision_age_s:.0f} s{why}")
+    return problems + health_problems(view)
