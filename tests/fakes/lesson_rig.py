@@ -86,7 +86,9 @@ class Stage:
     """The clock, the picture, and what was published."""
 
     profiles: Mapping[Key, ProfileRecord] = field(default_factory=profiles)
-    device_profiles: Mapping[str, DeviceProfileRecord] = field(default_factory=dict)
+    device_profiles: Mapping[str, DeviceProfileRecord] = field(
+        default_factory=lambda: {GPU: DeviceProfileRecord(name=GPU)}
+    )
     leading: bool = True
     risk: RiskSettings = field(default_factory=RiskSettings)
     time_s: float = START + 10_000

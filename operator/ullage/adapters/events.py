@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import Final
 
 from ullage.adapters.bodies import KINDS
-from ullage.adapters.writer.cache import Recent
 from ullage.decide.model import Emit
 from ullage.ports import EVENT, ClusterPort, Conflict, JsonObject, NotFound
+from ullage.state.bounded import Memo
 from ullage.state.project.quantity import rfc3339
 from ullage.state.records import ObjectRef
 
@@ -78,19 +78,19 @@ class EventRecorder:
         now: Callable[[], float],
         guard: Callable[[], None],
         instance: str = COMPONENT,
-        remembered: int = 10_000,
+        remembered_bytes: int = 8 * 2**20,
     ) -> None:
         """``guard`` is asked before every request and raises where none may be sent."""
         self._cluster = cluster
         self._now = now
         self._guard = guard
         self._instance = instance
-        self._said: Recent[str, tuple[str, str]] = Recent(remembered)
-        self._counts: Recent[EventKey, int] = Recent(remembered)
+        self._said: Memo[str, int] = Memo(remembered_bytes)
+        self._counts: Memo[EventKey, int] = Memo(remembered_bytes)
 
     def is_news(self, action: Emit) -> bool:
         """Whether this differs from what was said last of the object; remembers it."""
-        said = (action.reason.value, action.text)
+        said = hash((action.reason.value, action.text))
         if self._said.get(action.target.uid) == said:
             return False
         self._said.put(action.target.uid, said)

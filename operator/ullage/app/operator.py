@@ -46,6 +46,7 @@ from ullage.app.calm import Calm, Traffic
 from ullage.app.device_models import ModelTeller
 from ullage.app.figures.cost import CostSums
 from ullage.app.figures.device import device_figures
+from ullage.app.figures.party import Parties
 from ullage.app.figures.sharing import sharing_figures
 from ullage.app.figures.spend import SpendSums
 from ullage.app.figures.tier import TierSums
@@ -128,8 +129,9 @@ class Operator:
         ]
         self.lease = self._make_lease()
         self.writer_stats = WriterStats()
-        self.costs = CostSums(began=self.clock.now())
-        self.spends = SpendSums()
+        self.parties = Parties()
+        self.costs = CostSums(began=self.clock.now(), parties=self.parties)
+        self.spends = SpendSums(parties=self.parties)
         self.tiers = TierSums()
         self.guard = SectionGuard()
         self.supervisor = Supervisor(self.clock.monotonic)
@@ -312,6 +314,7 @@ class Operator:
         return turn_figures(
             workloads,
             picture.taken_at,
+            self.parties,
             round_s=float(picture.policy.round_seconds),
             preemptions=self.loop.stats.preemptions,
             divisions=self.loop.stats.divisions,

@@ -120,6 +120,9 @@ class Syllabus:
     def __init__(self, pace: Pace) -> None:
         """Nothing is known before the first look."""
         self._pace = pace
+        self._met: frozenset[str] = frozenset()
+        """Accelerators that were in the cluster: profiles may name any, and nothing is learned of
+        others."""
         self._seen: Mapping[Key, ProfileRecord] = {}
         self._held: dict[Key, ProfileRecord] = {}
         self._unsent: dict[Key, ProfileRecord | None] = {}
@@ -130,6 +133,11 @@ class Syllabus:
 
     def see(self, snapshot: Snapshot, now: float) -> None:
         """Take the picture in; costs what changed since the last one."""
+        met = _accelerators(snapshot) - self._met
+        if met:
+            self._met |= met
+            for key, record in self._held.items():
+                self._share_out(key, _parts(record))
         if snapshot.profiles is not self._seen:
             self._seen = snapshot.profiles
             self._follow(_chosen(snapshot.profiles))
@@ -279,8 +287,8 @@ class Syllabus:
         for name, course in self.courses.items():
             if name not in parts:
                 course.parts.pop(key, None)
-        for name, part in parts.items():
-            self.courses.setdefault(name, Course(accelerator=name)).parts[key] = part
+        for name in parts.keys() & self._met:
+            self.courses.setdefault(name, Course(accelerator=name)).parts[key] = parts[name]
 
 
 def risk_of(settings: RiskSettings) -> Risk:
@@ -300,6 +308,12 @@ def _version(course: Course, before: LearnedModel | None, model: LearnedModel) -
     if stored is None or not stored.version:
         return 1
     return stored.version + (stored.rows != model.rows)
+
+
+def _accelerators(snapshot: Snapshot) -> frozenset[str]:
+    """Types of devices that nodes have or that somebody with rights on the cluster described."""
+    on_nodes = {device.model for node in snapshot.gpu_nodes.values() for device in node.devices}
+    return frozenset(on_nodes | snapshot.device_profiles.keys())
 
 
 def _chosen(profiles: Mapping[Key, ProfileRecord]) -> Mapping[Key, ProfileRecord]:

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from sys import getsizeof
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
-_ENTRY_BYTES = 120
+MIB: Final = 2**20
+_ENTRY_BYTES: Final = 120
 """A dict's part of an entry: hash, two references, free room (derived)."""
 
 
@@ -69,18 +70,23 @@ class Memo(Generic[Key, Value]):
 
     def put(self, key: Key, value: Value) -> None:
         """Remember a value; one that is too large for a generation is not kept at all."""
+        self.forget(key)
         same = key is value
         weight = _ENTRY_BYTES + self._weigh(value) + (0 if same else self._weigh(key))
         if weight <= self._half:
             self._add(key, value, weight)
+
+    def forget(self, key: Key) -> None:
+        """Remember nothing of a key."""
+        gone = self._young.pop(key, None)
+        self._bytes -= gone[1] if gone is not None else 0
+        self._old.pop(key, None)
 
     def clear(self) -> None:
         """Forget everything."""
         self._young, self._old, self._bytes = {}, {}, 0
 
     def _add(self, key: Key, value: Value, weight: int) -> None:
-        before = self._young.pop(key, None)
-        self._bytes -= before[1] if before is not None else 0
         if self._bytes + weight > self._half:
             self._old, self._young, self._bytes = self._young, {}, 0
         self._young[key] = (value, weight)

@@ -13,6 +13,7 @@ from prometheus_client.core import Metric
 from builders import NOW, a_job
 from ullage.adapters.metrics.cost import cost_metrics
 from ullage.app.figures.cost import CostSums
+from ullage.app.figures.party import MOST_OF_A_NAMESPACE
 from ullage.decide.accounting.bills import bill_of, total
 from ullage.state.records import WorkloadRecord
 from ullage.state.status.account import Account
@@ -118,3 +119,13 @@ def test_a_sum_of_bills_tells_what_it_lacks() -> None:
     assert found.message == "no price of fast"
     assert total([lacks]).spent is None
     assert total([]) == replace(total([]), workloads=0)
+
+
+def test_one_namespace_makes_no_more_series_than_its_bound() -> None:
+    sums = CostSums(began=NOW)
+    for n in range(10):
+        many = [billed(f"j{n}-{at}", "1", tenant=f"made-up-{n}-{at}") for at in range(10)]
+        figures = sums.figures(many, NOW)
+    assert len(figures.dollars) == MOST_OF_A_NAMESPACE + 1
+    assert sum(figures.dollars.values()) == 100
+    assert figures.dollars["default"] == 100 - MOST_OF_A_NAMESPACE

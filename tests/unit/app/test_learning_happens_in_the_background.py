@@ -260,7 +260,8 @@ async def test_a_type_of_device_that_fails_holds_up_no_other() -> None:
     status = bad[key].status
     spoiled = replace(row(1, "lstm", 2.0, gpu="a-bad"), slowdown=nan)
     first = replace(bad[key], name="spoiled", status=replace(status, step_time=(spoiled,)))
-    stage = Stage(profiles={**profiles(), ("default", "spoiled"): first})
+    types = {name: DeviceProfileRecord(name=name) for name in (GPU, "a-bad")}
+    stage = Stage(profiles={**profiles(), ("default", "spoiled"): first}, device_profiles=types)
     async with learning(stage) as learner:
         for _ in range(4):
             await learner.step()

@@ -18,8 +18,9 @@ from ullage.engines.admission.learning import MAX_CLASSES
 from ullage.engines.admission.model import Cells
 from ullage.engines.admission.pair_gp import MAX_ROWS
 from ullage.engines.admission.records import Partner
-from ullage.state.records import ProfileRecord, Snapshot
+from ullage.state.records import DeviceProfileRecord, ProfileRecord, Snapshot
 
+TYPES = {GPU: DeviceProfileRecord(name=GPU)}
 NINE = tuple(f"class-{number}" for number in range(9))
 
 
@@ -95,7 +96,7 @@ def test_no_more_profiles_are_sent_than_the_bound_the_newest_first() -> None:
         for n in range(MOST_PROFILES + 50)
     }
     syllabus = Syllabus(Pace())
-    syllabus.see(Snapshot(version=1, taken_at=0.0, profiles=many), START)
+    syllabus.see(Snapshot(version=1, taken_at=0.0, profiles=many, device_profiles=TYPES), START)
     sent, removed = syllabus.unsent(10 * MOST_PROFILES)
     assert len(sent) == MOST_PROFILES
     assert removed == ()
@@ -106,11 +107,26 @@ def test_no_more_profiles_are_sent_than_the_bound_the_newest_first() -> None:
 @pytest.mark.parametrize("gone", ["all", "one"])
 def test_a_profile_that_is_gone_is_forgotten(gone: str) -> None:
     syllabus, held = Syllabus(Pace()), nine_classes()
-    syllabus.see(Snapshot(version=1, taken_at=0.0, profiles=held), START)
+    syllabus.see(Snapshot(version=1, taken_at=0.0, profiles=held, device_profiles=TYPES), START)
     syllabus.unsent(100)
     rows = syllabus.courses[GPU].rows
     rest = {} if gone == "all" else {key: held[key] for key in list(held)[1:]}
-    syllabus.see(Snapshot(version=2, taken_at=0.0, profiles=rest), START)
+    syllabus.see(Snapshot(version=2, taken_at=0.0, profiles=rest, device_profiles=TYPES), START)
     assert syllabus.courses[GPU].rows == (0 if gone == "all" else rows - 4)
     _, removed = syllabus.unsent(100)
     assert len(removed) == (9 if gone == "all" else 1)
+
+
+def test_types_of_devices_that_a_profile_makes_up_are_not_learned_of() -> None:
+    syllabus = Syllabus(Pace())
+    made_up = {
+        ("default", f"p-{n}"): profile(
+            f"p-{n}", [row(n, "b", 2.0, gpu=f"made-up-{n}")], gpu=f"made-up-{n}"
+        )
+        for n in range(50)
+    }
+    syllabus.see(Snapshot(version=1, taken_at=0.0, profiles=made_up, device_profiles=TYPES), START)
+    assert not syllabus.courses
+    types = {**TYPES, "made-up-7": DeviceProfileRecord(name="made-up-7")}
+    syllabus.see(Snapshot(version=2, taken_at=0.0, profiles=made_up, device_profiles=types), START)
+    assert {name: one.rows for name, one in syllabus.courses.items()} == {"made-up-7": 1}

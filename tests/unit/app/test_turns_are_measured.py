@@ -15,6 +15,7 @@ from builders import NOW, a_job
 from fakes.toy_rounds import FAST, Turns, rates
 from ullage.adapters.metrics.collector import Buckets
 from ullage.adapters.metrics.turns import turn_metrics
+from ullage.app.figures.party import Parties
 from ullage.app.figures.turn import preempted, turn_figures
 from ullage.app.solver import Stopwatch
 from ullage.decide.model import EvictPod, SetStatus
@@ -49,6 +50,7 @@ def test_sums_go_by_accelerator_and_tenant() -> None:
         turn_figures(
             [*(job.build() for job in jobs), a_job("plain").build()],
             NOW,
+            Parties(),
             round_s=60.0,
             preemptions=Counter(turn=3),
             divisions=divisions,

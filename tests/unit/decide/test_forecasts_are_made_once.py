@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from ullage.decide.sharing.recall import Numbers, Recall
+from ullage.decide.sharing.recall import Numbers, Recall, no_forecasts
 from ullage.engines.admission.model import LearnedModel
 from ullage.engines.admission.records import ClassProfile, Forecast, ShareCurve, Tenant
 
@@ -31,7 +31,7 @@ class Counting(LearnedModel):
 
 def _recall() -> Recall:
     Counting.asked.clear()
-    return Recall(Counting(accelerator="a"), Numbers(), {})
+    return Recall(Counting(accelerator="a"), Numbers(), no_forecasts())
 
 
 def test_names_and_objectives_share_a_forecast() -> None:

@@ -3,7 +3,7 @@
 """What was applied last: an equal apply is not sent again while nobody else changed the object.
 
 Also follows the resource versions that our own status writes made, so that two statuses in a row
-need not wait for the watch. Bounded; forgetting costs one write.
+need not wait for the watch. Bounded by bytes; forgetting costs one write.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import orjson
 from ullage.adapters.bodies import ObjectKey
 from ullage.ports import JsonObject
 from ullage.state.blueprint import Seen
+from ullage.state.bounded import Memo
 
 UNSEEN_TTL_S: Final = 30.0
 """How long an apply is trusted whose result the watch cannot confirm."""
@@ -25,33 +26,6 @@ _CHAIN: Final = 16
 """Own versions remembered per object."""
 
 Key = TypeVar("Key", bound=Hashable)
-Value = TypeVar("Value")
-
-
-class Recent(Generic[Key, Value]):
-    """A dict that forgets the oldest beyond a limit."""
-
-    def __init__(self, limit: int) -> None:
-        self._kept: dict[Key, Value] = {}
-        self._limit = limit
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    def get(self, key: Key) -> Value | None:
-        """The value, if remembered."""
-        return self._kept.get(key)
-
-    def put(self, key: Key, value: Value) -> None:
-        """Remember a value as the newest."""
-        self._kept.pop(key, None)
-        self._kept[key] = value
-        if len(self._kept) > self._limit:
-            del self._kept[next(iter(self._kept))]
-
-    def forget(self, key: Key) -> None:
-        """Remember nothing of a key."""
-        self._kept.pop(key, None)
 
 
 def digest(body: JsonObject) -> str:
@@ -88,8 +62,8 @@ class _Applied:
 class ApplyGate(Generic[Key]):
     """Tells whether an apply of a spec would change nothing."""
 
-    def __init__(self, limit: int) -> None:
-        self._kept: Recent[Key, _Applied] = Recent(limit)
+    def __init__(self, limit_bytes: int) -> None:
+        self._kept: Memo[Key, _Applied] = Memo(limit_bytes)
 
     def unchanged(self, key: Key, content: str, seen: Seen | None, now: float) -> bool:
         """Whether the same content was applied and nobody has changed the object since.
@@ -124,8 +98,8 @@ class _Chain:
 class StatusGate:
     """Tells whether a status apply would change nothing, and which version it follows."""
 
-    def __init__(self, limit: int) -> None:
-        self._kept: Recent[str, _Chain] = Recent(limit)
+    def __init__(self, limit_bytes: int) -> None:
+        self._kept: Memo[str, _Chain] = Memo(limit_bytes)
 
     def base(self, uid: str, seen_version: str) -> str:
         """The version to base a status on: our own latest, if all changes since were ours."""
@@ -158,7 +132,8 @@ class StatusGate:
 class Gates:
     """What was applied last, specs and statuses apart."""
 
-    def __init__(self, remembered: int, monotonic: Callable[[], float]) -> None:
-        self.specs: ApplyGate[ObjectKey] = ApplyGate(remembered)
-        self.statuses = StatusGate(remembered)
+    def __init__(self, limit_bytes: int, monotonic: Callable[[], float]) -> None:
+        """``limit_bytes`` bounds each of the two."""
+        self.specs: ApplyGate[ObjectKey] = ApplyGate(limit_bytes)
+        self.statuses = StatusGate(limit_bytes)
         self.monotonic = monotonic

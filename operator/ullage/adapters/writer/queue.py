@@ -186,7 +186,8 @@ class WriteQueue:
 
 @dataclass(slots=True)
 class _Strike:
-    text: str
+    said: int
+    """Hash of the error's text: the text is a tenant's to lengthen."""
     count: int
     wait_s: float
 
@@ -205,8 +206,9 @@ class Strikes:
     def strike(self, key: Hashable, text: str, *, at_once: bool = False) -> float:
         """Count a failure; returns the wait in seconds, 0 while it may be chance."""
         before = self._kept.pop(key, None)
-        same = before is not None and before.text == text
-        entry = before if same and before is not None else _Strike(text, 0, 0.0)
+        said = hash(text)
+        same = before is not None and before.said == said
+        entry = before if same and before is not None else _Strike(said, 0, 0.0)
         entry.count += 1
         self._kept[key] = entry
         if len(self._kept) > self._remembered:

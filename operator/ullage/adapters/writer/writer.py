@@ -78,7 +78,9 @@ class WriteLimits:
     events_most: int = 10_000
     """Events that may wait."""
     remembered: int = 50_000
-    """Objects whose last apply is remembered."""
+    """Objects whose failures are counted."""
+    remembered_bytes: int = 32 * 2**20
+    """Memory of what was applied last, for specs and for statuses each: about 30,000 objects."""
     stop_s: float = 3.0
     """How long ``stop`` waits for writes under way."""
     pre_stop_sleep_s: int = 5
@@ -174,7 +176,7 @@ class Writer:
                 leads=self._limits.leads,
             ),
             self._events,
-            gates=Gates(self._limits.remembered, clock.monotonic),
+            gates=Gates(self._limits.remembered_bytes, clock.monotonic),
             guard=self._guard,
         )
 

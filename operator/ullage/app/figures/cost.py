@@ -14,7 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ullage.adapters.metrics.cost import CostFigures
-from ullage.decide.accounting.bills import Bill, bill_of, party_of, total
+from ullage.app.figures.party import Parties
+from ullage.decide.accounting.bills import Bill, bill_of, total
 from ullage.decide.phases import OVER
 from ullage.state.records import WorkloadRecord
 
@@ -25,9 +26,10 @@ _NOTHING: Entered = (0.0, 0.0, 0.0)
 
 @dataclass(slots=True)
 class CostSums:
-    """Sums by tenant since this process looks on; bounded by the workloads that exist."""
+    """Sums by tenant since this process looks on; bounded by workloads and by labels."""
 
     began: float
+    parties: Parties = field(default_factory=Parties)
     sums: dict[str, Entered] = field(default_factory=dict)
     _seen: dict[str, Entered] = field(default_factory=dict)
 
@@ -39,7 +41,7 @@ class CostSums:
             bill = bill_of(one, now)
             if bill is None:
                 continue
-            party = party_of(one)
+            party = self.parties.label(one)
             parties[party].append(bill)
             stands = _entered(one, bill)
             before = self._seen.get(one.ref.uid)

@@ -11,7 +11,7 @@ from statistics import fmean
 
 from ullage.adapters.metrics.spending import SpendFigures
 from ullage.api.reasons import ConditionType
-from ullage.decide.accounting.bills import party_of
+from ullage.app.figures.party import Parties
 from ullage.state.records import WorkloadRecord
 
 
@@ -19,6 +19,7 @@ from ullage.state.records import WorkloadRecord
 class SpendSums:
     """Changes of pools since this process looks on; bounded by the workloads that exist."""
 
+    parties: Parties = field(default_factory=Parties)
     switches: Counter[str] = field(default_factory=Counter)
     _seen: dict[str, frozenset[str]] = field(default_factory=dict)
 
@@ -39,7 +40,7 @@ class SpendSums:
             # who waits for a while and comes back elsewhere has switched as well
             seen[one.ref.uid] = pools or before
             if decision.chosen.cost_per_work:
-                costs[party_of(one)].append(float(decision.chosen.cost_per_work))
+                costs[self.parties.label(one)].append(float(decision.chosen.cost_per_work))
             safe = one.status.condition(ConditionType.DEADLINE_SAFE)
             if safe is not None and not one.status.completion_time:
                 deadlines["yes" if safe.status == "True" else "no"] += 1

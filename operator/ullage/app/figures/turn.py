@@ -11,6 +11,7 @@ from typing import Final
 from ullage.adapters.metrics.collector import Buckets
 from ullage.adapters.metrics.turns import TurnFigures
 from ullage.api.contract import Reason
+from ullage.app.figures.party import Parties
 from ullage.decide.model import Action, SetStatus
 from ullage.decide.phases import Phase
 from ullage.decide.rounds.books import owed_s, promised, received_s
@@ -34,6 +35,7 @@ def preempted(snapshot: Snapshot, actions: Sequence[Action]) -> Iterator[str]:
 def turn_figures(
     workloads: Iterable[WorkloadRecord],
     now: float,
+    parties: Parties,
     *,
     round_s: float,
     preemptions: Counter[str],
@@ -47,14 +49,15 @@ def turn_figures(
         books = job.status.allocation
         if books is None:
             continue
+        tenant = parties.label(job) if job.tenant else ""
         for kind, part in promised(books).items():
-            allocation[kind, job.tenant] += part
+            allocation[kind, tenant] += part
         age_s = max(1.0, now - job.created)
         if not Phase(job.status.phase or Phase.PENDING).terminal:
             for kind, seconds in received_s(books, now).items():
-                received[kind, job.tenant] += seconds / age_s
+                received[kind, tenant] += seconds / age_s
         for kind, seconds in owed_s(books, now, MEMORY_ROUNDS * round_s).items():
-            deficit[kind, job.tenant] += max(0.0, seconds)
+            deficit[kind, tenant] += max(0.0, seconds)
     return TurnFigures(
         allocation=allocation,
         received=received,

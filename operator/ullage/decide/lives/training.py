@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Final
 
 from ullage.api.contract import Reason, SlicePhase
@@ -106,7 +106,7 @@ def _runs_well(view: View, job: WorkloadRecord, members: Sequence[Member]) -> bo
     return bool(job.shape.device_container)
 
 
-@cache
+@lru_cache(maxsize=256)
 def _running(restarts: int) -> Life:
     return Life(phase=Phase.RUNNING, restarts=restarts)
 
@@ -304,7 +304,7 @@ def _missing(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Life
     )
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)
 def _coming(restarts: int, retry_at: float, missing: tuple[int, ...]) -> Life:
     """Nothing exists yet and nothing is in the way: thousands wait so, mostly all alike."""
     reason, message = _COMING

@@ -25,7 +25,7 @@ from ullage.state.profile.records import ProfileRecord
 from ullage.state.records import Snapshot, WorkloadRecord
 
 _MICROS = 1e6
-_SPARE: Final = 1_000
+SPARE: Final = 1_000
 """Workloads and classes that are gone, beyond as many as exist, before all is found out anew."""
 _ALL = 2**62
 """More rows than any class has: none of them fills the budget again."""
@@ -81,7 +81,7 @@ class _Kept:
     ) -> bool:
         """Whether all this was found out from just these records, and most of it still exists."""
         return (
-            max(len(self.workloads), len(self.known)) < 2 * workloads + _SPARE
+            max(len(self.workloads), len(self.known)) < 2 * workloads + SPARE
             and self.models == models
             and len(self.profiles) == len(profiles)
             and all(map(is_, self.profiles, profiles))
@@ -110,6 +110,11 @@ class Classes:
         if not kept.rests_on(profiles, models, len(self.snapshot.workloads)):
             kept = _LAST[0] = _Kept(profiles=profiles, models=models)
         self._kept = kept
+
+    @property
+    def remembered(self) -> int:
+        """Workloads that something is kept of, those that are gone included."""
+        return len(self._kept.workloads)
 
     def of(self, workload: WorkloadRecord) -> Known:
         """What is known of a workload's class; equal ones get the same object.

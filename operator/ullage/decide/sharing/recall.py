@@ -15,15 +15,24 @@ from typing import Final
 
 from ullage.engines.admission.model import LearnedModel
 from ullage.engines.admission.records import ClassProfile, Forecast, Tenant
+from ullage.state.bounded import MIB, Memo
 
-_MOST_FORECASTS: Final = 100_000
-"""About half a kB each."""
-_MOST_PROFILES: Final = 50_000
-"""Of so many classes, one for each workload and accelerator, none is forgotten between cycles."""
-_PROFILES: Final[dict[ClassProfile, int]] = {}
+_FORECASTS_BYTES: Final = 64 * MIB
+"""Of the forecasts of one model: about 100,000."""
+_FORECAST_BYTES: Final = 600
+"""What one takes with its key (derived): mixtures are small, and weighing costs time."""
+_PROFILES: Final[Memo[ClassProfile, int]] = Memo(64 * MIB)
 """A number for every profile that was met: hashing one costs as much as a forecast."""
 _NEXT: Final = count(1)
 """Numbers are never given twice, though profiles are forgotten."""
+
+Forecasts = Memo[tuple[tuple[int, float, int], ...], Forecast]
+"""By share, utilisation and number of profile of every tenant."""
+
+
+def no_forecasts() -> Forecasts:
+    """None are known yet."""
+    return Memo(_FORECASTS_BYTES, weigh=lambda _: _FORECAST_BYTES // 2)
 
 
 @dataclass(slots=True)
@@ -39,11 +48,10 @@ class Numbers:
             return 0
         known = self._by_identity.get(id(profile))
         if known is None:
-            if len(_PROFILES) >= _MOST_PROFILES:
-                _PROFILES.clear()
             number = _PROFILES.get(profile)
             if number is None:
-                number = _PROFILES[profile] = next(_NEXT)
+                number = next(_NEXT)
+                _PROFILES.put(profile, number)
             known = self._by_identity[id(profile)] = (profile, number)
         return known[1]
 
@@ -54,7 +62,7 @@ class Recall:
 
     model: LearnedModel
     numbers: Numbers
-    known: dict[tuple[tuple[int, float, int], ...], Forecast]
+    known: Forecasts
 
     def forecast(self, accelerator: str, tenants: Sequence[Tenant]) -> Forecast:
         """Log slowdown of every tenant of a mixture, each at its own share.
@@ -66,7 +74,6 @@ class Recall:
         key = tuple((one.percent, one.utilisation, number(one.profile)) for one in tenants)
         found = self.known.get(key)
         if found is None:
-            if len(self.known) >= _MOST_FORECASTS:
-                self.known.clear()
-            found = self.known[key] = self.model.forecast(tenants)
+            found = self.model.forecast(tenants)
+            self.known.put(key, found)
         return found

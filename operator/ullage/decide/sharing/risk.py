@@ -16,7 +16,7 @@ from typing import Final
 
 from ullage.api.contract import Reason
 from ullage.decide.sharing.judging import MICROS, TOLERANCE, Breach, Case, Grant
-from ullage.decide.sharing.recall import Numbers, Recall
+from ullage.decide.sharing.recall import Forecasts, Numbers, Recall, no_forecasts
 from ullage.engines.admission.calibration import TightSLO
 from ullage.engines.admission.decision import admit
 from ullage.engines.admission.filters import Device, Newcomer, Resident
@@ -26,6 +26,7 @@ from ullage.engines.admission.model import LearnedModel
 from ullage.engines.admission.probation import NoTrial, may_probe
 from ullage.engines.admission.records import Forecast, Tenant
 from ullage.engines.admission.verdict import Basis, RiskSettings, Verdict
+from ullage.state.bounded import MIB, Memo
 from ullage.state.terms import RiskSettings as RiskTerms
 
 _ROOMY_MIB: Final = 2**40
@@ -70,6 +71,17 @@ class Usual:
         return lost / total if total else 0.0
 
 
+Answers = Memo[tuple[object, ...], Grant | Breach]
+"""By everything of a case that matters."""
+_ANSWERS_BYTES: Final = 64 * MIB
+"""Of one accelerator: about 20,000."""
+
+
+def _weigh_answer(_: object) -> int:
+    """Half of what an answer takes with its key (derived): weighing each would cost more."""
+    return 1_500
+
+
 @dataclass(slots=True)
 class _Memo:
     """What holds as long as the model is the same; answers also ask for settings and usual."""
@@ -77,14 +89,13 @@ class _Memo:
     model: LearnedModel | None
     settings: RiskSettings
     usual: Usual
-    forecasts: dict[tuple[tuple[int, float, int], ...], Forecast] = field(default_factory=dict)
-    answers: dict[tuple[object, ...], Grant | Breach] = field(default_factory=dict)
+    forecasts: Forecasts = field(default_factory=no_forecasts)
+    answers: Answers = field(default_factory=lambda: Memo(_ANSWERS_BYTES, _weigh_answer))
 
 
 _MEMOS: Final[dict[str, _Memo]] = {}
-"""By accelerator. A pure function's answers, kept over cycles: they change nothing but its cost."""
-_MOST_ANSWERS: Final = 30_000
-"""About 3 kB each."""
+"""By accelerator of the nodes. A pure function's answers, kept over cycles: they change nothing but
+its cost."""
 
 
 @dataclass(slots=True)
@@ -117,9 +128,8 @@ class RiskRule:
         )
         found = answers.get(key)
         if found is None:
-            if len(answers) >= _MOST_ANSWERS:
-                answers.clear()
-            found = answers[key] = self.explain(case)
+            found = self.explain(case)
+            answers.put(key, found)
         return found
 
     def explain(self, case: Case) -> Grant | Breach:

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cache
+from functools import lru_cache
 from itertools import product
 from typing import Final
 
@@ -142,7 +142,7 @@ def binomial_tail(successes: int, trials: int, probability: float) -> float:
     )  # fmt: skip
 
 
-@cache
+@lru_cache(maxsize=1024)
 def rows_needed(violations: int, eps: float, confidence: float) -> int:
     """Fewest admitted rows that certify ``eps`` with so many violations among them.
 
