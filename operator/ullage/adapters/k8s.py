@@ -14,10 +14,10 @@ from typing import Final, Self
 from urllib.parse import quote
 
 import aiohttp
-import orjson
 
 from ullage.adapters.answers import BadLine, WatchStalled, error_from_status
 from ullage.adapters.credentials import Credentials, find_credentials
+from ullage.adapters.decoding import decoded
 from ullage.adapters.transport import Limits, Query, Transport, no_answer
 from ullage.ports import (
     POD,
@@ -34,6 +34,8 @@ APPLY: Final = "application/apply-patch+yaml"
 JSON_PATCH: Final = "application/json-patch+json"
 
 
+LONGEST_LINE: Final = 64 * 2**20
+"""Bytes of a line of a watch: more than any object that the API server takes, six-fold escaped."""
 STRICT: Final = ("fieldValidation", "Strict")
 """A misspelt field of a user's template is an error with its path, not silently dropped."""
 
@@ -148,7 +150,7 @@ class K8sCluster:
         if on_open is not None:
             on_open()
         try:
-            while line := await _line(response):
+            async for line in _lines(response):
                 yield _event(line)
         finally:
             response.close()
@@ -249,24 +251,39 @@ async def connect(
     return await cluster.__aenter__()
 
 
-async def _line(response: aiohttp.ClientResponse) -> bytes:
-    """The next line of a watch; empty at its end, and for a line that was cut off by it."""
+async def _lines(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
+    """Lines of a watch as they come; what its end cut off is dropped.
+
+    A line holds one object, and one of a megabyte may be six in JSON: the limits that readers of
+    lines have are below that, and would end the watch for ever.
+    """
+    begun: list[bytes] = []
+    size = 0
+    while chunk := await _chunk(response):
+        *whole, rest = chunk.split(b"\n")
+        for line in whole:
+            yield b"".join((*begun, line))
+            begun, size = [], 0
+        begun.append(rest)
+        size += len(rest)
+        if size > LONGEST_LINE:
+            raise BadLine(0, f"watch of {response.url.path}: a line of over {LONGEST_LINE} bytes")
+
+
+async def _chunk(response: aiohttp.ClientResponse) -> bytes:
     try:
-        line = await response.content.readline()
+        return await response.content.readany()
     except TimeoutError as error:
         raise WatchStalled(0, f"watch of {response.url.path} outlived its time limit") from error
     except (aiohttp.ClientError, OSError) as error:
         raise no_answer(f"watch of {response.url.path}", error) from error
-    except ValueError as error:  # aiohttp: the line is longer than the buffer
-        raise BadLine(0, f"watch of {response.url.path}: {error}") from error
-    return line if line.endswith(b"\n") else b""
 
 
 def _event(line: bytes) -> WatchEvent:
     try:
-        raw = orjson.loads(line)
+        raw = decoded(line)
         kind, body = raw["type"], raw["object"]
-    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+    except (ValueError, KeyError) as error:
         raise BadLine(0, f"a watch line of {len(line)} bytes is no event: {error}") from error
     if not isinstance(kind, str) or not isinstance(body, dict):
         raise BadLine(0, f"a watch line of {len(line)} bytes has the wrong types")

@@ -21,6 +21,7 @@ import structlog
 
 from ullage.adapters.answers import BadLine, WatchStalled
 from ullage.adapters.backoff import Backoff
+from ullage.adapters.decoding import packed
 from ullage.adapters.streak import Streak
 from ullage.ports import (
     ApiError,
@@ -109,7 +110,7 @@ class Packed(Sequence[JsonObject]):
             if isinstance(metadata, dict):
                 metadata.pop("managedFields", None)
             self.uids.add(_uid(item))
-            self._raw.append(orjson.dumps(item))
+            self._raw.append(packed(item))
 
     def __len__(self) -> int:
         return len(self._raw)
@@ -382,4 +383,5 @@ def _uid(item: JsonObject) -> str:
 
 def _version(item: JsonObject) -> str:
     metadata = item.get("metadata")
-    return str(metadata.get("resourceVersion") or "") if isinstance(metadata, dict) else ""
+    version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+    return version if isinstance(version, str) else ""

@@ -17,13 +17,13 @@ from typing import Any, Final
 from urllib.request import getproxies
 
 import aiohttp
-import orjson
 import structlog
 from kubernetes.aio.client import ApiClient
 from kubernetes.aio.config import ConfigException
 
 from ullage.adapters.answers import error_from_answer, error_of
 from ullage.adapters.credentials import Credentials
+from ullage.adapters.decoding import decoded
 from ullage.ports import ApiError, JsonObject, Unavailable
 
 log = structlog.get_logger("ullage.api")
@@ -142,12 +142,9 @@ class Transport:
             method, path, query, limit=limit, body=body, content_type=content_type
         )
         try:
-            decoded = orjson.loads(await _bytes(response))
-        except orjson.JSONDecodeError as error:
-            raise error_of(0, f"{method} {path}: the answer is no JSON: {error}") from error
-        if not isinstance(decoded, dict):
-            raise error_of(0, f"{method} {path}: the answer is no JSON object")
-        return decoded
+            return decoded(await _bytes(response))
+        except ValueError as error:
+            raise error_of(0, f"{method} {path}: the answer is no JSON object: {error}") from error
 
     async def open(
         self,

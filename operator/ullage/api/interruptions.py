@@ -9,11 +9,10 @@ twice, is one notice.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import StrEnum
-from math import floor
 
 from ullage.api.readers import JsonObject, WireError, text
+from ullage.api.times import moment_of, rfc3339
 
 
 class InterruptionKind(StrEnum):
@@ -41,8 +40,7 @@ class Interruption:
         """The notice as the API stores it; what is not known is left out."""
         body: dict[str, object] = {"kind": self.kind.value}
         if self.deadline_s is not None:
-            moment = datetime.fromtimestamp(floor(self.deadline_s), UTC)
-            body["deadline"] = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+            body["deadline"] = rfc3339(self.deadline_s)
         if self.source:
             body["source"] = self.source
         return body
@@ -61,7 +59,7 @@ class Interruption:
         said = text(raw, "deadline", "")
         return cls(
             kind=kind,
-            deadline_s=_moment(said) if said else None,
+            deadline_s=moment_of(said, "deadline") if said else None,
             source=text(raw, "source", ""),
         )
 
@@ -75,13 +73,3 @@ def sooner(one: Interruption | None, other: Interruption | None) -> Interruption
     if other.deadline_s is None:
         return one
     return other if one.deadline_s is None or other.deadline_s < one.deadline_s else one
-
-
-def _moment(value: str) -> float:
-    try:
-        parsed = datetime.fromisoformat(value)
-    except ValueError as error:
-        raise WireError(f"deadline: {value!r} is no RFC 3339 time") from error
-    if parsed.tzinfo is None:
-        raise WireError(f"deadline: {value!r} has no time zone")
-    return parsed.timestamp()

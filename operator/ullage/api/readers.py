@@ -8,14 +8,26 @@ Standard library only; must never guess: what has the wrong type is an error.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 JsonObject = Mapping[str, object]
 """A decoded JSON object as it came from outside; read it with the ``text``/``whole`` readers."""
 
 
+LARGEST: Final = 2**63 - 1
+"""Kubernetes keeps whole numbers in 64 bits."""
+QUOTED: Final = 64
+"""Characters that an error quotes of a value from outside."""
+
+
 class WireError(ValueError):
     """A record from outside does not have the agreed shape; the text names the field."""
+
+
+def quoted(value: str) -> str:
+    """A text from outside as an error shows it: in quotes, and cut where it is long."""
+    return repr(value) if len(value) <= QUOTED else f"{value[:QUOTED]!r}… ({len(value)} characters)"
 
 
 def text(raw: JsonObject, field: str, default: str | None = None) -> str:
@@ -31,14 +43,16 @@ def text(raw: JsonObject, field: str, default: str | None = None) -> str:
 
 
 def whole(raw: JsonObject, field: str, default: int | None = None) -> int:
-    """Read a whole number; a boolean is none.
+    """Read a whole number of 64 bits; a boolean is none.
 
     Raises:
-        WireError: the field is absent without a default, or no whole number.
+        WireError: the field is absent without a default, or no such number.
     """
     value = raw.get(field, default)
     if not isinstance(value, int) or isinstance(value, bool):
         raise WireError(f"{field}: expected a whole number, got {type(value).__name__}")
+    if not -LARGEST <= value <= LARGEST:
+        raise WireError(f"{field}: the number does not fit 64 bits")
     return value
 
 
@@ -60,7 +74,9 @@ def objects(raw: JsonObject, field: str) -> list[JsonObject]:
     Raises:
         WireError: the field is no list of objects.
     """
-    value = raw.get(field) or []
+    value = raw.get(field)
+    if value is None:
+        return []
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise WireError(f"{field}: expected a list of objects")
     return value
@@ -72,7 +88,9 @@ def section(raw: JsonObject, field: str) -> JsonObject:
     Raises:
         WireError: the field is no object.
     """
-    value = raw.get(field) or {}
+    value = raw.get(field)
+    if value is None:
+        return {}
     if not isinstance(value, dict):
         raise WireError(f"{field}: expected an object, got {type(value).__name__}")
     return value

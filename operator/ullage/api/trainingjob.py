@@ -89,8 +89,9 @@ class TrainingObjective(Model):
 class Work(Model):
     """How much there is to do."""
 
-    steps: Annotated[int, Field(ge=1)]
-    """Steps of the whole training; gives progress in percent and the time of the end."""
+    steps: Annotated[int, Field(ge=1, le=10**12)]
+    """Steps of the whole training, at most 10^12; gives progress in percent and the time of the
+    end."""
 
 
 class CheckpointSignal(StrEnum):
@@ -218,7 +219,7 @@ class Progress(Model):
     steps_per_second: DecimalText | None = None
     """Recent speed."""
     eta: Time | None = None
-    """When the training will end at this speed."""
+    """When the training will end at this speed; absent where that is after the year 9999."""
 
 
 class LastFailure(Model):

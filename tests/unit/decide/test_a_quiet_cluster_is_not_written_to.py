@@ -93,6 +93,14 @@ def test_progress_is_that_of_the_slowest_member() -> None:
     assert (progress.steps_per_second, progress.eta) == ("10", NOW + 6)
 
 
+def test_an_end_that_no_calendar_holds_is_not_told() -> None:
+    job = a_job().with_(work_steps=10**12)
+    found = decided(job, *_parts(job, steps=5, step_us=400_000))
+    progress = found.status(job).progress
+    assert progress is not None
+    assert (progress.total, progress.steps_per_second, progress.eta) == (10**12, "2.5", 0.0)
+
+
 @pytest.mark.parametrize(
     ("steps", "written"),
     [

@@ -23,6 +23,7 @@ CONTRACT = {
     "ullage.api.readers",
     "ullage.api.reasons",
     "ullage.api.steps",
+    "ullage.api.times",
 }
 MODEL_FREE = CONTRACT | {
     "ullage.api",

@@ -15,6 +15,7 @@ from decimal import Decimal
 from typing import Final
 
 from ullage.api.contract import DesiredSlice, ObservedSlice, Reason, SlicePhase
+from ullage.api.times import LATEST
 from ullage.decide.placement.board import Board
 from ullage.decide.sharing.judging import Rule
 from ullage.decide.standing import Standing, standing
@@ -237,8 +238,13 @@ def _progress(view: View, workload: WorkloadRecord, now: Standing) -> Progress:
         percent=min(100, 100 * now.steps // total) if total else 0,
         expected_percent=_expected_percent(workload, view.now),
         steps_per_second=_three_digits(rate) if rate else "",
-        eta=whole_second(view.now + left / rate) if rate and total else 0.0,
+        eta=_end(view.now + left / rate) if rate and total else 0.0,
     )
+
+
+def _end(moment: float) -> float:
+    """When the work is done; 0 = not told, because no time that can be written is so late."""
+    return whole_second(moment) if moment <= LATEST else 0.0
 
 
 def _expected_percent(workload: WorkloadRecord, now: float) -> int:

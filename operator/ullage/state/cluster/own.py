@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ullage.api.contract import DesiredSlice
+from ullage.api.contract import DesiredSlice, WireError
 from ullage.ports import JsonObject
 from ullage.state.assume import SlicesSet, StatusSet, WorkloadLeaving
 from ullage.state.blueprint import Blueprint
@@ -184,7 +184,7 @@ class WorkloadRoom(Room[str]):
         before = seen_workload(held, overlay) if held is not None else None
         record, blueprint = project_workload(self._kind, raw, held, self.context.share)
         if record.invalid:
-            self.context.failed(self.stream, record.invalid)
+            self.context.failed(self.stream, WireError(record.invalid))
         if blueprint is not None:
             self.blueprints[uid] = blueprint
         settled = self._settle(record)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
-from ullage.api.contract import WireError, section, text
+from ullage.api.contract import section, text
 from ullage.ports import JsonObject
 from ullage.state.assume import Overlay, ProfileSet, Refusals
 from ullage.state.blueprint import Seen
@@ -24,6 +24,7 @@ from ullage.state.cluster.table import ForeignTable, Table
 from ullage.state.cluster.view import seen_profile
 from ullage.state.project.objects import Sharer, optional_text, read_meta
 from ullage.state.project.pod import ForeignUse, project_foreign
+from ullage.state.project.readable import complaint
 from ullage.state.project.rest import project_policy, project_profile
 from ullage.state.records import PolicyRecord, ProfileRecord
 from ullage.state.shapes import Resources
@@ -54,10 +55,10 @@ class Context:
         """Something that a snapshot shows has changed."""
         self.version += 1
 
-    def failed(self, stream: str, error: str) -> None:
-        """Count an object that could not be read."""
+    def failed(self, stream: str, error: Exception) -> None:
+        """Count an object that could not be read, whatever kind of error says so."""
         self.errors[stream] += 1
-        self.messages[stream] = error
+        self.messages[stream] = complaint(error)
 
     def remember(self, kind: str, raw: JsonObject) -> None:
         """Keep the identity of an object that we apply."""
@@ -99,8 +100,8 @@ class Room(ABC, Generic[Key]):
         for raw in items:
             try:
                 gone.discard(self.key(raw))
-            except WireError as error:
-                self.context.failed(self.stream, str(error))
+            except Exception as error:  # the seam of one object
+                self.context.failed(self.stream, error)
                 continue
             changed |= self.upsert(raw, now)
         for key in gone:
@@ -111,16 +112,16 @@ class Room(ABC, Generic[Key]):
         """An object is there, in this version."""
         try:
             return self.put(raw, now)
-        except WireError as error:
-            self.context.failed(self.stream, str(error))
+        except Exception as error:  # the seam of one object: the last good record stays
+            self.context.failed(self.stream, error)
             return False
 
     def remove(self, raw: JsonObject) -> bool:
         """An object is gone; one that was re-created under its name stays."""
         try:
             key, uid = self.key(raw), uid_of(raw)
-        except WireError as error:
-            self.context.failed(self.stream, str(error))
+        except Exception as error:  # the seam of one object
+            self.context.failed(self.stream, error)
             return False
         return self.drop(key) if self.held_uid(key) in ("", uid) else False
 

@@ -17,6 +17,7 @@ from ullage.api.contract import GROUP, WireError, flag, objects, section, text, 
 from ullage.ports import JsonObject
 from ullage.state.bounded import Memo
 from ullage.state.project.quantity import MIB, seconds
+from ullage.state.project.readable import complete, shown
 from ullage.state.records import WorkloadKind
 from ullage.state.status.records import Condition
 
@@ -112,7 +113,9 @@ def strings(raw: JsonObject, field: str) -> tuple[str, ...]:
     Raises:
         WireError: the field is no list of strings.
     """
-    value = raw.get(field) or []
+    value = raw.get(field)
+    if value is None:
+        return ()
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise WireError(f"{field}: expected a list of strings")
     return tuple(value)
@@ -128,7 +131,7 @@ def string_map(raw: JsonObject, field: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for key, item in value.items():
         if not isinstance(item, str):
-            raise WireError(f"{field}[{key}]: expected a string, got {type(item).__name__}")
+            raise WireError(f"{field}[{shown(key)}]: expected a string, got {type(item).__name__}")
         found[key] = item
     return found
 
@@ -177,7 +180,17 @@ def controller_of(metadata: JsonObject) -> Controller | None:
 
 
 def read_meta(raw: JsonObject) -> Meta:
-    """Read an object's metadata.
+    """Read the metadata of an object that the edge could decode in full.
+
+    Raises:
+        WireError: it could not, name or uid is missing, or something has the wrong type.
+    """
+    complete(raw)
+    return identity(raw)
+
+
+def identity(raw: JsonObject) -> Meta:
+    """Read an object's metadata, whatever the rest is like.
 
     Raises:
         WireError: name or uid is missing, or something has the wrong type.

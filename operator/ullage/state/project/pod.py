@@ -34,6 +34,7 @@ from ullage.state.project.objects import (
     short,
 )
 from ullage.state.project.ownership import Claim, read_claim
+from ullage.state.project.readable import complete
 from ullage.state.project.shape import pod_requests, pod_shape, resources_of
 from ullage.state.records import PodRecord, PodStage
 from ullage.state.shapes import Resources
@@ -169,6 +170,7 @@ def project_foreign(raw: JsonObject, share: Sharer) -> tuple[str, ForeignUse | N
     Raises:
         WireError: a field that is needed is missing or malformed.
     """
+    complete(raw)
     uid = text(section(raw, "metadata"), "uid")
     spec = section(raw, "spec")
     node = optional_text(spec, "nodeName")

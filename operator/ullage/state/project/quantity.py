@@ -9,18 +9,23 @@ that kube-scheduler then refuses.
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil, floor
 from typing import Final
 
 from ullage.api.contract import WireError
+from ullage.api.readers import LARGEST, quoted
+from ullage.api.times import moment_of
+from ullage.api.times import rfc3339 as rfc3339
 
 MIB: Final = 2**20
+_DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(h|m|s)")
+LONGEST_S: Final = LARGEST / 1e9
+"""Go, and with it CEL, counts durations in nanoseconds of 64 bits."""
 _SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0}
-LARGEST: Final = 2**63 - 1
-"""Kubernetes keeps amounts in 64 bits."""
+MOST_CHARACTERS: Final = 64
+"""Of an amount or a duration; no real one comes near, and digits cost time and memory."""
 
 _NUMBER: Final = re.compile(
     r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))"
@@ -36,13 +41,19 @@ _SCALE: Final[dict[str, Fraction]] = {
 }
 
 
-@lru_cache(maxsize=4096)
 def quantity(value: str) -> Fraction:
     """Exact value of a quantity such as ``100m``, ``1.5Gi``, ``2e3``.
 
     Raises:
-        WireError: it is no quantity, negative, or above 2^63 - 1.
+        WireError: it is no quantity, too long, negative, or above 2^63 - 1.
     """
+    if len(value) > MOST_CHARACTERS:
+        raise WireError(f"{quoted(value)} is no quantity: at most {MOST_CHARACTERS} characters")
+    return _exact(value)
+
+
+@lru_cache(maxsize=4096)
+def _exact(value: str) -> Fraction:
     match = _NUMBER.fullmatch(value)
     if match is None:
         raise WireError(f"{value!r} is no quantity; write a number with a unit, as 500m or 2Gi")
@@ -67,6 +78,8 @@ def amount(value: object, field: str) -> Fraction:
     """
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise WireError(f"{field}: expected a quantity, got {type(value).__name__}")
+    if isinstance(value, int) and abs(value) > LARGEST:
+        raise WireError(f"{field}: the number does not fit 64 bits")
     try:
         return quantity(value if isinstance(value, str) else repr(value))
     except WireError as error:
@@ -110,27 +123,19 @@ def seconds(value: object, field: str) -> float:
         return 0.0
     if not isinstance(value, str):
         raise WireError(f"{field}: expected a time, got {type(value).__name__}")
-    try:
-        parsed = datetime.fromisoformat(value)
-    except ValueError as error:
-        raise WireError(f"{field}: {value!r} is no RFC 3339 time") from error
-    if parsed.tzinfo is None:
-        raise WireError(f"{field}: {value!r} has no time zone")
-    return parsed.timestamp()
+    return moment_of(value, field)
 
 
 def duration_s(value: str, field: str) -> float:
     """Seconds of a duration as Go writes it: ``60h``, ``1h30m``, ``1.5m``.
 
     Raises:
-        WireError: it is none; the text names ``field``.
+        WireError: it is none, or longer than Go counts; the text names ``field``.
     """
-    parts = re.findall(r"([0-9]+(?:\.[0-9]+)?)(h|m|s)", value)
+    parts = _DURATION.findall(value) if len(value) <= MOST_CHARACTERS else []
     if not parts or "".join(number + unit for number, unit in parts) != value:
-        raise WireError(f"{field}: {value!r} is no duration such as 60h or 1h30m")
-    return sum(float(number) * _SECONDS[unit] for number, unit in parts)
-
-
-def rfc3339(moment: float) -> str:
-    """A moment in whole seconds, UTC, as the API stores it: ``2026-01-02T03:04:05Z``."""
-    return datetime.fromtimestamp(floor(moment), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        raise WireError(f"{field}: {quoted(value)} is no duration such as 60h or 1h30m")
+    total = sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    if total > LONGEST_S:
+        raise WireError(f"{field}: {value!r} is longer than 292 years")
+    return total

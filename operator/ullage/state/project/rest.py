@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import re
 from math import ceil, floor
+from typing import Final
 
 from ullage.api.contract import (
     ANNOTATION_TEMPLATE_HASH,
@@ -43,6 +45,8 @@ from ullage.state.status.allocation import solve_from_wire
 from ullage.state.status.records import SolveRecord
 from ullage.state.terms import Party, RiskSettings, SpotTerms
 
+_PERCENT: Final = re.compile(r"[0-9]{1,9}%")
+
 
 def _budget(raw: JsonObject, field: str, replicas: int, *, up: bool) -> int:
     """A rolling-update bound: whole, or percent of the replicas (surge rounds up)."""
@@ -51,8 +55,8 @@ def _budget(raw: JsonObject, field: str, replicas: int, *, up: bool) -> int:
         value = "25%"
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    if not isinstance(value, str) or not value.endswith("%") or not value[:-1].isdigit():
-        raise WireError(f"{field}: expected a whole number or percent, got {value!r}")
+    if not isinstance(value, str) or not _PERCENT.fullmatch(value):
+        raise WireError(f"{field}: expected a whole number or percent")
     part = replicas * int(value[:-1]) / 100
     return ceil(part) if up else floor(part)
 

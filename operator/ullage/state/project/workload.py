@@ -34,13 +34,14 @@ from ullage.state.klass import class_key, family_key
 from ullage.state.project.objects import (
     Meta,
     Sharer,
+    identity,
     optional_text,
     optional_whole,
-    read_meta,
     strings,
     within,
 )
 from ullage.state.project.quantity import counted, duration_s, mib_up
+from ullage.state.project.readable import TOO_DEEP, complaint, complete, too_deep
 from ullage.state.project.shape import pod_shape
 from ullage.state.records import (
     FailurePolicy,
@@ -295,6 +296,8 @@ def _record(
 ) -> tuple[WorkloadRecord, Blueprint]:
     if not isinstance(spec.get("template"), dict):
         raise WireError("template: missing; give the template of the pods")
+    if too_deep(spec["template"]):
+        raise WireError(f"template: {TOO_DEEP}")
     gpu = _gpu(spec)
     said = frozenset((key, meta.labels.get(key, "")) for key in (LABEL_CLASS, LABEL_FAMILY))
     template = _read_template(canonical_json(spec["template"]), gpu.count, said)
@@ -360,14 +363,14 @@ def _blueprint(record: WorkloadRecord, spec: JsonObject, template: _Template) ->
 
 
 def unreadable(
-    kind: WorkloadKind, meta: Meta, error: WireError, before: WorkloadRecord | None
+    kind: WorkloadKind, meta: Meta, error: Exception, before: WorkloadRecord | None
 ) -> WorkloadRecord:
     """The record of an object whose newest version cannot be read.
 
     With an earlier good record its spec stays in force; without one the record holds identity
     alone: no containers, nothing to place. Either way ``invalid`` says what is wrong.
     """
-    text_ = str(error)
+    text_ = complaint(error)
     if before is not None:
         return replace(
             before,
@@ -398,13 +401,14 @@ def project_workload(
     Raises:
         WireError: not even the metadata can be read, so nothing can be said of the object.
     """
-    meta = read_meta(raw)
+    meta = identity(raw)
     try:
         status = read_status(kind, raw)
-    except WireError as error:
+    except Exception as error:  # the seam of one object: whatever it is, it is about this one
         return unreadable(kind, meta, error, before), None
     try:
+        complete(raw)
         with within("spec"):
             return _record(kind, meta, section(raw, "spec"), status, share)
-    except WireError as error:
+    except Exception as error:  # the seam of one object, as above
         return replace(unreadable(kind, meta, error, before), status=status), None

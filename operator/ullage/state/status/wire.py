@@ -10,6 +10,7 @@ one order when they are read: server-side apply merges them by key and keeps no 
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from math import floor
 from typing import Final
@@ -60,6 +61,7 @@ _SHARING: Final = {
 }
 """Texts of ``status.sharing`` -> attributes of the record."""
 
+_RANK_DIGITS: Final = re.compile("[0-9]{1,9}")
 _RANK: Final = {type_.value: rank for rank, type_ in enumerate(ConditionType)}
 """Order of conditions; those of other managers are left alone, on reading too."""
 
@@ -218,7 +220,7 @@ def _placement(raw: JsonObject) -> Placement:
 def _placement_order(kind: WorkloadKind, placement: Placement) -> tuple[int, str, SliceKey]:
     """Members of a gang by rank, replicas by name; then devices."""
     rank = placement.pod.rpartition("-")[2]
-    gang = kind is WorkloadKind.TRAINING_JOB and rank.isascii() and rank.isdigit()
+    gang = kind is WorkloadKind.TRAINING_JOB and _RANK_DIGITS.fullmatch(rank)
     return int(rank) if gang else -1, placement.pod, placement.key
 
 

@@ -24,6 +24,7 @@ def test_the_agent_loads_no_client_library_and_no_models() -> None:
         "readers",
         "reasons",
         "steps",
+        "times",
     )
     engine = {name for name in ours if name.startswith("ullage.engines.admission")}
     assert ours - engine <= {

@@ -1,0 +1,50 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Moments as RFC 3339 texts, both ways, within what the format can write: years 1 to 9999.
+
+Standard library only. A moment outside is the nearest that can be written, so that writing never
+fails and what was written reads back equal.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from math import floor
+from typing import Final
+
+from ullage.api.readers import WireError, quoted
+
+EARLIEST: Final = -62_135_596_800.0
+"""0001-01-01T00:00:00Z, seconds since the epoch."""
+LATEST: Final = 253_402_300_799.0
+"""9999-12-31T23:59:59Z, seconds since the epoch."""
+
+
+def writable(moment: float) -> float:
+    """The nearest moment that RFC 3339 can write; one that is no number is the epoch."""
+    return min(max(moment, EARLIEST), LATEST) if moment == moment else 0.0
+
+
+def rfc3339(moment: float) -> str:
+    """A moment in whole seconds, UTC, as the API stores it: ``2026-01-02T03:04:05Z``.
+
+    Args:
+        moment: Seconds since the epoch; any float.
+    """
+    stamp = datetime.fromtimestamp(floor(writable(moment)), UTC)
+    return f"{stamp.year:04d}-{stamp:%m-%dT%H:%M:%SZ}"
+
+
+def moment_of(value: str, field: str) -> float:
+    """Seconds since the epoch of an RFC 3339 time.
+
+    Raises:
+        WireError: it is no such time, or has no zone; the text names ``field``.
+    """
+    try:
+        parsed = datetime.fromisoformat(value)
+    except ValueError as error:
+        raise WireError(f"{field}: {quoted(value)} is no RFC 3339 time") from error
+    if parsed.tzinfo is None:
+        raise WireError(f"{field}: {quoted(value)} has no time zone")
+    return writable(parsed.timestamp())

@@ -1,0 +1,63 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What makes an object unreadable as a whole, and how that is told.
+
+The edge marks an object that it could not decode in full with ``UNREADABLE``: the API server never
+sends that field, because it drops fields that a kind does not have.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ullage.api.contract import WireError
+from ullage.api.readers import quoted
+from ullage.ports import JsonObject
+
+UNREADABLE: Final = "ullage.dev/unreadable"
+"""Field of an object that lacks what could not be decoded; its text says what and where."""
+MOST_LEVELS: Final = 64
+"""Of objects and lists in one another; a pod template needs less than 20."""
+TOO_DEEP: Final = f"nested more than {MOST_LEVELS} levels deep"
+
+
+def too_deep(value: object) -> bool:
+    """Whether objects and lists stand in one another deeper than ``MOST_LEVELS``."""
+    level = [value] if isinstance(value, (dict, list)) else []
+    for _ in range(MOST_LEVELS):
+        level = [
+            inner
+            for one in level
+            for inner in (one.values() if isinstance(one, dict) else one)
+            if isinstance(inner, (dict, list))
+        ]
+        if not level:
+            return False
+    return bool(level)
+
+
+def complete(raw: JsonObject) -> None:
+    """Check that the edge could decode all of an object.
+
+    Raises:
+        WireError: it could not; the text says what and where.
+    """
+    fault = raw.get(UNREADABLE)
+    if fault is not None:
+        raise WireError(str(fault))
+
+
+def complaint(error: Exception) -> str:
+    """What an error says of an object, whatever kind of error it is; never longer than a line."""
+    said = str(error) if isinstance(error, WireError) else f"{type(error).__name__}: {error}"
+    return said if len(said) <= _LINE else said[: _LINE - 1] + "…"
+
+
+def shown(field: str) -> str:
+    """A path as an error shows it, whatever a user put into it."""
+    plain = field.encode(errors="replace").decode()
+    return plain if len(plain) <= _PATH else quoted(plain)
+
+
+_LINE: Final = 1024
+_PATH: Final = 128
