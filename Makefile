@@ -133,6 +133,11 @@ bench: bench-agent
 bench-agent: $(VENV)/.ready ## CPU and memory of the node agent beside eight busy tenants
 	@$(BIN)/python -m bench.agent
 
+.PHONY: bench-node-status
+bench: bench-node-status
+bench-node-status: $(VENV)/.ready ## bytes that a node's heartbeat makes the API server store
+	@$(BIN)/python -m bench.node_status
+
 .PHONY: bench-admission
 bench: bench-admission
 bench-admission: $(VENV)/.ready ## predicted slowdowns and kept admissions on public tables (DATA=folder)

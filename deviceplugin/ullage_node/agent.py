@@ -243,6 +243,7 @@ class Agent:
             self.publisher.forget()
         self.table.remember(self.node.take_earlier())
         self.telemetry.book.restore(self.node.take_observations())
+        self.telemetry.book.taken_in(spec.observations_read if spec else "")
         self.notices.restore(self.node.take_interruption())
         self._life_changed.set()
         self._take_in()

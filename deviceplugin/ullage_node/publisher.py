@@ -65,7 +65,7 @@ class Publisher:
         self._digest = ""
         self._written_at = -heartbeat_seconds
         self._pace = rows_seconds
-        self._rows: tuple[str, ...] = ()
+        self._rows: frozenset[str] = frozenset()
         self._rows_at = -rows_seconds
         self._rows_wait = False
         self._backoff = 0.0
@@ -79,7 +79,7 @@ class Publisher:
     def forget(self) -> None:
         """The object is another one now: what was written before is not in it."""
         self._digest = ""
-        self._rows = ()
+        self._rows = frozenset()
         self._poked.set()
 
     async def run(self) -> None:
@@ -120,7 +120,7 @@ class Publisher:
         digest = urgent_digest(body)
         rows, now = row_ids(body), time.monotonic()
         due = counters or now >= self._written_at + self._heartbeat
-        self._rows_wait = rows != self._rows
+        self._rows_wait = not rows <= self._rows  # those that are gone can wait for a heartbeat
         due = due or (self._rows_wait and now >= self._rows_at + self._pace)
         if digest == self._digest and not due:
             return False
@@ -136,6 +136,7 @@ class Publisher:
         self._digest = digest
         self._written_at = time.monotonic()
         if self._rows_wait:
-            self._rows, self._rows_at, self._rows_wait = rows, self._written_at, False
+            self._rows_at, self._rows_wait = self._written_at, False
+        self._rows = rows
         self.writes += 1
         return True

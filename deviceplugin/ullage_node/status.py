@@ -319,11 +319,11 @@ def urgent_digest(body: Mapping[str, object]) -> str:
     return hashlib.sha256(stable).hexdigest()
 
 
-def row_ids(body: Mapping[str, object]) -> tuple[str, ...]:
+def row_ids(body: Mapping[str, object]) -> frozenset[str]:
     """Which observations a body holds; one of an id never changes."""
     status = body["status"]
     assert isinstance(status, dict)
-    return tuple(row["id"] for row in status["observations"])
+    return frozenset(row["id"] for row in status["observations"])
 
 
 def timestamp(wall: float) -> str:

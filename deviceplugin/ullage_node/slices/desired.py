@@ -20,6 +20,7 @@ from ullage.api.contract import (
     JsonObject,
     Observation,
     ObservedSlice,
+    SliceKey,
     WireError,
     flag,
     objects,
@@ -44,6 +45,8 @@ class NodeSpec:
     epoch: int
     retire: bool
     slices: tuple[DesiredSlice, ...]
+    observations_read: str = ""
+    """Newest observation that the operator has taken in."""
     problems: tuple[str, ...] = ()
     """Slices that could not be read, in words."""
 
@@ -55,19 +58,24 @@ def read_gpu_node(raw: JsonObject) -> NodeSpec:
         WireError: the object as a whole has not the agreed shape.
     """
     metadata, spec = section(raw, "metadata"), section(raw, "spec")
-    slices: list[DesiredSlice] = []
+    slices: dict[SliceKey, DesiredSlice] = {}
     problems: list[str] = []
     for position, entry in enumerate(objects(spec, "slices")):
         try:
-            slices.append(_read_slice(entry))
+            part = _read_slice(entry)
+            if part.key in slices:
+                raise WireError(f"podUID: {part.key.directory} stands there already")
         except WireError as error:
             problems.append(f"spec.slices[{position}].{error}")
+        else:
+            slices[part.key] = part
     return NodeSpec(
         uid=text(metadata, "uid"),
         generation=whole(metadata, "generation", 0),
         epoch=whole(spec, "epoch", 0),
         retire=flag(spec, "retire"),
-        slices=tuple(slices),
+        slices=tuple(slices.values()),
+        observations_read=text(spec, "observationsRead", ""),
         problems=tuple(problems),
     )
 

@@ -1,10 +1,11 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The rows that the node has to tell: the newest, each once, never a flood of them.
+"""The rows that the node has to tell: each until the operator has taken it in, never a flood.
 
-They live in the status of the GPUNode and in memory, nowhere else: what an earlier agent said is
-taken over from there. A row that says what was said of the same mixture a short while ago is left
-out, so a node in a steady state writes nothing. Nothing here waits or fails.
+The oldest of them stand in the status of the GPUNode, as many as keep it small; the others wait
+here. What the operator acknowledges goes, and an agent that begins takes over what is in the
+status. A row that says what was said of the same mixture a short while ago is left out, so a node
+in a steady state writes nothing. Nothing here waits or fails.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
+
+import orjson
 
 from ullage.api.contract import MAX_OBSERVATIONS, Observation
 
@@ -25,6 +28,11 @@ SAME_LOAD: Final = 0.1
 """Relative difference of offered load below which two rows are equal."""
 MIXTURE_MOST: Final = 8
 """Most rows of one mixture within :data:`SAME_SECONDS`, however much they differ."""
+MOST_WAITING: Final = 512
+"""Rows kept while nobody takes them in; the oldest go first. About a quarter of an hour of them at
+the fastest pace, days at the usual one."""
+STATUS_BYTES: Final = 5 * 1024
+"""Of rows in one status; the API server stores the whole object at every heartbeat."""
 BURST: Final = 64
 REFILL_PER_S: Final = 0.5
 """The node as a whole: rows at once, and for how many there is room again every second."""
@@ -41,31 +49,60 @@ class _Said:
 
 
 class ObservationBook:
-    """The newest rows, oldest first; also the sink of the guard.
+    """The rows that were not taken in yet, oldest first; also the sink of the guard.
 
     Args:
         clock: monotonic, seconds.
         most: rows kept.
+        status_bytes: size of what :attr:`rows` says, as JSON.
     """
 
     def __init__(
-        self, clock: Callable[[], float] = time.monotonic, most: int = MAX_OBSERVATIONS
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        most: int = MOST_WAITING,
+        status_bytes: int = STATUS_BYTES,
     ) -> None:
         self._clock = clock
         self._most = most
+        self._status_bytes = status_bytes
+        self._shown: tuple[Observation, ...] | None = None
         self._rows: dict[str, Observation] = {}
         self._said: dict[Mixture, _Said] = {}
         self._room = float(BURST)
         self._filled_at = clock()
         self.left_out: Counter[str] = Counter()
-        """Rows that were not kept: ``same``, ``flood``."""
+        """Rows that were not kept: ``same``, ``flood``; ``unread`` = not taken in for too long."""
         self.taken = 0
         self.on_change: Callable[[], None] = lambda: None
 
     @property
     def rows(self) -> tuple[Observation, ...]:
-        """What the status says."""
-        return tuple(self._rows.values())
+        """What the status says: the oldest, one at least, as far as there is room."""
+        if self._shown is None:
+            shown: list[Observation] = []
+            left = self._status_bytes
+            for row in self._rows.values():
+                left -= len(orjson.dumps(row.to_wire()))
+                if shown and (left < 0 or len(shown) == MAX_OBSERVATIONS):
+                    break
+                shown.append(row)
+            self._shown = tuple(shown)
+        return self._shown
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def taken_in(self, newest: str) -> None:
+        """Forget the row of this id and all before it; an id that is not here changes nothing."""
+        if newest not in self._rows:
+            return
+        for row in list(self._rows):
+            del self._rows[row]
+            if row == newest:
+                break
+        self._shown = None
+        self.on_change()
 
     def restore(self, rows: Iterable[Observation]) -> None:
         """Take over what an earlier agent has said; what this one said already stays newest."""
@@ -74,6 +111,7 @@ class ObservationBook:
         for row in earlier.values():
             self._said.setdefault(_mixture(row), _Said(last=row)).at.append(now)
         self._rows = earlier | self._rows
+        self._shown = None
         self._trim()
 
     def take(self, observation: Observation) -> None:
@@ -112,6 +150,7 @@ class ObservationBook:
             return False
         self._room -= 1
         self._rows[row.id] = row
+        self._shown = None
         self.taken += 1
         self._trim()
         self.on_change()
@@ -120,6 +159,7 @@ class ObservationBook:
     def _trim(self) -> None:
         while len(self._rows) > self._most:
             del self._rows[next(iter(self._rows))]
+            self.left_out["unread"] += 1
 
     def _forget(self, now: float) -> None:
         """Drop what was said too long ago."""

@@ -3,7 +3,9 @@
 """GPUNode: the contract between operator and node agent, one object per managed node.
 
 The operator writes ``spec`` (what shall be), the agent ``status`` (what it made of it). The field
-names are those of the wire records in ``contract.py``; a test holds the two together.
+names are those of the wire records in ``contract.py``; a test holds the two together. Its long
+lists are atomic: each has one writer that always writes all of it, and with keys the API server
+would store the names of their fields once more with every entry (``metadata.managedFields``).
 """
 
 from __future__ import annotations
@@ -29,7 +31,6 @@ from ullage.api.base import (
     Time,
     Word,
     condition_column,
-    list_map,
 )
 from ullage.api.conditions import Conditions
 from ullage.api.contract import (
@@ -45,7 +46,6 @@ from ullage.api.objective import LatencySLO
 from ullage.api.observations import MAX_OBSERVATIONS
 from ullage.api.rules import EPOCH_RISES, validations
 
-_KEYS = list_map("podUID", "container", "index")
 _MAX_SLICES = 2048
 
 
@@ -106,9 +106,12 @@ class GPUNodeSpec(Model):
     """Take the node out: nothing new is placed, the agent removes its files and leaves. Set it
     back to false to use the node again."""
     slices: Annotated[
-        tuple[Slice, ...], Field(max_length=_MAX_SLICES, json_schema_extra=_KEYS)
+        tuple[Slice, ...], Field(max_length=_MAX_SLICES, json_schema_extra=ATOMIC)
     ] = ()
-    """Every slice that the node shall hold."""
+    """Every slice that the node shall hold, each once by podUID, container and index."""
+    observations_read: Word | None = None
+    """Newest of the node's observations that the operator has taken in; the agent no longer
+    reports it, nor those before it."""
 
 
 class NodeMPS(Model):
@@ -246,19 +249,18 @@ class GPUNodeStatus(Model):
     """The agent that wrote this status."""
     totals: NodeTotals | None = None
     """Sums over the node."""
-    devices: Annotated[
-        tuple[NodeDevice, ...], Field(max_length=64, json_schema_extra=list_map("uuid"))
-    ] = ()
+    devices: Annotated[tuple[NodeDevice, ...], Field(max_length=64, json_schema_extra=ATOMIC)] = ()
     """Devices of the node."""
     slices: Annotated[
-        tuple[NodeSlice, ...], Field(max_length=_MAX_SLICES, json_schema_extra=_KEYS)
+        tuple[NodeSlice, ...], Field(max_length=_MAX_SLICES, json_schema_extra=ATOMIC)
     ] = ()
     """Slices that the node knows; each counts against its device until its container is gone."""
     observations: Annotated[
         tuple[NodeObservation, ...],
-        Field(max_length=MAX_OBSERVATIONS, json_schema_extra=list_map("id")),
+        Field(max_length=MAX_OBSERVATIONS, json_schema_extra=ATOMIC),
     ] = ()
-    """What was learned lately; the operator moves it to the WorkloadProfiles."""
+    """What was learned and is not taken in yet, oldest first; the operator moves it to the
+    WorkloadProfiles and says so in spec.observationsRead."""
     interruption: NodeInterruption | None = None
     """The provider's notice that is in force; absent = none."""
     conditions: Conditions = ()

@@ -88,8 +88,9 @@ def _words(node: Mapping[str, object]) -> Iterator[str]:
 def _list_map(node: Mapping[str, object]) -> Iterator[str]:
     keys = node.get("x-kubernetes-list-map-keys")
     item = _mapping(node.get("items"))
-    if node.get("type") == "array" and item.get("type") == "object" and not keys:
-        yield "list of objects without keys"
+    whole = node.get("x-kubernetes-list-type") == "atomic"
+    if node.get("type") == "array" and item.get("type") == "object" and not (keys or whole):
+        yield "list of objects without keys, and not atomic"
     required = item.get("required")
     for key in keys if isinstance(keys, list) else ():
         field = _mapping(_mapping(item.get("properties")).get(str(key)))

@@ -36,7 +36,8 @@ def gpunode_body(action: ApplyGPUNode) -> Body:
         "spec": {
             "epoch": action.epoch,
             "slices": [item.to_wire() for item in sorted(action.slices, key=lambda s: s.key)],
-        },
+        }
+        | ({"observationsRead": action.observations_read} if action.observations_read else {}),
     }
 
 

@@ -69,6 +69,7 @@ def _plan(scene: Scene, given: Award) -> Plan:
         epoch=epoch,
         inputs_hash=cycle_digest(view, given.devices, waiting),
         slices=slices,
+        observations_read=lessons.observations_read,
         steps=(
             *by_class(on_their_machines((*steps, *allotment.steps), snapshot), snapshot),
             *taints,

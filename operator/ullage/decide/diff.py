@@ -48,19 +48,25 @@ def _gpu_nodes(plan: Plan, snapshot: Snapshot) -> Iterator[ApplyGPUNode]:
     for name in sorted(plan.slices):
         wanted = plan.slices[name]
         record = snapshot.gpu_nodes.get(name)
-        if record is not None and (record.desired is wanted or record.desired == wanted):
+        held = record is not None and (record.desired is wanted or record.desired == wanted)
+        before_read = record.observations_read if record is not None else ""
+        read = plan.observations_read.get(name, before_read)
+        if held and read == before_read:
             continue
         node = snapshot.nodes.get(name)
         if record is None and node is None:
             continue
         before = record.desired if record is not None else ()
         reason, text = _change(before, wanted)
+        if held:
+            reason, text = Reason.MEASURED, f"observations up to {read} are taken in"
         yield ApplyGPUNode(
             name=name,
             uid=record.uid if record is not None else "",
             node_uid=node.uid if node is not None else "",
             epoch=plan.epoch,
             slices=wanted,
+            observations_read=read,
             retire=record.retire if record is not None else False,
             reason=reason,
             text=text,

@@ -38,7 +38,12 @@ def effect_of(action: object) -> Effect | None:
     """What the next picture must show because of this action; ``None`` for Events and the like."""
     match action:
         case ApplyGPUNode():
-            return SlicesSet(node=action.name, epoch=action.epoch, slices=by_key(action.slices))
+            return SlicesSet(
+                node=action.name,
+                epoch=action.epoch,
+                slices=by_key(action.slices),
+                observations_read=action.observations_read,
+            )
         case CreatePod():
             return PodCreated(namespace=action.owner.namespace, name=action.name)
         case UngatePod():

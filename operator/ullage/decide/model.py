@@ -31,6 +31,8 @@ class ApplyGPUNode:
     node_uid: str
     epoch: int
     slices: tuple[DesiredSlice, ...]
+    observations_read: str = ""
+    """Id of the newest observation that the node need not report again."""
     retire: bool = False
     reason: Reason
     text: str
@@ -309,6 +311,8 @@ class Plan:
     inputs_hash: str
     slices: Mapping[str, tuple[DesiredSlice, ...]] = field(default_factory=dict)
     steps: tuple[Action, ...] = ()
+    observations_read: Mapping[str, str] = field(default_factory=dict)
+    """Newest observation to acknowledge, by node, where that is due."""
     statuses: Mapping[str, WorkloadStatus] = field(default_factory=dict)
     """By workload uid."""
     events: tuple[Emit, ...] = ()

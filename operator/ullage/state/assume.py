@@ -67,6 +67,7 @@ class SlicesSet:
     node: str
     epoch: int
     slices: tuple[DesiredSlice, ...]
+    observations_read: str = ""
 
     @property
     def target(self) -> Hashable:

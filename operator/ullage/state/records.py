@@ -167,7 +167,9 @@ class GPUNodeRecord:
     conditions: tuple[Condition, ...] = ()
     slots: int = 0
     observations: tuple[Observation, ...] = ()
-    """What the node learned lately of classes of work; sorted by id."""
+    """What the node learned lately of classes of work, oldest first."""
+    observations_read: str = ""
+    """Id of the newest observation that was acknowledged to the node."""
     unreadable_observations: int = 0
     """Observations that could not be read; they cost nothing else of the record."""
     interruption: Interruption | None = None

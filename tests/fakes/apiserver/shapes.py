@@ -99,12 +99,7 @@ BUILT_IN: dict[str, Shape] = {
         status=_struct(conditions=CONDITIONS),
     ),
 }
-_SLICES = _by("podUID", "container", "index", index=0)
-OURS = _struct(
-    metadata=METADATA,
-    spec=_struct(slices=_SLICES),
-    status=_struct(conditions=CONDITIONS, slices=_SLICES, devices=_by("uuid")),
-)
+OURS = _struct(metadata=METADATA, status=_struct(conditions=CONDITIONS))
 """Used for kinds of our own while no generated schema describes them."""
 
 

@@ -143,7 +143,7 @@ def test_what_has_no_structural_form_is_an_error(model: type[Model], says: str) 
         ({"type": "boolean", "const": True}, "not structural"),
         (
             {"type": "array", "maxItems": 1, "items": {"type": "object", "properties": {}}},
-            "list of objects without keys",
+            "list of objects without keys, and not atomic",
         ),
         (
             {

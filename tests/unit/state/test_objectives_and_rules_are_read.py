@@ -96,7 +96,7 @@ def test_garbage_among_observations_costs_only_itself() -> None:
         good.to_wire() | {"id": "d", "stepMicros": "soon"},
     ]
     record = project_gpu_node(raw, 100.0, {})
-    assert [one.id for one in record.observations] == ["a", "b"]
-    assert record.observations[1] == good
+    assert [one.id for one in record.observations] == ["b", "a"]
+    assert record.observations[0] == good
     assert record.unreadable_observations == 2
     assert record.devices == (a_device(),)

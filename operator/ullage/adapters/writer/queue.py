@@ -16,6 +16,7 @@ from math import inf
 from typing import Final
 
 from ullage.adapters.bodies import ObjectKey, key_of
+from ullage.api.contract import Reason
 from ullage.decide.model import (
     Action,
     ApplyGPUNode,
@@ -44,10 +45,15 @@ three other writes, so that those of a burst are told while it is served."""
 
 
 def lane_of(action: Action) -> int:
-    """Urgency: free room, record decisions and finish, begin, tell, tell in passing, announce."""
+    """Urgency: free room, record decisions and finish, begin, tell, tell in passing, announce.
+
+    An acknowledgement of observations is no decision: it only tells.
+    """
     match action:
         case EvictPod() | DeletePod() | DeleteWorkload():
             return 0
+        case ApplyGPUNode() if action.reason is Reason.MEASURED:
+            return TELL
         case ApplyGPUNode() | UngatePod():
             return 1
         case SetStatus():

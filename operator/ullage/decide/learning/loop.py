@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -19,6 +19,7 @@ from ullage.api.contract import Observation, Reason
 from ullage.decide.learning.merge import learned, news
 from ullage.decide.learning.news import profile_news
 from ullage.decide.learning.sift import Dropped, fault
+from ullage.decide.learning.taken_in import taken_in
 from ullage.decide.model import CreateProfile, Emit, SetProfile
 from ullage.engines.admission.probation import Account
 from ullage.state.klass import profile_name
@@ -42,6 +43,8 @@ class Lessons:
     actions: tuple[CreateProfile | SetProfile, ...] = ()
     events: tuple[Emit, ...] = ()
     dropped: Mapping[Dropped, int]
+    observations_read: Mapping[str, str] = field(default_factory=dict)
+    """Newest observation to acknowledge, by node."""
     wake_at: float = 0.0
 
 
@@ -63,6 +66,7 @@ def profiles_to_write(
     inflicted: Mapping[Class, Mapping[str, list[float]]] | None = None
     actions: list[CreateProfile | SetProfile] = []
     events: list[Emit] = []
+    unsettled: set[str] = set()
     wake_at = 0.0
     for at in sorted(groups.keys() | trials.keys()):
         seen = groups.get(at, [])
@@ -75,9 +79,12 @@ def profiles_to_write(
                 dropped[Dropped.NOBODY_LEFT] += len(seen)
             elif (KIND, at[0], name) not in snapshot.refused_writes:
                 actions.append(_create(at, name, epoch))
+                unsettled |= {one.id for one in seen}
             continue
         booked = _booked(profile.status, trials.get(at))
         fresh = news(booked, seen)
+        if (KIND, at[0], profile.name) not in snapshot.refused_writes:
+            unsettled |= {one.id for one in fresh}
         if not profile.uid or not (fresh or booked != profile.status):
             continue
         due = profile.status.updated + WRITE_EVERY_S
@@ -91,7 +98,14 @@ def profiles_to_write(
         written = _write(profile, status, len(fresh), epoch)
         actions.append(written)
         events += profile_news(profile, written)
-    return Lessons(actions=tuple(actions), events=tuple(events), dropped=+dropped, wake_at=wake_at)
+    read = taken_in(snapshot.gpu_nodes.values(), unsettled, now)
+    return Lessons(
+        actions=tuple(actions),
+        events=tuple(events),
+        dropped=+dropped,
+        observations_read=read.up_to,
+        wake_at=min((at for at in (wake_at, read.wake_at) if at), default=0.0),
+    )
 
 
 def _booked(status: ProfileStatus, account: Account | None) -> ProfileStatus:

@@ -100,7 +100,8 @@ class GPUNodeRoom(Room[str]):
         assumed = overlay.get(SlicesSet, name)
         confirmed = assumed is not None and (
             record.epoch > assumed[0].epoch
-            or (record.epoch, record.desired) == (assumed[0].epoch, assumed[0].slices)
+            or (record.epoch, record.desired, record.observations_read)
+            == (assumed[0].epoch, assumed[0].slices, assumed[0].observations_read)
         )
         if confirmed:
             overlay.drop_target(SlicesSet, name)
@@ -142,6 +143,7 @@ def _as_later(before: GPUNodeRecord, now: GPUNodeRecord) -> GPUNodeRecord:
         before,
         heartbeat=now.heartbeat,
         observations=now.observations,
+        observations_read=now.observations_read,
         unreadable_observations=now.unreadable_observations,
     )
 

@@ -101,7 +101,13 @@ def seen_gpu_node(
             desired=wanted.slices,
             desired_since=since,
         )
-    return replace(record, epoch=wanted.epoch, desired=wanted.slices, desired_since=since)
+    return replace(
+        record,
+        epoch=wanted.epoch,
+        desired=wanted.slices,
+        desired_since=since,
+        observations_read=wanted.observations_read,
+    )
 
 
 def seen_profile(record: ProfileRecord | None, assumed: ProfileSet) -> ProfileRecord | None:

@@ -96,7 +96,7 @@ def first_wanted(record: GPUNodeRecord) -> dict[DesiredSlice, float]:
 
 
 def _observations(status: JsonObject) -> tuple[tuple[Observation, ...], int]:
-    """What was learned, by id, and how many entries are garbage: these hold up nothing else."""
+    """What was learned, as told, and how many entries are garbage: these hold up nothing else."""
     entries = objects(status, "observations")
     found: dict[str, Observation] = {}
     unreadable = 0
@@ -107,7 +107,7 @@ def _observations(status: JsonObject) -> tuple[tuple[Observation, ...], int]:
             unreadable += 1
         else:
             found[one.id] = one
-    return tuple(found[key] for key in sorted(found)), unreadable
+    return tuple(found.values()), unreadable
 
 
 def _interruption(status: JsonObject) -> Interruption | None:
@@ -132,6 +132,7 @@ def project_gpu_node(
         desired = by_key(DesiredSlice.from_wire(item) for item in objects(spec, "slices"))
         epoch = optional_whole(spec, "epoch")
         retire = flag(spec, "retire")
+        read = optional_text(spec, "observationsRead")
     with within("status"):
         learned, unreadable = _observations(status)
         return GPUNodeRecord(
@@ -146,6 +147,7 @@ def project_gpu_node(
             conditions=read_conditions(status),
             slots=optional_whole(section(status, "totals"), "slots"),
             observations=learned,
+            observations_read=read,
             unreadable_observations=unreadable,
             interruption=_interruption(status),
             desired_since=slices_since(desired, wanted_since, now),

@@ -7,11 +7,18 @@ import random
 from collections.abc import Mapping
 from dataclasses import replace
 
+import orjson
 import pytest
 
-from ullage.api.contract import MAX_OBSERVATIONS, Fingerprint, Observation, ObservedPartner
+from ullage.api.contract import Fingerprint, Observation, ObservedPartner
 from ullage_node.publisher import Publisher
-from ullage_node.telemetry.observations import BURST, MIXTURE_MOST, ObservationBook
+from ullage_node.telemetry.observations import (
+    BURST,
+    MIXTURE_MOST,
+    MOST_WAITING,
+    STATUS_BYTES,
+    ObservationBook,
+)
 
 ROW = Observation(
     id="0",
@@ -84,19 +91,57 @@ def test_a_flood_is_held_back_and_room_comes_again() -> None:
     book = Book()
     kept = sum(book.offer(klass=f"class-{number}") for number in range(10_000))
     assert kept == BURST
-    assert len(book.book.rows) == BURST
+    assert len(book.book) == BURST
     book.now = 20.0
     assert [book.offer(klass=f"more-{number}") for number in range(11)].count(True) == 10
 
 
-def test_the_newest_are_kept() -> None:
+def waiting(count: int) -> Book:
     book = Book()
-    for number in range(500):
+    for number in range(count):
         book.now += 10.0
         assert book.offer(klass=f"class-{number}")
-    rows = book.book.rows
-    assert len(rows) == MAX_OBSERVATIONS
-    assert [row.klass for row in (rows[0], rows[-1])] == ["class-372", "class-499"]
+    return book
+
+
+def test_while_the_operator_is_away_rows_wait_and_the_oldest_go_first() -> None:
+    book = waiting(MOST_WAITING + 88)
+    assert len(book.book) == MOST_WAITING
+    assert book.book.left_out == {"unread": 88}
+    assert book.book.rows[0].klass == "class-88"
+
+
+def test_the_status_holds_the_oldest_that_keep_it_small() -> None:
+    book = waiting(100)
+    said = [row.to_wire() for row in book.book.rows]
+    assert [row["class"] for row in said] == [f"class-{number}" for number in range(len(said))]
+    assert STATUS_BYTES - 400 < len(orjson.dumps(said)) - 2 * len(said) <= STATUS_BYTES
+
+
+def test_a_row_of_any_size_is_told() -> None:
+    book = Book()
+    book.book = ObservationBook(clock=lambda: book.now, status_bytes=10)
+    book.offer()
+    book.offer(percent=10)
+    assert len(book.book.rows) == 1
+
+
+def test_every_row_is_told_until_it_is_taken_in_and_none_is_lost() -> None:
+    book, told = waiting(MOST_WAITING), list[str]()
+    while book.book.rows:
+        rows = book.book.rows
+        told += [row.klass for row in rows]
+        book.book.taken_in(rows[-1].id)
+        book.book.taken_in(rows[-1].id)  # the same word again
+    assert told == [f"class-{number}" for number in range(MOST_WAITING)]
+    assert len(book.book) == 0
+
+
+@pytest.mark.parametrize("word", ["", "unknown", "x" * 10_000])
+def test_an_acknowledgement_of_nothing_that_waits_changes_nothing(word: str) -> None:
+    book = waiting(5)
+    book.book.taken_in(word)
+    assert len(book.book.rows) == 5
 
 
 def test_rows_of_the_guard_are_taken_whatever_was_said() -> None:
@@ -113,9 +158,10 @@ def test_a_new_agent_goes_on_where_the_last_one_was() -> None:
     earlier = [replace(ROW, id=f"old-{n}", klass=f"class-{n}") for n in range(200)]
     assert book.offer(klass="young")
     book.book.restore(earlier)
-    rows = book.book.rows
-    assert len(rows) == MAX_OBSERVATIONS
-    assert (rows[0].id, rows[-1].klass) == ("old-73", "young")
+    assert len(book.book) == 201
+    assert book.book.rows[0].id == "old-0"
+    book.book.taken_in("old-199")
+    assert [row.klass for row in book.book.rows] == ["young"]
     assert not book.offer(klass="class-5"), "said by the agent before"
 
 
@@ -193,4 +239,17 @@ async def test_a_change_that_is_urgent_takes_the_rows_along() -> None:
     status.message = "a slice has failed"
     assert await publisher.publish()
     assert status.written == [("row-1",), ("row-1", "row-2")]
+    assert not await publisher.publish()
+
+
+async def test_rows_that_are_taken_in_leave_with_the_next_heartbeat_and_cost_no_write() -> None:
+    status = Status()
+    publisher = status.publisher(rows_seconds=0.0)
+    status.add(1)
+    status.add(2)
+    assert await publisher.publish()
+    status.book.taken_in("row-1")
+    assert not await publisher.publish()
+    assert await publisher.publish(counters=True)
+    assert status.written[-1] == ("row-2",)
     assert not await publisher.publish()
