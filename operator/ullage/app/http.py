@@ -1,54 +1,141 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The operator's endpoints: liveness, readiness, metrics, and a replayable snapshot.
+"""The operator's endpoints: liveness, readiness and metrics for all, a snapshot for loopback.
 
-kopf's own probe succeeds while streams are dead, so it is not used.
+kopf's own probe succeeds while streams are dead, so it is not used. A snapshot names the work of
+every tenant, and nobody is asked who they are: it is given where only who may reach into the pod
+can ask, with ``kubectl port-forward`` or ``exec``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final
 
+import structlog
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from ullage.app.health import HealthView, health_problems, readiness_problems
-from ullage.app.loop import DecisionLoop
-from ullage.app.replay import to_json
+from ullage.app.replay import Inputs, parts
+
+log = structlog.get_logger("ullage.http")
+
+LOOPBACK: Final = "127.0.0.1"
+SNAPSHOT_S: Final = 60.0
+"""A reader who takes longer gets no more: it would keep an old picture alive."""
+COME_AGAIN_S: Final = 10
+CHUNK_BYTES: Final = 64 * 1024
 
 
-def application(
-    view: Callable[[], HealthView], metrics: CollectorRegistry, loop: DecisionLoop
-) -> web.Application:
-    """The HTTP application over injected views."""
+class Endpoints:
+    """Serves both ports; ``start`` and ``stop`` once each."""
 
-    async def healthz(_: web.Request) -> web.Response:
-        return _answer(health_problems(view()))
+    def __init__(
+        self,
+        view: Callable[[], HealthView],
+        metrics: CollectorRegistry,
+        inputs: Callable[[], Inputs | None],
+    ) -> None:
+        """``inputs`` gives what was last decided on."""
+        self._view = view
+        self._metrics = metrics
+        self._inputs = inputs
+        self._one = asyncio.Lock()
+        self._runners: list[web.AppRunner] = []
+        self.port = 0
+        self.debug_port = 0
+        self.debug_host = LOOPBACK
 
-    async def readyz(_: web.Request) -> web.Response:
-        return _answer(readiness_problems(view()))
+    async def start(self, *, port: int, debug_port: int | None) -> None:
+        """Listen; ``debug_port`` ``None`` = no snapshots.
 
-    async def metricsz(_: web.Request) -> web.Response:
+        Raises:
+            OSError: the port of the probes is taken. Without the other one the operator does its
+                work, and a warning says so.
+        """
+        self.port = await self._listen(
+            None, port, ("/healthz", self._health), ("/readyz", self._ready),
+            ("/metrics", self._scrape),
+        )  # fmt: skip
+        if debug_port is None:
+            return
+        try:
+            self.debug_port = await self._listen(
+                LOOPBACK, debug_port, ("/debug/snapshot", self._snapshot)
+            )
+        except OSError as error:
+            log.warning("no snapshots are given", port=debug_port, error=str(error))
+
+    async def stop(self) -> None:
+        """Close both."""
+        for runner in self._runners:
+            await runner.cleanup()
+
+    async def _listen(
+        self,
+        host: str | None,
+        port: int,
+        *routes: tuple[str, Callable[[web.Request], Awaitable[web.StreamResponse]]],
+    ) -> int:
+        """The port that was taken, where 0 leaves the choice open."""
+        app = web.Application()
+        app.add_routes([web.get(path, answer) for path, answer in routes])
+        runner = web.AppRunner(app, access_log=None)
+        self._runners.append(runner)
+        await runner.setup()
+        await web.TCPSite(runner, host=host, port=port).start()
+        return int(runner.addresses[0][1])
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return _answer(health_problems(self._view()))
+
+    async def _ready(self, _: web.Request) -> web.Response:
+        return _answer(readiness_problems(self._view()))
+
+    async def _scrape(self, _: web.Request) -> web.Response:
         return web.Response(
-            body=generate_latest(metrics), headers={"Content-Type": CONTENT_TYPE_LATEST}
+            body=generate_latest(self._metrics), headers={"Content-Type": CONTENT_TYPE_LATEST}
         )
 
-    async def snapshot(_: web.Request) -> web.Response:
-        if loop.last_inputs is None:
+    async def _snapshot(self, request: web.Request) -> web.StreamResponse:
+        """Records only: templates, environments and secrets never enter a snapshot."""
+        inputs = self._inputs()
+        if inputs is None:
             return web.Response(status=404, text="no decision was made yet\n")
-        # records only: templates, environments and secrets never enter a snapshot
-        return web.Response(body=to_json(loop.last_inputs), content_type="application/json")
+        if self._one.locked():
+            return web.Response(
+                status=503,
+                text="another reader is being given a snapshot\n",
+                headers={"Retry-After": str(COME_AGAIN_S)},
+            )
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        async with self._one:
+            await response.prepare(request)
+            try:
+                async with asyncio.timeout(SNAPSHOT_S):
+                    await self._send(parts(inputs), response.write)
+            except TimeoutError:
+                log.warning("a reader of the snapshot was too slow", most_s=SNAPSHOT_S)
+                raise ConnectionResetError("too slow") from None
+            await response.write_eof()
+        return response
 
-    app = web.Application()
-    app.add_routes(
-        [
-            web.get("/healthz", healthz),
-            web.get("/readyz", readyz),
-            web.get("/metrics", metricsz),
-            web.get("/debug/snapshot", snapshot),
-        ]
-    )
-    return app
+    async def _send(self, made: Iterator[bytes], write: Callable[[bytes], Awaitable[None]]) -> None:
+        """Chunk by chunk, each made in a thread: the event loop goes on meanwhile."""
+        while chunk := await asyncio.to_thread(_chunk, made):
+            await write(chunk)
+
+
+def _chunk(made: Iterator[bytes]) -> bytes:
+    """The next parts, together about a chunk; empty at the end."""
+    chunk = bytearray()
+    for part in made:
+        chunk += part
+        if len(chunk) >= CHUNK_BYTES:
+            break
+    return bytes(chunk)
 
 
 def _answer(problems: list[str]) -> web.Response:

@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
-from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from ullage.adapters.clock import SystemClock
@@ -53,7 +52,7 @@ from ullage.app.figures.tier import TierSums
 from ullage.app.figures.turn import turn_figures
 from ullage.app.foreign_pods import ForeignPodReporter
 from ullage.app.health import HealthView
-from ullage.app.http import application
+from ullage.app.http import Endpoints
 from ullage.app.kopf_shell import KopfThread, Poker, connection_info
 from ullage.app.lead_service import LeadService
 from ullage.app.learner import Learner
@@ -184,7 +183,7 @@ class Operator:
     async def run(self) -> None:
         """Serve until a signal, or until the Lease is lost."""
         self._handle_signals()
-        runner = await self._serve()
+        endpoints = await self._serve()
         try:
             async with asyncio.TaskGroup() as tasks:
                 running = [tasks.create_task(self.pulse.run(self.calm.since))]
@@ -208,7 +207,7 @@ class Operator:
         finally:
             self.solver.close()
             self.learner.close()
-            await runner.cleanup()
+            await endpoints.stop()
         log.info("stopped", lost=self._lost)
 
     def stop(self) -> None:
@@ -234,13 +233,13 @@ class Operator:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
 
-    async def _serve(self) -> web.AppRunner:
+    async def _serve(self) -> Endpoints:
         metrics = CollectorRegistry(auto_describe=False)
         metrics.register(OperatorCollector(self.figures, self.guard))
-        runner = web.AppRunner(application(self.health, metrics, self.loop), access_log=None)
-        await runner.setup()
-        await web.TCPSite(runner, port=self._settings.http.port).start()
-        return runner
+        endpoints = Endpoints(self.health, metrics, lambda: self.loop.last_inputs)
+        http = self._settings.http
+        await endpoints.start(port=http.port, debug_port=http.debug_port or None)
+        return endpoints
 
     def health(self) -> HealthView:
         """What the probes look at."""

@@ -13,7 +13,7 @@ import base64
 import binascii
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -41,15 +41,26 @@ class UnreadableSnapshot(ValueError):
 
 def to_json(inputs: Inputs) -> bytes:
     """A snapshot, the moment and the settings of its decision."""
+    return b"".join(parts(inputs))
+
+
+def parts(inputs: Inputs) -> Iterator[bytes]:
+    """The same piece by piece, one record at a time: a large picture holds nothing up."""
     snapshot, now, settings = inputs
-    return orjson.dumps(
-        {
-            "version": VERSION,
-            "now": now,
-            "settings": _plain(settings),
-            "snapshot": _plain(snapshot),
-        }
-    )
+    head = {"version": VERSION, "now": now, "settings": _plain(settings)}
+    yield orjson.dumps(head)[:-1] + b',"snapshot":{'
+    for at, one in enumerate(fields(snapshot)):
+        yield (b"," if at else b"") + orjson.dumps(one.name) + b":"
+        value = getattr(snapshot, one.name)
+        if not isinstance(value, Mapping):
+            yield orjson.dumps(_plain(value))
+            continue
+        before = b"["
+        for key, item in value.items():
+            yield before + orjson.dumps([_plain(key), _plain(item)])
+            before = b","
+        yield b"]" if value else b"[]"
+    yield b"}}"
 
 
 def from_json(data: bytes) -> Inputs:

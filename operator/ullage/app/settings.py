@@ -112,7 +112,9 @@ class HttpSettings:
     """The operator's own endpoints."""
 
     port: int = 8080
-    """Port of /healthz, /readyz, /metrics and /debug/snapshot."""
+    """Port of /healthz, /readyz and /metrics."""
+    debug_port: int = 8082
+    """Port of /debug/snapshot, on the pod's loopback alone (`kubectl port-forward`); 0 = none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
