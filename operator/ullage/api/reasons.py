@@ -82,6 +82,7 @@ class Reason(StrEnum):
     WITHIN_OBJECTIVE = "WithinObjective"
     ABOVE_OBJECTIVE = "AboveObjective"
     INVALID_OBJECT = "InvalidObject"
+    DECISION_FAILED = "DecisionFailed"
     # learning of classes of work
     MEASURED = "Measured"
     DRIFTED = "Drifted"

@@ -3,15 +3,22 @@
 """One decision for the whole cluster: from a picture to a plan.
 
 Pure: the same snapshot, moment, settings and predictor give the same plan, byte for byte. No I/O,
-no clock, no randomness. Read it top to bottom: what stands and what everybody needs (``scene``),
+no clock, no randomness. An object whose data makes its decision fail is set aside (``aside``), and
+the rest is decided. Read it top to bottom: what stands and what everybody needs (``scene``),
 who gets what (``award``), what everybody is told (``telling``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
 from ullage.decide.accounting.account import Accountant
+from ullage.decide.aside import told, without
 from ullage.decide.award import Award, award
 from ullage.decide.digest import cycle_digest
+from ullage.decide.faults import WORKLOADS, Fault, faults_of
 from ullage.decide.learning.loop import Lessons, profiles_to_write
 from ullage.decide.lives.life import earliest
 from ullage.decide.model import Action, DecideSettings, Plan
@@ -31,6 +38,10 @@ from ullage.decide.wake import follows, guards_end, resumed_at
 from ullage.engines.admission.prediction import Predictor
 from ullage.state.records import Snapshot
 
+MOST_PASSES: Final = 4
+"""Passes of one decision; each sets aside what the one before found at fault."""
+_AT_ONCE_S: Final = 0.05
+
 
 def decide(
     snapshot: Snapshot,
@@ -48,8 +59,48 @@ def decide(
         predictor: foresees slowdowns where the policy chooses the utilisation sum.
         allocate: divides the cluster's time; the engine's own where it is ``None``.
     """
-    scene = set_scene(snapshot, now, settings)
-    return _plan(scene, award(scene, predictor, allocate))
+    aside = {one.subject: one for one in settings.aside}
+    for _ in range(MOST_PASSES):
+        try:
+            scene = set_scene(without(snapshot, aside.values()), now, settings)
+            plan = _plan(scene, award(scene, predictor, allocate))
+        except Exception as error:  # the seam of one object's decision
+            fresh = {
+                one.subject: one for one in faults_of(error, snapshot) if one.subject not in aside
+            }
+            if not fresh:
+                raise  # it is no object's fault, or setting it aside does not help
+            aside |= fresh
+        else:
+            return _with_faults(plan, snapshot, aside.values(), now)
+    return _undecided(snapshot, settings, aside.values(), now)
+
+
+def _with_faults(plan: Plan, snapshot: Snapshot, aside: Iterable[Fault], now: float) -> Plan:
+    """The plan, and what owners are told of what is set aside."""
+    faults = tuple(one for one in aside if one.text)
+    if not faults:
+        return plan
+    jobs = {one.key: one for one in faults if one.table == WORKLOADS}
+    statuses = {
+        uid: told(workload, jobs[uid], now)
+        for uid, workload in snapshot.workloads.items()
+        if uid in jobs and not workload.deleting
+    }
+    return replace(plan, statuses={**plan.statuses, **statuses}, faults=faults)
+
+
+def _undecided(
+    snapshot: Snapshot, settings: DecideSettings, aside: Iterable[Fault], now: float
+) -> Plan:
+    """Everything stays as it is; the next decision knows whom to set aside."""
+    return Plan(
+        version=snapshot.version,
+        epoch=settings.epoch,
+        inputs_hash="",
+        faults=tuple(one for one in aside if one.text),
+        wake_at=now + _AT_ONCE_S,
+    )
 
 
 def _plan(scene: Scene, given: Award) -> Plan:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ullage.api.contract import DesiredSlice, Reason
+from ullage.decide.faults import Fault
 from ullage.state.pools.records import PoolStatus
 from ullage.state.profile.records import DeviceModel, ProfileStatus
 from ullage.state.records import ObjectRef
@@ -319,6 +320,8 @@ class Plan:
     dropped: Mapping[str, int] = field(default_factory=dict)
     """Observations in the snapshot that teach nothing, by reason."""
     wake_at: float = 0.0
+    faults: tuple[Fault, ...] = ()
+    """Objects that were set aside, because decisions about them failed."""
     division_seconds: float = 0.0
     """What dividing the cluster's time took, noted by whoever ran the decision; 0 = not done."""
 
@@ -340,5 +343,7 @@ class DecideSettings:
     restart_backoff_max_s: float = 300.0
     progress_period_s: float = 60.0
     pre_stop_sleep_s: int = 5
+    aside: tuple[Fault, ...] = ()
+    """Objects that are set aside from the beginning."""
     orders: bool = False
     """Nodes of pools are ordered by placeholder pods: an autoscaler buys them."""

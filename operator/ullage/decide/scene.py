@@ -14,6 +14,7 @@ from typing import Final
 from ullage.api.contract import Interruption
 from ullage.decide.adopt import drop_refused, settle
 from ullage.decide.elastic import sizes
+from ullage.decide.faults import Blames
 from ullage.decide.ledger import Ledger
 from ullage.decide.lives.inference import inference_life
 from ullage.decide.lives.life import Life
@@ -21,13 +22,14 @@ from ullage.decide.lives.training import training_life
 from ullage.decide.model import DecideSettings, Emit
 from ullage.decide.notices.drain import notice_marks
 from ullage.decide.notices.reading import terminations
+from ullage.decide.phases import Phase
 from ullage.decide.placement.ground import Ground, lay_out
 from ullage.decide.placement.pods import release
 from ullage.decide.sharing.trials import Trials, commit, look_at_trials
 from ullage.decide.spending.spending import Spending, decide_pools
 from ullage.decide.tiers.leading import leads_of, led
 from ullage.decide.view import View, members_by_owner
-from ullage.state.records import PodStage, Snapshot, WorkloadKind
+from ullage.state.records import PodStage, Snapshot, WorkloadKind, WorkloadRecord
 
 _STARTING: Final = (PodStage.UNSCHEDULED, PodStage.BOUND)
 
@@ -106,11 +108,18 @@ def look(snapshot: Snapshot, now: float, settings: DecideSettings, ledger: Ledge
 
 def _live(view: View, ground: Ground) -> dict[str, Life]:
     """What every workload needs, by its uid."""
-    return {
-        uid: (
-            led(view, workload, training_life(view, ground, workload))
-            if workload.kind is WorkloadKind.TRAINING_JOB
-            else inference_life(view, ground, workload)
-        )
-        for uid, workload in view.snapshot.workloads.items()
-    }
+    lives: dict[str, Life] = {}
+    blames = Blames(view.snapshot)
+    for uid, workload in view.snapshot.workloads.items():
+        with blames.of(workload.ref):
+            lives[uid] = _life(view, ground, workload)
+    blames.settle()
+    return lives
+
+
+def _life(view: View, ground: Ground, workload: WorkloadRecord) -> Life:
+    if workload.aside:
+        return Life(phase=Phase.PENDING, silent=True)
+    if workload.kind is WorkloadKind.TRAINING_JOB:
+        return led(view, workload, training_life(view, ground, workload))
+    return inference_life(view, ground, workload)

@@ -4,14 +4,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 MOST_CHARACTERS: Final = 300
 """Texts of exceptions may quote what a tenant wrote, at any length."""
+_ADDRESS: Final = re.compile(r"0x[0-9a-f]+")
 
 
 def fault_text(error: BaseException) -> str:
     """Type and text of an exception, in one line of at most ``MOST_CHARACTERS``."""
     words = " ".join(str(error)[: 2 * MOST_CHARACTERS].split())
+    words = _ADDRESS.sub("0x…", words)  # the same fault reads the same in every process
     text = f"{type(error).__name__}: {words}".rstrip(": ")
     return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "…"

@@ -261,6 +261,8 @@ class WorkloadRecord:
     """The device container names a port (needed by an InferenceService)."""
     invalid: str = ""
     """Why the object's newest generation could not be read; the rest is the last good record."""
+    aside: bool = False
+    """It is set aside: nothing is decided about it, and what it holds stays."""
     status: WorkloadStatus = field(default_factory=WorkloadStatus)
 
     @property

@@ -98,6 +98,12 @@ LIFE: Final[Mapping[Reason, Explanation]] = {
         "The newest version of the object cannot be used; the last good one stays in force.",
         "Correct the field that the message names.",
     ),
+    Reason.DECISION_FAILED: say(
+        "No decision can be made about the object; its pods and devices stay as they are, and all "
+        "other objects are decided.",
+        "Correct the field that the message names. If none is wrong, report it with the object's "
+        "YAML and the operator's log line `set aside`.",
+    ),
     Reason.SOLVER_TIMEOUT: say(
         "A decision took longer than its deadline; the last good plan stands.",
         "If it repeats, look at ullage_decision_seconds and give the operator more CPU.",

@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from ullage.decide.accounting.account import Accountant
 from ullage.decide.accounting.news import cost_news
 from ullage.decide.advice.recommend import Advisor
 from ullage.decide.advice.recommended import advice_news, advised
 from ullage.decide.elastic import sizes
+from ullage.decide.faults import Blames
 from ullage.decide.lives.life import Life
 from ullage.decide.model import Emit
 from ullage.decide.rounds.news import turn_news
@@ -19,6 +20,7 @@ from ullage.decide.spending.telling import spend_news
 from ullage.decide.telling.report import Reporter, event
 from ullage.decide.tiers.telling import tier_news, with_tier
 from ullage.decide.view import View
+from ullage.state.records import WorkloadRecord
 from ullage.state.status.records import WorkloadStatus
 
 
@@ -32,23 +34,36 @@ def tell(
     statuses: dict[str, WorkloadStatus] = {}
     events: list[Emit] = []
     advisor = Advisor.of(view.snapshot)
+    blames = Blames(view.snapshot)
     for uid in sorted(lives):
         workload = view.snapshot.workloads[uid]
         if lives[uid].silent:
             continue
-        status = advised(advisor, workload, reporter.status(workload))
-        status = with_tier(view, workload, accountant.booked(workload, status))
-        status = with_savings(reporter.desk.spending, workload, status)
-        statuses[uid] = status
-        if status is not workload.status:
-            change = reporter.allotment.sizes.get(uid)
-            news = sizes.news(workload, change, view.settings.epoch) or event(
-                workload, status, view.settings.epoch
-            )
-            advice = advice_news(advisor, workload, status, view.settings.epoch)
-            events.extend(one for one in (news, advice) if one is not None)
-            events.extend(turn_news(workload, status, view.settings.epoch))
-            events.extend(spend_news(workload, status, view.settings.epoch))
-            events.extend(cost_news(workload, status, view.settings.epoch))
-            events.extend(tier_news(workload, status, view.settings.epoch))
+        with blames.of(workload.ref):
+            status = advised(advisor, workload, reporter.status(workload))
+            status = with_tier(view, workload, accountant.booked(workload, status))
+            status = with_savings(reporter.desk.spending, workload, status)
+            statuses[uid] = status
+            if status is not workload.status:
+                events.extend(_news(view, reporter, advisor, workload, status))
+    blames.settle()
     return statuses, events
+
+
+def _news(
+    view: View,
+    reporter: Reporter,
+    advisor: Advisor,
+    workload: WorkloadRecord,
+    status: WorkloadStatus,
+) -> Iterator[Emit]:
+    """Events of a status that changed."""
+    epoch = view.settings.epoch
+    change = reporter.allotment.sizes.get(workload.ref.uid)
+    news = sizes.news(workload, change, epoch) or event(workload, status, epoch)
+    advice = advice_news(advisor, workload, status, epoch)
+    yield from (one for one in (news, advice) if one is not None)
+    yield from turn_news(workload, status, epoch)
+    yield from spend_news(workload, status, epoch)
+    yield from cost_news(workload, status, epoch)
+    yield from tier_news(workload, status, epoch)
