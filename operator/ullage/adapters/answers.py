@@ -47,6 +47,10 @@ class WatchStalled(Unavailable):
     """An open watch outlived its time limit: the server neither spoke nor ended it."""
 
 
+class TokenRenewed(Unavailable):
+    """A write met an expired token and did nothing; with the new one it may be tried again."""
+
+
 class BadLine(Unavailable):
     """A watch sent a line that is no event; what it said is lost, so list again."""
 

@@ -4,8 +4,8 @@
 
 It gives credentials, TLS and pooling; bodies stay raw JSON. Every request has a time limit, every
 failure is an ``ApiError``. Must never repeat a write: whether a write is worth repeating is the
-writer's decision. (aiohttp itself sends a PUT or DELETE again, within the same time limit, when
-an idle connection turns out to be closed; both bear a version or a uid.)
+writer's decision, which asks the Lease again. (aiohttp itself sends a PUT or DELETE again, within
+the same time limit, when an idle connection turns out to be closed; both bear a version or a uid.)
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import structlog
 from kubernetes.aio.client import ApiClient
 from kubernetes.aio.config import ConfigException
 
-from ullage.adapters.answers import error_from_answer, error_of
+from ullage.adapters.answers import TokenRenewed, error_from_answer, error_of
 from ullage.adapters.credentials import Credentials
 from ullage.adapters.decoding import decoded
 from ullage.ports import ApiError, JsonObject, Unavailable
@@ -112,11 +112,15 @@ class Transport:
         query: Query | None = None,
         content_type: str = JSON,
     ) -> JsonObject:
-        """Send one write once."""
+        """Send one write once; the server gives it up when we do.
+
+        Raises:
+            TokenRenewed: the token was refused and is another by now; nothing was done.
+        """
         return await self._ask(
             method,
             path,
-            query or [],
+            [*(query or []), ("timeout", f"{self.limits.write_s:g}s")],
             limit=self._limit(self.limits.write_s),
             body=body,
             content_type=content_type,
@@ -156,11 +160,13 @@ class Transport:
         body: Any = None,
         content_type: str = JSON,
     ) -> aiohttp.ClientResponse:
-        """Send; on 401 renew the token and send once more (a 401 did nothing yet)."""
+        """Send; on 401 renew the token, and send once more what only reads."""
         token = self.credentials.token
         response = await self._send(method, path, query, limit, body, content_type)
         if response.status == 401 and await self._renewed(token):
             response.release()
+            if method != "GET":
+                raise TokenRenewed(401, f"{method} {path}: the token had expired; renewed")
             response = await self._send(method, path, query, limit, body, content_type)
         if response.status >= 300:
             text = await _bytes(response)

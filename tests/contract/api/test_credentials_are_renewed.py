@@ -4,14 +4,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import certifi
 import orjson
 import pytest
 
+from fakes import writer_rig as do
 from fakes.apiserver import FakeApiServer
 from fakes.apiserver.client import QUICK
+from ullage.adapters.answers import TokenRenewed
+from ullage.adapters.clock import SystemClock
 from ullage.adapters.credentials import (
     Credentials,
     CredentialsError,
@@ -20,7 +24,9 @@ from ullage.adapters.credentials import (
     in_cluster,
 )
 from ullage.adapters.k8s import K8sCluster
-from ullage.ports import GPU_NODE, Forbidden
+from ullage.adapters.writer.errors import Fenced
+from ullage.adapters.writer.writer import Writer
+from ullage.ports import GPU_NODE, ApiError, Forbidden
 
 USER = "system:serviceaccount:ullage-system:ullage-operator"
 POD_ENVIRONMENT = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
@@ -74,6 +80,52 @@ async def test_a_rotated_service_account_token_is_read_again(
         made = {"metadata": {"name": "m"}, "spec": {"epoch": 1}}
         await cluster.create(GPU_NODE, made)
     assert [seen.status for seen in guarded.requests] == [200, 401, 200, 201]
+
+
+async def test_a_write_is_not_sent_again_with_the_new_token_by_itself(
+    guarded: FakeApiServer, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("first")
+    made = {"metadata": {"name": "m"}, "spec": {"epoch": 1}}
+    async with K8sCluster(in_pod(guarded, token), limits=QUICK) as cluster:
+        await cluster.get(GPU_NODE, "n")
+        guarded.access.rotate("first", "second")
+        token.write_text("second")
+        with pytest.raises(TokenRenewed):
+            await cluster.create(GPU_NODE, made)
+        assert [seen.status for seen in guarded.requests] == [200, 401]
+        await cluster.create(GPU_NODE, made)
+    assert [seen.status for seen in guarded.requests] == [200, 401, 201]
+
+
+async def test_a_leader_that_lost_its_lease_meanwhile_writes_no_more(
+    guarded: FakeApiServer, tmp_path: Path
+) -> None:
+    """The answer 401 and the renewal take time: the fence is asked again before the next try."""
+    token = tmp_path / "token"
+    token.write_text("first")
+    held = [True]
+    async with K8sCluster(in_pod(guarded, token), limits=QUICK) as cluster:
+        await cluster.get(GPU_NODE, "n")
+        guarded.access.rotate("first", "second")
+        token.write_text("second")
+        ended: asyncio.Future[ApiError | None] = asyncio.get_running_loop().create_future()
+        writer = Writer(
+            cluster,
+            do.Source(),
+            fence=lambda: bool(held) and held.pop(),
+            on_result=lambda _, error: ended.set_result(error),
+            on_lost=lambda: None,
+            clock=SystemClock(),
+        )
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(writer.run())
+            writer.submit([do.delete()])
+            error = await asyncio.wait_for(ended, 30)
+            await writer.stop()
+    assert isinstance(error, Fenced)
+    assert [seen.status for seen in guarded.requests] == [200, 401]
 
 
 async def test_a_token_that_stays_refused_is_forbidden(
