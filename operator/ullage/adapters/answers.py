@@ -47,6 +47,10 @@ class WatchStalled(Unavailable):
     """An open watch outlived its time limit: the server neither spoke nor ended it."""
 
 
+class TooLarge(ApiError):
+    """An answer is larger than is read: ask for less at once."""
+
+
 class TokenRenewed(Unavailable):
     """A write met an expired token and did nothing; with the new one it may be tried again."""
 

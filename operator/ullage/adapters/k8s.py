@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import aiohttp
 
-from ullage.adapters.answers import BadLine, WatchStalled, error_from_status
+from ullage.adapters.answers import BadLine, TooLarge, WatchStalled, error_from_status
 from ullage.adapters.credentials import Credentials, find_credentials
 from ullage.adapters.decoding import decoded
 from ullage.adapters.transport import Limits, Query, Transport, no_answer
@@ -86,23 +86,30 @@ class K8sCluster:
     ) -> AsyncGenerator[Page]:
         """Yield the pages of one consistent list; all carry the same version.
 
+        A page that is too large to be read is asked for again in smaller ones.
+
         Args:
             kind: what to list.
             selector: filters that the server applies.
-            limit: objects a page.
+            limit: most objects a page.
             resource_version: list the state of exactly this version; empty means the newest.
 
         Raises:
             Gone: the version, or the list begun, is too old; start again.
+            TooLarge: a single object is.
         """
-        query = [("limit", str(limit)), *_selection(selector)]
-        first = list(query)
+        query, path = _selection(selector), _collection(kind, selector.namespace)
+        place: Query = []
         if resource_version:
-            first += [("resourceVersion", resource_version), ("resourceVersionMatch", "Exact")]
-        token = ""
+            place = [("resourceVersion", resource_version), ("resourceVersionMatch", "Exact")]
         while True:
-            asked = [*query, ("continue", token)] if token else first
-            answer = await self._transport.read(_collection(kind, selector.namespace), asked)
+            try:
+                answer = await self._transport.read(path, [("limit", str(limit)), *query, *place])
+            except TooLarge:
+                if limit <= 1:
+                    raise
+                limit = max(1, limit // 8)
+                continue
             meta = _object(answer, "metadata")
             remaining = meta.get("remainingItemCount")
             yield Page(
@@ -113,6 +120,7 @@ class K8sCluster:
             token = str(meta.get("continue") or "")
             if not token:
                 return
+            place = [("continue", token)]
 
     async def watch(
         self,

@@ -21,7 +21,7 @@ import structlog
 from kubernetes.aio.client import ApiClient
 from kubernetes.aio.config import ConfigException
 
-from ullage.adapters.answers import TokenRenewed, error_from_answer, error_of
+from ullage.adapters.answers import TokenRenewed, TooLarge, error_from_answer, error_of
 from ullage.adapters.credentials import Credentials
 from ullage.adapters.decoding import decoded
 from ullage.ports import ApiError, JsonObject, Unavailable
@@ -45,6 +45,8 @@ class Limits:
     """Two lost packets of a handshake; a server that is back is noticed within so long."""
     watch_grace_s: float = 10.0
     """How long a watch may outlive the time it was asked for."""
+    answer_bytes: int = 32 * 2**20
+    """Most that is read of one answer; decoded it takes several times as much memory."""
     read_tries: int = 3
     retry_first_s: float = 0.2
     """First pause before a read is repeated, full jitter; doubles each time."""
@@ -146,7 +148,7 @@ class Transport:
             method, path, query, limit=limit, body=body, content_type=content_type
         )
         try:
-            return decoded(await _bytes(response))
+            return decoded(await _bytes(response, self.limits.answer_bytes))
         except ValueError as error:
             raise error_of(0, f"{method} {path}: the answer is no JSON object: {error}") from error
 
@@ -169,7 +171,7 @@ class Transport:
                 raise TokenRenewed(401, f"{method} {path}: the token had expired; renewed")
             response = await self._send(method, path, query, limit, body, content_type)
         if response.status >= 300:
-            text = await _bytes(response)
+            text = await _bytes(response, self.limits.answer_bytes)
             raise error_from_answer(response.status, response.headers.get("Retry-After", ""), text)
         return response
 
@@ -211,8 +213,14 @@ def no_answer(what: str, error: BaseException) -> ApiError:
     return error_of(0, f"{what}: {type(error).__name__}: {error}".rstrip(": "))
 
 
-async def _bytes(response: aiohttp.ClientResponse) -> bytes:
+async def _bytes(response: aiohttp.ClientResponse, most: int) -> bytes:
+    read = bytearray()
     try:
-        return await response.read()
+        async for part in response.content.iter_any():
+            read += part
+            if len(read) > most:
+                response.close()
+                raise TooLarge(0, f"the answer of {response.url.path} is larger than {most} bytes")
+        return bytes(read)
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise no_answer(f"reading the answer of {response.url.path}", error) from error

@@ -10,6 +10,7 @@ import pytest
 
 from contract.api.suite.world import a_pod
 from fakes.apiserver import FakeApiServer, make_cluster
+from fakes.apiserver.client import QUICK
 from ullage.adapters.answers import BadLine, WatchStalled
 from ullage.adapters.k8s import APPLY, JSON_PATCH, K8sCluster
 from ullage.adapters.transport import Limits
@@ -155,7 +156,11 @@ async def test_patches_bear_their_content_type(api: FakeApiServer, cluster: K8sC
     await cluster.json_patch(GPU_NODE, "n", ())
     applied, patched, empty = api.requests
     assert applied.content_type == APPLY
-    assert applied.query == {"fieldManager": "ullage-scheduler", "force": "true"}
+    assert applied.query == {
+        "fieldManager": "ullage-scheduler",
+        "force": "true",
+        "timeout": f"{QUICK.write_s:g}s",
+    }
     assert patched.content_type == JSON_PATCH
     assert empty.content_type == JSON_PATCH
     assert patched.user_agent == "ullage-operator"

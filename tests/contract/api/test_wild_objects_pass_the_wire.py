@@ -6,13 +6,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from dataclasses import replace
 
 import pytest
 from aiohttp import web
 
-from fakes.apiserver import make_cluster
+from fakes.apiserver import FakeApiServer, make_cluster
+from fakes.apiserver.client import QUICK
+from ullage.adapters.answers import TooLarge
 from ullage.adapters.k8s import K8sCluster
-from ullage.ports import POD, TRAINING_JOB, Selector
+from ullage.ports import GPU_NODE, POD, TRAINING_JOB, Selector
 from ullage.state.project.readable import UNREADABLE
 
 ALL = Selector()
@@ -74,3 +77,38 @@ async def test_a_watch_goes_on_after_deep_and_long_lines(wild: K8sCluster) -> No
 async def test_one_deep_object_is_read(wild: K8sCluster) -> None:
     found = await wild.get(TRAINING_JOB, "deep", namespace="default")
     assert found["metadata"] == {"name": "deep", "uid": "deep"}
+
+
+async def test_pages_too_large_to_be_read_are_asked_for_in_smaller_ones() -> None:
+    async with FakeApiServer() as server:
+        for number in range(40):
+            filling = {"template": {"filling": "x" * 10_000}}
+            server.put(
+                TRAINING_JOB,
+                {"metadata": {"name": f"j-{number:02d}", "namespace": "team"}, "spec": filling},
+            )
+        limits = replace(QUICK, answer_bytes=100_000)
+        async with make_cluster(server.url, limits=limits) as cluster:
+            pages = [page async for page in cluster.list_paged(TRAINING_JOB, ALL)]
+    names = [item["metadata"]["name"] for page in pages for item in page.items]
+    assert names == [f"j-{number:02d}" for number in range(40)]
+    assert len({page.resource_version for page in pages}) == 1
+
+
+async def test_one_object_too_large_to_be_read_is_an_error_that_says_so() -> None:
+    async with FakeApiServer() as server:
+        template = {"filling": "x" * 10_000}
+        server.put(
+            TRAINING_JOB,
+            {"metadata": {"name": "j", "namespace": "team"}, "spec": {"template": template}},
+        )
+        async with make_cluster(server.url, limits=replace(QUICK, answer_bytes=1_000)) as cluster:
+            with pytest.raises(TooLarge, match="larger than 1000 bytes"):
+                _ = [page async for page in cluster.list_paged(TRAINING_JOB, ALL)]
+
+
+async def test_the_server_is_told_how_long_a_write_may_take() -> None:
+    async with FakeApiServer() as server, make_cluster(server.url) as cluster:
+        await cluster.create(GPU_NODE, {"metadata": {"name": "n"}, "spec": {"epoch": 1}})
+        await cluster.delete(GPU_NODE, "n")
+        assert [one.query["timeout"] for one in server.requests] == [f"{QUICK.write_s:g}s"] * 2
