@@ -132,16 +132,16 @@ def children(pid: int) -> list[int]:
 
 
 def growth(samples: Sequence[Sample], part: str = "") -> float | None:
-    """Memory of the last twelfth over that of the second twelfth, less 1; ``None`` = too short.
+    """Memory of the last ten minutes over that of the second ten, less 1; ``None`` = too short.
 
-    The first twelfth is left out: caches fill and imports are made. Two hours have twelfths of
-    ten minutes. Only the samples of the last process count.
+    The first ten are left out: caches fill and imports are made. Less than an hour counts by
+    sixths. Only the samples of the last process count.
     """
     series = [one for one in samples if one.series == samples[-1].series] if samples else []
     if len(series) < 12:
         return None
     began, ended = series[0].at_s, series[-1].at_s
-    window = (ended - began) / 12
+    window = min(600.0, (ended - began) / 6)
 
     def middle(first: float, last: float) -> float:
         return statistics.median(

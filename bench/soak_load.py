@@ -44,6 +44,14 @@ Name = tuple[Kind, str, str]
 """Kind, namespace and name."""
 
 
+def _nested(levels: int) -> object:
+    """A list in a list in a list ..."""
+    made: object = 0
+    for _ in range(levels):
+        made = [made]
+    return made
+
+
 class Churn:
     """One act after another, drawn from a seed."""
 
@@ -112,7 +120,10 @@ class Churn:
     def _terms(self, kind: Kind) -> Body:
         if kind is INFERENCE_SERVICE:
             return {"replicas": self._random.randint(1, 2)}
-        terms: Body = {"ttlSecondsAfterFinished": 20, "work": {"steps": 100_000}}
+        terms: Body = {
+            "ttlSecondsAfterFinished": 20,
+            "work": {"steps": self._random.choice((100_000, 10**12))},
+        }
         dice = self._random.random()
         if dice < 0.2:
             return terms | {"elasticity": {"minReplicas": 1, "maxReplicas": 3}}
@@ -136,6 +147,9 @@ class Churn:
                     {"ports": "http"},
                     {"image": {"name": "nothing"}},
                     {"args": [1, 2, 3]},
+                    {"env": [{"name": {"a": 1}, "value": "x"}]},
+                    {"resources": {"requests": {"cpu": "9" * 5000}}},
+                    {"env": [{"name": "DEEP", "value": _nested(200)}]},
                 )
             )
         return made

@@ -57,6 +57,7 @@ from ullage.app.kopf_shell import KopfThread, Poker, connection_info
 from ullage.app.lead_service import LeadService
 from ullage.app.learner import Learner
 from ullage.app.loop import DecisionLoop
+from ullage.app.memory import give_back
 from ullage.app.pool_service import Hooks, PoolService
 from ullage.app.settings import Settings
 from ullage.app.solver import Solver
@@ -193,6 +194,7 @@ class Operator:
                 self.solver.start()
                 running += [
                     tasks.create_task(self.learner.run()),
+                    tasks.create_task(self.supervisor.run("memory", give_back)),
                     tasks.create_task(self.supervisor.run("models", self._tell_models)),
                     tasks.create_task(self.supervisor.run("pools", self.pools.run)),
                     tasks.create_task(self.supervisor.run("leads", self.leads.run)),
