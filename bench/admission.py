@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +27,7 @@ from bench.colocations import (
     read_lucid,
     read_parva,
 )
+from bench.progress import Progress
 from bench.report import DATA, Figure, Row, write
 from ullage.engines.admission.share_curve import fit_service_curve
 
@@ -73,24 +72,32 @@ def measure(folder: Path, seeds: int) -> tuple[dict[str, Figure], list[Row]]:
         read_lucid(folder, max_slowdown=lucid.MAX_SLOWDOWN),
         read_parva(folder),
     )
-    tick = partial(_tell, time.monotonic())
     figures: dict[str, Figure] = {}
     rows: list[Row] = []
     coverage: dict[str, list[float]] = {}
     reference: list[float] = []
     _parva(points, seeds, figures, rows)
     with ProcessPoolExecutor() as pool:  # one process a core
-        lucid_run = pool.submit(lucid.run, pairs, seeds=min(seeds, HISTORY_SEEDS), tick=tick)
+        lucid_run = pool.submit(lucid.run, pairs, seeds=min(seeds, HISTORY_SEEDS))
         gavel_runs = {
             gpu: {
                 "pair": pool.submit(
-                    gavel.pair_out, table, gpu, seeds, tick, slo=SLO if gpu == "v100" else None
+                    gavel.pair_out, table, gpu, seeds, slo=SLO if gpu == "v100" else None
                 ),
-                "config": pool.submit(gavel.config_out, table, gpu, tick),
-                "family": pool.submit(gavel.family_out, table, gpu, tick),
+                "config": pool.submit(gavel.config_out, table, gpu),
+                "family": pool.submit(gavel.family_out, table, gpu),
             }
             for gpu in GAVEL_TYPES
         }
+        with Progress() as progress:  # after the processes have begun: it has a thread
+            task = progress.task("splits", 1 + sum(map(len, gavel_runs.values())))
+            for gpu, runs in gavel_runs.items():
+                for name, run in runs.items():
+                    run.result()
+                    task.advance()
+                    progress.say(f"{gpu} {name}-out")
+            lucid_run.result()
+            task.advance()
     for gpu, runs in gavel_runs.items():
         splits = {name: one.result() for name, one in runs.items()}
         for name, split in splits.items():
@@ -165,10 +172,6 @@ def _lucid(
                 key = "unseen" if name == "model" else "history"
                 figures[f"{prefix}lucid_{key}_admit"] = admitted
                 figures[f"{prefix}lucid_{key}_violation"] = wrong
-
-
-def _tell(began: float, what: str) -> None:
-    print(f"[{time.monotonic() - began:5.0f} s] {what}", file=sys.stderr, flush=True)
 
 
 def _counted(names: Sequence[str]) -> str:

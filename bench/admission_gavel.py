@@ -8,7 +8,7 @@ All predictors see the same folds; every choice of ours is made inside the train
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,7 +29,6 @@ Ints = NDArray[np.int64]
 
 SLOW = 1.2
 RISK = Risk()
-Tick = Callable[[str], None]
 
 
 @dataclass(slots=True)
@@ -172,24 +171,22 @@ def select(split: Split, past: list[Scored], asked: Pairs, mean: Floats, sd: Flo
             split.selected.setdefault(rule, []).append((z >= limit, violated))
 
 
-def pair_out(table: Gavel, gpu: str, seeds: int, tick: Tick, *, slo: float | None) -> Split:
+def pair_out(table: Gavel, gpu: str, seeds: int, *, slo: float | None) -> Split:
     """Five folds of pairs, some seeds."""
     features = table.features(families=True)
     data, sides = table.rows(gpu, features, slo), sides_of(table, features)
     split = Split()
     for seed in range(seeds):
-        tick(f"{gpu} pair-out, seed {seed + 1} of {seeds}")
         for test in pair_folds(data, seed):
             run_fold(split, data, sides, test, Group.KNOWN, table.self_use(gpu))
     return split
 
 
-def config_out(table: Gavel, gpu: str, tick: Tick) -> Split:
+def config_out(table: Gavel, gpu: str) -> Split:
     """One configuration left out, siblings known."""
     features = table.features(families=True)
     data, sides = table.rows(gpu, features), sides_of(table, features)
     split = Split()
-    tick(f"{gpu} config-out")
     keys = [
         (number,)
         for number, family in enumerate(table.families)
@@ -200,12 +197,11 @@ def config_out(table: Gavel, gpu: str, tick: Tick) -> Split:
     return split
 
 
-def family_out(table: Gavel, gpu: str, tick: Tick) -> Split:
+def family_out(table: Gavel, gpu: str) -> Split:
     """One family left out."""
     features = table.features(families=False)
     data, sides = table.rows(gpu, features), sides_of(table, features)
     split = Split()
-    tick(f"{gpu} family-out")
     keys = [
         tuple(number for number, one in enumerate(table.families) if one == family)
         for family in sorted(set(table.families))

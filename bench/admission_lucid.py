@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.admission_gavel import Tick, forecast, part
+from bench.admission_gavel import forecast, part
 from bench.colocations import Lucid
 from ullage.engines.admission import pair_gp
 from ullage.engines.admission.calibration import Scored, fixed_sequence, uncertified_scan
@@ -84,7 +84,7 @@ def prepared(table: Lucid) -> tuple[Pairs, Sides]:
     return pairs(table.rows, sides), sides
 
 
-def run(table: Lucid, *, seeds: int, tick: Tick) -> tuple[Unseen, Unseen]:
+def run(table: Lucid, *, seeds: int) -> tuple[Unseen, Unseen]:
     """Leave each model out; then let it have thirty pairs, for several draws of them."""
     data, sides = prepared(table)
     family = np.array([one.family for one in sides.profiles])
@@ -93,7 +93,6 @@ def run(table: Lucid, *, seeds: int, tick: Tick) -> tuple[Unseen, Unseen]:
         test: Mask = (family[data.rows.victim] == name) | (family[data.rows.aggressor] == name)
         if not test.any():
             continue
-        tick(f"unseen model {name}")
         train = part(data, ~test)
         posterior = pair_gp.learn(train.rows, train.target, blocks_by(train.colocation))
         trained = Trained(data=train, hyper=posterior.hyper)

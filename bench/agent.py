@@ -21,6 +21,7 @@ from typing import Final
 
 from bench import report
 from bench.agent_node import PretendedNode
+from bench.progress import Progress
 
 TENANTS: Final = 8
 SETTLE_SECONDS: Final = 15.0
@@ -99,7 +100,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         run([])
         return 0
-    figures = asyncio.run(measure(options.seconds, options.tenants))
+    with Progress() as progress:
+        progress.say(f"{SETTLE_SECONDS:.0f} s to settle, {options.seconds:.0f} s measured")
+        figures = asyncio.run(measure(options.seconds, options.tenants))
     rows = [
         report.Row(
             what=f"CPU beside {options.tenants} tenants, of one core",

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -19,6 +18,7 @@ from bench import capacity_deadline, capacity_hazard, capacity_study, capacity_z
 from bench.capacity_prices import load as load_prices
 from bench.capacity_traces import load as load_traces
 from bench.devicechoice_tables import TableError
+from bench.progress import Progress
 from bench.report import DATA, Bars, Figure, Row, judge, write
 
 BARS: Final[Bars] = {
@@ -48,19 +48,15 @@ def measure(folder: Path, starts: int) -> tuple[dict[str, Figure], list[Row]]:
     Raises:
         TableError: a table is not there.
     """
-    began = time.monotonic()
-
-    def tick(what: str) -> None:
-        print(f"[{time.monotonic() - began:5.0f} s] {what}", file=sys.stderr, flush=True)
-
-    traces, prices = load_traces(folder), load_prices(folder)
-    tick(f"read {len(traces)} traces and {len(prices.series)} series of prices")
-    parts = (
-        capacity_deadline.measure(traces, tick, starts),
-        capacity_zones.measure(traces, tick),
-        capacity_hazard.measure(traces, tick),
-        capacity_study.measure(prices, tick),
-    )
+    with Progress() as progress:
+        traces, prices = load_traces(folder), load_prices(folder)
+        progress.say(f"read {len(traces)} traces and {len(prices.series)} series of prices")
+        parts = (
+            capacity_deadline.measure(traces, progress.say, starts),
+            capacity_zones.measure(traces, progress.say),
+            capacity_hazard.measure(traces, progress.say),
+            capacity_study.measure(prices, progress.say),
+        )
     figures: dict[str, Figure] = {}
     rows: list[Row] = []
     for part, more in parts:

@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.decide_world import START, World, a_mixture, add_profiles
+from bench.progress import Progress
 from bench.report import Row, write
 from ullage.app.solver import Solver
 from ullage.decide.model import DecideSettings
@@ -106,22 +107,23 @@ class Bench:
         return pages * resource.getpagesize() / MIB
 
 
-async def churn() -> tuple[Bench, float, float]:
+async def churn(progress: Progress) -> tuple[Bench, float, float]:
     """The nearly full cluster; returns also seconds of the first decision and resident MiB."""
     bench = Bench()
     bench.world.add_nodes(NODES, DEVICES)
     add_profiles(bench.world)
     for number in range(JOBS):
         a_mixture(bench.world, number)
-    print(f"  {NODES} nodes x {DEVICES} devices, {JOBS} jobs: filling ...", flush=True)
+    progress.say(f"{NODES} nodes x {DEVICES} devices, {JOBS} jobs: filling")
     await bench.settle()
     first = await _first(bench)
     bench.forget_figures()
+    task = progress.task("decisions", CYCLES)
     for step in range(CYCLES):
         bench.churn(step)
         await bench.cycle()
-        if step % 20 == 19:
-            print(f"  {step + 1} of {CYCLES} decisions", flush=True)
+        task.advance()
+    task.end()
     rss = bench.child_rss_mib()
     bench.solver.close()
     return bench, first, rss
@@ -137,7 +139,7 @@ async def _first(bench: Bench) -> float:
     return bench.seconds[-1]
 
 
-async def fill() -> Bench:
+async def fill(progress: Progress) -> Bench:
     """4,000 jobs at once on empty nodes, decided until all run."""
     bench = Bench()
     bench.world.add_nodes(FILL_NODES, DEVICES)
@@ -145,13 +147,13 @@ async def fill() -> Bench:
     bench.forget_figures()
     for _ in range(FILL_JOBS):
         bench.world.add_job(gpu=GPURequest())
-    print(f"  {FILL_JOBS} jobs at once on {FILL_NODES} nodes", flush=True)
+    progress.say(f"{FILL_JOBS} jobs at once on {FILL_NODES} nodes")
     await bench.settle()
     bench.solver.close()
     return bench
 
 
-async def each() -> Bench:
+async def each(progress: Progress) -> Bench:
     """Everybody waits, no two alike; some end and come between decisions, as ever."""
     bench = Bench()
     bench.world.own_objectives = True
@@ -159,18 +161,18 @@ async def each() -> Bench:
     add_profiles(bench.world)
     for number in range(JOBS):
         a_mixture(bench.world, number)
-    print(f"  {NODES} nodes x {DEVICES} devices, {JOBS} jobs, no two alike", flush=True)
+    progress.say(f"{NODES} nodes x {DEVICES} devices, {JOBS} jobs, no two alike")
+    task = progress.task("decisions", EACH_CYCLES)
     for step in range(EACH_CYCLES):
         await bench.cycle()
         if step >= EACH_CYCLES // 2:
             bench.churn(step)
-        if step % 5 == 4:
-            print(f"  {step + 1} of {EACH_CYCLES} decisions, {_running(bench)} run", flush=True)
+        task.to(step + 1, f"decisions, {_running(bench)} jobs run")
     bench.solver.close()
     return bench
 
 
-async def turns(objective: str) -> Bench:
+async def turns(objective: str, progress: Progress) -> Bench:
     """All jobs can checkpoint and wait; they are placed, and end and come, under an objective."""
     bench = Bench()
     bench.world.policy = PolicyRecord(uid="uid-policy", objective=objective)
@@ -180,13 +182,16 @@ async def turns(objective: str) -> Bench:
         a_mixture(bench.world, number)
     for uid, job in bench.world.workloads.items():
         bench.world.workloads[uid] = replace(job, checkpoint=True)
-    print(f"  {NODES} nodes x {DEVICES} devices, {JOBS} jobs, {objective}", flush=True)
+    progress.say(f"{NODES} nodes x {DEVICES} devices, {JOBS} jobs, {objective}")
+    task = progress.task(f"decisions, {objective}", TURN_CYCLES)
     await bench.cycle()
     bench.forget_figures()
     for step in range(TURN_CYCLES):
         if step >= TURN_CYCLES // 2:
             bench.churn(step)
         await bench.cycle()
+        task.advance()
+    task.end()
     bench.solver.close()
     return bench
 
@@ -265,16 +270,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.decide", description=__doc__)
     parser.add_argument("--objectives", choices=("class", "each"), default="class")
     parser.add_argument("--policy", default="FIFO", help="objective of the SchedulingPolicy")
-    print("bench decide", flush=True)
     asked = parser.parse_args()
-    if asked.policy != "FIFO":
-        report_turns(asyncio.run(turns(asked.policy)), asyncio.run(turns("FIFO")))
-        return
-    if asked.objectives == "each":
-        report_each(asyncio.run(each()))
-        return
-    full, first_s, rss_mib = asyncio.run(churn())
-    burst = asyncio.run(fill())
+    with Progress() as progress:
+        if asked.policy != "FIFO":
+            ours = asyncio.run(turns(asked.policy, progress))
+            report_turns(ours, asyncio.run(turns("FIFO", progress)))
+        elif asked.objectives == "each":
+            report_each(asyncio.run(each(progress)))
+        else:
+            report_churn(*asyncio.run(churn(progress)), asyncio.run(fill(progress)))
+
+
+def report_churn(full: Bench, first_s: float, rss_mib: float, burst: Bench) -> None:
+    """Print and write what a decision costs in a nearly full cluster and in a sudden fill."""
     first = full.world.snapshot()
     full.churn(0)
     changes_s, whole_s, whole_bytes = sending(first, full.world.snapshot())

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from bench import (
     devicechoice_regret,
 )
 from bench.devicechoice_tables import TableError, read_gavel, read_sia, read_torchvision
+from bench.progress import Progress
 from bench.report import DATA, Figure, Row, write
 
 Section = Callable[[], tuple[dict[str, float], list[Row]]]
@@ -42,11 +42,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def measure(folder: Path) -> tuple[dict[str, Figure], list[Row]]:
     """All sections that the data at hand allow; figures without data are ``None``."""
-    began = time.monotonic()
+    with Progress() as progress:
+        return _sections(folder, progress.say)
 
-    def tick(what: str) -> None:
-        print(f"[{time.monotonic() - began:5.0f} s] {what}", file=sys.stderr, flush=True)
 
+def _sections(folder: Path, tick: Callable[[str], None]) -> tuple[dict[str, Figure], list[Row]]:
     figures: dict[str, Figure] = {"regret": None}
     part, rows = devicechoice_networks.measure(devicechoice_networks.read_networks(), tick)
     figures |= part

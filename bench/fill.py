@@ -14,16 +14,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.progress import Progress
-
-from bench.kwok import ROOT, kwok_cluster
+from bench.kwok import kwok_cluster
 from bench.limits import for_each, job, limit_bare, limit_same_objects, until_running
-from bench.report import Row, write
+from bench.progress import Progress
+from bench.report import ROOT, Row, write
+from demo.progress import CommandFailed, ending_with_a_reason
 from ullage.adapters.credentials import find_credentials
 from ullage.adapters.k8s import K8sCluster
 from ullage.api.contract import objects, section, text
@@ -66,7 +66,9 @@ def _children(pid: int) -> list[int]:
 
 
 @contextmanager
-def process(*command: str, env: dict[str, str] | None = None, log: str) -> Iterator[int]:
+def process(
+    *command: str, env: dict[str, str] | None = None, log: str
+) -> Iterator[subprocess.Popen[bytes]]:
     """A process for the time of the benchmark; its output goes to a file under build/bench."""
     folder = ROOT / "build" / "bench"
     folder.mkdir(parents=True, exist_ok=True)
@@ -75,10 +77,27 @@ def process(*command: str, env: dict[str, str] | None = None, log: str) -> Itera
             command, env={**os.environ, **(env or {})}, stdout=output, stderr=output
         )
         try:
-            yield child.pid
+            yield child
         finally:
             child.send_signal(signal.SIGTERM)
             child.wait(timeout=30)
+
+
+async def while_alive(
+    what: str, child: subprocess.Popen[bytes], work: Coroutine[None, None, None]
+) -> None:
+    """Do something that cannot end well without a process.
+
+    Raises:
+        CommandFailed: the process ended first.
+    """
+    doing = asyncio.create_task(work)
+    while not (await asyncio.wait({doing}, timeout=1.0))[0]:
+        if child.poll() is not None:
+            doing.cancel()
+            await asyncio.wait({doing})
+            raise CommandFailed(f"{what} ended with {child.returncode}; see build/bench/*.log")
+    await doing
 
 
 async def _devices_reported(cluster: ClusterPort, nodes: int) -> None:
@@ -131,20 +150,23 @@ async def fill_ours(
     }
     operator = (sys.executable, "-m", "ullage.app.main", "run")
     agents = (sys.executable, "-m", "bench.fleet", str(kubeconfig), str(DEVICES_PER_NODE))
-    with process(*operator, env=settings, log="operator") as pid, process(*agents, log="fleet"):
-        await _devices_reported(cluster, nodes)
-        before = usage(pid)
+    with process(*operator, env=settings, log="operator") as child, process(*agents, log="fleet"):
+        await while_alive("the operator", child, _devices_reported(cluster, nodes))
+        before = usage(child.pid)
         started = time.monotonic()
 
         async def one(number: int) -> None:
             await cluster.create(TRAINING_JOB, job(f"fill-{number:05d}"), namespace="default")
 
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(for_each(count, one))
-            tasks.create_task(until_running(cluster, PODS.selector, count, progress, "ours"))
+        async def fill() -> None:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(for_each(count, one))
+                tasks.create_task(until_running(cluster, PODS.selector, count, progress, "ours"))
+
+        await while_alive("the operator", child, fill())
         seconds = time.monotonic() - started
-        after = usage(pid)
-        await _all_told(cluster, count)
+        after = usage(child.pid)
+        await while_alive("the operator", child, _all_told(cluster, count))
         told_s = time.monotonic() - started
     used = Usage(cpu_s=after.cpu_s - before.cpu_s, rss_mib=after.rss_mib)
     return Filled(seconds=seconds, told_s=told_s, used=used)
@@ -180,7 +202,8 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=500)
     parser.add_argument("--jobs", type=int, default=4000)
     options = parser.parse_args()
-    figures = asyncio.run(measure(options.nodes, options.jobs))
+    with ending_with_a_reason():
+        figures = asyncio.run(measure(options.nodes, options.jobs))
     rows = [
         Row(
             what=f"fill {options.jobs} devices, seconds",

@@ -24,6 +24,7 @@ from prometheus_client import CollectorRegistry
 
 from bench import report
 from bench.guard_node import BenchNode, Running, bench_node, guard_process, what_is_missing
+from bench.progress import Progress
 from ullage_node.events import Event
 from ullage_node.guard.assemble import step_windows
 from ullage_node.guard.client import FreezerClient
@@ -152,7 +153,7 @@ async def _observe(node: BenchNode) -> None:
         await node.observe()
 
 
-async def measure(node: BenchNode, client: FreezerClient, trials: int) -> Bench:
+async def measure(node: BenchNode, client: FreezerClient, trials: int, progress: Progress) -> Bench:
     """Run the trials."""
     await node.probe.start()
     windows, events = Recorder(step_windows(node.steps_dir)), list[Event]()
@@ -180,13 +181,12 @@ async def measure(node: BenchNode, client: FreezerClient, trials: int) -> Bench:
     try:
         await asyncio.sleep(QUIET_SECONDS)
         alone = [one.ratio for one in windows.kept]
-        print(
-            f"alone: {len(alone)} windows at {statistics.median(alone or [0]):.2f} of the objective"
-        )
+        seen = f"{len(alone)} windows at {statistics.median(alone or [0]):.2f} of the objective"
+        progress.say(f"alone: {seen}")
+        count = progress.task("trials", trials)
         for number in range(trials):
             bench.trials.append(await bench.trial(number))
-            if not (number + 1) % 10:
-                print(f"  {number + 1} of {trials} trials", flush=True)
+            count.advance()
     finally:
         for task in tasks:
             task.cancel()
@@ -210,7 +210,9 @@ def main() -> int:
         sys.exit(f"bench guard: {missing}")
     configure_logs(LogLevel.ERROR)
     with bench_node() as node, guard_process(node.scratch / "run") as socket:
-        bench = asyncio.run(measure(node, FreezerClient(socket), options.trials))
+        client = FreezerClient(socket)
+        with Progress() as progress:
+            bench = asyncio.run(measure(node, client, options.trials, progress))
     return _report(bench)
 
 

@@ -4,45 +4,58 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
-import os
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).resolve().parent.parent
-LOCALCLUSTER: Final = str(ROOT / "localcluster" / "run")
-HOME: Final = ROOT / "build" / "kwok"
+from demo.cluster import LOCALCLUSTER, start_localcluster
+from demo.images import ROOT
+from demo.progress import CommandFailed, run
+
 SLOTS_PER_NODE: Final = 64
+HOME: Final = ROOT / "build" / "kwok"
 
 
 @contextmanager
 def kwok_cluster(nodes: int, *, scheduler_qps: int = 2000) -> Iterator[Path]:
-    """Start it, install our CRDs, yield the kubeconfig's path, take it down."""
-    environment = {**os.environ, "LOCALCLUSTER_HOME": str(HOME)}
+    """Start it, install our CRDs, yield the kubeconfig's path, take it down.
 
-    def localcluster(*words: str, quiet: bool = False) -> str:
-        done = subprocess.run(
-            [LOCALCLUSTER, *words], env=environment, check=True, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE if quiet else None,
-        )  # fmt: skip
-        return done.stdout
+    What an earlier benchmark left there is removed first: objects of it would be measured, too.
 
-    localcluster(
-        "up", "--nodes", "0", "--kwok", str(nodes),
-        "--kwok-resource", f"ullage.dev/slot={SLOTS_PER_NODE}",
-        "--label", "ullage.dev/node=true", "--scheduler-qps", str(scheduler_qps),
-    )  # fmt: skip
-    try:
-        status = json.loads(localcluster("status", "--json", quiet=True))
-        kubeconfig = Path(status["kubeconfig"])
-        subprocess.run(
-            [status["kubectl"], "--kubeconfig", str(kubeconfig), "apply", "--server-side",
-             "--filename", str(ROOT / "crds")],
-            check=True, stdout=subprocess.DEVNULL,
-        )  # fmt: skip
-        yield kubeconfig
-    finally:
-        localcluster("down", quiet=True)
+    Raises:
+        CommandFailed: it did not start, or another benchmark uses it.
+    """
+    environment = {"LOCALCLUSTER_HOME": str(HOME)}
+    with _alone(HOME):
+        run(LOCALCLUSTER, "down", env=environment)
+        try:
+            start_localcluster(
+                "--nodes", "0", "--kwok", str(nodes),
+                "--kwok-resource", f"ullage.dev/slot={SLOTS_PER_NODE}",
+                "--label", "ullage.dev/node=true", "--scheduler-qps", str(scheduler_qps),
+                home=HOME,
+            )  # fmt: skip
+            status = json.loads(run(LOCALCLUSTER, "status", "--json", env=environment))
+            kubeconfig = Path(status["kubeconfig"])
+            run(
+                status["kubectl"], "--kubeconfig", str(kubeconfig), "apply", "--server-side",
+                "--filename", str(ROOT / "crds"),
+            )  # fmt: skip
+            yield kubeconfig
+        finally:
+            run(LOCALCLUSTER, "down", env=environment)
+
+
+@contextmanager
+def _alone(home: Path) -> Iterator[None]:
+    """Keep other benchmarks from a cluster until this one ends, however it ends."""
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with home.with_suffix(".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise CommandFailed(f"another benchmark uses {home}: wait until it ends") from error
+        yield

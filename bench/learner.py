@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from bench import report
+from bench.progress import Progress
 from ullage.app.lessons import Task, taught
 from ullage.app.syllabus import QUICK_CLASSES
 from ullage.engines.admission.learning import learn
@@ -110,7 +111,18 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=MAX_ROWS)
     parser.add_argument("--classes", type=int, default=CLASSES)
     options = parser.parse_args()
-    rows, known = world(random.Random(0), options.rows // 2, options.classes)
+    with Progress() as progress:
+        return measure(options.rows, options.classes, progress)
+
+
+def measure(most_rows: int, classes: int, progress: Progress) -> int:
+    """Fit, update, predict; report.
+
+    Returns:
+        0, or 1 when an update costs more than its limit.
+    """
+    rows, known = world(random.Random(0), most_rows // 2, classes)
+    progress.say(f"fit on {len(rows)} rows")
     fitted, fit_cpu, fit_wall = timed(
         lambda: learn(rows, known, accelerator=GPU, previous=None, refit=True, wanted=(), classes=0)
     )
@@ -118,19 +130,20 @@ def main() -> int:
     # heavy-tailed noise, whichever the fit chose: its rows are weighed twice, the dearest update
     heavy = replace(fitted, tail=ROBUST.tail)
 
-    def lesson(classes: int) -> Callable[[], object]:
-        task = Task(accelerator=GPU, previous=heavy, fit=False, wanted=(), classes=classes)
+    def lesson(count: int) -> Callable[[], object]:
+        task = Task(accelerator=GPU, previous=heavy, fit=False, wanted=(), classes=count)
         held = shelf(rows, known)
         return lambda: taught(task, held)
 
+    progress.say("updates")
     updates = sorted(timed(lesson(0))[1:] for _ in range(REPEATS))
     cpu, wall = updates[REPEATS // 2]
     _, quick_cpu, quick_wall = timed(lesson(QUICK_CLASSES))
-    _, all_cpu, all_wall = timed(lesson(options.classes))
+    _, all_cpu, all_wall = timed(lesson(classes))
     peak_mib = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
     figures = {
         "rows": len(rows),
-        "classes": options.classes,
+        "classes": classes,
         "update_cpu_s": round(cpu, 3),
         "update_wall_s": round(wall, 3),
         "quick_cpu_s": round(quick_cpu, 3),
@@ -152,7 +165,7 @@ def main() -> int:
             ours=f"{quick_cpu:.2f} s CPU, {quick_wall:.2f} s",
         ),
         report.Row(
-            what=f"update and the cells of {options.classes} classes",
+            what=f"update and the cells of {classes} classes",
             ours=f"{all_cpu:.2f} s CPU, {all_wall:.2f} s",
         ),
         report.Row(what="fit", ours=f"{fit_cpu:.2f} s CPU, {fit_wall:.2f} s"),

@@ -13,8 +13,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from rich.progress import Progress
-
+from bench.progress import Progress
 from ullage.api.contract import API_VERSION, GATE, MANAGER_OPERATOR, SLOT_RESOURCE, section, text
 from ullage.ports import (
     POD,
@@ -92,7 +91,7 @@ async def until_running(
     Watches with a filter of the server: listing thousands of pods again and again would disturb
     what is measured.
     """
-    task = progress.add_task(what, total=count)
+    task = progress.task(what, count)
     chosen = replace(selector, fields="status.phase=Running")
     seen: set[str] = set()
     while len(seen) < count:
@@ -104,14 +103,15 @@ async def until_running(
             async for event in cluster.watch(POD, chosen, resource_version=version):
                 if event.type in ("ADDED", "MODIFIED"):
                     seen.add(text(section(event.object, "metadata"), "uid"))
-                    progress.update(task, completed=len(seen))
+                    task.to(len(seen))
                 elif event.type == "DELETED":
                     seen.discard(text(section(event.object, "metadata"), "uid"))
                 if len(seen) >= count:
                     break
         except (Gone, Unavailable):
             continue  # list again
-    progress.update(task, completed=count)
+    task.to(count)
+    task.end()
 
 
 async def limit_bare(
@@ -187,17 +187,17 @@ async def _delete_all(
     names = []
     async for page in cluster.list_paged(kind, selector):
         names += [text(section(item, "metadata"), "name") for item in page.items]
-    task = progress.add_task(f"remove {kind.plural}", total=len(names))
+    task = progress.task(f"remove {kind.plural}", len(names))
 
     async def one(number: int) -> None:
-        progress.advance(task)
+        task.advance()
         try:
             await cluster.delete(kind, names[number], namespace="default", grace_s=0)
         except NotFound:
             return
 
     await for_each(len(names), one)
-    progress.remove_task(task)
+    task.end()
 
 
 async def _left(cluster: ClusterPort, selector: Selector) -> bool:

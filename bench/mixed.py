@@ -11,15 +11,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
+from bench.local import installed
 from bench.mixed_judge import NoReference, Outcome, judge, seen_alone, solo_ns, windows
 from bench.mixed_look import step_folders
 from bench.mixed_picture import NoPlotter, draw
@@ -29,12 +26,10 @@ from bench.mixed_record import Recording
 from bench.mixed_report import tell
 from bench.mixed_rules import Rule
 from bench.mixed_weight import NoWeight, outweigh
+from bench.progress import Progress
 from bench.report import FOLDER
 from demo.cluster import LOCALCLUSTER, EmulatedDevice, LocalCluster
-from demo.images import build_all
-from demo.install import NAMESPACE, install
-from demo.progress import CommandFailed, run
-from demo.progress import Progress as Steps
+from demo.progress import run
 from ullage.adapters.credentials import find_credentials
 from ullage.adapters.k8s import K8sCluster
 
@@ -44,8 +39,6 @@ DEVICES: Final = {
 }
 """Whole cores, so that sharing above 100 percent finds an end: a part of a core would not."""
 ALONE: Final = "alone"
-QUIET: Final = 0.15
-"""A busier machine measures its own load."""
 ORDER: Final = (Rule.OURS, Rule.UNCONTROLLED, Rule.EXCLUSIVE)
 
 
@@ -77,9 +70,8 @@ async def measure(local: LocalCluster, wanted: Wanted) -> None:
     plan = mixed(wanted.seed, wanted.seconds)
     history = calm(wanted.seed + 1, wanted.history_s) if wanted.history_s else None
     credentials = await find_credentials(str(local.kubeconfig))
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     async with K8sCluster(credentials, user_agent="bench") as cluster:
-        with Progress(*columns) as progress:
+        with Progress() as progress:
             stage = Stage(
                 local=local,
                 cluster=cluster,
@@ -94,21 +86,6 @@ async def measure(local: LocalCluster, wanted: Wanted) -> None:
                 recording = await play(stage, rule, plan, name=rule, history=known)
                 recording.save(recording_of(rule))
                 alone.save(reference_of(rule))
-
-
-def machine_busy(seconds: float = 3.0) -> float:
-    """Part of all cores that is in use, 0 to 1."""
-    first = _cpu_ticks()
-    time.sleep(seconds)
-    total, idle = (now - then for now, then in zip(_cpu_ticks(), first, strict=True))
-    return 1 - idle / total if total else 0.0
-
-
-def _cpu_ticks() -> tuple[int, int]:
-    """All ticks of the machine since it started, and the idle ones of them."""
-    words = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:9]
-    ticks = [int(word) for word in words]
-    return sum(ticks), ticks[3] + ticks[4]
 
 
 def report(picture: Path | None, rules: Sequence[Rule] = ORDER) -> list[Outcome]:
@@ -137,54 +114,15 @@ def report(picture: Path | None, rules: Sequence[Rule] = ORDER) -> list[Outcome]
 
 
 def _on_a_cluster(wanted: Wanted) -> None:
-    """Bring the cluster up, measure, and take it down whatever happens.
+    """Measure on a cluster of its own.
 
     Raises:
-        SystemExit: no root, somebody else's cluster, or a step that failed.
+        SystemExit: it did not start, or a step failed; the reason was told.
     """
-    if os.geteuid() != 0:
-        raise SystemExit("the local cluster starts real kubelets and needs root")
-    state = json.loads(run(LOCALCLUSTER, "status", "--json"))["state"]
-    if state != "stopped":
-        raise SystemExit(f"a local cluster is {state}: end it first with localcluster/run down")
-    steps, local = Steps(), LocalCluster()
-    busy = machine_busy()
-    if busy > QUIET:
-        steps.say(
-            f"[yellow]the machine is {100 * busy:.0f} % busy with other work: slowdowns will be"
-            " of that as much as of sharing[/]"
-        )
-    try:
-        with steps.step("start a real Kubernetes", expect_s=20):
-            local.up(DEVICES)
-            outweigh(json.loads(run(LOCALCLUSTER, "status", "--json"))["nodes"][0]["cgroup"])
-        archives = build_all(steps)
-        with steps.step("load the images into every node", expect_s=20):
-            local.load_images(list(archives.values()))
-        install(local, steps)
+    kinds = (NotMeasured, NoReference, NoWeight)
+    with installed("mixed", DEVICES, *kinds, logs=("operator", "node")) as (local, _):
+        outweigh(json.loads(run(LOCALCLUSTER, "status", "--json"))["nodes"][0]["cgroup"])
         asyncio.run(measure(local, wanted))
-    except (CommandFailed, NotMeasured, NoReference, NoWeight) as error:
-        raise SystemExit(f"failed: {error}") from error
-    finally:
-        _keep_logs(local)
-        with steps.step("take the cluster down"):
-            local.down()
-
-
-def _keep_logs(local: LocalCluster) -> None:
-    """Logs of operator and agents, for whoever wants to know why; a dead cluster has none."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    for component in ("operator", "node"):
-        selector = f"app.kubernetes.io/component={component}"
-        try:
-            done = local.kubectl(
-                "logs", "--namespace", NAMESPACE, "--selector", selector, "--prefix",
-                "--tail=-1", check=False,
-            )  # fmt: skip
-        except (CommandFailed, OSError) as error:
-            print(f"no log of {component}: {error}")
-            continue
-        (FOLDER / f"mixed-{component}.log").write_text(done.stdout, encoding="utf-8")
 
 
 def main() -> None:

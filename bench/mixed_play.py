@@ -17,14 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from rich.progress import Progress
-
 from bench.mixed_judge import WINDOW_S, Alone
 from bench.mixed_load import offer, until_ready
 from bench.mixed_look import Watch
 from bench.mixed_plan import SERVICE, Plan
 from bench.mixed_record import Recording
 from bench.mixed_rules import Body, Rule, job, policy, profiles, service
+from bench.progress import Progress
 from demo.cluster import LocalCluster
 from demo.progress import CommandFailed
 from ullage.api.contract import WireError, objects, section, text, whole
@@ -141,8 +140,8 @@ async def _watch(
     loop = asyncio.get_running_loop()
     plan, missed = recording.plan, 0
     watch = Watch(cluster=stage.cluster, namespace=namespace, folders=stage.folders, into=recording)
-    stage.progress.console.print(f"... {recording.rule} (at most {plan.seconds / 60:g} min)")
-    bar = stage.progress.add_task(recording.rule, total=plan.seconds)
+    stage.progress.say(f"{recording.rule} (at most {plan.seconds / 60:g} min)")
+    task = stage.progress.task(recording.rule, plan.seconds)
     for number in range(1, int(plan.seconds / WINDOW_S) + 1):
         await asyncio.sleep(max(0.0, started + number * WINDOW_S - loop.time()))
         for player in players:
@@ -157,10 +156,11 @@ async def _watch(
                 raise NotMeasured(f"{missed} looks in a row failed: {error}") from error
         ended = len(recording.finished_s) + len(recording.failed)
         words = f"{recording.rule}: {ended} of {len(plan.jobs)} jobs ended"
-        stage.progress.update(bar, completed=number * WINDOW_S, description=words)
+        task.to(number * WINDOW_S, words)
         if ended == len(plan.jobs):
             break
-    stage.progress.update(bar, completed=plan.seconds)
+    task.to(plan.seconds)
+    task.end()
 
 
 async def _arrive(

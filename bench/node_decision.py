@@ -21,6 +21,7 @@ from itertools import product
 from typing import Final
 
 from bench import report
+from bench.progress import Progress
 from ullage.app.syllabus import QUICK_CLASSES
 from ullage.engines.admission.calibration import Band, Threshold
 from ullage.engines.admission.decision import admit, confirm
@@ -198,13 +199,21 @@ def main() -> int:
     Returns:
         0, or 1 when a limit is missed.
     """
+    with Progress() as progress:
+        return measure(progress)
+
+
+def measure(progress: Progress) -> int:
+    """Learn, decide, update; report. Returns the exit status."""
     rng = random.Random(5)
     known = profiles(rng)
+    progress.say("learning")
     model = learned(rng, known)
     rests_on = basis(Models(by_accelerator={ACCELERATOR: model}), known)
     questions = [question(rng, known) for _ in range(DECISIONS)]
     admit(*questions[0], rests_on)
     decisions, busy, words, admitted = [], [], [], 0
+    progress.say(f"{DECISIONS} decisions")
     load = os.getloadavg()[0]
     for device, who in questions:
         started, worked = time.perf_counter_ns(), time.process_time_ns()
@@ -215,6 +224,7 @@ def main() -> int:
         started = time.perf_counter_ns()
         confirm(device, who, verdict.percent or who.min_percent, rests_on)
         words.append((time.perf_counter_ns() - started) / 1e6)
+    progress.say("one update of the model")
     update_s, update_cpu_s = update(rng, known, model)
     figures = {
         **spread("p", decisions),

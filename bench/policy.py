@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 
 from bench import gavel_tables, report
+from bench.progress import Progress
 from ullage.engines.allocation.estimator import column_mean, complete
 from ullage.engines.allocation.model import (
     Allocation,
@@ -145,6 +146,17 @@ def estimates(part: float, *, family: bool) -> tuple[float, float]:
 def main() -> int:
     figures: dict[str, report.Figure] = {}
     rows: list[report.Row] = []
+    with Progress() as progress:
+        measure(figures, rows, progress)
+    report.write("policy", figures, rows)
+    slow = [name for name, limit in LIMITS_S.items() if float(figures[f"{name}_s"] or 0) > limit]
+    for name in slow:
+        print(f"{name} took longer than its limit", file=sys.stderr)
+    return 1 if slow else 0
+
+
+def measure(figures: dict[str, report.Figure], rows: list[report.Row], progress: Progress) -> None:
+    """Times of the solver beside its limits, then errors of the estimates."""
     cases: dict[str, tuple[Problem, ...]] = {
         "las_2000": (distinct(2000, 0.15), distinct(2000, 0.5)),
         "las_4000": (distinct(4000, 0.15), distinct(4000, 0.5)),
@@ -152,6 +164,7 @@ def main() -> int:
         "packing_1000": (packed(1000),),
     }
     for name, problems in cases.items():
+        progress.say(name)
         times = [timed(problem) for problem in problems]
         wall, cpu = max(one[0] for one in times), max(one[1] for one in times)
         figures |= {f"{name}_s": wall, f"{name}_cpu_s": cpu}
@@ -165,8 +178,9 @@ def main() -> int:
         rows.append(report.Row(what=name, ours=ours, baseline=baseline, limit=limit))
     for split in ("one", "family"):
         for part in (0.1, 0.3):
-            ours_mae, mean = estimates(part, family=split == "family")
             name = f"estimator_leave_{split}_out_{round(100 * part)}"
+            progress.say(name)
+            ours_mae, mean = estimates(part, family=split == "family")
             figures |= {f"{name}_mae": ours_mae, f"{name}_column_mean_mae": mean}
             rows.append(
                 report.Row(
@@ -176,11 +190,6 @@ def main() -> int:
                     limit=f"<= {MAE_LIMIT}" if (split, part) == ("one", 0.1) else "< baseline",
                 )
             )
-    report.write("policy", figures, rows)
-    slow = [name for name, limit in LIMITS_S.items() if float(figures[f"{name}_s"] or 0) > limit]
-    for name in slow:
-        print(f"{name} took longer than its limit", file=sys.stderr)
-    return 1 if slow else 0
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from statistics import fmean
 from typing import Final
 
 from bench import report
+from bench.progress import Progress
 from bench.simulate_data import public_traces
 from ullage.engines.allocation.round_records import RoundSettings
 from ullage.simulate.choosers import Rounds
@@ -63,11 +64,13 @@ SCALE_LOAD: Final = 0.8
 class Sheet:
     """Figures and lines as they are found."""
 
+    progress: Progress
     figures: dict[str, report.Figure] = field(default_factory=dict)
     rows: list[report.Row] = field(default_factory=list)
 
     def say(self, what: str, ours: str, baseline: str = "", limit: str = "") -> None:
-        """One line of the table."""
+        """One line of the table, told at once."""
+        self.progress.say(f"{what}: {ours}")
         self.rows.append(report.Row(what=what, ours=ours, baseline=baseline, limit=limit))
 
 
@@ -206,20 +209,32 @@ def main() -> int:
     parser.add_argument("--data", type=Path, default=report.DATA)
     parser.add_argument("--jobs", type=int, default=SCALE_JOBS, help="of the test of speed")
     options = parser.parse_args()
-    sheet = Sheet()
+    with Progress() as progress:
+        sheet = Sheet(progress)
+        measure(sheet, options.data, options.jobs)
+    report.write("simulate", sheet.figures, sheet.rows)
+    return 0
+
+
+def measure(sheet: Sheet, data: Path, jobs: int) -> None:
+    """All parts.
+
+    Args:
+        sheet: Where figures and lines go.
+        data: Folder of the public tables.
+        jobs: Of the test of speed.
+    """
     published_figures(sheet)
     own_rounds(sheet, "gavel", published(), FLEET, OWN)
     table = built_in()
     gap_s = gap_for(0.7, FLEET, table, scale=SCALE_LENGTH)
     synthetic = generate(200, gap_s, table, seed=0, scale=SCALE_LENGTH)
     own_rounds(sheet, "synthetic", synthetic, FLEET, ("las",), (0.0, 120.0))
-    for name, trace, fleet in public_traces(options.data):
+    for name, trace, fleet in public_traces(data):
         own_rounds(sheet, name, trace, fleet, ("las",), RESTARTS_S[1:2])
     the_operator(sheet)
     mechanism(sheet)
-    speed(sheet, options.jobs)
-    report.write("simulate", sheet.figures, sheet.rows)
-    return 0
+    speed(sheet, jobs)
 
 
 if __name__ == "__main__":

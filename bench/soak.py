@@ -25,10 +25,11 @@ from typing import Final
 
 import yaml
 
-from bench.kwok import ROOT, kwok_cluster
-from bench.report import Bars, Figure, Row, judge, write
+from bench.kwok import kwok_cluster
+from bench.report import ROOT, Bars, Figure, Row, judge, write
 from bench.soak_faults import Agents, Cutter, Faults
 from bench.soak_load import Churn
+from demo.progress import ending_with_a_reason
 from ullage.adapters.credentials import find_credentials
 from ullage.adapters.k8s import K8sCluster
 from ullage.simulate.plotter import DPI, NoPlotter, plotter
@@ -293,7 +294,8 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=FOLDER)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    figures = asyncio.run(soak(options.minutes, options.nodes, options.out, seed=options.seed))
+    with ending_with_a_reason():
+        figures = asyncio.run(soak(options.minutes, options.nodes, options.out, seed=options.seed))
     rows = [Row(what=name, ours=str(value)) for name, value in figures.items()]
     write("soak", figures, rows, folder=options.out)
     return judge(figures, BARS)

@@ -15,7 +15,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-from bench.kwok import HOME, LOCALCLUSTER
+from bench.kwok import HOME
+from demo.cluster import LOCALCLUSTER
 
 DEVICES_PER_NODE: Final = 2
 FAULT_EVERY_S: Final = 75.0

@@ -22,16 +22,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from bench.mixed import QUIET, machine_busy
+from bench.local import installed
 from bench.report import DATA, FOLDER, Bars, Figure, Row, judge, write
 from bench.spot_judge import Ending, Loss, Outcome, ending, read_notes
 from bench.spot_judge import judge as judged
 from bench.spot_stage import NotPlayed, Stage, example_setting, until
 from bench.spot_trace import FILE, Event, Excerpt, Kind, Pace, TraceUnreadable, excerpt, read
-from demo.cluster import LOCALCLUSTER, EmulatedDevice, LocalCluster
-from demo.images import ROOT, build_all
-from demo.install import NAMESPACE, install
-from demo.progress import CommandFailed, run
+from demo.cluster import EmulatedDevice
+from demo.images import ROOT
 from demo.progress import Progress as Steps
 
 SPEED_S: Final = 15.0
@@ -279,54 +277,23 @@ def _devices(nodes: int) -> dict[str, list[EmulatedDevice]]:
 
 
 def _on_a_cluster(chosen: Excerpt, pace: Pace, nodes: int) -> dict[str, Figure]:
-    """Bring the cluster up, measure, and take it down whatever happens.
+    """Measure on a cluster of its own.
 
     Raises:
-        SystemExit: no root, somebody else's cluster, or a step that failed.
+        SystemExit: it did not start, or a step failed; the reason was told.
     """
-    if os.geteuid() != 0:
-        raise SystemExit("the local cluster starts real kubelets and needs root")
-    state = json.loads(run(LOCALCLUSTER, "status", "--json"))["state"]
-    if state != "stopped":
-        raise SystemExit(f"a local cluster is {state}: end it first with localcluster/run down")
-    steps, local = Steps(), LocalCluster()
-    if (busy := machine_busy()) > QUIET:
-        steps.say(f"[yellow]the machine is {100 * busy:.0f} % busy with other work[/]")
-    try:
-        with steps.step("start a real Kubernetes", expect_s=30):
-            local.up(_devices(nodes))
-        archives = build_all(steps)
-        with steps.step("load the images into every node", expect_s=30):
-            local.load_images(list(archives.values()))
-        install(local, steps)
-        with tempfile.TemporaryDirectory(prefix="ullage-spot-") as name:
-            Path(name).chmod(0o777)
-            stage = Stage(local, Path(name))
-            stage.open()
-            try:
-                return measure(stage, chosen, pace, steps)
-            finally:
-                stage.close()
-    except (CommandFailed, NotPlayed) as error:
-        raise SystemExit(f"failed: {error}") from error
-    finally:
-        _keep_logs(local)
-        with steps.step("take the cluster down"):
-            local.down()
-
-
-def _keep_logs(local: LocalCluster) -> None:
-    """The operator's log, for whoever wants to know why; a dead cluster has none."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    selector = "app.kubernetes.io/component=operator"
-    try:
-        done = local.kubectl(
-            "logs", "--namespace", NAMESPACE, "--selector", selector, "--tail=-1", check=False
-        )
-    except (CommandFailed, OSError) as error:
-        print(f"no log of the operator: {error}")
-        return
-    (FOLDER / "spot-cluster-operator.log").write_text(done.stdout, encoding="utf-8")
+    with (
+        installed("spot-cluster", _devices(nodes), NotPlayed) as (local, steps),
+        tempfile.TemporaryDirectory(prefix="ullage-spot-") as name,
+    ):
+        Path(name).chmod(0o777)
+        stage = Stage(local, Path(name))
+        stage.open()
+        try:
+            figures = measure(stage, chosen, pace, steps)
+        finally:
+            stage.close()
+    return figures
 
 
 def main() -> int:

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from bench.progress import Progress
 from bench.report import DATA, Figure, Row, judge, write
 from bench.spot_trace import FILE, TraceUnreadable, excerpt, read
 from bench.spot_trace import Event as Change
@@ -75,15 +75,29 @@ def measure(
         rounds: Of the undisturbed arms, in turn.
         changes: Of the trace that is replayed.
     """
-    began = time.monotonic()
+    with Progress() as progress:
+        return _arms(progress, steps, step_s, interval_s, rounds, changes)
+
+
+def _arms(
+    progress: Progress,
+    steps: int,
+    step_s: float,
+    interval_s: float,
+    rounds: int,
+    changes: Sequence[Change],
+) -> tuple[dict[str, Figure], list[Row]]:
     events = script(interval_s)
     many = max(steps, _lasting(events[-1].at_s, step_s))
     replayed = _lasting(REPLAY.length_s + LEAD_IN_S, step_s)
 
+    task = progress.task("arms", 2 * rounds + 4 + bool(changes))
+
     def arm(name: str, **how: object) -> Outcome:
+        progress.say(name)
         given = {"step_s": step_s, "interval_s": interval_s} | how
         found = play(**given)  # type: ignore[arg-type]
-        print(f"[{time.monotonic() - began:5.0f} s] {name}", file=sys.stderr, flush=True)
+        task.advance()
         return found
 
     plain, copied = [], []

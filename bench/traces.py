@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from bench import report
+from bench.progress import Progress
 from bench.simulate_data import GAVEL_FLEET, msr
 from ullage.simulate.decided import run_decided
 from ullage.simulate.events import Settings, run
@@ -142,9 +143,13 @@ def main() -> int:
         **{f"devices_{kind}": count for kind, count in GAVEL_FLEET.devices.items()},
     }
     rows: list[report.Row] = [report.Row(what=note, ours="") for note in trace.notes]
-    against_a_queue(trace, figures, rows)
-    lost_to_victims(trace, figures, rows)
-    lost_by_the_operator(fitted(trace, OPERATOR_FLEET), figures, rows)
+    with Progress() as progress:
+        progress.say("completion times beside a queue")
+        against_a_queue(trace, figures, rows)
+        progress.say("work that preemption loses")
+        lost_to_victims(trace, figures, rows)
+        progress.say("the operator's own preemption")
+        lost_by_the_operator(fitted(trace, OPERATOR_FLEET), figures, rows)
     for name, limit in (
         ("fifo_flavor_ratio", "1.3 at least"),
         ("p99_ratio", "1 at most"),

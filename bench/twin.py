@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 
 from bench import report
+from bench.progress import Progress
 from bench.twin_data import BUSY_ALONE, SERVES, SLO, World, default_folder, load
 from bench.twin_ours import Ours, certified, ours
 from bench.twin_rules import Admitting, Exclusive, Halves, Uncontrolled, perfect
@@ -119,22 +120,26 @@ def play(
     return Score(total, windows), rule
 
 
-def compare(device: str, folder: Path, seeds: Sequence[int], hours: float) -> dict[str, Score]:
+def compare(
+    device: str, folder: Path, seeds: Sequence[int], hours: float, progress: Progress
+) -> dict[str, Score]:
     """All rules on one kind of device, told while they run."""
     world = load(folder, device)
-    scores = {}
+    scores: dict[str, Score] = {}
+    task = progress.task(device, len(RULES))
     for name, make in RULES.items():
         started = time.monotonic()
+        task.to(len(scores), f"{device} {name}, rules played")
         scores[name], rule = play(world, make, seeds, hours)
         one = scores[name]
-        print(
+        progress.say(
             f"{device} {name}: goodput {one.goodput:.3f}, attainment {one.attainment:.4f}, "
             f"{one.tally.evictions} evictions, {one.tally.trials} trials "
-            f"({time.monotonic() - started:.0f} s)",
-            file=sys.stderr,
+            f"({time.monotonic() - started:.0f} s)"
         )
         if isinstance(rule, Ours):
-            print(f"  certified at the end: {certified(rule)}", file=sys.stderr)
+            progress.say(f"certified at the end: {certified(rule)}")
+    task.end()
     return scores
 
 
@@ -234,11 +239,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FileNotFoundError as error:
         print(f"bench twin: no tables ({error}); name their folder with --data. Nothing was run.")
         return 0
-    scores = {
-        # the bars stand on the first kind of device; the others are shown, one seed is enough
-        one: compare(one, options.data, options.seed[: None if one == DEVICES[0] else 1], HOURS)
-        for one in DEVICES
-    }
+    scores = {}
+    with Progress() as progress:
+        for one in DEVICES:
+            # the bars stand on the first kind of device; the others are shown, one seed is enough
+            seeds = options.seed[: None if one == DEVICES[0] else 1]
+            scores[one] = compare(one, options.data, seeds, HOURS, progress)
     found = figures(scores)
     report.write("twin", found, table(scores))
     print(said())

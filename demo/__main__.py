@@ -14,6 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from rich.text import Text
@@ -21,7 +22,7 @@ from rich.text import Text
 from demo.cluster import Cluster, EmulatedDevice, KindCluster, LocalCluster
 from demo.images import ROOT, build_all
 from demo.install import install
-from demo.progress import CommandFailed, Progress, run
+from demo.progress import CommandFailed, Progress, ending_with_a_reason, run
 
 EXAMPLES: Final = ROOT / "examples"
 DEVICES: Final = {
@@ -169,27 +170,37 @@ def main() -> None:
             "--kwok 3 for a control plane with simulated nodes"
         )
     cluster = LocalCluster() if options.cluster == "local" else KindCluster()
+    with ending_with_a_reason():
+        _show_on(cluster, progress, picture=options.picture, keep=options.keep)
+    progress.say(f"[green]done[/] in {time.monotonic() - started:.0f} s")
+
+
+def _show_on(cluster: Cluster, progress: Progress, *, picture: str | None, keep: bool) -> None:
+    """Everything between the cluster's start and its end.
+
+    Raises:
+        SystemExit: a step failed; the reason was told.
+        CommandFailed: the cluster could not be taken down.
+    """
     try:
-        with progress.step("start a real Kubernetes", expect_s=20):
-            cluster.up(DEVICES)
-        archives = build_all(progress)
-        with progress.step("load the images into every node", expect_s=20):
-            cluster.load_images(list(archives.values()))
-        install(cluster, progress)
-        progress.begin_picture()
-        Show(cluster, progress).run()
-        if options.picture:
-            progress.save_picture(options.picture)
-    except CommandFailed as error:
-        progress.say(f"[red]failed[/]: {error}")
-        raise SystemExit(1) from error
+        with ending_with_a_reason():
+            with progress.step("start a real Kubernetes", expect_s=20):
+                cluster.up(DEVICES)
+            archives = build_all(progress)
+            with progress.step("load the images into every node", expect_s=20):
+                cluster.load_images(list(archives.values()))
+            install(cluster, progress)
+            progress.begin_picture()
+            Show(cluster, progress).run()
+            if picture:
+                progress.save_picture(picture)
     finally:
-        if options.keep:
-            progress.say(f"the cluster stays: export KUBECONFIG={cluster.kubeconfig}")
+        if keep:
+            with suppress(CommandFailed):  # one that did not start has no kubeconfig
+                progress.say(f"the cluster stays: export KUBECONFIG={cluster.kubeconfig}")
         else:
             with progress.step("take the cluster down"):
                 cluster.down()
-    progress.say(f"[green]done[/] in {time.monotonic() - started:.0f} s")
 
 
 if __name__ == "__main__":

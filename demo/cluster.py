@@ -5,9 +5,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
+import sys
 import tempfile
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +20,8 @@ from demo.images import ROOT
 from demo.progress import CommandFailed, run
 
 LOCALCLUSTER: Final = str(ROOT / "localcluster" / "run")
+SAYS: Final = "localcluster: "
+"""Begins each of its own messages; the last one is the reason of a failure."""
 NODE_LABELS: Final = ("ullage.dev/node=true", "ullage.dev/accelerator=emulated")
 CHECKPOINT_FOLDER: Final = "/var/tmp"
 """Where the examples keep their checkpoints on a node."""
@@ -87,6 +92,32 @@ def _checked(
     return done
 
 
+def start_localcluster(*flags: str, home: Path | None = None) -> None:
+    """``localcluster up``; what it says goes to standard error as it comes.
+
+    Args:
+        flags: Of ``up``.
+        home: The folder of its state; ``None`` = that of this user.
+
+    Raises:
+        CommandFailed: it did not start; the text is the reason, one line.
+    """
+    said: deque[str] = deque(maxlen=100)
+    with subprocess.Popen(
+        [LOCALCLUSTER, "up", *flags],
+        env={**os.environ, **({"LOCALCLUSTER_HOME": str(home)} if home else {})},
+        stderr=subprocess.PIPE, text=True, errors="replace",
+    ) as child:  # fmt: skip
+        assert child.stderr is not None
+        for line in child.stderr:
+            print(line, end="", file=sys.stderr, flush=True)
+            said.append(line.rstrip())
+    if child.returncode != 0:
+        own = [line.removeprefix(SAYS) for line in said if line.startswith(SAYS)]
+        reason = own[-1] if own else f"it ended with {child.returncode}"
+        raise CommandFailed(f"the local cluster did not start: {reason}")
+
+
 class LocalCluster:
     """The cluster of ``localcluster/``: real kubelets as processes of this machine."""
 
@@ -99,11 +130,7 @@ class LocalCluster:
         labels = [word for label in NODE_LABELS for word in ("--label", label)]
         private = [word for folder in PRIVATE_FOLDERS for word in ("--private", folder)]
         nodes = ("--nodes", str(len(devices)))
-        done = subprocess.run(
-            [LOCALCLUSTER, "up", *nodes, "--install-deps", *labels, *private], check=False
-        )
-        if done.returncode != 0:
-            raise CommandFailed("the local cluster did not start; its output stands above")
+        start_localcluster(*nodes, "--install-deps", *labels, *private)
         for node, found in devices.items():
             self.write_devices(node, found)
             self.private(node, CHECKPOINT_FOLDER).chmod(0o1777)  # as everywhere else

@@ -7,12 +7,18 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Final
 
 from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
+
+STILL_S: Final = 15.0
+"""How long a step may say nothing where there is no terminal."""
 
 
 class CommandFailed(RuntimeError):
@@ -39,15 +45,52 @@ def run(*command: str, env: Mapping[str, str] | None = None, stdin: str | None =
     return done.stdout
 
 
+@contextmanager
+def ending_with_a_reason(*kinds: type[Exception]) -> Iterator[None]:
+    """End the program with the reason instead of a traceback when a command fails.
+
+    Args:
+        kinds: Further exceptions whose text says all that a user needs.
+
+    Raises:
+        SystemExit: with status 1; the reason stands on standard error.
+    """
+    told: tuple[type[Exception], ...] = (CommandFailed, *kinds)
+    try:
+        yield
+    except told as error:
+        print(f"failed: {error}", file=sys.stderr, flush=True)
+        raise SystemExit(1) from error
+
+
+@contextmanager
+def every(seconds: float, act: Callable[[], None]) -> Iterator[None]:
+    """Do something again and again, in a thread, while the body runs."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(seconds):
+            act()
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
 class Progress:
     """Prints one line per step: what, how long it may take, how long it took."""
 
-    def __init__(self) -> None:
+    def __init__(self, still_s: float = STILL_S) -> None:
         self.console = Console(highlight=False, record=True)
+        self._still_s = still_s
 
     @contextmanager
     def step(self, what: str, *, expect_s: float = 0.0) -> Iterator[None]:
-        """A step that takes a while; on a terminal a spinner turns meanwhile."""
+        """A step that takes a while; on a terminal a spinner turns, elsewhere lines say so."""
         expected = f" (about {expect_s:.0f} s)" if expect_s >= 5 else ""
         started = time.monotonic()
         if self.console.is_terminal:
@@ -55,7 +98,12 @@ class Progress:
                 yield
         else:
             self.console.print(f"... {what}{expected}")
-            yield
+
+            def still() -> None:  # printed past the console: no part of the picture
+                print(f"    still: {what}, {time.monotonic() - started:.0f} s", flush=True)
+
+            with every(self._still_s, still):
+                yield
         self.console.print(f"[green]ok[/]  {what} [dim]{time.monotonic() - started:.1f} s[/]")
 
     def skip(self, what: str) -> None:

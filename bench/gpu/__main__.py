@@ -15,6 +15,7 @@ from bench.gpu.device import NoDevice
 from bench.gpu.rig import DRY_SCALE, dry_rig, real_rig
 from bench.gpu.runner import Options, Run, needs, transcript_of
 from bench.gpu.schema import RowRefused
+from bench.progress import Progress
 from bench.report import FOLDER
 
 
@@ -63,10 +64,17 @@ def _run(options: argparse.Namespace) -> int:
         rig.mps.move(options.mps_dir)
     transcript.note(rig.device.facts.said())
     try:
-        run = Run(chosen, rig)
-        signal.signal(signal.SIGTERM, lambda *_: run.stop("SIGTERM"))
-        signal.signal(signal.SIGINT, lambda *_: run.stop("interrupted"))
-        outcome = run.do()
+        with Progress() as progress:
+            windows = progress.task("windows", 0)
+
+            def done(count: int, planned: int) -> None:
+                windows.total = planned
+                windows.to(count)
+
+            run = Run(chosen, rig, progress.say, done)
+            signal.signal(signal.SIGTERM, lambda *_: run.stop("SIGTERM"))
+            signal.signal(signal.SIGINT, lambda *_: run.stop("interrupted"))
+            outcome = run.do()
     finally:
         rig.close()
     print(f"{outcome.windows} windows, ended: {outcome.ended}")

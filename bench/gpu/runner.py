@@ -68,10 +68,17 @@ class Outcome:
 class Run:
     """One command on one rig."""
 
-    def __init__(self, options: Options, rig: Rig, say: Callable[[str], None] = print) -> None:
+    def __init__(
+        self,
+        options: Options,
+        rig: Rig,
+        say: Callable[[str], None] = print,
+        done: Callable[[int, int], None] = lambda _count, _planned: None,
+    ) -> None:
         self._options = options
         self._rig = rig
         self._say = say
+        self._done = done
         self._begun_s = time.monotonic()
         self._stopped = ""
         self._verdicts = 0
@@ -104,12 +111,13 @@ class Run:
             crew.start(plan.keys, mps=findings.mode != "none", timeout_s=START_S)
             plan = self._plan(findings)  # with the time that is really left
             with RowFile(journal) as file:
-                for window in plan.windows:
+                for number, window in enumerate(plan.windows, start=1):
                     if self._over():
                         break
                     found = self._window(window, crew, findings, plan)
                     file.append(found)
                     rows += found
+                    self._done(number, len(plan.windows))
         except CrewStuck as error:
             self.stop(str(error))
             plan = Plan(name=options.name, seed=options.seed, windows=(), dropped={})

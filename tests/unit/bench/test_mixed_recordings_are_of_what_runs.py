@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 from aiohttp import web
 
-from bench import mixed
+from bench import local
 from bench.mixed_load import offer, until_ready
 from bench.mixed_look import Watch
 from bench.mixed_plan import CLASSES, SERVICE, calm
@@ -209,22 +209,9 @@ def test_the_history_shares_by_utilisation_and_leaves_room_for_neighbours() -> N
         assert body["gpu"]["share"]["minPercent"] == CLASSES[arrival.klass].share[0]
 
 
-def test_somebody_elses_cluster_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mixed.os, "geteuid", lambda: 0)
-    monkeypatch.setattr(mixed, "run", lambda *_: '{"state": "running"}')
-
-    def forbidden() -> None:
-        raise AssertionError("the cluster was touched")
-
-    monkeypatch.setattr(mixed, "LocalCluster", forbidden)
-    monkeypatch.setattr("sys.argv", ["bench.mixed", "--minutes", "1"])
-    with pytest.raises(SystemExit, match="a local cluster is running"):
-        mixed.main()
-
-
 def test_the_name_of_the_service_is_no_jobs(tmp_path: Path) -> None:
     assert SERVICE not in {one.name for one in mixed_plan(1, 600.0).jobs}
 
 
 def test_how_busy_the_machine_is_lies_between_nothing_and_all() -> None:
-    assert 0.0 <= mixed.machine_busy(0.2) <= 1.0
+    assert 0.0 <= local.machine_busy(0.2) <= 1.0

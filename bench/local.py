@@ -1,0 +1,97 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The local cluster with Ullage on it, for the time of a benchmark."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from bench.report import FOLDER
+from demo.cluster import LOCALCLUSTER, Devices, LocalCluster
+from demo.images import build_all
+from demo.install import NAMESPACE, install
+from demo.progress import CommandFailed, Progress, ending_with_a_reason, run
+
+QUIET: Final = 0.15
+"""A busier machine measures its own load."""
+
+
+@contextmanager
+def installed(
+    name: str, devices: Devices, *kinds: type[Exception], logs: Sequence[str] = ("operator",)
+) -> Iterator[tuple[LocalCluster, Progress]]:
+    """Bring the cluster up, build, install; take it down whatever happens.
+
+    Args:
+        name: The benchmark; begins the names of the kept logs.
+        devices: Of each node.
+        kinds: Exceptions of the benchmark whose text is all that a user needs.
+        logs: Components whose logs are kept in ``build/bench``.
+
+    Raises:
+        SystemExit: no root, another cluster that runs, or a step that failed; the reason was told.
+    """
+    if os.geteuid() != 0:
+        raise SystemExit("the local cluster starts real kubelets and needs root")
+    steps, local = Progress(), LocalCluster()
+    with ending_with_a_reason():
+        _refuse_another()
+        if (busy := machine_busy()) > QUIET:
+            steps.say(f"[yellow]the machine is {100 * busy:.0f} % busy: figures will show it[/]")
+        try:
+            with ending_with_a_reason(*kinds):
+                with steps.step("start a real Kubernetes", expect_s=20):
+                    local.up(devices)
+                archives = build_all(steps)
+                with steps.step("load the images into every node", expect_s=20):
+                    local.load_images(list(archives.values()))
+                install(local, steps)
+                yield local, steps
+        finally:
+            for component in logs:
+                _keep_log(local, component, FOLDER / f"{name}-{component}.log")
+            with steps.step("take the cluster down"):
+                local.down()
+
+
+def _refuse_another() -> None:
+    """A cluster that runs already is not ours to use or to take down."""
+    state = json.loads(run(LOCALCLUSTER, "status", "--json"))["state"]
+    if state != "stopped":
+        raise CommandFailed(f"a local cluster is {state}: end it first with localcluster/run down")
+
+
+def _keep_log(local: LocalCluster, component: str, file: Path) -> None:
+    """Keep a component's log for those who want to know why; a dead cluster has none."""
+    selector = f"app.kubernetes.io/component={component}"
+    try:
+        done = local.kubectl(
+            "logs", "--namespace", NAMESPACE, "--selector", selector, "--prefix", "--tail=-1",
+            check=False,
+        )  # fmt: skip
+    except (CommandFailed, OSError) as error:
+        print(f"no log of {component}: {error}")
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(done.stdout, encoding="utf-8")
+
+
+def machine_busy(seconds: float = 3.0) -> float:
+    """Part of all cores that is in use, 0 to 1."""
+    first = _cpu_ticks()
+    time.sleep(seconds)
+    total, idle = (now - then for now, then in zip(_cpu_ticks(), first, strict=True))
+    return 1 - idle / total if total else 0.0
+
+
+def _cpu_ticks() -> tuple[int, int]:
+    """All ticks of the machine since it started, and the idle ones of them."""
+    words = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:9]
+    ticks = [int(word) for word in words]
+    return sum(ticks), ticks[3] + ticks[4]
