@@ -27,7 +27,7 @@ from demo.progress import CommandFailed, ending_with_a_reason
 from ullage.adapters.credentials import find_credentials
 from ullage.adapters.k8s import K8sCluster
 from ullage.api.contract import objects, section, text
-from ullage.ports import GPU_NODE, TRAINING_JOB, ClusterPort, Selector
+from ullage.ports import GPU_NODE, TRAINING_JOB, ApiError, ClusterPort, Selector
 from ullage.state.streams import PODS
 
 PORT = 18080
@@ -202,7 +202,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=500)
     parser.add_argument("--jobs", type=int, default=4000)
     options = parser.parse_args()
-    with ending_with_a_reason():
+    with ending_with_a_reason(ApiError):
         figures = asyncio.run(measure(options.nodes, options.jobs))
     rows = [
         Row(

@@ -59,8 +59,17 @@ def ending_with_a_reason(*kinds: type[Exception]) -> Iterator[None]:
     try:
         yield
     except told as error:
-        print(f"failed: {error}", file=sys.stderr, flush=True)
-        raise SystemExit(1) from error
+        reason: Exception = error
+    except ExceptionGroup as group:
+        if group.split(told)[1] is not None:
+            raise
+        reason = group
+        while isinstance(reason, ExceptionGroup):  # of tasks that ended one another
+            reason = reason.exceptions[0]
+    else:
+        return
+    print(f"failed: {reason}", file=sys.stderr, flush=True)
+    raise SystemExit(1) from reason
 
 
 @contextmanager

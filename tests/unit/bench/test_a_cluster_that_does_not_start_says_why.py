@@ -15,7 +15,7 @@ import pytest
 from bench import fill, kwok, local, mixed, soak
 from demo import __main__ as demonstration
 from demo.cluster import start_localcluster
-from demo.progress import CommandFailed
+from demo.progress import CommandFailed, ending_with_a_reason
 
 REASON = "needs Go 1.26 or newer: install it"
 Script = Callable[[str], Path]
@@ -148,3 +148,15 @@ def test_a_fill_without_its_operator_ends() -> None:
     with subprocess.Popen(["sleep", "600"]) as child:
         asyncio.run(fill.while_alive("the operator", child, asyncio.sleep(0.0)))
         child.kill()
+
+
+def test_tasks_that_failed_together_are_told_by_the_first_and_a_fault_keeps_its_traceback(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    away, fault = CommandFailed("no answer"), ZeroDivisionError()
+    with pytest.raises(SystemExit), ending_with_a_reason():
+        raise ExceptionGroup("tasks", [ExceptionGroup("inner", [away]), away])
+    assert capsys.readouterr().err == "failed: no answer\n"
+    with pytest.raises(ExceptionGroup), ending_with_a_reason():
+        raise ExceptionGroup("tasks", [away, fault])
+    assert capsys.readouterr().err == ""
