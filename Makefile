@@ -21,7 +21,7 @@ test-fast test-storms explore: export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help
 help: ## show this help
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(VENV)/.ready: requirements/dev.txt pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "python3 (3.11 or newer) not found: apt-get install -y python3 python3-venv" >&2; exit 1; }

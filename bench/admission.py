@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -90,14 +91,12 @@ def measure(folder: Path, seeds: int) -> tuple[dict[str, Figure], list[Row]]:
             for gpu in GAVEL_TYPES
         }
         with Progress() as progress:  # after the processes have begun: it has a thread
-            task = progress.task("splits", 1 + sum(map(len, gavel_runs.values())))
-            for gpu, runs in gavel_runs.items():
-                for name, run in runs.items():
-                    run.result()
-                    task.advance()
-                    progress.say(f"{gpu} {name}-out")
-            lucid_run.result()
-            task.advance()
+            ended = [one.done for runs in gavel_runs.values() for one in runs.values()]
+            ended.append(lucid_run.done)
+            task = progress.task("splits", len(ended))
+            while task.done < len(ended):
+                time.sleep(1.0)
+                task.to(sum(done() for done in ended))
     for gpu, runs in gavel_runs.items():
         splits = {name: one.result() for name, one in runs.items()}
         for name, split in splits.items():

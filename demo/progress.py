@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import FrameType
 from typing import Final
 
 from rich._export_format import CONSOLE_SVG_FORMAT
@@ -49,13 +51,16 @@ def run(*command: str, env: Mapping[str, str] | None = None, stdin: str | None =
 def ending_with_a_reason(*kinds: type[Exception]) -> Iterator[None]:
     """End the program with the reason instead of a traceback when a command fails.
 
+    SIGTERM, as a limit of time sends it, ends it too: what it started is taken down on the way.
+
     Args:
         kinds: Further exceptions whose text says all that a user needs.
 
     Raises:
-        SystemExit: with status 1; the reason stands on standard error.
+        SystemExit: with status 1; the reason stands on standard error. 143 after SIGTERM.
     """
     told: tuple[type[Exception], ...] = (CommandFailed, *kinds)
+    before = signal.signal(signal.SIGTERM, _terminated)
     try:
         yield
     except told as error:
@@ -68,8 +73,15 @@ def ending_with_a_reason(*kinds: type[Exception]) -> Iterator[None]:
             reason = reason.exceptions[0]
     else:
         return
+    finally:
+        signal.signal(signal.SIGTERM, before)
     print(f"failed: {reason}", file=sys.stderr, flush=True)
     raise SystemExit(1) from reason
+
+
+def _terminated(number: int, _: FrameType | None) -> None:
+    print("failed: ended by SIGTERM", file=sys.stderr, flush=True)
+    raise SystemExit(128 + number)
 
 
 @contextmanager

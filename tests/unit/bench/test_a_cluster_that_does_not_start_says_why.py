@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -160,3 +161,21 @@ def test_tasks_that_failed_together_are_told_by_the_first_and_a_fault_keeps_its_
     with pytest.raises(ExceptionGroup), ending_with_a_reason():
         raise ExceptionGroup("tasks", [away, fault])
     assert capsys.readouterr().err == ""
+
+
+def test_sigterm_takes_down_what_was_started(localcluster: Script) -> None:
+    calls = localcluster(
+        """[ "$1" != status ] || echo '{"kubectl": "true", "kubeconfig": "/nowhere"}'"""
+    )
+
+    async def measure() -> None:
+        with kwok.kwok_cluster(1):
+            asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGTERM)
+            await asyncio.sleep(3600.0)
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as ended, ending_with_a_reason():
+        asyncio.run(measure())
+    assert ended.value.code == 143
+    assert calls.read_text().split()[-1] == "down"
+    assert signal.getsignal(signal.SIGTERM) is before
