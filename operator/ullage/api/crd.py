@@ -44,7 +44,7 @@ _ROOT_FIELDS: Final[dict[str, Node]] = {
 }
 
 
-@cache
+@cache  # bounded by the number of our kinds
 def schema(kind: type[Resource]) -> Node:
     """The structural schema of a kind, made once: it is read, never changed.
 

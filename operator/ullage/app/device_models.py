@@ -32,6 +32,7 @@ class ModelTeller:
 
     def __init__(self) -> None:
         self._wrote: dict[tuple[str, bool], float] = {}
+        """Bounded by the types of devices that the cluster has had."""
 
     def writes(
         self, snapshot: Snapshot, courses: Mapping[str, Course], *, now: float, epoch: int

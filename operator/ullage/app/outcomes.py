@@ -32,7 +32,10 @@ _TRIED: Final = (SlicePhase.ATTACHED, SlicePhase.VIOLATING, SlicePhase.FROZEN)
 
 
 class Outcomes:
-    """Accumulates over the life of this process, as counters do."""
+    """Accumulates over the life of this process, as counters do; bounded.
+
+    Keys are our own words and the types of devices that nodes report, never a tenant's text.
+    """
 
     def __init__(self) -> None:
         """Nothing has happened yet."""

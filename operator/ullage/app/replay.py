@@ -131,7 +131,7 @@ def _plain(value: object) -> object:
     raise TypeError(f"{type(value).__name__} has no form in JSON")
 
 
-@cache
+@cache  # bounded by the number of record classes
 def _fields(kind: type) -> Mapping[str, object]:
     return get_type_hints(kind)
 

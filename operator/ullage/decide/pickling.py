@@ -35,7 +35,7 @@ def made(kind: type, values: tuple[object, ...]) -> object:
     return one
 
 
-@cache
+@cache  # bounded by the number of record classes, as is _RECORDS
 def _writers(kind: type) -> tuple[Callable[[object, object], None], ...]:
     return tuple(getattr(kind, name).__set__ for name in _names(kind))
 

@@ -62,7 +62,10 @@ class _Key:
 
 @lru_cache(maxsize=4)
 def _answer(objective: Objective, key: _Key, allocate: Allocate | None) -> Allocation:
-    """The same problem is solved once, however many cycles pass until its answer was written."""
+    """The same problem is solved once, however many cycles pass until its answer was written.
+
+    Four problems are kept: each as large as the jobs that existed then.
+    """
     # scipy takes a moment and much memory to import: clusters that queue by FIFO never do
     from ullage.engines.allocation.lp import SolveError
     from ullage.engines.allocation.policies import allocate as divide_by
