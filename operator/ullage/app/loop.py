@@ -18,15 +18,15 @@ from typing import Final, Protocol
 import structlog
 
 from ullage.adapters.backoff import Backoff
-from ullage.adapters.metrics.collector import Buckets
+from ullage.adapters.metrics.collector import Buckets, SectionGuard
 from ullage.adapters.streak import Streak
-from ullage.adapters.writer.errors import Refused
+from ullage.adapters.writer.errors import FAILED, Refused
 from ullage.api.reasons import ConditionType, Reason
 from ullage.app.figures.turn import preempted
 from ullage.app.outcomes import Outcomes
 from ullage.app.solver import Solver, SolverCrashed, SolverTimeout
 from ullage.app.trigger import Trigger
-from ullage.decide.model import Action, DecideSettings, Plan, SetConditions
+from ullage.decide.model import Action, DecideSettings, Plan, SetConditions, SetStatus
 from ullage.ports import ApiError, Clock
 from ullage.state.faults import fault_text
 from ullage.state.records import ObjectRef, Snapshot
@@ -114,6 +114,7 @@ class DecisionLoop:
         may_decide: Callable[[], str],
         settings: Callable[[], DecideSettings],
         outcomes: Outcomes | None = None,
+        guard: SectionGuard | None = None,
     ) -> None:
         """``may_decide`` names what stands in the way of a decision ("" = nothing)."""
         self._state = state
@@ -124,6 +125,7 @@ class DecisionLoop:
         self._may_decide = may_decide
         self._settings = settings
         self.outcomes = outcomes or Outcomes()
+        self._guard = guard or SectionGuard()
         self.last_plan: Plan | None = None
         self.last_inputs: tuple[Snapshot, float, DecideSettings] | None = None
         began = clock.monotonic()
@@ -164,13 +166,12 @@ class DecisionLoop:
             return
         self.last_plan, self.last_inputs = plan, (snapshot, now, settings)
         actions = (*actions, *self._solver_condition(snapshot, now, settings.epoch, None))
-        self._carry_out(actions, now)
+        self._carry_out(snapshot, actions, now)
         if plan.division_seconds:
             self.stats.divisions.observe(plan.division_seconds)
-        self.stats.preemptions.update(preempted(snapshot, actions))
         self._wake(plan, now)
         seconds = time.perf_counter() - started
-        self.outcomes.look(snapshot, actions, seconds)
+        self._guard("outcomes", lambda: self._count(snapshot, actions, seconds), None)
         self._finish(seconds, reasons, actions, snapshot)
 
     def written(self, action: Action, error: ApiError | None) -> None:
@@ -179,15 +180,18 @@ class DecisionLoop:
             return
         self._state.forget(action)
         if isinstance(error, Refused):
-            owner = getattr(action, "owner", None)
             self._state.refuse(
                 error.kind,
                 error.namespace,
                 error.name,
                 error.text,
                 now=self._clock.now(),
-                owner_uid=owner.uid if isinstance(owner, ObjectRef) else "",
+                owner_uid=owner_uid(action),
             )
+            if error.reason == FAILED and isinstance(action, SetStatus) and self.last_inputs:
+                self._solver.aside.blame(
+                    self.last_inputs[0], action.owner.uid, error.text, self._clock.now()
+                )
         self._trigger.poke("write-failed")
 
     def _wake(self, plan: Plan, now: float) -> None:
@@ -196,10 +200,26 @@ class DecisionLoop:
         if due:
             self._trigger.wake_in(min(due) - now)
 
-    def _carry_out(self, actions: Sequence[Action], now: float) -> None:
-        self._state.assume(actions, now)
-        self._writer.submit(actions)
-        self.stats.actions.update(type(action).__name__ for action in actions)
+    def _carry_out(self, snapshot: Snapshot, actions: Sequence[Action], now: float) -> None:
+        assumed = [one for one in actions if self._assume(snapshot, one, now)]
+        self._writer.submit(assumed)
+        self.stats.actions.update(type(action).__name__ for action in assumed)
+
+    def _assume(self, snapshot: Snapshot, action: Action, now: float) -> bool:
+        """Count an action as done; says whether it can be carried out at all."""
+        try:
+            self._state.assume((action,), now)
+        except Exception as error:  # the seam of one action: its workload is set aside
+            log.exception("action not assumed", action=type(action).__name__)
+            self._solver.aside.blame(snapshot, owner_uid(action), fault_text(error), now)
+            self._trigger.poke("set-aside")
+            return False
+        return True
+
+    def _count(self, snapshot: Snapshot, actions: Sequence[Action], seconds: float) -> None:
+        """What the metrics tell of this cycle."""
+        self.stats.preemptions.update(preempted(snapshot, actions))
+        self.outcomes.look(snapshot, actions, seconds)
 
     def _finish(
         self,
@@ -229,7 +249,7 @@ class DecisionLoop:
     ) -> None:
         """The last good plan stands; the policy says that new decisions do not come."""
         log.error("decision failed; the last good plan stands", error=str(error))
-        self._carry_out(self._solver_condition(snapshot, now, epoch, error), now)
+        self._carry_out(snapshot, self._solver_condition(snapshot, now, epoch, error), now)
         self._failed(error)
 
     def _failed(self, error: Exception) -> None:
@@ -278,6 +298,12 @@ class DecisionLoop:
                 text=condition.message,
             ),
         )
+
+
+def owner_uid(action: Action) -> str:
+    """Uid of the workload that an action is for; empty where it is for none."""
+    owner = getattr(action, "owner", None)
+    return owner.uid if isinstance(owner, ObjectRef) else ""
 
 
 def _told(failure: SolverTimeout | SolverCrashed | None) -> tuple[Reason, str]:

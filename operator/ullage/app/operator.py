@@ -145,6 +145,7 @@ class Operator:
             clock=self.clock,
             may_decide=self._obstacle,
             settings=self._decide_settings,
+            guard=self.guard,
         )
         self.learner = self._make_learner()
         self.models = ModelTeller()
@@ -282,6 +283,8 @@ class Operator:
             decision_seconds_sum=stats.seconds.sum,
             timeouts=self.solver.timeouts,
             crashes=self.solver.crashes,
+            set_aside=self.solver.aside.in_force(),
+            faults=self.solver.aside.faults,
             pokes=self.trigger.pokes,
             skipped=stats.skipped,
             failed=stats.failed,

@@ -224,6 +224,8 @@ def _example() -> OperatorFigures:
         assume_expired=0,
         projection_errors={"pods": 1},
         task_failures={"pools": 1},
+        set_aside={"workloads": 1},
+        faults={"workloads": 1},
         foreign_pods=0,
         workloads={("TrainingJob", "Running"): 1},
         waiting={"NoCapacity": 1},

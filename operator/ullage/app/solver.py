@@ -12,17 +12,23 @@ import asyncio
 import gc
 import multiprocessing
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 
+from ullage.api.contract import Reason
+from ullage.app.set_aside import SetAside
+from ullage.app.watchdog import Watchdog
+from ullage.decide.aside import reference
 from ullage.decide.decide import decide
 from ullage.decide.diff import diff
-from ullage.decide.model import Action, DecideSettings, Plan
+from ullage.decide.faults import Fault
+from ullage.decide.model import Action, DecideSettings, Emit, Plan
 from ullage.decide.transfer import Packer, Unpacker, pack_answer, unpack_answer
 from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.engines.allocation.model import Allocation, Objective, Problem
+from ullage.state.faults import fault_text
 from ullage.state.records import Snapshot
 
 
@@ -34,8 +40,18 @@ class SolverCrashed(Exception):
     """The decision's process died or raised; the text says how."""
 
 
+class SolverRaised(SolverCrashed):
+    """The decision raised; its process lives."""
+
+
+class Undecided(Exception):
+    """The decision raised, in the child; the text says what."""
+
+
 FRESH_FACTOR = 3
 """How many deadlines the first decision of a child may take."""
+SOON_S = 0.05
+"""When the next decision comes, if this one left something to be found out."""
 _UNPACKER = Unpacker()
 """The child's last snapshot: only what changed is sent to it."""
 
@@ -82,11 +98,14 @@ def solve(payload: bytes) -> bytes:
     gc.disable()
     try:
         snapshot, now, settings = _UNPACKER.unpack(payload)
-        plan = decide(snapshot, now, settings, UtilisationSum(), _WATCH)
+        with Watchdog(snapshot):
+            plan = decide(snapshot, now, settings, UtilisationSum(), _WATCH)
         took_s = _WATCH.take()
         if took_s:
             plan = replace(plan, division_seconds=took_s)
         return pack_answer(plan, diff(plan, snapshot), snapshot)
+    except Exception as error:  # the seam of one decision: not every exception survives a pipe
+        raise Undecided(fault_text(error)) from error
     finally:
         gc.enable()
 
@@ -106,6 +125,7 @@ class Solver:
         self._packer = Packer()
         self._fresh = True
         """The child has not answered yet: it still imports, and is sent the whole picture."""
+        self.aside = SetAside()
         self.timeouts = 0
         self.crashes = 0
 
@@ -121,12 +141,37 @@ class Solver:
     async def run(
         self, snapshot: Snapshot, now: float, settings: DecideSettings
     ) -> tuple[Plan, tuple[Action, ...]]:
-        """Decide on a snapshot.
+        """Decide on a snapshot, without what is known to make decisions fail.
+
+        A failure whose cause nothing tells is searched for within the deadline; the rest of the
+        search comes with the next decisions.
 
         Raises:
             SolverTimeout: no answer within the deadline.
             SolverCrashed: the child died, or the decision raised.
         """
+        began = time.monotonic()
+        while True:
+            known = replace(settings, aside=self.aside.of(snapshot, now))
+            try:
+                plan, actions = await self._once(snapshot, now, known)
+            except (SolverTimeout, SolverCrashed) as error:
+                raised = isinstance(error, SolverRaised)
+                again = self.aside.failed(snapshot, now, str(error), answered=raised) and raised
+                if not again or time.monotonic() - began >= self._deadline_s:
+                    raise
+                continue
+            self.aside.decided(snapshot, plan.faults, now)
+            if self.aside.hurries and time.monotonic() - began < self._deadline_s:
+                continue
+            news = self.aside.news()
+            if self.aside.searching or news:
+                plan = replace(plan, wake_at=min(plan.wake_at or now + SOON_S, now + SOON_S))
+            return plan, (*actions, *_told(snapshot, news, settings.epoch))
+
+    async def _once(
+        self, snapshot: Snapshot, now: float, settings: DecideSettings
+    ) -> tuple[Plan, tuple[Action, ...]]:
         payload = self._packer.pack(snapshot, now, settings)
         deadline_s = self._deadline_s * (FRESH_FACTOR if self._fresh else 1)
         future = self._ready().submit(self._work, payload)
@@ -146,7 +191,8 @@ class Solver:
         except Exception as error:  # whatever the pure code raised, in the child
             self.crashes += 1
             self._packer.reset()
-            raise SolverCrashed(f"{type(error).__name__}: {error}") from error
+            text = str(error) if isinstance(error, Undecided) else fault_text(error)
+            raise SolverRaised(text) from error
         self._fresh = False
         return unpack_answer(answer)
 
@@ -171,3 +217,17 @@ class Solver:
     def _replace(self) -> None:
         self.close()
         self.start()
+
+
+def _told(snapshot: Snapshot, news: Sequence[Fault], epoch: int) -> Iterator[Emit]:
+    """One Event for each object that has just been set aside."""
+    for one in news:
+        target = reference(snapshot, one)
+        if target is not None:
+            yield Emit(
+                target=target,
+                warning=True,
+                epoch=epoch,
+                reason=Reason.DECISION_FAILED,
+                text=f"no decision can be made about it: {one.text}",
+            )

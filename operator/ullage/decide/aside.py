@@ -22,6 +22,7 @@ from ullage.state.profile.records import DeviceProfileRecord, ProfileRecord
 from ullage.state.records import (
     GPUNodeRecord,
     GPURequest,
+    ObjectRef,
     PodRecord,
     PolicyRecord,
     Snapshot,
@@ -35,6 +36,14 @@ from ullage.state.terms import SharingRules
 POLICY: Final = "policy"
 _TABLES: Final = ("device_profiles", "pools", "profiles", "gpu_nodes", WORKLOADS, PODS)
 """Of the snapshot, whose records can be set aside."""
+_KINDS: Final = {
+    "device_profiles": "DeviceProfile",
+    "pools": "CapacityPool",
+    "profiles": "WorkloadProfile",
+    "gpu_nodes": "GPUNode",
+    PODS: "Pod",
+    POLICY: "SchedulingPolicy",
+}
 _MOST: Final = 2**53
 """Amounts beyond this are no resources of a machine."""
 
@@ -78,6 +87,25 @@ def subjects(snapshot: Snapshot) -> list[Subject]:
         else:
             found += [(table, key_text(key)) for key in records]
     return found
+
+
+def reference(snapshot: Snapshot, fault: Fault) -> ObjectRef | None:
+    """The object that is set aside; ``None`` = it is gone."""
+    if fault.table == WORKLOADS:
+        workload = snapshot.workloads.get(fault.key)
+        return workload.ref if workload is not None else None
+    if fault.table == POLICY:
+        record: object = snapshot.policy
+    else:
+        records: Mapping[object, object] = getattr(snapshot, fault.table)
+        record = next((one for at, one in records.items() if key_text(at) == fault.key), None)
+    if record is None:
+        return None
+    namespace, _, name = fault.key.rpartition("/")
+    if isinstance(record, PodRecord):
+        namespace, name = record.namespace, record.name
+    uid = str(getattr(record, "uid", ""))
+    return ObjectRef(kind=_KINDS[fault.table], namespace=namespace, name=name, uid=uid)
 
 
 def told(workload: WorkloadRecord, fault: Fault, now: float) -> WorkloadStatus:

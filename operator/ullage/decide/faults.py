@@ -9,7 +9,9 @@ exception is swallowed here: every one of them ends its pass.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, is_dataclass
+from traceback import format_exception
 from types import FrameType
 from typing import Final, Self
 
@@ -22,6 +24,8 @@ WORKLOADS: Final = "workloads"
 PODS: Final = "pods"
 _HOLDERS: Final = ("workload", "job", "service", "pod", "member", "turn")
 """Fields by which the values of a decision hold the object that they are about."""
+_MOST_FRAMES: Final = 8
+_MOST_TRACE: Final = 4_096
 _TENANTS_FIRST: Final = (WORKLOADS, PODS, "profiles", "gpu_nodes", "pools", "device_profiles")
 
 Subject = tuple[str, str]
@@ -36,11 +40,13 @@ class Fault:
         table: Of the snapshot.
         key: Of the record in the table; namespace and name as ``namespace/name``.
         text: What failed; empty = it is only left out while another one is searched for.
+        trace: Where it failed, for the log.
     """
 
     table: str
     key: str
     text: str = ""
+    trace: str = field(default="", compare=False)
 
     @property
     def subject(self) -> Subject:
@@ -53,8 +59,16 @@ class AtFault(Exception):
 
     def __init__(self, faults: tuple[Fault, ...]) -> None:
         """``faults`` names at least one."""
-        super().__init__(", ".join(f"{one.table} {one.key}: {one.text}" for one in faults[:3]))
+        super().__init__(faults)
         self.faults = faults
+
+    def __str__(self) -> str:
+        """The first of them."""
+        return ", ".join(f"{one.table} {one.key}: {one.text}" for one in self.faults[:3])
+
+
+class Late(Exception):
+    """One object alone took so long that all others would wait for it."""
 
 
 class Blames:
@@ -85,10 +99,12 @@ class Blames:
         """Note what it raised; the next one is looked at."""
         if not isinstance(error, Exception) or self._at is None:
             return False
-        own = Fault(table=WORKLOADS, key=self._at.uid, text=fault_text(error))
-        for fault in faults_of(error, self._snapshot) or (own,):
+        own = (WORKLOADS, self._at.uid)
+        for fault in faults_of(error, self._snapshot) or (_fault(own, error),):
             self._found.setdefault(fault.subject, fault)
         self._first = self._first or error
+        if isinstance(error, Late):
+            self.settle()  # another one like it may come, and no pass has time for many
         return True
 
     def settle(self) -> None:
@@ -105,33 +121,38 @@ def faults_of(error: Exception, snapshot: Snapshot) -> tuple[Fault, ...]:
     """The objects that made a pass fail; none where it was no object alone."""
     if isinstance(error, AtFault):
         return error.faults
-    subject = looked_at(error, snapshot)
-    if subject is None:
-        return ()
-    return (Fault(table=subject[0], key=subject[1], text=fault_text(error)),)
-
-
-def looked_at(error: Exception, snapshot: Snapshot) -> Subject | None:
-    """The object that was looked at when an exception was raised; ``None`` = none alone.
-
-    What a function was given counts before what it goes through, and work of tenants before what
-    administrators and agents write.
-    """
     frames: list[FrameType] = []
     at = error.__traceback__
     while at is not None:
         frames.append(at.tb_frame)
         at = at.tb_next
-    for frame in reversed(frames):
+    subject = looked_at(reversed(frames), snapshot)
+    return () if subject is None else (_fault(subject, error),)
+
+
+def looked_at(
+    frames: Iterable[FrameType], snapshot: Snapshot, *, given_alone: bool = False
+) -> Subject | None:
+    """The object that some frames, the innermost first, look at; ``None`` = none alone.
+
+    What a function was given counts before what it goes through (with ``given_alone`` nothing
+    else does), and work of tenants before what administrators and agents write.
+    """
+    for frame in frames:
         code, here = frame.f_code, frame.f_locals
         given = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         arguments = [here[name] for name in given if name in here]
-        others = [value for name, value in here.items() if name not in given]
+        others = [] if given_alone else [one for name, one in here.items() if name not in given]
         for values in (arguments, others):
             found = [one for value in values if (one := _subject_of(value, snapshot)) is not None]
             if found:
                 return min(found, key=lambda one: _TENANTS_FIRST.index(one[0]))
     return None
+
+
+def _fault(subject: Subject, error: Exception) -> Fault:
+    trace = "".join(format_exception(error, limit=-_MOST_FRAMES))[-_MOST_TRACE:]
+    return Fault(table=subject[0], key=subject[1], text=fault_text(error), trace=trace)
 
 
 def _subject_of(value: object, snapshot: Snapshot) -> Subject | None:

@@ -52,6 +52,8 @@ def _figures() -> OperatorFigures:
         waiting={"NoCapacity": 1},
         sharing=_sharing(),
         task_failures={"pools": 2},
+        set_aside={"workloads": 1},
+        faults={"workloads": 3},
     )
 
 
@@ -86,6 +88,8 @@ def test_every_figure_is_told() -> None:
     text = _text()
     for line in (
         "ullage_leader 1.0",
+        'ullage_set_aside{kind="workloads"} 1.0',
+        'ullage_decision_faults_total{kind="workloads"} 3.0',
         'ullage_task_failures_total{task="pools"} 2.0',
         "ullage_lease_epoch 4.0",
         "ullage_foreign_pods 3.0",

@@ -82,6 +82,10 @@ class OperatorFigures:
     waiting: Mapping[str, int]
     """Waiting workloads by reason."""
     sharing: SharingFigures
+    set_aside: Mapping[str, int] = field(default_factory=dict)
+    """Objects that decisions are made without now, by kind."""
+    faults: Mapping[str, int] = field(default_factory=dict)
+    """Objects that were set aside so far, by kind."""
     task_failures: Mapping[str, int] = field(default_factory=dict)
     """Failures of background tasks, by task."""
     turns: TurnFigures = field(default_factory=TurnFigures)
@@ -231,6 +235,15 @@ def _decisions(figures: OperatorFigures) -> Iterator[Metric]:
         "ullage_decision_timeouts", "Decisions that missed their deadline.", figures.timeouts
     )
     yield _counter("ullage_decision_crashes", "Decisions that failed.", figures.crashes)
+    aside = GaugeMetricFamily(
+        "ullage_set_aside", "Objects that decisions are made without.", labels=["kind"]
+    )
+    for kind, count in sorted(figures.set_aside.items()):
+        aside.add_metric([kind], count)
+    yield aside
+    yield _labelled(
+        "ullage_decision_faults", "Objects that were set aside.", "kind", figures.faults
+    )
     yield _labelled("ullage_trigger_pokes", "Wishes for a decision.", "reason", figures.pokes)
     yield _labelled("ullage_cycles_skipped", "Cycles without work.", "cause", figures.skipped)
     yield _labelled(

@@ -9,6 +9,7 @@ process leads no more"; the writer only acts on the verdict.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 from ullage.api.contract import Reason
 from ullage.decide.model import (
@@ -86,6 +87,8 @@ class Verdict(StrEnum):
     """Not sent, the Lease is gone."""
 
 
+FAILED: Final = "failed"
+"""Result, and reason, of an action that met an exception of ours, not an answer of the API."""
 CREATES = (CreatePod, ApplyDeployment, ApplyService)
 """Actions whose refusal is shown as that of a create."""
 

@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
 
 import structlog
 
@@ -25,7 +24,7 @@ from ullage.adapters.events import EventRecorder
 from ullage.adapters.leads import Leads
 from ullage.adapters.writer.bucket import Bucket, Window
 from ullage.adapters.writer.cache import Gates
-from ullage.adapters.writer.errors import CREATES, Fenced, Refused, Verdict, judge
+from ullage.adapters.writer.errors import CREATES, FAILED, Fenced, Refused, Verdict, judge
 from ullage.adapters.writer.queue import Strikes, Waiting, WriteQueue
 from ullage.adapters.writer.send import SENT, Sender
 from ullage.api.contract import Reason
@@ -37,9 +36,6 @@ log = structlog.get_logger("ullage.writer")
 
 _ANSWER_WEIGHT = 0.05
 """Weight of one answer in the average of their times."""
-
-FAILED: Final = "failed"
-"""Result of an action that met an exception of ours instead of an answer of the API."""
 
 OnResult = Callable[[Action, ApiError | None], None]
 

@@ -1,0 +1,265 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which objects decisions are made without, from one decision to the next.
+
+Who is at fault is mostly known from the failure itself. Where it is not (a dead process, a hang in
+native code), it is searched for by halves, one decision at a time; those decisions are good for
+all that take part. What is set aside is tried again when it was edited, or after a while.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import structlog
+
+from ullage.decide.aside import key_text, subjects
+from ullage.decide.faults import WORKLOADS, Fault, Subject
+from ullage.state.records import Snapshot
+
+log = structlog.get_logger("ullage.aside")
+
+FIRST_S: Final = 300.0
+MOST_S: Final = 3600.0
+"""An object is set aside for 5 min, doubling to an hour while it goes on to fail."""
+CHANCES: Final = 2
+"""Decisions in a row that must end without an answer before anything is searched for."""
+REST_S: Final = 600.0
+"""After a search without a result the next one waits so long."""
+
+
+@dataclass(slots=True)
+class _Held:
+    fault: Fault
+    generation: int
+    until: float
+    for_s: float
+
+
+class Search:
+    """Finds the first object, in an order, with which decisions fail, by halves.
+
+    Args:
+        order: All objects, those that changed lately last.
+        unchanged: How many of them had not changed since a decision was good.
+        confirm: Whether the object found must also fail alone: a decision that ran out of time is
+            no proof against the one that was added last.
+    """
+
+    def __init__(self, order: Sequence[Subject], unchanged: int, *, confirm: bool) -> None:
+        """The first probe is made without any object: is it the fault of one at all?"""
+        self._order = order
+        self._unchanged = unchanged
+        self._confirm = confirm
+        self._low, self._high = 0, len(order)
+        self._probe = 0
+        self._alone = False
+        self.over = not order
+        self.found: Subject | None = None
+
+    @property
+    def paused(self) -> Sequence[Subject]:
+        """Objects that the next decision leaves out."""
+        if self._alone:
+            return (*self._order[: self._high - 1], *self._order[self._high :])
+        return self._order[self._probe :]
+
+    def ended(self, *, good: bool) -> None:
+        """A decision without what is paused was made, or failed."""
+        if self._alone:
+            self.over, self.found = True, None if good else self._order[self._high - 1]
+            return
+        if good:
+            self._low = self._probe
+        elif self._probe == 0:
+            self.over = True
+            return
+        else:
+            self._high = self._probe
+        if self._high - self._low > 1:
+            inside = self._low < self._unchanged < self._high
+            self._probe = self._unchanged if inside else (self._low + self._high) // 2
+        elif self._confirm:
+            self._alone = True
+        else:
+            self.over, self.found = True, self._order[self._high - 1]
+
+
+class SetAside:
+    """Remembers, tries again, searches; times are seconds since the epoch."""
+
+    def __init__(self) -> None:
+        """Nothing is set aside yet."""
+        self._held: dict[Subject, _Held] = {}
+        self._good: Snapshot | None = None
+        self._silent = 0
+        """Decisions in a row without an answer."""
+        self._search: Search | None = None
+        self._cause = ""
+        self._hurries = False
+        """The search is for what raises, not for what never ends."""
+        self._found = False
+        """The last decision ended a search with success."""
+        self._rests_until = 0.0
+        self._news: list[Fault] = []
+        self.faults: Counter[str] = Counter()
+        """Objects that were set aside so far, by table of the snapshot."""
+
+    @property
+    def searching(self) -> bool:
+        """Whether the next decision is a part of a search."""
+        return self._search is not None
+
+    @property
+    def hurries(self) -> bool:
+        """Whether the same snapshot is worth another decision at once: failures come quickly."""
+        return self._hurries and (self.searching or self._found)
+
+    def in_force(self) -> Mapping[str, int]:
+        """Objects that are set aside now, by table of the snapshot."""
+        return Counter(table for table, _ in self._held)
+
+    def of(self, snapshot: Snapshot, now: float) -> tuple[Fault, ...]:
+        """What the next decision is made without."""
+        for subject, held in list(self._held.items()):
+            if _generation(snapshot, subject) != held.generation:
+                del self._held[subject]
+        told = {one: held.fault for one, held in self._held.items() if held.until > now}
+        paused = self._search.paused if self._search is not None else ()
+        return (*told.values(), *(_paused(one) for one in paused if one not in told))
+
+    def news(self) -> Sequence[Fault]:
+        """What was set aside since the last question."""
+        news, self._news = self._news, []
+        return news
+
+    def decided(self, snapshot: Snapshot, faults: Sequence[Fault], now: float) -> None:
+        """A decision was made, with these objects set aside."""
+        self._silent, self._found = 0, False
+        for one in faults:
+            self._hold(snapshot, one, now)
+        if self._search is not None:
+            self._searched(snapshot, now, good=True)
+            return
+        self._good = snapshot
+        failing = {one.subject for one in faults}
+        mended = [one for one in self._held if one not in failing]
+        for subject in mended:
+            log.info("decided again", table=subject[0], key=subject[1])
+            del self._held[subject]
+
+    def failed(self, snapshot: Snapshot, now: float, cause: str, *, answered: bool) -> bool:
+        """A decision failed; says whether the next one may tell more.
+
+        Args:
+            snapshot: What was decided on.
+            now: The moment.
+            cause: What is known of it.
+            answered: It raised; else it was late, or its process died.
+        """
+        self._found = False
+        if self._search is not None:
+            self._searched(snapshot, now, good=False)
+            return self.searching or self._found
+        tried = [held.fault for held in self._held.values() if held.until <= now]
+        if tried:  # most likely one of those that have just been tried again
+            for fault in tried:
+                self._hold(snapshot, fault, now)
+            return True
+        self._silent = 0 if answered else self._silent + 1
+        if now < self._rests_until or (not answered and self._silent < CHANCES):
+            return False
+        order, unchanged = self._ordered(snapshot)
+        log.warning("search for the object at fault", objects=len(order), cause=cause)
+        self._search = Search(order, unchanged, confirm=not answered)
+        self._cause, self._hurries = cause, answered
+        return not self._search.over
+
+    def blame(self, snapshot: Snapshot, uid: str, text: str, now: float) -> None:
+        """What was decided for a workload cannot be carried out."""
+        if uid in snapshot.workloads:
+            self._hold(snapshot, Fault(table=WORKLOADS, key=uid, text=text), now)
+
+    def _searched(self, snapshot: Snapshot, now: float, *, good: bool) -> None:
+        """Go on with the search."""
+        search = self._search
+        if search is None:
+            return
+        search.ended(good=good)
+        if not search.over:
+            return
+        self._search, self._silent = None, 0
+        if search.found is None:
+            log.error("no object alone is at fault", cause=self._cause)
+            self._rests_until = now + REST_S
+            return
+        fault = Fault(table=search.found[0], key=search.found[1], text=self._cause)
+        self._hold(snapshot, fault, now)
+        self._found = True
+
+    def _hold(self, snapshot: Snapshot, fault: Fault, now: float) -> None:
+        """Set an object aside, for longer if it has just been tried again."""
+        held = self._held.get(fault.subject)
+        if held is not None and held.until > now:
+            return
+        for_s = FIRST_S if held is None else min(2 * held.for_s, MOST_S)
+        self._held[fault.subject] = _Held(
+            fault=replace(fault, trace=""),
+            generation=_generation(snapshot, fault.subject),
+            until=now + for_s,
+            for_s=for_s,
+        )
+        if held is not None:
+            return
+        self._news.append(fault)
+        self.faults[fault.table] += 1
+        log.error(
+            "set aside", table=fault.table, key=fault.key, error=fault.text, trace=fault.trace
+        )
+
+    def _ordered(self, snapshot: Snapshot) -> tuple[list[Subject], int]:
+        """Every object, those that changed since the last good decision last."""
+        everything = [one for one in subjects(snapshot) if one not in self._held]
+        if self._good is None:
+            return everything, 0
+        changed = _changed(self._good, snapshot)
+        order = sorted(everything, key=lambda one: one in changed)
+        return order, sum(one not in changed for one in everything)
+
+
+def _paused(subject: Subject) -> Fault:
+    return Fault(table=subject[0], key=subject[1])
+
+
+def _records(snapshot: Snapshot, table: str) -> Mapping[str, object]:
+    found: object = getattr(snapshot, table)
+    if isinstance(found, Mapping):
+        return {key_text(key): one for key, one in found.items()}
+    return {snapshot.policy.name: found}
+
+
+def _generation(snapshot: Snapshot, subject: Subject) -> int:
+    """Generation of an object; -1 = it is gone."""
+    table, key = subject
+    if table == WORKLOADS:
+        job = snapshot.workloads.get(key)
+        return job.generation if job is not None else -1
+    record = _records(snapshot, table).get(key)
+    return -1 if record is None else int(getattr(record, "generation", 0))
+
+
+def _changed(before: Snapshot, now: Snapshot) -> set[Subject]:
+    """Objects that are new or other ones than before; a workload changes with its pods."""
+    found: set[Subject] = set()
+    for table in {table for table, _ in subjects(now)}:
+        old = _records(before, table)
+        found |= {
+            (table, key) for key, one in _records(now, table).items() if old.get(key) is not one
+        }
+    for uid, pod in now.pods.items():
+        if before.pods.get(uid) is not pod and pod.owner.uid in now.workloads:
+            found.add((WORKLOADS, pod.owner.uid))
+    return found

@@ -1,0 +1,64 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Ends the look at one object that keeps a decision busy, so that the others are decided in time.
+
+Looks now and then, by the time that the process computes, at what is being looked at. It counts no
+waiting, so a crowded machine puts the blame on no object.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from types import FrameType
+from typing import Final, Self
+
+from ullage.decide.faults import Late, Subject, looked_at
+from ullage.state.records import Snapshot
+
+PATIENCE_S: Final = 0.8
+"""Time for one object: a thousand times what the largest takes; four such fit a decision."""
+TICK_S: Final = 0.1
+
+
+class Watchdog:
+    """Interrupts what runs inside when it looks at one object for too long; main thread only."""
+
+    def __init__(self, snapshot: Snapshot, patience_s: float = PATIENCE_S) -> None:
+        """Nothing is watched before it is entered."""
+        self._snapshot = snapshot
+        self._patience_s = patience_s
+        self._subject: Subject | None = None
+        self._ticks = 0
+
+    def __enter__(self) -> Self:
+        """Begin to look."""
+        self._before = signal.signal(signal.SIGVTALRM, self._look)
+        signal.setitimer(signal.ITIMER_VIRTUAL, TICK_S, TICK_S)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Look no longer."""
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+        signal.signal(signal.SIGVTALRM, self._before)
+
+    def _look(self, _: int, frame: FrameType | None) -> None:
+        """Note what is looked at.
+
+        Raises:
+            Late: it is the same object for too long.
+        """
+        subject = looked_at(_stack(frame), self._snapshot, given_alone=True)
+        if subject is None or subject != self._subject:
+            self._subject, self._ticks = subject, 0
+            return
+        self._ticks += 1
+        if self._ticks * TICK_S >= self._patience_s:
+            self._ticks = 0
+            raise Late(f"not decided within {self._patience_s:g} s of computing")
+
+
+def _stack(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
