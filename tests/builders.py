@@ -342,6 +342,7 @@ def a_snapshot(
     version: int = 1,
     now: float = NOW,
     foreign_use: Mapping[str, Resources] | None = None,
+    slot_holders: Mapping[str, tuple[str, ...]] | None = None,
     creating: Sequence[tuple[str, str]] = (),
     refused_writes: Mapping[tuple[str, str, str], str] | None = None,
 ) -> Snapshot:
@@ -359,6 +360,7 @@ def a_snapshot(
         gpu_nodes=gpu_nodes,
         pods={part.uid: part for part in built if isinstance(part, PodRecord)},
         foreign_use=dict(foreign_use or {}),
+        slot_holders=dict(slot_holders or {}),
         workloads={part.ref.uid: part for part in built if isinstance(part, WorkloadRecord)},
         deployments={
             (part.namespace, part.name): part

@@ -119,7 +119,11 @@ def _why(scout: Scout, want: Want, tally: Tally) -> str:
             return want.barred[ground.model.item(site)].text
         case Stage.ROOM:
             lacks = shortages(want.shape.requests, board.free[node])
-            return "the node lacks " + ", ".join(_amount(*one) for one in lacks)
+            text = "the node lacks " + ", ".join(_amount(*one) for one in lacks)
+            held = board.slot_holders.get(node, "")
+            if held and any(name == SLOT_RESOURCE for name, _, _ in lacks):
+                text += f", {held}, which Ullage did not place"
+            return text
         case Stage.COUNT:
             return f"fewer than {want.count} devices of the node are free at once"
         case Stage.PASSED_OVER:

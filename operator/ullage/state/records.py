@@ -338,6 +338,8 @@ class Snapshot:
     pods: Mapping[str, PodRecord] = field(default_factory=dict)
     foreign_use: Mapping[str, Resources] = field(default_factory=dict)
     """What other people's bound pods request, by node."""
+    slot_holders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Some of other people's bound pods that hold device slots, by node."""
     workloads: Mapping[str, WorkloadRecord] = field(default_factory=dict)
     deployments: Mapping[tuple[str, str], DeploymentRecord] = field(default_factory=dict)
     services: Mapping[tuple[str, str], ServiceRecord] = field(default_factory=dict)

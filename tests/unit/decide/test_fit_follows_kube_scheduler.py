@@ -141,6 +141,23 @@ def test_our_own_and_other_peoples_pods_count_against_the_node() -> None:
     assert "cpu (6 asked, 5 free)" in found.decision(second).message
 
 
+def test_who_holds_slots_that_were_not_given_is_named() -> None:
+    job = a_job()
+    found = decided(
+        a_node(),
+        a_gpu_node(),
+        job,
+        *job.pods(),
+        foreign_use={"node-1": resources(1, slots=64)},
+        slot_holders={"node-1": ("tenant-b/idle-0", "tenant-b/idle-1")},
+    )
+    assert found.decision(job).reason is Reason.NO_CAPACITY
+    assert (
+        "device slots (1 asked, 0 free), 64 held by tenant-b/idle-0, tenant-b/idle-1, which Ullage "
+        "did not place" in found.decision(job).message
+    )
+
+
 def test_a_pod_that_asks_for_more_than_any_node_has_is_told_so() -> None:
     job = a_job().shaped(a_shape(cpu=100))
     found = decided(a_gpu_node(), job)

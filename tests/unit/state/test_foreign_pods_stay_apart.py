@@ -11,6 +11,7 @@ import pytest
 from builders_raw import (
     owner_reference,
     raw_deployment,
+    raw_foreign_pod,
     raw_job,
     raw_kube_service,
     raw_node,
@@ -143,3 +144,15 @@ def test_a_child_of_another_api_group_is_none_of_ours(version: str) -> None:
     (deployment,) = snapshot.deployments.values()
     (service,) = snapshot.services.values()
     assert deployment.owner_uid == service.owner_uid == ""
+
+
+def test_foreign_pods_that_hold_slots_are_named_by_node() -> None:
+    state = a_state(HONEST, forged())
+    idle = raw_foreign_pod("idle")
+    idle["spec"]["containers"][0]["resources"] = {"limits": {SLOT_RESOURCE: "2"}}
+    state.upsert(streams.FOREIGN_PODS, idle, 0.0)
+    state.upsert(streams.FOREIGN_PODS, raw_foreign_pod("web"), 0.0)
+    assert state.freeze(0.0).slot_holders == {"node-1": ("default/idle", "tenant-b/train-0")}
+    state.remove(streams.FOREIGN_PODS, idle, 1.0)
+    state.remove(streams.PODS, forged(), 1.0)
+    assert not state.freeze(1.0).slot_holders

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from ullage.api.contract import DesiredSlice, GPUMode, ObservedSlice, SlicePhase
+from ullage.api.contract import SLOT_RESOURCE, DesiredSlice, GPUMode, ObservedSlice, SlicePhase
 from ullage.decide.ledger import Ledger
 from ullage.decide.placement.charges import where_charged
 from ullage.decide.placement.fit import amounts
@@ -126,6 +126,8 @@ class Board:
         self.blocker: dict[int, str] = {}
         """By device: for whom it is blocked."""
         self.free: list[dict[str, int]] = []
+        self.slot_holders: dict[int, str] = {}
+        """By node: which pods of others hold device slots there, and how many, in words."""
         self.log: list[int] = []
         self.effort = Effort()
         self.turn = 0
@@ -197,6 +199,7 @@ class Board:
         board.held = self.held.copy()
         board.blocker = dict(self.blocker)
         board.free = [dict(one) for one in self.free]
+        board.slot_holders = self.slot_holders
         for node, wanted in self._departing:
             board.refund(node, wanted)
         board.log.clear()
@@ -279,6 +282,10 @@ def set_up(view: View, ground: Ground, ledger: Ledger, classes: Classes | None =
             free = board.free[index]
             for what, amount in (*amounts(use)[:2], ("pods", use.pods), *use.extended):
                 free[what] = free.get(what, 0) - amount
+            holders = view.snapshot.slot_holders.get(name)
+            if holders:
+                slots = dict(use.extended).get(SLOT_RESOURCE, 0)
+                board.slot_holders[index] = f"{slots} held by {', '.join(holders)}"
     _seat_slices(view, board, ledger, classes)
     _charge_pods(view, board)
     board.log.clear()

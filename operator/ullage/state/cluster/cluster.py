@@ -272,6 +272,7 @@ class ClusterState:
             gpu_nodes=self._seen_gpu_nodes(),
             pods=self._seen_pods(),
             foreign_use=self._foreign_use(),
+            slot_holders=self._slot_holders(),
             workloads=self._seen_workloads(),
             deployments=self._deployments.table.view(),
             services=self._kube_services.table.view(),
@@ -314,6 +315,11 @@ class ClusterState:
         ours = self._nodes.ours() | set(self._gpu_nodes.keys())
         sums = ((name, self._foreign.use(name)) for name in ours)
         return {name: use for name, use in sums if use is not None}
+
+    def _slot_holders(self) -> Mapping[str, tuple[str, ...]]:
+        ours = self._nodes.ours() | set(self._gpu_nodes.keys())
+        held = ((name, self._foreign.slot_holders(name)) for name in sorted(ours))
+        return {name: holders for name, holders in held if holders}
 
     def _is_ours(self, node: str) -> bool:
         return self._nodes.managed(node) or self._gpu_nodes.table.get(node) is not None

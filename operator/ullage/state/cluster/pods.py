@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from ullage.api.contract import GATE
+from ullage.api.contract import GATE, SLOT_RESOURCE
 from ullage.ports import JsonObject
 from ullage.state.assume import PodCreated, PodLeaving, PodUngated
 from ullage.state.cluster.rooms import Context, ForeignRoom, Room, uid_of
@@ -211,7 +211,10 @@ def _use_of(record: PodRecord) -> ForeignUse | None:
     """What a pod takes from its node; ``None`` where it takes nothing (any more)."""
     if not record.node or record.stage.finished:
         return None
-    return ForeignUse(node=record.node, requests=record.shape.requests)
+    requests = record.shape.requests
+    holds = any(name == SLOT_RESOURCE and amount for name, amount in requests.extended)
+    holder = f"{record.namespace}/{record.name}" if holds else ""
+    return ForeignUse(node=record.node, requests=requests, slot_holder=holder)
 
 
 def _remove(index: dict[Key, set[str]], key: Key, uid: str) -> None:

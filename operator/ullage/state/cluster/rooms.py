@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from ullage.api.contract import section, text
 from ullage.ports import JsonObject
@@ -32,6 +32,8 @@ from ullage.state.shapes import Resources
 Key = TypeVar("Key", bound=Hashable)
 Record = TypeVar("Record")
 
+HOLDERS_NAMED: Final = 3
+"""Foreign pods that hold device slots of a node, as many as a refusal names."""
 BINDING_POLICY = "default"
 """Name of the SchedulingPolicy that binds."""
 
@@ -301,6 +303,11 @@ class ForeignRoom(Room[str]):
         """What foreign pods take from a node; ``None`` where none runs."""
         found = [one for one in (self.table.use(node), self._besides.use(node)) if one is not None]
         return found[0] + found[1] if len(found) > 1 else next(iter(found), None)
+
+    def slot_holders(self, node: str) -> tuple[str, ...]:
+        """Some of the foreign pods that hold device slots of a node, by name."""
+        found = self.table.slot_holders(node) | self._besides.slot_holders(node)
+        return tuple(sorted(found)[:HOLDERS_NAMED])
 
     def _told(self, nodes: set[str]) -> bool:
         visible = any(self._wanted(node) for node in nodes)

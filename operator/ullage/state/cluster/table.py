@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Set
 from typing import Generic, TypeVar
 
 from ullage.state.project.pod import ForeignUse
@@ -71,6 +71,7 @@ class ForeignTable:
         self._pods: dict[str, ForeignUse] = {}
         self._sums: dict[str, Counter[str]] = {}
         self._built: dict[str, Resources] = {}
+        self._holders: dict[str, set[str]] = {}
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -115,8 +116,14 @@ class ForeignTable:
         self._built[node] = built
         return built
 
+    def slot_holders(self, node: str) -> Set[str]:
+        """Pods on a node that ask for device slots, by namespace and name."""
+        return self._holders.get(node, frozenset())
+
     def _count(self, use: ForeignUse, sign: int) -> None:
         self._built.pop(use.node, None)
+        if use.slot_holder:
+            self._hold(use.node, use.slot_holder, sign)
         sums = self._sums.setdefault(use.node, Counter())
         sums["cpu"] += sign * use.requests.cpu_milli
         sums["memory"] += sign * use.requests.memory_bytes
@@ -125,3 +132,13 @@ class ForeignTable:
             sums["=" + name] += sign * amount
         if not sums["pods"]:
             del self._sums[use.node]
+
+    def _hold(self, node: str, holder: str, sign: int) -> None:
+        """Note who holds slots on a node, or does no more."""
+        if sign > 0:
+            self._holders.setdefault(node, set()).add(holder)
+            return
+        left = self._holders.get(node, set())
+        left.discard(holder)
+        if not left:
+            self._holders.pop(node, None)

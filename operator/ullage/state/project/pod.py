@@ -18,6 +18,7 @@ from ullage.api.contract import (
     LABEL_LEAD,
     LABEL_ORDER,
     LABEL_RANK,
+    SLOT_RESOURCE,
     JsonObject,
     objects,
     section,
@@ -52,6 +53,8 @@ class ForeignUse:
 
     node: str
     requests: Resources
+    slot_holder: str = ""
+    """Namespace and name of the pod, where it asks for device slots."""
 
 
 def _gates(spec: JsonObject) -> tuple[str, ...]:
@@ -177,4 +180,10 @@ def project_foreign(raw: JsonObject, share: Sharer) -> tuple[str, ForeignUse | N
     phase = optional_text(section(raw, "status"), "phase")
     if not node or phase in ("Succeeded", "Failed"):
         return uid, None
-    return uid, share(ForeignUse(node=node, requests=resources_of(pod_requests(spec), pods=1)))
+    requests = pod_requests(spec)
+    holder = ""
+    if requests.get(SLOT_RESOURCE):
+        metadata = section(raw, "metadata")
+        holder = f"{optional_text(metadata, 'namespace')}/{optional_text(metadata, 'name')}"
+    use = ForeignUse(node=node, requests=resources_of(requests, pods=1), slot_holder=holder)
+    return uid, share(use)
