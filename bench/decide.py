@@ -25,7 +25,7 @@ from bench.report import Row, write
 from ullage.app.solver import Solver
 from ullage.decide.model import DecideSettings
 from ullage.decide.transfer import Packer, Unpacker
-from ullage.state.records import GPURequest, PolicyRecord, Snapshot
+from ullage.state.records import GPURequest, Snapshot
 
 NODES, DEVICES, JOBS = 1000, 8, 10_000
 FILL_NODES, FILL_JOBS = 500, 4000
@@ -175,7 +175,7 @@ async def each(progress: Progress) -> Bench:
 async def turns(objective: str, progress: Progress) -> Bench:
     """All jobs can checkpoint and wait; they are placed, and end and come, under an objective."""
     bench = Bench()
-    bench.world.policy = PolicyRecord(uid="uid-policy", objective=objective)
+    bench.world.policy = replace(bench.world.policy, uid="uid-policy", objective=objective)
     bench.world.add_nodes(NODES, DEVICES)
     add_profiles(bench.world)
     for number in range(JOBS):

@@ -58,6 +58,8 @@ NAMESPACES = 20
 CLASSES = 20
 """Of work; as many as the mixture has kinds."""
 MEMORY_MIB = 81_920
+GRANTED = {f"team-{number}": frozenset({"*"}) for number in range(5)}
+"""Trust domains of the jobs that share."""
 
 
 @dataclass(slots=True)
@@ -74,7 +76,7 @@ class World:
     now: float = START
     version: int = 0
     jobs_made: int = 0
-    policy: PolicyRecord = field(default_factory=PolicyRecord)
+    policy: PolicyRecord = field(default_factory=lambda: PolicyRecord(trust_domains=GRANTED))
     own_objectives: bool = False
     """Every job is a class of its own with an objective of its own: no two questions are alike."""
     chance: random.Random = field(default_factory=lambda: random.Random(7))

@@ -118,15 +118,33 @@ def test_a_whole_device_waits_for_an_empty_one(stack: Stack, namespace: str) -> 
     stack.books_balance()
 
 
+def policy(**spec: object) -> dict[str, object]:
+    """The SchedulingPolicy that binds."""
+    return {
+        "apiVersion": "ullage.dev/v1alpha1",
+        "kind": "SchedulingPolicy",
+        "metadata": {"name": "default"},
+        "spec": spec,
+    }
+
+
 def test_strangers_do_not_share_a_device(stack: Stack, namespace: str) -> None:
-    stack.apply(
-        training_job("a", namespace, gpu=share(40), trustDomain="red"),
-        training_job("b", namespace, gpu=share(40), trustDomain="blue"),
-    )
-    stack.job_reaches("a", namespace, "Running")
-    stack.job_reaches("b", namespace, "Running")
-    stack.apply(training_job("c", namespace, gpu=share(40), trustDomain="green"))
-    stack.job_waits_for("c", namespace, "TrustDomain")
+    granted = [{"name": name, "namespaces": [namespace]} for name in ("red", "blue", "green")]
+    stack.apply(policy(trustDomains=granted))
+    try:
+        stack.apply(
+            training_job("a", namespace, gpu=share(40), trustDomain="red"),
+            training_job("b", namespace, gpu=share(40), trustDomain="blue"),
+        )
+        stack.job_reaches("a", namespace, "Running")
+        stack.job_reaches("b", namespace, "Running")
+        stack.apply(training_job("c", namespace, gpu=share(40), trustDomain="green"))
+        stack.job_waits_for("c", namespace, "TrustDomain")
+        stack.apply(training_job("d", namespace, gpu=share(40), trustDomain="yellow"))
+        decision = stack.job_waits_for("d", namespace, "TrustDomainNotGranted")
+        assert "ask your administrator" in decision["message"]
+    finally:
+        stack.cluster.kubectl("delete", "schedulingpolicies.ullage.dev", "default")
 
 
 def test_a_slowdown_objective_keeps_neighbours_away(stack: Stack, namespace: str) -> None:
@@ -135,13 +153,7 @@ def test_a_slowdown_objective_keeps_neighbours_away(stack: Stack, namespace: str
         job = training_job(name, namespace, gpu=gpu, slo={"maxSlowdown": "1.7"})
         stack.apply(job)
         stack.job_reaches(name, namespace, "Running")
-    policy = {
-        "apiVersion": "ullage.dev/v1alpha1",
-        "kind": "SchedulingPolicy",
-        "metadata": {"name": "default"},
-        "spec": {"packing": {"maxPercentSum": 150}},
-    }
-    stack.apply(policy)
+    stack.apply(policy(packing={"maxPercentSum": 150}))
     try:
         gpu = share(60, memory={"limit": "1Gi"})
         stack.apply(training_job("noisy", namespace, gpu=gpu))

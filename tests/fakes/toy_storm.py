@@ -294,6 +294,7 @@ def _shape(chance: random.Random) -> Shape:
             max_percent_sum=chance.choice((100, 100, 150)),
             gang_skip_limit=chance.randint(0, 2),
             risk=RiskSettings(learned=chance.random() < 0.5),
+            trust_domains=dict.fromkeys(("red", "blue"), frozenset({"default"})),
         ),
         profiles=(builders.a_profile("light", solo),),
     )

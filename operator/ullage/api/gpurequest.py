@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import ConfigDict, Field
 
@@ -29,11 +29,14 @@ Accelerator = Annotated[
     ),
 ]
 Accelerators = Annotated[tuple[Accelerator, ...], Field(max_length=16, json_schema_extra=SET)]
+_DOMAIN: Final = r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+DomainName = Annotated[str, Field(max_length=63, pattern=_DOMAIN)]
+"""A trust domain, where the administrator grants it."""
 TrustDomain = Annotated[
     str,
     Field(
         max_length=63,
-        pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
+        pattern=_DOMAIN,
         json_schema_extra=validations(OWN_TRUST_DOMAIN),
     ),
 ]

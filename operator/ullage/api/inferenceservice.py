@@ -76,7 +76,8 @@ class InferenceServiceSpec(Model):
     accelerators: Accelerators = ()
     """Accelerator types that will do, by key such as nvidia-h100-80gb-hbm3; empty means any."""
     trust_domain: TrustDomain | None = None
-    """Workloads share a device only within one trust domain; absent means this namespace."""
+    """Workloads share a device only within one trust domain; absent means this namespace. A named
+    one must be granted to this namespace by `trustDomains` of the SchedulingPolicy."""
     profile_ref: ObjectName | None = None
     """WorkloadProfile in this namespace that states how the service uses a device."""
 

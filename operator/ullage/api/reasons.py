@@ -28,6 +28,7 @@ class Reason(StrEnum):
     CONTEXT_LIMIT = "ContextLimit"
     PERCENT_LIMIT = "PercentLimit"
     TRUST_DOMAIN = "TrustDomain"
+    TRUST_DOMAIN_NOT_GRANTED = "TrustDomainNotGranted"
     GANG_INCOMPLETE = "GangIncomplete"
     RESERVATION_REFUSED = "ReservationRefused"
     RESERVATION_EXPIRED = "ReservationExpired"

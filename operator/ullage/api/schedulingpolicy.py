@@ -11,6 +11,7 @@ from pydantic import Field
 
 from ullage.api.base import (
     AGE,
+    SET,
     Column,
     Count,
     DecimalText,
@@ -26,6 +27,7 @@ from ullage.api.base import (
     list_map,
 )
 from ullage.api.conditions import Conditions
+from ullage.api.gpurequest import DomainName
 from ullage.api.spot import DecisionPeriod, Spot
 
 
@@ -86,6 +88,21 @@ class Tenant(Model):
     """`Fairness`: its jobs share what it gets by their weights; `FIFO`: the oldest first."""
 
 
+class TrustGrant(Model):
+    """Namespaces whose workloads may share devices with each other."""
+
+    name: DomainName
+    """What `spec.trustDomain` of the workloads says."""
+    namespaces: Annotated[
+        tuple[
+            Annotated[str, Field(max_length=63, pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?|[*])$")],
+            ...,
+        ],
+        Field(min_length=1, max_length=1024, json_schema_extra=SET),
+    ]
+    """Namespaces that may name the domain; `*` = every namespace."""
+
+
 class Risk(Model):
     """How much risk an admission may take with anybody's objective."""
 
@@ -128,6 +145,12 @@ class SchedulingPolicySpec(Model):
     ] = ()
     """Parties that share the cluster under `MaxMinFairness`; without any, jobs share it directly.
     A job whose tenant is not listed belongs to one of weight 1."""
+    trust_domains: Annotated[
+        tuple[TrustGrant, ...], Field(max_length=256, json_schema_extra=list_map("name"))
+    ] = ()
+    """Trust domains across namespaces. A workload that names a domain which is not granted to its
+    namespace here is not placed (`TrustDomainNotGranted`); without a name it shares devices inside
+    its own namespace."""
     packing: Packing = Packing()
     """How full a shared device may be."""
     risk: Risk = Risk()

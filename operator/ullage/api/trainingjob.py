@@ -173,7 +173,8 @@ class TrainingJobSpec(Model):
     ) = None
     """Seconds after which the finished job is deleted with its pods; absent keeps it."""
     trust_domain: TrustDomain | None = None
-    """Workloads share a device only within one trust domain; absent means this namespace."""
+    """Workloads share a device only within one trust domain; absent means this namespace. A named
+    one must be granted to this namespace by `trustDomains` of the SchedulingPolicy."""
     profile_ref: ObjectName | None = None
     """WorkloadProfile in this namespace that states how the job uses a device."""
     weight: Annotated[int, Field(ge=1, le=1000, json_schema_extra={"format": "int32"})] = 1

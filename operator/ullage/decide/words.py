@@ -34,6 +34,10 @@ HELP: Final[Mapping[Reason, str]] = {
     Reason.DEVICE_UNHEALTHY: "see to the device, or allow other accelerators",
     Reason.MODE_UNSUPPORTED: "use gpu.mode Exclusive, or allow other accelerators",
     Reason.TRUST_DOMAIN: "name the same trustDomain on both, or wait for an empty device",
+    Reason.TRUST_DOMAIN_NOT_GRANTED: (
+        "leave trustDomain out to share within your namespace, or ask your administrator to list "
+        "it in spec.trustDomains of the SchedulingPolicy"
+    ),
     Reason.CONTEXT_LIMIT: "wait for a tenant to leave, or add nodes",
     Reason.MEMORY_WOULD_OVERFLOW: "lower gpu.memory.limit or gpu.share.minPercent, or wait",
     Reason.PERCENT_LIMIT: "lower gpu.share.minPercent, or wait for a tenant to leave",

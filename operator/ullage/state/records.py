@@ -318,6 +318,8 @@ class PolicyRecord:
     spot: SpotTerms = field(default_factory=SpotTerms)
     tenants: tuple[Party, ...] = ()
     """Parties by name; empty = jobs share the cluster directly."""
+    trust_domains: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Namespaces that may share devices across their borders, by name of the trust domain."""
     last_solve: SolveRecord | None = None
     """The division in force, as the status tells it."""
     conditions: tuple[Condition, ...] = ()

@@ -128,6 +128,10 @@ class RiskSettings:
     """False (``tightSLO: Refuse``): what no certified threshold covers is refused."""
 
 
+EVERY_NAMESPACE: Final = "*"
+"""Stands for every namespace in a list of namespaces of the SchedulingPolicy."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Party:
     """One of ``SchedulingPolicy.spec.tenants``."""

@@ -117,6 +117,14 @@ def test_a_pool_that_cannot_launch_gets_no_order() -> None:
     assert orders(plan(*waiting(), pool=away)) == []
 
 
+def test_a_job_in_a_domain_that_is_not_granted_orders_nothing() -> None:
+    built = job().trusting("vision")
+    for parts in ((built, *built.pods()), (built,)):
+        found = plan(*parts)
+        assert not orders(found)
+        assert found.decision(built).reason is Reason.TRUST_DOMAIN_NOT_GRANTED
+
+
 def test_an_order_is_no_member() -> None:
     built = job()
     found = plan(built, *built.pods(), an_order())

@@ -111,7 +111,8 @@ def test_a_whole_device_is_shared_with_nobody() -> None:
 
 def test_trust_domains_do_not_mix() -> None:
     tenant, node = _running("red", 30, builder=a_job("red").fractional(30).trusting("red"))
-    reason, message = _refused(a_job().fractional(30), *tenant, node)
+    policy = a_policy(trust_domains={"red": frozenset({"default"})})
+    reason, message = _refused(a_job().fractional(30), *tenant, node, policy)
     assert reason is Reason.TRUST_DOMAIN
     assert "red" in message
     assert "namespace/default" in message

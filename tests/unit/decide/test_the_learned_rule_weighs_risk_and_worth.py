@@ -298,7 +298,8 @@ def test_a_slice_says_all_that_guard_and_node_need() -> None:
         .profile("p")
         .with_(min_throughput=10.0, klass="k", family="f", trust_domain="team")
     )
-    found = decided(a_gpu_node(), LEARNED, a_profile("p", row), job, *job.pods())
+    policy = replace(LEARNED, trust_domains={"team": frozenset({"default"})})
+    found = decided(a_gpu_node(), policy, a_profile("p", row), job, *job.pods())
     one = found.slices()[0][1]
     assert (one.klass, one.family, one.trust_domain) == ("k", "f", "team")
     assert (one.protected, one.max_slowdown_percent) == (True, 400)

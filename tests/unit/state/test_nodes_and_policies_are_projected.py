@@ -115,6 +115,18 @@ def test_the_policy_has_defaults_for_what_it_does_not_say() -> None:
     assert (record.objective, record.max_percent_sum, record.round_seconds) == ("FIFO", 120, 360)
 
 
+def test_grants_of_trust_domains_are_read() -> None:
+    granted = [
+        {"name": "vision", "namespaces": ["a", "b"]},
+        {"name": "all", "namespaces": ["*"]},
+    ]
+    record = project_policy(raw_policy(trustDomains=granted))[1]
+    assert record.trust_domains == {"vision": frozenset({"a", "b"}), "all": frozenset({"*"})}
+    imitated = raw_policy(trustDomains=[{"name": "namespace/a", "namespaces": ["b"]}])
+    with pytest.raises(WireError, match="must not hold a slash"):
+        project_policy(imitated)
+
+
 def test_parties_and_the_last_division_are_read_from_the_policy() -> None:
     raw = raw_policy(
         objective="MaxMinFairness",

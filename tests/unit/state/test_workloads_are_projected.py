@@ -134,6 +134,7 @@ def test_an_inference_service_knows_whether_it_names_a_port() -> None:
         ({"gpu": {"mode": "Half"}}, r"spec\.gpu\.mode: 'Half' is not a valid GPUMode"),
         ({"gpu": {"mode": "Fractional"}}, r"spec\.gpu\.share: belongs to mode Fractional"),
         ({"gpu": {"count": "two"}}, r"spec\.gpu\.count: expected a whole number, got str"),
+        ({"trustDomain": "namespace/other"}, r"spec\.trustDomain: must not hold a slash"),
         ({"slo": {"maxSlowdown": "fast"}}, r"spec\.slo\.maxSlowdown: 'fast' is no decimal"),
         ({"slo": {"maxSlowdown": "nan"}}, r"maxSlowdown: 'nan' must be a number of at least 1"),
         ({"failurePolicy": {"retryExitCodes": ["x"]}}, r"spec\.failurePolicy\.retryExitCodes"),

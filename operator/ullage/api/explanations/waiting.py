@@ -70,8 +70,15 @@ WAITING: Final[Mapping[Reason, Explanation]] = {
     ),
     Reason.TRUST_DOMAIN: say(
         "The device is shared by workloads of another trust domain.",
-        "Give workloads that may share a device the same spec.trustDomain; without one only "
-        "workloads of the same namespace share.",
+        "Give workloads that may share a device the same spec.trustDomain, which the administrator "
+        "grants to their namespaces; without one only workloads of the same namespace share.",
+    ),
+    Reason.TRUST_DOMAIN_NOT_GRANTED: say(
+        "spec.trustDomain names a domain that the administrator did not grant to this namespace; "
+        "nothing is placed in it.",
+        "Leave spec.trustDomain out to share within the namespace, or ask the administrator to "
+        "list the namespace under that name in spec.trustDomains of the SchedulingPolicy "
+        "`default`.",
     ),
     Reason.GANG_INCOMPLETE: say(
         "Some members have room but not all of them, and a gang starts whole or not at all.",

@@ -22,6 +22,7 @@ from ullage.decide.placement.ground import Flags, Ground, Ints
 from ullage.decide.placement.pairing import paired, runs_here, says_no
 from ullage.decide.sharing.classes import Classes, Known
 from ullage.decide.sharing.effort import Effort
+from ullage.decide.sharing.trust import effective_domain
 from ullage.decide.view import View
 from ullage.engines.admission.limits import WHOLE_PERCENT, with_contexts_mib
 from ullage.engines.admission.records import Tenant
@@ -348,7 +349,7 @@ def _occupant(
             leaving=pod is None or pod.stage.finished or pod.deleting,
         )
     known, model = classes.seated(owner), board.ground.model.item(site)
-    domain = board.domains.number(owner.trust_domain)
+    domain = board.domains.number(effective_domain(snapshot.policy, owner))
     if before is not None:
         same = before[0] is slice_ and before[1] is pod and before[2] is owner
         if same and before[3] is known and before[4:6] == (model, domain):

@@ -28,6 +28,7 @@ from ullage.decide.placement.fit import Fit, allocatable, why_not
 from ullage.decide.placement.ground import Flags, Ints
 from ullage.decide.placement.want import Want
 from ullage.decide.sharing.judging import Breach, Case
+from ullage.decide.sharing.trust import not_granted
 from ullage.decide.words import HELP, wanted
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.state.records import Snapshot, WorkloadKind, WorkloadRecord
@@ -82,6 +83,9 @@ class Feasibility:
             want: what each member asks for.
             members: of a gang; ``None`` = the fewest that it can do with.
         """
+        apart = self.stands_apart(workload)
+        if apart is not None:
+            return apart
         if want.place is not None and want.place.grows:
             return None  # nodes that are not there yet may be of any size
         if workload.accelerators:
@@ -103,6 +107,11 @@ class Feasibility:
             Reason.GANG_TOO_LARGE,
             f"even empty, the cluster has room for {room.members} of {needed} members",
         )
+
+    def stands_apart(self, workload: WorkloadRecord) -> Infeasible | None:
+        """The domain that it names is not granted to it; ``None`` where it is."""
+        text = not_granted(self.snapshot.policy, workload)
+        return Infeasible(Reason.TRUST_DOMAIN_NOT_GRANTED, text) if text else None
 
     def _barred(self, want: Want) -> Infeasible | None:
         """An objective that is impossible, or cannot be judged, on every model that is allowed."""

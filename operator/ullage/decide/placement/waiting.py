@@ -122,6 +122,9 @@ class Line:
         idle = self.idle.get(turn.workload.ref.uid)
         if idle is not None:
             return Outcome(refused=Refused(idle[0], turn=lambda: idle[1]))
+        apart = self.feasibility.stands_apart(turn.workload)
+        if apart is not None:
+            return Outcome(refused=Refused(apart.reason, never=apart))
         outcome = self._turn(turn)
         self.budget -= len(outcome.seats)
         return outcome

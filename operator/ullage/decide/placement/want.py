@@ -18,6 +18,7 @@ from ullage.decide.placement.fit import amounts, is_pinned
 from ullage.decide.sharing.classes import Classes, Known
 from ullage.decide.sharing.holding import bounded, in_force
 from ullage.decide.sharing.latency import Barred
+from ullage.decide.sharing.trust import effective_domain
 from ullage.decide.slices import has_objective
 from ullage.decide.spending.places import Place
 from ullage.decide.tiers.machines import is_held_to, staying, terms_of
@@ -117,7 +118,8 @@ class Wants:
         company: tuple[object, ...] = ()
         if share is not None:
             # who else may be there matters only to those who share
-            company = (share.min_percent, share.max_percent, workload.trust_domain)
+            domain = effective_domain(self.view.snapshot.policy, workload)
+            company = (share.min_percent, share.max_percent, domain)
         shape = self._unpinned(workload, shape)
         place = self._place(workload, shape) if self.places else None
         prefers = self._recommended(workload)
@@ -152,6 +154,7 @@ class Wants:
         avoid: frozenset[int],
     ) -> Want:
         models: Mapping[str, int] = self.board.ground.models
+        domain = effective_domain(self.view.snapshot.policy, workload)
         return Want(
             number=len(self._known),
             shape=shape,
@@ -167,8 +170,8 @@ class Wants:
                 if workload.accelerators
                 else None
             ),
-            domain=self.board.domains.number(workload.trust_domain),
-            trust_domain=workload.trust_domain if share is not None else "",
+            domain=self.board.domains.number(domain),
+            trust_domain=domain if share is not None else "",
             known=self.classes.of(workload),
             percent_limit=self.view.snapshot.policy.max_percent_sum,
             needs=tuple((name, amount) for name, amount in amounts(shape.requests) if amount > 0),

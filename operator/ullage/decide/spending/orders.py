@@ -69,8 +69,11 @@ def order_nodes(view: View, spending: Spending, outcomes: Mapping[str, Outcome])
         jobs = [view.snapshot.workloads[uid] for uid in spending.stands]
         for job in sorted(jobs, key=lambda one: (-one.priority, one.created, one.ref.uid)):
             outcome = outcomes.get(job.ref.uid)
-            if outcome is not None and outcome.refused is not None and not outcome.refused.prospect:
-                desk.give(job, outcome.refused.placed)
+            refused = outcome.refused if outcome is not None else None
+            if refused is None or refused.prospect:
+                continue
+            if refused.reason is not Reason.TRUST_DOMAIN_NOT_GRANTED:
+                desk.give(job, refused.placed)
     moments = [one for one in desk.moments if one > view.now]
     return Ordering(
         steps=tuple(desk.steps), events=tuple(desk.events), wake_at=min(moments, default=0.0)

@@ -31,6 +31,7 @@ from ullage.state.project.objects import (
     optional_whole,
     read_conditions,
     read_meta,
+    strings,
     within,
 )
 from ullage.state.project.quantity import duration_s, mib_down
@@ -219,6 +220,17 @@ def _party(raw: JsonObject) -> Party:
     )
 
 
+def _trust_domains(spec: JsonObject) -> dict[str, frozenset[str]]:
+    """The grants; a name with a slash would imitate a namespace's own domain."""
+    granted: dict[str, frozenset[str]] = {}
+    for raw in objects(spec, "trustDomains"):
+        name = text(raw, "name")
+        if "/" in name:
+            raise WireError(f"trustDomains[{name}]: a name must not hold a slash")
+        granted[name] = granted.get(name, frozenset()) | set(strings(raw, "namespaces"))
+    return granted
+
+
 def _last_solve(raw: JsonObject) -> SolveRecord | None:
     with within("status.lastSolve"):
         status = section(raw, "status")
@@ -252,6 +264,7 @@ def project_policy(raw: JsonObject) -> tuple[str, PolicyRecord]:
             tenants=tuple(
                 sorted((_party(one) for one in objects(spec, "tenants")), key=lambda one: one.name)
             ),
+            trust_domains=_trust_domains(spec),
             last_solve=_last_solve(raw),
             conditions=read_conditions(section(raw, "status")),
         )

@@ -229,6 +229,14 @@ def _time_s(raw: JsonObject, field: str) -> float | None:
     return None if raw.get(field) is None else duration_s(text(raw, field), field)
 
 
+def _trust_domain(spec: JsonObject, namespace: str) -> str:
+    """The domain that is stated, else the namespace's own, which cannot be stated."""
+    stated = optional_text(spec, "trustDomain")
+    if "/" in stated:
+        raise WireError("trustDomain: must not hold a slash; leave it out to share within your own")
+    return stated or default_trust_domain(namespace)
+
+
 def _reference(kind: WorkloadKind, meta: Meta) -> ObjectRef:
     return ObjectRef(kind=kind.value, namespace=meta.namespace, name=meta.name, uid=meta.uid)
 
@@ -316,9 +324,7 @@ def _record(
         elasticity=elasticity,
         gpu=share(gpu),
         accelerators=share(strings(spec, "accelerators")),
-        trust_domain=share(
-            optional_text(spec, "trustDomain") or default_trust_domain(meta.namespace)
-        ),
+        trust_domain=share(_trust_domain(spec, meta.namespace)),
         profile_ref=share(optional_text(spec, "profileRef")),
         weight=optional_whole(spec, "weight", 1),
         tenant=share(optional_text(spec, "tenant")),
