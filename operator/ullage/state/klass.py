@@ -17,6 +17,8 @@ from ullage.state.blueprint import canonical_json
 from ullage.state.project.objects import optional_text, string_map, strings
 
 KEY_CHARACTERS = 12
+MAX_NAME_CHARACTERS = 253
+"""Longest class or family in a GPUNode."""
 
 
 def class_key(template: JsonObject, owner_labels: Mapping[str, str]) -> str:
@@ -34,17 +36,21 @@ def class_key(template: JsonObject, owner_labels: Mapping[str, str]) -> str:
         strings(container, "command"),
         strings(container, "args"),
     ]
-    return hashlib.sha256(canonical_json(parts).encode()).hexdigest()[:KEY_CHARACTERS]
+    return _hash(parts)
 
 
 def family_key(template: JsonObject, owner_labels: Mapping[str, str]) -> str:
     """Family of models: label ``ullage.dev/family``, else the image's repository.
 
+    It enters the slices of a GPUNode beside those of other tenants, and one that the API refuses
+    would stop them all: a repository too long for that counts by its hash.
+
     Raises:
         WireError: labels or image are malformed.
     """
     said = _label(template, owner_labels, LABEL_FAMILY)
-    return said or repository(optional_text(_device_container(template), "image"))
+    family = said or repository(optional_text(_device_container(template), "image"))
+    return family if len(family) <= MAX_NAME_CHARACTERS else _hash(family)
 
 
 def repository(image: str) -> str:
@@ -57,6 +63,10 @@ def repository(image: str) -> str:
 def profile_name(klass: str) -> str:
     """Name of the WorkloadProfile that the operator keeps for a class."""
     return f"class-{hashlib.sha256(klass.encode()).hexdigest()[:KEY_CHARACTERS]}"
+
+
+def _hash(value: object) -> str:
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:KEY_CHARACTERS]
 
 
 def _label(template: JsonObject, owner_labels: Mapping[str, str], label: str) -> str:

@@ -163,3 +163,11 @@ def test_waiting_pods_are_told_when_the_cluster_shrank_below_them() -> None:
     job = a_job().gang(3)
     found = decided(a_gpu_node(), job, *job.pods())
     assert found.decision(job).reason is Reason.GANG_TOO_LARGE
+
+
+def test_gangs_of_thousands_that_can_never_run_keep_nothing_from_those_behind_them() -> None:
+    huge = [a_job(f"huge-{at}", "tenant-a").gang(4096).aged(60) for at in range(3)]
+    small = a_job("small", "tenant-b").aged(10)
+    found = decided(a_gpu_node(), *huge, small)
+    assert [one.name for one in found.all(CreatePod)] == ["small-0"]
+    assert {found.decision(one).reason for one in huge} == {Reason.GANG_TOO_LARGE}

@@ -52,6 +52,13 @@ def test_the_label_of_the_template_beats_that_of_the_owner_and_both_beat_the_has
     assert family_key(template(), owner) == "family-of-owner"
 
 
+def test_a_family_that_no_gpunode_can_hold_counts_by_its_hash() -> None:
+    endless = family_key(template(image="x" * 20_000), {})
+    assert len(endless) == 12
+    assert endless != family_key(template(image="x" * 20_001), {})
+    assert family_key(template(image="x" * 253 + ":1"), {}) == "x" * 253
+
+
 @pytest.mark.parametrize(
     ("image", "name"),
     [

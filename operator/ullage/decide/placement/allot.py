@@ -104,12 +104,15 @@ def _create_all(desk: Desk, lives: Mapping[str, Life], sizing: Sizing, result: A
         if budget <= 0:
             result.postponed.add(job.ref.uid)
             continue
-        _create(desk, job, sizing, result)
-        budget -= len(lives[job.ref.uid].missing)
+        budget -= _create(desk, job, sizing, result)
 
 
-def _create(desk: Desk, job: WorkloadRecord, sizing: Sizing, result: Allotment) -> None:
-    """Create the pods that are missing, if the job could ever run."""
+def _create(desk: Desk, job: WorkloadRecord, sizing: Sizing, result: Allotment) -> int:
+    """Create the pods that are missing, if the job could ever run.
+
+    Returns:
+        How many; a gang of thousands that can never run takes no other job's turn.
+    """
     refused = desk.spending.never(job.ref.uid)
     found = desk.feasibility.judge(job, desk.wants.of(job, job.shape))
     if refused is not None:
@@ -118,9 +121,10 @@ def _create(desk: Desk, job: WorkloadRecord, sizing: Sizing, result: Allotment) 
         found = desk.rounds.infeasible(job.ref.uid)
     if found is not None:
         result.outcomes[job.ref.uid] = Outcome(refused=Refused(found.reason, never=found))
-        return
+        return 0
     job, life = sizing.create(job, result.lives[job.ref.uid])
     create_pods(desk, job, life.missing, result)
+    return len(life.missing)
 
 
 def _turn(desk: Desk, workload: WorkloadRecord, life: Life) -> Turn:
