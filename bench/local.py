@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from bench.report import FOLDER
 from demo.cluster import LOCALCLUSTER, Devices, LocalCluster
@@ -68,18 +68,37 @@ def _refuse_another() -> None:
 
 
 def _keep_log(local: LocalCluster, component: str, file: Path) -> None:
-    """Keep a component's log for those who want to know why; a dead cluster has none."""
-    selector = f"app.kubernetes.io/component={component}"
+    """Keep a component's log for those who want to know why; a dead cluster has none.
+
+    What containers printed before a restart, and how they ended, stands in a file beside it.
+    """
+    words = ("--namespace", NAMESPACE, "--selector", f"app.kubernetes.io/component={component}")
     try:
-        done = local.kubectl(
-            "logs", "--namespace", NAMESPACE, "--selector", selector, "--prefix", "--tail=-1",
-            check=False,
-        )  # fmt: skip
+        log = local.kubectl(
+            "logs", *words, "--all-containers", "--prefix", "--tail=-1", check=False
+        ).stdout
+        pods = json.loads(local.kubectl("get", "pods", *words, "--output", "json").stdout)["items"]
+        before = "".join(_ended(local, pod) for pod in pods)
     except (CommandFailed, OSError) as error:
         print(f"no log of {component}: {error}")
         return
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(done.stdout, encoding="utf-8")
+    file.write_text(log, encoding="utf-8")
+    file.with_suffix(".before.log").write_text(before, encoding="utf-8")
+
+
+def _ended(local: LocalCluster, pod: dict[str, Any]) -> str:
+    """How the containers of a pod ended that were restarted, and what they printed."""
+    name, text = pod["metadata"]["name"], ""
+    for one in pod.get("status", {}).get("containerStatuses", []):
+        if one["restartCount"]:
+            log = local.kubectl(
+                "logs", name, "--namespace", NAMESPACE, "--container", one["name"], "--previous",
+                check=False,
+            ).stdout  # fmt: skip
+            text += f"# {name} {one['name']}: {one['restartCount']} restarts, {one['lastState']}\n"
+            text += log
+    return text
 
 
 def machine_busy(seconds: float = 3.0) -> float:

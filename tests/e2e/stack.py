@@ -14,8 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from demo.cluster import LocalCluster
+from bench.books import Books, problems
+from demo.cluster import Devices, LocalCluster
 from demo.images import image_name
+from demo.install import NAMESPACE
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -189,41 +191,42 @@ class Stack:
         ]
         return next((name for name in names if holder.startswith(name)), "")
 
+    def offer(self, devices: Devices) -> None:
+        """Give the nodes these devices; their agents read the file when they start."""
+        wanted = {node: [one.model for one in found] for node, found in devices.items()}
+        for node, found in devices.items():
+            self.cluster.write_devices(node, found)
+        self.cluster.kubectl(
+            "delete", "pods", "--namespace", NAMESPACE,
+            "--selector", "app.kubernetes.io/component=node",
+        )  # fmt: skip
+
+        def offered() -> bool:
+            return wanted == {
+                node["metadata"]["name"]: [
+                    device["model"]
+                    for device in node.get("status", {}).get("devices", [])
+                    if device.get("health") == "Healthy"
+                ]
+                for node in self.list("gpunodes.ullage.dev")
+            }
+
+        eventually(offered, within_s=90, what=f"nodes offer {wanted}")
+
     def ledger(self) -> list[str]:
         """What is wrong in the books of the devices; empty = nothing.
 
         Percent and memory within every device, one slice per live device container, no slice
         without a pod.
         """
-        pods = {pod["metadata"]["uid"]: pod for pod in self.list("pods")}
-        wrong: list[str] = []
-        held: dict[str, list[str]] = {}
-        for node in self.list("gpunodes.ullage.dev"):
-            name = node["metadata"]["name"]
-            slices = node["spec"].get("slices", [])
-            status = node.get("status", {})
-            for device in status.get("devices", []):
-                mine = [item for item in slices if item["gpu"] == device["uuid"]]
-                if sum(item["percent"] for item in mine) > 100:
-                    wrong.append(f"{device['uuid']} has more than 100 percent")
-                if sum(item["memoryMiB"] for item in mine) > device["memoryMiB"]:
-                    wrong.append(f"{device['uuid']} has more memory given than it has")
-            for item in slices:
-                pod = pods.get(item["podUID"])
-                if pod is None:
-                    wrong.append(f"{name}: slice of a pod that is gone: {item['podName']}")
-                elif pod["spec"].get("nodeName", name) != name:
-                    wrong.append(f"{item['podName']} runs on another node than its slice")
-                held.setdefault(item["podUID"], []).append(name)
-        for uid, pod in pods.items():
-            labels = pod["metadata"].get("labels", {})
-            ours = labels.get("ullage.dev/managed") == "true" and "ullage.dev/lead" not in labels
-            running = pod["status"].get("phase") == "Running"
-            if ours and running and "deletionTimestamp" not in pod["metadata"]:
-                count = len(held.get(uid, []))
-                if count != 1:
-                    wrong.append(f"{pod['metadata']['name']} runs with {count} slices")
-        return wrong
+        pods = self.list("pods")
+        books = Books(
+            nodes=self.list("gpunodes.ullage.dev"),
+            pods=pods,
+            jobs=self.list("trainingjobs.ullage.dev"),
+            services=self.list("inferenceservices.ullage.dev"),
+        )
+        return [f"{one.kind}: {one.text}" for one in sorted(problems(books))]
 
     def books_balance(self, within_s: float = 30) -> None:
         """The ledger is right, at the latest after the reconciliation of a moment."""

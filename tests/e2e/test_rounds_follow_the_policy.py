@@ -14,7 +14,6 @@ from datetime import datetime
 import pytest
 
 from demo.cluster import EmulatedDevice
-from demo.install import NAMESPACE
 from e2e.conftest import DEVICES
 from e2e.stack import Json, Stack, busy_template, eventually, training_job, whole_device
 
@@ -33,33 +32,6 @@ CLASSES = {"turns-a": (12.0, 5.0), "turns-b": (12.0, 9.0)}
 JOBS = {f"turn-{at}": sorted(CLASSES)[at % 2] for at in range(6)}
 
 
-def _restart_agents(stack: Stack) -> None:
-    stack.cluster.kubectl(
-        "delete", "pods", "--namespace", NAMESPACE, "--selector", "app.kubernetes.io/component=node"
-    )
-
-
-def _models(stack: Stack) -> dict[str, list[str]]:
-    """Accelerator types that every node offers, all of them healthy."""
-    return {
-        node["metadata"]["name"]: [
-            device["model"]
-            for device in node.get("status", {}).get("devices", [])
-            if device.get("health") == "Healthy"
-        ]
-        for node in stack.list("gpunodes.ullage.dev")
-    }
-
-
-def _offer(stack: Stack, devices: dict[str, list[EmulatedDevice]]) -> None:
-    """Give the nodes these devices; their agents read the file when they start."""
-    wanted = {node: [one.model for one in found] for node, found in devices.items()}
-    for node, found in devices.items():
-        stack.cluster.write_devices(node, found)
-    _restart_agents(stack)
-    eventually(lambda: _models(stack) == wanted, within_s=90, what=f"nodes offer {wanted}")
-
-
 @pytest.fixture
 def turns(stack: Stack, namespace: str) -> Iterator[str]:
     """Two accelerator types and a policy that divides their time; as before afterwards."""
@@ -69,7 +41,7 @@ def turns(stack: Stack, namespace: str) -> Iterator[str]:
         "metadata": {"name": "default"},
         "spec": {"objective": "MaxMinFairness", "roundSeconds": ROUND_S, "gangSkipLimit": 2},
     }
-    _offer(stack, TYPES)
+    stack.offer(TYPES)
     try:
         stack.apply(policy, *(_profile(name, namespace) for name in CLASSES))
         yield namespace
@@ -78,7 +50,7 @@ def turns(stack: Stack, namespace: str) -> Iterator[str]:
         stack.cluster.kubectl(
             "delete", "schedulingpolicies.ullage.dev", "default", "--ignore-not-found"
         )
-        _offer(stack, DEVICES)
+        stack.offer(DEVICES)
 
 
 def _profile(klass: str, namespace: str) -> Json:

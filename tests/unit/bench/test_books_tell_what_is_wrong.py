@@ -1,0 +1,147 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The check of devices, slices and pods finds each kind of harm, and only what lasts counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench.books import PATIENCE_S, Books, Kind, Problem, Standing, problems
+
+Json = dict[str, Any]
+
+
+def _slice(uid: str, percent: int = 40, gpu: str = "gpu-0") -> Json:
+    return {
+        "podUID": uid,
+        "container": "main",
+        "index": 0,
+        "podNamespace": "ns",
+        "podName": f"pod-{uid}",
+        "gpu": gpu,
+        "percent": percent,
+        "memoryMiB": 64,
+    }
+
+
+def _node(*slices: Json, name: str = "node-1", told: tuple[Json, ...] = ()) -> Json:
+    devices = [{"uuid": "gpu-0", "memoryMiB": 1000}]
+    return {
+        "metadata": {"name": name},
+        "spec": {"slices": list(slices)},
+        "status": {"devices": devices, "slices": list(told)},
+    }
+
+
+def _pod(uid: str, job: str = "job", rank: int = 0, phase: str = "Running", **more: Any) -> Json:
+    labels = {
+        "ullage.dev/managed": "true",
+        "ullage.dev/owner": job,
+        "ullage.dev/rank": str(rank),
+    } | more.get("labels", {})
+    owner = {"kind": "TrainingJob", "name": job, "uid": f"uid-{job}", "controller": True}
+    return {
+        "metadata": {
+            "uid": uid,
+            "name": f"pod-{uid}",
+            "namespace": "ns",
+            "labels": labels,
+            "ownerReferences": [owner],
+        },
+        "spec": {"nodeName": more.get("node", "node-1")},
+        "status": {"phase": phase},
+    }
+
+
+def _job(name: str = "job", replicas: int = 1) -> Json:
+    return {
+        "metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}"},
+        "spec": {"replicas": replicas},
+    }
+
+
+def test_a_running_job_on_its_slice_is_right() -> None:
+    assert problems(Books(nodes=[_node(_slice("a"))], pods=[_pod("a")], jobs=[_job()])) == set()
+
+
+@pytest.mark.parametrize(
+    ("kind", "books"),
+    [
+        (Kind.LEAKED, Books(nodes=[_node(_slice("gone"))], pods=[])),
+        (Kind.LEAKED, Books(nodes=[_node(told=(_slice("gone"),))], pods=[])),
+        (Kind.LEAKED, Books(nodes=[], pods=[_pod("a", phase="Pending")], jobs=[])),
+        (Kind.LEAKED, Books(nodes=[], pods=[], files={"node-1": ["gone"]})),
+        (
+            Kind.DOUBLED,
+            Books(
+                nodes=[_node(_slice("a")), _node(_slice("a"), name="node-2")],
+                pods=[_pod("a")],
+                jobs=[_job()],
+            ),
+        ),
+        (
+            Kind.DOUBLED,
+            Books(
+                nodes=[_node(_slice("a", 60), _slice("b", 60))],
+                pods=[_pod("a"), _pod("b", rank=1)],
+                jobs=[_job(replicas=2)],
+            ),
+        ),
+        (
+            Kind.DOUBLED,
+            Books(
+                nodes=[_node(_slice("a"), _slice("b"))],
+                pods=[_pod("a"), _pod("b")],
+                jobs=[_job()],
+            ),
+        ),
+        (Kind.UNBOOKED, Books(nodes=[_node()], pods=[_pod("a")], jobs=[_job()])),
+        (
+            Kind.UNBOOKED,
+            Books(nodes=[_node(_slice("a"))], pods=[_pod("a", node="node-2")], jobs=[_job()]),
+        ),
+        (
+            Kind.HALF_STARTED,
+            Books(
+                nodes=[_node(_slice("a"))],
+                pods=[_pod("a"), _pod("b", rank=1, phase="Pending")],
+                jobs=[_job(replicas=2)],
+            ),
+        ),
+    ],
+)
+def test_each_kind_of_harm_is_found(kind: Kind, books: Books) -> None:
+    assert kind in {one.kind for one in problems(books)}
+
+
+def test_a_gang_of_which_one_has_succeeded_is_no_half_start() -> None:
+    pods = [_pod("a"), _pod("b", rank=1, phase="Succeeded")]
+    nodes = [_node(_slice("a"))]
+    assert problems(Books(nodes=nodes, pods=pods, jobs=[_job(replicas=2)])) == set()
+
+
+def test_a_problem_counts_when_it_outlasts_the_patience_for_its_kind() -> None:
+    standing, leak = Standing(), Problem(kind=Kind.LEAKED, text="x")
+    assert standing.look({leak}, 0.0) == []
+    assert standing.look({leak}, PATIENCE_S[Kind.LEAKED]) == []
+    assert standing.look({leak}, PATIENCE_S[Kind.LEAKED] + 1) == [leak]
+    assert standing.look({leak}, PATIENCE_S[Kind.LEAKED] + 2) == []
+    assert standing.count(Kind.LEAKED) == 1
+
+
+def test_a_problem_that_went_meanwhile_begins_to_count_again() -> None:
+    standing, leak = Standing(), Problem(kind=Kind.LEAKED, text="x")
+    standing.look({leak}, 0.0)
+    standing.look(set(), 60.0)
+    standing.look({leak}, 70.0)
+    assert standing.look({leak}, 130.0) == []
+
+
+def test_time_in_which_nothing_could_be_seen_does_not_count() -> None:
+    standing, leak = Standing(), Problem(kind=Kind.LEAKED, text="x")
+    standing.look({leak}, 0.0)
+    standing.blind(100.0)
+    assert standing.look({leak}, 150.0) == []
+    assert standing.look({leak}, 230.0) == [leak]
