@@ -79,8 +79,8 @@ class Subject:
             "ULLAGE_LEASE_NAMESPACE": "default",
             "ULLAGE_HTTP_PORT": str(free_port()),
             # an API server that restarts is no reason for another leader here
-            "ULLAGE_LEASE_DURATION_SECONDS": "90",
-            "ULLAGE_LEASE_RENEW_DEADLINE_SECONDS": "60",
+            "ULLAGE_LEASE_DURATION_SECONDS": "900",
+            "ULLAGE_LEASE_RENEW_DEADLINE_SECONDS": "600",
         }
         with self.log.open("a") as output:
             while True:

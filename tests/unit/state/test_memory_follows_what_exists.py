@@ -35,6 +35,10 @@ def large_job(edit: int) -> dict[str, Any]:
 @pytest.fixture
 def held() -> Any:
     """Bytes that are held now, beyond those at the start."""
+    warm = ClusterState(effect_of)
+    for edit in range(3):
+        warm.upsert(TRAINING_JOBS, large_job(edit), float(edit))
+    del warm
     gc.collect()
     tracemalloc.start()
     first, _ = tracemalloc.get_traced_memory()
