@@ -4,8 +4,8 @@
 
 Every source (API server, kubelet, devices, containers) only notes what it saw and calls a hook
 here, which settles book, slots, status and checkpoint in one step without waiting. One event loop,
-one owner per datum. Whatever fails outside is reported and tried again: the process ends only on
-request or on a defect of its own.
+one owner per datum. Whatever fails, outside or inside, is reported and tried again: the process
+ends only on request.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from ullage_node.slices.retire import remove_everything
 from ullage_node.slices.saver import Saver
 from ullage_node.slices.steps import StepDirectories
 from ullage_node.slices.table import SliceTable
-from ullage_node.tasks import end, spawn
+from ullage_node.tasks import Supervisor, end
 from ullage_node.telemetry.assemble import watchers_of
 from ullage_node.telemetry.station import Sources
 from ullage_node.web import AgentCollector, Instruments, WebServer
@@ -112,6 +112,7 @@ class Agent:
         self.detacher = Detacher(
             self.table, self.pods, backend.driver, lambda: self.containers.attachments
         )
+        self.tasks = Supervisor()
         self._reconcile_now, self._life_changed = asyncio.Event(), asyncio.Event()
         self._build_front(version)
         self._connect()
@@ -171,7 +172,15 @@ class Agent:
         registry.register(
             MpsCollector(lambda: self.watch.observed, self.watch.faults, self.detacher.results)
         )
-        registry.register(AgentCollector(lambda: self.reporter.figures(self.publisher)))
+        registry.register(
+            AgentCollector(
+                lambda: self.reporter.figures(
+                    self.publisher,
+                    self.tasks.failures,
+                    {"GPUNode": self.node.unreadable, "Pod": self._pod_mirror.unreadable},
+                )
+            )
+        )
         self.web = WebServer(settings.http, registry, self.unhealthy, self.unready)
 
     def _connect(self) -> None:
@@ -188,40 +197,36 @@ class Agent:
     # -- life ------------------------------------------------------------------------------------
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until ``stop`` is set or a task fails; leaves kubelet first of all."""
+        """Work until ``stop`` is set; leaves kubelet first of all."""
         await self.web.start()
         name = self.settings.name
         nodes = Followed(path=GPU_NODES, fields=f"metadata.name={name}")
         pods = Followed(path=f"{CORE}/pods", fields=f"spec.nodeName={name}")
-        registrar = asyncio.create_task(self.registrar.run(), name="registrar")
-        others = spawn(
-            devices=self.watch.run(),
-            node=Follower(self._client, nodes, self.node).run(),
-            pods=Follower(self._client, pods, self._pod_mirror).run(),
-            observe=self._observe_loop(),
-            detach=self.detacher.run(),
-            guard=self.guard.run(),
-            telemetry=self.telemetry.run(),
-            notices=self.notices.run(),
-            reconcile=self._reconcile_loop(),
-            life=self._life_loop(),
-            gate=self._open_gate(),
-            publish=self.publisher.run(),
-            events=self.events.run(),
-            save=self._saver.run(),
-            removal=self.surroundings.steps.trash.run(),
+        registrar = self.tasks.spawn(registrar=self.registrar.run)
+        others = self.tasks.spawn(
+            devices=self.watch.run,
+            node=Follower(self._client, nodes, self.node).run,
+            pods=Follower(self._client, pods, self._pod_mirror).run,
+            observe=self._observe_loop,
+            detach=self.detacher.run,
+            guard=self.guard.run,
+            telemetry=self.telemetry.run,
+            notices=self.notices.run,
+            reconcile=self._reconcile_loop,
+            life=self._life_loop,
+            gate=self._open_gate,
+            publish=self.publisher.run,
+            events=self.events.run,
+            save=self._saver.run,
+            removal=self.surroundings.steps.trash.run,
         )
-        stopped = asyncio.create_task(stop.wait(), name="stop")
         try:
-            await asyncio.wait({stopped, registrar, *others}, return_when=asyncio.FIRST_COMPLETED)
+            await stop.wait()
         finally:
             # At once: a stream that ends after a successor registered would take it down.
-            await end([registrar])
-            await end([stopped, *others])
+            await end(registrar)
+            await end(others)
             await self._close()
-        for task in (registrar, *others):
-            if not task.cancelled() and (error := task.exception()) is not None:
-                raise error
 
     async def _close(self) -> None:
         with contextlib.suppress(OSError):
@@ -265,7 +270,7 @@ class Agent:
         if spec and (spec.retire or self.reporter.retired):
             known = {part.desired.key for part in self.table.held}
             wanted = tuple(part for part in wanted if part.key in known)
-        stale = self.table.intake(spec.epoch if spec else 0, wanted)
+        stale = self.table.intake(spec.epoch if spec else 0, wanted, spec.faulty if spec else ())
         if stale and stale != self._stale:
             _log.warning("slices of an older epoch ignored", count=len(stale))
         self._stale = stale
@@ -389,7 +394,9 @@ class Agent:
     def unhealthy(self) -> str:
         """What is wrong with the process itself, empty if nothing."""
         age = time.monotonic() - self._observed_at
-        return f"no look at the containers for {age:.0f} s" if age > STALL_SECONDS else ""
+        if age > STALL_SECONDS:
+            return f"no look at the containers for {age:.0f} s"
+        return self.tasks.failing
 
     def unready(self) -> str:
         """Why the node does not serve though it should, empty if it does or need not."""

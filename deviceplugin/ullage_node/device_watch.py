@@ -129,6 +129,7 @@ class DeviceWatch:
                 except TimeoutError:
                     continue
         finally:
+            self._opened = False
             await self._probe.close()
 
     async def run_once(self, *, now: float, wall: float) -> tuple[HealthChange, ...]:

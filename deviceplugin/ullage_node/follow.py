@@ -3,7 +3,7 @@
 """List, then watch, for ever: how one kind of object is mirrored.
 
 A list replaces everything, so what vanished while nobody listened is noticed. An object that
-cannot be read is reported and leaves the last good one in place. It never raises over the API
+cannot be taken in is reported and leaves the last good one in place. It never raises over the API
 server: it waits and tries again, and says since when it hears nothing.
 """
 
@@ -18,8 +18,9 @@ from typing import Final, Protocol
 
 import structlog
 
-from ullage.api.contract import JsonObject, WireError, section
+from ullage.api.contract import JsonObject, WireError
 from ullage_node.api_client import ApiClient, ApiError
+from ullage_node.tasks import fault_text
 
 BACKOFF_FIRST_SECONDS: Final = 0.5
 BACKOFF_MOST_SECONDS: Final = 10.0
@@ -31,6 +32,9 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 class Mirror(Protocol):
     """Who is told of the objects."""
+
+    unreadable: int
+    """Objects that could not be taken in."""
 
     def replace(self, items: Sequence[JsonObject]) -> None:
         """A complete list."""
@@ -92,7 +96,8 @@ class Follower:
         while True:
             opened = time.monotonic()
             async for event in self._client.watch(subject.path, subject.fields, version):
-                found = section(event.object, "metadata").get("resourceVersion")
+                metadata = event.object.get("metadata")
+                found = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
                 version = found if isinstance(found, str) else version
                 self._backoff = BACKOFF_FIRST_SECONDS
                 self._tell(event.type, event.object)
@@ -105,9 +110,9 @@ class Follower:
                 self._mirror.changed(item)
             elif kind == "DELETED":
                 self._mirror.removed(item)
-        except WireError as error:
-            name = section(item, "metadata").get("name")
-            _log.warning("unreadable object", path=self._subject.path, name=name, error=str(error))
+        except Exception as error:  # the seam of one object
+            self._mirror.unreadable += 1
+            _log.warning("unreadable object", path=self._subject.path, error=fault_text(error))
 
     def _set(self, connected: bool, problem: str) -> None:
         if problem and problem != self.problem:

@@ -18,13 +18,14 @@ from ullage.api.contract import (
     Observation,
     ObservedSlice,
     WireError,
-    objects,
     section,
+    text,
 )
 from ullage_node.api_client import CORE, ApiClient, ApiError
 from ullage_node.slices.binder import PodUnreachable
 from ullage_node.slices.desired import (
     NodeSpec,
+    read_conditions,
     read_gpu_node,
     read_interruption,
     read_observations,
@@ -33,6 +34,7 @@ from ullage_node.slices.desired import (
 )
 from ullage_node.slices.pods import PodCache
 from ullage_node.slices.records import Pod
+from ullage_node.tasks import fault_text
 
 NOT_FOUND = 404
 
@@ -43,6 +45,7 @@ class NodeMirror:
     """The node's own GPUNode."""
 
     def __init__(self) -> None:
+        self.unreadable = 0
         self.synced = False
         """Whether the API server was heard at least once."""
         self.spec: NodeSpec | None = None
@@ -64,6 +67,7 @@ class NodeMirror:
         try:
             self.changed(items[0])
         except WireError as error:
+            self.unreadable += 1
             _log.warning("GPUNode unreadable", error=str(error))
             self.on_change()
 
@@ -74,7 +78,7 @@ class NodeMirror:
             WireError: it cannot be read; the last good one stays.
         """
         spec = read_gpu_node(item)
-        self.conditions = tuple(objects(section(item, "status"), "conditions"))
+        self.conditions = read_conditions(item)
         if self._earlier is None:
             self._earlier = read_reported(item)
             self._rows = read_observations(item)
@@ -111,16 +115,22 @@ class PodMirror:
 
     def __init__(self, cache: PodCache) -> None:
         self._cache = cache
+        self.unreadable = 0
         self.on_change: Callable[[], None] = lambda: None
 
     def replace(self, items: Sequence[JsonObject]) -> None:
-        """A complete list."""
+        """A complete list; of a pod that cannot be read the last good record stays."""
         pods: list[Pod] = []
         for item in items:
             try:
                 pods.append(read_pod(item))
-            except WireError as error:
-                _log.warning("pod unreadable", error=str(error))
+            except Exception as error:  # the seam of one pod
+                self.unreadable += 1
+                _log.warning("pod unreadable", error=fault_text(error))
+                metadata = item.get("metadata")
+                uid = metadata.get("uid") if isinstance(metadata, dict) else None
+                if isinstance(uid, str) and uid in self._cache.by_uid:
+                    pods.append(self._cache.by_uid[uid])
         self._cache.replace(pods)
         self.on_change()
 
@@ -139,9 +149,9 @@ class PodMirror:
         """A pod is gone.
 
         Raises:
-            WireError: it cannot be read.
+            WireError: it has no uid.
         """
-        self._cache.drop(read_pod(item).uid)
+        self._cache.drop(text(section(item, "metadata"), "uid"))
         self.on_change()
 
 

@@ -69,6 +69,8 @@ def metrics_text() -> str:
         status_failures=0,
         events_dropped=0,
         records_invalid=0,
+        task_failures={"observe": 0},
+        unreadable={"Pod": 0},
     )
     registry.register(AgentCollector(lambda: figures))
     memory = MemoryFigures(devices=(DEVICE,), bindings=(), attachments={})

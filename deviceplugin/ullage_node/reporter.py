@@ -118,7 +118,12 @@ class Reporter:
             unshared=parts.watch.problems,
         )
 
-    def figures(self, publisher: Publisher) -> Figures:
+    def figures(
+        self,
+        publisher: Publisher,
+        task_failures: Mapping[str, int],
+        unreadable: Mapping[str, int],
+    ) -> Figures:
         """What the metrics show at this moment."""
         parts = self._parts
         states: Counter[str] = Counter()
@@ -134,4 +139,6 @@ class Reporter:
             status_failures=publisher.failures,
             events_dropped=parts.events.dropped,
             records_invalid=parts.progress.invalid_total,
+            task_failures=task_failures,
+            unreadable=unreadable,
         )

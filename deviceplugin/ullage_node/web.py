@@ -9,7 +9,7 @@ label outlives what it stood for. Nothing here changes anything.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -37,6 +37,9 @@ class Figures:
     status_failures: int
     events_dropped: int
     records_invalid: int
+    task_failures: Mapping[str, int]
+    unreadable: Mapping[str, int]
+    """Objects that could not be taken in, by kind."""
 
 
 class Instruments:
@@ -82,6 +85,20 @@ class AgentCollector(Collector):
         for device in now.devices:
             health.add_metric([device.uuid], float(device.health is Health.HEALTHY))
         yield health
+        failures = CounterMetricFamily(
+            "ullage_node_task_failures", "Failures of background tasks.", labels=["task"]
+        )
+        for task, count in sorted(now.task_failures.items()):
+            failures.add_metric([task], count)
+        yield failures
+        unreadable = CounterMetricFamily(
+            "ullage_node_objects_unreadable",
+            "Objects of the API server that could not be taken in.",
+            labels=["kind"],
+        )
+        for kind, count in sorted(now.unreadable.items()):
+            unreadable.add_metric([kind], count)
+        yield unreadable
         yield from _counts(now)
 
 

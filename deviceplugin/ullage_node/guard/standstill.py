@@ -29,6 +29,8 @@ WORLD: Final = ("WORLD_SIZE", "PET_NNODES", "JAX_NUM_PROCESSES")
 PERIOD_SECONDS: Final = 10
 FAILURES: Final = 3
 """Defaults of a probe, as in the Kubernetes API."""
+DIGITS_MOST: Final = 9
+"""No gang has a billion members: a longer number is none, and never all here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,4 +98,11 @@ def _world(container: JsonObject) -> int:
     said = [value for name in WORLD if isinstance(value := values.get(name), str)]
     # "2:8" are two to eight that come and go: as long as not all of eight are here, some are not
     sizes = [value.rpartition(":")[2] for value in said]
-    return max((int(one) for one in sizes if one.isdigit()), default=1)
+    return max((_members(one) for one in sizes), default=1)
+
+
+def _members(said: str) -> int:
+    """How many members a text of the user names; what is no number says nothing."""
+    if not (said.isascii() and said.isdigit()):
+        return 1
+    return int(said) if len(said) <= DIGITS_MOST else UNREADABLE.members

@@ -2,17 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads what comes from the API server: the GPUNode's spec and the pods of this node.
 
-The schema was checked by the API server already; this still trusts nothing it turns into a path.
-A faulty slice is left out and named, it never hides the others.
+The schema was checked by the API server already; this still trusts nothing it turns into a path, a
+number that it reckons with, or a list. A faulty slice is left out and named, it never hides the
+others.
 """
 
 from __future__ import annotations
 
-import contextlib
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Final
+from typing import Final, TypeVar
 
 from ullage.api.contract import (
     DesiredSlice,
@@ -23,17 +23,46 @@ from ullage.api.contract import (
     SliceKey,
     WireError,
     flag,
-    objects,
     section,
     text,
     whole,
 )
+from ullage.api.readers import quoted
+from ullage.api.times import moment_of
 from ullage_node.guard.standstill import read_standstill
 from ullage_node.slices.endpoints import read_endpoint, read_images
 from ullage_node.slices.records import Pod
 
 SAFE_NAME: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9.-]{0,252}$")
-"""What a pod uid or a container name may be, because directories are named after them."""
+"""What a pod's uid, name and namespace and a container's name may be, because directories and
+addresses are made of them."""
+SLICES_MOST: Final = 2048
+"""Slices of one node, as in the schema."""
+PROBLEMS_MOST: Final = 8
+"""Faulty slices that are named one by one."""
+LONGEST_UID: Final = 64
+LONGEST_LABEL: Final = 63
+LONGEST_WORD: Final = 253
+MIB_MOST: Final = 1 << 30
+"""A petabyte of device memory."""
+MICROS_MOST: Final = 86_400_000_000
+"""No step takes longer than a day."""
+EPOCH_MOST: Final = 1 << 53
+INDEX_MOST: Final = 63
+BOUNDS: Final[tuple[tuple[str, Callable[[DesiredSlice], int], int, int], ...]] = (
+    ("percent", lambda part: part.percent, 1, 100),
+    ("memoryMiB", lambda part: part.memory_mib, 0, MIB_MOST),
+    ("epoch", lambda part: part.epoch, 0, EPOCH_MOST),
+    ("priority", lambda part: part.priority, -(1 << 31), (1 << 31) - 1),
+    ("maxSlowdownPercent", lambda part: part.max_slowdown_percent, 0, 100_000),
+    ("soloStepMicros", lambda part: part.solo_step_micros, 0, MICROS_MOST),
+    ("contextOverheadMiB", lambda part: part.context_overhead_mib, 0, 65_536),
+    ("slo.latencyMs", lambda part: part.slo.latency_ms if part.slo else 1, 1, 86_400_000),
+    ("slo.windowSeconds", lambda part: part.slo.window_seconds if part.slo else 1, 1, 86_400),
+)
+"""Field, its value, least and most."""
+
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +74,12 @@ class NodeSpec:
     epoch: int
     retire: bool
     slices: tuple[DesiredSlice, ...]
+    faulty: tuple[tuple[DesiredSlice, str], ...] = ()
+    """Slices with a fault, as far as they can be told apart, and what it is."""
     observations_read: str = ""
     """Newest observation that the operator has taken in."""
     problems: tuple[str, ...] = ()
-    """Slices that could not be read, in words."""
+    """Slices that cannot even be told apart, in words."""
 
 
 def read_gpu_node(raw: JsonObject) -> NodeSpec:
@@ -58,64 +89,166 @@ def read_gpu_node(raw: JsonObject) -> NodeSpec:
         WireError: the object as a whole has not the agreed shape.
     """
     metadata, spec = section(raw, "metadata"), section(raw, "spec")
+    epoch = whole(spec, "epoch", 0)
+    if not 0 <= epoch <= EPOCH_MOST:
+        raise WireError(f"spec.epoch: {epoch} is not within 0 to {EPOCH_MOST}")
+    generation = whole(metadata, "generation", 0)
+    if generation < 0:
+        raise WireError(f"metadata.generation: {generation} is below 0")
     slices: dict[SliceKey, DesiredSlice] = {}
-    problems: list[str] = []
-    for position, entry in enumerate(objects(spec, "slices")):
+    faulty: dict[SliceKey, tuple[DesiredSlice, str]] = {}
+
+    def read(entry: JsonObject) -> None:
+        known = _told_apart(entry, epoch)
+        if known.key in slices or known.key in faulty:
+            raise WireError(f"podUID: {known.key.directory} stands there already")
+        if len(slices) + len(faulty) == SLICES_MOST:
+            raise WireError(f"index: more than {SLICES_MOST} slices")
         try:
-            part = _read_slice(entry)
-            if part.key in slices:
-                raise WireError(f"podUID: {part.key.directory} stands there already")
+            slices[known.key] = _read_slice(entry, epoch)
         except WireError as error:
-            problems.append(f"spec.slices[{position}].{error}")
-        else:
-            slices[part.key] = part
+            faulty[known.key] = known, str(error)
+
+    _, faults = _by_parts(spec, "slices", read)
+    problems = [f"spec.slices[{position}].{fault}" for position, fault in faults[:PROBLEMS_MOST]]
+    if len(faults) > PROBLEMS_MOST:
+        problems.append(f"{len(faults) - PROBLEMS_MOST} more slices cannot be read")
     return NodeSpec(
         uid=text(metadata, "uid"),
-        generation=whole(metadata, "generation", 0),
-        epoch=whole(spec, "epoch", 0),
+        generation=generation,
+        epoch=epoch,
         retire=flag(spec, "retire"),
         slices=tuple(slices.values()),
+        faulty=tuple(faulty.values()),
         observations_read=text(spec, "observationsRead", ""),
         problems=tuple(problems),
     )
 
 
-def _read_slice(raw: JsonObject) -> DesiredSlice:
+def _by_parts(
+    raw: JsonObject, field: str, read: Callable[[JsonObject], Part]
+) -> tuple[tuple[Part, ...], tuple[tuple[int, str], ...]]:
+    """The entries of a list that can be read, and position and fault of those that cannot.
+
+    Raises:
+        WireError: the field is no list.
+    """
+    entries = raw.get(field)
+    if entries is None:
+        return (), ()
+    if not isinstance(entries, list):
+        raise WireError(f"{field}: expected a list, got {type(entries).__name__}")
+    found: list[Part] = []
+    faults: list[tuple[int, str]] = []
+    for position, entry in enumerate(entries):
+        try:
+            if not isinstance(entry, dict):
+                raise WireError(f"expected an object, got {type(entry).__name__}")
+            found.append(read(entry))
+        except WireError as error:
+            faults.append((position, str(error)))
+    return tuple(found), tuple(faults)
+
+
+def _check_key(key: SliceKey) -> None:
+    _check_name("podUID", key.pod_uid, LONGEST_UID)
+    _check_name("container", key.container, LONGEST_LABEL)
+    if not 0 <= key.index <= INDEX_MOST:
+        raise WireError(f"index: {key.index} is not within 0 to {INDEX_MOST}")
+
+
+def _check_name(field: str, value: str, longest: int) -> None:
+    if len(value) > longest or not SAFE_NAME.fullmatch(value):
+        raise WireError(f"{field}: {quoted(value)} cannot name a directory")
+
+
+def _told_apart(raw: JsonObject, epoch: int) -> DesiredSlice:
+    """Whose slice an entry is, and nothing else of it.
+
+    Raises:
+        WireError: it does not say; the text names the field.
+    """
+    key = SliceKey.from_wire(raw)
+    _check_key(key)
+    namespace, name = text(raw, "podNamespace"), text(raw, "podName")
+    _check_name("podNamespace", namespace, LONGEST_LABEL)
+    _check_name("podName", name, LONGEST_WORD)
+    return DesiredSlice(
+        key=key,
+        pod_namespace=namespace,
+        pod_name=name,
+        gpu="",
+        percent=0,
+        memory_mib=0,
+        epoch=epoch,
+    )
+
+
+def _read_slice(raw: JsonObject, epoch: int) -> DesiredSlice:
     desired = DesiredSlice.from_wire(raw)
-    for field, value in (("podUID", desired.key.pod_uid), ("container", desired.key.container)):
-        if not SAFE_NAME.match(value):
-            raise WireError(f"{field}: {value!r} cannot name a directory")
+    if desired.epoch > epoch:
+        raise WireError(f"epoch: {desired.epoch} is above that of the spec, {epoch}")
+    for field, value in (
+        ("gpu", desired.gpu),
+        ("class", desired.klass),
+        ("family", desired.family),
+        ("trustDomain", desired.trust_domain),
+        ("slo.metric", desired.slo.metric if desired.slo else ""),
+    ):
+        if len(value) > LONGEST_WORD or not value.isprintable():
+            raise WireError(f"{field}: {quoted(value)} is no name")
+    for field, read, least, most in BOUNDS:
+        if not least <= read(desired) <= most:
+            raise WireError(f"{field}: {read(desired)} is not within {least} to {most}")
     return desired
 
 
 def read_reported(raw: JsonObject) -> tuple[ObservedSlice, ...]:
     """Slices that the GPUNode's status says were started; unreadable ones are left out."""
-    found: list[ObservedSlice] = []
-    for entry in objects(section(raw, "status"), "slices"):
-        try:
-            seen = ObservedSlice.from_wire(entry)
-        except WireError:
-            continue  # written by another version: kubelet's list still keeps the slot taken
-        if seen.phase.started and SAFE_NAME.match(seen.key.pod_uid):
-            found.append(seen)
-    return tuple(found)
+    # What another version wrote is left out: kubelet's list still keeps the slot taken.
+    found, _ = _by_parts(section(raw, "status"), "slices", _read_report)
+    return tuple(seen for seen in found[:SLICES_MOST] if seen.phase.started)
+
+
+def _read_report(raw: JsonObject) -> ObservedSlice:
+    seen = ObservedSlice.from_wire(raw)
+    _check_key(seen.key)
+    for field, value, most in (
+        ("percent", seen.percent, 100),
+        ("memoryMiB", seen.memory_mib, MIB_MOST),
+        ("epoch", seen.epoch, EPOCH_MOST),
+        ("gpu", len(seen.gpu), LONGEST_WORD),
+    ):
+        if not 0 <= value <= most:
+            raise WireError(f"{field}: {value} is not within 0 to {most}")
+    return seen
 
 
 def read_observations(raw: JsonObject) -> tuple[Observation, ...]:
     """Observations in the GPUNode's status, oldest first; unreadable ones are left out."""
-    found: list[Observation] = []
-    for entry in objects(section(raw, "status"), "observations"):
-        try:
-            found.append(Observation.from_wire(entry))
-        except WireError:
-            continue  # written by another version; the operator has read it or will not
-    return tuple(found)
+    # What another version wrote is left out: the operator has read it or will not.
+    found, _ = _by_parts(section(raw, "status"), "observations", Observation.from_wire)
+    return found
+
+
+def read_conditions(raw: JsonObject) -> tuple[JsonObject, ...]:
+    """Conditions in the GPUNode's status; entries that are none are left out.
+
+    Raises:
+        WireError: the status is no object, or they are no list.
+    """
+    found, _ = _by_parts(section(raw, "status"), "conditions", _read_condition)
+    return found
+
+
+def _read_condition(raw: JsonObject) -> JsonObject:
+    return {name: text(raw, name) for name in ("type", "status", "lastTransitionTime")}
 
 
 def read_interruption(raw: JsonObject) -> Interruption | None:
     """The notice in the GPUNode's status; an unreadable one counts as none."""
-    said = section(section(raw, "status"), "interruption")
     try:
+        said = section(section(raw, "status"), "interruption")
         return Interruption.from_wire(said) if said else None
     except WireError:
         return None  # written by another version; the provider is asked anyway
@@ -123,9 +256,10 @@ def read_interruption(raw: JsonObject) -> Interruption | None:
 
 def _moment(written: str) -> float:
     """A time of the API in seconds since the epoch; 0 for none, and for what is no time."""
-    with contextlib.suppress(ValueError):
-        return datetime.fromisoformat(written).timestamp()
-    return 0.0
+    try:
+        return moment_of(written, "time") if written else 0.0
+    except WireError:
+        return 0.0
 
 
 def read_pod(raw: JsonObject) -> Pod:

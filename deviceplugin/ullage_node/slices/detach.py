@@ -27,6 +27,7 @@ from ullage_node.devices.protocol import (
 from ullage_node.slices.pods import PodCache
 from ullage_node.slices.records import Pod
 from ullage_node.slices.table import SliceTable
+from ullage_node.tasks import fault_text
 
 EVERY_SECONDS: Final = 0.5
 RESERVE_SECONDS: Final = 12.0
@@ -108,7 +109,11 @@ class Detacher:
         return believed and late >= -reserve
 
     async def _detach(self, binding: ContainerBinding, pids: frozenset[int]) -> None:
-        failed = await self._driver.detach(binding)
+        try:
+            failed = await self._driver.detach(binding)
+        except Exception as error:  # the seam of one attempt
+            _log.exception("detach failed", container=binding.key.directory)
+            failed = fault_text(error)
         now = asyncio.get_running_loop().time()
         self._not_before = {key: at for key, at in self._not_before.items() if at > now}
         self._not_before[binding.key] = now + RETRY_SECONDS

@@ -14,7 +14,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from ullage.api.contract import DesiredSlice, ObservedSlice, SliceKey, SlicePhase
+import structlog
+
+from ullage.api.contract import DesiredSlice, ObservedSlice, Reason, SliceKey, SlicePhase
 from ullage_node.devices.protocol import BoundSlice, ContainerBinding, ContainerKey
 from ullage_node.slices.invariants import candidate_for, first_refusal, violations
 from ullage_node.slices.records import (
@@ -25,6 +27,9 @@ from ullage_node.slices.records import (
     container_of,
     same_share,
 )
+from ullage_node.tasks import fault_text
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class SliceTable:
@@ -116,24 +121,33 @@ class SliceTable:
 
     # -- the operator's wishes -------------------------------------------------------------------
 
-    def intake(self, epoch: int, wanted: Sequence[DesiredSlice]) -> tuple[SliceKey, ...]:
+    def intake(
+        self,
+        epoch: int,
+        wanted: Sequence[DesiredSlice],
+        faulty: Sequence[tuple[DesiredSlice, str]] = (),
+    ) -> tuple[SliceKey, ...]:
         """Take in a spec and reserve what is new and fits.
 
         Args:
             epoch: the epoch of the spec as a whole.
-            wanted: all slices of the spec.
+            wanted: all slices of the spec that can be read.
+            faulty: the others, as far as they are known, and what is wrong with them.
 
         Returns:
             Keys of slices ignored because a newer leader was heard already (fencing).
         """
         before = (self._spec, self.epoch)
         self._spec = {part.key: part for part in wanted}
-        for key in [key for key in self._held if key not in self._spec]:
+        named = self._spec.keys() | {part.key for part, _ in faulty}
+        for key in [key for key in self._held if key not in named]:
             self._leave_spec(key)
+        for part, why in faulty:
+            self._refuse_unread(part, why)
         self._ended &= self._spec.keys()
         floor = self.epoch
         ordered = sorted(self._spec.values(), key=lambda part: (part.epoch, part.key))
-        stale = [part.key for part in ordered if not self._take(part, floor)]
+        stale = [part.key for part in ordered if not self._take_alone(part, floor)]
         accepted = (part.epoch for part in ordered if part.key not in stale)
         self.epoch = max(floor, epoch, *accepted)
         if before != (self._spec, self.epoch):
@@ -147,6 +161,31 @@ class SliceTable:
         else:
             del self._held[key]
             self.version += 1
+
+    def _refuse_unread(self, part: DesiredSlice, why: str) -> None:
+        """A slice that cannot be read starts nothing; one that runs goes on as it was."""
+        held = self._held.get(part.key)
+        if held is not None and held.phase.started:
+            self._put(replace(held, in_spec=True))
+            return
+        self._put(
+            HeldSlice(
+                desired=part,
+                phase=SlicePhase.REFUSED,
+                seen=held.seen if held else False,
+                reason=Reason.INVALID_OBJECT.value,
+                message=why,
+            )
+        )
+
+    def _take_alone(self, wanted: DesiredSlice, floor: int) -> bool:
+        """Judge one slice; what goes wrong over it is its own refusal."""
+        try:
+            return self._take(wanted, floor)
+        except Exception as error:  # the seam of one slice
+            _log.exception("slice not judged", slice=wanted.key.directory)
+            self._refuse_unread(wanted, fault_text(error))
+            return True
 
     def _take(self, wanted: DesiredSlice, floor: int) -> bool:
         """Judge one slice of the spec; false when its epoch is too old to be heard."""

@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from fakes.kubelet_node import NODE, NodeRig
 from ullage.ports import GPU_NODE, POD
+from ullage_node import tasks
 from ullage_node.api_client import ApiClient
 from ullage_node.devices.protocol import ContainerKey, Progress
 
@@ -141,3 +142,50 @@ async def test_only_its_own_pods_and_node_are_asked_for(rig: NodeRig) -> None:
     await rig.phase_of_new()
     assert rig.agent is not None
     assert "uid-foreign" not in rig.agent.pods.by_uid
+
+
+async def test_a_fault_in_any_part_ends_no_other_and_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tasks, "FIRST_SECONDS", 0.01)
+    async with NodeRig() as node:
+        agent = await node.start_agent()
+        pod = await node.placed_pod()
+        await node.start(pod)
+        await node.phase(pod, "Attached")
+        with monkeypatch.context() as broken:
+            for part, method in (
+                (agent.containers, "observe"),
+                (type(agent.guard), "look"),
+                (agent.reporter, "status"),
+                (agent.watch, "run_once"),
+                (agent.reconciler, "run_once"),
+            ):
+                broken.setattr(part, method, failing)
+            broken.setattr(agent.publisher, "_compose", failing)
+            agent.publisher.poke()
+            expected = {"observe", "guard", "devices", "reconcile", "publish"}
+            await node.until(lambda: expected <= agent.tasks.failures.keys())
+        late = await node.placed_pod()
+        await node.start(late)
+        await node.phase(late, "Attached")
+
+
+def failing(*_: object, **__: object) -> None:
+    raise RecursionError("a fault of ours")
+
+
+@pytest.mark.parametrize("size", ["²", "9" * 5000, "8:" + "9" * 5000, "auto", "-1"])
+async def test_a_pod_with_a_wild_world_size_stops_nothing(size: str) -> None:
+    async with NodeRig() as node:
+        await node.start_agent()
+        tenant = await node.placed_pod()
+        raw = node.api.get(POD, tenant.name, tenant.namespace)
+        assert raw is not None
+        raw["spec"]["containers"][0]["env"] = [{"name": "WORLD_SIZE", "value": size}]
+        node.api.put(POD, raw)
+        other = await node.placed_pod()
+        await node.start(other)
+        await node.phase(other, "Attached")
+        await node.start(tenant)
+        await node.phase(tenant, "Attached")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ullage_node.slices.desired import read_gpu_node
+from ullage_node.slices.desired import PROBLEMS_MOST, SLICES_MOST, read_gpu_node
 
 
 def entry(**change: object) -> dict[str, Any]:
@@ -37,3 +37,37 @@ def test_a_slice_that_stands_twice_counts_once_and_is_named() -> None:
     spec = read_gpu_node(raw)
     assert [(part.key.index, part.percent) for part in spec.slices] == [(0, 40), (1, 40)]
     assert spec.problems == ("spec.slices[1].podUID: uid-1_main stands there already",)
+
+
+def test_a_slice_with_a_fault_is_told_apart_and_harms_no_other() -> None:
+    raw = node()
+    raw["spec"]["slices"] = [
+        entry(percent=0),
+        entry(podUID="uid-2"),
+        "nonsense",
+        entry(podUID="../x"),
+    ]
+    spec = read_gpu_node(raw)
+    assert [part.key.pod_uid for part in spec.slices] == ["uid-2"]
+    ((faulty, why),) = spec.faulty
+    assert (faulty.key.pod_uid, why) == ("uid-1", "percent: 0 is not within 1 to 100")
+    assert spec.problems == (
+        "spec.slices[2].expected an object, got str",
+        "spec.slices[3].podUID: '../x' cannot name a directory",
+    )
+
+
+def test_a_slice_cannot_raise_the_epoch_of_the_node() -> None:
+    raw = node()
+    raw["spec"]["slices"] = [entry(epoch=2**52), entry(podUID="uid-2")]
+    spec = read_gpu_node(raw)
+    assert [part.key.pod_uid for part in spec.slices] == ["uid-2"]
+    assert spec.faulty[0][1] == f"epoch: {2**52} is above that of the spec, 1"
+
+
+def test_thousands_of_faults_are_named_in_few_words() -> None:
+    raw = node()
+    raw["spec"]["slices"] = [entry(podUID=f"uid-{n}") for n in range(5000)]
+    spec = read_gpu_node(raw)
+    assert len(spec.slices) == SLICES_MOST
+    assert len(spec.problems) == PROBLEMS_MOST + 1
