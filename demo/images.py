@@ -9,21 +9,25 @@ Every step is keyed by a hash of its inputs and skipped when its result is at ha
 from __future__ import annotations
 
 import argparse
+import fcntl
 import hashlib
 import os
+import re
 import shutil
-import subprocess
 import sys
-import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from demo.progress import Progress, run
+from demo.progress import CommandFailed, Progress, ending_with_a_reason, run
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 WHEELS: Final = ROOT / "build" / "wheels"
 IMAGES: Final = ROOT / "build" / "images"
+BASE_ROOT: Final = ROOT / "build" / "base-root"
+STORAGE: Final = ROOT / "build" / "image-storage"
+"""On a real disk: image storage needs overlay, which tmpfs may refuse."""
 TARGETS: Final = ("operator", "deviceplugin", "examples")
 BASE_PACKAGES: Final = ("python3", "python3-venv", "ca-certificates")
 BASE_SUITE: Final = "bookworm"
@@ -75,6 +79,11 @@ def build_all(progress: Progress) -> dict[str, Path]:
     Returns:
         The OCI archive of each target.
     """
+    with _alone(progress):
+        return _build_missing(progress)
+
+
+def _build_missing(progress: Progress) -> dict[str, Path]:
     archives = {target: IMAGES / f"{target}-{build_key()}.tar" for target in TARGETS}
     if all(archive.exists() for archive in archives.values()):
         progress.skip("images are up to date")
@@ -85,13 +94,71 @@ def build_all(progress: Progress) -> dict[str, Path]:
         stale.unlink()
     base = _base(progress)
     _wheels(progress)
-    with tempfile.TemporaryDirectory(prefix="ullage-storage-", dir=_scratch()) as storage:
-        _load_base(base, Path(storage), progress)
+    with _emptied(STORAGE) as storage:
+        _load_base(base, storage, progress)
         for target, archive in archives.items():
             with progress.step(f"build image {target}", expect_s=25):
-                _build(target, archive, Path(storage))
-        _release(Path(storage))
+                _build(target, archive, storage)
     return archives
+
+
+@contextmanager
+def _alone(progress: Progress) -> Iterator[None]:
+    """One build at a time in a working tree; the lock ends with the process that holds it."""
+    STORAGE.parent.mkdir(exist_ok=True)
+    with STORAGE.with_suffix(".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with progress.step("wait for another build of the images"):
+                fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _emptied(folder: Path) -> Iterator[Path]:
+    """A folder that goes at the end; what a killed build left in it goes first.
+
+    Raises:
+        CommandFailed: that cannot be removed.
+    """
+    _remove(folder)
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        with suppress(CommandFailed):  # it goes before the next build; the build's error counts
+            _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """Delete a folder with what buildah or debootstrap has mounted in it.
+
+    Raises:
+        CommandFailed: something holds it.
+    """
+    for point in reversed(mounts_below(folder, Path("/proc/self/mountinfo").read_text())):
+        run("umount", "--lazy", point)
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise CommandFailed(f"remove {folder}: {error}") from error
+
+
+def mounts_below(folder: Path, mountinfo: str) -> list[str]:
+    """Mount points below a folder, in the order in which they were mounted.
+
+    Args:
+        folder: An absolute path.
+        mountinfo: Text of ``/proc/PID/mountinfo``, where spaces and the like are octal numbers.
+    """
+    points = [
+        re.sub(r"\\([0-7]{3})", lambda number: chr(int(number[1], 8)), line.split()[4])
+        for line in mountinfo.splitlines()
+    ]
+    return [point for point in points if Path(point).is_relative_to(folder)]
 
 
 def _install_tools(progress: Progress) -> None:
@@ -113,13 +180,6 @@ def _install_tools(progress: Progress) -> None:
         run("apt-get", *wait, "install", "-y", "--no-install-recommends", *missing, env=quiet)
 
 
-def _scratch() -> Path:
-    """A folder on a real disk: image storage needs overlay, which tmpfs may refuse."""
-    folder = ROOT / "build"
-    folder.mkdir(exist_ok=True)
-    return folder
-
-
 def _base(progress: Progress) -> Path:
     """The base root file system as a tar archive, made once per machine."""
     archive = cache_folder() / f"base-{digest((), *BASE_PACKAGES, BASE_SUITE)}.tar"
@@ -129,9 +189,8 @@ def _base(progress: Progress) -> Path:
     archive.parent.mkdir(parents=True, exist_ok=True)
     with (
         progress.step("make the base image (debootstrap)", expect_s=60),
-        tempfile.TemporaryDirectory(prefix="ullage-base-", dir=_scratch()) as folder,
+        _emptied(BASE_ROOT) as root,
     ):
-        root = Path(folder) / "root"
         run(
             "debootstrap",
             "--variant=minbase",
@@ -197,17 +256,13 @@ def _build(target: str, archive: Path, storage: Path) -> None:
     partial.rename(archive)
 
 
-def _release(storage: Path) -> None:
-    """Unmount and remove what buildah keeps, so that the folder can go."""
-    _buildah(storage, "rm", "--all")
-    subprocess.run(["umount", str(storage / "root" / "overlay")], check=False, capture_output=True)
-
-
 def main() -> None:
     """Build all images and print where they are."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.parse_args()
-    for target, archive in build_all(Progress()).items():
+    with ending_with_a_reason():
+        archives = build_all(Progress())
+    for target, archive in archives.items():
         print(f"{image_name(target)}\t{archive}")
 
 

@@ -1,0 +1,73 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import fcntl
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from demo import images
+from demo.progress import CommandFailed, Progress
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """A working tree of which no command is run; returns the commands."""
+    calls: list[tuple[str, ...]] = []
+
+    def run(*command: str, env: object = None) -> str:
+        calls.append(command)
+        if "build" in command:
+            raise CommandFailed("the build is broken")
+        return "container\n"
+
+    monkeypatch.setattr(images, "run", run)
+    for name in ("IMAGES", "STORAGE", "WHEELS", "BASE_ROOT"):
+        monkeypatch.setattr(images, name, tmp_path / "build" / name.lower())
+    monkeypatch.setattr(images, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(images, "_install_tools", lambda _: None)
+    monkeypatch.setattr(images, "_base", lambda _: tmp_path / "base.tar")
+    return calls
+
+
+def test_a_build_that_fails_says_why_and_leaves_no_storage(tree: list[tuple[str, ...]]) -> None:
+    with pytest.raises(CommandFailed, match="the build is broken"):
+        images.build_all(Progress())
+    assert not images.STORAGE.exists()
+
+
+def test_what_a_killed_build_left_goes_first(tree: list[tuple[str, ...]]) -> None:
+    (images.STORAGE / "root").mkdir(parents=True)
+    with images._emptied(images.STORAGE) as storage:
+        assert list(storage.iterdir()) == []
+    assert not images.STORAGE.exists()
+
+
+def test_mounts_are_found_in_their_order_with_spaces_in_their_names() -> None:
+    text = (
+        "1 0 8:1 / / rw\n2 1 0:5 / /a/my\\040tree/storage rw\n"
+        "3 2 0:6 / /a/my\\040tree/storage/merged rw\n4 1 0:7 / /a/my\\040tree/storages rw\n"
+    )
+    assert images.mounts_below(Path("/a/my tree/storage"), text) == [
+        "/a/my tree/storage",
+        "/a/my tree/storage/merged",
+    ]
+
+
+def test_a_second_build_waits_for_the_first(
+    tree: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images.STORAGE.parent.mkdir(parents=True)
+    built = threading.Event()
+    monkeypatch.setattr(images, "_build_missing", lambda _: built.set())
+    with images.STORAGE.with_suffix(".lock").open("w") as first:
+        fcntl.flock(first, fcntl.LOCK_EX)
+        second = threading.Thread(target=images.build_all, args=(Progress(),), daemon=True)
+        second.start()
+        time.sleep(0.2)
+        assert not built.is_set()
+    assert built.wait(20)
+    second.join(20)
