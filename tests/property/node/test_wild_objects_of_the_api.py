@@ -133,7 +133,7 @@ POD: dict[str, Any] = {
     "status": {
         "phase": "Running",
         "podIP": "10.0.0.1",
-        "containerStatuses": [{"name": "main", "imageID": "docker.io/x@sha256:abc"}],
+        "containerStatuses": [{"name": "main", "imageID": "registry.example/x@sha256:abc"}],
     },
 }
 
