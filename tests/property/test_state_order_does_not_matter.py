@@ -165,7 +165,7 @@ def plain(state: ClusterState) -> Snapshot:
         **{
             name: getattr(snapshot, name)
             for name in Snapshot.__dataclass_fields__
-            if name not in ("version", "taken_at", "node_refusals")
+            if name not in ("version", "taken_at", "node_refusals", "refused_starts")
         },
         version=0,
         taken_at=0.0,

@@ -178,6 +178,22 @@ def carried(view: View, workload: WorkloadRecord) -> tuple[RefusalLine, ...]:
     return tuple(_lines_in_force(view, workload))
 
 
+def refused_pause(view: View, members: Sequence[Member]) -> float:
+    """Seconds to wait before members are created again that nodes refused; 0 = none.
+
+    A job that no node can take as it is would be created and deleted again and again, which costs
+    its node and everybody who waits for a decision: each refusal in a row doubles the wait.
+    """
+    remembered = view.snapshot.refused_starts
+    most = max(
+        (len(remembered.get((one.pod.namespace, one.pod.name), ())) for one in members), default=0
+    )
+    settings = view.settings
+    if most < 2:
+        return 0.0
+    return min(settings.restart_backoff_s * 2.0 ** (most - 2), settings.restart_backoff_max_s)
+
+
 def rest_ends(view: View, workload: WorkloadRecord, members: Sequence[Member]) -> float:
     """When the first passed-over device is tried again; 0 = none is."""
     decision = workload.status.decision

@@ -361,3 +361,5 @@ class Snapshot:
     """Creates that the API refused, (kind, namespace, name) -> the API's own text."""
     node_refusals: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
     """When this process saw a node refuse a slice: (uid of the pod, device) -> the times."""
+    refused_starts: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
+    """The same by namespace and name of the pod, whichever pod bore it."""

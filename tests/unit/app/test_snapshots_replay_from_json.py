@@ -42,6 +42,7 @@ def busy() -> Snapshot:
         creating=frozenset({("default", "b"), ("default", "a")}),
         refused_writes={("Pod", "default", "x"): "quota"},
         node_refusals={("uid", "GPU-0"): (1.0, 2.0)},
+        refused_starts={("default", "train-0"): (1.0, 2.0)},
     )
 
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from builders import NOW, a_deployment, a_gpu_node, a_job, a_pod, a_service, a_slice, reported
-from fakes.deciding import SETTINGS, Decided, decided
+from fakes.deciding import SETTINGS, Decided, decided, decided_on
 from ullage.api.contract import Reason, SlicePhase
-from ullage.decide.model import DecideSettings, DeletePod, EvictPod
+from ullage.decide.model import CreatePod, DecideSettings, DeletePod, EvictPod
 from ullage.state.records import PodStage
 
 UNSCHEDULED = PodStage.UNSCHEDULED
@@ -90,6 +90,24 @@ def test_a_refusal_for_good_before_the_start_is_acted_on_at_once() -> None:
     message = _restarts(found, Reason.RESERVATION_REFUSED)
     assert "PredictionRefused: 46 ms > 40 ms" in message
     assert not found.slices(), "what is refused leaves the spec at once"
+
+
+@pytest.mark.parametrize(("times", "wait_s"), [(1, 0), (2, 10), (3, 20), (4, 40), (8, 300)])
+def test_each_refusal_in_a_row_doubles_the_wait_for_the_next_start(
+    times: int, wait_s: float
+) -> None:
+    found = _job(BOUND, phase=SlicePhase.REFUSED, said=("CapacityExceeded", "too small"))
+    remembered = {("default", "train-0"): tuple(NOW - 100 + at for at in range(times))}
+    again = decided_on(replace(found.snapshot, refused_starts=remembered))
+    message = _restarts(again, Reason.RESERVATION_REFUSED)
+    assert (f"in {wait_s:g} s" in message) is bool(wait_s)
+    assert again.status("train").retry_at == (NOW + wait_s if wait_s else 0.0)
+
+
+def test_no_pod_is_created_before_that_wait_is_over() -> None:
+    job = a_job().status(phase="Pending", retry_at=NOW + 20)
+    assert not decided(job, a_gpu_node()).all(CreatePod)
+    assert decided(job, a_gpu_node(), at=NOW + 20).all(CreatePod)
 
 
 def test_a_pod_let_go_without_a_slice_starts_anew() -> None:

@@ -265,6 +265,19 @@ class TestRefusalsOfNodes:
         self.see(state, 6.0, SlicePhase.REFUSED, epoch=8)
         assert self.times(state, 6.0) == (1.0, 5.0, 6.0)
 
+    def test_the_name_of_a_pod_is_remembered_when_the_pod_is_gone(
+        self, state: ClusterState
+    ) -> None:
+        name = (self.PIECE.pod_namespace, self.PIECE.pod_name)
+        refused = [reported(self.PIECE, SlicePhase.REFUSED)]
+        raw = raw_gpu_node(desired=[self.PIECE], observed=refused)
+        state.upsert(streams.GPU_NODES, raw, 1.0)
+        state.upsert(streams.PODS, raw_pod(), 1.0)
+        state.remove(streams.PODS, raw_pod(), 2.0)
+        assert state.freeze(2.0).refused_starts == {name: (1.0,)}
+        state.expire(1202.0)
+        assert state.freeze(1202.0).refused_starts == {}
+
     def test_they_end_with_the_pod_or_with_time(self, state: ClusterState) -> None:
         self.see(state, 1.0, SlicePhase.REFUSED)
         state.upsert(streams.PODS, raw_pod(), 1.0)

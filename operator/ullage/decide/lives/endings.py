@@ -144,15 +144,19 @@ def close(view: View, job: WorkloadRecord, members: Sequence[Member], ending: En
     release = tuple(one for one in members if one.gated and one.held)
     if ending.counted:
         return _failed(view, job, ending, release)
+    refused = ending.reason is Reason.RESERVATION_REFUSED
+    wait_s = guards.refused_pause(view, members) if refused else 0.0
+    soon = f" in {wait_s:g} s" if wait_s else ""
     return Life(
         phase=Phase.RESTARTING,
         reason=ending.reason,
         message=(
-            f"{ending.message}; every member starts again (not counted as a failure)"
+            f"{ending.message}; every member starts again{soon} (not counted as a failure)"
             if job.elasticity is None
             else ending.message  # how it goes on is said when its size is known
         ),
         restarts=job.status.restarts,
+        retry_at=view.now + wait_s if wait_s else 0.0,
         release=release,
         passed_over=(
             Passed(reason=ending.reason, where=ending.where, message=ending.message)

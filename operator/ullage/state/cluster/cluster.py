@@ -288,6 +288,7 @@ class ClusterState:
             ),
             refused_writes=self._refusals.shown(),
             node_refusals=self._context.node_refusals.shown(),
+            refused_starts=self._context.node_refusals.shown_by_name(),
         )
 
     def _seen_pods(self) -> Mapping[str, PodRecord]:

@@ -105,7 +105,12 @@ class GPUNodeRoom(Room[str]):
         )
         if confirmed:
             overlay.drop_target(SlicesSet, name)
-        self.context.node_refusals.compare(held.observed if held else (), record.observed, now)
+        self.context.node_refusals.compare(
+            held.observed if held else (),
+            record.observed,
+            (*(held.desired if held else ()), *record.desired),
+            now,
+        )
         if record != held:
             self.table.put(name, record)
         if record != held or confirmed:
