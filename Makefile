@@ -109,6 +109,12 @@ bench-fill: $(VENV)/.ready ## 4,000 jobs on 500 KWOK nodes beside the pipeline's
 soak: $(VENV)/.ready ## memory of the operator under hours of churn and faults (MINUTES; KWOK)
 	@$(BIN)/python -u -m bench.soak --minutes $(or $(MINUTES),120)
 
+.PHONY: bench-hostile bench-faults
+bench-hostile: $(VENV)/.ready ## hostile tenants: fuzz, objects beside work, API server restarts, soak (OBJECTS, SOAK minutes, STEP, SEED; root, Linux)
+	@$(BIN)/python -u -m bench.hostile --objects $(or $(OBJECTS),200000) --soak $(or $(SOAK),15) --seed $(or $(SEED),1) $(foreach step,$(STEP),--step $(step))
+bench-faults: $(VENV)/.ready ## random faults under churn on the local cluster (MINUTES, SEED; root, Linux)
+	@$(BIN)/python -u -m bench.faults --minutes $(or $(MINUTES),20) --seed $(or $(SEED),1)
+
 .PHONY: clean
 clean: ## take the local cluster down and remove what was built
 	@localcluster/run down

@@ -12,6 +12,7 @@ import argparse
 import json
 import random
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from bench.local import installed
 from bench.progress import Progress
 from bench.report import Bars, Figure, Row, judge, write
 from demo.cluster import EmulatedDevice, LocalCluster
+from demo.progress import CommandFailed
 
 Json = dict[str, Any]
 Said = Callable[[str], None]
@@ -37,8 +39,8 @@ DEVICES: Final = {
 STEP_S: Final = 1.0
 CHURN_S: Final = (1.0, 4.0)
 """Shortest and longest pause between two things that users do."""
-FAULT_S: Final = (10.0, 25.0)
-"""Shortest and longest pause between two faults."""
+FAULT_S: Final = (8.0, 25.0)
+"""Shortest and longest time from one fault to the next."""
 SETTLE_S: Final = 240.0
 """What is left at the end may take so long: the longest job, and all back-offs."""
 EMPTY_S: Final = 150.0
@@ -62,7 +64,10 @@ class Run:
     api: ApiClient
     churn: Churn
     faults: Faults
-    random: random.Random
+    pauses: random.Random
+    """Of what users do."""
+    dice: random.Random
+    """Of faults."""
     said: Said
     cdi: Mapping[str, Path]
     """Folders of the nodes' CDI files."""
@@ -78,21 +83,34 @@ class Run:
     def play(self, minutes: float) -> None:
         """Churn and faults until the time is over; then all ends and goes."""
         end = self._began + 60 * minutes
-        act = harm = told = self._began
-        harm += FAULT_S[1]
-        while (now := time.monotonic()) < end:
-            if now >= act:
-                self._tried(self.churn.step)
-                act = now + self.random.uniform(*CHURN_S)
-            if now >= harm:
-                self._tried(self.faults.inject)
-                harm = time.monotonic() + self.random.uniform(*FAULT_S)
-            self.look()
-            if now - told >= TELL_S:
-                self._tell()
-                told = now
-            time.sleep(STEP_S)
+        act = told = self._began
+        over = threading.Event()
+        harm = threading.Thread(target=self._harm, args=(over,), name="faults", daemon=True)
+        harm.start()
+        try:
+            while (now := time.monotonic()) < end:
+                if now >= act:
+                    self._tried(self.churn.step)
+                    act = now + self.pauses.uniform(*CHURN_S)
+                self.look()
+                if now - told >= TELL_S:
+                    self._tell()
+                    told = now
+                time.sleep(STEP_S)
+        finally:
+            over.set()
+            harm.join()
         self._settle()
+
+    def _harm(self, over: threading.Event) -> None:
+        """One fault after the other, beside all that users do."""
+        began = time.monotonic()
+        while not over.wait(max(1.0, began + self.dice.uniform(*FAULT_S) - time.monotonic())):
+            began = time.monotonic()
+            try:
+                self._tried(self.faults.inject)
+            except CommandFailed as error:  # the fault, not the product
+                self.said(f"not done: {error}")
 
     def look(self) -> set[str]:
         """Look into the books; returns what is wrong now, in words."""
@@ -218,12 +236,13 @@ class Run:
 
 def run(local: LocalCluster, minutes: float, seed: int, said: Said) -> Run:
     """Play on a cluster with Ullage; the namespace goes at the end."""
-    api, dice = ApiClient(local.kubeconfig), random.Random(seed)
-    churn = Churn(api, dice)
+    api, dice = ApiClient(local.kubeconfig), random.Random(f"faults-{seed}")
+    users = random.Random(f"users-{seed}")
+    churn = Churn(api, users)
     churn.open()
     faults = Faults(api, local, NAMESPACE, dice)
     cdi = {node: local.private(node, "/run/cdi") for node in NODES}
-    played = Run(api, churn, faults, dice, said, cdi)
+    played = Run(api, churn, faults, users, dice, said, cdi)
     try:
         played.play(minutes)
     finally:

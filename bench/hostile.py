@@ -230,34 +230,35 @@ def api_restarts(
 
 def fuzz(options: argparse.Namespace) -> Figures:
     """Random raw objects against every reader of operator and agent."""
-    _run_module("bench.fuzz", "--objects", str(options.objects), "--seed", str(options.seed))
-    found = _figures_of("fuzz")
-    return {name: found.get(name) for name in ("fuzzed", "escapes")} | {"fuzz_seed": options.seed}
+    words = ("--objects", str(options.objects), "--seed", str(options.seed))
+    found = _played("bench.hostile_fuzz", "fuzz", *words)
+    return {name: found.get(name) for name in ("fuzzed", "escapes")} | {
+        "fuzz_seed": options.seed,
+        "fuzz_seconds": found.get("seconds"),
+    }
 
 
 def soak(options: argparse.Namespace) -> Figures:
     """Edits, churn and faults beside one operator."""
-    _run_module("bench.soak", "--minutes", f"{options.soak:g}", "--seed", str(options.seed))
-    found = _figures_of("soak")
+    words = ("--minutes", f"{options.soak:g}", "--seed", str(options.seed))
+    found = _played("bench.soak", "soak", *words)
     return {name: found.get(name) for name in ("soak_minutes", "soak_growth")}
 
 
-def _run_module(*words: str) -> None:
-    """Run a benchmark; a bar that it misses is told by the table at the end."""
-    subprocess.run([sys.executable, "-m", *words], check=False, cwd=ROOT)
-
-
-def _figures_of(name: str) -> Json:
-    """What a benchmark wrote.
+def _played(module: str, name: str, *words: str) -> Figures:
+    """Run a benchmark of its own and read its figures; the table at the end tells missed bars.
 
     Raises:
-        SystemExit: it wrote nothing; why stands above.
+        SystemExit: it wrote no figures; why stands above.
     """
+    file = FOLDER / f"{name}.json"
+    file.unlink(missing_ok=True)
+    subprocess.run([sys.executable, "-u", "-m", module, *words], check=False, cwd=ROOT)
     try:
-        body = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+        body: Json = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise SystemExit(f"bench {name} wrote no figures: {error}") from error
-    figures: Json = body["figures"]
+        raise SystemExit(f"{module} wrote no figures: {error}") from error
+    figures: Figures = body.get("figures", body)
     return figures
 
 
