@@ -8,8 +8,10 @@ and written again. It never touches a spec that somebody wrote.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
+
+import structlog
 
 from ullage.api.contract import Reason
 from ullage.api.reasons import ConditionType
@@ -17,9 +19,12 @@ from ullage.app.model_summary import Fitted, stored
 from ullage.app.syllabus import Course
 from ullage.decide.conditions import Said, merged
 from ullage.decide.model import CreateDeviceProfile, SetDeviceModel
+from ullage.state.faults import fault_text
 from ullage.state.profile.records import DeviceModel, DeviceProfileRecord
 from ullage.state.records import ObjectRef, Snapshot
 from ullage.state.status.records import Condition
+
+log = structlog.get_logger("ullage.models")
 
 WRITE_EVERY_S: Final = 60.0
 KIND: Final = "DeviceProfile"
@@ -32,31 +37,44 @@ class ModelTeller:
 
     def __init__(self) -> None:
         self._wrote: dict[tuple[str, bool], float] = {}
+        self._faults: dict[str, str] = {}
+        """By type: the last failure that the log tells."""
         """Bounded by the types of devices that the cluster has had."""
 
     def writes(
         self, snapshot: Snapshot, courses: Mapping[str, Course], *, now: float, epoch: int
     ) -> tuple[Write, ...]:
         """What to write so that the profiles say what is known; ``now`` in seconds."""
-        return tuple(self._due(snapshot, courses, now, epoch))
+        found: list[Write] = []
+        for name, course in sorted(courses.items()):
+            try:
+                write = self._due(snapshot, name, course, now, epoch)
+            except Exception as error:  # the seam of one type: the others are written
+                if self._faults.get(name) != (text := fault_text(error)):
+                    self._faults[name] = text
+                    log.exception("model not written", accelerator=name)
+                continue
+            self._faults.pop(name, None)
+            if write is not None:
+                found.append(write)
+        return tuple(found)
 
     def _due(
-        self, snapshot: Snapshot, courses: Mapping[str, Course], now: float, epoch: int
-    ) -> Iterator[Write]:
-        for name, course in sorted(courses.items()):
-            rows = course.model.rows if course.model is not None else 0
-            record = snapshot.device_profiles.get(name)
-            last = self._wrote.get((name, record is None))
-            if (last is not None and 0 <= now - last < WRITE_EVERY_S) or not (rows or course.error):
-                continue
-            found: Write | None
-            if record is None:
-                found = _create(snapshot, name, epoch)
-            else:
-                found = _set(record, course, now, epoch)
-            if found is not None:
-                self._wrote[name, record is None] = now
-                yield found
+        self, snapshot: Snapshot, name: str, course: Course, now: float, epoch: int
+    ) -> Write | None:
+        rows = course.model.rows if course.model is not None else 0
+        record = snapshot.device_profiles.get(name)
+        last = self._wrote.get((name, record is None))
+        if (last is not None and 0 <= now - last < WRITE_EVERY_S) or not (rows or course.error):
+            return None
+        found: Write | None
+        if record is None:
+            found = _create(snapshot, name, epoch)
+        else:
+            found = _set(record, course, now, epoch)
+        if found is not None:
+            self._wrote[name, record is None] = now
+        return found
 
 
 def _create(snapshot: Snapshot, name: str, epoch: int) -> CreateDeviceProfile | None:

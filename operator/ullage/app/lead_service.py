@@ -11,17 +11,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import structlog
 
 from ullage.adapters.lead_reader import LeadSilent
+from ullage.state.faults import fault_text
 from ullage.state.records import PodRecord, PodStage
 from ullage.state.status.tier import LeadReport
 
 log = structlog.get_logger("ullage.leads")
 
 LOOK_EVERY_S: Final = 3.0
+WAIT_S: Final = 2.5
+"""Answers that take longer count with the next look."""
+AT_ONCE_OF_A_NAMESPACE: Final = 4
+"""Leads of one namespace that are asked at the same time: the others keep most of the turns."""
+CHANCES: Final = 3
+"""Questions that a lead may leave open before it is asked less often ..."""
+REST_MOST_S: Final = 60.0
+"""... up to a minute apart."""
 
 
 class Reads(Protocol):
@@ -48,8 +58,20 @@ class Picture(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class _Asked:
+    """One lead: what it was asked, and since when it is silent."""
+
+    pod: PodRecord
+    task: asyncio.Task[LeadReport | None] | None = None
+    silences: int = 0
+    """Questions in a row without an answer."""
+    due: float = 0.0
+    """Not to be asked before, seconds of the event loop."""
+
+
 class LeadService:
-    """Asks every lead every few seconds."""
+    """Asks every lead every few seconds; who is silent is asked ever less often."""
 
     def __init__(
         self,
@@ -65,7 +87,10 @@ class LeadService:
         self._leads = leads
         self._poke = poke
         self._told: dict[str, LeadReport] = {}
-        self._silent: set[str] = set()
+        self._asked: dict[str, _Asked] = {}
+        """By uid of the job."""
+        self._turns: dict[str, asyncio.Semaphore] = {}
+        """By namespace."""
 
     async def run(self) -> None:
         """Ask until cancelled."""
@@ -74,10 +99,11 @@ class LeadService:
                 await self.look()
                 await asyncio.sleep(LOOK_EVERY_S)
         finally:
+            self._forget(set(self._asked))
             await self._reader.close()
 
     async def look(self) -> None:
-        """Ask every lead that runs once."""
+        """Ask every lead that runs and is due once; one that is slow is not waited for."""
         if not self._leads():
             return
         there = {
@@ -86,12 +112,14 @@ class LeadService:
             if pod.stage is PodStage.RUNNING and pod.address
         }
         if not there and not self._told:
+            self._forget(set(self._asked))
             return
-        self._silent &= {pod.uid for pod in there.values()}
-        answers = await asyncio.gather(*(self._ask(pod) for pod in there.values()))
-        heard = {uid: one for uid, one in zip(there, answers, strict=True) if one is not None}
-        kept = {uid: one for uid, one in self._told.items() if uid in there}
-        told = kept | heard
+        self._ask_all(there)
+        under_way = [one.task for one in self._asked.values() if one.task is not None]
+        if under_way:
+            await asyncio.wait(under_way, timeout=WAIT_S)
+        heard = self._heard()
+        told = {uid: one for uid, one in self._told.items() if uid in there} | heard
         if told == self._told:
             return
         is_news = {uid: _news(one) for uid, one in told.items()} != {
@@ -102,16 +130,64 @@ class LeadService:
         if is_news:
             self._poke("lead")
 
+    def _ask_all(self, there: Mapping[str, PodRecord]) -> None:
+        """Begin to ask those that are due; a new pod of a job is another lead."""
+        self._forget(
+            {
+                uid
+                for uid, one in self._asked.items()
+                if uid not in there or there[uid].uid != one.pod.uid
+            }
+        )
+        spaces = {pod.namespace for pod in there.values()}
+        self._turns = {
+            space: self._turns.get(space) or asyncio.Semaphore(AT_ONCE_OF_A_NAMESPACE)
+            for space in spaces
+        }
+        now = asyncio.get_running_loop().time()
+        for uid, pod in there.items():
+            one = self._asked.setdefault(uid, _Asked(pod=pod))
+            if one.task is None and one.due <= now:
+                one.task = asyncio.create_task(self._ask(pod))
+
     async def _ask(self, pod: PodRecord) -> LeadReport | None:
-        try:
-            found = await self._reader.read(pod.address)
-        except LeadSilent as error:
-            if pod.uid not in self._silent:
-                log.warning("lead silent", pod=f"{pod.namespace}/{pod.name}", error=str(error))
-                self._silent.add(pod.uid)
-            return None
-        self._silent.discard(pod.uid)
-        return found
+        async with self._turns[pod.namespace]:
+            return await self._reader.read(pod.address)
+
+    def _heard(self) -> dict[str, LeadReport]:
+        """What has been answered by now, by uid of the job."""
+        heard: dict[str, LeadReport] = {}
+        now = asyncio.get_running_loop().time()
+        for uid, one in self._asked.items():
+            if one.task is None or not one.task.done():
+                continue
+            task, one.task = one.task, None
+            try:
+                found = task.result()
+            except Exception as error:  # the seam of one answer
+                self._silent(one, error, now)
+                continue
+            one.silences = 0
+            if found is not None:
+                heard[uid] = found
+        return heard
+
+    def _silent(self, one: _Asked, error: Exception, now: float) -> None:
+        """Say it once, and ask less often."""
+        if not one.silences:
+            where = f"{one.pod.namespace}/{one.pod.name}"
+            odd = None if isinstance(error, LeadSilent) else error
+            log.warning("lead silent", pod=where, error=fault_text(error), exc_info=odd)
+        one.silences += 1
+        rest_s = LOOK_EVERY_S * 2.0 ** min(max(0, one.silences - CHANCES), 16)
+        one.due = now + (min(rest_s, REST_MOST_S) if one.silences >= CHANCES else 0.0)
+
+    def _forget(self, uids: set[str]) -> None:
+        """Leads that are gone are asked no more."""
+        for uid in uids:
+            task = self._asked.pop(uid).task
+            if task is not None:
+                task.cancel()
 
 
 def _news(report: LeadReport) -> tuple[object, ...]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from ullage.app.lessons import Answer, Lesson, Task, attend, settle_in
+from ullage.app.lessons import Answer, Key, Lesson, Task, attend, settle_in
 from ullage.app.syllabus import Course, Pace, Syllabus
 from ullage.engines.admission.model import LearnedModel
 from ullage.ports import Clock
@@ -29,6 +29,8 @@ from ullage.state.records import Snapshot
 log = structlog.get_logger("ullage.learner")
 
 LOOK_EVERY_S = 1.0
+MOST_NAMED = 20
+"""Profiles that one lesson names in the log."""
 BATCH = 100
 """Profiles sent at once: some 20,000 rows, a few hundredths of a second of this process."""
 
@@ -89,6 +91,8 @@ class Learner:
         self._looked = False
         self._woken = asyncio.Event()
         self.stats = LearnerStats()
+        self.refused: dict[str, Mapping[Key, int]] = {}
+        """By accelerator: rows that cannot be observations, by profile."""
 
     @property
     def courses(self) -> Mapping[str, Course]:
@@ -142,6 +146,7 @@ class Learner:
         self.stats.lessons += 1
         self.stats.fits += task.fit
         self.stats.seconds += answer.seconds
+        self._note(task.accelerator, answer.refused)
         now, monotonic = self._clock.now(), self._clock.monotonic()
         if self._syllabus.learned(task, answer, now, monotonic):
             model = self.courses[task.accelerator].model
@@ -155,6 +160,19 @@ class Learner:
             )
             self._publish(self._syllabus.models())
         return True
+
+    def _note(self, accelerator: str, refused: Mapping[Key, int]) -> None:
+        """Rows that were left out are told in the log, once while they are the same."""
+        if refused == self.refused.get(accelerator, {}):
+            return
+        self.refused[accelerator] = refused
+        for (namespace, name), rows in sorted(refused.items())[:MOST_NAMED]:
+            log.warning(
+                "rows not believed",
+                accelerator=accelerator,
+                profile=f"{namespace}/{name}",
+                rows=rows,
+            )
 
     def close(self) -> None:
         """End the process at once."""

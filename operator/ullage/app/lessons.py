@@ -20,12 +20,13 @@ import numpy as np
 
 from ullage.app.model_summary import Fitted, restored, slim, stored
 from ullage.decide.learning.rows import class_profiles, rows_of
+from ullage.decide.learning.sift import entry_believable, row_believable
 from ullage.engines.admission.colocations import bounded
 from ullage.engines.admission.judging import Risk
 from ullage.engines.admission.learning import MAX_CLASSES, learn
 from ullage.engines.admission.model import Cells, LearnedModel
 from ullage.engines.admission.records import ClassProfile, Row
-from ullage.state.profile.records import ProfileRecord
+from ullage.state.profile.records import ProfileRecord, SoloEntry, StepRow
 from ullage.state.records import Snapshot
 
 MOST_CROWDS: Final = 500
@@ -66,11 +67,13 @@ class Lesson:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A model, the seconds of work it took, and the budget it was fitted for."""
+    """A model, the seconds of work it took, the budget it was fitted for, and what was left out."""
 
     model: LearnedModel
     seconds: float
     risk: Risk
+    refused: Mapping[Key, int] = field(default_factory=dict)
+    """Rows that cannot be observations, by profile."""
 
 
 _SHELF: dict[Key, ProfileRecord] = {}
@@ -110,6 +113,7 @@ def taught(task: Task, profiles: Mapping[Key, ProfileRecord]) -> Answer:
         ValueError: a row or a profile holds what is no number; the text names it.
     """
     started = time.perf_counter()
+    profiles, refused = believed(profiles, task)
     picture = Snapshot(version=0, taken_at=0.0, profiles=profiles)
     rows = kept_rows(rows_of(picture, task.accelerator))
     known = _related(class_profiles(picture, task.accelerator), rows)
@@ -126,6 +130,46 @@ def taught(task: Task, profiles: Mapping[Key, ProfileRecord]) -> Answer:
         model=replace(model, scored=()),
         seconds=time.perf_counter() - started,
         risk=task.risk,
+        refused=refused,
+    )
+
+
+def believed(
+    profiles: Mapping[Key, ProfileRecord], task: Task
+) -> tuple[dict[Key, ProfileRecord], dict[Key, int]]:
+    """The profiles without rows that cannot be observations, and how many of each were left out.
+
+    Tenants write rows: what is wild teaches nothing, and the rows of others are learned from.
+    """
+    kept: dict[Key, ProfileRecord] = {}
+    refused: dict[Key, int] = {}
+    for key, one in profiles.items():
+        sound = _sound(one, task)
+        kept[key] = sound
+        left_out = _lines(one) - _lines(sound)
+        if left_out:
+            refused[key] = left_out
+    return kept, refused
+
+
+def _sound(one: ProfileRecord, task: Task) -> ProfileRecord:
+    def rows(found: Sequence[StepRow]) -> tuple[StepRow, ...]:
+        mine = task.accelerator
+        return tuple(
+            row for row in found if row.accelerator != mine or row_believable(row, task.at_s)
+        )
+
+    def alone(found: Sequence[SoloEntry]) -> tuple[SoloEntry, ...]:
+        mine = task.accelerator
+        return tuple(row for row in found if row.device != mine or entry_believable(row))
+
+    status = replace(one.status, step_time=rows(one.status.step_time), solo=alone(one.status.solo))
+    return replace(one, step_time=rows(one.step_time), solo=alone(one.solo), status=status)
+
+
+def _lines(one: ProfileRecord) -> int:
+    return sum(
+        len(rows) for rows in (one.step_time, one.solo, one.status.step_time, one.status.solo)
     )
 
 

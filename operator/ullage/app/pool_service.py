@@ -120,7 +120,9 @@ class PoolService:
     def figures(self, snapshot: Snapshot) -> PoolFigures:
         """What the metrics tell."""
         return PoolFigures(
-            pools=tuple(snapshot.pools.values()), answers=dict(self._prices.figures.answers)
+            pools=tuple(snapshot.pools.values()),
+            answers=dict(self._prices.figures.answers),
+            failures=self._keeper.failures,
         )
 
     async def _look(self) -> None:

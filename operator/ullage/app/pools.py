@@ -12,14 +12,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+import structlog
+
 from ullage.decide.model import SetPoolStatus
 from ullage.decide.pools.instances import Watch, look
 from ullage.decide.pools.learned import Learning
 from ullage.decide.pools.prices import PriceNews
-from ullage.decide.pools.telling import current, worth_a_write, write_of
+from ullage.decide.pools.telling import current, failed, worth_a_write, write_of
+from ullage.state.faults import fault_text
 from ullage.state.pools.records import PoolRecord, PoolStatus
 from ullage.state.pools.wire import pool_as_stored
 from ullage.state.records import Snapshot
+
+log = structlog.get_logger("ullage.pools")
 
 ECHO_S: Final = 60.0
 """A write that the API does not show after so long is written again."""
@@ -32,6 +37,9 @@ class PoolKeeper:
         self._watch = Watch()
         self._known: dict[str, PoolStatus] = {}
         self._told: dict[str, tuple[PoolStatus, float]] = {}
+        self._faults: dict[str, str] = {}
+        self.failures = 0
+        """Looks at one pool, or writes of it, that raised."""
 
     @property
     def told(self) -> Mapping[str, PoolStatus]:
@@ -66,8 +74,13 @@ class PoolKeeper:
             if not leading:
                 before = _as_the_leader_prices(before, pool.status)
             seen = sightings[pool.uid]
-            known[pool.uid] = current(pool, before, seen, news.get(pool.uid), now, learning)
+            try:
+                known[pool.uid] = current(pool, before, seen, news.get(pool.uid), now, learning)
+            except Exception as error:  # the seam of one pool: the others are looked at
+                self._failed(pool, error)
+                known[pool.uid] = failed(pool, before, fault_text(error), now)
         self._known = known
+        self._faults = {uid: text for uid, text in self._faults.items() if uid in known}
         self._told = {uid: told for uid, told in self._told.items() if uid in known}
 
     def writes(
@@ -84,11 +97,24 @@ class PoolKeeper:
         for name in sorted(written):
             pool = written[name]
             status = self._known.get(pool.uid)
-            if status is None or not self._due(pool, status, now):
+            try:
+                if status is None or not self._due(pool, status, now):
+                    continue
+                stored, write = pool_as_stored(status), write_of(pool, status, epoch)
+            except Exception as error:  # the seam of one pool: the others are written
+                self._failed(pool, error)
                 continue
-            self._told[pool.uid] = pool_as_stored(status), now
-            found.append(write_of(pool, status, epoch))
+            self._told[pool.uid] = stored, now
+            found.append(write)
         return tuple(found)
+
+    def _failed(self, pool: PoolRecord, error: Exception) -> None:
+        """Tell a failure in the log, once while it stays the same."""
+        self.failures += 1
+        text = fault_text(error)
+        if self._faults.get(pool.uid) != text:
+            self._faults[pool.uid] = text
+            log.error("pool not understood", pool=pool.name, error=text, exc_info=error)
 
     def _due(self, pool: PoolRecord, status: PoolStatus, now: float) -> bool:
         told = self._told.get(pool.uid)

@@ -18,10 +18,11 @@ import structlog
 
 from ullage.adapters.prices.chosen import source_of
 from ullage.adapters.prices.fetcher import Unreachable
-from ullage.adapters.prices.source import Fetch, PriceSource, PriceUnreadable
+from ullage.adapters.prices.source import Fetch, PriceSource, PriceUnreadable, checked
 from ullage.decide.pools.prices import PriceNews, remembered
 from ullage.engines.capacity.price import PriceRecord
 from ullage.ports import Clock
+from ullage.state.faults import fault_text, shortened
 from ullage.state.pools.records import PoolRecord
 
 log = structlog.get_logger("ullage.prices")
@@ -29,6 +30,8 @@ log = structlog.get_logger("ullage.prices")
 TICK_S: Final = 1.0
 AT_ONCE: Final = 4
 """Questions under way at the same time."""
+READ_S: Final = 10.0
+"""Most that reading one answer takes."""
 RETRY_FIRST_S: Final = 30.0
 RETRY_MOST_S: Final = 1800.0
 """A source that does not answer is asked again after 30 s, doubling to half an hour."""
@@ -49,6 +52,8 @@ class _Asked:
     pool: PoolRecord
     source: PriceSource | None
     """``None`` = the spec names none that can be asked."""
+    fetch: Fetch | None
+    """What to ask it for."""
     news: PriceNews
     due: float = 0.0
     """When to ask next, monotonic seconds."""
@@ -119,14 +124,13 @@ class PriceLoop:
         groups: dict[Fetch | None, list[_Asked]] = {}
         wanted: dict[Fetch, Fetch] = {}
         for one in self._asked.values():
-            if one.source is None:
+            if one.wrong:
                 if one.due <= now:
                     self._failed(one, one.wrong, reached=True)
                 continue
-            fetch = one.source.fetch()
-            groups.setdefault(fetch, []).append(one)
-            if fetch is not None:
-                wanted[fetch] = wanted.get(fetch, fetch).joined(fetch)
+            groups.setdefault(one.fetch, []).append(one)
+            if one.fetch is not None:
+                wanted[one.fetch] = wanted.get(one.fetch, one.fetch).joined(one.fetch)
         due = [
             (wanted[fetch] if fetch is not None else None, group)
             for fetch, group in groups.items()
@@ -144,42 +148,71 @@ class PriceLoop:
             held = self._asked.get(uid)
             if held is not None and held.pool.price_source == pool.price_source:
                 continue
-            try:
-                source = source_of(
-                    pool, namespace=self._where.namespace, file_root=self._where.file_root
-                )
-                wrong = ""
-            except PriceUnreadable as error:
-                source, wrong = None, str(error)
+            source, fetch, wrong = self._source(pool)
             # a new source is believed: what the one before said is no measure for it
             record = remembered(pool.status) if held is None else PriceRecord()
             self._asked[uid] = _Asked(
-                pool=pool, source=source, news=PriceNews(record=record), wrong=wrong
+                pool=pool, source=source, fetch=fetch, news=PriceNews(record=record), wrong=wrong
             )
+
+    def _source(self, pool: PoolRecord) -> tuple[PriceSource | None, Fetch | None, str]:
+        """Whom to ask for what, and what is wrong with that."""
+        where = self._where
+        try:
+            source = source_of(pool, namespace=where.namespace, file_root=where.file_root)
+            return source, source.fetch(), ""
+        except PriceUnreadable as error:
+            return None, None, str(error)
+        except Exception as error:  # the seam of one pool
+            log.exception("no source of prices", pool=pool.name)
+            return None, None, fault_text(error)
 
     async def _ask(self, gate: asyncio.Semaphore, fetch: Fetch | None, group: list[_Asked]) -> None:
         async with gate:
             try:
                 body = await self._asks.get(fetch)
             except Unreachable as error:
-                for one in group:
-                    self._failed(one, str(error), reached=False)
+                self._none_answered(group, str(error))
                 return
-        now_s = self._clock.now()
+            except Exception as error:  # the seam of one question
+                log.exception("asking for a price failed", pool=group[0].pool.name)
+                self._none_answered(group, fault_text(error))
+                return
         for one in group:
-            assert one.source is not None
             try:
-                quote = await asyncio.to_thread(one.source.read, body, now_s)
+                await self._take(one, fetch, body)
             except PriceUnreadable as error:
                 self._failed(one, str(error), reached=True)
-                continue
-            self._count("read")
-            one.news = PriceNews(record=one.news.record.quoted(quote))
-            one.asked, one.tries = True, 0
-            period_s = max(self._period_s, fetch.every_s if fetch is not None else 0.0)
-            one.due = self._clock.monotonic() + period_s
+            except Exception as error:  # the seam of one answer
+                log.exception("reading a price failed", pool=one.pool.name)
+                self._failed(one, fault_text(error), reached=True)
+
+    async def _take(self, one: _Asked, fetch: Fetch | None, body: bytes) -> None:
+        """Believe what an answer says of one pool.
+
+        Raises:
+            PriceUnreadable: it is not what was asked for.
+        """
+        assert one.source is not None
+        now_s = self._clock.now()
+        try:
+            async with asyncio.timeout(READ_S):
+                found = await asyncio.to_thread(one.source.read, body, now_s)
+        except TimeoutError as error:
+            raise PriceUnreadable(f"the answer was not read within {READ_S:g} s") from error
+        quote = checked(found, now_s)
+        self._count("read")
+        one.news = PriceNews(record=one.news.record.quoted(quote))
+        one.asked, one.tries = True, 0
+        period_s = max(self._period_s, fetch.every_s if fetch is not None else 0.0)
+        one.due = self._clock.monotonic() + period_s
+
+    def _none_answered(self, group: Iterable[_Asked], why: str) -> None:
+        for one in group:
+            self._failed(one, why, reached=False)
 
     def _failed(self, one: _Asked, why: str, *, reached: bool) -> None:
+        why = shortened(why)
         self._count("unreadable" if reached else "unreachable")
         wait_s = min(RETRY_FIRST_S * 2.0 ** min(one.tries, 16), RETRY_MOST_S)
         if not one.tries or one.news.failure != why:

@@ -14,7 +14,11 @@ _ADDRESS: Final = re.compile(r"0x[0-9a-f]+")
 
 def fault_text(error: BaseException) -> str:
     """Type and text of an exception, in one line of at most ``MOST_CHARACTERS``."""
-    words = " ".join(str(error)[: 2 * MOST_CHARACTERS].split())
-    words = _ADDRESS.sub("0x…", words)  # the same fault reads the same in every process
-    text = f"{type(error).__name__}: {words}".rstrip(": ")
-    return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "…"
+    words = _ADDRESS.sub("0x…", shortened(str(error)))  # the same fault reads the same everywhere
+    return shortened(f"{type(error).__name__}: {words}".rstrip(": "))
+
+
+def shortened(text: str) -> str:
+    """A text in one line of at most ``MOST_CHARACTERS``."""
+    words = " ".join(text[: 2 * MOST_CHARACTERS].split())
+    return words if len(words) <= MOST_CHARACTERS else words[: MOST_CHARACTERS - 1] + "…"

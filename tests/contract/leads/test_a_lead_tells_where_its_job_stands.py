@@ -5,11 +5,12 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -131,3 +132,94 @@ def test_an_address_is_never_a_name() -> None:
 def test_nobody_there_is_said_so() -> None:
     with pytest.raises(LeadSilent):
         read(1)
+
+
+class Wild:
+    """A server that writes these bytes to whoever comes, and then drips."""
+
+    def __init__(self, said: bytes, drips: bool) -> None:
+        self.said = said
+        self.drips = drips
+        self.tasks: set[asyncio.Task[object]] = set()
+
+    async def answer(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.tasks.add(task)
+        try:
+            writer.write(self.said)
+            await writer.drain()
+            while self.drips:
+                await asyncio.sleep(0.05)
+                writer.write(b"0")
+                await writer.drain()
+        except OSError:
+            pass  # the reader has had enough
+        finally:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+
+    async def end(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
+
+def _http(body: bytes, *headers: bytes, length: int | None = None) -> bytes:
+    said = length if length is not None else len(body)
+    lines = (b"HTTP/1.1 200 OK", b"Content-Length: %d" % said, *headers, b"", body)
+    return b"\r\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("said", "drips"),
+    [
+        (b"", False),
+        (b"\x00" * 1_000_000, False),
+        (b"HTTP/1.1 200 OK\r\n", True),
+        (b"HTTP/1.1 200 OK\r\nX: ", True),
+        (_http(b"{", length=16_000), True),
+        (_http(b"", length=10**30), False),
+        (_http(b"", length=-5), False),
+        (_http(b"[" * 16_000), False),
+        (_http(b'{"a":' * 3_000), False),
+        (_http(b'{"stage": 1e999}'), False),
+        (_http(b'{"stage": 2, "step": ' + b"9" * 5_000 + b"}"), False),
+        (_http(b'{"stage": true}'), False),
+        (_http(b'{"stage": 2, "committed": NaN}'), False),
+        (_http(b'{"stage": [[[]]]}'), False),
+        (_http(b"\xff\xfe"), False),
+        (_http(gzip.compress(b" " * 10_000_000)[:16_000], b"Content-Encoding: gzip"), False),
+        (b"HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/\r\n\r\n", False),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n", True),
+        (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 100_000, False),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" * 10_000, True),
+    ],
+)
+def test_a_wild_answer_is_silence_within_the_time_limit(said: bytes, drips: bool) -> None:
+    async def ask() -> float:
+        wild = Wild(said, drips)
+        server = await asyncio.start_server(wild.answer, "127.0.0.1", 0)
+        reader = LeadReader(port=server.sockets[0].getsockname()[1], timeout_s=0.5)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            with pytest.raises(LeadSilent) as told:
+                await reader.read("127.0.0.1")
+            assert len(str(told.value)) < 400
+            return loop.time() - began
+        finally:
+            await reader.close()
+            server.close()
+            await wild.end()
+
+    asyncio.run(asyncio.wait_for(ask(), 30.0))
+
+
+@pytest.mark.parametrize(
+    "address", ["169.254.169.254", "::ffff:169.254.169.254", "0.0.0.0", "224.0.0.1"]
+)
+def test_an_address_of_a_machine_is_never_asked(address: str) -> None:
+    with pytest.raises(LeadSilent, match="no address of a pod"):
+        asyncio.run(LeadReader().read(address))

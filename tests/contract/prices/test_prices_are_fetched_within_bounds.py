@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
@@ -49,6 +50,9 @@ async def ask(tmp_path: Path) -> AsyncIterator[Fetcher]:
     await found.close()
 
 
+BOMB = gzip.compress(b"0" * 50_000_000)
+
+
 class Shop:
     """A server that answers prices and keeps what it was asked with."""
 
@@ -66,6 +70,8 @@ class Shop:
         if self.slow:
             await asyncio.sleep(30)
         headers = {"Location": "http://169.254.169.254/"} if self.status == 302 else {}
+        if self.body is BOMB:
+            headers["Content-Encoding"] = "gzip"
         return web.Response(status=self.status, body=self.body, headers=headers)
 
 
@@ -251,3 +257,9 @@ async def test_googles_token_is_asked_of_the_metadata_service_and_kept() -> None
     with pytest.raises(NoIdentity) as caught:
         await Identities(broken, {}).google(NOW_S)
     assert "secret" not in str(caught.value)
+
+
+async def test_a_compressed_answer_is_not_blown_up(ask: Fetcher, shop: Shop) -> None:
+    shop.body = BOMB
+    assert len(await ask.get(Fetch(url=url(shop)))) == len(BOMB)
+    assert shop.seen[0].headers["Accept-Encoding"] == "identity"

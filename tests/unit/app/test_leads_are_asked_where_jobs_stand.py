@@ -4,12 +4,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
+from fakes.virtual_time import run_virtual
 from ullage.adapters.lead_reader import LeadSilent
-from ullage.app.lead_service import LeadService
+from ullage.app.lead_service import AT_ONCE_OF_A_NAMESPACE, WAIT_S, LeadService
 from ullage.decide.effects import effect_of
 from ullage.ports import JsonObject
 from ullage.state import streams
@@ -161,3 +164,89 @@ def test_only_pods_that_lead_are_found_and_a_full_list_forgets_the_rest() -> Non
     assert [pod.name for pod in state.lead_pods().values()] == ["train-lead"]
     state.replace(streams.PODS, [member], 1.0)
     assert state.lead_pods() == {}
+
+
+class Crowd:
+    """Leads of two namespaces; those of one never answer."""
+
+    def __init__(self, hostile: int) -> None:
+        self.state = ClusterState(effect_of)
+        self.asked: Counter[str] = Counter()
+        self.now_open: Counter[str] = Counter()
+        self.most_open = 0
+        self.fault: Exception | None = None
+        self.service = LeadService(self, self.state, leads=lambda: True, poke=lambda _: None)
+        for at in range(hostile):
+            self._add(f"bad-{at}", "tenant-b", f"10.1.{at // 250}.{at % 250}")
+        self._add("well", "tenant-a", "10.0.0.9")
+
+    def _add(self, name: str, namespace: str, address: str) -> None:
+        pod = a_pod({"podIP": address})
+        owner = {"kind": "TrainingJob", "name": name, "uid": f"uid-{name}", "controller": True}
+        meta = pod["metadata"]
+        assert isinstance(meta, dict)
+        pod["metadata"] = {
+            **meta,
+            "name": f"{name}-lead",
+            "namespace": namespace,
+            "uid": f"uid-{name}-lead",
+            "labels": {**meta["labels"], "ullage.dev/owner": name},
+            "ownerReferences": [{"apiVersion": "ullage.dev/v1alpha1", **owner}],
+        }
+        self.state.upsert(streams.PODS, pod, 0.0)
+
+    async def read(self, address: str) -> LeadReport | None:
+        self.asked[address] += 1
+        if address == "10.0.0.9":
+            return REPORT
+        self.now_open["bad"] += 1
+        self.most_open = max(self.most_open, self.now_open["bad"])
+        await asyncio.sleep(2.0)
+        self.now_open["bad"] -= 1
+        raise self.fault or LeadSilent("it does not answer")
+
+    async def close(self) -> None:
+        return None
+
+    def told(self) -> LeadReport | None:
+        return self.state.freeze(0.0).leads.get("uid-well")
+
+
+def looked_at(crowd: Crowd, seconds: float) -> float:
+    """Run the service for a while; returns how long the first look took."""
+
+    async def main() -> float:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await crowd.service.look()
+        took_s = loop.time() - began
+        running = asyncio.create_task(crowd.service.run())
+        await asyncio.sleep(seconds)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return took_s
+
+    return run_virtual(main())
+
+
+def test_a_thousand_silent_leads_of_one_namespace_delay_no_other() -> None:
+    crowd = Crowd(hostile=1000)
+    assert looked_at(crowd, 60.0) <= WAIT_S + 0.1
+    assert crowd.told() == REPORT
+    assert crowd.asked["10.0.0.9"] >= 10
+    assert crowd.most_open == AT_ONCE_OF_A_NAMESPACE
+
+
+def test_who_is_silent_is_asked_ever_less_often() -> None:
+    crowd = Crowd(hostile=1)
+    looked_at(crowd, 600.0)
+    assert 8 <= crowd.asked["10.1.0.0"] <= 20
+    assert crowd.asked["10.0.0.9"] >= 100
+
+
+@pytest.mark.parametrize("fault", [RecursionError(), OverflowError("x"), KeyError("stage")])
+def test_an_exception_over_one_answer_is_silence(fault: Exception) -> None:
+    crowd = Crowd(hostile=3)
+    crowd.fault = fault
+    looked_at(crowd, 30.0)
+    assert crowd.told() == REPORT

@@ -5,18 +5,20 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import re
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from math import nan
+from math import inf, nan
 from typing import Any
 
 import pytest
 
 from fakes.lesson_rig import (
     GPU,
+    START,
     Inline,
     Stage,
     answer_at_once,
@@ -28,10 +30,17 @@ from fakes.lesson_rig import (
     row,
 )
 from ullage.app.learner import Learner, own_process
-from ullage.app.lessons import attend
+from ullage.app.lessons import Lesson, attend
 from ullage.app.model_summary import Fitted, digest, stored
 from ullage.app.syllabus import Pace
-from ullage.state.profile.records import DeviceModel, DeviceProfileRecord
+from ullage.engines.admission.records import Partner
+from ullage.state.profile.records import (
+    DeviceModel,
+    DeviceProfileRecord,
+    ProfileRecord,
+    ProfileStatus,
+    SoloEntry,
+)
 from ullage.state.records import Snapshot
 from ullage.state.terms import RiskSettings
 
@@ -221,25 +230,40 @@ async def test_a_fit_that_dies_leaves_the_model_and_rows_still_come_in() -> None
         assert learner.stats.fits == 2
 
 
-async def test_a_row_that_is_no_number_is_named_and_the_model_stands() -> None:
+WILD_ROWS: tuple[dict[str, object], ...] = (
+    *({"slowdown": value} for value in (nan, inf, -inf, -1.0, 0.0, 1e300)),
+    *({"step_s": value} for value in (nan, inf, -1.0, 0.0, 1e30)),
+    *({"at_s": value} for value in (nan, inf, -1.0, 1e30)),
+    *({"share": value} for value in (0, -5, 101, 10**30)),
+    {"partners": (Partner(klass="lstm", percent=10**30),)},
+    {"max_slowdown": nan},
+    {"requests_per_s": -1.0},
+)
+
+
+async def test_wild_rows_of_one_profile_teach_nothing_and_the_others_are_learned_from() -> None:
     stage = Stage()
     async with learning(stage) as learner:
         await settled(learner, stage)
-        good = stage.profiles
-        key = ("default", "bert")
-        status = good[key].status
-        rows = (*status.step_time, replace(row(77, "lstm", 2.0), slowdown=nan))
-        stage.profiles = {**good, key: replace(good[key], status=replace(status, step_time=rows))}
-        await learner.step()
+        good, model = stage.profiles, stage.published[-1][GPU]
+        key = ("tenant-b", "bert")
+        rows = [replace(row(70 + at, "lstm", 2.0), **one) for at, one in enumerate(WILD_ROWS)]  # type: ignore[arg-type]
+        solo = SoloEntry(device=GPU, share=100, steps_per_second=5e-324, sm_util=nan)
+        status = ProfileStatus(step_time=tuple(rows), solo=(solo,), updated=START)
+        bad = ProfileRecord(namespace="tenant-b", name="bert", klass="odd", status=status)
+        stage.profiles = {**good, key: bad}
+        stage.time_s += 60
+        await settled(learner, stage)
         course = learner.courses[GPU]
-        assert f"{GPU}/77" in course.error
-        assert "drop the row" in course.error
-        assert learner.stats.refused == 1
-        assert stage.published[-1][GPU].rows == 24
+        assert course.error == ""
+        assert learner.stats.refused == 0
+        assert learner.refused == {GPU: {key: len(WILD_ROWS) + 1}}
+        assert course.model is not None
+        assert (course.model.rows, course.model.hyper) == (model.rows, model.hyper)
         stage.profiles = good
         stage.time_s += 60
         await settled(learner, stage)
-        assert course.error == ""
+        assert learner.refused == {GPU: {}}
 
 
 async def test_another_risk_budget_is_fitted_for() -> None:
@@ -254,18 +278,21 @@ async def test_another_risk_budget_is_fitted_for() -> None:
         assert fitted.risk.eps == pytest.approx(0.10)
 
 
+def fails_on_one(payload: bytes) -> bytes:
+    lesson: Lesson = pickle.loads(payload)
+    if lesson.task is not None and lesson.task.accelerator == "a-bad":
+        raise ValueError("a matrix is singular")
+    return attend(payload)
+
+
 async def test_a_type_of_device_that_fails_holds_up_no_other() -> None:
-    bad = profiles(gpu="a-bad")
-    key = ("default", "bert")
-    status = bad[key].status
-    spoiled = replace(row(1, "lstm", 2.0, gpu="a-bad"), slowdown=nan)
-    first = replace(bad[key], name="spoiled", status=replace(status, step_time=(spoiled,)))
+    bad = {("default", f"{name}-bad"): one for (_, name), one in profiles(gpu="a-bad").items()}
     types = {name: DeviceProfileRecord(name=name) for name in (GPU, "a-bad")}
-    stage = Stage(profiles={**profiles(), ("default", "spoiled"): first}, device_profiles=types)
-    async with learning(stage) as learner:
+    stage = Stage(profiles={**profiles(), **bad}, device_profiles=types)
+    async with learning(stage, fails_on_one) as learner:
         for _ in range(4):
             await learner.step()
-        assert learner.courses["a-bad"].error
+        assert learner.courses["a-bad"].error == "ValueError: a matrix is singular"
         assert stage.published[-1][GPU].rows == 24
 
 

@@ -23,6 +23,8 @@ class PoolFigures:
     pools: Sequence[PoolRecord] = ()
     answers: Mapping[str, int] = field(default_factory=dict)
     """Questions for prices, by result."""
+    failures: int = 0
+    """Looks at one pool, or writes of it, that raised."""
 
 
 def pool_metrics(figures: PoolFigures) -> Iterator[Metric]:
@@ -54,4 +56,7 @@ def pool_metrics(figures: PoolFigures) -> Iterator[Metric]:
     )
     for result, count in sorted(figures.answers.items()):
         answers.add_metric([result], count)
-    yield from (hazard, price, nodes, answers)
+    failures = CounterMetricFamily(
+        "ullage_pool_failures", "Looks at one pool that failed.", value=figures.failures
+    )
+    yield from (hazard, price, nodes, answers, failures)

@@ -28,8 +28,10 @@ from ullage.adapters.prices.source import Fetch, Paging
 from ullage.ports import ApiError, JsonObject, Kind
 
 CONFIG_MAP: Final = "configmap:"
-LARGEST_BYTES: Final = 16 * 2**20
-"""Largest answer that is read; one page of a billing catalogue takes some MiB."""
+LARGEST_BYTES: Final = 2 * 2**20
+"""Largest answer that is read: what a table of prices takes, many times over."""
+LARGEST_PAGE_BYTES: Final = 16 * 2**20
+"""Of a page of a cloud's billing catalogue, which takes some MiB."""
 CONNECT_S: Final = 5.0
 MOST_PAGES: Final = 40
 """Pages of one answer that are read, at most; the largest catalogue known takes about ten."""
@@ -141,7 +143,8 @@ class Fetcher:
             headers = signed(fetch.url, keys, fetch.signed_for, now_s)
         elif fetch.bearer:
             headers["Authorization"] = f"Bearer {await self._identities.google(self._now())}"
-        return await self._http(fetch.url, headers, guarded=True)
+        most = LARGEST_BYTES if fetch.paging is None else LARGEST_PAGE_BYTES
+        return await self._http(fetch.url, headers, guarded=True, most=most)
 
     async def _pages(self, fetch: Fetch, paging: Paging) -> bytes:
         """The wanted rows of all pages, as one page; a page that is none is read as it is."""
@@ -189,7 +192,14 @@ class Fetcher:
         """A GET of the pod's own platform, which may be link-local."""
         return await self._http(url, headers, guarded=False)
 
-    async def _http(self, url: str, headers: Mapping[str, str], *, guarded: bool) -> bytes:
+    async def _http(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        *,
+        guarded: bool,
+        most: int = LARGEST_BYTES,
+    ) -> bytes:
         host = urlsplit(url).hostname or ""
         if guarded and is_link_local(host):
             raise Unreachable(f"{host} is a link-local address, where no prices are asked for")
@@ -201,7 +211,7 @@ class Fetcher:
             ) as answer:
                 if answer.status != 200:
                     raise Unreachable(f"{shown(url)} answers {answer.status} {answer.reason or ''}")
-                return await _read(answer, url)
+                return await _read(answer, url, most)
         except TimeoutError:
             raise
         except (aiohttp.ClientError, OSError) as error:
@@ -212,7 +222,13 @@ class Fetcher:
         if found is None:
             resolver = NoMetadataService() if guarded else None
             connector = aiohttp.TCPConnector(resolver=resolver, limit=16)
-            found = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+            # an answer is bounded as it comes: a compressed one could grow a thousandfold
+            found = aiohttp.ClientSession(
+                connector=connector,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                headers={"Accept-Encoding": "identity"},
+            )
             self._sessions[guarded] = found
         return found
 
@@ -237,18 +253,18 @@ def _page(body: bytes, paging: Paging) -> tuple[dict[str, object], str] | None:
     return found, token if isinstance(token, str) else ""
 
 
-async def _read(answer: aiohttp.ClientResponse, url: str) -> bytes:
+async def _read(answer: aiohttp.ClientResponse, url: str, most: int) -> bytes:
     found = bytearray()
     async for chunk in answer.content.iter_chunked(2**16):
         found += chunk
-        if len(found) > LARGEST_BYTES:
+        if len(found) > most:
             break
-    return _bounded(bytes(found), shown(url))
+    return _bounded(bytes(found), shown(url), most)
 
 
-def _bounded(body: bytes, where: str) -> bytes:
-    if len(body) > LARGEST_BYTES:
-        raise Unreachable(f"{where} is larger than {LARGEST_BYTES // 2**20} MiB")
+def _bounded(body: bytes, where: str, most: int = LARGEST_BYTES) -> bytes:
+    if len(body) > most:
+        raise Unreachable(f"{where} is larger than {most / 2**20:g} MiB")
     return body
 
 

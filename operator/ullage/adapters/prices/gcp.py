@@ -18,6 +18,7 @@ from ullage.adapters.prices.source import (
     price,
 )
 from ullage.engines.capacity.price import Quote
+from ullage.state.faults import shortened
 
 COMPUTE: Final = "6F81-5844-456A"
 """Compute Engine in the catalogue."""
@@ -56,7 +57,10 @@ class GcpSkuPrice:
         missing = [sku for sku, _ in self.parts if sku not in rows]
         if missing or not self.parts:
             raise PriceUnreadable(f"the catalogue has no SKU {', '.join(missing)}")
-        total = sum(_hourly(rows[sku], sku) * count for sku, count in self.parts)
+        try:
+            total = sum(_hourly(rows[sku], sku) * count for sku, count in self.parts)
+        except OverflowError as error:
+            raise PriceUnreadable("the sum of the SKUs is no number") from error
         dates = [moment(_effective(rows[sku], sku), sku) for sku, _ in self.parts]
         if max(dates) > now_s:
             raise PriceUnreadable("a price of the catalogue is of the future")
@@ -87,5 +91,5 @@ def _hourly(row: Mapping[str, object], sku: str) -> float:
         raise PriceUnreadable(f"SKU {sku} has no unit price")
     try:
         return int(units) + nanos * NANO
-    except ValueError as error:
-        raise PriceUnreadable(f"SKU {sku} has no unit price: {units!r}") from error
+    except (ValueError, OverflowError) as error:
+        raise PriceUnreadable(f"SKU {sku} has no unit price: {shortened(str(units))}") from error

@@ -4,13 +4,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
+from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from ullage.adapters.prices.source import Fetch, PriceUnreadable, decoded, price
 from ullage.engines.capacity.price import Quote
+from ullage.state.faults import fault_text
+
+MOST_ROWS: Final = 10_000
+"""Samples of one metric that are read."""
+MOST_LINE: Final = 8_192
+"""Bytes of a sample's line; a longer one is not looked at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +47,9 @@ class PrometheusPrice:
         Raises:
             PriceUnreadable: no exposition, or not exactly one such sample.
         """
-        try:
-            families = list(text_string_to_metric_families(body.decode()))
-        except ValueError as error:
-            raise PriceUnreadable(f"{self.url} is no Prometheus text: {error}") from error
         found = [
             sample
-            for family in families
-            for sample in family.samples
+            for sample in self._samples(body)
             if sample.name == self.metric and self.labels.items() <= sample.labels.items()
         ]
         if len(found) != 1:
@@ -55,8 +60,27 @@ class PrometheusPrice:
         stamp = found[0].timestamp
         return Quote(
             price_per_hour=price(found[0].value, f"{self.url} {self.metric}"),
-            at_s=now_s if stamp is None else float(stamp),
+            at_s=now_s if stamp is None else _seconds(stamp),
         )
+
+    def _samples(self, body: bytes) -> Iterator[Sample]:
+        """The samples of the metric; the other lines are not looked at.
+
+        Raises:
+            PriceUnreadable: no exposition, or too many samples.
+        """
+        name = re.escape(self.metric.encode())
+        rows = re.finditer(rb"^[ \t]*%s[ \t{].{0,%d}$" % (name, MOST_LINE), body, re.MULTILINE)
+        lines = [row.group() for row in islice(rows, MOST_ROWS + 1)]
+        if len(lines) > MOST_ROWS:
+            raise PriceUnreadable(f"{self.url} has more than {MOST_ROWS} samples {self.metric}")
+        try:
+            for family in text_string_to_metric_families((b"\n".join(lines) + b"\n").decode()):
+                yield from family.samples
+        except Exception as error:  # the seam of one answer: the parser trusts its text
+            raise PriceUnreadable(
+                f"{self.url} is no Prometheus text: {fault_text(error)}"
+            ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +112,14 @@ class JsonPrice:
             if found is None:
                 raise PriceUnreadable(f"{self.url} has nothing at {self.pointer}")
         return Quote(price_per_hour=price(found, f"{self.url}{self.pointer}"), at_s=now_s)
+
+
+def _seconds(stamp: object) -> float:
+    """Seconds since the epoch of a sample's time."""
+    try:
+        return float(stamp) if isinstance(stamp, int | float) else float(str(stamp))
+    except (ValueError, OverflowError) as error:
+        raise PriceUnreadable("the time of the sample is none") from error
 
 
 def _under(found: object, key: str) -> object:

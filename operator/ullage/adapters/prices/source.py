@@ -12,11 +12,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Final, Protocol
 
 import orjson
 
 from ullage.engines.capacity.price import Quote
+from ullage.state.faults import shortened
+
+MOST_PER_HOUR: Final = 1e6
+"""Dollars; no instance costs a hundredth of it."""
+AHEAD_MOST_S: Final = 300.0
+"""Most that a source's clock may be ahead of ours."""
 
 
 class PriceUnreadable(ValueError):
@@ -111,6 +117,21 @@ def listed(raw: object, key: str, what: str) -> Sequence[Mapping[str, object]]:
     return found
 
 
+def checked(quote: Quote, now_s: float) -> Quote:
+    """A quote that may be believed; a moment just ahead of our clock is now.
+
+    Raises:
+        PriceUnreadable: its price is none, or its moment lies outside what has happened.
+    """
+    if not (math.isfinite(quote.price_per_hour) and 0 < quote.price_per_hour <= MOST_PER_HOUR):
+        raise PriceUnreadable(
+            f"{quote.price_per_hour:g} is no price of an hour: above 0, at most {MOST_PER_HOUR:g}"
+        )
+    if not 0 <= quote.at_s <= now_s + AHEAD_MOST_S:
+        raise PriceUnreadable("the price is dated before 1970 or in the future")
+    return replace(quote, at_s=min(quote.at_s, now_s))
+
+
 def price(value: object, what: str) -> float:
     """Dollars from a number or its text.
 
@@ -119,10 +140,10 @@ def price(value: object, what: str) -> float:
     """
     try:
         found = float(value) if isinstance(value, int | float | str) else math.nan
-    except ValueError:
+    except (ValueError, OverflowError):
         found = math.nan
     if isinstance(value, bool) or not math.isfinite(found) or found <= 0:
-        raise PriceUnreadable(f"{what} is no price above 0: {value!r}")
+        raise PriceUnreadable(f"{what} is no price above 0: {shortened(str(value))!r}")
     return found
 
 
@@ -134,6 +155,6 @@ def moment(value: object, what: str) -> float:
     """
     try:
         found = datetime.fromisoformat(str(value))
-    except ValueError as error:
-        raise PriceUnreadable(f"{what} is no time: {value!r}") from error
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError) as error:
+        raise PriceUnreadable(f"{what} is no time: {shortened(str(value))!r}") from error

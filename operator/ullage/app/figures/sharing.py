@@ -21,6 +21,7 @@ def sharing_figures(
 ) -> SharingFigures:
     """The figures as of now."""
     stats = learner.stats
+    wild = {"NotBelieved": sum(sum(rows.values()) for rows in learner.refused.values())}
     return SharingFigures(
         decisions=outcomes.decisions,
         admission_seconds=outcomes.admission_seconds,
@@ -30,7 +31,7 @@ def sharing_figures(
         error=outcomes.error(),
         violations=outcomes.violations,
         probation_seconds=outcomes.probation_seconds,
-        unusable={reason: count for reason, count in unusable.items() if count},
+        unusable={reason: count for reason, count in {**unusable, **wild}.items() if count},
         profiles=profiles,
         models={name: _model(course) for name, course in learner.courses.items()},
         lessons={

@@ -8,15 +8,22 @@ dropped is counted by reason; it must never be repaired here.
 
 from __future__ import annotations
 
+from dataclasses import fields
 from enum import StrEnum
 from typing import Final
 
 from ullage.api.contract import Fingerprint, Observation, WireError
+from ullage.state.profile.records import SoloEntry, StepRow
 from ullage.state.quantiles import quantile_of
 from ullage.state.records import GPUNodeRecord
 
 STEP_MOST_MICROS: Final = 86_400_000_000
 """A step longer than a day is no step."""
+STEP_MOST_S: Final = STEP_MOST_MICROS / 1e6
+RATE_MOST: Final = 1e9
+"""Steps or requests a second; none come so fast."""
+AMOUNT_MOST: Final = 1e15
+"""Largest figure of a fingerprint: a PiB/s."""
 SLOWDOWN_LEAST: Final = 0.2
 SLOWDOWN_MOST: Final = 1_000.0
 AHEAD_MOST_S: Final = 300.0
@@ -78,6 +85,30 @@ def _is_latency(one: Observation) -> bool:
         return not one.percentile or quantile_of(one.percentile) > 0
     except WireError:
         return False
+
+
+def row_believable(one: StepRow, now: float) -> bool:
+    """Whether a row of a profile can be an observation, whoever wrote it."""
+    shares = (one.share, *(partner.percent for partner in one.partners))
+    rates = (one.max_slowdown, one.requests_per_s, one.latency_s)
+    return (
+        0 < one.step_s <= STEP_MOST_S
+        and 0 <= one.at_s <= now + AHEAD_MOST_S
+        and (one.slowdown is None or SLOWDOWN_LEAST <= one.slowdown <= SLOWDOWN_MOST)
+        and all(1 <= share <= 100 for share in shares)
+        and all(rate is None or 0 <= rate <= RATE_MOST for rate in rates)
+    )
+
+
+def entry_believable(one: SoloEntry) -> bool:
+    """Whether what a profile says of a class alone can be so, whoever wrote it."""
+    asked = (getattr(one.fingerprint, field.name) for field in fields(one.fingerprint))
+    return (
+        1 <= one.share <= 100
+        and (one.steps_per_second == 0 or 1 / STEP_MOST_S <= one.steps_per_second <= RATE_MOST)
+        and 0 <= one.sm_util <= PERMILLE_MOST / 1000
+        and all(value is None or 0 <= value <= AMOUNT_MOST for value in asked)
+    )
 
 
 def believable(print_: Fingerprint) -> bool:

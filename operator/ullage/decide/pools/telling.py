@@ -66,6 +66,16 @@ def current(
     return replace(status, conditions=(*kept, *conditions), observed_generation=pool.generation)
 
 
+def failed(pool: PoolRecord, known: PoolStatus, text: str, now: float) -> PoolStatus:
+    """The status of before, and that nothing new can be said of the pool."""
+    said = Said(
+        ConditionType.HAZARD_KNOWN, False, Reason.DECISION_FAILED, f"the look at it failed: {text}"
+    )
+    kept = tuple(one for one in known.conditions if one.type != ConditionType.HAZARD_KNOWN)
+    conditions = merged(known.conditions, [said], float(int(now)), pool.generation)
+    return replace(known, conditions=(*kept, *conditions), observed_at_s=known.observed_at_s or now)
+
+
 def _hazard_known(status: PoolStatus, learning: Learning) -> Said:
     if status.exposure_hours >= learning.prior_hours:
         return Said(
