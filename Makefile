@@ -11,6 +11,8 @@ FAST_FLAGS ?= -n 2 --dist worksteal
 # random events of the long storms, and random admissions: of test-fast, of test-storms
 FAST_EVENTS ?= 5000
 STORM_EVENTS ?= 100000
+# wild objects of the fuzz suite in test-storms; test-fast reads a few thousand
+WILD_OBJECTS ?= 200000
 # rounds that real jobs take turns for; 50 is the bar and takes a quarter of an hour
 E2E_ROUNDS ?= 16
 # set: also what mostly waits
@@ -47,14 +49,17 @@ test-fast: $(VENV)/.ready ## unit, property, contract and chart tests; no cluste
 	@cd localcluster && GOFLAGS=-buildvcs=false go test .
 
 .PHONY: test-storms
-test-storms: $(VENV)/.ready ## the long storms in full: 100,000 random events, 100,000 admissions, 1,000 restarts
-	@ULLAGE_STORM_EVENTS=$(STORM_EVENTS) ULLAGE_ADMISSIONS=$(STORM_EVENTS) $(BIN)/python -m pytest $(FAST_FLAGS) \
+test-storms: $(VENV)/.ready ## the long storms in full: 100,000 random events, 100,000 admissions, 200,000 wild objects, 1,000 restarts
+	@ULLAGE_STORM_EVENTS=$(STORM_EVENTS) ULLAGE_ADMISSIONS=$(STORM_EVENTS) ULLAGE_WILD_OBJECTS=$(WILD_OBJECTS) \
+	  $(BIN)/python -m pytest $(FAST_FLAGS) tests/property/test_wild_objects_harm_only_themselves.py \
 	  tests/property/test_placement_storms.py tests/property/test_admission_never_overcommits.py \
 	  tests/property/node/test_restarts_of_everything.py
 
 .PHONY: explore
 explore: $(VENV)/.ready ## property tests on new random examples
 	@ULLAGE_EXAMPLES=explore $(BIN)/python -m pytest $(FAST_FLAGS) -m hypothesis --ignore tests/e2e --ignore tests/gpu
+	@ULLAGE_EXAMPLES=explore ULLAGE_WILD_OBJECTS=$(WILD_OBJECTS) $(BIN)/python -m pytest $(FAST_FLAGS) \
+	  tests/property/test_wild_objects_harm_only_themselves.py
 
 .PHONY: test-e2e
 test-e2e: $(VENV)/.ready ## end to end on two real kubelets (root, Linux)

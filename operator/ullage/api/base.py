@@ -27,7 +27,8 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict
 
-from ullage.api.contract import API_VERSION
+from ullage.api.contract import API_VERSION, MAX_EPOCH, MAX_MEMORY_MIB
+from ullage.api.readers import MOST_COUNTED
 
 ACRONYMS: Final = {
     "klass": "class",
@@ -138,8 +139,9 @@ Threshold = Annotated[str, Field(max_length=17, pattern=r"^(-?[0-9]{1,9}(\.[0-9]
 """Least safety margin of an admission; Refuse = nothing is admitted."""
 Percent = Annotated[int, Field(ge=1, le=100, json_schema_extra={"format": "int32"})]
 Count = Annotated[int, Field(ge=0, le=2**31 - 1, json_schema_extra={"format": "int32"})]
-LongCount = Annotated[int, Field(ge=0)]
-Epoch = Annotated[int, Field(ge=0)]
+LongCount = Annotated[int, Field(ge=0, le=MOST_COUNTED)]
+MemoryMiB = Annotated[int, Field(ge=0, le=MAX_MEMORY_MIB)]
+Epoch = Annotated[int, Field(ge=0, le=MAX_EPOCH)]
 Time = AwareDatetime
 
 

@@ -30,6 +30,9 @@ from ullage.api.observations import Observation as Observation
 from ullage.api.observations import ObservedPartner as ObservedPartner
 from ullage.api.readers import JsonObject as JsonObject
 from ullage.api.readers import WireError as WireError
+from ullage.api.readers import bounded as bounded
+from ullage.api.readers import count_of as count_of
+from ullage.api.readers import filled as filled
 from ullage.api.readers import flag as flag
 from ullage.api.readers import objects as objects
 from ullage.api.readers import section as section
@@ -91,6 +94,12 @@ HEARTBEAT_SECONDS: Final = 60
 """Period of the node agent's heartbeat; older than three periods means nobody listens there."""
 
 
+MAX_EPOCH: Final = 2**53
+"""No leader comes near; the next one is a larger number, and must still fit."""
+MAX_MEMORY_MIB: Final = 2**31 - 1
+"""Of a device: two pebibytes."""
+
+
 class SlicePhase(StrEnum):
     """How far a node has come with a slice."""
 
@@ -140,7 +149,7 @@ class SliceKey:
         return cls(
             pod_uid=text(raw, "podUID"),
             container=text(raw, "container"),
-            index=whole(raw, "index", 0),
+            index=bounded(raw, "index", 0, 2**31 - 1, 0),
         )
 
 
@@ -215,20 +224,20 @@ class DesiredSlice:
             pod_namespace=text(raw, "podNamespace"),
             pod_name=text(raw, "podName"),
             gpu=text(raw, "gpu"),
-            percent=whole(raw, "percent"),
-            memory_mib=whole(raw, "memoryMiB"),
-            epoch=whole(raw, "epoch"),
-            priority=whole(raw, "priority", 0),
+            percent=bounded(raw, "percent", 1, 100),
+            memory_mib=bounded(raw, "memoryMiB", 0, MAX_MEMORY_MIB),
+            epoch=bounded(raw, "epoch", 0, MAX_EPOCH),
+            priority=bounded(raw, "priority", -(2**31), 2**31 - 1, 0),
             protected=flag(raw, "protected"),
             klass=text(raw, "class", ""),
             family=text(raw, "family", ""),
             trust_domain=text(raw, "trustDomain", ""),
-            max_slowdown_percent=whole(raw, "maxSlowdownPercent", 0),
-            solo_step_micros=whole(raw, "soloStepMicros", 0),
+            max_slowdown_percent=bounded(raw, "maxSlowdownPercent", 0, 100_000, 0),
+            solo_step_micros=count_of(raw, "soloStepMicros"),
             slo=LatencyObjective.from_wire(section(raw, "slo")) if raw.get("slo") else None,
             probation=flag(raw, "probation"),
             alert_only=flag(raw, "alertOnly"),
-            context_overhead_mib=whole(raw, "contextOverheadMiB", 0),
+            context_overhead_mib=bounded(raw, "contextOverheadMiB", 0, 65_536, 0),
         )
 
 
@@ -292,7 +301,7 @@ class ObservedSlice:
             "checkpointAgeSeconds": self.checkpoint_age_s,
             "resumedAtStep": self.resumed_at,
         }
-        return body | {name: value for name, value in optional.items() if value}
+        return body | filled(optional)
 
     @classmethod
     def from_wire(cls, raw: JsonObject) -> ObservedSlice:
@@ -312,23 +321,23 @@ class ObservedSlice:
             key=SliceKey.from_wire(raw),
             phase=phase,
             gpu=text(raw, "gpu", ""),
-            percent=whole(raw, "percent", 0),
-            memory_mib=whole(raw, "memoryMiB", 0),
-            epoch=whole(raw, "epoch", 0),
+            percent=bounded(raw, "percent", 0, 2**31 - 1, 0),
+            memory_mib=bounded(raw, "memoryMiB", 0, MAX_MEMORY_MIB, 0),
+            epoch=bounded(raw, "epoch", 0, MAX_EPOCH, 0),
             reason=text(raw, "reason", ""),
             message=text(raw, "message", ""),
-            pids=tuple(pid for pid in pids if isinstance(pid, int)),
-            sm_count=whole(raw, "smCount", 0),
-            memory_used_mib=whole(raw, "memoryUsedMiB", 0),
-            steps=whole(raw, "steps", 0),
-            items=whole(raw, "items", 0),
-            step_micros=whole(raw, "stepMicros", 0),
-            solo_step_micros=whole(raw, "soloStepMicros", 0),
-            latency_micros=whole(raw, "latencyMicros", 0),
-            windows=whole(raw, "windows", 0),
-            violations=whole(raw, "violations", 0),
-            checkpoint_age_s=whole(raw, "checkpointAgeSeconds", 0),
-            resumed_at=whole(raw, "resumedAtStep", 0),
+            pids=tuple(pid for pid in pids if type(pid) is int),
+            sm_count=count_of(raw, "smCount"),
+            memory_used_mib=count_of(raw, "memoryUsedMiB"),
+            steps=count_of(raw, "steps"),
+            items=count_of(raw, "items"),
+            step_micros=count_of(raw, "stepMicros"),
+            solo_step_micros=count_of(raw, "soloStepMicros"),
+            latency_micros=count_of(raw, "latencyMicros"),
+            windows=count_of(raw, "windows"),
+            violations=count_of(raw, "violations"),
+            checkpoint_age_s=count_of(raw, "checkpointAgeSeconds"),
+            resumed_at=count_of(raw, "resumedAtStep"),
         )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ullage.api.readers import JsonObject, WireError, section, text, whole
+from ullage.api.readers import JsonObject, WireError, bounded, count_of, section, text, whole
 
 
 class GPUMode(StrEnum):
@@ -86,9 +86,9 @@ class MpsStatus:
         return cls(
             protocol=whole(raw, "protocol"),
             state=state,
-            server_pid=whole(raw, "serverPID", 0),
-            contexts=whole(raw, "contexts", 0),
-            context_limit=whole(raw, "contextLimit", 0),
+            server_pid=count_of(raw, "serverPID"),
+            contexts=count_of(raw, "contexts"),
+            context_limit=count_of(raw, "contextLimit"),
         )
 
 
@@ -139,8 +139,8 @@ class ObservedDevice:
                 uuid=text(raw, "uuid"),
                 model=text(raw, "model"),
                 product_name=text(raw, "productName", ""),
-                memory_mib=whole(raw, "memoryMiB"),
-                contexts=whole(raw, "contexts"),
+                memory_mib=bounded(raw, "memoryMiB", 0, 2**31 - 1),
+                contexts=bounded(raw, "contexts", 0, 2**31 - 1),
                 modes=tuple(GPUMode(mode) for mode in modes),
                 health=Health(text(raw, "health")),
                 backend=Backend(text(raw, "backend")),

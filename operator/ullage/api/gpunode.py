@@ -25,6 +25,7 @@ from ullage.api.base import (
     KindInfo,
     Line,
     LongCount,
+    MemoryMiB,
     Model,
     Percent,
     Resource,
@@ -66,7 +67,7 @@ class Slice(Model):
     """uuid of the device."""
     percent: Percent
     """Share of the device's compute; 100 without neighbours for a whole device."""
-    memory_mib: LongCount
+    memory_mib: MemoryMiB
     """Device memory that the container may allocate, in MiB, without its context's overhead."""
     priority: Annotated[int, Field(json_schema_extra={"format": "int32"})] = 0
     """Priority of the pod."""
@@ -138,7 +139,7 @@ class NodeDevice(Model):
     """Accelerator key, as in spec.accelerators of a workload."""
     product_name: AnyName | None = None
     """Name of the product as its driver says it."""
-    memory_mib: LongCount
+    memory_mib: MemoryMiB
     """Memory in MiB."""
     contexts: Count
     """How many containers may share the device at once."""
@@ -171,7 +172,7 @@ class NodeSlice(Model):
     """uuid of the device."""
     percent: Count
     """Share of the device's compute."""
-    memory_mib: LongCount
+    memory_mib: MemoryMiB
     """Device memory in MiB."""
     epoch: Epoch
     """Term of the leader that decided the slice."""

@@ -11,7 +11,19 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Final
 
-from ullage.api.readers import JsonObject, WireError, flag, objects, section, text, whole
+from ullage.api.readers import (
+    MOST_COUNTED,
+    JsonObject,
+    WireError,
+    bounded,
+    count_of,
+    filled,
+    flag,
+    objects,
+    section,
+    text,
+    whole,
+)
 
 MAX_OBSERVATIONS: Final = 128
 """Most observations that one node keeps in its status; the oldest go first."""
@@ -106,7 +118,7 @@ class Fingerprint:
         Raises:
             WireError: a field is no whole number.
         """
-        return cls(**{one: whole(raw, name, 0) for one, name in _WIRE_NAMES.items()})
+        return cls(**{one: count_of(raw, name) for one, name in _WIRE_NAMES.items()})
 
 
 def _camel(name: str) -> str:
@@ -157,7 +169,7 @@ class Observation:
             "namespace": self.namespace,
             "accelerator": self.accelerator,
             "percent": self.percent,
-            "stepMicros": self.step_micros,
+            "stepMicros": min(self.step_micros, MOST_COUNTED),
             "at": self.at_s,
         }
         optional: dict[str, object] = {
@@ -177,7 +189,7 @@ class Observation:
             "violated": self.violated,
             "fingerprint": self.fingerprint.to_wire() if self.fingerprint else None,
         }
-        return body | {name: value for name, value in optional.items() if value}
+        return body | filled(optional)
 
     @classmethod
     def from_wire(cls, raw: JsonObject) -> Observation:
@@ -196,19 +208,21 @@ class Observation:
             klass=text(raw, "class"),
             namespace=text(raw, "namespace"),
             accelerator=text(raw, "accelerator"),
-            percent=whole(raw, "percent"),
-            step_micros=whole(raw, "stepMicros"),
-            at_s=whole(raw, "at"),
+            percent=bounded(raw, "percent", 0, 2**31 - 1),
+            step_micros=count_of(raw, "stepMicros", None),
+            at_s=count_of(raw, "at", None),
             family=text(raw, "family", ""),
             partners=tuple(
-                ObservedPartner(klass=text(one, "class"), percent=whole(one, "percent"))
+                ObservedPartner(
+                    klass=text(one, "class"), percent=bounded(one, "percent", 0, 2**31 - 1)
+                )
                 for one in partners
             ),
-            solo_step_micros=whole(raw, "soloStepMicros", 0),
-            latency_micros=whole(raw, "latencyMicros", 0),
+            solo_step_micros=count_of(raw, "soloStepMicros"),
+            latency_micros=count_of(raw, "latencyMicros"),
             percentile=text(raw, "percentile", ""),
-            requests_milli=whole(raw, "requestsMilli", 0),
-            max_slowdown_percent=whole(raw, "maxSlowdownPercent", 0),
+            requests_milli=count_of(raw, "requestsMilli"),
+            max_slowdown_percent=count_of(raw, "maxSlowdownPercent"),
             image=text(raw, "image", ""),
             frozen=flag(raw, "frozen"),
             probation=flag(raw, "probation"),

@@ -17,6 +17,8 @@ JsonObject = Mapping[str, object]
 
 LARGEST: Final = 2**63 - 1
 """Kubernetes keeps whole numbers in 64 bits."""
+MOST_COUNTED: Final = 2**53
+"""Largest count that is believed: JSON of others holds no larger one exactly."""
 QUOTED: Final = 64
 """Characters that an error quotes of a value from outside."""
 
@@ -53,6 +55,46 @@ def whole(raw: JsonObject, field: str, default: int | None = None) -> int:
         raise WireError(f"{field}: expected a whole number, got {type(value).__name__}")
     if not -LARGEST <= value <= LARGEST:
         raise WireError(f"{field}: the number does not fit 64 bits")
+    return value
+
+
+def count_of(raw: JsonObject, field: str, default: int | None = 0) -> int:
+    """Read a count of a status; absent or null is the default, too large is ``MOST_COUNTED``.
+
+    What is added to it later still fits 64 bits, whoever wrote the status.
+
+    Raises:
+        WireError: it is no whole number of at least 0, or missing without a default.
+    """
+    value = raw.get(field)
+    if value is None and default is not None:
+        return default
+    found = whole(raw, field)
+    if found < 0:
+        raise WireError(f"{field}: {found} must be at least 0")
+    return min(found, MOST_COUNTED)
+
+
+def filled(body: Mapping[str, object]) -> dict[str, object]:
+    """What says something of a body to be written; counts of others at most ``MOST_COUNTED``."""
+    return {
+        name: min(value, MOST_COUNTED) if type(value) is int else value
+        for name, value in body.items()
+        if value
+    }
+
+
+def bounded(raw: JsonObject, field: str, least: int, most: int, default: int | None = None) -> int:
+    """Read a whole number within bounds; absent or null is the default.
+
+    Raises:
+        WireError: the field is no whole number, outside, or missing without a default.
+    """
+    if raw.get(field) is None and default is not None:
+        return default
+    value = whole(raw, field)
+    if not least <= value <= most:
+        raise WireError(f"{field}: {value} must be from {least} to {most}")
     return value
 
 

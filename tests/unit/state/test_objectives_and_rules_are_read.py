@@ -56,8 +56,8 @@ def test_a_job_may_name_a_speed_instead_of_a_slowdown() -> None:
         ({"slo": {"latencyMs": 40, "percentile": "200"}}, "is no percentile"),
         ({"slo": {"latencyMs": "40"}}, "latencyMs: expected a whole number"),
         ({"load": {"requestsPerSecond": "many"}}, "load.requestsPerSecond: 'many' is no decimal"),
-        ({"load": {"requestsPerSecond": "2", "cv2": "-1"}}, "cv2: '-1' must be a number"),
-        ({"slo": {"minThroughput": "nan"}}, "minThroughput: 'nan' must be a number"),
+        ({"load": {"requestsPerSecond": "2", "cv2": "-1"}}, "cv2: '-1' is no decimal number"),
+        ({"slo": {"minThroughput": "nan"}}, "slo.latencyMs: expected a whole number"),
     ],
 )
 def test_an_unreadable_objective_says_where_and_what(spec: dict[str, Any], says: str) -> None:

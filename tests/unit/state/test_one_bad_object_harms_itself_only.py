@@ -121,7 +121,10 @@ def test_odd_metadata_is_survived(state: ClusterState, stream: Stream, metadata:
         ),
         (raw_template(extra=deep(MOST_LEVELS)), "spec.template: nested more than 64 levels deep"),
         (raw_template(extra=deep(900)), "spec.template: nested more than 64 levels deep"),
-        (raw_template(priority=10**30), "spec.template.priority: the number does not fit 64 bits"),
+        (
+            raw_template(priority=10**30),
+            "spec.template.spec.priority: the number does not fit 64 bits",
+        ),
         (raw_template(tolerations=0), "spec.template.spec.tolerations: expected a list of objects"),
     ],
     ids=["digits", "just too deep", "very deep", "huge", "zero"],

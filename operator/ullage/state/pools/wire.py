@@ -15,11 +15,12 @@ from math import floor
 from typing import Final
 
 from ullage.api.contract import WireError, flag, section, whole
+from ullage.api.readers import count_of
 from ullage.api.reasons import ConditionType
 from ullage.ports import JsonObject
 from ullage.state.pools.records import LaunchRecord, LossRecord, PoolStatus
 from ullage.state.profile.numbers import decimal
-from ullage.state.project.objects import optional_whole, read_conditions, within
+from ullage.state.project.objects import read_conditions, within
 from ullage.state.project.quantity import rfc3339, seconds
 from ullage.state.status.wire import condition_to_wire
 
@@ -90,14 +91,14 @@ def pool_status_from_wire(raw: JsonObject) -> PoolStatus:
         exposure_hours=decimal(raw, "exposureHours") or 0.0,
         loss_events=decimal(raw, "lossEvents") or 0.0,
         mean_lost_fraction=decimal(raw, "meanLostFraction"),
-        launch_failures=optional_whole(raw, "launchFailures"),
+        launch_failures=count_of(raw, "launchFailures"),
         available=flag(raw, "available") if "available" in raw else True,
-        nodes=optional_whole(raw, "nodes"),
+        nodes=count_of(raw, "nodes"),
         launches=launches,
         last_loss=last_loss,
         warned_at_s=_moment(raw, "warnedAt"),
         observed_at_s=seconds(raw.get("observedAt"), "observedAt"),
-        observed_generation=optional_whole(raw, "observedGeneration"),
+        observed_generation=count_of(raw, "observedGeneration"),
         conditions=tuple(sorted(ours, key=lambda one: _RANK[one.type])),
     )
 

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from ullage.api.contract import WireError, objects, section, text, whole
+from ullage.api.readers import count_of
 from ullage.ports import JsonObject
 from ullage.state.profile.numbers import needed, number, six_digits
 from ullage.state.profile.records import Method, OpRow, OpTable, Source, ThroughputEntry
-from ullage.state.project.objects import optional_text, optional_whole, within
+from ullage.state.project.objects import optional_text, within
 
 FORMATS: Final = ("FP64", "FP32", "TF32", "FP16", "BF16", "FP8", "INT8")
 """Number formats that peak rates and op tables are stated for."""
@@ -61,7 +62,7 @@ def throughput_from_wire(raw: JsonObject) -> ThroughputEntry:
         source=source,
         method=method,
         confidence=needed(raw, "confidence"),
-        samples=optional_whole(raw, "samples"),
+        samples=count_of(raw, "samples"),
     )
 
 

@@ -14,6 +14,7 @@ from math import isfinite
 from typing import Final
 
 from ullage.api.contract import WireError, flag, objects, section, text, whole
+from ullage.api.readers import count_of
 from ullage.engines.admission.records import Fingerprint, Partner
 from ullage.ports import JsonObject
 from ullage.state.profile.numbers import needed as needed
@@ -32,7 +33,7 @@ from ullage.state.profile.speed_wire import (
     throughput_from_wire,
     throughput_to_wire,
 )
-from ullage.state.project.objects import optional_text, optional_whole, read_conditions, within
+from ullage.state.project.objects import optional_text, read_conditions, within
 from ullage.state.project.quantity import rfc3339, seconds
 from ullage.state.quantiles import percentile_of, quantile_of
 from ullage.state.status.wire import condition_to_wire
@@ -89,7 +90,7 @@ def solo_from_wire(raw: JsonObject) -> SoloEntry:
         requests_per_s=number(raw, "requestsPerSecond"),
         cs2=number(raw, "cs2"),
         counter=optional_text(raw, "counter"),
-        samples=optional_whole(raw, "samples"),
+        samples=count_of(raw, "samples"),
     )
 
 
@@ -210,7 +211,7 @@ def _interference(raw: JsonObject) -> InterferenceEntry:
         accelerator=text(raw, "accelerator"),
         sensitivity=needed(raw, "sensitivity"),
         aggressiveness=number(raw, "aggressiveness"),
-        rows=optional_whole(raw, "rows"),
+        rows=count_of(raw, "rows"),
     )
 
 
@@ -260,7 +261,7 @@ def profile_status_from_wire(raw: JsonObject) -> ProfileStatus:
     with within("throughput"):
         speeds = [throughput_from_wire(entry) for entry in objects(raw, "throughput")]
     return ProfileStatus(
-        observed_generation=optional_whole(raw, "observedGeneration"),
+        observed_generation=count_of(raw, "observedGeneration"),
         source=optional_text(raw, "source"),
         source_hash=optional_text(raw, "sourceHash"),
         former_hash=optional_text(raw, "formerHash"),
@@ -273,8 +274,8 @@ def profile_status_from_wire(raw: JsonObject) -> ProfileStatus:
         drift_slower=number(raw, "driftSlower") or 0.0,
         drift_faster=number(raw, "driftFaster") or 0.0,
         trial_s=number(raw, "trialSeconds") or 0.0,
-        trial_rows=optional_whole(raw, "trialRows"),
-        faults=optional_whole(raw, "faults"),
+        trial_rows=count_of(raw, "trialRows"),
+        faults=count_of(raw, "faults"),
         requests_per_s=number(raw, "requestsPerSecond"),
         solo=tuple(sorted(solo, key=lambda row: (row.device, row.share))),
         step_time=tuple(sorted(steps, key=newest_first)),
@@ -334,7 +335,7 @@ def device_model_from_wire(raw: JsonObject) -> DeviceModel:
     return DeviceModel(
         version=whole(raw, "version"),
         rung=text(raw, "rung"),
-        rows=optional_whole(raw, "rows"),
+        rows=count_of(raw, "rows"),
         updated=seconds(raw.get("updated"), "updated"),
         knee=number(raw, "knee"),
         hyperparameters=tuple(sorted(figures)),
@@ -359,8 +360,8 @@ def _threshold(raw: JsonObject) -> ModelThreshold:
         group=text(raw, "group"),
         band=text(raw, "band"),
         threshold=value,
-        rows=optional_whole(raw, "rows"),
-        violations=optional_whole(raw, "violations"),
+        rows=count_of(raw, "rows"),
+        violations=count_of(raw, "violations"),
     )
 
 

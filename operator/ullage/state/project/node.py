@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from ullage.api.contract import (
     LABEL_NODE,
+    MAX_EPOCH,
     DesiredSlice,
     Interruption,
     JsonObject,
@@ -27,6 +28,7 @@ from ullage.api.contract import (
 )
 from ullage.state.project.notice import notice_of_taints
 from ullage.state.project.objects import (
+    bounded,
     condition_true,
     optional_text,
     optional_whole,
@@ -130,7 +132,7 @@ def project_gpu_node(
     spec, status = section(raw, "spec"), section(raw, "status")
     with within("spec"):
         desired = by_key(DesiredSlice.from_wire(item) for item in objects(spec, "slices"))
-        epoch = optional_whole(spec, "epoch")
+        epoch = bounded(spec, "epoch", 0, MAX_EPOCH, 0)
         retire = flag(spec, "retire")
         read = optional_text(spec, "observationsRead")
     with within("status"):

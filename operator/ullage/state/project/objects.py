@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from ullage.api.contract import GROUP, WireError, flag, objects, section, text, whole
+from ullage.api.readers import bounded as bounded
+from ullage.api.readers import count_of, quoted
 from ullage.ports import JsonObject
 from ullage.state.bounded import Memo
 from ullage.state.project.quantity import MIB, seconds
@@ -24,6 +26,8 @@ from ullage.state.status.records import Condition
 Value = TypeVar("Value")
 _KINDS: Final = frozenset(WorkloadKind)
 
+NAME_MAX: Final = 253
+"""Characters of a name of Kubernetes."""
 MESSAGE_LIMIT: Final = 1024
 """Characters kept of a text that somebody else wrote."""
 
@@ -156,6 +160,18 @@ def optional_whole(raw: JsonObject, field: str, default: int = 0) -> int:
     return default if value is None else whole(raw, field)
 
 
+def word(raw: JsonObject, field: str) -> str:
+    """Read a name or a word of Kubernetes; absent or null is empty.
+
+    Raises:
+        WireError: the field is no string, or longer than any name.
+    """
+    value = optional_text(raw, field)
+    if len(value) > NAME_MAX:
+        raise WireError(f"{field}: {quoted(value)} is longer than any name")
+    return value
+
+
 def short(value: str, limit: int = MESSAGE_LIMIT) -> str:
     """A foreign text cut to what a condition can show."""
     return value if len(value) <= limit else value[: limit - 1] + "…"
@@ -202,7 +218,7 @@ def identity(raw: JsonObject) -> Meta:
             uid=text(metadata, "uid"),
             namespace=namespace,
             name=text(metadata, "name"),
-            generation=optional_whole(metadata, "generation"),
+            generation=count_of(metadata, "generation"),
             resource_version=optional_text(metadata, "resourceVersion"),
             created=seconds(metadata.get("creationTimestamp"), "creationTimestamp"),
             deleting=bool(metadata.get("deletionTimestamp")),

@@ -18,15 +18,11 @@ from weakref import WeakValueDictionary
 from ullage.api.contract import (
     LABEL_CLASS,
     LABEL_FAMILY,
-    GPUMode,
-    LatencyObjective,
     WireError,
     default_trust_domain,
     flag,
     objects,
     section,
-    text,
-    whole,
 )
 from ullage.ports import JsonObject
 from ullage.state.blueprint import Blueprint, canonical_json, template_hash
@@ -34,207 +30,49 @@ from ullage.state.klass import class_key, family_key
 from ullage.state.project.objects import (
     Meta,
     Sharer,
+    bounded,
     identity,
-    optional_text,
     optional_whole,
-    strings,
     within,
+    word,
 )
-from ullage.state.project.quantity import counted, duration_s, mib_up
-from ullage.state.project.readable import TOO_DEEP, complaint, complete, too_deep
+from ullage.state.project.readable import complaint, complete
 from ullage.state.project.shape import pod_shape
-from ullage.state.records import (
-    FailurePolicy,
-    GPURequest,
-    ObjectRef,
-    Share,
-    WorkloadKind,
-    WorkloadRecord,
+from ullage.state.project.spec import (
+    MOST_REPLICAS,
+    MOST_SERVING,
+    check_name,
+    check_whole,
+    read_accelerators,
+    read_cost,
+    read_elasticity,
+    read_failure,
+    read_gpu,
+    read_grace_s,
+    read_latency,
+    read_load,
+    read_objectives,
+    read_sharing,
+    read_steps,
+    read_trust_domain,
 )
+from ullage.state.project.template import INT32_MAX, check_depth, check_size, check_template
+from ullage.state.records import ObjectRef, WorkloadKind, WorkloadRecord
 from ullage.state.shapes import PodShape
 from ullage.state.status.records import WorkloadStatus
 from ullage.state.status.wire import status_from_wire
-from ullage.state.terms import (
-    RENDEZVOUS,
-    CostAim,
-    Elasticity,
-    OfferedLoad,
-    OnNotice,
-    SharingRules,
-    TierTerms,
-)
-
-_NO_TIERS = "Disabled"
+from ullage.state.terms import Elasticity
 
 
-def _gpu(spec: JsonObject) -> GPURequest:
-    with within("gpu"):
-        raw = section(spec, "gpu")
-        try:
-            mode = GPUMode(text(raw, "mode", GPUMode.EXCLUSIVE))
-        except ValueError as error:
-            raise WireError(f"mode: {error}") from error
-        share: Share | None = None
-        if raw.get("share") is not None:
-            bounds = section(raw, "share")
-            share = Share(
-                min_percent=whole(bounds, "minPercent"),
-                max_percent=whole(bounds, "maxPercent", 100),
-            )
-        if (mode is GPUMode.FRACTIONAL) != (share is not None):
-            raise WireError("share: belongs to mode Fractional, and to no other")
-        limit = section(raw, "memory").get("limit")
-        return GPURequest(
-            mode=mode,
-            count=whole(raw, "count", 1),
-            share=share,
-            memory_mib=0 if limit is None else mib_up(limit, "memory.limit"),
-        )
-
-
-def _failure(spec: JsonObject) -> FailurePolicy:
-    with within("failurePolicy"):
-        raw = section(spec, "failurePolicy")
-        codes = raw.get("retryExitCodes") or []
-        if not isinstance(codes, list) or not all(isinstance(code, int) for code in codes):
-            raise WireError("retryExitCodes: expected a list of whole numbers")
-        return FailurePolicy(
-            max_restarts=whole(raw, "maxRestarts", 3), retry_exit_codes=frozenset(codes)
-        )
-
-
-def _decimal(raw: JsonObject, field: str, least: float) -> float | None:
-    """A decimal string of at least ``least``; absent is ``None``."""
-    if raw.get(field) is None:
-        return None
-    stated = text(raw, field)
-    try:
-        value = float(stated)
-    except ValueError as error:
-        raise WireError(f"{field}: {stated!r} is no decimal number") from error
-    if not least <= value < float("inf"):
-        raise WireError(f"{field}: {stated!r} must be a number of at least {least:g}")
-    return value
-
-
-def _latency(spec: JsonObject) -> LatencyObjective | None:
-    with within("slo"):
-        slo = section(spec, "slo")
-        return LatencyObjective.from_wire(slo) if slo.get("latencyMs") is not None else None
-
-
-def _slo(spec: JsonObject, field: str, least: float) -> float | None:
-    with within("slo"):
-        return _decimal(section(spec, "slo"), field, least)
-
-
-def _load(spec: JsonObject) -> OfferedLoad | None:
-    with within("load"):
-        raw = section(spec, "load")
-        rate = _decimal(raw, "requestsPerSecond", 0.0)
-        if not rate:
-            return None
-        cv2 = _decimal(raw, "cv2", 0.0)
-        return OfferedLoad(requests_per_s=rate, cv2=1.0 if cv2 is None else cv2)
-
-
-def _sharing(spec: JsonObject) -> SharingRules:
-    with within("sharing"):
-        raw = section(spec, "sharing")
-        return SharingRules(
-            allow=raw.get("allow") is not False,
-            resizable=optional_text(raw, "resizable") == "Restart",
-            freeze_neighbours=optional_text(raw, "onViolation") != "Alert",
-        )
-
-
-def _elasticity(spec: JsonObject) -> Elasticity | None:
-    with within("elasticity"):
-        if spec.get("elasticity") is None:
-            return None
-        raw = section(spec, "elasticity")
-        try:
-            on_notice = OnNotice(text(raw, "onNotice", OnNotice.CHECKPOINT))
-        except ValueError as error:
-            raise WireError(f"onNotice: {error}") from error
-        least, most = whole(raw, "minReplicas"), whole(raw, "maxReplicas")
-        if not 1 <= least <= most:
-            raise WireError(f"minReplicas: {least} must be at least 1 and at most {most}")
-        tiers = _tiers(raw)
-        return Elasticity(
-            min_replicas=least,
-            max_replicas=most,
-            on_notice=on_notice,
-            in_place=optional_text(raw, "membership") == "InPlace" or tiers is not None,
-            tiers=tiers,
-            meets_elsewhere=_names_rendezvous(spec),
-        )
-
-
-def _names_rendezvous(spec: JsonObject) -> bool:
-    """Whether the device container says itself where members meet."""
-    containers = objects(section(section(spec, "template"), "spec"), "containers")
-    stated = {one.get("name") for one in objects(containers[0], "env")} if containers else set()
-    return not stated.isdisjoint(RENDEZVOUS)
-
-
-def _tiers(raw: JsonObject) -> TierTerms | None:
-    """What a job in tiers says of its state; ``None`` = it is in none."""
-    stated = optional_text(raw, "tiers") or _NO_TIERS
-    if stated == _NO_TIERS:
-        return None
-    stage = stated.removeprefix("Stage")
-    if stated != "Auto" and stage not in ("1", "2", "3"):
-        raise WireError(f"tiers: {stated!r} is none of Auto, Stage1, Stage2, Stage3, Disabled")
-    with within("backup"):
-        backup, default = section(raw, "backup"), TierTerms(reliable=1, state_bytes=1)
-        dirty = backup.get("dirtyBytesPerStep")
-        return TierTerms(
-            reliable=optional_whole(raw, "reliableReplicas"),
-            stage=0 if stated == "Auto" else int(stage),
-            state_bytes=counted("memory", backup.get("stateBytes"), "stateBytes"),
-            dirty_bytes=0 if dirty is None else counted("memory", dirty, "dirtyBytesPerStep"),
-            every_steps=optional_whole(backup, "everySteps", default.every_steps),
-            max_lag_steps=optional_whole(backup, "maxLagSteps", default.max_lag_steps),
-            shards=optional_whole(backup, "shards", default.shards),
-        )
-
-
-def _members(spec: JsonObject, elasticity: Elasticity | None, status: WorkloadStatus) -> int:
+def _members(
+    kind: WorkloadKind, spec: JsonObject, elasticity: Elasticity | None, status: WorkloadStatus
+) -> int:
     """Members wanted now: as stated, of an elastic job the last size that was decided."""
-    if elasticity is None:
-        return optional_whole(spec, "replicas", 1)
-    return elasticity.within(status.replicas)
-
-
-def _cost(spec: JsonObject) -> CostAim | None:
-    with within("cost"):
-        if spec.get("cost") is None:
-            return None
-        raw = section(spec, "cost")
-        return CostAim(
-            objective=optional_text(raw, "objective"),
-            max_cost=_decimal(raw, "maxCost", 0.0),
-            max_time_s=_time_s(raw, "maxTime"),
-            deadline_s=_time_s(raw, "deadline"),
-            estimated_work_s=_time_s(raw, "estimatedWork"),
-            budget_per_hour=_decimal(raw, "budgetPerHour", 0.0),
-            allow_spot=raw.get("allowSpot") is not False,
-            on_demand_fallback=raw.get("onDemandFallback") is not False,
-        )
-
-
-def _time_s(raw: JsonObject, field: str) -> float | None:
-    """A Go duration in seconds; absent is ``None``."""
-    return None if raw.get(field) is None else duration_s(text(raw, field), field)
-
-
-def _trust_domain(spec: JsonObject, namespace: str) -> str:
-    """The domain that is stated, else the namespace's own, which cannot be stated."""
-    stated = optional_text(spec, "trustDomain")
-    if "/" in stated:
-        raise WireError("trustDomain: must not hold a slash; leave it out to share within your own")
-    return stated or default_trust_domain(namespace)
+    if elasticity is not None:
+        return elasticity.within(status.replicas)
+    if kind is WorkloadKind.INFERENCE_SERVICE:
+        return bounded(spec, "replicas", 0, MOST_SERVING, 1)
+    return bounded(spec, "replicas", 1, MOST_REPLICAS, 1)
 
 
 def _reference(kind: WorkloadKind, meta: Meta) -> ObjectRef:
@@ -254,39 +92,45 @@ class _Template:
     family: str
 
 
-_Key = tuple[bytes, int, frozenset[tuple[str, str]]]
+_Key = tuple[WorkloadKind, bytes, int, frozenset[tuple[str, str]]]
 _TEMPLATES: Final[WeakValueDictionary[_Key, _Template]] = WeakValueDictionary()
-"""By hash, slots and labels: read once, however many workloads and status events bear it.
+"""By kind, hash, slots and labels: read once, however many workloads and status events bear it.
 
 Bounded by what exists: the blueprints hold the templates, and an edited or deleted one goes."""
 
 
-def _read_template(template_json: str, slots: int, labels: frozenset[tuple[str, str]]) -> _Template:
+def _read_template(
+    kind: WorkloadKind, template: JsonObject, slots: int, labels: frozenset[tuple[str, str]]
+) -> _Template:
     """Read a template, or find it read already.
 
     Raises:
-        WireError: it has no containers, or something is malformed.
+        WireError: it is too deep or too long, has no containers, or something is malformed.
     """
-    key = (hashlib.sha256(template_json.encode()).digest(), slots, labels)
+    check_depth(template, "template")
+    template_json = canonical_json(template)
+    key = (kind, hashlib.sha256(template_json.encode()).digest(), slots, labels)
     found = _TEMPLATES.get(key)
     if found is None:
-        found = _TEMPLATES[key] = _parsed(template_json, slots, dict(labels))
+        check_size(template_json, "template")
+        with within("template"):
+            check_template(kind, template)
+            found = _TEMPLATES[key] = _parsed(template_json, slots, dict(labels))
     return found
 
 
 def _parsed(template_json: str, slots: int, labels: Mapping[str, str]) -> _Template:
     template: JsonObject = json.loads(template_json)
-    with within("template"):
-        spec = section(template, "spec")
-        return _Template(
-            json=template_json,
-            shape=pod_shape(spec, slots=slots),
-            version=template_hash(template_json, slots),
-            priority=optional_whole(spec, "priority"),
-            has_port=bool(objects(objects(spec, "containers")[0], "ports")),
-            klass=class_key(template, labels),
-            family=family_key(template, labels),
-        )
+    spec = section(template, "spec")
+    return _Template(
+        json=template_json,
+        shape=pod_shape(spec, slots=slots),
+        version=template_hash(template_json, slots),
+        priority=optional_whole(spec, "priority"),
+        has_port=bool(objects(objects(spec, "containers")[0], "ports")),
+        klass=class_key(template, labels),
+        family=family_key(template, labels),
+    )
 
 
 def read_status(kind: WorkloadKind, raw: JsonObject) -> WorkloadStatus:
@@ -304,13 +148,15 @@ def _record(
 ) -> tuple[WorkloadRecord, Blueprint]:
     if not isinstance(spec.get("template"), dict):
         raise WireError("template: missing; give the template of the pods")
-    if too_deep(spec["template"]):
-        raise WireError(f"template: {TOO_DEEP}")
-    gpu = _gpu(spec)
-    said = frozenset((key, meta.labels.get(key, "")) for key in (LABEL_CLASS, LABEL_FAMILY))
-    template = _read_template(canonical_json(spec["template"]), gpu.count, said)
     training = kind is WorkloadKind.TRAINING_JOB
-    elasticity = share(_elasticity(spec))
+    gpu = read_gpu(spec)
+    said = frozenset((key, meta.labels.get(key, "")) for key in (LABEL_CLASS, LABEL_FAMILY))
+    template = _read_template(kind, section(spec, "template"), gpu.count, said)
+    elasticity = share(read_elasticity(spec)) if training else None
+    sharing, cost = read_sharing(spec), read_cost(spec) if training else None
+    if training:
+        check_whole(spec, cost, sharing)
+    max_slowdown, min_throughput = read_objectives(spec) if training else (None, None)
     record = WorkloadRecord(
         ref=share(_reference(kind, meta)),
         kind=kind,
@@ -320,31 +166,31 @@ def _record(
         deleting=meta.deleting,
         shape=share(template.shape),
         template_hash=share(template.version),
-        replicas=_members(spec, elasticity, status),
+        replicas=_members(kind, spec, elasticity, status),
         elasticity=elasticity,
         gpu=share(gpu),
-        accelerators=share(strings(spec, "accelerators")),
-        trust_domain=share(_trust_domain(spec, meta.namespace)),
-        profile_ref=share(optional_text(spec, "profileRef")),
-        weight=optional_whole(spec, "weight", 1),
-        tenant=share(optional_text(spec, "tenant")),
+        accelerators=share(read_accelerators(spec)),
+        trust_domain=share(read_trust_domain(spec) or default_trust_domain(meta.namespace)),
+        profile_ref=share(word(spec, "profileRef")),
+        weight=bounded(spec, "weight", 1, 1000, 1),
+        tenant=share(word(spec, "tenant")),
         priority=template.priority,
         suspend=flag(spec, "suspend"),
-        max_slowdown=_slo(spec, "maxSlowdown", 1.0),
-        min_throughput=_slo(spec, "minThroughput", 0.0),
-        slo=share(_latency(spec)),
-        load=_load(spec),
-        sharing=share(_sharing(spec)),
+        max_slowdown=max_slowdown,
+        min_throughput=min_throughput,
+        slo=None if training else share(read_latency(spec)),
+        load=None if training else read_load(spec),
+        sharing=share(sharing),
         klass=share(template.klass),
         family=share(template.family),
-        work_steps=optional_whole(section(spec, "work"), "steps"),
-        cost=share(_cost(spec)),
+        work_steps=read_steps(spec),
+        cost=share(cost),
         checkpoint=spec.get("checkpoint") is not None,
-        failure=share(_failure(spec)),
+        failure=share(read_failure(spec)),
         ttl_seconds_after_finished=(
             None
             if spec.get("ttlSecondsAfterFinished") is None
-            else whole(spec, "ttlSecondsAfterFinished")
+            else bounded(spec, "ttlSecondsAfterFinished", 0, INT32_MAX)
         ),
         has_port=training or template.has_port,
         status=status,
@@ -355,14 +201,13 @@ def _record(
 def _blueprint(record: WorkloadRecord, spec: JsonObject, template: _Template) -> Blueprint:
     """What the pods of a workload are made from."""
     elasticity = record.elasticity
-    grace_s = whole(section(spec, "checkpoint"), "graceSeconds", 30) if record.checkpoint else 0
     return Blueprint(
         template_json=template.json,
         read=template,
         template_hash=record.template_hash,
         replicas=record.replicas,
         slots=record.gpu.count,
-        grace_s=grace_s,
+        grace_s=read_grace_s(spec),
         tiers=elasticity.tiers if elasticity is not None else None,
         least=elasticity.min_replicas if elasticity is not None else 0,
     )
@@ -414,6 +259,7 @@ def project_workload(
         return unreadable(kind, meta, error, before), None
     try:
         complete(raw)
+        check_name(meta.name)
         with within("spec"):
             return _record(kind, meta, section(raw, "spec"), status, share)
     except Exception as error:  # the seam of one object, as above

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from ullage.api.contract import WireError, section
+from ullage.api.readers import count_of
 from ullage.ports import JsonObject
-from ullage.state.project.objects import optional_text, optional_whole
+from ullage.state.project.objects import optional_text
 from ullage.state.project.quantity import rfc3339, seconds
 from ullage.state.status.account import Account
 
@@ -72,8 +73,8 @@ def account_from_wire(raw: JsonObject) -> Account | None:
         on_demand_per_hour=_decimal(raw, "onDemandPerHour"),
         per_thousand_steps=_decimal(raw, "perWorkUnit"),
         vs_on_demand=_decimal(raw, "vsOnDemand"),
-        **{field: optional_whole(raw, name) for name, field in _COUNTS.items()},
-        **{field: optional_whole(lost, name) for name, field in _LOST.items()},
+        **{field: count_of(raw, name) for name, field in _COUNTS.items()},
+        **{field: count_of(lost, name) for name, field in _LOST.items()},
         message=optional_text(raw, "message"),
     )
 

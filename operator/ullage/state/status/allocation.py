@@ -9,8 +9,9 @@ a restart of the operator would forget whom it owes.
 from __future__ import annotations
 
 from ullage.api.contract import WireError, flag, section, text
+from ullage.api.readers import count_of
 from ullage.ports import JsonObject
-from ullage.state.project.objects import optional_text, optional_whole
+from ullage.state.project.objects import optional_text
 from ullage.state.project.quantity import rfc3339, seconds
 from ullage.state.status.records import AllocationRecord, DroppedDeadline, Received, SolveRecord
 
@@ -85,12 +86,12 @@ def solve_from_wire(raw: JsonObject) -> SolveRecord:
     return SolveRecord(
         time=seconds(raw.get("time"), "time"),
         result=text(raw, "result"),
-        jobs=optional_whole(raw, "jobs"),
+        jobs=count_of(raw, "jobs"),
         objective_value=optional_text(raw, "objectiveValue"),
         inputs_hash=text(raw, "inputsHash"),
         fractions_hash=text(raw, "fractionsHash"),
         prices=_decimals(raw, "prices"),
-        dropped=optional_whole(raw, "droppedDeadlines"),
+        dropped=count_of(raw, "droppedDeadlines"),
     )
 
 
@@ -118,9 +119,7 @@ def _filled(body: dict[str, object]) -> dict[str, object]:
 
 
 def _received(raw: JsonObject) -> Received:
-    return Received(
-        seconds=optional_whole(raw, "seconds"), since=seconds(raw.get("since"), "since")
-    )
+    return Received(seconds=count_of(raw, "seconds"), since=seconds(raw.get("since"), "since"))
 
 
 def _decimals(raw: JsonObject, field: str) -> tuple[tuple[str, str], ...]:

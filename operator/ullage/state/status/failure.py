@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import JsonObject, WireError, section, whole
+from ullage.api.contract import JsonObject, WireError, section
+from ullage.api.readers import count_of
 from ullage.state.project.quantity import rfc3339, seconds
 
 MOST_NODES: Final = 256
@@ -56,6 +57,6 @@ def failure_of(status: JsonObject) -> FailureRecord | None:
         raise WireError(f"lastFailure.nodes: {nodes!r} is no list of names")
     return FailureRecord(
         time=seconds(raw.get("time"), "lastFailure.time"),
-        count=whole(raw, "count"),
+        count=count_of(raw, "count", None),
         nodes=tuple(sorted(nodes)),
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from ullage.api.contract import Reason, WireError, flag, objects, section, text, whole
+from ullage.api.readers import count_of
 from ullage.ports import JsonObject
 from ullage.state.project.objects import optional_text, within
 from ullage.state.project.quantity import rfc3339, seconds
@@ -88,7 +89,7 @@ def _decision(raw: JsonObject) -> SpendDecision | None:
         return None
     return SpendDecision(
         time=seconds(raw.get("time"), "time"),
-        epoch=whole(raw, "epoch"),
+        epoch=count_of(raw, "epoch", None),
         inputs_hash=optional_text(raw, "inputsHash"),
         mode=text(raw, "mode"),
         reason=reason or Reason.WAITING_FOR_DECISION,

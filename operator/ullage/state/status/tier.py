@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ullage.api.contract import JsonObject, WireError, text, whole
+from ullage.api.readers import count_of
 from ullage.state.project.quantity import rfc3339, seconds
 
 STAGES: Final = (1, 2, 3)
@@ -93,11 +94,11 @@ def tier_from_wire(raw: JsonObject) -> TierRecord:
     return TierRecord(
         stage=whole(raw, "stage"),
         ratio=text(raw, "ratio"),
-        epoch=whole(raw, "epoch"),
+        epoch=count_of(raw, "epoch", None),
         observed_at=seconds(raw.get("observedAt"), "observedAt"),
-        last_consistent_step=None if step is None else whole(raw, "lastConsistentStep"),
-        backup_lag_steps=whole(raw, "backupLagSteps", 0),
-        lost_steps=whole(raw, "lostSteps", 0),
+        last_consistent_step=None if step is None else count_of(raw, "lastConsistentStep"),
+        backup_lag_steps=count_of(raw, "backupLagSteps"),
+        lost_steps=count_of(raw, "lostSteps"),
     )
 
 

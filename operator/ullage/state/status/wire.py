@@ -16,9 +16,10 @@ from math import floor
 from typing import Final
 
 from ullage.api.contract import Reason, SliceKey, WireError, objects, section, text, whole
+from ullage.api.readers import count_of
 from ullage.api.reasons import ConditionType
 from ullage.ports import JsonObject
-from ullage.state.project.objects import optional_text, optional_whole, read_conditions, within
+from ullage.state.project.objects import optional_text, read_conditions, within
 from ullage.state.project.quantity import rfc3339, seconds
 from ullage.state.records import WorkloadKind
 from ullage.state.status.allocation import allocation_from_wire, allocation_to_wire
@@ -213,7 +214,7 @@ def _placement(raw: JsonObject) -> Placement:
         gpu=text(raw, "gpu"),
         percent=whole(raw, "percent"),
         memory_mib=whole(raw, "memoryMiB"),
-        epoch=whole(raw, "epoch"),
+        epoch=count_of(raw, "epoch", None),
     )
 
 
@@ -249,7 +250,7 @@ def _decision(raw: JsonObject) -> DecisionRecord | None:
         return None
     return DecisionRecord(
         time=seconds(raw.get("time"), "time"),
-        epoch=whole(raw, "epoch"),
+        epoch=count_of(raw, "epoch", None),
         inputs_hash=optional_text(raw, "inputsHash"),
         chosen=optional_text(raw, "chosen"),
         runner_up=optional_text(raw, "runnerUp"),
@@ -261,11 +262,11 @@ def _decision(raw: JsonObject) -> DecisionRecord | None:
 
 def _progress(raw: JsonObject) -> Progress:
     return Progress(
-        steps=whole(raw, "steps"),
-        resumed_at=optional_whole(raw, "resumedAtStep"),
-        total=optional_whole(raw, "total"),
-        percent=optional_whole(raw, "percent"),
-        expected_percent=optional_whole(raw, "expectedPercent"),
+        steps=count_of(raw, "steps", None),
+        resumed_at=count_of(raw, "resumedAtStep"),
+        total=count_of(raw, "total"),
+        percent=count_of(raw, "percent"),
+        expected_percent=count_of(raw, "expectedPercent"),
         steps_per_second=optional_text(raw, "stepsPerSecond"),
         eta=seconds(raw.get("eta"), "eta"),
     )
@@ -275,7 +276,7 @@ def _sharing(raw: JsonObject) -> Sharing:
     return Sharing(
         percent=whole(raw, "percent"),
         memory_mib=whole(raw, "memoryMiB"),
-        latency_ms=optional_whole(raw, "latencyMs"),
+        latency_ms=count_of(raw, "latencyMs"),
         **{attribute: optional_text(raw, name) for name, attribute in _SHARING.items()},
     )
 
@@ -353,7 +354,7 @@ def status_from_wire(kind: WorkloadKind, raw: JsonObject) -> WorkloadStatus:
     with within("placement"):
         placement = [_placement(item) for item in objects(raw, "placement")]
     common = WorkloadStatus(
-        observed_generation=optional_whole(raw, "observedGeneration"),
+        observed_generation=count_of(raw, "observedGeneration"),
         phase=optional_text(raw, "phase"),
         placement=tuple(sorted(placement, key=lambda item: _placement_order(kind, item))),
         decision=_decision_of(raw),
@@ -365,25 +366,25 @@ def status_from_wire(kind: WorkloadKind, raw: JsonObject) -> WorkloadStatus:
     if not training:
         return replace(
             common,
-            replicas=optional_whole(raw, "replicas"),
-            ready_replicas=optional_whole(raw, "readyReplicas"),
+            replicas=count_of(raw, "replicas"),
+            ready_replicas=count_of(raw, "readyReplicas"),
             selector=optional_text(raw, "selector"),
             endpoint=optional_text(raw, "endpoint"),
         )
     return replace(
         common,
-        restarts=optional_whole(raw, "restarts"),
+        restarts=count_of(raw, "restarts"),
         retry_at=seconds(raw.get("retryAt"), "retryAt"),
         last_failure=failure_of(raw),
         nodes=optional_text(raw, "nodes"),
-        gpus=optional_whole(raw, "gpus"),
+        gpus=count_of(raw, "gpus"),
         start_time=seconds(raw.get("startTime"), "startTime"),
         completion_time=seconds(raw.get("completionTime"), "completionTime"),
         progress=_progress_of(raw),
         allocation=_allocation_of(raw),
         recommendation=_recommendation_of(raw),
         recommendation_basis=optional_text(raw, "recommendationBasis"),
-        replicas=optional_whole(raw, "replicas"),
+        replicas=count_of(raw, "replicas"),
         size=_size_of(raw),
         tier=_tier_of(raw),
         made_room=_made_room_of(raw),
