@@ -183,9 +183,11 @@ class ApiClient:
     ) -> JsonObject:
         headers = {"Content-Type": content_type} if body is not None else {}
         data = orjson.dumps(body) if body is not None else None
+        # the server gives a write up when we do: a late one would undo the next
+        asked = {**(query or {}), **({"timeout": f"{guard.total:g}s"} if body is not None else {})}
         try:
             async with self._request(
-                verb, path, guard, query=query, headers=headers, data=data
+                verb, path, guard, query=asked, headers=headers, data=data
             ) as response:
                 await self._raise_for(response)
                 return _object(await response.read())

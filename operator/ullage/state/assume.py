@@ -224,11 +224,17 @@ class _Refusal:
     waiting: bool = True
 
 
+MOST_CHARACTERS: Final = 1024
+"""Kept of a refusal's text: every decision is sent all of them."""
+
+
 class Refusals:
     """Writes that the API refused for a reason the user must see, and when to try again."""
 
     def __init__(self, first_s: float = BACKOFF_FIRST_S, most_s: float = BACKOFF_MOST_S) -> None:
         self._kept: dict[RefusalKey, _Refusal] = {}
+        self._of: dict[str, set[RefusalKey]] = {}
+        """By uid of the owner: every event of a workload asks for its own."""
         self._first_s = first_s
         self._most_s = most_s
 
@@ -236,12 +242,26 @@ class Refusals:
         self, key: RefusalKey, text: str, now: float, *, owner_uid: str, generation: int
     ) -> None:
         """Record a refusal; the wait doubles with every refusal of the same object."""
-        before = self._kept.get(key)
+        before = self._forget(key)
         tries = before.tries + 1 if before is not None else 1
         wait = min(self._first_s * 2.0 ** min(tries - 1, 16), self._most_s)
         self._kept[key] = _Refusal(
-            text=text, owner_uid=owner_uid, generation=generation, tries=tries, until=now + wait
+            text=text[:MOST_CHARACTERS],
+            owner_uid=owner_uid,
+            generation=generation,
+            tries=tries,
+            until=now + wait,
         )
+        self._of.setdefault(owner_uid, set()).add(key)
+
+    def _forget(self, key: RefusalKey) -> _Refusal | None:
+        gone = self._kept.pop(key, None)
+        if gone is not None:
+            of = self._of[gone.owner_uid]
+            of.discard(key)
+            if not of:
+                del self._of[gone.owner_uid]
+        return gone
 
     def expire(self, now: float) -> int:
         """End the waits that are over; returns how many. Long-idle records are forgotten."""
@@ -251,7 +271,7 @@ class Refusals:
                 refusal.waiting = False
                 ended += 1
             elif not refusal.waiting and now >= refusal.until + 2 * self._most_s:
-                del self._kept[key]
+                self._forget(key)
         return ended
 
     def settle(self, key: RefusalKey, owner_uid: str) -> bool:
@@ -262,18 +282,14 @@ class Refusals:
         refusal = self._kept.get(key)
         if refusal is None or refusal.owner_uid != owner_uid:
             return False
-        del self._kept[key]
+        self._forget(key)
         return refusal.waiting
 
     def owner_changed(self, uid: str, generation: int | None) -> bool:
         """A workload has a new generation, or is gone (``None``): try again at once."""
-        stale = [
-            key
-            for key, refusal in self._kept.items()
-            if refusal.owner_uid == uid and refusal.generation != generation
-        ]
-        shown = [self._kept.pop(key).waiting for key in stale]
-        return any(shown)
+        stale = [key for key in self._of.get(uid, ()) if self._kept[key].generation != generation]
+        gone = [self._forget(key) for key in stale]
+        return any(one is not None and one.waiting for one in gone)
 
     def shown(self) -> Mapping[RefusalKey, str]:
         """What stands refused now, with the API's text."""

@@ -23,6 +23,8 @@ class Blueprint:
     """The raw template as canonical JSON."""
     read: object = field(default=None, compare=False, repr=False)
     """What was read from the template: known as long as a blueprint holds it."""
+    generation: int = field(default=0, compare=False)
+    """Of the workload, when this was read."""
     template_hash: str
     replicas: int
     slots: int

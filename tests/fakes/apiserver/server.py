@@ -168,10 +168,13 @@ class FakeApiServer:
     def edit(
         self, kind: Kind, name: str, change: dict[str, Any], namespace: str = ""
     ) -> dict[str, Any]:
-        """Merge-patch a stored object, status included."""
+        """Merge-patch a stored object, status included; another spec is another generation."""
         stored = self._store.get(self._resource(kind), (namespace, name))
         assert stored is not None, f"no {kind.plural} {namespace}/{name}"
-        obj = merge_patch(orjson.loads(stored.raw), change)
+        before = orjson.loads(stored.raw)
+        obj = merge_patch(before, change)
+        if obj.get("spec") != before.get("spec") and "generation" not in change.get("metadata", {}):
+            obj["metadata"]["generation"] = before["metadata"].get("generation", 0) + 1
         return orjson.loads(self._store.put(self._resource(kind), (namespace, name), obj).raw)  # type: ignore[no-any-return]
 
     def remove(self, kind: Kind, name: str, namespace: str = "") -> None:

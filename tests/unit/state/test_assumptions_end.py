@@ -23,6 +23,7 @@ from ullage.decide.model import (
     UngatePod,
 )
 from ullage.state import streams
+from ullage.state.assume import Refusals
 from ullage.state.cluster.cluster import ClusterState
 from ullage.state.records import ObjectRef, PodStage
 from ullage.state.shapes import NodeAffinity
@@ -216,6 +217,21 @@ class TestRefusals:
 
     def refuse(self, state: ClusterState, now: float, text: str = "exceeded quota") -> None:
         state.refuse(*self.KEY, text, now=now, owner_uid=JOB.uid)
+
+    def test_a_long_text_is_cut(self, state: ClusterState) -> None:
+        self.refuse(state, NOW, "x" * 4000)
+        assert state.freeze(NOW).refused_writes == {self.KEY: "x" * 1024}
+
+    def test_what_is_refused_to_others_is_not_looked_at(self) -> None:
+        refusals = Refusals()
+        for number in range(3):
+            refusals.refuse(
+                ("Pod", "default", f"p-{number}"), "no", NOW, owner_uid="other", generation=1
+            )
+        assert not refusals.owner_changed(JOB.uid, None)
+        assert len(refusals.shown()) == 3
+        assert refusals.owner_changed("other", None)
+        assert not refusals.shown()
 
     def test_a_refused_create_shows_the_apis_text(self, state: ClusterState) -> None:
         self.refuse(state, NOW)

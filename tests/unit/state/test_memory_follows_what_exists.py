@@ -87,3 +87,29 @@ def test_a_value_too_large_to_keep_pushes_nothing_out() -> None:
     assert memo.get("small") == "one"
     assert memo.get("large") is None
     assert size_of(("x" * 6000,)) > 6000
+
+
+def test_a_status_event_does_not_read_the_template_again() -> None:
+    state = ClusterState(effect_of)
+    job = large_job(0)
+    state.upsert(TRAINING_JOBS, job, 0.0)
+    job["metadata"] |= {"resourceVersion": "2"}
+    job["spec"]["template"] = Unread(job["spec"]["template"])
+    job["status"] = {"phase": "Running"}
+    state.upsert(TRAINING_JOBS, job, 1.0)
+    (held,) = state.freeze(2.0).workloads.values()
+    assert (held.invalid, held.status.phase) == ("", "Running")
+    job["metadata"] |= {"generation": 2}
+    state.upsert(TRAINING_JOBS, job, 3.0)
+    (held,) = state.freeze(4.0).workloads.values()
+    assert "read again" in held.invalid
+
+
+class Unread(dict[str, Any]):
+    """A template that fails when it is looked into."""
+
+    def items(self) -> Any:
+        raise AssertionError("read again")
+
+    __iter__ = items
+    __getitem__ = items

@@ -189,7 +189,8 @@ class WorkloadRoom(Room[str]):
         uid = self.key(raw)
         held = self._table.get(uid)
         before = seen_workload(held, overlay) if held is not None else None
-        record, blueprint = project_workload(self._kind, raw, held, self.context.share)
+        known = self.blueprints.get(uid)
+        record, blueprint = project_workload(self._kind, raw, held, self.context.share, known)
         if record.invalid:
             self.context.failed(self.stream, WireError(record.invalid))
         if blueprint is not None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 from weakref import WeakValueDictionary
@@ -84,6 +83,8 @@ class _Template:
     """A pod template and what is read from it."""
 
     json: str
+    labels: frozenset[tuple[str, str]]
+    """Of the owner: they name class and family where the template does not."""
     shape: PodShape
     version: str
     priority: int
@@ -115,21 +116,22 @@ def _read_template(
         check_size(template_json, "template")
         with within("template"):
             check_template(kind, template)
-            found = _TEMPLATES[key] = _parsed(template_json, slots, dict(labels))
+            found = _TEMPLATES[key] = _parsed(template_json, slots, labels)
     return found
 
 
-def _parsed(template_json: str, slots: int, labels: Mapping[str, str]) -> _Template:
+def _parsed(template_json: str, slots: int, labels: frozenset[tuple[str, str]]) -> _Template:
     template: JsonObject = json.loads(template_json)
     spec = section(template, "spec")
     return _Template(
         json=template_json,
+        labels=labels,
         shape=pod_shape(spec, slots=slots),
         version=template_hash(template_json, slots),
         priority=optional_whole(spec, "priority"),
         has_port=bool(objects(objects(spec, "containers")[0], "ports")),
-        klass=class_key(template, labels),
-        family=family_key(template, labels),
+        klass=class_key(template, dict(labels)),
+        family=family_key(template, dict(labels)),
     )
 
 
@@ -143,15 +145,35 @@ def read_status(kind: WorkloadKind, raw: JsonObject) -> WorkloadStatus:
         return status_from_wire(kind, section(raw, "status"))
 
 
-def _record(
-    kind: WorkloadKind, meta: Meta, spec: JsonObject, status: WorkloadStatus, share: Sharer
-) -> tuple[WorkloadRecord, Blueprint]:
+def _template(
+    kind: WorkloadKind, spec: JsonObject, meta: Meta, slots: int, known: Blueprint | None
+) -> _Template:
+    """The template of a workload; that of the same generation is not read again.
+
+    The API server counts a generation for every change of the spec, and a status event of a large
+    template would cost as much as an edit.
+    """
+    labels = frozenset((key, meta.labels.get(key, "")) for key in (LABEL_CLASS, LABEL_FAMILY))
+    if known is not None and known.generation == meta.generation > 0 and known.slots == slots:
+        kept = known.read
+        if isinstance(kept, _Template) and kept.labels == labels:
+            return kept
     if not isinstance(spec.get("template"), dict):
         raise WireError("template: missing; give the template of the pods")
-    training = kind is WorkloadKind.TRAINING_JOB
+    return _read_template(kind, section(spec, "template"), slots, labels)
+
+
+def _record(
+    kind: WorkloadKind,
+    meta: Meta,
+    spec: JsonObject,
+    status: WorkloadStatus,
+    share: Sharer,
+    known: Blueprint | None,
+) -> tuple[WorkloadRecord, Blueprint]:
     gpu = read_gpu(spec)
-    said = frozenset((key, meta.labels.get(key, "")) for key in (LABEL_CLASS, LABEL_FAMILY))
-    template = _read_template(kind, section(spec, "template"), gpu.count, said)
+    template = _template(kind, spec, meta, gpu.count, known)
+    training = kind is WorkloadKind.TRAINING_JOB
     elasticity = share(read_elasticity(spec)) if training else None
     sharing, cost = read_sharing(spec), read_cost(spec) if training else None
     if training:
@@ -204,6 +226,7 @@ def _blueprint(record: WorkloadRecord, spec: JsonObject, template: _Template) ->
     return Blueprint(
         template_json=template.json,
         read=template,
+        generation=record.generation,
         template_hash=record.template_hash,
         replicas=record.replicas,
         slots=record.gpu.count,
@@ -245,9 +268,15 @@ def unreadable(
 
 
 def project_workload(
-    kind: WorkloadKind, raw: JsonObject, before: WorkloadRecord | None, share: Sharer
+    kind: WorkloadKind,
+    raw: JsonObject,
+    before: WorkloadRecord | None,
+    share: Sharer,
+    known: Blueprint | None = None,
 ) -> tuple[WorkloadRecord, Blueprint | None]:
     """Read a workload; the blueprint is ``None`` where the spec cannot be read.
+
+    ``before`` and ``known`` are what was read of it last.
 
     Raises:
         WireError: not even the metadata can be read, so nothing can be said of the object.
@@ -261,6 +290,6 @@ def project_workload(
         complete(raw)
         check_name(meta.name)
         with within("spec"):
-            return _record(kind, meta, section(raw, "spec"), status, share)
+            return _record(kind, meta, section(raw, "spec"), status, share, known)
     except Exception as error:  # the seam of one object, as above
         return replace(unreadable(kind, meta, error, before), status=status), None
