@@ -41,8 +41,11 @@ REASON_LENGTH = 300
 
 
 def step_folders(cluster: LocalCluster, nodes: tuple[str, ...]) -> Mapping[str, Path]:
-    """Where each node of the local cluster keeps the records of its containers."""
-    return {node: cluster.private(node, RUN_FOLDER) / "steps" for node in nodes}
+    """Where each node of the local cluster keeps the records of its containers.
+
+    As a process of the node sees it: the records lie in file systems that are mounted there alone.
+    """
+    return {node: cluster.root_of(node) / RUN_FOLDER.lstrip("/") / "steps" for node in nodes}
 
 
 @dataclass(slots=True, kw_only=True)

@@ -154,6 +154,14 @@ class LocalCluster:
             raise CommandFailed(f"no node {node} in the local cluster")
         return Path(found[0]["private"][folder])
 
+    def root_of(self, node: str) -> Path:
+        """The root directory as the processes of a node see it, with what is mounted there."""
+        processes = json.loads(run(LOCALCLUSTER, "status", "--json"))["processes"]
+        found = [one["pid"] for one in processes if one.get("node") == node]
+        if not found:
+            raise CommandFailed(f"no process of node {node} in the local cluster")
+        return Path(f"/proc/{found[0]}/root")
+
     def restart(self, component: str, node: str = "") -> None:
         """Restart one process of the cluster and wait until it works."""
         self.control("restart", component, node)

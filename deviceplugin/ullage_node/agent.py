@@ -47,7 +47,7 @@ from ullage_node.slices.reconcile import Reconciler, in_use
 from ullage_node.slices.restore import boot_id, restore
 from ullage_node.slices.retire import remove_everything
 from ullage_node.slices.saver import Saver
-from ullage_node.slices.steps import StepDirectories
+from ullage_node.slices.steps import StepRecords
 from ullage_node.slices.table import SliceTable
 from ullage_node.tasks import Supervisor, end
 from ullage_node.telemetry.assemble import watchers_of
@@ -102,7 +102,7 @@ class Agent:
             reader=ApiPods(client),
             driver=backend.driver,
             cdi=CDIDirectory(paths.cdi_dir),
-            steps=StepDirectories(paths.steps_dir),
+            steps=StepRecords(paths.steps_dir),
             save=self._saver.save,
         )
         self.binder = Binder(self.surroundings)
@@ -162,6 +162,7 @@ class Agent:
                 containers=self.containers,
                 events=self.events,
                 progress=self._progress,
+                steps=self.surroundings.steps,
                 guard=self.guard,
                 telemetry=self.telemetry,
                 notices=self.notices,

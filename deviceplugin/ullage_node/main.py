@@ -27,8 +27,11 @@ from ullage_node.logs import configure_logs
 from ullage_node.mps.main import DIRECTORY
 from ullage_node.mps.main import serve as serve_mps
 from ullage_node.settings import PREFIX, Settings, SettingsError, load_settings
+from ullage_node.slices.steps import mount_homes
 from ullage_node.telemetry.progress import StepTelemetry
 
+DEVICES_MOST: Final = 16
+"""Devices of one node that step records are given room for; those of more lie beside it."""
 OPTIONS: Final = {
     "api_server": "API_SERVER",
     "token_file": "API_TOKEN_FILE",
@@ -44,10 +47,10 @@ def run(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "part",
         nargs="?",
-        choices=("agent", "guard", "mps"),
+        choices=("agent", "guard", "mps", "mounts"),
         default="agent",
-        help="agent (default), or a process beside it: guard, which may stop containers, or mps, "
-        "which runs the MPS control daemons",
+        help="agent (default), or a process beside it: guard, which may stop containers, mps, "
+        "which runs the MPS control daemons, or mounts, which makes room for step records and ends",
     )
     parser.add_argument("--api-server", help="URL of the API server (default: the own cluster)")
     parser.add_argument("--token-file", help="file with the bearer token")
@@ -67,6 +70,8 @@ def run(arguments: Sequence[str] | None = None) -> None:
             run_guard(settings)
         elif options["part"] == "mps":
             asyncio.run(serve_mps(settings.paths.run_dir / DIRECTORY))
+        elif options["part"] == "mounts":
+            mount_homes(settings.paths.steps_dir, settings.max_sharers * DEVICES_MOST)
         else:
             asyncio.run(serve(settings, os.environ, version))
     except (SettingsError, ApiError, OSError) as error:

@@ -69,6 +69,7 @@ def metrics_text() -> str:
         status_failures=0,
         events_dropped=0,
         records_invalid=0,
+        records_uncapped=0,
         task_failures={"observe": 0},
         unreadable={"Pod": 0},
     )

@@ -24,6 +24,7 @@ from ullage_node.mirrors import NodeMirror
 from ullage_node.notices.watch import NoticeWatch
 from ullage_node.publisher import Publisher
 from ullage_node.settings import Settings
+from ullage_node.slices.steps import StepRecords
 from ullage_node.slices.table import SliceTable
 from ullage_node.status import (
     NodeFacts,
@@ -54,6 +55,7 @@ class Parts:
     containers: Containers
     events: Events
     progress: ProgressSource
+    steps: StepRecords
     guard: Guard
     telemetry: Telemetry
     notices: NoticeWatch
@@ -139,6 +141,7 @@ class Reporter:
             status_failures=publisher.failures,
             events_dropped=parts.events.dropped,
             records_invalid=parts.progress.invalid_total,
+            records_uncapped=parts.steps.uncapped,
             task_failures=task_failures,
             unreadable=unreadable,
         )

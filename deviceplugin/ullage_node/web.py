@@ -37,6 +37,7 @@ class Figures:
     status_failures: int
     events_dropped: int
     records_invalid: int
+    records_uncapped: int
     task_failures: Mapping[str, int]
     unreadable: Mapping[str, int]
     """Objects that could not be taken in, by kind."""
@@ -109,6 +110,11 @@ def _counts(now: Figures) -> Iterator[Metric]:
         ("ullage_node_status_failures", "Status writes that failed.", now.status_failures),
         ("ullage_node_events_dropped", "Events that were not taken.", now.events_dropped),
         ("ullage_step_records_invalid", "Readings that were no record.", now.records_invalid),
+        (
+            "ullage_step_records_uncapped",
+            "Step records made outside of their slot's file system, which was full.",
+            now.records_uncapped,
+        ),
     ):
         yield CounterMetricFamily(name, text, value=value)
 

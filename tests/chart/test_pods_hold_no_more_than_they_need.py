@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from chart.rendered import ROOT, Json, Rendered, environment
+from chart.rendered import ROOT, Helm, Json, Rendered, environment
 from ullage.app.reference_pages import AGENT_FOLDERS, GUARD_FOLDERS
 from ullage_node.guard.protocol import guard_socket
 from ullage_node.settings import PathSettings
@@ -96,6 +96,28 @@ def test_the_agent_is_root_without_any_power(backend: str, request: Any) -> None
             "capabilities": {"drop": ["ALL"]},
             "seccompProfile": {"type": "RuntimeDefault"},
         }
+
+
+@pytest.mark.parametrize("backend", ["rendered", "emulated"])
+def test_what_may_mount_sees_one_folder_and_ends(backend: str, request: Any) -> None:
+    bodies: Rendered = request.getfixturevalue(backend)
+    pod = bodies.one("DaemonSet", "ullage-node")["spec"]["template"]["spec"]
+    (container,) = pod["initContainers"]
+    assert container["args"] == ["mounts"]
+    assert "restartPolicy" not in container, "it ends before the agent begins"
+    (mount,) = container["volumeMounts"]
+    assert mount["mountPath"] == str(PathSettings().run_dir)
+    assert mount["mountPropagation"] == "Bidirectional"
+    assert {one["name"] for one in container["env"]} == {
+        "ULLAGE_NODE_NAME",
+        "ULLAGE_NODE_MAX_SHARERS",
+    }
+
+
+def test_nothing_may_mount_where_that_is_switched_off(helm: Helm) -> None:
+    bodies = helm.values({"node": {"stepMounts": {"enabled": False}}})
+    pod = bodies.one("DaemonSet", "ullage-node")["spec"]["template"]["spec"]
+    assert "initContainers" not in pod
 
 
 @pytest.mark.parametrize("backend", ["rendered", "emulated"])

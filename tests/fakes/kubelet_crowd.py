@@ -34,7 +34,7 @@ from ullage_node.slices.cdi import CDIDirectory, device_name
 from ullage_node.slices.pods import PodCache
 from ullage_node.slices.reconcile import Reconciler
 from ullage_node.slices.records import Device, Pod
-from ullage_node.slices.steps import StepDirectories
+from ullage_node.slices.steps import StepRecords
 from ullage_node.slices.table import SliceTable
 
 NODE = "node-a"
@@ -92,7 +92,7 @@ class Crowd:
             reader=self,
             driver=self.devices,
             cdi=CDIDirectory(self.runtime.cdi_dir),
-            steps=StepDirectories(root / "steps"),
+            steps=StepRecords(root / "steps"),
             save=self.linger,
         )
         self.binder = Binder(self.surroundings)

@@ -25,7 +25,7 @@ from ullage_node.slices.checkpoint import decode, encode, snapshot
 from ullage_node.slices.pods import PodCache
 from ullage_node.slices.reconcile import Reconciler
 from ullage_node.slices.records import Device, Pod
-from ullage_node.slices.steps import StepDirectories
+from ullage_node.slices.steps import StepRecords
 from ullage_node.slices.table import SliceTable
 
 NODE = "node-a"
@@ -42,7 +42,7 @@ class Storm:
         self.rng = random.Random(seed)
         self.rig = MpsRig(base, kind)
         self.cdi = CDIDirectory(base / "cdi-of-slots")
-        self.steps = StepDirectories(self.rig.run_dir / "steps")
+        self.steps = StepRecords(self.rig.run_dir / "steps")
         self.live: dict[str, tuple[Pod, str]] = {}
         self.spec: dict[SliceKey, DesiredSlice] = {}
         self.kubelet_away = 0

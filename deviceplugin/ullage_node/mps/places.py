@@ -10,7 +10,6 @@ behind a seam; nothing here follows a name that a tenant chose.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import shutil
 from collections.abc import Iterable
@@ -18,12 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+from ullage_node.mounts import MS_NODEV, MS_NOSUID, mount_tmpfs, unmount
 from ullage_node.mps.control import Place
 from ullage_node.mps.records import Order
 
-MS_NOSUID: Final = 2
-MS_NODEV: Final = 4
-MNT_DETACH: Final = 2
 LOG_BYTES_MAX: Final = 8 << 20
 """A log that grew past this is emptied: it lies in memory."""
 SOCKET_PATH_MAX: Final = 107
@@ -56,22 +53,13 @@ class Mounts(Protocol):
 class HostMounts:
     """mount(2) of this machine; the chart passes the mounts on to the host."""
 
-    def __init__(self) -> None:
-        self._libc = ctypes.CDLL(None, use_errno=True)
-
     def mount(self, path: Path) -> None:
         """See :class:`Mounts`."""
-        if os.path.ismount(path):
-            return
-        target = os.fsencode(path)
-        if self._libc.mount(b"tmpfs", target, b"tmpfs", MS_NOSUID | MS_NODEV, b"mode=1777"):
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), str(path))
+        mount_tmpfs(path, MS_NOSUID | MS_NODEV, "mode=1777")
 
     def unmount(self, path: Path) -> None:
         """See :class:`Mounts`."""
-        if os.path.ismount(path):
-            self._libc.umount2(os.fsencode(path), MNT_DETACH)
+        unmount(path)
 
 
 class PlainDirectories:

@@ -20,10 +20,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from ullage.api.contract import Reason
+from ullage.api.contract import SLOT_PATTERN, Reason
 from ullage_node.devices.protocol import (
     Attachment,
     ContainerBinding,
+    ContainerEdits,
     ContainerKey,
     PrepareRefused,
     ShareDriver,
@@ -33,9 +34,11 @@ from ullage_node.slices.cdi import CDIDirectory, render
 from ullage_node.slices.pods import PodCache
 from ullage_node.slices.prestart import Leftover, Start, decide, owner_of
 from ullage_node.slices.records import Pod, Refusal
-from ullage_node.slices.steps import StepDirectories
+from ullage_node.slices.steps import StepRecords
 from ullage_node.slices.table import SliceTable
 
+SLOTS_MOST: Final = 64
+"""Devices that one container may have."""
 LIST_TRIES: Final = 3
 LIST_PAUSE_SECONDS: Final = 0.15
 LIST_SECONDS: Final = 1.0
@@ -93,7 +96,7 @@ class Surroundings:
     reader: PodReader
     driver: ShareDriver
     cdi: CDIDirectory
-    steps: StepDirectories
+    steps: StepRecords
     save: Callable[[], Awaitable[None]]
     """Writes the checkpoint and returns when it is safe."""
 
@@ -140,6 +143,9 @@ class Binder:
     async def _owner(self, slots: tuple[str, ...]) -> tuple[SlotOwner, Listing]:
         if not slots:
             raise StartRefused(Refusal(reason=Reason.SLOT_COUNT, message="no slot was named"))
+        if len(slots) > SLOTS_MOST or not all(map(SLOT_PATTERN.fullmatch, slots)):
+            message = f"kubelet names {len(slots)} slots, not all of them ours"
+            raise StartRefused(Refusal(reason=Reason.SLOT_UNKNOWN, message=message))
         deadline = time.monotonic() + LIST_SECONDS
         found: SlotOwner | Refusal = Refusal(reason=Reason.SLOT_UNKNOWN, message="")
         for attempt in range(LIST_TRIES):
@@ -207,15 +213,7 @@ class Binder:
             raise StartRefused(
                 Refusal(reason=Reason.DRAINING, message="the slice changed during the start")
             )
-        await self._write(
-            binding,
-            render(
-                binding,
-                {part.key.index: part for part in self._s.table.wanted_for(container)},
-                edits,
-                self._s.steps.of(container),
-            ),
-        )
+        await self._write(binding, edits)
         return binding
 
     def _decide(
@@ -242,9 +240,11 @@ class Binder:
             raise StartRefused(verdict)
         return verdict
 
-    async def _write(self, binding: ContainerBinding, files: dict[str, bytes]) -> None:
+    async def _write(self, binding: ContainerBinding, edits: ContainerEdits) -> None:
         old = self._s.table.binding(binding.key)
-        self._s.steps.reset(binding.key)
+        record = self._s.steps.reset(binding.key, binding.slots[0])
+        decided = {part.key.index: part for part in self._s.table.wanted_for(binding.key)}
+        files = render(binding, decided, edits, record)
         for slot in set(old.slots if old else ()) - set(binding.slots):
             self._s.cdi.remove(slot)
         self._s.cdi.write(files)

@@ -53,7 +53,7 @@ def render(
     binding: ContainerBinding,
     decided: Mapping[int, DesiredSlice],
     edits: ContainerEdits,
-    steps_directory: Path,
+    record: Path,
 ) -> dict[str, bytes]:
     """The files of one container, by slot.
 
@@ -64,15 +64,16 @@ def render(
         binding: slots and slices.
         decided: the decision of each slice, by index.
         edits: what the backend wants.
-        steps_directory: the container's step-record directory on the host.
+        record: the container's step record on the host; the file alone is mounted.
     """
     whose = {ENV_SLICE: binding.key.directory}
+    path = f"{STEPS_MOUNT}/{STEPS_FILE}"
     own = {
         **whose,
-        ENV_STEPS: f"{STEPS_MOUNT}/{STEPS_FILE}",
+        ENV_STEPS: path,
         ENV_PERCENT: str(binding.slices[0].percent),
     }
-    steps = BindMount(host_path=str(steps_directory), container_path=STEPS_MOUNT)
+    steps = BindMount(host_path=str(record), container_path=path)
     whole = {
         "env": _environment({**edits.env, **own}),
         "deviceNodes": [_device_node(node) for node in edits.device_nodes],

@@ -23,12 +23,12 @@ from ullage.api.contract import (
     SliceKey,
     WireError,
     flag,
+    moment_of,
+    quoted,
     section,
     text,
     whole,
 )
-from ullage.api.readers import quoted
-from ullage.api.times import moment_of
 from ullage_node.guard.standstill import read_standstill
 from ullage_node.slices.endpoints import read_endpoint, read_images
 from ullage_node.slices.records import Pod

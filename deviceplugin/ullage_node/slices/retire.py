@@ -16,14 +16,14 @@ from ullage_node.devices.protocol import ShareDriver
 from ullage_node.settings import PathSettings
 from ullage_node.slices import checkpoint
 from ullage_node.slices.cdi import CDIDirectory
-from ullage_node.slices.steps import StepDirectories
+from ullage_node.slices.steps import StepRecords
 
 TRASH_SECONDS: Final = 20.0
 """How long one try removes what containers left; the next try goes on from there."""
 
 
 async def remove_everything(
-    paths: PathSettings, cdi: CDIDirectory, steps: StepDirectories, driver: ShareDriver
+    paths: PathSettings, cdi: CDIDirectory, steps: StepRecords, driver: ShareDriver
 ) -> None:
     """Remove CDI files, hook and slot files, step directories and the checkpoint.
 
@@ -33,7 +33,7 @@ async def remove_everything(
         OSError: something could not be removed; call it again.
     """
     cdi.sweep(frozenset())
-    steps.sweep(())
+    steps.clear()
     await steps.trash.drain(TRASH_SECONDS)
     await driver.cleanup_all()
     checkpoint.remove(paths.checkpoint)

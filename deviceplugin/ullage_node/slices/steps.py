@@ -1,14 +1,17 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where a container may report its progress: one directory and one 64-byte file each.
+"""Where a container may report its progress: one 64-byte file each.
 
-The content of a directory is the tenant's: it is moved aside whole and removed bit by bit
-(:mod:`ullage_node.slices.removal`), never read or followed. Every start gets a new directory and a
-new file of zeros, so a reader opens it by name each time.
+The file alone is mounted into the container, so nothing else can be made there. It lies in the
+small file system of the container's first slot (:func:`mount_homes`): a tenant that makes it grow
+fills its own and no other. Every start gets a new file of zeros, so a reader opens it by name each
+time. A container's name leads to the file by a link of ours, outside of what tenants can reach.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 from collections.abc import Collection
 from pathlib import Path
@@ -16,63 +19,159 @@ from typing import Final
 
 import structlog
 
-from ullage.api.contract import STEP_RECORD_BYTES, STEPS_FILE
+from ullage.api.contract import STEP_RECORD_BYTES, STEPS_FILE, slot_id
 from ullage_node.devices.protocol import ContainerKey
-from ullage_node.slices.files import remove_temporaries, write_whole
+from ullage_node.mounts import MS_NODEV, MS_NOEXEC, MS_NOSUID, mount_tmpfs
 from ullage_node.slices.removal import Trash
 
 TRASH: Final = ".trash"
+HOMES: Final = ".slots"
+SPARE: Final = ".spare"
+"""Homes of files that found no room in their slot's."""
+HOME_OPTIONS: Final = "size=16k,nr_inodes=8,mode=0755"
+"""A record takes one page and one inode; files of earlier starts live on as long as they are open
+somewhere."""
+HOMES_MOST: Final = 256
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
-class StepDirectories:
-    """The directory that holds one directory per container."""
+def mount_homes(steps_dir: Path, slots: int) -> int:
+    """Give each slot a file system in memory of its own, for the host and all its containers.
+
+    Run by a container that may mount, before the agent begins. What is mounted already stays.
+
+    Args:
+        steps_dir: directory of the step records.
+        slots: how many.
+
+    Returns:
+        How many there are now.
+
+    Raises:
+        OSError: one cannot be mounted.
+    """
+    for number in range(min(slots, HOMES_MOST)):
+        home = steps_dir / HOMES / slot_id(number)
+        home.mkdir(parents=True, exist_ok=True)
+        mount_tmpfs(home, MS_NOSUID | MS_NODEV | MS_NOEXEC, HOME_OPTIONS)
+    return min(slots, HOMES_MOST)
+
+
+class StepRecords:
+    """The records below one directory."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.trash = Trash(path / TRASH)
+        self.uncapped = 0
+        """Records made outside of their slot's file system, because it was full."""
+        self._holders: dict[str, str] = {}
+        """Whose name leads to a home."""
+        for name in self._names():
+            if (path / name).is_symlink():
+                self._holders[os.readlink(path / name)] = name
 
     def of(self, container: ContainerKey) -> Path:
-        """The container's directory on the host."""
+        """What leads to the directory of a container's record."""
         return self.path / container.directory
 
-    def reset(self, container: ContainerKey) -> Path:
-        """Give the container an empty record that any user may write.
+    def reset(self, container: ContainerKey, slot: str) -> Path:
+        """Give a container an empty record that any user may write.
+
+        Args:
+            container: which one.
+            slot: its first slot.
 
         Returns:
-            The directory to mount.
+            The file to mount.
 
         Raises:
             OSError: the file system refuses.
         """
-        directory = self.of(container)
-        self.trash.put(directory)
-        directory.mkdir()
-        directory.chmod(0o755)
-        record = directory / STEPS_FILE
-        write_whole(record, bytes(STEP_RECORD_BYTES), mode=0o666, via=self.path)
-        return directory
+        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            home = self._fresh(self.path / HOMES / slot)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            # Somebody keeps files of earlier starts open: that must not stop this one.
+            self.uncapped += 1
+            _log.warning("no room for a step record", slot=slot, why=str(error))
+            home = self._fresh(self.path / SPARE / slot)
+        target = str(home.relative_to(self.path))
+        # The record is this container's now: no other name may lead to it.
+        self._remove(self._holders.pop(target, container.directory))
+        self._remove(container.directory)
+        self.of(container).symlink_to(target)
+        self._holders[target] = container.directory
+        return home / STEPS_FILE
 
     def remove(self, container: ContainerKey) -> None:
-        """Remove the container's directory; a container that has it mounted keeps its record.
+        """Forget the container's record; one that has it mounted keeps it.
 
         Where the file system refuses, the next sweep tries again.
         """
         try:
-            self.trash.put(self.of(container))
+            self._remove(container.directory)
         except OSError as error:
-            _log.warning("step directory stays", container=container.directory, why=str(error))
+            _log.warning("step record stays", container=container.directory, why=str(error))
 
     def sweep(self, keep_pods: Collection[str]) -> None:
-        """Remove the directories of all pods but these (uids).
+        """Forget the records of all pods but these (uids).
 
         Raises:
             OSError: the file system refuses.
         """
-        if not self.path.is_dir():
-            return
-        remove_temporaries(self.path, STEPS_FILE)
-        for name in os.listdir(self.path):
-            if name != TRASH and name.partition("_")[0] not in keep_pods:
-                self.trash.put(self.path / name)
+        for name in self._names():
+            if name.partition("_")[0] not in keep_pods:
+                self._remove(name)
+
+    def clear(self) -> None:
+        """Forget everything; what is mounted stays, empty: only a reboot takes it away.
+
+        Raises:
+            OSError: the file system refuses.
+        """
+        self.sweep(())
+        for folder in (self.path / HOMES, self.path / SPARE):
+            for home in folder.glob("*"):
+                self._discard(home / STEPS_FILE)
+                _remove_empty(home)
+            _remove_empty(folder)
+
+    def _names(self) -> list[str]:
+        try:
+            names = os.listdir(self.path)
+        except FileNotFoundError:
+            return []
+        return [name for name in names if name not in (TRASH, HOMES, SPARE)]
+
+    def _fresh(self, home: Path) -> Path:
+        """A new record in a directory of ours."""
+        home.mkdir(parents=True, exist_ok=True)
+        record = home / STEPS_FILE
+        self._discard(record)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(record, flags, 0o666), "wb") as file:
+            os.fchmod(file.fileno(), 0o666)  # whatever the umask
+            file.write(bytes(STEP_RECORD_BYTES))
+        return home
+
+    def _discard(self, path: Path) -> None:
+        """Remove a file or link, whatever stands there."""
+        try:
+            path.unlink(missing_ok=True)
+        except IsADirectoryError:
+            self.trash.put(path)
+
+    def _remove(self, name: str) -> None:
+        """Forget one container; a directory is one of an agent that mounted directories."""
+        self._discard(self.path / name)
+        self._holders = {home: one for home, one in self._holders.items() if one != name}
+
+
+def _remove_empty(directory: Path) -> None:
+    with contextlib.suppress(OSError):
+        directory.rmdir()

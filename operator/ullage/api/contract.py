@@ -35,6 +35,7 @@ from ullage.api.readers import count_of as count_of
 from ullage.api.readers import filled as filled
 from ullage.api.readers import flag as flag
 from ullage.api.readers import objects as objects
+from ullage.api.readers import quoted as quoted
 from ullage.api.readers import section as section
 from ullage.api.readers import text as text
 from ullage.api.readers import whole as whole
@@ -46,6 +47,7 @@ from ullage.api.steps import STEP_RECORD_BYTES as STEP_RECORD_BYTES
 from ullage.api.steps import STEP_VERSION as STEP_VERSION
 from ullage.api.steps import STEP_WORDS as STEP_WORDS
 from ullage.api.steps import StepRecord as StepRecord
+from ullage.api.times import moment_of as moment_of
 
 GROUP: Final = "ullage.dev"
 VERSION: Final = "v1alpha1"

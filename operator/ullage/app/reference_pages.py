@@ -158,6 +158,10 @@ def rights_page() -> str:
         "|---|---|---|",
         *(f"| `{path}` | {access} | {use} |" for path, access, use in AGENT_FOLDERS),
         "",
+        "Before it begins, the privileged container `step-mounts` (`node.stepMounts.enabled`) "
+        "mounts a file system of 16 KiB below `/run/ullage/steps` for the step record of each "
+        "slot, and ends: it reads no API and sees `/run/ullage` alone.",
+        "",
         "The container `guard` beside it (`node.guard.enabled`) runs with as little power, reads "
         "no API and listens on no port. It sees:",
         "",

@@ -19,7 +19,6 @@ from ullage_node.devices.protocol import (
 )
 from ullage_node.slices.cdi import CDIDirectory, device_name, render
 from ullage_node.slices.files import write_whole
-from ullage_node.slices.steps import StepDirectories
 from ullage_node.slices.table import binding_of
 
 PART = DesiredSlice(
@@ -71,7 +70,7 @@ def test_one_slot_carries_everything(tmp_path: Path) -> None:
             },
             {
                 "hostPath": str(tmp_path),
-                "containerPath": "/run/ullage/steps",
+                "containerPath": "/run/ullage/steps/record",
                 "options": ["bind", "nosuid", "nodev", "rw"],
             },
         ],
@@ -135,37 +134,3 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
         write_whole(target, b"new", mode=0o600, via=tmp_path / "missing")
     assert target.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [target]
-
-
-def test_a_link_that_a_tenant_planted_is_replaced_and_not_followed(tmp_path: Path) -> None:
-    secret = tmp_path / "secret"
-    secret.write_text("untouched")
-    steps = StepDirectories(tmp_path / "steps")
-    record = steps.reset(KEY) / "record"
-    record.unlink()
-    record.symlink_to(secret)
-    steps.reset(KEY)
-    assert not record.is_symlink()
-    assert record.read_bytes() == bytes(64)
-    assert secret.read_text() == "untouched"
-
-
-def test_a_directory_in_the_place_of_the_record_is_replaced(tmp_path: Path) -> None:
-    steps = StepDirectories(tmp_path / "steps")
-    record = steps.reset(KEY) / "record"
-    record.unlink()
-    (record / "deep").mkdir(parents=True)
-    steps.reset(KEY)
-    assert record.read_bytes() == bytes(64)
-
-
-def test_step_directories_of_pods_that_are_gone_are_swept(tmp_path: Path) -> None:
-    steps = StepDirectories(tmp_path / "steps")
-    other = ContainerKey(pod_uid="uid-2", container="main")
-    steps.reset(KEY)
-    steps.reset(other)
-    steps.sweep({"uid-2"})
-    assert {path.name for path in steps.path.iterdir()} == {"uid-2_main", ".trash"}
-    steps.remove(other)
-    assert steps.trash.empty()
-    assert [list(path.iterdir()) for path in steps.path.iterdir()] == [[]]

@@ -10,7 +10,7 @@ import pytest
 
 from ullage_node.devices.protocol import ContainerKey
 from ullage_node.slices.removal import Trash
-from ullage_node.slices.steps import StepDirectories
+from ullage_node.slices.steps import StepRecords
 
 KEY = ContainerKey(pod_uid="uid-1", container="main")
 DEPTH = 1200
@@ -37,8 +37,9 @@ def drain(trash: Trash, entries: int = 500) -> int:
 
 
 def test_a_container_may_leave_a_tree_of_any_depth(tmp_path: Path) -> None:
-    steps = StepDirectories(tmp_path / "steps")
-    nest(steps.reset(KEY), DEPTH)
+    steps = StepRecords(tmp_path / "steps")
+    steps.of(KEY).mkdir(parents=True)  # as agents made it that mounted directories
+    nest(steps.of(KEY), DEPTH)
     steps.remove(KEY)
     assert not steps.of(KEY).exists()
     drain(steps.trash)
@@ -46,21 +47,23 @@ def test_a_container_may_leave_a_tree_of_any_depth(tmp_path: Path) -> None:
 
 
 def test_a_sweep_takes_any_tree_and_ends(tmp_path: Path) -> None:
-    steps = StepDirectories(tmp_path / "steps")
-    nest(steps.reset(KEY), DEPTH)
+    steps = StepRecords(tmp_path / "steps")
+    steps.of(KEY).mkdir(parents=True)  # as agents made it that mounted directories
+    nest(steps.of(KEY), DEPTH)
     steps.sweep(())
     assert not steps.of(KEY).exists()
     drain(steps.trash)
 
 
 def test_a_tree_in_the_place_of_the_record_does_not_stop_the_next_start(tmp_path: Path) -> None:
-    steps = StepDirectories(tmp_path / "steps")
-    record = steps.reset(KEY) / "record"
+    steps = StepRecords(tmp_path / "steps")
+    record = steps.reset(KEY, "slot-00")
     record.unlink()
     record.mkdir()
     nest(record, DEPTH)
-    steps.reset(KEY)
+    steps.reset(KEY, "slot-00")
     assert record.read_bytes() == bytes(64)
+    drain(steps.trash)
     drain(steps.trash)  # the test run itself removes its folders by recursion
 
 
@@ -95,11 +98,10 @@ def test_a_link_in_the_place_of_the_directory_is_removed_and_not_followed(tmp_pa
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "kept").touch()
-    steps = StepDirectories(tmp_path / "steps")
+    steps = StepRecords(tmp_path / "steps")
     steps.path.mkdir()
     steps.of(KEY).symlink_to(outside)
-    steps.reset(KEY)
-    assert not steps.of(KEY).is_symlink()
+    assert (steps.reset(KEY, "slot-00")).read_bytes() == bytes(64)
     drain(steps.trash)
     assert [entry.name for entry in outside.iterdir()] == ["kept"]
 
