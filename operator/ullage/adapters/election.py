@@ -29,7 +29,7 @@ class LeaseTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseView:
-    """What the API holds; ``holder`` is empty when nobody leads."""
+    """What the API holds; ``holder`` is empty when no replica leads."""
 
     holder: str
     transitions: int
@@ -83,6 +83,7 @@ def decide(
     watched: Watched,
     *,
     identity: str,
+    former: str = "",
     leading: bool,
     fresh: bool,
     now: float,
@@ -90,15 +91,17 @@ def decide(
 ) -> Move:
     """The next move. Pure; times are monotonic seconds.
 
-    ``fresh`` says that nobody can have led yet. Otherwise a missing Lease was deleted, perhaps
-    under a living leader, and is created only when that one can no longer write.
+    ``fresh`` says that no replica can have led yet. Otherwise a missing Lease was deleted, perhaps
+    under a living leader, and is created only when that one can no longer write. ``former`` is the
+    identity of this process's last leadership, once nothing of it can be under way any more: its
+    Lease is as good as released.
     """
     if leading:
         return Move.RENEW if view is not None and view.holder == identity else Move.LOST
     stale = now - watched.since >= times.duration_s
     if view is None:
         return Move.CREATE if fresh or stale else Move.WAIT
-    return Move.TAKE if stale or view.holder in ("", identity) else Move.WAIT
+    return Move.TAKE if stale or view.holder in ("", identity, former) else Move.WAIT
 
 
 def micro_time(seconds: float) -> str:

@@ -3,7 +3,8 @@
 """Which replica leads, and until when it may write: our own election on one Lease object.
 
 The epoch grows with every change of leader and fences what an old one may still send. A leader
-that cannot renew must stop before another can start. The rules stand in ``election``.
+that cannot renew must stop before another can start; it stands by in the same process and leads
+again as a new holder. The rules stand in ``election``.
 """
 
 from __future__ import annotations
@@ -24,8 +25,18 @@ from ullage.adapters.election import (
     observe,
     view_of,
 )
+from ullage.adapters.streak import Streak
 from ullage.api.contract import LEASE_NAME
-from ullage.ports import LEASE, ApiError, Clock, ClusterPort, Conflict, JsonObject, NotFound
+from ullage.ports import (
+    LEASE,
+    ApiError,
+    Clock,
+    ClusterPort,
+    Conflict,
+    JsonObject,
+    NotFound,
+    Unavailable,
+)
 
 log = structlog.get_logger("ullage.lease")
 
@@ -33,45 +44,50 @@ ATTEMPT_S: Final = 3.0
 """Longest time one look at the Lease and its renewal may take together."""
 
 
+def _always() -> bool:
+    return True
+
+
 class Lease:
-    """This replica's part in the election; drive it by ``run`` or, in tests, by ``step``."""
+    """This replica's part in the election: ``campaign`` until it leads, ``keep`` until it has lost.
+
+    Tests drive it by ``step``.
+    """
 
     def __init__(
         self,
         cluster: ClusterPort,
         *,
-        identity: str,
+        new_identity: Callable[[], str],
         namespace: str,
         clock: Clock,
         highest_epoch: Callable[[], int],
-        on_acquired: Callable[[int], None],
-        on_lost: Callable[[str], None],
         times: LeaseTimes | None = None,
         name: str = LEASE_NAME,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        """``identity`` must be new for each process: a restarted container is a new holder.
+        """A leadership knows nothing of what an earlier one assumed, so each is a new holder.
 
         Args:
             cluster: where the Lease lives; calls bypass every rate limit of ours.
-            identity: written as ``holderIdentity``.
+            new_identity: names a holder that has never led, for ``holderIdentity``.
             namespace: namespace of the Lease.
             clock: its monotonic side is the only judge of expiry.
             highest_epoch: highest epoch seen in GPUNodes, so that a deleted Lease starts no lower;
                 the picture must be synced before the first step.
-            on_acquired: called with the epoch when this replica becomes leader.
-            on_lost: called once with the reason when it no longer is; stop writing at once.
             times: clocks of the election.
             name: name of the Lease.
             sleep: how ``run`` waits.
         """
         self._cluster = cluster
-        self.identity = identity
+        self._new_identity = new_identity
+        self.identity = new_identity()
+        """Holder of this leadership, or of the next one."""
+        self._former = ""
+        self._former_ends = float("inf")
         self._namespace = namespace
         self._clock = clock
         self._highest_epoch = highest_epoch
-        self._on_acquired = on_acquired
-        self._on_lost = on_lost
         self._times = times or LeaseTimes()
         self._name = name
         self._sleep = sleep
@@ -87,6 +103,10 @@ class Lease:
         """Who held the Lease when last seen."""
         self.look_s = 0.0
         """How long the last look at the Lease took, renewal included."""
+        self.lost = ""
+        """Why the last leadership ended."""
+        self.streak = Streak()
+        """Looks in a row that failed."""
 
     def held_for_write(self) -> bool:
         """Whether a write may leave this instant; ask before each request."""
@@ -95,14 +115,24 @@ class Lease:
     def _fresh(self) -> bool:
         return self._clock.monotonic() - self._last_ok < self._times.renew_deadline_s
 
-    async def run(self) -> None:
-        """Look, take and renew until cancelled or lost."""
+    async def campaign(self, ready: Callable[[], bool] = _always) -> int:
+        """Look until this replica leads; returns its epoch.
+
+        Nothing of an earlier leadership may be under way any more. Looks only while ``ready``.
+        """
         while True:
-            led = self.held
-            await self.step()
-            if led and not self.held:
-                return
+            if ready():
+                await self.step()
+            if self.held:
+                return self.epoch
             await self._sleep(self._times.period_s)
+
+    async def keep(self) -> str:
+        """Renew until the leadership is lost; returns why."""
+        while self.held:
+            await self._sleep(self._times.period_s)
+            await self.step()
+        return self.lost
 
     async def step(self) -> None:
         """One look at the Lease and what follows from it; failures show as an older renewal."""
@@ -112,6 +142,12 @@ class Lease:
                 await self._look()
         except (ApiError, TimeoutError) as error:
             log.warning("lease not reached", error=str(error) or "timed out", held=self.held)
+            self.streak.failed(self._clock.monotonic(), _as_answer(error))
+        except Exception as error:  # the seam of one look: whatever stands in the Lease
+            log.exception("lease not understood", held=self.held)
+            self.streak.failed(self._clock.monotonic(), error)
+        else:
+            self.streak.worked(self._clock.monotonic())
         self.look_s = self._clock.monotonic() - began
         if self.held and not self._fresh():
             self._lose(f"not renewed for {self._times.renew_deadline_s:g} s")
@@ -120,7 +156,7 @@ class Lease:
         """Give the Lease up so that another replica takes over at once; writes stop first."""
         if not self.held:
             return
-        self.held = False
+        self._ends()
         try:
             async with asyncio.timeout(ATTEMPT_S):
                 await self._put(holder="", transitions=self.epoch)
@@ -146,6 +182,7 @@ class Lease:
             view,
             self._watched,
             identity=self.identity,
+            former=self._former if now >= self._former_ends else "",
             leading=self.held,
             fresh=highest == 0 and not self._met,
             now=now,
@@ -154,11 +191,11 @@ class Lease:
         transitions = view.transitions if view else 0
         match move:
             case Move.LOST:
-                self._lose(f"the lease is held by {self.holder or 'nobody'}")
+                self._lose(f"the lease is held by {self.holder or 'no replica'}")
             case Move.RENEW:
                 await self._renew(transitions)
             case Move.CREATE | Move.TAKE:
-                await self._take(max(transitions, highest) + 1)
+                await self._take(max(transitions, highest, self.epoch) + 1)
 
     async def _get(self) -> LeaseView | None:
         try:
@@ -171,7 +208,7 @@ class Lease:
         try:
             await self._put(holder=self.identity, transitions=max(transitions, self.epoch))
         except Conflict:
-            return  # somebody wrote in between: the next look says who
+            return  # another replica wrote in between: the next look says which
         self._last_ok = sent
 
     async def _take(self, epoch: int) -> None:
@@ -185,7 +222,6 @@ class Lease:
             return  # the answer took so long that others may lead already: look again
         self.held, self.epoch, self.holder = True, epoch, self.identity
         log.info("leading", identity=self.identity, epoch=epoch)
-        self._on_acquired(epoch)
 
     async def _put(self, *, holder: str, transitions: int, taking: bool = False) -> None:
         """Write the Lease at the version last read, or create it."""
@@ -210,6 +246,21 @@ class Lease:
 
     def _lose(self, reason: str) -> None:
         """No longer the leader; says so once."""
-        self.held = False
         log.error("leadership lost", identity=self.identity, epoch=self.epoch, reason=reason)
-        self._on_lost(reason)
+        self.lost = reason
+        self._ends()
+
+    def _ends(self) -> None:
+        """The next leadership is another holder's.
+
+        A request that was under way is over when others might have taken the Lease as well.
+        """
+        self.held = False
+        self._former, self.identity = self.identity, self._new_identity()
+        margin_s = self._times.duration_s - self._times.renew_deadline_s
+        self._former_ends = self._clock.monotonic() + margin_s
+
+
+def _as_answer(error: ApiError | TimeoutError) -> ApiError:
+    """A look that took too long is one that the API server did not answer."""
+    return error if isinstance(error, ApiError) else Unavailable(0, "timed out")

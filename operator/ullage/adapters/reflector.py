@@ -164,7 +164,7 @@ class Reflector:
         self._listed = False
         self._stalled = False
         """The last watch stalled: that another one opens proves nothing."""
-        self._stirred_at = clock.monotonic()
+        self._stirred_at = float("inf")
         self.streak = Streak()
         """Failures; a stall counts as one."""
         self.last_event_at = clock.monotonic()
@@ -212,6 +212,7 @@ class Reflector:
 
     async def run(self) -> None:
         """List and watch until cancelled."""
+        self._stirred_at = self._clock.monotonic()
         while True:
             try:
                 await self._list()

@@ -23,6 +23,9 @@ class HealthView:
 
     Attributes:
         loop_lag_s: How late the event loop is.
+        untested: Why the self-test has not passed yet.
+        lease_failing_s: How long no look at the Lease has succeeded.
+        lease_error: How the last one failed.
         leading: This replica holds the Lease.
         decision_age_s: Since the last decision of this leadership, or since it began.
         cycle_age_s: Since the last look at whether to decide.
@@ -39,6 +42,9 @@ class HealthView:
     decision_age_s: float
     cycle_age_s: float
     max_age_s: float
+    untested: str = ""
+    lease_failing_s: float = 0.0
+    lease_error: str = ""
     obstacle: str = ""
     cycles_failing_s: float = 0.0
     behind: Mapping[str, str] = field(default_factory=dict)
@@ -61,7 +67,13 @@ def health_problems(view: HealthView) -> list[str]:
 
 def readiness_problems(view: HealthView) -> list[str]:
     """Why this replica does not do its work now; a standby's work is to follow the server."""
+    if view.untested:
+        return [f"self-test: {view.untested}", *health_problems(view)]
     problems = [f"{name} is not synced: {why}" for name, why in sorted(view.behind.items())]
+    if view.lease_failing_s >= FAILING_S:
+        problems.append(
+            f"no look at the Lease for {view.lease_failing_s:.0f} s: {view.lease_error}"
+        )
     if view.leading and view.decision_age_s > view.max_age_s:
         why = f": {view.obstacle}" if view.obstacle else ""
         problems.append(f"no decision completed for {view.decision_age_s:.0f} s{why}")

@@ -87,48 +87,50 @@ def _poke_on_event(handlers: kopf.OperatorRegistry, poker: Poker, kind: Kind) ->
         poker(f"kopf:{kind.plural}")
 
 
-class KopfThread:
-    """Runs kopf while this replica leads."""
+class KopfEnded(Exception):
+    """kopf's thread ended by itself; the cause is its own error, where it has one."""
 
-    def __init__(self, poker: Poker, credentials: Callable[[], kopf.ConnectionInfo]) -> None:
-        self._poker = poker
-        self._credentials = credentials
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-        self.failure: BaseException | None = None
 
-    @property
-    def alive(self) -> bool:
-        """Whether the thread runs."""
-        return self._thread is not None and self._thread.is_alive()
+async def run_kopf(
+    poker: Poker, credentials: Callable[[], kopf.ConnectionInfo], *, stop_s: float = 5.0
+) -> None:
+    """Run kopf in a thread of its own until cancelled; ``stop_s`` is what its end may take.
 
-    def start(self) -> None:
-        """Start kopf's thread."""
-        self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
-        self._thread.start()
+    Raises:
+        KopfEnded: it ended by itself.
+    """
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    stop, failures = threading.Event(), list[BaseException]()
 
-    async def stop(self, timeout_s: float = 5.0) -> None:
-        """Ask kopf to end and wait a little for it."""
-        self._stop.set()
-        if self._thread is not None:
-            await asyncio.to_thread(self._thread.join, timeout_s)
-
-    def _run(self) -> None:
-        loop = asyncio.new_event_loop()
+    def work() -> None:
         try:
-            loop.run_until_complete(
-                kopf.operator(
-                    registry=registry(self._poker, self._credentials),
-                    settings=kopf_settings(),
-                    clusterwide=True,
-                    standalone=True,
-                    # found by itself it needs a user name, and ours has none in the image
-                    identity="ullage",  # type: ignore[arg-type]
-                    stop_flag=self._stop,
-                )
-            )
-        except Exception as error:  # outermost frame of the thread: the health check reports it
-            self.failure = error
-            self._poker("kopf:failed")
+            asyncio.run(_operate(poker, credentials, stop))
+        except Exception as error:  # outermost frame of the thread: told to the task that waits
+            failures.append(error)
         finally:
-            loop.close()
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(ended.set)
+
+    thread = threading.Thread(target=work, name="kopf", daemon=True)
+    thread.start()
+    try:
+        await ended.wait()
+        cause = failures[0] if failures else None
+        raise KopfEnded(f"kopf ended by itself: {cause!r}") from cause
+    finally:
+        stop.set()
+        await asyncio.to_thread(thread.join, stop_s)
+
+
+async def _operate(
+    poker: Poker, credentials: Callable[[], kopf.ConnectionInfo], stop: threading.Event
+) -> None:
+    await kopf.operator(
+        registry=registry(poker, credentials),
+        settings=kopf_settings(),
+        clusterwide=True,
+        standalone=True,
+        # found by itself it needs a user name, and ours has none in the image
+        identity="ullage",  # type: ignore[arg-type]
+        stop_flag=stop,
+    )

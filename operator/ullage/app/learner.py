@@ -83,11 +83,14 @@ class Learner:
         self._clock = clock
         self._deadline_s = deadline_s
         self._work = work
+        self._pace = pace
         self._syllabus = Syllabus(pace)
         self._executor = executor
         self._pool: Executor | None = None
         self._fresh = True
         """The process was sent nothing yet."""
+        self._busy = False
+        """The process works on a lesson, perhaps one that no caller waits for."""
         self._looked = False
         self._woken = asyncio.Event()
         self.stats = LearnerStats()
@@ -174,9 +177,18 @@ class Learner:
                 rows=rows,
             )
 
+    def forget(self) -> None:
+        """Know nothing, as at the start; a process that is busy is replaced."""
+        self._syllabus = Syllabus(self._pace)
+        self._looked, self._fresh = False, True
+        if self._busy:
+            self.close()
+        if self._pool is None:
+            self.start()
+
     def close(self) -> None:
         """End the process at once."""
-        self._fresh = True
+        self._fresh, self._busy = True, False
         if self._pool is None:
             return
         if isinstance(self._pool, ProcessPoolExecutor):
@@ -210,8 +222,10 @@ class Learner:
 
     async def _call(self, payload: bytes) -> bytes:
         try:
-            future = self._ready().submit(self._work, payload)
-            return await asyncio.wait_for(asyncio.wrap_future(future), self._deadline_s)
+            future, self._busy = self._ready().submit(self._work, payload), True
+            answer = await asyncio.wait_for(asyncio.wrap_future(future), self._deadline_s)
+            self._busy = False
+            return answer
         except TimeoutError:
             self.stats.late += 1
             self.close()
@@ -225,7 +239,7 @@ class Learner:
             raise
         except Exception as error:  # whatever the pure code raised, in the child
             self.stats.refused += 1
-            self._fresh = True
+            self._fresh, self._busy = True, False
             raise LessonFailed(f"{type(error).__name__}: {error}") from error
 
     def _ready(self) -> Executor:

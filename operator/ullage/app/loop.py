@@ -34,6 +34,9 @@ from ullage.state.status.records import Condition
 
 log = structlog.get_logger("ullage.loop")
 
+BLOCKED_S: Final = 1.0
+"""A cycle that something stands in the way of is tried again after this time."""
+
 RETRY_FIRST_S: Final = 0.5
 RETRY_MOST_S: Final = 10.0
 """After a cycle that failed the next one comes after a pause that doubles up to this."""
@@ -97,7 +100,7 @@ class LoopStats:
     last_begun: float = 0.0
     """Monotonic time when the last cycle began."""
     last_completed: float = 0.0
-    """Monotonic time of the last cycle that brought a decision, or of the start."""
+    """Monotonic time of the last cycle that brought a decision, or of the loop's start."""
 
 
 class DecisionLoop:
@@ -115,6 +118,7 @@ class DecisionLoop:
         settings: Callable[[], DecideSettings],
         outcomes: Outcomes | None = None,
         guard: SectionGuard | None = None,
+        stats: LoopStats | None = None,
     ) -> None:
         """``may_decide`` names what stands in the way of a decision ("" = nothing)."""
         self._state = state
@@ -128,14 +132,15 @@ class DecisionLoop:
         self._guard = guard or SectionGuard()
         self.last_plan: Plan | None = None
         self.last_inputs: tuple[Snapshot, float, DecideSettings] | None = None
-        began = clock.monotonic()
-        self.stats = LoopStats(last_begun=began, last_completed=began)
+        self.stats = stats or LoopStats()
         self.streak = Streak()
         """Cycles in a row that raised; a solver that fails is no fault of the loop."""
         self._backoff = Backoff(first_s=RETRY_FIRST_S, max_s=RETRY_MOST_S)
 
     async def run(self) -> None:
         """Decide whenever the trigger says so, until cancelled."""
+        self.stats.obstacle = ""
+        self.stats.last_begun = self.stats.last_completed = self._clock.monotonic()
         while True:
             reasons = await self._trigger.wait()
             try:
@@ -153,6 +158,7 @@ class DecisionLoop:
             self.stats.skipped[obstacle] += 1
             self.stats.obstacle = obstacle
             self.streak.worked(self.stats.last_begun)  # nothing failed
+            self._trigger.wake_in(BLOCKED_S)
             return
         now = self._clock.now()
         settings = self._settings()

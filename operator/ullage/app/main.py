@@ -14,7 +14,6 @@ import structlog
 
 from ullage.adapters.credentials import CredentialsError, find_credentials
 from ullage.adapters.k8s import K8sCluster
-from ullage.adapters.selftest import SelfTestFailed, run_self_test
 from ullage.app.logs import configure_logs
 from ullage.app.operator import Operator
 from ullage.app.retire import retire, set_retired
@@ -34,8 +33,8 @@ def run(arguments: list[str] | None = None) -> None:
     configure_logs(settings.log_level)
     try:
         asyncio.run(_command(options, settings))
-    except (SelfTestFailed, CredentialsError, Unavailable) as error:
-        # no traceback: the text says what to do, and Kubernetes tries again
+    except (CredentialsError, Unavailable) as error:
+        # no traceback: the text says what to do
         log.error("cannot start", error=str(error))
         sys.exit(1)
 
@@ -56,8 +55,6 @@ async def _command(options: argparse.Namespace, settings: Settings) -> None:
     credentials = await find_credentials(settings.kubeconfig)
     async with K8sCluster(credentials) as cluster:
         if options.command == "run":
-            user = await run_self_test(cluster, namespace=settings.lease.namespace)
-            log.info("self-test passed", user=user, version=version("ullage"))
             await Operator(settings, cluster, credentials).run()
         elif options.command == "retire":
             await retire(cluster, timeout_s=options.timeout)

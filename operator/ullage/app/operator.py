@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Puts the operator together and runs it: reflectors, election, decisions, writer, endpoints.
+"""Puts the operator together and runs it: self-test, reflectors, election, leaderships, endpoints.
 
-Order of life: self-test, reflectors, synced, Lease, then kopf, decisions and writer; on SIGTERM
-the reverse. A replica that loses its Lease ends, and Kubernetes starts it again as a standby.
+The process lives until it is told to stop. An API server that is away is waited for, a right that
+is missing is asked for again, and a Lease that is lost ends the leadership alone: the replica
+stands by and leads again as a new holder. On SIGTERM it hands its Lease over.
 """
 
 from __future__ import annotations
@@ -13,70 +14,56 @@ import os
 import signal
 import socket
 import uuid
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Final
 
 import structlog
 from prometheus_client import CollectorRegistry
 
+from ullage.adapters.backoff import Backoff
 from ullage.adapters.clock import SystemClock
 from ullage.adapters.credentials import Credentials
 from ullage.adapters.election import LeaseTimes
 from ullage.adapters.k8s import K8sCluster
-from ullage.adapters.lead_reader import LeadReader
-from ullage.adapters.leads import Leads
 from ullage.adapters.lease import Lease
-from ullage.adapters.metrics.collector import (
-    OperatorCollector,
-    OperatorFigures,
-    SectionGuard,
-    StreamFigures,
-)
-from ullage.adapters.metrics.cost import CostFigures
-from ullage.adapters.metrics.devices import DeviceFigures
-from ullage.adapters.metrics.pools import PoolFigures
-from ullage.adapters.metrics.spending import SpendFigures
-from ullage.adapters.metrics.tiers import TierFigures
-from ullage.adapters.metrics.turns import TurnFigures
+from ullage.adapters.metrics.collector import OperatorCollector
 from ullage.adapters.reflector import Reflector
-from ullage.adapters.writer.writer import WriteLimits, Writer, WriterStats
+from ullage.adapters.selftest import SelfTestFailed, run_self_test
 from ullage.app.calm import Calm, Traffic
-from ullage.app.device_models import ModelTeller
-from ullage.app.figures.cost import CostSums
-from ullage.app.figures.device import device_figures
-from ullage.app.figures.party import Parties
-from ullage.app.figures.sharing import sharing_figures
-from ullage.app.figures.spend import SpendSums
-from ullage.app.figures.tier import TierSums
-from ullage.app.figures.turn import turn_figures
-from ullage.app.foreign_pods import ForeignPodReporter
+from ullage.app.figures.operator import ReplicaFigures
 from ullage.app.health import HealthView
 from ullage.app.http import Endpoints
-from ullage.app.kopf_shell import KopfThread, Poker, connection_info
-from ullage.app.lead_service import LeadService
-from ullage.app.learner import Learner
-from ullage.app.loop import DecisionLoop
+from ullage.app.kopf_shell import Poker, connection_info, run_kopf
+from ullage.app.learner import Learner, own_process
 from ullage.app.memory import give_back
 from ullage.app.pool_service import Hooks, PoolService
-from ullage.app.settings import Settings
+from ullage.app.replica import Counters, Replica
+from ullage.app.settings import LeaseSettings, Settings
 from ullage.app.solver import Solver
 from ullage.app.supervised import Supervisor
 from ullage.app.syllabus import Pace
+from ullage.app.term import Term
 from ullage.app.trigger import Trigger
 from ullage.decide.effects import effect_of
-from ullage.decide.model import DecideSettings
-from ullage.decide.phases import Phase
+from ullage.decide.model import Action
 from ullage.engines.admission.model import LearnedModel
+from ullage.ports import ApiError, Clock
 from ullage.state.cluster.cluster import ClusterState
-from ullage.state.records import Snapshot, WorkloadRecord
-from ullage.state.streams import STREAMS, WORKLOAD_PROFILES
+from ullage.state.faults import fault_text
+from ullage.state.streams import STREAMS
 
 log = structlog.get_logger("ullage.operator")
-LAG_PERIOD_S = 0.5
-TELL_EVERY_S = 5.0
-MODELS_WAIT_S = 3.0
-"""How long the first decisions of a new leader wait for the models of the one before it."""
+
+LAG_PERIOD_S: Final = 0.5
+SELF_TEST_AGAIN_S: Final = 5.0
+"""A self-test that failed is made again within this time."""
+FENCED_FIRST_S: Final = 1.0
+FENCED_MOST_S: Final = 20.0
+"""Pause after a leadership that a newer epoch ended; it doubles while that happens again."""
 
 
 @dataclass(slots=True)
@@ -95,353 +82,301 @@ class Pulse:
             beat()
 
 
-def _stream_figures(reflector: Reflector) -> StreamFigures:
-    return StreamFigures(
-        name=reflector.stream.name,
-        age_s=reflector.last_event_age_s(),
-        objects=reflector.objects,
-        relists=reflector.relists_total,
-        drift=reflector.resync_drift_total,
-        errors=reflector.errors_total,
-        synced=reflector.synced,
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What an operator stands on; tests put in their own.
+
+    Attributes:
+        clock: Time.
+        solver: Makes what decides, from the deadline of a decision in seconds.
+        learner: Makes the process that learns.
+        follow_kopf: Runs kopf until cancelled; ``None`` = the real one.
+    """
+
+    clock: Clock = field(default_factory=SystemClock)
+    solver: Callable[[float], Solver] = Solver
+    learner: Callable[[], Executor] = own_process
+    follow_kopf: Callable[[], Awaitable[None]] | None = None
 
 
 class Operator:
     """One replica."""
 
-    def __init__(self, settings: Settings, cluster: K8sCluster, credentials: Credentials) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        cluster: K8sCluster,
+        credentials: Credentials,
+        surroundings: Surroundings | None = None,
+    ) -> None:
+        """Nothing is asked or written before ``run`` or ``work``."""
+        around = surroundings or Surroundings()
         self._settings = settings
         self._cluster = cluster
         self._stop = asyncio.Event()
-        self._lost = ""
-        self.clock = SystemClock()
-        self.state = ClusterState(effect_of)
-        self.trigger = Trigger(
-            idle_s=settings.trigger.idle_seconds,
-            max_s=settings.trigger.max_seconds,
-            resync_s=settings.trigger.resync_seconds,
-        )
-        poke = self.trigger.poke
-        self.reflectors = [
-            Reflector(stream, source=cluster, sink=self.state, clock=self.clock, poke=poke)
-            for stream in STREAMS
-        ]
-        self.lease = self._make_lease()
-        self.writer_stats = WriterStats()
-        self.parties = Parties()
-        self.costs = CostSums(began=self.clock.now(), parties=self.parties)
-        self.spends = SpendSums(parties=self.parties)
-        self.tiers = TierSums()
-        self.guard = SectionGuard()
-        self.supervisor = Supervisor(self.clock.monotonic)
-        self.solver = Solver(settings.decide.deadline_seconds)
-        self.writer = self._make_writer()
-        self.loop = DecisionLoop(
-            state=self.state,
-            writer=self.writer,
-            solver=self.solver,
-            trigger=self.trigger,
-            clock=self.clock,
-            may_decide=self._obstacle,
-            settings=self._decide_settings,
-            guard=self.guard,
-        )
-        self.learner = self._make_learner()
-        self.models = ModelTeller()
-        self.foreign = ForeignPodReporter()
-        self.pools = self._make_pools()
-        self.leads = LeadService(
-            LeadReader(),
-            self.state,
-            leads=lambda: self.lease.held and all(r.synced for r in self.reflectors),
-            poke=poke,
-        )
-        self._led_at = 0.0
+        self._tested = asyncio.Event()
+        self._untested = "not made yet"
+        self._fenced_pauses = Backoff(first_s=FENCED_FIRST_S, max_s=FENCED_MOST_S)
         self.pulse = Pulse()
-        self.calm = Calm(self._traffic, self.clock)
-        poker = Poker(loop=asyncio.get_running_loop(), poke=poke)
-        self.kopf = KopfThread(poker, lambda: connection_info(credentials))
-
-    def _make_writer(self) -> Writer:
-        settings = self._settings
-        return Writer(
-            self._cluster,
-            self.state,
-            fence=self.lease.held_for_write,
-            on_result=lambda action, error: self.loop.written(action, error),
-            on_lost=lambda: self._lose("a newer leader's epoch stands in the API"),
-            clock=self.clock,
-            limits=WriteLimits(
-                per_second=settings.write.per_second,
-                in_flight=settings.write.in_flight,
-                pre_stop_sleep_s=settings.decide.pre_stop_sleep_seconds,
-                order_image=settings.decide.order_image,
-                leads=Leads(image=settings.decide.lead_image, namespace=settings.lease.namespace),
-            ),
-            stats=self.writer_stats,
+        poker = Poker(loop=asyncio.get_running_loop(), poke=lambda why: self.trigger.poke(why))
+        real_kopf = lambda: run_kopf(poker, lambda: connection_info(credentials))  # noqa: E731
+        self.replica = self._make_replica(around, around.follow_kopf or real_kopf)
+        self.trigger, self.lease = self.replica.trigger, self.replica.lease
+        self.term = Term(self.replica)
+        self.pools = self._make_pools()
+        self.figures = ReplicaFigures(
+            self.replica,
+            term=lambda: self.term,
+            loop_lag_s=lambda: self.pulse.lag_s,
+            pools=self.pools.figures,
         )
 
     async def run(self) -> None:
-        """Serve until a signal, or until the Lease is lost."""
-        self._handle_signals()
+        """Serve until a signal."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
         endpoints = await self._serve()
         try:
-            async with asyncio.TaskGroup() as tasks:
-                running = [tasks.create_task(self.pulse.run(self.calm.since))]
-                running += [tasks.create_task(reflector.run()) for reflector in self.reflectors]
-                self.learner.start()  # its imports are done when this replica comes to lead
-                await self._synced()
-                self.solver.start()
-                running += [
-                    tasks.create_task(self.learner.run()),
-                    tasks.create_task(self.supervisor.run("memory", give_back)),
-                    tasks.create_task(self.supervisor.run("models", self._tell_models)),
-                    tasks.create_task(self.supervisor.run("pools", self.pools.run)),
-                    tasks.create_task(self.supervisor.run("leads", self.leads.run)),
-                    tasks.create_task(self.lease.run()),
-                    tasks.create_task(self.writer.run()),
-                    tasks.create_task(self.loop.run()),
-                ]
-                await self._stop.wait()
-                await self._leave()
-                for task in running:
-                    task.cancel()
+            await self.work()
         finally:
-            self.solver.close()
-            self.learner.close()
             await endpoints.stop()
-        log.info("stopped", lost=self._lost)
+        log.info("stopped")
+
+    async def work(self) -> None:
+        """Do everything but serve, until ``stop``."""
+        replica = self.replica
+        replica.solver.start()  # their imports are done when this replica comes to lead
+        replica.learner.start()
+        try:
+            await self._work()
+        finally:
+            replica.solver.close()
+            replica.learner.close()
+
+    async def _work(self) -> None:
+        supervisor, replica = self.replica.supervisor, self.replica
+        async with asyncio.TaskGroup() as tasks:
+            running = [
+                tasks.create_task(supervisor.run(name, work))
+                for name, work in (
+                    ("pulse", lambda: self.pulse.run(replica.calm.since)),
+                    ("self-test", self._self_test),
+                    ("memory", give_back),
+                    ("pools", self.pools.run),
+                    ("leadership", self._lead),
+                )
+            ]
+            running += [tasks.create_task(self._reflect(one)) for one in replica.reflectors]
+            await self._stop.wait()
+            for task in running:
+                task.cancel()
 
     def stop(self) -> None:
         """Begin a graceful end."""
         self._stop.set()
 
-    async def _leave(self) -> None:
-        """Stop writing first, then let the next replica take over at once."""
-        await self.writer.stop()
-        await self.kopf.stop()
-        if not self._lost:
-            await self.lease.release()
+    # -- before the first look -------------------------------------------------------------------
+
+    async def _self_test(self) -> None:
+        """Ask until the API server knows and allows us; readiness tells what is missing."""
+        pauses = Backoff(max_s=SELF_TEST_AGAIN_S)
+        while True:
+            try:
+                user = await run_self_test(self._cluster, namespace=self._settings.lease.namespace)
+            except (SelfTestFailed, ApiError) as error:
+                text = str(error) if isinstance(error, SelfTestFailed) else fault_text(error)
+                if text != self._untested:
+                    log.error("self-test failed; asking again", error=text)
+                self._untested = text
+                await asyncio.sleep(pauses.pause(self.replica.clock.monotonic()))
+            else:
+                log.info("self-test passed", user=user, version=version("ullage"))
+                self._untested = ""
+                self._tested.set()
+                return
+
+    async def _reflect(self, reflector: Reflector) -> None:
+        await self._tested.wait()
+        await reflector.run()
+
+    # -- leading ---------------------------------------------------------------------------------
+
+    async def _lead(self) -> None:
+        """Stand by, lead, and stand by again, until cancelled."""
+        while True:
+            if self.term.closed:
+                self.term = Term(self.replica)
+            term = self.term
+            async with AsyncExitStack() as end:  # every step of it, whatever fails, the last first
+                end.push_async_callback(self.lease.release)
+                end.callback(self.pools.end_term)
+                end.callback(self.replica.state.end_term)
+                end.push_async_callback(term.close)
+                await self._synced()
+                await self.lease.campaign(self.replica.synced)
+                why = await self._hold(term)
+            log.warning("standing by", reason=why, epoch=self.lease.epoch)
+            if term.fenced.is_set():
+                await asyncio.sleep(self._fenced_pauses.pause(self.replica.clock.monotonic()))
+
+    async def _hold(self, term: Term) -> str:
+        """Lead until the Lease or the leadership is lost; returns why.
+
+        Raises:
+            ExceptionGroup: a fault of our own ended the leadership.
+        """
+        kept, led = asyncio.create_task(self.lease.keep()), asyncio.create_task(term.run())
+        fenced = asyncio.create_task(term.fenced.wait())
+        tasks = (kept, led, fenced)
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            try:
+                await term.writer.stop()  # first of all; the Lease is renewed meanwhile
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+        if not led.cancelled():
+            led.result()
+        if fenced.done() and not fenced.cancelled():
+            return "a newer leader's epoch stands in the API"
+        return self.lease.lost
 
     async def _synced(self) -> None:
-        """Wait for the first full picture, or for the end."""
-        while not all(r.synced for r in self.reflectors) and not self._stop.is_set():
+        """Wait for the first full picture."""
+        if self.replica.synced():
+            return
+        while not self.replica.synced():
             await asyncio.sleep(0.05)
-        if not self._stop.is_set():
-            log.info("synced", objects=dict(self.state.counts()))
+        log.info("synced", objects=dict(self.replica.state.counts()))
 
-    def _handle_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.stop)
+    # -- what is told ----------------------------------------------------------------------------
 
     async def _serve(self) -> Endpoints:
         metrics = CollectorRegistry(auto_describe=False)
-        metrics.register(OperatorCollector(self.figures, self.guard))
-        endpoints = Endpoints(self.health, metrics, lambda: self.loop.last_inputs)
+        metrics.register(OperatorCollector(self.figures, self.replica.counters.guard))
+        endpoints = Endpoints(self.health, metrics, lambda: self.term.loop.last_inputs)
         http = self._settings.http
         await endpoints.start(port=http.port, debug_port=http.debug_port or None)
         return endpoints
 
     def health(self) -> HealthView:
         """What the probes look at."""
-        stats, now = self.loop.stats, self.clock.monotonic()
-        failing = {"kopf": str(self.kopf.failure)} if self.kopf.failure else {}
+        replica, now = self.replica, self.replica.clock.monotonic()
+        stats, reflectors = replica.counters.loop, self.replica.reflectors
+        failing = dict(replica.supervisor.failing())
+        failing.pop("kopf", None)  # it only pokes a little sooner
+        unheld = self.lease.streak
         return HealthView(
             loop_lag_s=self.pulse.lag_s,
+            untested=self._untested,
+            lease_failing_s=unheld.seconds(now),
+            lease_error=unheld.text,
             leading=self.lease.held,
-            decision_age_s=self._decision_age_s(),
+            decision_age_s=replica.decision_age_s(),
             cycle_age_s=now - stats.last_begun,
             max_age_s=3 * self._settings.trigger.resync_seconds,
             obstacle=stats.obstacle,
-            cycles_failing_s=self.loop.streak.own_seconds(now),
-            behind={r.stream.name: why for r in self.reflectors if (why := r.problem())},
-            stuck={r.stream.name: why for r in self.reflectors if (why := r.stuck())},
-            failing_tasks={**failing, **self.supervisor.failing()},
+            cycles_failing_s=self.term.loop.streak.own_seconds(now),
+            behind={r.stream.name: why for r in reflectors if (why := r.problem())},
+            stuck={r.stream.name: why for r in reflectors if (why := r.stuck())},
+            failing_tasks=failing,
         )
 
-    def _decision_age_s(self) -> float:
-        """Seconds since the last decision of this leadership, or since it began; else 0."""
-        if not self.lease.held:
-            return 0.0
-        return self.clock.monotonic() - max(self.loop.stats.last_completed, self._led_at)
-
-    def figures(self) -> OperatorFigures:
-        """What the metrics tell, as of now."""
-        stats, guard = self.loop.stats, self.guard
-        now = self.clock.now()
-        picture = self.state.freeze(now)
-        workloads = list(picture.workloads.values())
-        waiting = [w.status.decision for w in workloads if w.status.phase == Phase.PENDING]
-        return OperatorFigures(
-            leading=self.lease.held,
-            epoch=self.lease.epoch,
+    def _traffic(self) -> Traffic:
+        stats = self.replica.counters.writer
+        return Traffic(
+            waiting=stats.queue_depth,
+            in_flight_most=self._settings.write.in_flight,
+            answer_s=stats.answer_s,
+            answered_at=stats.answered_at,
+            lease_s=self.lease.look_s,
             loop_lag_s=self.pulse.lag_s,
-            streams=[_stream_figures(reflector) for reflector in self.reflectors],
-            decision_seconds=stats.seconds.cumulative(),
-            decision_seconds_sum=stats.seconds.sum,
-            timeouts=self.solver.timeouts,
-            crashes=self.solver.crashes,
-            set_aside=self.solver.aside.in_force(),
-            faults=self.solver.aside.faults,
-            pokes=self.trigger.pokes,
-            skipped=stats.skipped,
-            failed=stats.failed,
-            decision_age_s=self._decision_age_s(),
-            actions=stats.actions,
-            writes=self.writer_stats.writes,
-            task_failures=self.supervisor.failures,
-            queue_depth=self.writer_stats.queue_depth,
-            fenced=self.writer_stats.fenced,
-            assumed=self.state.assumed,
-            assume_expired=stats.expired,
-            projection_errors=self.state.projection_errors,
-            foreign_pods=len(self.state.foreign_pods()),
-            workloads=Counter((w.kind.value, w.status.phase or "Pending") for w in workloads),
-            waiting=Counter(decision.reason.value for decision in waiting if decision),
-            sharing=sharing_figures(
-                self.loop.outcomes,
-                self.learner,
-                profiles=self.state.counts()[WORKLOAD_PROFILES.name],
-                unusable=self.loop.last_plan.dropped if self.loop.last_plan else {},
+        )
+
+    # -- parts -----------------------------------------------------------------------------------
+
+    def _make_replica(
+        self, around: Surroundings, follow_kopf: Callable[[], Awaitable[None]]
+    ) -> Replica:
+        settings, state, clock = self._settings, ClusterState(effect_of), around.clock
+        trigger = Trigger(
+            idle_s=settings.trigger.idle_seconds,
+            max_s=settings.trigger.max_seconds,
+            resync_s=settings.trigger.resync_seconds,
+        )
+        name = settings.identity or socket.gethostname()
+        return Replica(
+            settings=settings,
+            cluster=self._cluster,
+            clock=clock,
+            state=state,
+            reflectors=[
+                Reflector(stream, source=self._cluster, sink=state, clock=clock, poke=trigger.poke)
+                for stream in STREAMS
+            ],
+            lease=Lease(
+                self._cluster,
+                new_identity=lambda: f"{name}_{uuid.uuid4().hex[:8]}",
+                namespace=settings.lease.namespace,
+                clock=clock,
+                highest_epoch=state.highest_epoch,
+                times=_lease_times(settings.lease),
             ),
-            cost=guard("cost", lambda: self.costs.figures(workloads, now), CostFigures()),
-            spend=guard("spend", lambda: self.spends.figures(workloads), SpendFigures()),
-            tiers=guard("tiers", lambda: self.tiers.figures(picture.leads), TierFigures()),
-            turns=guard("turns", lambda: self._turns(picture, workloads), TurnFigures()),
-            pools=guard("pools", lambda: self.pools.figures(picture), PoolFigures()),
-            devices=guard("devices", lambda: self._devices(picture), DeviceFigures()),
+            trigger=trigger,
+            calm=Calm(self._traffic, clock),
+            supervisor=Supervisor(clock.monotonic),
+            counters=Counters(),
+            solver=around.solver(settings.decide.deadline_seconds),
+            learner=self._make_learner(around),
+            follow_kopf=follow_kopf,
         )
 
-    def _turns(self, picture: Snapshot, workloads: Sequence[WorkloadRecord]) -> TurnFigures:
-        return turn_figures(
-            workloads,
-            picture.taken_at,
-            self.parties,
-            round_s=float(picture.policy.round_seconds),
-            preemptions=self.loop.stats.preemptions,
-            divisions=self.loop.stats.divisions,
-        )
-
-    def _devices(self, picture: Snapshot) -> DeviceFigures:
-        return device_figures(picture, self.loop.outcomes.foretold)
-
-    def _make_lease(self) -> Lease:
-        times = self._settings.lease
-        name = self._settings.identity or socket.gethostname()
-        return Lease(
-            self._cluster,
-            # a restarted container is a new holder: it knows nothing of what was assumed
-            identity=f"{name}_{uuid.uuid4().hex[:8]}",
-            namespace=times.namespace,
-            clock=self.clock,
-            highest_epoch=self.state.highest_epoch,
-            on_acquired=self._lead,
-            on_lost=self._lose,
-            times=LeaseTimes(
-                duration_s=times.duration_seconds,
-                renew_deadline_s=times.renew_deadline_seconds,
-                period_s=times.period_seconds,
-            ),
-        )
-
-    def _lead(self, epoch: int) -> None:
-        log.info("leading", epoch=epoch, identity=self.lease.identity)
-        self.kopf.start()
-        self._led_at = self.clock.monotonic()
-        self.learner.wake()
-        self.trigger.poke("leading")
-        asyncio.get_running_loop().call_later(MODELS_WAIT_S, self.trigger.poke, "leading")
-
-    def _lose(self, reason: str) -> None:
-        """Never write again; the process ends and comes back as a standby."""
-        if not self._lost:
-            log.error("lease lost", reason=reason, epoch=self.lease.epoch)
-            self._lost = reason
-            self.stop()
-
-    def _obstacle(self) -> str:
-        if not self.lease.held:
-            return "not-leading"
-        if not all(r.synced for r in self.reflectors):
-            return "not-synced"
-        if self.learner.rebuilding and self.clock.monotonic() - self._led_at < MODELS_WAIT_S:
-            return "models-to-come"
-        return ""
-
-    def _make_learner(self) -> Learner:
+    def _make_learner(self, around: Surroundings) -> Learner:
         times = self._settings.learn
         return Learner(
-            picture=self._to_learn_from,
+            picture=lambda: self.replica.picture(),
             publish=self._publish,
-            clock=self.clock,
+            clock=around.clock,
             pace=Pace(
                 every_s=times.every_seconds,
                 fit_every_s=times.fit_every_seconds,
                 fit_rows=times.fit_rows,
             ),
             deadline_s=times.deadline_seconds,
+            executor=around.learner,
         )
+
+    def _publish(self, models: Mapping[str, LearnedModel]) -> None:
+        self.replica.state.set_models(models)
+        self.trigger.poke("model")
 
     def _make_pools(self) -> PoolService:
         hooks = Hooks(
-            synced=lambda: all(r.synced for r in self.reflectors),
-            epoch=lambda: self.lease.epoch if self.lease.held else None,
-            submit=self.writer.submit,
+            synced=self.replica.synced,
+            epoch=self.replica.epoch,
+            submit=self._submit,
             poke=self.trigger.poke,
         )
         return PoolService(
             self._cluster,
-            self.state,
+            self.replica.state,
             hooks,
-            clock=self.clock,
+            clock=self.replica.clock,
             settings=self._settings.price,
             namespace=self._settings.lease.namespace,
             environment=os.environ,
         )
 
-    def _to_learn_from(self) -> Snapshot | None:
-        """The picture, where this replica leads."""
-        if not self.lease.held or not all(r.synced for r in self.reflectors):
-            return None
-        return self.state.freeze(self.clock.now())
+    def _submit(self, actions: Sequence[Action]) -> None:
+        self.term.writer.submit(actions)
 
-    async def _tell_models(self) -> None:
-        """Write what was learned to the DeviceProfiles, and of foreign pods, until cancelled."""
-        while True:
-            await asyncio.sleep(TELL_EVERY_S)
-            snapshot = self._to_learn_from()
-            if snapshot is not None:
-                now, courses, epoch = self.clock.now(), self.learner.courses, self.lease.epoch
-                self.writer.submit(self.models.writes(snapshot, courses, now=now, epoch=epoch))
-                foreign = self.state.foreign_pods()
-                self.writer.submit(self.foreign.report(snapshot, foreign, epoch))
 
-    def _publish(self, models: Mapping[str, LearnedModel]) -> None:
-        self.state.set_models(models)
-        self.trigger.poke("model")
-
-    def _traffic(self) -> Traffic:
-        return Traffic(
-            waiting=self.writer_stats.queue_depth,
-            in_flight_most=self._settings.write.in_flight,
-            answer_s=self.writer_stats.answer_s,
-            answered_at=self.writer_stats.answered_at,
-            lease_s=self.lease.look_s,
-            loop_lag_s=self.pulse.lag_s,
-        )
-
-    def _decide_settings(self) -> DecideSettings:
-        times = self._settings.decide
-        return DecideSettings(
-            epoch=self.lease.epoch,
-            seed=times.seed,
-            reserve_timeout_s=times.reserve_timeout_seconds,
-            schedule_timeout_s=times.schedule_timeout_seconds,
-            start_timeout_s=times.start_timeout_seconds,
-            calm_since=self.calm.since(),
-            restart_backoff_s=times.restart_backoff_seconds,
-            pre_stop_sleep_s=times.pre_stop_sleep_seconds,
-            orders=bool(times.order_image),
-        )
+def _lease_times(settings: LeaseSettings) -> LeaseTimes:
+    return LeaseTimes(
+        duration_s=settings.duration_seconds,
+        renew_deadline_s=settings.renew_deadline_seconds,
+        period_s=settings.period_seconds,
+    )

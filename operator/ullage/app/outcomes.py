@@ -61,6 +61,10 @@ class Outcomes:
         self.foretold.look(snapshot, actions)
         self._watch(snapshot)
 
+    def look_away(self) -> None:
+        """Another leader may count from now on: what happens meanwhile is history."""
+        self._nodes, self._broken, self._tried, self._last = {}, {}, {}, None
+
     def coverage(self) -> dict[str, float]:
         """Part of the recent windows below the nominal 90 % bound, by group."""
         return {

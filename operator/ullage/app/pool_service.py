@@ -117,6 +117,10 @@ class PoolService:
         if writes:
             self._hooks.submit(writes)
 
+    def end_term(self) -> None:
+        """This replica leads no more: what it wrote last may never have arrived."""
+        self._keeper.forget_told()
+
     def figures(self, snapshot: Snapshot) -> PoolFigures:
         """What the metrics tell."""
         return PoolFigures(

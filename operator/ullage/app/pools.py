@@ -116,6 +116,10 @@ class PoolKeeper:
             self._faults[pool.uid] = text
             log.error("pool not understood", pool=pool.name, error=text, exc_info=error)
 
+    def forget_told(self) -> None:
+        """Another leader may write from now on."""
+        self._told = {}
+
     def _due(self, pool: PoolRecord, status: PoolStatus, now: float) -> bool:
         told = self._told.get(pool.uid)
         if told is None:

@@ -28,7 +28,7 @@ class LeaseSettings:
     duration_seconds: float = 12.0
     """A candidate takes over after the Lease stood unchanged this long."""
     renew_deadline_seconds: float = 8.0
-    """A leader that could not renew for this long stops writing and exits."""
+    """A leader that could not renew for this long stops writing and stands by."""
     period_seconds: float = 2.0
     """Time between renewals."""
 

@@ -13,7 +13,7 @@ import gc
 import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 
@@ -40,6 +40,10 @@ class SolverCrashed(Exception):
     """The decision's process died or raised; the text says how."""
 
 
+class SolverNotStarted(SolverCrashed):
+    """There is no process to decide in."""
+
+
 class SolverRaised(SolverCrashed):
     """The decision raised; its process lives."""
 
@@ -52,6 +56,8 @@ FRESH_FACTOR = 3
 """How many deadlines the first decision of a child may take."""
 SOON_S = 0.05
 """When the next decision comes, if this one left something to be found out."""
+START_S = 60.0
+"""How long a child may take to start and import, which is no part of deciding."""
 _UNPACKER = Unpacker()
 """The child's last snapshot: only what changed is sent to it."""
 
@@ -126,12 +132,15 @@ class Solver:
         self._fresh = True
         """The child has not answered yet: it still imports, and is sent the whole picture."""
         self.aside = SetAside()
+        self._warming: Future[int] | None = None
+        self._busy = False
+        """The child works on something, perhaps for a caller that is gone."""
         self.timeouts = 0
         self.crashes = 0
 
     def start(self) -> None:
         """Start the child before it is needed."""
-        self._ready().submit(_warm)
+        self._ready()
 
     def pid(self) -> int | None:
         """Process id of the child, when it runs."""
@@ -155,6 +164,8 @@ class Solver:
             known = replace(settings, aside=self.aside.of(snapshot, now))
             try:
                 plan, actions = await self._once(snapshot, now, known)
+            except SolverNotStarted:
+                raise
             except (SolverTimeout, SolverCrashed) as error:
                 raised = isinstance(error, SolverRaised)
                 again = self.aside.failed(snapshot, now, str(error), answered=raised) and raised
@@ -173,8 +184,10 @@ class Solver:
         self, snapshot: Snapshot, now: float, settings: DecideSettings
     ) -> tuple[Plan, tuple[Action, ...]]:
         payload = self._packer.pack(snapshot, now, settings)
+        pool = self._ready()
+        await self._started()
+        future, self._busy = pool.submit(self._work, payload), True
         deadline_s = self._deadline_s * (FRESH_FACTOR if self._fresh else 1)
-        future = self._ready().submit(self._work, payload)
         try:
             answer = await asyncio.wait_for(asyncio.wrap_future(future), deadline_s)
         except TimeoutError:
@@ -193,12 +206,21 @@ class Solver:
             self._packer.reset()
             text = str(error) if isinstance(error, Undecided) else fault_text(error)
             raise SolverRaised(text) from error
+        finally:
+            self._busy = self._pool is pool and not future.done()
         self._fresh = False
         return unpack_answer(answer)
+
+    def forget(self) -> None:
+        """Begin again without what was sent; a child that works for no caller is replaced."""
+        self._packer.reset()
+        if self._busy:
+            self._replace()
 
     def close(self) -> None:
         """End the child at once."""
         self._packer.reset()
+        self._busy = False
         if self._pool is None:
             return
         for process in list((self._pool._processes or {}).values()):
@@ -206,11 +228,28 @@ class Solver:
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._pool = None
 
+    async def _started(self) -> None:
+        """Wait until the child's imports are done: on a busy machine they take long.
+
+        Raises:
+            SolverNotStarted: they are not, or it died; no object of the snapshot is the cause.
+        """
+        if self._warming is None:
+            return
+        try:
+            await asyncio.wait_for(asyncio.wrap_future(self._warming), START_S)
+        except (TimeoutError, BrokenProcessPool) as error:
+            self._replace()
+            why = f"the decision's process did not start: {fault_text(error)}"
+            raise SolverNotStarted(why) from error
+        self._warming = None
+
     def _ready(self) -> ProcessPoolExecutor:
         if self._pool is None:
             # spawn: a fork would copy the threads' locks of this process in an unknown state
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(1, mp_context=context)
+            self._warming = self._pool.submit(_warm)
             self._fresh = True
         return self._pool
 

@@ -192,6 +192,10 @@ class Overlay:
             if isinstance(target, str)
         }
 
+    def clear(self) -> None:
+        """Forget everything."""
+        self._kept.clear()
+
     def expire(self, now: float, calm_since: float = 0.0) -> int:
         """Forget what was not seen within the time to live; returns how many.
 
@@ -290,6 +294,10 @@ class Refusals:
         stale = [key for key in self._of.get(uid, ()) if self._kept[key].generation != generation]
         gone = [self._forget(key) for key in stale]
         return any(one is not None and one.waiting for one in gone)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._kept.clear()
 
     def shown(self) -> Mapping[RefusalKey, str]:
         """What stands refused now, with the API's text."""

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 
@@ -13,7 +14,7 @@ import pytest
 
 from builders_raw import raw_pool, raw_service
 from fakes.apiserver import FakeApiServer
-from ullage.app.kopf_shell import KopfThread, Poker
+from ullage.app.kopf_shell import KopfEnded, Poker, run_kopf
 from ullage.ports import CAPACITY_POOL, INFERENCE_SERVICE, SCHEDULING_POLICY
 
 
@@ -38,18 +39,21 @@ async def pokes(api: FakeApiServer) -> AsyncIterator[Counter[str]]:
     def poke(reason: str) -> None:
         seen[reason] += 1
 
-    thread = KopfThread(
-        Poker(loop=asyncio.get_running_loop(), poke=poke),
-        lambda: kopf.ConnectionInfo(server=api.url),
+    task = asyncio.create_task(
+        run_kopf(
+            Poker(loop=asyncio.get_running_loop(), poke=poke),
+            lambda: kopf.ConnectionInfo(server=api.url),
+            stop_s=20.0,
+        )
     )
-    thread.start()
     try:
         await until(lambda: api.open_watches == 3)
         yield seen
     finally:
-        await thread.stop(timeout_s=20.0)
-        assert thread.failure is None
-        assert not thread.alive
+        assert not task.done()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert "kopf" not in {thread.name for thread in threading.enumerate()}
 
 
 async def test_every_change_pokes(api: FakeApiServer, pokes: Counter[str]) -> None:
@@ -83,3 +87,15 @@ async def test_an_expired_watch_is_opened_again(api: FakeApiServer, pokes: Count
     await until(lambda: api.open_watches == 3)
     put_service(api, "late")
     await until(lambda: pokes["kopf:inferenceservices"] >= 2)
+
+
+async def test_an_end_by_itself_is_told_with_its_cause(
+    api: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def end(**_: object) -> None:
+        raise ValueError("no way to log in")
+
+    monkeypatch.setattr(kopf, "operator", end)
+    poker = Poker(loop=asyncio.get_running_loop(), poke=lambda _: None)
+    with pytest.raises(KopfEnded, match="no way to log in"):
+        await run_kopf(poker, lambda: kopf.ConnectionInfo(server=api.url))

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import count
 
 import pytest
 
@@ -28,23 +29,29 @@ class Replica:
     acquired: list[int] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
 
+    async def step(self) -> None:
+        """One look, and what came of it."""
+        led = self.lease.held
+        await self.lease.step()
+        if self.lease.held and not led:
+            self.acquired.append(self.lease.epoch)
+        if led and not self.lease.held:
+            self.lost.append(self.lease.lost)
+
 
 def replica(cluster: K8sCluster, name: str, *, highest: int = 0, skew_s: float = 0.0) -> Replica:
     clock = FakeClock(skew_s=skew_s)
-    acquired: list[int] = []
-    lost: list[str] = []
+    terms = count(1)
     lease = Lease(
         cluster,
-        identity=name,
+        new_identity=lambda: f"{name}-{next(terms)}",
         namespace=OWN,
         clock=clock,
         highest_epoch=lambda: highest,
-        on_acquired=acquired.append,
-        on_lost=lost.append,
         times=LeaseTimes(),
         sleep=clock.sleep,
     )
-    return Replica(lease=lease, clock=clock, acquired=acquired, lost=lost)
+    return Replica(lease=lease, clock=clock)
 
 
 def pass_time(seconds: float, *replicas: Replica) -> None:
@@ -63,10 +70,10 @@ async def test_the_first_candidate_leads_with_epoch_one(
     api: FakeApiServer, cluster: K8sCluster
 ) -> None:
     a = replica(cluster, "a")
-    await a.lease.step()
+    await a.step()
     assert a.acquired == [1]
     assert a.lease.held_for_write()
-    assert stored(api)["holderIdentity"] == "a"
+    assert stored(api)["holderIdentity"] == "a-1"
     assert stored(api)["leaseTransitions"] == 1
     assert stored(api)["leaseDurationSeconds"] == 12
 
@@ -74,47 +81,47 @@ async def test_the_first_candidate_leads_with_epoch_one(
 async def test_of_two_candidates_one_leads(cluster: K8sCluster) -> None:
     a, b = replica(cluster, "a"), replica(cluster, "b")
     for _ in range(20):
-        await a.lease.step()
-        await b.lease.step()
+        await a.step()
+        await b.step()
         pass_time(2, a, b)
     assert (a.lease.held, b.lease.held) == (True, False)
-    assert b.lease.holder == "a"
+    assert b.lease.holder == "a-1"
 
 
 async def test_a_dead_leader_is_succeeded_after_the_duration(cluster: K8sCluster) -> None:
     a, b = replica(cluster, "a"), replica(cluster, "b", skew_s=-3600)
-    await a.lease.step()
-    await b.lease.step()
+    await a.step()
+    await b.step()
     for _ in range(5):
         pass_time(2, a, b)
-        await b.lease.step()
+        await b.step()
     assert b.acquired == []
     pass_time(2, a, b)
-    await b.lease.step()
+    await b.step()
     assert b.acquired == [2]
 
 
 async def test_a_clock_that_is_wrong_by_an_hour_changes_nothing(cluster: K8sCluster) -> None:
     a, b = replica(cluster, "a", skew_s=3600), replica(cluster, "b", skew_s=-3600)
     for _ in range(20):
-        await a.lease.step()
-        await b.lease.step()
+        await a.step()
+        await b.step()
         pass_time(2, a, b)
     assert b.acquired == []
 
 
 async def test_a_paused_leader_may_not_write_when_it_wakes(cluster: K8sCluster) -> None:
     a, b = replica(cluster, "a"), replica(cluster, "b")
-    await a.lease.step()
-    await b.lease.step()
+    await a.step()
+    await b.step()
     for _ in range(7):  # a stands still
         pass_time(2, a, b)
         if a.lease.held_for_write():
             assert not b.lease.held
-        await b.lease.step()
+        await b.step()
     assert b.lease.held
     assert not a.lease.held_for_write()  # before it has even looked
-    await a.lease.step()
+    await a.step()
     assert not a.lease.held
     assert len(a.lost) == 1
     assert (a.acquired, b.acquired) == ([1], [2])
@@ -122,7 +129,7 @@ async def test_a_paused_leader_may_not_write_when_it_wakes(cluster: K8sCluster) 
 
 async def test_the_right_to_write_ends_before_another_may_lead(cluster: K8sCluster) -> None:
     a = replica(cluster, "a")
-    await a.lease.step()
+    await a.step()
     pass_time(7.9, a)
     assert a.lease.held_for_write()
     pass_time(0.2, a)
@@ -133,10 +140,10 @@ async def test_a_renewal_counts_from_when_it_was_sent(
     api: FakeApiServer, cluster: K8sCluster
 ) -> None:
     a = replica(cluster, "a")
-    await a.lease.step()
+    await a.step()
     pass_time(2, a)
     before = stored(api)["renewTime"]
-    await a.lease.step()
+    await a.step()
     assert stored(api)["renewTime"] != before
     pass_time(7, a)
     assert a.lease.held_for_write()
@@ -146,29 +153,29 @@ async def test_an_outage_longer_than_the_deadline_ends_the_leadership_once(
     api: FakeApiServer, cluster: K8sCluster
 ) -> None:
     a = replica(cluster, "a")
-    await a.lease.step()
+    await a.step()
     api.fail(503, times=None)
     for _ in range(3):
         pass_time(2, a)
-        await a.lease.step()
+        await a.step()
         assert a.lease.held
     pass_time(2, a)
-    await a.lease.step()
-    await a.lease.step()
+    await a.step()
+    await a.step()
     assert not a.lease.held
     assert a.lost == ["not renewed for 8 s"]
 
 
 async def test_a_short_outage_is_survived(api: FakeApiServer, cluster: K8sCluster) -> None:
     a = replica(cluster, "a")
-    await a.lease.step()
+    await a.step()
     outage = api.fail(500, times=None)
     for _ in range(3):
         pass_time(2, a)
-        await a.lease.step()
+        await a.step()
     api.faults.failures.remove(outage)
     pass_time(1, a)
-    await a.lease.step()
+    await a.step()
     pass_time(7, a)
     assert a.lease.held_for_write()
     assert a.lost == []
@@ -176,38 +183,38 @@ async def test_a_short_outage_is_survived(api: FakeApiServer, cluster: K8sCluste
 
 async def test_a_released_lease_is_taken_at_once(api: FakeApiServer, cluster: K8sCluster) -> None:
     a, b = replica(cluster, "a"), replica(cluster, "b")
-    await a.lease.step()
-    await b.lease.step()
+    await a.step()
+    await b.step()
     await a.lease.release()
     assert stored(api)["holderIdentity"] == ""
     assert not a.lease.held_for_write()
     assert a.lost == []
-    await b.lease.step()
+    await b.step()
     assert b.acquired == [2]
 
 
 async def test_only_the_leader_releases(api: FakeApiServer, cluster: K8sCluster) -> None:
     a, b = replica(cluster, "a"), replica(cluster, "b")
-    await a.lease.step()
-    await b.lease.step()
+    await a.step()
+    await b.step()
     await b.lease.release()
-    assert stored(api)["holderIdentity"] == "a"
+    assert stored(api)["holderIdentity"] == "a-1"
 
 
 async def test_a_deleted_lease_ends_the_leadership_and_the_epoch_goes_on(
     api: FakeApiServer, cluster: K8sCluster
 ) -> None:
     a, b = replica(cluster, "a"), replica(cluster, "b", highest=41)
-    await a.lease.step()
-    await b.lease.step()
+    await a.step()
+    await b.step()
     api.remove(LEASE, LEASE_NAME, OWN)
     pass_time(2, a, b)
-    await b.lease.step()
+    await b.step()
     assert not b.lease.held  # the old leader may still be writing
-    await a.lease.step()
-    assert a.lost == ["the lease is held by nobody"]
+    await a.step()
+    assert a.lost == ["the lease is held by no replica"]
     pass_time(12, a, b)
-    await b.lease.step()
+    await b.step()
     assert b.acquired == [42]
     assert stored(api)["leaseTransitions"] == 42
 
@@ -216,14 +223,14 @@ async def test_the_epoch_is_above_every_epoch_in_use(
     api: FakeApiServer, cluster: K8sCluster
 ) -> None:
     a = replica(cluster, "a", highest=7)
-    await a.lease.step()
+    await a.step()
     assert a.acquired == []  # somebody has led before and may still write
     pass_time(12, a)
-    await a.lease.step()
+    await a.step()
     assert a.acquired == [8]
     await a.lease.release()
     b = replica(cluster, "b", highest=3)
-    await b.lease.step()
+    await b.step()
     assert b.acquired == [9]
 
 
@@ -232,10 +239,10 @@ async def test_a_take_whose_answer_was_lost_is_taken_again(
 ) -> None:
     a = replica(cluster, "a")
     api.fail(500, verb="create", plural="leases", after_write=True)
-    await a.lease.step()
+    await a.step()
     assert not a.lease.held
     pass_time(2, a)
-    await a.lease.step()
+    await a.step()
     assert a.acquired == [2]
 
 
@@ -244,17 +251,17 @@ async def test_a_failed_renewal_is_tried_again(
     api: FakeApiServer, cluster: K8sCluster, status: int
 ) -> None:
     a = replica(cluster, "a")
-    await a.lease.step()
+    await a.step()
     api.fail(status, times=1, verb="update", plural="leases")
     pass_time(2, a)
-    await a.lease.step()
+    await a.step()
     pass_time(2, a)
-    await a.lease.step()
+    await a.step()
     pass_time(7, a)
     assert a.lease.held_for_write()
 
 
-async def test_run_renews_until_it_has_lost(api: FakeApiServer, cluster: K8sCluster) -> None:
+async def test_a_leader_renews_until_it_has_lost(api: FakeApiServer, cluster: K8sCluster) -> None:
     a = replica(cluster, "a")
     rounds = 0
 
@@ -266,16 +273,106 @@ async def test_run_renews_until_it_has_lost(api: FakeApiServer, cluster: K8sClus
             api.remove(LEASE, LEASE_NAME, OWN)
 
     a.lease._sleep = sleep
-    await a.lease.run()
+    assert await a.lease.campaign() == 1
+    assert await a.lease.keep() == "the lease is held by no replica"
     assert rounds == 5
-    assert len(a.lost) == 1
     assert api.write_count("update", "leases") == 4
+
+
+async def test_a_candidate_that_is_not_ready_does_not_look(
+    api: FakeApiServer, cluster: K8sCluster
+) -> None:
+    a = replica(cluster, "a")
+    waits = 0
+
+    async def sleep(seconds: float) -> None:
+        nonlocal waits
+        waits += 1
+
+    a.lease._sleep = sleep
+    await a.lease.campaign(lambda: waits >= 3)
+    assert waits == 3
+    assert api.write_count() == 1
+
+
+async def lose(api: FakeApiServer, a: Replica) -> float:
+    """An outage ends the leadership; returns when, on the replica's clock."""
+    outage = api.fail(503, times=None)
+    while a.lease.held:
+        pass_time(2, a)
+        await a.step()
+    api.faults.failures.remove(outage)
+    return a.clock.monotonic()
+
+
+async def test_a_leader_that_lost_leads_again_as_a_new_holder_with_a_higher_epoch(
+    api: FakeApiServer, cluster: K8sCluster
+) -> None:
+    a = replica(cluster, "a")
+    await a.step()
+    lost_at = await lose(api, a)
+    while not a.lease.held:
+        assert not a.lease.held_for_write()
+        await a.step()
+        pass_time(2, a)
+    assert a.acquired == [1, 2]
+    assert stored(api)["holderIdentity"] == "a-2"
+    waited_s = a.clock.monotonic() - lost_at
+    assert 4.0 <= waited_s <= 8.0, "its own Lease needs no 12 s, only the time of a request"
+
+
+async def test_a_lease_that_another_took_meanwhile_is_left_to_it(
+    api: FakeApiServer, cluster: K8sCluster
+) -> None:
+    a, b = replica(cluster, "a"), replica(cluster, "b")
+    await a.step()
+    await b.step()
+    await lose(api, a)
+    pass_time(12, b)
+    await b.step()
+    assert b.acquired == [2]
+    for _ in range(10):
+        await a.step()
+        await b.step()
+        pass_time(2, a, b)
+    assert (a.acquired, b.lost) == ([1], [])
+
+
+async def test_an_epoch_is_never_given_twice_though_the_lease_is_deleted(
+    api: FakeApiServer, cluster: K8sCluster
+) -> None:
+    a = replica(cluster, "a")
+    await a.step()
+    for expected in (2, 3):
+        api.remove(LEASE, LEASE_NAME, OWN)
+        while a.acquired[-1] != expected:
+            pass_time(2, a)
+            await a.step()
+    assert a.acquired == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "wild",
+    [
+        {"holderIdentity": 7, "leaseTransitions": "many", "renewTime": 9},
+        {"holderIdentity": ["x"], "leaseTransitions": True},
+    ],
+)
+async def test_whatever_stands_in_the_lease_ends_no_replica(
+    api: FakeApiServer, cluster: K8sCluster, wild: dict[str, object]
+) -> None:
+    api.put(LEASE, {"metadata": {"name": LEASE_NAME, "namespace": OWN}, "spec": wild})
+    a = replica(cluster, "a")
+    for _ in range(8):
+        await a.step()
+        pass_time(2, a)
+    assert len(a.acquired) == 1
 
 
 async def test_the_lease_is_all_that_is_written(api: FakeApiServer, cluster: K8sCluster) -> None:
     a, b = replica(cluster, "a"), replica(cluster, "b")
     for _ in range(3):
-        await a.lease.step()
-        await b.lease.step()
+        await a.step()
+        await b.step()
         pass_time(2, a, b)
     assert set(api.writes) == {("create", "leases", "", 201), ("update", "leases", "", 200)}

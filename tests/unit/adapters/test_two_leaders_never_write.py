@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from itertools import count
 
 import pytest
 
@@ -75,22 +76,24 @@ async def test_at_most_one_may_write(seed: int) -> None:
     rng = random.Random(seed)
     store = LeaseStore(rng)
     epochs: list[int] = []
+    terms = count(1)
     highest = [0]
     clocks = [FakeClock(skew_s=rng.uniform(-1e6, 1e6)) for _ in range(3)]
 
-    def acquired(epoch: int) -> None:
-        epochs.append(epoch)
-        highest[0] = max(highest[0], epoch)  # its decisions bear it
+    async def step(lease: Lease) -> None:
+        led = lease.held
+        await lease.step()
+        if lease.held and not led:
+            epochs.append(lease.epoch)
+            highest[0] = max(highest[0], lease.epoch)  # its decisions bear it
 
     leases = [
         Lease(
             store,  # type: ignore[arg-type]
-            identity=f"replica-{number}",
+            new_identity=lambda number=number: f"replica-{number}-{next(terms)}",
             namespace="n",
             clock=clock,
             highest_epoch=lambda: highest[0],
-            on_acquired=acquired,
-            on_lost=lambda reason: None,
         )
         for number, clock in enumerate(clocks)
     ]
@@ -100,7 +103,7 @@ async def test_at_most_one_may_write(seed: int) -> None:
         number = rng.randrange(3)
         if number not in steps or steps[number].done():
             release = rng.random() < 0.02
-            move = leases[number].release() if release else leases[number].step()
+            move = leases[number].release() if release else step(leases[number])
             steps[number] = asyncio.ensure_future(move)
         # Deleted twice within its duration is beyond the protocol; the epochs still fence then.
         if rng.random() < 0.01 and clocks[0].monotonic() - deleted_at > 60.0:

@@ -2,13 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The decision runs in a child: a hang or a crash costs one decision, never the operator."""
 
+import asyncio
 import os
 import pickle
 import time
+from concurrent.futures import Future
 
 import pytest
 
-from ullage.app.solver import Solver, SolverCrashed, SolverTimeout, solve
+from ullage.app.solver import Solver, SolverCrashed, SolverNotStarted, SolverTimeout, solve
 from ullage.decide.model import DecideSettings
 from ullage.state.records import Snapshot
 
@@ -77,3 +79,58 @@ async def test_an_error_of_the_pure_code_names_itself() -> None:
 def test_the_same_input_gives_the_same_bytes() -> None:
     payload = pickle.dumps((SNAPSHOT, 1000.0, SETTINGS))
     assert solve(payload) == solve(payload)
+
+
+async def test_a_child_that_starts_slowly_is_no_decision_that_misses_its_deadline() -> None:
+    solver = Solver(deadline_s=0.2)
+    solver._ready()
+    solver._warming = Future()  # its imports are not done
+    try:
+        asked = asyncio.create_task(solver.run(SNAPSHOT, 1000.0, SETTINGS))
+        await asyncio.sleep(1.0)
+        assert not asked.done()
+        assert solver.timeouts == 0
+        solver._deadline_s = 60.0
+        solver._warming.set_result(0)
+        plan, _ = await asked
+    finally:
+        solver.close()
+    assert plan.version == 7
+
+
+async def test_a_child_that_never_starts_is_the_fault_of_no_object(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ullage.app.solver.START_S", 0.1)
+    solver = Solver(deadline_s=60)
+    try:
+        for _ in range(5):
+            solver._ready()
+            solver._warming = Future()
+            with pytest.raises(SolverNotStarted, match="did not start"):
+                await solver.run(SNAPSHOT, 1000.0, SETTINGS)
+        assert not solver.aside.searching
+    finally:
+        solver.close()
+
+
+async def test_a_leadership_that_ends_keeps_the_warm_child_unless_it_is_busy() -> None:
+    solver = Solver(deadline_s=60)
+    try:
+        await solver.run(SNAPSHOT, 1000.0, SETTINGS)
+        child = solver.pid()
+        solver.forget()
+        plan, _ = await solver.run(SNAPSHOT, 1000.0, SETTINGS)
+        assert plan.version == 7, "the whole picture was sent"
+        assert solver.pid() == child
+        solver._work = hang
+        asked = asyncio.create_task(solver.run(SNAPSHOT, 1000.0, SETTINGS))
+        await asyncio.sleep(0.1)
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+        solver.forget()
+        solver._work = solve
+        await solver.run(SNAPSHOT, 1000.0, SETTINGS)
+        assert solver.pid() != child
+    finally:
+        solver.close()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from ullage.engines.admission.model import LearnedModel
 from ullage.ports import JsonObject
@@ -62,6 +63,9 @@ from ullage.state.records import (
 from ullage.state.shapes import Resources
 from ullage.state.status.tier import LeadReport
 from ullage.state.streams import Stream
+
+MOST_EPOCH: Final = 2**31 - 2**16
+"""``leaseTransitions`` has 31 bits; the rest is left for leaders to come."""
 
 
 class ClusterState:
@@ -190,6 +194,18 @@ class ClusterState:
             self._context.touch()
         return expired
 
+    def end_term(self) -> None:
+        """Forget everything but what the streams show, as a new process would.
+
+        The leadership that assumed, learned and was told is over; another may have led before the
+        next one of this process begins.
+        """
+        self._overlay.clear()
+        self._refusals.clear()
+        self._pools.tell({})
+        self._models, self._leads = {}, {}
+        self._context.touch()
+
     def next_retry(self) -> float | None:
         """When the next refused write may be tried again."""
         return self._refusals.next_end()
@@ -246,12 +262,16 @@ class ClusterState:
         return self._pools.written()
 
     def highest_epoch(self) -> int:
-        """Highest epoch that any GPUNode bears, 0 without one."""
+        """Highest epoch that any GPUNode bears, 0 without one.
+
+        One that a Lease cannot count on from is no leader's: an agent may have made it up.
+        """
         highest = 0
         for record in self._gpu_nodes.table.values():
             desired = max((item.epoch for item in record.desired), default=0)
             observed = max((item.epoch for item in record.observed), default=0)
-            highest = max(highest, record.epoch, desired, observed)
+            found = (record.epoch, desired, observed)
+            highest = max(highest, *(epoch for epoch in found if epoch <= MOST_EPOCH))
         return highest
 
     def freeze(self, now: float) -> Snapshot:

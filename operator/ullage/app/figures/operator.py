@@ -1,0 +1,125 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Gathers what the metrics tell of one replica, as of the moment of the scrape."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from ullage.adapters.metrics.collector import OperatorFigures, StreamFigures
+from ullage.adapters.metrics.cost import CostFigures
+from ullage.adapters.metrics.devices import DeviceFigures
+from ullage.adapters.metrics.pools import PoolFigures
+from ullage.adapters.metrics.spending import SpendFigures
+from ullage.adapters.metrics.tiers import TierFigures
+from ullage.adapters.metrics.turns import TurnFigures
+from ullage.adapters.reflector import Reflector
+from ullage.app.figures.cost import CostSums
+from ullage.app.figures.device import device_figures
+from ullage.app.figures.party import Parties
+from ullage.app.figures.sharing import sharing_figures
+from ullage.app.figures.spend import SpendSums
+from ullage.app.figures.tier import TierSums
+from ullage.app.figures.turn import turn_figures
+from ullage.app.replica import Replica
+from ullage.app.term import Term
+from ullage.decide.phases import Phase
+from ullage.state.records import Snapshot, WorkloadRecord
+from ullage.state.streams import WORKLOAD_PROFILES
+
+
+class ReplicaFigures:
+    """Reads the live objects; the sums that only grow live here."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        *,
+        term: Callable[[], Term],
+        loop_lag_s: Callable[[], float],
+        pools: Callable[[Snapshot], PoolFigures],
+    ) -> None:
+        """``term`` gives the present leadership, or the one that is prepared."""
+        self._replica = replica
+        self._term = term
+        self._loop_lag_s = loop_lag_s
+        self._pools = pools
+        self._parties = Parties()
+        self._costs = CostSums(began=replica.clock.now(), parties=self._parties)
+        self._spends = SpendSums(parties=self._parties)
+        self._tiers = TierSums()
+
+    def __call__(self) -> OperatorFigures:
+        """Everything, as of now."""
+        replica, counters = self._replica, self._replica.counters
+        guard, aside = counters.guard, replica.solver.aside
+        stats, now = counters.loop, replica.clock.now()
+        picture, term = replica.state.freeze(now), self._term()
+        workloads = list(picture.workloads.values())
+        waiting = [w.status.decision for w in workloads if w.status.phase == Phase.PENDING]
+        return OperatorFigures(
+            leading=replica.lease.held,
+            epoch=replica.lease.epoch,
+            loop_lag_s=self._loop_lag_s(),
+            streams=[_stream(reflector) for reflector in replica.reflectors],
+            decision_seconds=stats.seconds.cumulative(),
+            decision_seconds_sum=stats.seconds.sum,
+            timeouts=stats.failed["SolverTimeout"],
+            crashes=stats.failed["SolverCrashed"],
+            set_aside=aside.in_force(),
+            faults=aside.faults,
+            pokes=replica.trigger.pokes,
+            skipped=stats.skipped,
+            failed=stats.failed,
+            decision_age_s=replica.decision_age_s(),
+            actions=stats.actions,
+            writes=counters.writer.writes,
+            task_failures=replica.supervisor.failures,
+            queue_depth=counters.writer.queue_depth,
+            fenced=counters.writer.fenced,
+            assumed=replica.state.assumed,
+            assume_expired=stats.expired,
+            projection_errors=replica.state.projection_errors,
+            foreign_pods=len(replica.state.foreign_pods()),
+            workloads=Counter((w.kind.value, w.status.phase or "Pending") for w in workloads),
+            waiting=Counter(decision.reason.value for decision in waiting if decision),
+            sharing=sharing_figures(
+                counters.outcomes,
+                replica.learner,
+                profiles=replica.state.counts()[WORKLOAD_PROFILES.name],
+                unusable=term.loop.last_plan.dropped if term.loop.last_plan else {},
+            ),
+            cost=guard("cost", lambda: self._costs.figures(workloads, now), CostFigures()),
+            spend=guard("spend", lambda: self._spends.figures(workloads), SpendFigures()),
+            tiers=guard("tiers", lambda: self._tiers.figures(picture.leads), TierFigures()),
+            turns=guard("turns", lambda: self._turns(picture, workloads), TurnFigures()),
+            pools=guard("pools", lambda: self._pools(picture), PoolFigures()),
+            devices=guard("devices", lambda: self._devices(picture), DeviceFigures()),
+        )
+
+    def _turns(self, picture: Snapshot, workloads: Sequence[WorkloadRecord]) -> TurnFigures:
+        stats = self._replica.counters.loop
+        return turn_figures(
+            workloads,
+            picture.taken_at,
+            self._parties,
+            round_s=float(picture.policy.round_seconds),
+            preemptions=stats.preemptions,
+            divisions=stats.divisions,
+        )
+
+    def _devices(self, picture: Snapshot) -> DeviceFigures:
+        return device_figures(picture, self._replica.counters.outcomes.foretold)
+
+
+def _stream(reflector: Reflector) -> StreamFigures:
+    return StreamFigures(
+        name=reflector.stream.name,
+        age_s=reflector.last_event_age_s(),
+        objects=reflector.objects,
+        relists=reflector.relists_total,
+        drift=reflector.resync_drift_total,
+        errors=reflector.errors_total,
+        synced=reflector.synced,
+    )

@@ -1,0 +1,86 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What one process has whether it leads or not: the picture, the Lease, clocks and counters.
+
+Nothing here may outlive a leadership wrongly: what was assumed, queued or learned belongs to a
+:class:`ullage.app.term.Term`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+from ullage.adapters.lease import Lease
+from ullage.adapters.metrics.collector import SectionGuard
+from ullage.adapters.reflector import Reflector
+from ullage.adapters.writer.writer import WriterStats
+from ullage.app.calm import Calm
+from ullage.app.learner import Learner
+from ullage.app.loop import LoopStats
+from ullage.app.outcomes import Outcomes
+from ullage.app.settings import Settings
+from ullage.app.solver import Solver
+from ullage.app.supervised import Supervisor
+from ullage.app.trigger import Trigger
+from ullage.ports import Clock, ClusterPort
+from ullage.state.cluster.cluster import ClusterState
+from ullage.state.records import Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counters:
+    """What the metrics count over all leaderships of a process."""
+
+    loop: LoopStats = field(default_factory=LoopStats)
+    writer: WriterStats = field(default_factory=WriterStats)
+    outcomes: Outcomes = field(default_factory=Outcomes)
+    guard: SectionGuard = field(default_factory=SectionGuard)
+    """Figures that could not be gathered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """One process of the operator.
+
+    Attributes:
+        solver: Its child stays warm while another replica leads.
+        learner: As well; it runs in a leadership alone.
+        follow_kopf: Runs kopf until cancelled.
+    """
+
+    settings: Settings
+    cluster: ClusterPort
+    clock: Clock
+    state: ClusterState
+    reflectors: Sequence[Reflector]
+    lease: Lease
+    trigger: Trigger
+    calm: Calm
+    supervisor: Supervisor
+    counters: Counters
+    solver: Solver
+    learner: Learner
+    follow_kopf: Callable[[], Awaitable[None]]
+
+    def synced(self) -> bool:
+        """The picture is whole and in step with the API server."""
+        return all(reflector.synced for reflector in self.reflectors)
+
+    def leads(self) -> bool:
+        """This replica holds the Lease, and its picture is whole."""
+        return self.lease.held and self.synced()
+
+    def picture(self) -> Snapshot | None:
+        """The picture, where this replica leads."""
+        return self.state.freeze(self.clock.now()) if self.leads() else None
+
+    def epoch(self) -> int | None:
+        """Epoch of this leader; ``None`` where it does not lead."""
+        return self.lease.epoch if self.lease.held else None
+
+    def decision_age_s(self) -> float:
+        """Seconds since the last decision of this leadership, or since it began; 0 on a standby."""
+        if not self.lease.held:
+            return 0.0
+        return self.clock.monotonic() - self.counters.loop.last_completed
