@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from contract.api.suite.world import World, a_job, a_slice, case, owners, uid, version
+from contract.api.suite.world import World, a_job, a_profile, a_slice, case, owners, uid, version
 from ullage.ports import (
     GPU_NODE,
     SERVICE,
@@ -110,32 +110,29 @@ async def force_takes_a_field_from_its_owner(w: World) -> None:
 @case
 async def without_force_another_owner_is_a_conflict(w: World) -> None:
     name = w.name("gn")
-    await w.apply(GPU_NODE, name, {"spec": {"epoch": 1, "slices": [a_slice("a")]}})
+    await w.apply(GPU_NODE, name, {"spec": {"epoch": 1}})
     with pytest.raises(Conflict, match=r'conflict with "one".*\.spec\.epoch'):
         await w.apply_gently(GPU_NODE, name, {"spec": {"epoch": 2}}, manager="two")
-    with pytest.raises(Conflict, match=r"\.percent"):
-        await w.apply_gently(
-            GPU_NODE,
-            name,
-            {"spec": {"epoch": 1, "slices": [a_slice("a", percent=60)]}},
-            manager="two",
-        )
+    profile = w.name("profile")
+    await w.apply(WORKLOAD_PROFILE, profile, a_profile(0.5))
+    with pytest.raises(Conflict, match=r"\.smUtil"):
+        await w.apply_gently(WORKLOAD_PROFILE, profile, a_profile(0.6), manager="two")
     agreed = await w.apply_gently(GPU_NODE, name, {"spec": {"epoch": 1}}, manager="two")
     assert set(owners(agreed)) == {("one", "Apply", ""), ("two", "Apply", "")}
 
 
 @case
 async def an_update_takes_what_it_changes(w: World) -> None:
-    name = w.name("gn")
-    await w.apply(GPU_NODE, name, {"spec": {"epoch": 1, "slices": [a_slice("a")]}})
+    name = w.name("profile")
+    await w.apply(WORKLOAD_PROFILE, name, a_profile(0.5))
     changed = await w.patch(
-        GPU_NODE, name, {"op": "replace", "path": "/spec/slices/0/percent", "value": 60}
+        WORKLOAD_PROFILE, name, {"op": "replace", "path": "/spec/solo/0/smUtil", "value": 0.6}
     )
     mine = owners(changed)["ullage-operator", "Update", ""]
-    (item,) = mine["f:spec"]["f:slices"].values()
-    assert item == {"f:percent": {}}
-    (left,) = owners(changed)["one", "Apply", ""]["f:spec"]["f:slices"].values()
-    assert "f:percent" not in left
+    (item,) = mine["f:spec"]["f:solo"].values()
+    assert item == {"f:smUtil": {}}
+    (left,) = owners(changed)["one", "Apply", ""]["f:spec"]["f:solo"].values()
+    assert "f:smUtil" not in left
 
 
 @case

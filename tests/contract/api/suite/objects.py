@@ -8,13 +8,14 @@ import asyncio
 
 import pytest
 
-from contract.api.suite.world import World, a_job, a_pod, a_slice, case, uid, version
+from contract.api.suite.world import World, a_job, a_pod, a_profile, a_slice, case, uid, version
 from ullage.ports import (
     GPU_NODE,
     INFERENCE_SERVICE,
     LEASE,
     POD,
     TRAINING_JOB,
+    WORKLOAD_PROFILE,
     BadRequest,
     Conflict,
     Invalid,
@@ -106,9 +107,8 @@ async def an_unknown_field_in_a_patch_is_dropped(w: World) -> None:
 async def an_unknown_field_in_an_apply_is_no_use_to_repeat(w: World) -> None:
     with pytest.raises(BadRequest, match=r"\.spec\.colour: field not declared in schema"):
         await w.apply(GPU_NODE, w.name("gn"), {"spec": {"epoch": 1, "colour": "x"}})
-    twice = {"spec": {"epoch": 1, "slices": [a_slice("a"), a_slice("a")]}}
     with pytest.raises(BadRequest, match="duplicate entries for key"):
-        await w.apply(GPU_NODE, w.name("gn"), twice)
+        await w.apply(WORKLOAD_PROFILE, w.name("profile"), a_profile(0.5, 0.6))
 
 
 @case

@@ -142,6 +142,12 @@ def case(function: Case) -> Case:
     return function
 
 
+def a_profile(*utils: float) -> Json:
+    """A WorkloadProfile with a row for each utilisation, all of one key."""
+    rows = [{"device": "d", "share": 100, "smUtil": util} for util in utils]
+    return {"spec": {"class": "c", "solo": rows}}
+
+
 def a_slice(uid: str = "pod-1", *, percent: int = 50, epoch: int = 1, **more: Any) -> Json:
     """One entry of ``GPUNode.spec.slices``."""
     return {
@@ -212,6 +218,7 @@ __all__ = [
     "World",
     "a_job",
     "a_pod",
+    "a_profile",
     "a_slice",
     "case",
     "owners",
