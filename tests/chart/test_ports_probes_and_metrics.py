@@ -31,6 +31,15 @@ def test_probes_ask_for_life_and_readiness(rendered: Rendered, pod: Pod) -> None
     assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
 
 
+def test_the_operator_may_take_its_time_to_start_and_none_to_be_alive(rendered: Rendered) -> None:
+    container = rendered.container("Deployment", "ullage-operator")
+    start, life = container["startupProbe"], container["livenessProbe"]
+    assert start["httpGet"] == life["httpGet"]
+    assert start["periodSeconds"] * start["failureThreshold"] >= 60
+    assert "initialDelaySeconds" not in life
+    assert life["periodSeconds"] * life["failureThreshold"] <= 30
+
+
 @both
 def test_pods_say_where_they_are_scraped(rendered: Rendered, pod: Pod) -> None:
     said = annotations(rendered.one(*pod)["spec"]["template"])

@@ -46,6 +46,8 @@ UNSYNCED_S: Final = 60.0
 FROZEN_S: Final = 165.0
 """Every request ends in less time, so a stream that neither hears nor fails for so long is stuck;
 three watches of 55 s."""
+STORM_S: Final = 10.0
+"""Two lists that are needed within this time are one too many."""
 PATIENT_MOST_S: Final = 60.0
 """Longest pause taken from ``Retry-After``."""
 
@@ -218,9 +220,9 @@ class Reflector:
                 await self._list()
                 await self._follow()
             except Gone as error:
-                # One is normal after a compaction; one after another is a storm.
+                # One is normal after a compaction or a restart; one after another is a storm.
                 now = self._clock.monotonic()
-                stormy, self._gone_at = now - self._gone_at < self._times.healthy_s, now
+                stormy, self._gone_at = now - self._gone_at < STORM_S, now
                 if stormy:
                     await self._rest(error)
             except Exception as error:  # outermost: nothing may end the stream

@@ -130,17 +130,19 @@ class Operator:
             loop_lag_s=lambda: self.pulse.lag_s,
             pools=self.pools.figures,
         )
+        self.endpoints = self._make_endpoints()
 
     async def run(self) -> None:
-        """Serve until a signal."""
+        """Serve and work until a signal."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
-        endpoints = await self._serve()
+        http = self._settings.http
+        await self.endpoints.start(port=http.port, debug_port=http.debug_port or None)
         try:
             await self.work()
         finally:
-            await endpoints.stop()
+            await self.endpoints.stop()
         log.info("stopped")
 
     async def work(self) -> None:
@@ -254,13 +256,10 @@ class Operator:
 
     # -- what is told ----------------------------------------------------------------------------
 
-    async def _serve(self) -> Endpoints:
+    def _make_endpoints(self) -> Endpoints:
         metrics = CollectorRegistry(auto_describe=False)
         metrics.register(OperatorCollector(self.figures, self.replica.counters.guard))
-        endpoints = Endpoints(self.health, metrics, lambda: self.term.loop.last_inputs)
-        http = self._settings.http
-        await endpoints.start(port=http.port, debug_port=http.debug_port or None)
-        return endpoints
+        return Endpoints(self.health, metrics, lambda: self.term.loop.last_inputs)
 
     def health(self) -> HealthView:
         """What the probes look at."""
