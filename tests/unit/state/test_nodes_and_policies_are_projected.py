@@ -16,10 +16,10 @@ from builders_raw import (
 )
 from ullage.api.contract import SLOT_RESOURCE, SlicePhase, WireError
 from ullage.state.project.node import project_gpu_node, project_node
+from ullage.state.project.policy import project_policy
 from ullage.state.project.rest import (
     project_deployment,
     project_device_profile,
-    project_policy,
     project_profile,
     project_service,
 )

@@ -11,7 +11,7 @@ from builders_raw import raw_gpu_node, raw_job, raw_policy, raw_service
 from ullage.api.contract import LatencyObjective, Observation
 from ullage.state.project.node import project_gpu_node
 from ullage.state.project.objects import Sharer
-from ullage.state.project.rest import project_policy
+from ullage.state.project.policy import project_policy
 from ullage.state.project.workload import project_workload
 from ullage.state.records import WorkloadKind, WorkloadRecord
 from ullage.state.terms import OfferedLoad, RiskSettings, SharingRules

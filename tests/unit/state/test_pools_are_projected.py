@@ -20,8 +20,8 @@ from ullage.state.pools.records import (
     PriceFrom,
     StaticFrom,
 )
+from ullage.state.project.policy import project_policy
 from ullage.state.project.pool import project_pool
-from ullage.state.project.rest import project_policy
 from ullage.state.terms import SpotTerms
 
 SOURCES: dict[str, PriceFrom] = {
@@ -65,7 +65,10 @@ def test_everything_that_a_pool_says_is_read() -> None:
     [
         ({"capacityType": "spot"}, "spec.capacityType"),
         ({"priceSource": {"type": "Rumour"}}, "no price source this version knows"),
-        ({"priceSource": {"type": "Static"}}, "spec.priceSource.static.pricePerHour: missing"),
+        (
+            {"priceSource": {"type": "Static"}},
+            "priceSource.type: Static needs the object static",
+        ),
         ({"prior": {"advisorBand": "Low"}}, "none of Under5"),
         ({"nodeSelector": {"a": 1}}, "expected a string"),
     ],

@@ -24,8 +24,9 @@ from ullage.state.cluster.table import ForeignTable, Table
 from ullage.state.cluster.view import seen_profile
 from ullage.state.project.objects import Sharer, optional_text, read_meta
 from ullage.state.project.pod import ForeignUse, project_foreign
+from ullage.state.project.policy import project_policy
 from ullage.state.project.readable import complaint
-from ullage.state.project.rest import project_policy, project_profile
+from ullage.state.project.rest import project_profile
 from ullage.state.records import PolicyRecord, ProfileRecord
 from ullage.state.shapes import Resources
 

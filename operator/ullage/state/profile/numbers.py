@@ -7,9 +7,11 @@ Whoever wrote them, nothing else gets in: one NaN in a table would poison every 
 
 from __future__ import annotations
 
-from math import isfinite
+import re
+from typing import Final
 
 from ullage.api.contract import WireError, text
+from ullage.api.readers import quoted
 from ullage.ports import JsonObject
 
 
@@ -18,8 +20,13 @@ def six_digits(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-def number(raw: JsonObject, field: str) -> float | None:
-    """A number that is finite and at least 0; absent or null is ``None``.
+_DECIMAL: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,12})?")
+MOST: Final = 1e18
+"""Largest number of a table; nothing real comes near."""
+
+
+def number(raw: JsonObject, field: str, most: float = MOST) -> float | None:
+    """A number from 0 to ``most``; absent or null is ``None``.
 
     Raises:
         WireError: it is something else.
@@ -29,25 +36,25 @@ def number(raw: JsonObject, field: str) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise WireError(f"{field}: expected a number, got {type(value).__name__}")
-    if not isfinite(value) or value < 0:
-        raise WireError(f"{field}: {value} must be a finite number of at least 0")
+    if not 0 <= value <= most:
+        raise WireError(f"{field}: {value:g} must be a number from 0 to {most:g}")
     return float(value)
 
 
-def needed(raw: JsonObject, field: str) -> float:
+def needed(raw: JsonObject, field: str, most: float = MOST) -> float:
     """A number that must be there.
 
     Raises:
         WireError: it is missing, or no number.
     """
-    value = number(raw, field)
+    value = number(raw, field, most)
     if value is None:
         raise WireError(f"{field}: missing")
     return value
 
 
 def decimal(raw: JsonObject, field: str) -> float | None:
-    """A decimal string that is finite and at least 0; absent or null is ``None``.
+    """A decimal string of at most nine digits before the point; absent or null is ``None``.
 
     Raises:
         WireError: it is something else.
@@ -55,10 +62,6 @@ def decimal(raw: JsonObject, field: str) -> float | None:
     if raw.get(field) is None:
         return None
     stated = text(raw, field)
-    try:
-        value = float(stated)
-    except ValueError as error:
-        raise WireError(f"{field}: {stated!r} is no decimal number") from error
-    if not isfinite(value) or value < 0:
-        raise WireError(f"{field}: {stated!r} must be a finite number of at least 0")
-    return value
+    if not _DECIMAL.fullmatch(stated):
+        raise WireError(f"{field}: {quoted(stated)} is no decimal number such as 1.5")
+    return float(stated)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ullage.api.contract import WireError, objects, section, text, whole
+from ullage.api.contract import WireError, bounded, objects, section, text, whole
 from ullage.api.readers import count_of
 from ullage.ports import JsonObject
 from ullage.state.profile.numbers import needed, number, six_digits
@@ -61,7 +61,7 @@ def throughput_from_wire(raw: JsonObject) -> ThroughputEntry:
         high=number(raw, "highStepsPerSecond"),
         source=source,
         method=method,
-        confidence=needed(raw, "confidence"),
+        confidence=needed(raw, "confidence", 1.0),
         samples=count_of(raw, "samples"),
     )
 
@@ -101,10 +101,20 @@ def op_table_of(spec: JsonObject) -> OpTable | None:
 
 def _op(raw: JsonObject) -> OpRow:
     columns = {attribute: number(raw, name) for name, attribute in _OP_COLUMNS.items()}
-    count = whole(raw, "count", 1)
-    if count < 1:
-        raise WireError(f"count: {count} must be at least 1")
+    count = bounded(raw, "count", 1, 10**6, 1)
     return OpRow(type=text(raw, "type"), count=count, **columns)
+
+
+def rate_of(raw: JsonObject, field: str) -> float | None:
+    """A rate of a device, at least 1 a second; absent or null is ``None``.
+
+    Raises:
+        WireError: it is something else.
+    """
+    rate = number(raw, field)
+    if rate is not None and rate < 1:
+        raise WireError(f"{field}: {rate:g} must be at least 1")
+    return rate
 
 
 def peak_flops_of(spec: JsonObject) -> tuple[tuple[str, float], ...]:
@@ -115,5 +125,5 @@ def peak_flops_of(spec: JsonObject) -> tuple[tuple[str, float], ...]:
     """
     with within("peakFlops"):
         raw = section(spec, "peakFlops")
-        rates = {name: number(raw, name.lower()) for name in FORMATS}
+        rates = {name: rate_of(raw, name.lower()) for name in FORMATS}
     return tuple(sorted((name, rate) for name, rate in rates.items() if rate))

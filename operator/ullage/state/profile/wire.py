@@ -10,13 +10,13 @@ is not finite or below 0 is an error, whoever wrote it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isfinite
 from typing import Final
 
-from ullage.api.contract import WireError, flag, objects, section, text, whole
-from ullage.api.readers import count_of
+from ullage.api.contract import WireError, bounded, flag, objects, section, text, whole
+from ullage.api.readers import count_of, quoted
 from ullage.engines.admission.records import Fingerprint, Partner
 from ullage.ports import JsonObject
+from ullage.state.profile.numbers import MOST
 from ullage.state.profile.numbers import needed as needed
 from ullage.state.profile.numbers import number as number
 from ullage.state.profile.numbers import six_digits as six_digits
@@ -38,6 +38,7 @@ from ullage.state.project.quantity import rfc3339, seconds
 from ullage.state.quantiles import percentile_of, quantile_of
 from ullage.state.status.wire import condition_to_wire
 
+INT32_MAX: Final = 2**31 - 1
 REFUSE: Final = "Refuse"
 MIB: Final = 2**20
 
@@ -59,6 +60,20 @@ COLUMNS: Final[Mapping[str, str]] = {
 }
 """Columns of a solo row -> attributes of the fingerprint; ``smUtil`` and memory apart."""
 
+_PARAMETER: Final = 1e9
+RATIO: Final = 1e6
+"""Largest ratio of a table, such as a slowdown."""
+_MOST: Final[Mapping[str, float]] = {
+    **dict.fromkeys(
+        (
+            *("smUtil", "dramUtil", "tensorUtil", "fp32Util", "fp16Util", "fp64Util"),
+            *("occupancy", "kernelIdleFraction", "graphFraction", "dutyCycle"),
+        ),
+        1.0,
+    ),
+    "cpuUtil": RATIO,
+}
+"""Largest number of a column, where that is less than of others."""
 QUANTILES: Final[Mapping[str, float]] = {
     "latencyP50Seconds": 0.5,
     "latencyP90Seconds": 0.9,
@@ -73,13 +88,15 @@ def solo_from_wire(raw: JsonObject) -> SoloEntry:
     Raises:
         WireError: a column is missing or of the wrong type.
     """
-    sm = number(raw, "smUtil")
+    sm = number(raw, "smUtil", 1.0)
     peak = number(raw, "peakMemoryBytes")
-    columns = {attribute: number(raw, name) for name, attribute in COLUMNS.items()}
+    columns = {
+        attribute: number(raw, name, _MOST.get(name, MOST)) for name, attribute in COLUMNS.items()
+    }
     quantiles = ((quantile, number(raw, name)) for name, quantile in QUANTILES.items())
     return SoloEntry(
         device=text(raw, "device"),
-        share=whole(raw, "share"),
+        share=bounded(raw, "share", 1, 100),
         sm_util=sm or 0.0,
         steps_per_second=number(raw, "stepsPerSecond") or 0.0,
         fingerprint=Fingerprint(
@@ -88,7 +105,7 @@ def solo_from_wire(raw: JsonObject) -> SoloEntry:
         latency=tuple((quantile, value) for quantile, value in quantiles if value is not None),
         measured=_measured(raw),
         requests_per_s=number(raw, "requestsPerSecond"),
-        cs2=number(raw, "cs2"),
+        cs2=number(raw, "cs2", RATIO),
         counter=optional_text(raw, "counter"),
         samples=count_of(raw, "samples"),
     )
@@ -138,13 +155,14 @@ def step_from_wire(raw: JsonObject) -> StepRow:
     return StepRow(
         id=text(raw, "id"),
         accelerator=text(raw, "accelerator"),
-        share=whole(raw, "share"),
+        share=bounded(raw, "share", 1, 100),
         partners=tuple(
-            Partner(klass=text(one, "class"), percent=whole(one, "share")) for one in partners
+            Partner(klass=text(one, "class"), percent=bounded(one, "share", 0, INT32_MAX))
+            for one in partners
         ),
         step_s=needed(raw, "stepSeconds"),
-        slowdown=number(raw, "slowdown"),
-        max_slowdown=number(raw, "maxSlowdown"),
+        slowdown=number(raw, "slowdown", RATIO),
+        max_slowdown=number(raw, "maxSlowdown", RATIO),
         requests_per_s=number(raw, "requestsPerSecond"),
         latency_s=number(raw, "latencySeconds"),
         quantile=quantile_of(text(raw, "percentile")) if raw.get("percentile") else None,
@@ -209,8 +227,8 @@ def _interference_to_wire(entry: InterferenceEntry) -> dict[str, object]:
 def _interference(raw: JsonObject) -> InterferenceEntry:
     return InterferenceEntry(
         accelerator=text(raw, "accelerator"),
-        sensitivity=needed(raw, "sensitivity"),
-        aggressiveness=number(raw, "aggressiveness"),
+        sensitivity=needed(raw, "sensitivity", RATIO),
+        aggressiveness=number(raw, "aggressiveness", RATIO),
         rows=count_of(raw, "rows"),
     )
 
@@ -345,8 +363,10 @@ def device_model_from_wire(raw: JsonObject) -> DeviceModel:
 
 def _signed(raw: JsonObject, field: str) -> float:
     value = raw.get(field)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
-        raise WireError(f"{field}: expected a finite number, got {value!r}")
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise WireError(f"{field}: expected a number, got {type(value).__name__}")
+    if not abs(value) <= _PARAMETER:
+        raise WireError(f"{field}: {value:g} must be a number of at most {_PARAMETER:g}")
     return float(value)
 
 
@@ -355,7 +375,9 @@ def _threshold(raw: JsonObject) -> ModelThreshold:
     try:
         value = None if said == REFUSE else float(said)
     except ValueError as error:
-        raise WireError(f"lambda: {said!r} is neither a number nor {REFUSE}") from error
+        raise WireError(f"lambda: {quoted(said)} is neither a number nor {REFUSE}") from error
+    if value is not None and not abs(value) <= _PARAMETER:
+        raise WireError(f"lambda: {quoted(said)} is no threshold")
     return ModelThreshold(
         group=text(raw, "group"),
         band=text(raw, "band"),

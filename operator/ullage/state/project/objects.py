@@ -8,9 +8,11 @@ A reader never guesses: what has the wrong type is a ``WireError`` that names th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final, TypeVar
 
 from ullage.api.contract import GROUP, WireError, flag, objects, section, text, whole
@@ -24,8 +26,11 @@ from ullage.state.records import WorkloadKind
 from ullage.state.status.records import Condition
 
 Value = TypeVar("Value")
+Word = TypeVar("Word", bound=StrEnum)
 _KINDS: Final = frozenset(WorkloadKind)
 
+_ACCELERATOR: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_DOMAIN: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 NAME_MAX: Final = 253
 """Characters of a name of Kubernetes."""
 MESSAGE_LIMIT: Final = 1024
@@ -170,6 +175,31 @@ def word(raw: JsonObject, field: str) -> str:
     if len(value) > NAME_MAX:
         raise WireError(f"{field}: {quoted(value)} is longer than any name")
     return value
+
+
+def one_of(raw: JsonObject, field: str, default: Word) -> Word:
+    """Read a word of a list; absent or null is the default.
+
+    Raises:
+        WireError: the field is no string, or none of the words.
+    """
+    if raw.get(field) is None:
+        return default
+    stated = text(raw, field)
+    known = {one.value: one for one in type(default) if one.value}
+    if stated not in known:
+        raise WireError(f"{field}: {quoted(stated)} is none of {', '.join(known)}")
+    return known[stated]
+
+
+def is_accelerator(key: str) -> bool:
+    """Whether this is a key of an accelerator, such as nvidia-h100-80gb-hbm3."""
+    return _ACCELERATOR.fullmatch(key) is not None
+
+
+def is_domain(name: str) -> bool:
+    """Whether a trust domain can have this name."""
+    return _DOMAIN.fullmatch(name) is not None
 
 
 def short(value: str, limit: int = MESSAGE_LIMIT) -> str:

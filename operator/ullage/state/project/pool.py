@@ -4,9 +4,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
-from ullage.api.contract import JsonObject, WireError, objects, section, text, whole
+from ullage.api.contract import JsonObject, WireError, bounded, objects, section, text
+from ullage.api.readers import quoted
 from ullage.engines.capacity.hazard import AdvisorBand
 from ullage.state.pools.records import (
     AWSFrom,
@@ -23,8 +25,8 @@ from ullage.state.pools.records import (
 from ullage.state.pools.wire import pool_status_from_wire
 from ullage.state.profile.numbers import decimal
 from ullage.state.project.objects import (
+    is_accelerator,
     optional_text,
-    optional_whole,
     read_meta,
     string_map,
     within,
@@ -64,25 +66,34 @@ def project_pool(raw: JsonObject) -> PoolRecord:
             instance_type=text(spec, "type"),
             zone=text(spec, "zone"),
             capacity_type=_capacity_type(spec),
-            accelerator=text(spec, "accelerator"),
-            gpus_per_instance=optional_whole(spec, "gpusPerInstance", 1),
-            node_selector=string_map(spec, "nodeSelector"),
-            most=_whole(spec, "max"),
-            notice_s=_seconds(spec, "noticeSeconds"),
+            accelerator=_accelerator(spec),
+            gpus_per_instance=bounded(spec, "gpusPerInstance", 1, 64, 1),
+            node_selector=_selector(spec),
+            most=_within(spec, "max", 0, 100_000),
+            notice_s=_within(spec, "noticeSeconds", 0, 86_400),
             price_source=source,
             advisor_band=BANDS.get(band),
-            placement_score=_whole(prior, "placementScore"),
+            placement_score=_within(prior, "placementScore", 1, 10),
             status=status,
         )
 
 
-def _whole(raw: JsonObject, field: str) -> int | None:
-    return None if raw.get(field) is None else whole(raw, field)
+def _within(raw: JsonObject, field: str, least: int, most: int) -> int | None:
+    return None if raw.get(field) is None else bounded(raw, field, least, most)
 
 
-def _seconds(raw: JsonObject, field: str) -> float | None:
-    found = _whole(raw, field)
-    return None if found is None else float(found)
+def _accelerator(spec: JsonObject) -> str:
+    key = text(spec, "accelerator")
+    if not is_accelerator(key):
+        raise WireError(f"accelerator: {quoted(key)} is no key of an accelerator")
+    return key
+
+
+def _selector(spec: JsonObject) -> dict[str, str]:
+    selector = string_map(spec, "nodeSelector")
+    if not selector:
+        raise WireError("nodeSelector: must name at least one label of the pool's nodes")
+    return selector
 
 
 def _capacity_type(spec: JsonObject) -> CapacityType:
@@ -94,11 +105,15 @@ def _capacity_type(spec: JsonObject) -> CapacityType:
 
 def _source(raw: JsonObject, pool: str) -> PriceFrom:
     """The source that ``type`` names; rows are called like the pool unless they say otherwise."""
-    match text(raw, "type"):
+    word = text(raw, "type")
+    stated = [field for field in _SOURCES.values() if raw.get(field) is not None]
+    if word in _SOURCES and stated != [_SOURCES[word]]:
+        raise WireError(f"type: {word} needs the object {_SOURCES[word]}, and no other")
+    match word:
         case "Static":
             price = decimal(section(raw, "static"), "pricePerHour")
-            if price is None:
-                raise WireError("static.pricePerHour: missing")
+            if not price:
+                raise WireError("static.pricePerHour: must be above 0")
             return StaticFrom(price_per_hour=price)
         case "ConfigMap":
             one = section(raw, "configMap")
@@ -109,7 +124,9 @@ def _source(raw: JsonObject, pool: str) -> PriceFrom:
             )
         case "File":
             one = section(raw, "file")
-            return FileFrom(path=text(one, "path"), row=optional_text(one, "row") or pool)
+            return FileFrom(
+                path=_matching(one, "path", _PATH), row=optional_text(one, "row") or pool
+            )
         case "HTTP":
             return _http(section(raw, "http"))
         case "AWS":
@@ -118,7 +135,12 @@ def _source(raw: JsonObject, pool: str) -> PriceFrom:
         case "GCP":
             parts = objects(section(raw, "gcp"), "parts")
             return GCPFrom(
-                parts=tuple(sorted((text(one, "sku"), float(whole(one, "count"))) for one in parts))
+                parts=tuple(
+                    sorted(
+                        (text(one, "sku"), float(bounded(one, "count", 1, 100_000)))
+                        for one in parts
+                    )
+                )
             )
         case "Azure":
             return AzureFrom(region=text(section(raw, "azure"), "region"))
@@ -127,9 +149,34 @@ def _source(raw: JsonObject, pool: str) -> PriceFrom:
 
 
 def _http(raw: JsonObject) -> HTTPFrom:
-    return HTTPFrom(
-        url=text(raw, "url"),
-        metric=optional_text(raw, "metric"),
-        labels=string_map(raw, "labels"),
-        pointer=optional_text(raw, "pointer"),
-    )
+    with within("http"):
+        metric, pointer = optional_text(raw, "metric"), optional_text(raw, "pointer")
+        labels = string_map(raw, "labels")
+        if bool(metric) is bool(pointer) or (labels and not metric):
+            raise WireError("metric: give either metric, with labels or without, or pointer")
+        return HTTPFrom(
+            url=_matching(raw, "url", _URL), metric=metric, labels=labels, pointer=pointer
+        )
+
+
+def _matching(raw: JsonObject, field: str, pattern: re.Pattern[str]) -> str:
+    stated = text(raw, field)
+    if not pattern.fullmatch(stated):
+        raise WireError(f"{field}: {quoted(stated)} does not match {pattern.pattern}")
+    return stated
+
+
+_URL: Final = re.compile(r"https?://[^\s/@?#]+([/?][^\s#]*)?")
+"""Without a password in it, which would stand in the open."""
+_PATH: Final = re.compile(r"[A-Za-z0-9_][-A-Za-z0-9_.]*(/[A-Za-z0-9_][-A-Za-z0-9_.]*)*")
+"""Within its folder."""
+_SOURCES: Final = {
+    "Static": "static",
+    "ConfigMap": "configMap",
+    "File": "file",
+    "HTTP": "http",
+    "AWS": "aws",
+    "GCP": "gcp",
+    "Azure": "azure",
+}
+"""Words of ``type``, and the object that each needs."""

@@ -27,6 +27,7 @@ _SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0}
 MOST_CHARACTERS: Final = 64
 """Of an amount or a duration; no real one comes near, and digits cost time and memory."""
 
+_PLAIN: Final = re.compile(r"[0-9]+(\.[0-9]+)?(k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?")
 _NUMBER: Final = re.compile(
     r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))"
     r"(?:(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE])|[eE]([+-]?[0-9]{1,3}))?"
@@ -111,6 +112,28 @@ def mib_down(value: object, field: str) -> int:
         WireError: the value is no quantity.
     """
     return floor(amount(value, field) / MIB)
+
+
+def plain_bytes(value: object, field: str) -> object:
+    """An amount of bytes as our own fields spell it: no sign, no exponent, no sub-units.
+
+    Raises:
+        WireError: it is spelled otherwise.
+    """
+    if isinstance(value, str) and not _PLAIN.fullmatch(value):
+        raise WireError(f"{field}: {quoted(value)} is no amount such as 4Gi")
+    return value
+
+
+def of_a_mib(value: object, field: str) -> object:
+    """The same, of at least 1Mi.
+
+    Raises:
+        WireError: it is spelled otherwise, or less.
+    """
+    if amount(plain_bytes(value, field), field) < MIB:
+        raise WireError(f"{field}: must be at least 1Mi; write a unit, as 4Gi")
+    return value
 
 
 def seconds(value: object, field: str) -> float:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Deployments and Services with our label, profiles, and the scheduling policy."""
+"""Deployments and Services with our label, and profiles."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from ullage.api.contract import (
     ANNOTATION_TEMPLATE_HASH,
     JsonObject,
     WireError,
+    bounded,
     objects,
     section,
     text,
     whole,
 )
-from ullage.state.profile.numbers import decimal, number
-from ullage.state.profile.speed_wire import op_table_of, peak_flops_of
+from ullage.api.readers import quoted
+from ullage.state.profile.numbers import decimal
+from ullage.state.profile.speed_wire import op_table_of, peak_flops_of, rate_of
 from ullage.state.profile.wire import (
     device_model_of,
     newest_first,
@@ -27,24 +29,20 @@ from ullage.state.profile.wire import (
     step_from_wire,
 )
 from ullage.state.project.objects import (
+    is_accelerator,
     optional_text,
     optional_whole,
     read_conditions,
     read_meta,
-    strings,
     within,
 )
-from ullage.state.project.quantity import duration_s, mib_down
+from ullage.state.project.quantity import mib_down, of_a_mib
 from ullage.state.records import (
     DeploymentRecord,
     DeviceProfileRecord,
-    PolicyRecord,
     ProfileRecord,
     ServiceRecord,
 )
-from ullage.state.status.allocation import solve_from_wire
-from ullage.state.status.records import SolveRecord
-from ullage.state.terms import Party, RiskSettings, SpotTerms
 
 _PERCENT: Final = re.compile(r"[0-9]{1,9}%")
 
@@ -150,13 +148,14 @@ def project_device_profile(raw: JsonObject) -> DeviceProfileRecord:
         WireError: a field that is needed is missing or malformed.
     """
     meta = read_meta(raw)
+    if not is_accelerator(meta.name):
+        raise WireError(f"metadata.name: {quoted(meta.name)} is no key of an accelerator")
     with within("spec"):
         spec = section(raw, "spec")
-        memory = spec.get("memory")
-        memory_mib = 0 if memory is None else mib_down(memory, "memory")
-        overhead_mib = optional_whole(spec, "contextOverheadMiB")
+        memory_mib = mib_down(of_a_mib(spec.get("memory"), "memory"), "memory")
+        overhead_mib = bounded(spec, "contextOverheadMiB", 0, 65_536, 0)
         peak_flops = peak_flops_of(spec)
-        bytes_per_s = number(spec, "memoryBytesPerSecond") or 0.0
+        bytes_per_s = rate_of(spec, "memoryBytesPerSecond") or 0.0
         price = decimal(spec, "pricePerHour")
     with within("status"):
         status = section(raw, "status")
@@ -174,98 +173,3 @@ def project_device_profile(raw: JsonObject) -> DeviceProfileRecord:
         model=model,
         conditions=conditions,
     )
-
-
-def _risk(spec: JsonObject) -> RiskSettings:
-    with within("risk"):
-        raw, default = section(spec, "risk"), RiskSettings()
-        return RiskSettings(
-            learned=optional_text(raw, "predictor") != "UtilisationSum",
-            eps_percent=optional_whole(raw, "epsPercent", default.eps_percent),
-            confidence_percent=optional_whole(raw, "confidencePercent", default.confidence_percent),
-            min_combined_percent=optional_whole(
-                raw, "minCombinedPercent", default.min_combined_percent
-            ),
-            probation_seconds_per_class=optional_whole(
-                raw, "probationSecondsPerClass", default.probation_seconds_per_class
-            ),
-            conformal=optional_text(raw, "tightSLO") != "Refuse",
-        )
-
-
-def _spot(spec: JsonObject) -> SpotTerms:
-    raw, default = section(spec, "spot"), SpotTerms()
-    return SpotTerms(
-        restart_cost_s=optional_whole(raw, "restartCostSeconds", default.restart_cost_s),
-        min_gain_percent=optional_whole(raw, "minGainPercent", default.min_gain_percent),
-        min_hold_s=_time_s(raw, "minHold", default.min_hold_s),
-        hazard_half_life_s=_time_s(raw, "hazardHalfLife", default.hazard_half_life_s),
-        prior_hours=optional_whole(raw, "priorHours", default.prior_hours),
-        decision_period_s=_time_s(spec, "decisionPeriod", default.decision_period_s),
-        min_savings_percent=optional_whole(spec, "minSavingsPercent", default.min_savings_percent),
-    )
-
-
-def _time_s(raw: JsonObject, field: str, default: float) -> float:
-    """A Go duration in seconds."""
-    stated = optional_text(raw, field)
-    return duration_s(stated, field) if stated else default
-
-
-def _party(raw: JsonObject) -> Party:
-    return Party(
-        name=text(raw, "name"),
-        weight=optional_whole(raw, "weight", 1),
-        fifo=optional_text(raw, "inner") == "FIFO",
-    )
-
-
-def _trust_domains(spec: JsonObject) -> dict[str, frozenset[str]]:
-    """The grants; a name with a slash would imitate a namespace's own domain."""
-    granted: dict[str, frozenset[str]] = {}
-    for raw in objects(spec, "trustDomains"):
-        name = text(raw, "name")
-        if "/" in name:
-            raise WireError(f"trustDomains[{name}]: a name must not hold a slash")
-        granted[name] = granted.get(name, frozenset()) | set(strings(raw, "namespaces"))
-    return granted
-
-
-def _last_solve(raw: JsonObject) -> SolveRecord | None:
-    with within("status.lastSolve"):
-        status = section(raw, "status")
-        return solve_from_wire(section(status, "lastSolve")) if status.get("lastSolve") else None
-
-
-def project_policy(raw: JsonObject) -> tuple[str, PolicyRecord]:
-    """Read name and content of a SchedulingPolicy.
-
-    Raises:
-        WireError: a field that is needed is missing or malformed.
-    """
-    meta = read_meta(raw)
-    default = PolicyRecord()
-    with within("spec"):
-        spec = section(raw, "spec")
-        packing = section(spec, "packing")
-        record = PolicyRecord(
-            name=meta.name,
-            uid=meta.uid,
-            generation=meta.generation,
-            objective=optional_text(spec, "objective") or default.objective,
-            max_percent_sum=optional_whole(packing, "maxPercentSum", default.max_percent_sum),
-            round_seconds=optional_whole(spec, "roundSeconds", default.round_seconds),
-            gang_skip_limit=optional_whole(spec, "gangSkipLimit", default.gang_skip_limit),
-            min_service_percent=optional_whole(
-                spec, "minServicePercent", default.min_service_percent
-            ),
-            risk=_risk(spec),
-            spot=_spot(spec),
-            tenants=tuple(
-                sorted((_party(one) for one in objects(spec, "tenants")), key=lambda one: one.name)
-            ),
-            trust_domains=_trust_domains(spec),
-            last_solve=_last_solve(raw),
-            conditions=read_conditions(section(raw, "status")),
-        )
-    return meta.name, record

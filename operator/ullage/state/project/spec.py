@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import Final, TypeVar
+from typing import Final
 
 from ullage.api.contract import (
     GPUMode,
@@ -24,8 +24,16 @@ from ullage.api.contract import (
 )
 from ullage.api.readers import quoted
 from ullage.state.names import MAX_RANK
-from ullage.state.project.objects import bounded, optional_text, strings, within
-from ullage.state.project.quantity import counted, duration_s, mib_up
+from ullage.state.project.objects import (
+    bounded,
+    is_accelerator,
+    is_domain,
+    one_of,
+    optional_text,
+    strings,
+    within,
+)
+from ullage.state.project.quantity import counted, duration_s, mib_up, of_a_mib, plain_bytes
 from ullage.state.records import FailurePolicy, GPURequest, Share
 from ullage.state.terms import (
     RENDEZVOUS,
@@ -43,12 +51,7 @@ MOST_SERVING: Final = 1024
 _LEAST_STATE: Final = 1024
 _MOST_STEPS_BETWEEN: Final = 100_000
 _DECIMAL: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
-_ACCELERATOR: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_DOMAIN: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _NAME: Final = re.compile(r"[a-z]([-a-z0-9]{0,50}[a-z0-9])?")
-_BYTES: Final = re.compile(r"[0-9]+(\.[0-9]+)?(k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?")
-
-Word = TypeVar("Word", bound=StrEnum)
 
 
 class Tiers(StrEnum):
@@ -113,7 +116,7 @@ def read_gpu(spec: JsonObject) -> GPURequest:
     """``spec.gpu``."""
     with within("gpu"):
         raw = section(spec, "gpu")
-        mode = _word(raw, "mode", GPUMode.EXCLUSIVE)
+        mode = one_of(raw, "mode", GPUMode.EXCLUSIVE)
         count = bounded(raw, "count", 1, 16, 1)
         share = _share(raw) if raw.get("share") is not None else None
         if (mode is GPUMode.FRACTIONAL) != (share is not None):
@@ -121,9 +124,7 @@ def read_gpu(spec: JsonObject) -> GPURequest:
         if share is not None and count != 1:
             raise WireError("count: mode Fractional gives a share of one device")
         limit = section(raw, "memory").get("limit")
-        memory_mib = 0 if limit is None else mib_up(_bytes(limit, "memory.limit"), "memory.limit")
-        if limit is not None and memory_mib < 1:
-            raise WireError("memory.limit: must be at least 1Mi")
+        memory_mib = 0 if limit is None else mib_up(of_a_mib(limit, "memory.limit"), "memory.limit")
         return GPURequest(mode=mode, count=count, share=share, memory_mib=memory_mib)
 
 
@@ -139,18 +140,11 @@ def _share(raw: JsonObject) -> Share:
         return Share(min_percent=least, max_percent=most)
 
 
-def _bytes(value: object, field: str) -> object:
-    """An amount of bytes as our own fields spell it: no sub-units, no sign, no exponent."""
-    if isinstance(value, str) and not _BYTES.fullmatch(value):
-        raise WireError(f"{field}: {quoted(value)} is no amount such as 4Gi")
-    return value
-
-
 def read_accelerators(spec: JsonObject) -> tuple[str, ...]:
     """``spec.accelerators``."""
     keys = strings(spec, "accelerators")
     for index, key in enumerate(keys):
-        if not _ACCELERATOR.fullmatch(key):
+        if not is_accelerator(key):
             raise WireError(f"accelerators[{index}]: {quoted(key)} is no key of an accelerator")
     if len(keys) > 16:
         raise WireError(f"accelerators: {len(keys)} entries, at most 16")
@@ -162,7 +156,7 @@ def read_trust_domain(spec: JsonObject) -> str:
     domain = optional_text(spec, "trustDomain")
     if "/" in domain:
         raise WireError("trustDomain: must not hold a slash; leave it out to share within your own")
-    if domain and not _DOMAIN.fullmatch(domain):
+    if domain and not is_domain(domain):
         raise WireError(f"trustDomain: {quoted(domain)} is no name of a trust domain")
     return domain
 
@@ -259,9 +253,9 @@ def read_sharing(spec: JsonObject) -> SharingRules:
         raw = section(spec, "sharing")
         return SharingRules(
             allow=_flag(raw, "allow"),
-            resizable=_word(raw, "resizable", Resizable.NEVER) is Resizable.RESTART,
+            resizable=one_of(raw, "resizable", Resizable.NEVER) is Resizable.RESTART,
             freeze_neighbours=(
-                _word(raw, "onViolation", OnViolation.FREEZE_NEIGHBOURS) is not OnViolation.ALERT
+                one_of(raw, "onViolation", OnViolation.FREEZE_NEIGHBOURS) is not OnViolation.ALERT
             ),
         )
 
@@ -284,12 +278,12 @@ def read_elasticity(spec: JsonObject) -> Elasticity | None:
         most = bounded(raw, "maxReplicas", 1, MOST_REPLICAS)
         if least > most:
             raise WireError(f"minReplicas: {least} is above maxReplicas, {most}")
-        stated = _word(raw, "tiers", Tiers.DISABLED)
+        stated = one_of(raw, "tiers", Tiers.DISABLED)
         tiers = _tiers(raw, stated, least) if stated is not Tiers.DISABLED else None
-        in_place = _word(raw, "membership", Membership.RESTART) is Membership.IN_PLACE
+        in_place = one_of(raw, "membership", Membership.RESTART) is Membership.IN_PLACE
         if least == most and (in_place or tiers is not None):
             raise WireError("minReplicas: must be below maxReplicas where members come and go")
-        on_notice = _word(raw, "onNotice", OnNotice.CHECKPOINT)
+        on_notice = one_of(raw, "onNotice", OnNotice.CHECKPOINT)
         _check_untiered(raw, on_notice, tiers)
         return Elasticity(
             min_replicas=least,
@@ -345,7 +339,7 @@ def _tiers(raw: JsonObject, stated: Tiers, least: int) -> TierTerms:
 
 
 def _state(value: object, field: str) -> int:
-    size = counted("memory", _bytes(value, field), field)
+    size = counted("memory", plain_bytes(value, field), field)
     if size < _LEAST_STATE:
         raise WireError(f"{field}: must be at least 1Ki")
     return size
@@ -358,7 +352,7 @@ def read_cost(spec: JsonObject) -> CostAim | None:
     with within("cost"):
         raw = section(spec, "cost")
         aim = CostAim(
-            objective=_word(raw, "objective", Objective.NONE).value,
+            objective=one_of(raw, "objective", Objective.NONE).value,
             max_cost=_decimal(raw, "maxCost"),
             max_time_s=_time_s(raw, "maxTime"),
             deadline_s=_time_s(raw, "deadline"),
@@ -415,16 +409,3 @@ def _time_s(raw: JsonObject, field: str) -> float | None:
     if found <= 0:
         raise WireError(f"{field}: must be above 0")
     return found
-
-
-def _word(raw: JsonObject, field: str, default: Word) -> Word:
-    """A word of a list; absent or null is the default."""
-    if raw.get(field) is None:
-        return default
-    stated = text(raw, field)
-    known = type(default)
-    for word in known:
-        if word.value == stated and stated:
-            return word
-    words = ", ".join(word.value for word in known if word.value)
-    raise WireError(f"{field}: {quoted(stated)} is none of {words}")
