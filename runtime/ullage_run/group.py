@@ -42,6 +42,7 @@ from ullage_run.orders import (
     ENV_LAG,
     ENV_LEAD,
     ENV_TOKEN,
+    MAX_DIGITS,
     MAX_ORDER_BYTES,
     MAX_PARTS_BYTES,
     Assignment,
@@ -352,7 +353,8 @@ def _steps(env: Mapping[str, str]) -> dict[str, int]:
     found: dict[str, int] = {}
     for name, key in known.items():
         said = env.get(key, "")
-        if said and (not said.isdigit() or int(said) < 1):
+        is_number = said.isascii() and said.isdigit() and len(said) <= MAX_DIGITS
+        if said and not (is_number and int(said)):
             raise ValueError(f"{key} is no number of steps: {said!r}")
         if said:
             found[name] = int(said)

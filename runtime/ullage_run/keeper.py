@@ -19,13 +19,15 @@ import socket
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from ullage_run import frames
+from ullage_run import doorway, frames
+from ullage_run.doorway import Doorway
 from ullage_run.frames import NO_STEP, Frame, FrameError, Kind, Receipt
 
 WAIT_S: Final = 1.0
@@ -204,6 +206,7 @@ class Keeper:
         self._links: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._closed = False
+        self._doorway = Doorway()
         family = socket.AF_INET6 if ":" in listen[0] else socket.AF_INET
         self._server = socket.create_server(listen, family=family, backlog=most_links)
         host, port = self._server.getsockname()[:2]
@@ -211,22 +214,7 @@ class Keeper:
 
     def serve(self) -> None:
         """Accept peers until :meth:`close`."""
-        while True:
-            try:
-                link, _ = self._server.accept()
-            except OSError:
-                if self._closed:
-                    return
-                raise
-            with self._lock:
-                full = len(self._links) >= self._most_links
-                if not full:
-                    self._links.add(link)
-            if full:
-                frames.refuse(link, f"{self._most_links} peers are connected, no more are taken")
-                link.close()
-                continue
-            threading.Thread(target=self._attend, args=(link,), daemon=True).start()
+        doorway.accept(self._server, self._attend, lambda: self._closed)
 
     def close(self) -> None:
         """Stop accepting and end all connections; the copies go with the process."""
@@ -234,19 +222,18 @@ class Keeper:
         with self._lock:
             open_links = [self._server, *self._links]
         for link in open_links:
-            try:
-                link.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                continue  # its peer was faster
+            doorway.end(link)
         self._server.close()
 
     def _attend(self, link: socket.socket) -> None:
         """One peer, until it leaves or breaks the rules."""
+        self._doorway.enter(link)
         try:
             link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             link.settimeout(STALL_S)
             self._greet(link)
+            self._doorway.known(link)
             while True:
                 link.settimeout(None)  # between steps a peer may be silent for long
                 frame = frames.receive(link)
@@ -256,7 +243,11 @@ class Keeper:
             frames.refuse(link, str(error))
         except OSError:
             return  # the peer is gone: what it was sending has been abandoned
+        except Exception as error:  # the seam of one peer
+            traceback.print_exception(error)
+            frames.refuse(link, f"{type(error).__name__} over what was sent")
         finally:
+            self._doorway.known(link)
             link.close()
             with self._lock:
                 self._links.discard(link)
@@ -268,6 +259,10 @@ class Keeper:
         shown = frames.payload(link, hello, frames.MAX_TEXT_BYTES)
         if not hmac.compare_digest(bytes(shown), self._token):
             raise FrameError("the token is not this job's")
+        with self._lock:
+            if len(self._links) >= self._most_links:
+                raise FrameError(f"{self._most_links} peers are connected, no more are taken")
+            self._links.add(link)
         self._tell(link, self._store.held())
 
     def _answer(self, link: socket.socket, frame: Frame) -> None:
@@ -306,7 +301,7 @@ class Keeper:
             if same != (Kind.PUSH, offer.shard, offer.step, offer.epoch, length):
                 raise FrameError("what was pushed is not what was offered")
             data = frames.payload(link, push, length)
-        except OSError:
+        except BaseException:  # whatever it was, the room is another's now
             if verdict is Receipt.GO:
                 self._store.abandoned(offer)
             raise

@@ -27,6 +27,8 @@ PATIENCE_S: Final = 60.0
 """For what members were told to do; who is gone or silent is noticed long before."""
 LEAVE_S: Final = 5.0
 """For members to hear that they may end."""
+MOST_GATHERINGS: Final = 64
+"""Of one step that wait for members; a member waits for one before it begins the next."""
 
 Report = Callable[[str, Mapping[str, object]], None]
 """Takes the name of an event and its figures."""
@@ -135,12 +137,15 @@ class Lead:
             if said.frame is None:
                 gone |= {said.name} & active
                 done.pop(said.name, None)
-            elif (said.frame.epoch, said.frame.step) != (self._epoch, step):
+            elif said.name not in active or not self._is_of(said.frame, step):
                 continue
             elif said.frame.kind is Kind.DONE:
                 done[said.name] = bool(said.frame.flags)
             elif said.frame.kind is Kind.PART:
                 number = said.frame.shard
+                if number not in parts and len(parts) == MOST_GATHERINGS:
+                    self._roster.dismiss(said.name)  # no member has so many unanswered
+                    continue
                 given = parts.setdefault(number, {})
                 given[said.name] = said.data
                 if given.keys() >= active:
@@ -148,6 +153,9 @@ class Lead:
             if any(gone - given.keys() for given in parts.values()):
                 raise Lost(", ".join(sorted(gone)))
         return bool(done) and all(done.values())
+
+    def _is_of(self, frame: Frame, step: int) -> bool:
+        return (frame.epoch, frame.step) == (self._epoch, step)
 
     def _answer(self, active: set[str], number: int, step: int, given: dict[str, bytes]) -> None:
         frame = Frame(kind=Kind.PARTS, shard=number, epoch=self._epoch, step=step)

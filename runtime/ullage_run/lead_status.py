@@ -17,9 +17,13 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 
+from ullage_run.doorway import Doorway
+
 PATH: Final = "/status"
 ASK_S: Final = 5.0
-"""How long somebody who connects may take to ask."""
+"""How long a connection may be silent."""
+MOST_ASKERS: Final = 32
+"""At a time; for one more the oldest has to go."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +115,26 @@ class Teller:
         class Server(ThreadingHTTPServer):
             address_family = socket.AF_INET6 if ":" in listen[0] else socket.AF_INET
             daemon_threads = True
+            doorway = Doorway(MOST_ASKERS)
+
+            def process_request(
+                self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
+            ) -> None:
+                """Answer in a thread of its own, never in too many."""
+                assert isinstance(request, socket.socket)
+                self.doorway.enter(request)
+                super().process_request(request, client_address)
+
+            def shutdown_request(
+                self, request: socket.socket | tuple[bytes, socket.socket]
+            ) -> None:
+                """It has been answered, or has ended."""
+                assert isinstance(request, socket.socket)
+                self.doorway.known(request)
+                super().shutdown_request(request)
+
+            def handle_error(self, request: object, client_address: object) -> None:
+                """Whoever asks may go at any moment; the log is the lead's."""
 
         self._server = Server(listen, Answer)
         host, port = self._server.server_address[:2]

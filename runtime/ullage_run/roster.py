@@ -14,11 +14,13 @@ import socket
 import struct
 import threading
 import time
+import traceback
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ullage_run import frames
+from ullage_run import doorway, frames
+from ullage_run.doorway import Doorway
 from ullage_run.frames import NO_STEP, Buffer, Frame, FrameError, Kind
 from ullage_run.group import BEAT_S
 from ullage_run.orders import MAX_ORDER_BYTES, MAX_PARTS_BYTES, Identity, milliseconds
@@ -26,6 +28,10 @@ from ullage_run.orders import MAX_ORDER_BYTES, MAX_PARTS_BYTES, Identity, millis
 SILENT_S: Final = 4 * BEAT_S
 """A machine that vanishes says nothing; its connection would stay open for minutes."""
 SEND_S: Final = 10.0
+MOST_UNHEARD: Final = 4096
+"""Messages that wait for the lead."""
+MOST_NAMES: Final = 65_536
+"""Members that a lead tells apart in its life."""
 _TIMEVAL: Final = struct.Struct("ll")
 
 
@@ -72,13 +78,20 @@ class Roster:
         self._starts: Counter[str] = Counter()
         self._peers: dict[str, Peer] = {}
         self._lock = threading.Lock()
-        self._said: queue.Queue[Said] = queue.Queue()
+        # Bounded: who says more than the lead can hear has to wait.
+        self._said: queue.Queue[Said] = queue.Queue(MOST_UNHEARD)
         family = socket.AF_INET6 if ":" in listen[0] else socket.AF_INET
         self._server = socket.create_server(listen, family=family, backlog=most)
         host, port = self._server.getsockname()[:2]
         self.address: tuple[str, int] = (str(host), int(port))
         self._closed = False
-        threading.Thread(target=self._accept, name="ullage-roster", daemon=True).start()
+        self._doorway = Doorway()
+        threading.Thread(
+            target=doorway.accept,
+            args=(self._server, self._attend, lambda: self._closed),
+            name="ullage-roster",
+            daemon=True,
+        ).start()
 
     def peers(self) -> dict[str, Peer]:
         """Who is connected now, by name."""
@@ -104,7 +117,7 @@ class Roster:
             with peer.sending:
                 frames.send(peer.link, frame, data)
         except OSError:
-            self._end(peer.link)
+            doorway.end(peer.link)
             return False
         return True
 
@@ -113,34 +126,26 @@ class Roster:
         with self._lock:
             peer = self._peers.get(name)
         if peer is not None:
-            self._end(peer.link)
+            doorway.end(peer.link)
 
     def close(self) -> None:
         """Accept nobody more and end all connections."""
         self._closed = True
-        self._end(self._server)
+        doorway.end(self._server)
         self._server.close()
         for peer in self.peers().values():
-            self._end(peer.link)
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                link, _ = self._server.accept()
-            except OSError:
-                if self._closed:
-                    return
-                raise
-            threading.Thread(target=self._attend, args=(link,), daemon=True).start()
+            doorway.end(peer.link)
 
     def _attend(self, link: socket.socket) -> None:
         """One member, from its HELLO until it leaves, breaks the rules or is silent."""
         name = ""
+        self._doorway.enter(link)
         try:
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             _limit(link, socket.SO_SNDTIMEO, SEND_S)
             _limit(link, socket.SO_RCVTIMEO, self._silent_s)
             peer = self._greet(link)
+            self._doorway.known(link)
             name = peer.identity.name
             while True:
                 frame = frames.receive(link)
@@ -154,22 +159,32 @@ class Roster:
             frames.refuse(link, str(error))
         except OSError:
             pass  # gone or silent: told below
+        except Exception as error:  # the seam of one member
+            traceback.print_exception(error)
+            frames.refuse(link, f"{type(error).__name__} over what was sent")
         finally:
+            self._doorway.known(link)
             link.close()
             self._forget(name, link)
 
     def _greet(self, link: socket.socket) -> Peer:
         hello = frames.receive(link)
+        if hello.kind is not Kind.HELLO:
+            raise FrameError("a connection begins with HELLO")
         shown = frames.payload(link, hello, frames.MAX_TEXT_BYTES)
-        if hello.kind is not Kind.HELLO or not hmac.compare_digest(bytes(shown), self._token):
+        if not hmac.compare_digest(bytes(shown), self._token):
             raise FrameError("the token is not this job's")
         join = frames.receive(link)
         if join.kind is not Kind.JOIN:
             raise FrameError("a member says JOIN first")
+        if join.step < NO_STEP:
+            raise FrameError(f"a member cannot begin after step {join.step}")
         identity = Identity.decode(frames.payload(link, join, MAX_ORDER_BYTES))
         with self._lock:
             if len(self._peers) >= self._most:
                 raise FrameError(f"{self._most} members are connected, no more are taken")
+            if len(self._starts) >= MOST_NAMES and identity.name not in self._starts:
+                raise FrameError(f"{MOST_NAMES} members have come, no more are told apart")
             # who starts again has nothing of what it had: to the maps it is somebody else
             self._starts[identity.name] += 1
             start = self._starts[identity.name]
@@ -192,13 +207,6 @@ class Roster:
                 return
             del self._peers[name]
         self._said.put(Said(name=name, frame=None))
-
-    @staticmethod
-    def _end(link: socket.socket) -> None:
-        try:
-            link.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            return  # it was faster
 
 
 def _limit(link: socket.socket, what: int, seconds: float) -> None:

@@ -1,0 +1,239 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Silent, slow and wild peers at the ports of a lead: others are served, and nothing grows."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import http.client
+import itertools
+import json
+import random
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from fakes import wild
+from ullage_run import doorway, frames
+from ullage_run.doorway import MOST_STRANGERS
+from ullage_run.frames import Frame, Kind
+from ullage_run.keeper import Keeper, Store
+from ullage_run.lead_status import MOST_ASKERS, Teller
+from ullage_run.orders import Identity
+from ullage_run.roster import Roster
+
+TOKEN = b"t" * 32
+SERVERS = ["keeper", "roster"]
+NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def keeper() -> Iterator[Keeper]:
+    made = Keeper(Store(1 << 20), token=TOKEN)
+    serving = threading.Thread(target=made.serve, daemon=True)
+    serving.start()
+    yield made
+    made.close()
+    serving.join(5.0)
+
+
+@pytest.fixture
+def roster() -> Iterator[Roster]:
+    made = Roster(("127.0.0.1", 0), token=TOKEN, silent_s=30.0)
+    yield made
+    made.close()
+
+
+def address(server: str, request: pytest.FixtureRequest) -> tuple[str, int]:
+    found: tuple[str, int] = request.getfixturevalue(server).address
+    return found
+
+
+def connect(at: tuple[str, int]) -> socket.socket:
+    return socket.create_connection(at, timeout=10.0)
+
+
+def greet(at: tuple[str, int], name: str = "m0", token: bytes = TOKEN) -> socket.socket:
+    """A member as it should be; the keeper takes its JOIN for a question."""
+    link = connect(at)
+    frames.send(link, Frame(kind=Kind.HELLO), token)
+    return link
+
+
+def is_served(server: str, at: tuple[str, int], request: pytest.FixtureRequest) -> None:
+    """A member with the token is served now."""
+    link = greet(at)
+    if server == "keeper":
+        assert frames.receive(link).kind is Kind.HELD
+    else:
+        made: Roster = request.getfixturevalue("roster")
+        name = f"served-{next(NUMBERS)}"
+        join(link, name)
+        while (said := made.hear(20.0)) is not None and said.name != name:
+            continue
+        assert said is not None
+    link.close()
+
+
+def join(link: socket.socket, name: str = "m0") -> None:
+    who = Identity(name=name, node="n", pool="", reliable=False)
+    frames.send(link, Frame(kind=Kind.JOIN), who.encode())
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_silent_strangers_are_few_and_keep_nobody_off(
+    server: str, request: pytest.FixtureRequest
+) -> None:
+    at, before = address(server, request), threading.active_count()
+    silent = [connect(at) for _ in range(3 * MOST_STRANGERS)]
+    is_served(server, at, request)
+    assert threading.active_count() - before <= MOST_STRANGERS + 4
+    for link in silent:
+        link.close()
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_slow_strangers_hold_no_more_than_silent_ones(
+    server: str, request: pytest.FixtureRequest
+) -> None:
+    at = address(server, request)
+    slow = [connect(at) for _ in range(2 * MOST_STRANGERS)]
+    for link in slow:
+        with contextlib.suppress(OSError):
+            link.sendall(b"U")
+    is_served(server, at, request)
+    for link in slow:
+        link.close()
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_a_wrong_token_is_refused_before_anything_is_reserved(
+    server: str, request: pytest.FixtureRequest
+) -> None:
+    at = address(server, request)
+    for token in (b"", b"wrong", TOKEN[:-1], TOKEN + b"x", b"\x00" * frames.MAX_TEXT_BYTES):
+        link = greet(at, token=token)
+        answer = frames.receive(link)
+        assert answer.kind is Kind.REFUSED
+        assert b"token" in frames.payload(link, answer, frames.MAX_TEXT_BYTES)
+        link.close()
+    link = connect(at)
+    head = Frame(kind=Kind.HELLO)
+    raw = frames._HEADER.pack(frames.MAGIC, 1, head.kind, 0, 0, 0, -1, 2**60, 0)
+    link.sendall(raw + frames._CHECK.pack(frames.zlib.crc32(raw)))
+    answer = frames.receive(link)
+    assert answer.kind is Kind.REFUSED, "a token of an exabyte is not waited for"
+    link.close()
+    is_served(server, at, request)
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_wild_frames_end_their_own_connection_at_most(
+    server: str, request: pytest.FixtureRequest
+) -> None:
+    at = address(server, request)
+    for seed in wild.seeds(150):
+        dice = random.Random(seed)
+        link = greet(at) if dice.random() < 0.7 else connect(at)
+        with contextlib.suppress(OSError):
+            if server == "roster" and dice.random() < 0.5:
+                join(link, f"wild-{seed}")
+            for _ in range(dice.randrange(6)):
+                link.sendall(wild_frame(dice))
+        link.close()
+        if seed % 50 == 0:
+            is_served(server, at, request)
+    is_served(server, at, request)
+
+
+def wild_frame(dice: random.Random) -> bytes:
+    """A frame that is right in one part and wrong in another."""
+    data = dice.choice((b"", b"{}", b"[" * 5000, b"9" * 5000, dice.randbytes(dice.randrange(300))))
+    length = dice.choice((len(data), len(data) + 1, 0, 2**40, 2**63))
+    raw = frames._HEADER.pack(
+        frames.MAGIC if dice.random() < 0.9 else dice.randbytes(4),
+        dice.choice((1, 1, 1, 0, 255)),
+        dice.choice([*Kind, 0, 99, 255]),
+        dice.randrange(2**16),
+        dice.choice((0, 1, 2**32 - 1)),
+        dice.choice((0, 1, 2**64 - 1)),
+        dice.choice((-1, 0, 1, 2**63 - 1, -(2**63))),
+        length,
+        frames.zlib.crc32(data) if dice.random() < 0.8 else 0,
+    )
+    check = frames.zlib.crc32(raw) if dice.random() < 0.9 else 0
+    return raw + frames._CHECK.pack(check) + data
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_a_failed_accept_ends_no_server(
+    server: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = address(server, request)
+    failing = iter([errno.EMFILE, errno.ECONNABORTED, errno.ENOMEM])
+    real = socket.socket.accept
+
+    def accept(self: socket.socket) -> tuple[socket.socket, object]:
+        for number in failing:
+            raise OSError(number, "accept failed")
+        return real(self)
+
+    monkeypatch.setattr(socket.socket, "accept", accept)
+    for _ in range(5):
+        is_served(server, at, request)
+
+
+def test_a_fault_over_a_push_gives_its_room_back(
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = frames.payload
+
+    def payload(
+        link: socket.socket, frame: Frame, most: int, pace: frames.Pace = frames.UNPACED
+    ) -> bytearray:
+        if frame.kind is Kind.PUSH:
+            raise MemoryError
+        return real(link, frame, most, pace)
+
+    monkeypatch.setattr(frames, "payload", payload)
+    keeper._store.begin(1, 1)
+    for _ in range(3):
+        link = greet(keeper.address)
+        assert frames.receive(link).kind is Kind.HELD
+        offer = Frame(kind=Kind.OFFER, shard=0, step=1, epoch=1)
+        frames.send(link, offer, (5).to_bytes(8, "big"))
+        verdict = frames.receive(link)
+        assert (verdict.kind, verdict.flags) == (Kind.VERDICT, frames.Receipt.GO)
+        frames.send(link, Frame(kind=Kind.PUSH, shard=0, step=1, epoch=1), b"12345")
+        assert frames.receive(link).kind is Kind.REFUSED
+        link.close()
+
+
+def test_whoever_asks_for_the_status_is_answered_beside_silent_ones() -> None:
+    teller = Teller(("127.0.0.1", 0), lambda: {"step": 7})
+    before = threading.active_count()
+    silent = [connect(teller.address) for _ in range(4 * MOST_ASKERS)]
+    asked = http.client.HTTPConnection(*teller.address, timeout=10.0)
+    asked.request("GET", "/status")
+    assert json.loads(asked.getresponse().read()) == {"step": 7}
+    assert threading.active_count() - before <= MOST_ASKERS + 4
+    for link in silent:
+        link.close()
+    teller.close()
+
+
+def test_the_oldest_stranger_goes_first() -> None:
+    door = doorway.Doorway(most=2)
+    pairs = [socket.socketpair() for _ in range(3)]
+    for ours, _ in pairs:
+        door.enter(ours)
+    assert pairs[0][1].recv(1) == b""
+    door.known(pairs[1][0])
+    door.enter(pairs[0][0])
+    assert door.turned_away == 1
+    for ours, theirs in pairs:
+        ours.close()
+        theirs.close()
