@@ -175,7 +175,9 @@ def main() -> None:
     progress.say(f"[green]done[/] in {time.monotonic() - started:.0f} s")
 
 
-def _show_on(cluster: Cluster, progress: Progress, *, picture: str | None, keep: bool) -> None:
+def _show_on(
+    cluster: LocalCluster | KindCluster, progress: Progress, *, picture: str | None, keep: bool
+) -> None:
     """Everything between the cluster's start and its end.
 
     Raises:

@@ -74,12 +74,14 @@ def ending_with_a_reason(*kinds: type[Exception]) -> Iterator[None]:
     else:
         return
     finally:
-        signal.signal(signal.SIGTERM, before)
+        if signal.getsignal(signal.SIGTERM) is _terminated:
+            signal.signal(signal.SIGTERM, before)
     print(f"failed: {reason}", file=sys.stderr, flush=True)
     raise SystemExit(1) from reason
 
 
 def _terminated(number: int, _: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would end the clean-up
     print("failed: ended by SIGTERM", file=sys.stderr, flush=True)
     raise SystemExit(128 + number)
 

@@ -170,12 +170,24 @@ def test_sigterm_takes_down_what_was_started(localcluster: Script) -> None:
 
     async def measure() -> None:
         with kwok.kwok_cluster(1):
-            asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGTERM)
-            await asyncio.sleep(3600.0)
+            try:
+                asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGTERM)
+                await asyncio.sleep(3600.0)
+            finally:
+                os.kill(os.getpid(), signal.SIGTERM)  # once more, while it cleans up
 
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(SystemExit) as ended, ending_with_a_reason():
-        asyncio.run(measure())
+    try:
+        with pytest.raises(SystemExit) as ended, ending_with_a_reason(), ending_with_a_reason():
+            asyncio.run(measure())
+    finally:
+        signal.signal(signal.SIGTERM, before)
     assert ended.value.code == 143
     assert calls.read_text().split()[-1] == "down"
+
+
+def test_sigterm_means_afterwards_what_it_meant_before() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with ending_with_a_reason():
+        assert signal.getsignal(signal.SIGTERM) is not before
     assert signal.getsignal(signal.SIGTERM) is before
