@@ -3,8 +3,9 @@
 """Hours of churn and faults beside one operator: does its memory follow what exists?
 
 A control plane with KWOK nodes and fake agents. Jobs and services come, are edited, end and go;
-some are hostile. The API server restarts, connections are cut and stall, agents are killed. The
-operator itself is left alone: a new process would begin a new series. ``python -m bench.soak``.
+some are hostile. The API server restarts, connections are cut and stall, agents are killed, the
+operator is frozen for longer than it may lead. It is never killed: a new process would begin a new
+series. ``python -m bench.soak``.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from ullage.simulate.plotter import DPI, NoPlotter, plotter
 
 SAMPLE_S: Final = 10.0
 TELL_S: Final = 60.0
+FREEZE_S: Final = 20.0
 MOST_GROWTH: Final = 0.05
 PARTS: Final = ("parent", "solver", "learner")
 FOLDER: Final = ROOT / "build" / "bench"
@@ -78,9 +80,6 @@ class Subject:
             "ULLAGE_KUBECONFIG": str(self.kubeconfig),
             "ULLAGE_LEASE_NAMESPACE": "default",
             "ULLAGE_HTTP_PORT": str(free_port()),
-            # an API server that restarts is no reason for another leader here
-            "ULLAGE_LEASE_DURATION_SECONDS": "900",
-            "ULLAGE_LEASE_RENEW_DEADLINE_SECONDS": "600",
         }
         with self.log.open("a") as output:
             while True:
@@ -96,6 +95,17 @@ class Subject:
                         self.process.terminate()
                         await self.process.wait()
                 await asyncio.sleep(2.0)
+
+    async def freeze(self) -> None:
+        """Stop the operator for longer than its leadership lasts; it goes on as a standby."""
+        if self.process is None or self.process.returncode is not None:
+            return
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            await asyncio.sleep(FREEZE_S)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.send_signal(signal.SIGCONT)
 
     def memory(self) -> dict[str, float]:
         """Resident MiB of the operator and of its children."""
@@ -220,7 +230,7 @@ async def soak(minutes: float, nodes: int, folder: Path, *, seed: int) -> dict[s
             subject = Subject(kubeconfig=through, log=folder / "soak-operator.log")
             agents = Agents(kubeconfig, folder / "soak-agents.log")
             churn = Churn(cluster, seed=seed)
-            faults = Faults(cutter, agents, seed=seed)
+            faults = Faults(cutter, agents, subject.freeze, seed=seed)
             every_s = min(SAMPLE_S, minutes)  # a short one has as many samples in a twelfth
             recorder = Recorder(
                 folder / "soak.csv", every_s, subject=subject, churn=churn, faults=faults

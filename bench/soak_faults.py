@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Faults that leave the operator's process alone.
+"""Faults that no process of the operator ends by.
 
-Connections are cut or stall, the API server restarts, the agents are killed.
+Connections are cut or stall, the API server restarts, the agents are killed, the leader is frozen.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import random
 import sys
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,7 @@ FAULT_EVERY_S: Final = 75.0
 STALL_S: Final = 8.0
 """No byte passes for so long: shorter than a watch's patience, longer than a write's."""
 AGAIN_S: Final = 2.0
+FAULTS: Final = ("cuts", "stalls", "agent_kills", "freezes", "api_restarts")
 
 
 class Cutter:
@@ -112,17 +114,20 @@ class Agents:
 class Faults:
     """One fault after another, drawn from a seed."""
 
-    def __init__(self, cutter: Cutter, agents: Agents, *, seed: int) -> None:
+    def __init__(
+        self, cutter: Cutter, agents: Agents, freeze: Callable[[], Awaitable[None]], *, seed: int
+    ) -> None:
         self.counts: Counter[str] = Counter()
         self._cutter = cutter
         self._agents = agents
+        self._freeze = freeze
         self._random = random.Random(seed)
 
     async def run(self) -> None:
         """Do harm until cancelled."""
         while True:
             await asyncio.sleep(self._random.uniform(0.5, 1.5) * FAULT_EVERY_S)
-            fault = self._random.choice(("cuts", "stalls", "agent_kills", "api_restarts"))
+            fault = self._random.choice(FAULTS)
             self.counts[fault] += 1
             match fault:
                 case "cuts":
@@ -131,6 +136,8 @@ class Faults:
                     await self._cutter.stall()
                 case "agent_kills":
                     self._agents.kill()
+                case "freezes":
+                    await self._freeze()
                 case _:
                     await self._restart()
 

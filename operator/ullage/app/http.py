@@ -26,6 +26,8 @@ LOOPBACK: Final = "127.0.0.1"
 SNAPSHOT_S: Final = 60.0
 """A reader who takes longer gets no more: it would keep an old picture alive."""
 COME_AGAIN_S: Final = 10
+PAGE_S: Final = 1.0
+"""How long a page of metrics stands: at ten thousand workloads it takes a while to make."""
 CHUNK_BYTES: Final = 64 * 1024
 
 
@@ -43,20 +45,22 @@ class Endpoints:
         self._metrics = metrics
         self._inputs = inputs
         self._one = asyncio.Lock()
+        self._page = b""
+        self._page_at = float("-inf")
         self._runners: list[web.AppRunner] = []
         self.port = 0
         self.debug_port = 0
         self.debug_host = LOOPBACK
 
-    async def start(self, *, port: int, debug_port: int | None) -> None:
-        """Listen; ``debug_port`` ``None`` = no snapshots.
+    async def start(self, *, port: int, debug_port: int | None, host: str | None = None) -> None:
+        """Listen on ``host`` (``None`` = everywhere); ``debug_port`` ``None`` = no snapshots.
 
         Raises:
             OSError: the port of the probes is taken. Without the other one the operator does its
                 work, and a warning says so.
         """
         self.port = await self._listen(
-            None, port, ("/healthz", self._health), ("/readyz", self._ready),
+            host, port, ("/healthz", self._health), ("/readyz", self._ready),
             ("/metrics", self._scrape),
         )  # fmt: skip
         if debug_port is None:
@@ -95,9 +99,11 @@ class Endpoints:
         return _answer(readiness_problems(self._view()))
 
     async def _scrape(self, _: web.Request) -> web.Response:
-        return web.Response(
-            body=generate_latest(self._metrics), headers={"Content-Type": CONTENT_TYPE_LATEST}
-        )
+        """Figures of this second: nobody is asked who they are, so asking often costs nothing."""
+        now = asyncio.get_running_loop().time()
+        if now - self._page_at >= PAGE_S:
+            self._page, self._page_at = generate_latest(self._metrics), now
+        return web.Response(body=self._page, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def _snapshot(self, request: web.Request) -> web.StreamResponse:
         """Records only: templates, environments and secrets never enter a snapshot."""

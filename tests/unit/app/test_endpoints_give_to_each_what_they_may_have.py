@@ -1,14 +1,17 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A snapshot names everybody's work: who reaches into the pod gets one, one at a time."""
+"""A snapshot names the work of everybody: it is for loopback; probes and metrics are for all."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 import aiohttp
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from builders import NOW, a_gpu_node, a_job, a_node, a_snapshot
 from ullage.app.health import HealthView
@@ -35,7 +38,7 @@ def healthy() -> HealthView:
 
 async def served(inputs: Inputs | None = INPUTS) -> Endpoints:
     endpoints = Endpoints(healthy, CollectorRegistry(), lambda: inputs)
-    await endpoints.start(port=0, debug_port=0)
+    await endpoints.start(host="127.0.0.1", port=0, debug_port=0)
     return endpoints
 
 
@@ -61,6 +64,31 @@ async def test_the_debug_port_listens_on_loopback_and_gives_what_replays() -> No
             async with session.get(address) as answer:
                 assert answer.headers["Content-Type"] == "application/json"
                 assert from_json(await answer.read()) == INPUTS
+    finally:
+        await endpoints.stop()
+
+
+async def test_metrics_that_are_asked_for_at_once_are_made_once() -> None:
+    class Counting(Collector):
+        made = 0
+
+        def collect(self) -> Iterator[Metric]:
+            self.made += 1
+            yield GaugeMetricFamily("ullage_test", "A test.", value=self.made)
+
+    metrics, counting = CollectorRegistry(auto_describe=False), Counting()
+    metrics.register(counting)
+    endpoints = Endpoints(healthy, metrics, lambda: None)
+    await endpoints.start(host="127.0.0.1", port=0, debug_port=None)
+    try:
+        async with aiohttp.ClientSession() as session:
+
+            async def scrape() -> str:
+                async with session.get(f"http://127.0.0.1:{endpoints.port}/metrics") as answer:
+                    return await answer.text()
+
+            pages = set(await asyncio.gather(*(scrape() for _ in range(5))))
+            assert counting.made == len(pages) == 1
     finally:
         await endpoints.stop()
 
