@@ -54,10 +54,12 @@ def installed(
                 install(local, steps)
                 yield local, steps
         finally:
-            for component in logs:
-                _keep_log(local, component, FOLDER / f"{name}-{component}.log")
-            with steps.step("take the cluster down"):
-                local.down()
+            try:
+                for component in logs:
+                    _keep_log(local, component, FOLDER / f"{name}-{component}.log")
+            finally:
+                with steps.step("take the cluster down"):
+                    local.down()
 
 
 def _refuse_another() -> None:

@@ -191,3 +191,15 @@ def test_sigterm_means_afterwards_what_it_meant_before() -> None:
     with ending_with_a_reason():
         assert signal.getsignal(signal.SIGTERM) is not before
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_cluster_is_taken_down_after_it_was_measured_even_if_no_log_can_be_kept(
+    localcluster: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = localcluster("""[ "$1" != status ] || echo '{"state": "stopped"}'""")
+    monkeypatch.setattr(local, "build_all", lambda _: {"operator": tmp_path / "operator.tar"})
+    monkeypatch.setattr(local, "install", lambda *_: None)
+    monkeypatch.setattr(local, "_keep_log", lambda *_: 1 // 0)
+    with pytest.raises(ZeroDivisionError), local.installed("mixed", {}):
+        assert calls.read_text().split() == ["status", "up", "load-image"]
+    assert calls.read_text().split()[-1] == "down"
