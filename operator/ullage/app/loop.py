@@ -141,6 +141,7 @@ class DecisionLoop:
         """Decide whenever the trigger says so, until cancelled."""
         self.stats.obstacle = ""
         self.stats.last_begun = self.stats.last_completed = self._clock.monotonic()
+        self._trigger.retry_in(0.0)  # whatever the leadership before waited for
         while True:
             reasons = await self._trigger.wait()
             try:

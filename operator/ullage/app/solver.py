@@ -17,6 +17,8 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 
+import structlog
+
 from ullage.api.contract import Reason
 from ullage.app.set_aside import SetAside
 from ullage.app.watchdog import Watchdog
@@ -30,6 +32,8 @@ from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.engines.allocation.model import Allocation, Objective, Problem
 from ullage.state.faults import fault_text
 from ullage.state.records import Snapshot
+
+log = structlog.get_logger("ullage.solver")
 
 
 class SolverTimeout(Exception):
@@ -132,9 +136,8 @@ class Solver:
         self._fresh = True
         """The child has not answered yet: it still imports, and is sent the whole picture."""
         self.aside = SetAside()
-        self._warming: Future[int] | None = None
-        self._busy = False
-        """The child works on something, perhaps for a caller that is gone."""
+        self._under_way: Future[int] | Future[bytes] | None = None
+        """What the child works on: its imports, or a question, perhaps of a caller that is gone."""
         self.timeouts = 0
         self.crashes = 0
 
@@ -184,11 +187,10 @@ class Solver:
         self, snapshot: Snapshot, now: float, settings: DecideSettings
     ) -> tuple[Plan, tuple[Action, ...]]:
         payload = self._packer.pack(snapshot, now, settings)
-        pool = self._ready()
-        await self._started()
-        future, self._busy = pool.submit(self._work, payload), True
+        await self._free()
         deadline_s = self._deadline_s * (FRESH_FACTOR if self._fresh else 1)
         try:
+            self._under_way = future = self._ready().submit(self._work, payload)
             answer = await asyncio.wait_for(asyncio.wrap_future(future), deadline_s)
         except TimeoutError:
             self.timeouts += 1
@@ -204,23 +206,20 @@ class Solver:
         except Exception as error:  # whatever the pure code raised, in the child
             self.crashes += 1
             self._packer.reset()
+            self._under_way = None
             text = str(error) if isinstance(error, Undecided) else fault_text(error)
             raise SolverRaised(text) from error
-        finally:
-            self._busy = self._pool is pool and not future.done()
-        self._fresh = False
+        self._fresh, self._under_way = False, None
         return unpack_answer(answer)
 
     def forget(self) -> None:
-        """Begin again without what was sent; a child that works for no caller is replaced."""
+        """Send everything again: the leadership that asked is over."""
         self._packer.reset()
-        if self._busy:
-            self._replace()
 
     def close(self) -> None:
         """End the child at once."""
         self._packer.reset()
-        self._busy = False
+        self._under_way = None
         if self._pool is None:
             return
         for process in list((self._pool._processes or {}).values()):
@@ -228,28 +227,31 @@ class Solver:
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._pool = None
 
-    async def _started(self) -> None:
-        """Wait until the child's imports are done: on a busy machine they take long.
+    async def _free(self) -> None:
+        """Wait until the child is done with its imports, or with what a caller that is gone asked.
 
         Raises:
-            SolverNotStarted: they are not, or it died; no object of the snapshot is the cause.
+            SolverNotStarted: it is not in time; no object of this snapshot is the cause.
         """
-        if self._warming is None:
+        before = self._under_way
+        if before is None or before.cancelled():
             return
+        limit_s = START_S if self._fresh else self._deadline_s
         try:
-            await asyncio.wait_for(asyncio.wrap_future(self._warming), START_S)
+            await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(before)), limit_s)
         except (TimeoutError, BrokenProcessPool) as error:
             self._replace()
-            why = f"the decision's process did not start: {fault_text(error)}"
-            raise SolverNotStarted(why) from error
-        self._warming = None
+            raise SolverNotStarted(f"the decision's process: {fault_text(error)}") from error
+        except Exception as error:  # an answer that no caller waits for
+            log.info("an abandoned decision failed", error=fault_text(error))
+        self._under_way = None
 
     def _ready(self) -> ProcessPoolExecutor:
         if self._pool is None:
             # spawn: a fork would copy the threads' locks of this process in an unknown state
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(1, mp_context=context)
-            self._warming = self._pool.submit(_warm)
+            self._under_way = self._pool.submit(_warm)
             self._fresh = True
         return self._pool
 

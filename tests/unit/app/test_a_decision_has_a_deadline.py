@@ -5,7 +5,9 @@
 import asyncio
 import os
 import pickle
+import signal
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 
 import pytest
@@ -84,14 +86,14 @@ def test_the_same_input_gives_the_same_bytes() -> None:
 async def test_a_child_that_starts_slowly_is_no_decision_that_misses_its_deadline() -> None:
     solver = Solver(deadline_s=0.2)
     solver._ready()
-    solver._warming = Future()  # its imports are not done
+    solver._under_way = Future()  # its imports are not done
     try:
         asked = asyncio.create_task(solver.run(SNAPSHOT, 1000.0, SETTINGS))
         await asyncio.sleep(1.0)
         assert not asked.done()
         assert solver.timeouts == 0
         solver._deadline_s = 60.0
-        solver._warming.set_result(0)
+        solver._under_way.set_result(0)
         plan, _ = await asked
     finally:
         solver.close()
@@ -106,15 +108,15 @@ async def test_a_child_that_never_starts_is_the_fault_of_no_object(
     try:
         for _ in range(5):
             solver._ready()
-            solver._warming = Future()
-            with pytest.raises(SolverNotStarted, match="did not start"):
+            solver._under_way = Future()
+            with pytest.raises(SolverNotStarted, match="the decision's process: TimeoutError"):
                 await solver.run(SNAPSHOT, 1000.0, SETTINGS)
         assert not solver.aside.searching
     finally:
         solver.close()
 
 
-async def test_a_leadership_that_ends_keeps_the_warm_child_unless_it_is_busy() -> None:
+async def test_a_leadership_that_ends_keeps_the_warm_child() -> None:
     solver = Solver(deadline_s=60)
     try:
         await solver.run(SNAPSHOT, 1000.0, SETTINGS)
@@ -123,14 +125,53 @@ async def test_a_leadership_that_ends_keeps_the_warm_child_unless_it_is_busy() -
         plan, _ = await solver.run(SNAPSHOT, 1000.0, SETTINGS)
         assert plan.version == 7, "the whole picture was sent"
         assert solver.pid() == child
-        solver._work = hang
+    finally:
+        solver.close()
+
+
+def slow(payload: bytes) -> bytes:
+    time.sleep(1.0)
+    return solve(payload)
+
+
+@pytest.mark.parametrize(("work", "kept"), [(slow, True), (fail, True), (hang, False)])
+async def test_a_child_that_is_asked_by_a_caller_that_left_is_waited_for_within_the_deadline(
+    work: Callable[[bytes], bytes], kept: bool
+) -> None:
+    solver = Solver(deadline_s=60)
+    try:
+        await solver.run(SNAPSHOT, 1000.0, SETTINGS)
+        child = solver.pid()
+        solver._work = work
         asked = asyncio.create_task(solver.run(SNAPSHOT, 1000.0, SETTINGS))
         await asyncio.sleep(0.1)
         asked.cancel()
         await asyncio.gather(asked, return_exceptions=True)
         solver.forget()
         solver._work = solve
-        await solver.run(SNAPSHOT, 1000.0, SETTINGS)
-        assert solver.pid() != child
+        if not kept:
+            solver._deadline_s = 0.2
+            with pytest.raises(SolverNotStarted):
+                await solver.run(SNAPSHOT, 1000.0, SETTINGS)
+            solver._deadline_s = 60.0
+        plan, _ = await solver.run(SNAPSHOT, 1000.0, SETTINGS)
+        assert plan.version == 7
+        assert (solver.pid() == child) is kept
     finally:
         solver.close()
+
+
+async def test_a_child_that_died_between_two_decisions_is_replaced() -> None:
+    solver = Solver(deadline_s=60)
+    try:
+        await solver.run(SNAPSHOT, 1000.0, SETTINGS)
+        child = solver.pid()
+        assert child is not None
+        os.kill(child, signal.SIGKILL)
+        await asyncio.sleep(0.5)
+        with pytest.raises(SolverCrashed, match="process died"):
+            await solver.run(SNAPSHOT, 1000.0, SETTINGS)
+        plan, _ = await solver.run(SNAPSHOT, 1000.0, SETTINGS)
+    finally:
+        solver.close()
+    assert plan.version == 7
