@@ -97,7 +97,7 @@ class RowMaker:
             step_micros=step_micros,
             at_s=stretch.at_s,
             family=part.family,
-            partners=_partners(stretch.others),
+            partners=_partners(stretch.others, part.pod_namespace),
             solo_step_micros=objective.solo_step_micros,
             max_slowdown_percent=part.max_slowdown_percent,
             image=stretch.image,
@@ -160,11 +160,20 @@ def _step_micros(stretch: Stretch) -> int:
     return spent_ns // (last.steps - first.steps) // 1000
 
 
-def _partners(others: tuple[Tenant, ...]) -> tuple[ObservedPartner, ...]:
+def _partners(others: tuple[Tenant, ...], namespace: str) -> tuple[ObservedPartner, ...]:
+    """Who was beside it; a class of another namespace bears that one's name before its own."""
     found = (
-        ObservedPartner(klass=one.desired.klass, percent=one.desired.percent) for one in others
+        ObservedPartner(klass=_class_seen_from(namespace, one), percent=one.desired.percent)
+        for one in others
     )
     return tuple(sorted(found, key=lambda one: (one.klass, one.percent)))
+
+
+def _class_seen_from(namespace: str, tenant: Tenant) -> str:
+    part = tenant.desired
+    if part.pod_namespace == namespace or not part.klass:
+        return part.klass
+    return f"{part.pod_namespace}/{part.klass}"
 
 
 def _solo_permille(stretch: Stretch) -> int:

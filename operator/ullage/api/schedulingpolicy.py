@@ -103,6 +103,26 @@ class TrustGrant(Model):
     """Namespaces that may name the domain; `*` = every namespace."""
 
 
+Namespaces = Annotated[
+    tuple[
+        Annotated[str, Field(max_length=63, pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?|[*])$")], ...
+    ],
+    Field(max_length=1024, json_schema_extra=SET),
+]
+
+
+class Learning(Model):
+    """Which namespaces learn from which."""
+
+    share_among: Namespaces = ()
+    """Namespaces that share what was measured of their classes of work; `*` = every namespace.
+    Classes of one name count as one there. Without it every namespace learns for itself."""
+    trust_declared: Namespaces = ()
+    """Namespaces whose WorkloadProfiles count like measurements where they were declared or
+    imported; `*` = every namespace. Elsewhere a declaration speaks for its own namespace alone and
+    teaches the predictor nothing."""
+
+
 class Risk(Model):
     """How much risk an admission may take with anybody's objective."""
 
@@ -151,6 +171,8 @@ class SchedulingPolicySpec(Model):
     """Trust domains across namespaces. A workload that names a domain which is not granted to its
     namespace here is not placed (`TrustDomainNotGranted`); without a name it shares devices inside
     its own namespace."""
+    learning: Learning = Learning()
+    """Which namespaces learn from which."""
     packing: Packing = Packing()
     """How full a shared device may be."""
     risk: Risk = Risk()

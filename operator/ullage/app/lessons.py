@@ -21,16 +21,18 @@ import numpy as np
 from ullage.app.model_summary import Fitted, restored, slim, stored
 from ullage.decide.learning.rows import class_profiles, rows_of
 from ullage.decide.learning.sift import entry_believable, row_believable
-from ullage.engines.admission.colocations import bounded
+from ullage.engines.admission.colocations import bounded, in_turn
 from ullage.engines.admission.judging import Risk
 from ullage.engines.admission.learning import MAX_CLASSES, learn
 from ullage.engines.admission.model import Cells, LearnedModel
-from ullage.engines.admission.records import ClassProfile, Row
+from ullage.engines.admission.records import ClassProfile, Row, origin_of
 from ullage.state.profile.records import ProfileRecord, SoloEntry, StepRow
-from ullage.state.records import Snapshot
+from ullage.state.records import PolicyRecord, Snapshot
+from ullage.state.terms import Knowledge
 
 MOST_CROWDS: Final = 500
-"""Newest rows of three and more tenants that are kept; those of two are bounded by class pair."""
+"""Newest rows of three and more tenants that are kept, of every namespace in turn; those of two are
+bounded by class pair."""
 NICE: Final = 10
 
 Key = tuple[str, str]
@@ -51,6 +53,7 @@ class Task:
     wanted: tuple[str, ...]
     classes: int = MAX_CLASSES
     risk: Risk = field(default_factory=Risk)
+    knowledge: Knowledge = field(default_factory=Knowledge)
     at_s: float = 0.0
     """The moment, for the record of a fit; seconds since the epoch."""
 
@@ -114,7 +117,8 @@ def taught(task: Task, profiles: Mapping[Key, ProfileRecord]) -> Answer:
     """
     started = time.perf_counter()
     profiles, refused = believed(profiles, task)
-    picture = Snapshot(version=0, taken_at=0.0, profiles=profiles)
+    policy = PolicyRecord(knowledge=task.knowledge)
+    picture = Snapshot(version=0, taken_at=0.0, profiles=profiles, policy=policy)
     rows = kept_rows(rows_of(picture, task.accelerator))
     known = _related(class_profiles(picture, task.accelerator), rows)
     previous = task.previous
@@ -176,7 +180,8 @@ def _lines(one: ProfileRecord) -> int:
 def kept_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
     """The bounded memory of one accelerator: pairs by class pair and share, and few crowds."""
     pairs = bounded([one for one in rows if len(one.partners) == 1])
-    crowds = [one for one in rows if len(one.partners) > 1][-MOST_CROWDS:]
+    many = [one for one in reversed(rows) if len(one.partners) > 1]
+    crowds = in_turn(many, lambda one: origin_of(one.klass), MOST_CROWDS, most=MOST_CROWDS // 2)
     return tuple(sorted((*pairs, *crowds), key=lambda one: (one.at_s, one.id)))
 
 
@@ -187,7 +192,7 @@ def merged(old: Cells, new: Cells, wanted: Sequence[str]) -> Cells:
     """
     asked = set(wanted)
     rest = sorted(old.index.keys() - new.index.keys(), key=lambda one: (one not in asked, one))
-    names = [*new.index, *rest][:MAX_CLASSES]
+    names = [*new.index, *in_turn(rest, origin_of, MAX_CLASSES)][:MAX_CLASSES]
     if names == list(new.index):
         return new
     steps = new.mean.shape[1]

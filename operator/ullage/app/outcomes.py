@@ -16,6 +16,7 @@ from typing import Final
 from ullage.adapters.metrics.sharing import ADMISSION_BUCKETS, SLOWDOWN_BUCKETS, Histogram
 from ullage.api.contract import ObservedSlice, Reason, SliceKey, SlicePhase
 from ullage.app.figures.device import Foretold
+from ullage.decide.learning.knowledge import partner_of
 from ullage.decide.learning.rows import class_profile
 from ullage.decide.model import Action, Emit, SetProfile, SetStatus
 from ullage.engines.admission.ladder import NOMINAL_Z
@@ -23,6 +24,7 @@ from ullage.engines.admission.model import Models
 from ullage.engines.admission.records import ClassProfile, Group, Tenant
 from ullage.state.profile.records import ProfileRecord, StepRow
 from ullage.state.records import GPUNodeRecord, Snapshot
+from ullage.state.terms import Knowledge
 
 WINDOW: Final = 500
 """Recent windows of a group that coverage and error are taken over."""
@@ -117,13 +119,14 @@ class Outcomes:
         models = Models(by_accelerator=snapshot.models)
         for row in action.status.step_time:
             if row.id not in known and row.partners and row.slowdown:
-                self._hold_against(models, profile, row, row.slowdown)
+                tenants = _tenants(profile, row, snapshot.policy.knowledge)
+                self._hold_against(models, tenants, row, row.slowdown)
 
     def _hold_against(
-        self, models: Models, profile: ProfileRecord, row: StepRow, seen: float
+        self, models: Models, tenants: Sequence[Tenant], row: StepRow, seen: float
     ) -> None:
         try:
-            forecast = models.forecast(row.accelerator, _tenants(profile, row))
+            forecast = models.forecast(row.accelerator, tenants)
         except ValueError:
             return  # no number comes of a declared fingerprint like that; the learner says so
         mean, sd = forecast.mean[0], forecast.sd[0]
@@ -175,15 +178,19 @@ def _cause(seen: ObservedSlice, trials: set[SliceKey]) -> str:
     return "probation" if trials else "neighbours"
 
 
-def _tenants(profile: ProfileRecord, row: StepRow) -> list[Tenant]:
+def _tenants(profile: ProfileRecord, row: StepRow, knowledge: Knowledge) -> list[Tenant]:
     """Who was on the device: what the model does not know of a class, its profile tells."""
     own = Tenant(
         name="0",
         percent=row.share,
-        profile=class_profile(profile, row.accelerator),
+        profile=class_profile(profile, row.accelerator, knowledge),
     )
     others = [
-        Tenant(name=f"{place}", percent=other.percent, profile=ClassProfile(klass=other.klass))
+        Tenant(
+            name=f"{place}",
+            percent=other.percent,
+            profile=ClassProfile(klass=partner_of(other.klass, profile.namespace, knowledge)),
+        )
         for place, other in enumerate(row.partners, start=1)
     ]
     return [own, *others]

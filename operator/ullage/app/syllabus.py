@@ -11,22 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from heapq import nlargest
 from typing import Final
 
 from ullage.app.lessons import Answer, Key, Task, merged
 from ullage.app.model_summary import Fitted, digest, essence, restored, slim
+from ullage.decide.learning.knowledge import class_of, measured_only, named
 from ullage.decide.phases import OVER
 from ullage.engines.admission.calibration import TightSLO
+from ullage.engines.admission.colocations import in_turn
 from ullage.engines.admission.judging import Risk
 from ullage.engines.admission.learning import MAX_CLASSES
 from ullage.engines.admission.model import LearnedModel
 from ullage.state.profile.records import ProfileRecord
 from ullage.state.records import Snapshot
-from ullage.state.terms import RiskSettings
+from ullage.state.terms import Knowledge, RiskSettings
 
 MOST_PROFILES: Final = 1_000
-"""Profiles that are learned from, the most recently written first."""
+"""Profiles that are learned from: of every namespace in turn, the most recently written first."""
 QUICK_CLASSES: Final = 6
 """Classes whose cells come at once: 3,600 cells; the others follow."""
 REST: Final = 4
@@ -128,6 +129,7 @@ class Syllabus:
         self._unsent: dict[Key, ProfileRecord | None] = {}
         self._wanted: tuple[str, ...] = ()
         self._risk = Risk()
+        self._knowledge = Knowledge()
         self._marks: dict[str, tuple[int, int]] = {}
         self.courses: dict[str, Course] = {}
 
@@ -137,13 +139,17 @@ class Syllabus:
         if met:
             self._met |= met
             for key, record in self._held.items():
-                self._share_out(key, _parts(record))
+                self._share_out(key, _parts(record, self._knowledge))
         if snapshot.profiles is not self._seen:
             self._seen = snapshot.profiles
             self._follow(_chosen(snapshot.profiles))
         self._risk = risk_of(snapshot.policy.risk)
+        if snapshot.policy.knowledge != self._knowledge:
+            self._knowledge = snapshot.policy.knowledge
+            for key, record in self._held.items():
+                self._share_out(key, _parts(record, self._knowledge))
         wanted = {
-            one.klass
+            named(one.klass, one.ref.namespace, self._knowledge)
             for one in snapshot.workloads.values()
             if one.klass and one.status.phase not in OVER
         }
@@ -267,6 +273,7 @@ class Syllabus:
             wanted=self._wanted,
             classes=classes,
             risk=self._risk,
+            knowledge=self._knowledge,
             at_s=float(int(now)),
         )
 
@@ -281,7 +288,7 @@ class Syllabus:
             if self._held.get(key) is not record:
                 self._held[key] = record
                 self._unsent[key] = record
-                self._share_out(key, _parts(record))
+                self._share_out(key, _parts(record, self._knowledge))
 
     def _share_out(self, key: Key, parts: Mapping[str, _Part]) -> None:
         for name, course in self.courses.items():
@@ -323,20 +330,26 @@ def _chosen(profiles: Mapping[Key, ProfileRecord]) -> Mapping[Key, ProfileRecord
         for key, one in profiles.items()
         if one.status.step_time or one.step_time or one.solo or one.status.solo
     )
-    newest = nlargest(MOST_PROFILES, found, key=lambda item: (item[1].status.updated, item[0]))
-    return dict(newest)
+    newest = sorted(found, key=lambda item: (item[1].status.updated, item[0]), reverse=True)
+    return dict(in_turn(newest, lambda item: item[0][0], MOST_PROFILES))
 
 
-def _parts(record: ProfileRecord) -> dict[str, _Part]:
+def _parts(record: ProfileRecord, knowledge: Knowledge) -> dict[str, _Part]:
     """What a profile gives to each accelerator on which it was beside somebody, or alone."""
     rows: dict[str, list[tuple[str, float]]] = {}
-    for row in record.rows:
+    for row in measured_only(record, knowledge).rows:
         if row.partners:
             rows.setdefault(row.accelerator, []).append((row.id, row.at_s))
     alone: dict[str, list[object]] = {}
     for entry in (*record.solo, *record.status.solo):
         alone.setdefault(entry.device, []).append(replace(entry, samples=0))
-    same = (record.klass, record.family, record.status.family, record.status.novel)
+    same = (
+        class_of(record, knowledge),
+        knowledge.trusts(record.namespace),
+        record.family,
+        record.status.family,
+        record.status.novel,
+    )
     return {
         name: _Part(
             mark=hash((same, frozenset(rows.get(name, ())), tuple(alone.get(name, ())))),

@@ -34,6 +34,7 @@ from ullage.state.status.tier import LeadReport
 from ullage.state.terms import (
     CostAim,
     Elasticity,
+    Knowledge,
     OfferedLoad,
     Party,
     RiskSettings,
@@ -320,6 +321,8 @@ class PolicyRecord:
     """Parties by name; empty = jobs share the cluster directly."""
     trust_domains: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Namespaces that may share devices across their borders, by name of the trust domain."""
+    knowledge: Knowledge = field(default_factory=Knowledge)
+    """Which namespaces learn from which."""
     last_solve: SolveRecord | None = None
     """The division in force, as the status tells it."""
     conditions: tuple[Condition, ...] = ()

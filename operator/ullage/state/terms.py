@@ -133,6 +133,31 @@ EVERY_NAMESPACE: Final = "*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Knowledge:
+    """``SchedulingPolicy.spec.learning``: which namespaces learn from which.
+
+    Attributes:
+        shared: Namespaces that share what was measured in them.
+        trusted: Namespaces in which declared rows count like measured ones.
+    """
+
+    shared: frozenset[str] = frozenset()
+    trusted: frozenset[str] = frozenset()
+
+    def scope(self, namespace: str) -> str:
+        """The namespace itself, or ``*`` for all that share."""
+        return EVERY_NAMESPACE if _lists(self.shared, namespace) else namespace
+
+    def trusts(self, namespace: str) -> bool:
+        """Whether what is declared there counts like what was measured."""
+        return _lists(self.trusted, namespace)
+
+
+def _lists(namespaces: frozenset[str], namespace: str) -> bool:
+    return namespace in namespaces or EVERY_NAMESPACE in namespaces
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Party:
     """One of ``SchedulingPolicy.spec.tenants``."""
 

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -11,14 +13,21 @@ import pytest
 
 from fakes.lesson_rig import GPU, START, Inline, Stage, profile, row
 from ullage.app.learner import Learner
-from ullage.app.lessons import MOST_CROWDS, Key, kept_rows, merged
+from ullage.app.lessons import MOST_CROWDS, Key, Task, kept_rows, merged, taught
 from ullage.app.syllabus import MOST_PROFILES, QUICK_CLASSES, Pace, Syllabus
 from ullage.decide.learning.rows import rows_of
 from ullage.engines.admission.learning import MAX_CLASSES
 from ullage.engines.admission.model import Cells
 from ullage.engines.admission.pair_gp import MAX_ROWS
-from ullage.engines.admission.records import Partner
-from ullage.state.records import DeviceProfileRecord, ProfileRecord, Snapshot
+from ullage.engines.admission.records import Fingerprint, Partner
+from ullage.state.records import (
+    DeviceProfileRecord,
+    PolicyRecord,
+    ProfileRecord,
+    Snapshot,
+    SoloEntry,
+)
+from ullage.state.terms import Knowledge
 
 TYPES = {GPU: DeviceProfileRecord(name=GPU)}
 NINE = tuple(f"class-{number}" for number in range(9))
@@ -102,6 +111,59 @@ def test_no_more_profiles_are_sent_than_the_bound_the_newest_first() -> None:
     assert removed == ()
     assert ("default", "p-00049") not in sent
     assert syllabus.unsent(10) == ({}, ())
+
+
+def test_a_flood_of_profiles_of_one_namespace_displaces_no_other() -> None:
+    flood = {
+        ("tenant-b", f"p-{n:05d}"): replace(
+            one := profile(f"p-{n:05d}", [row(n, "b", 2.0)]),
+            namespace="tenant-b",
+            status=replace(one.status, updated=START + 10_000 + n),
+        )
+        for n in range(MOST_PROFILES + 50)
+    }
+    syllabus, mine = Syllabus(Pace()), nine_classes()
+    held = mine | flood
+    syllabus.see(Snapshot(version=1, taken_at=0.0, profiles=held, device_profiles=TYPES), START)
+    sent, _ = syllabus.unsent(10 * MOST_PROFILES)
+    assert len(sent) == MOST_PROFILES
+    assert mine.keys() <= sent.keys()
+
+
+def test_a_flood_of_rows_of_one_namespace_displaces_no_other() -> None:
+    flood = [row(10_000 + n, f"other-{n % 400}", 2.0) for n in range(4 * MAX_ROWS)]
+    mine = [row(number, NINE[number % 9], 2.0) for number in range(300)]
+    held = {
+        ("default", "a"): profile("a", mine),
+        ("tenant-b", "a"): replace(profile("a", flood), namespace="tenant-b"),
+    }
+    rows = kept_rows(rows_of(Snapshot(version=0, taken_at=0.0, profiles=held), GPU))
+    kept = Counter(one.klass for one in rows)
+    assert kept == {"default/a": 300, "tenant-b/a": MAX_ROWS // 2}
+
+
+def test_another_word_of_who_learns_from_whom_is_a_lesson() -> None:
+    syllabus, held = Syllabus(Pace()), nine_classes()
+    alone = Snapshot(version=1, taken_at=0.0, profiles=held, device_profiles=TYPES)
+    syllabus.see(alone, START)
+    before = syllabus.courses[GPU].mark
+    together = PolicyRecord(knowledge=Knowledge(shared=frozenset({"default"})))
+    syllabus.see(replace(alone, policy=together), START)
+    assert syllabus.courses[GPU].mark != before
+    task = syllabus.next(START, START)
+    assert task is not None
+    assert task.knowledge == together.knowledge
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -0.2])
+def test_a_declared_figure_that_is_none_stops_no_lesson(value: float) -> None:
+    held: dict[Key, ProfileRecord] = dict(nine_classes())
+    solo = SoloEntry(device=GPU, share=100, fingerprint=Fingerprint(dram=value))
+    held["tenant-b", "sick"] = ProfileRecord(
+        namespace="tenant-b", name="sick", klass="sick", uid="sick", solo=(solo,)
+    )
+    task = Task(accelerator=GPU, previous=None, fit=True, wanted=("tenant-b/sick",))
+    assert "tenant-b/sick" not in taught(task, held).model.classes
 
 
 @pytest.mark.parametrize("gone", ["all", "one"])

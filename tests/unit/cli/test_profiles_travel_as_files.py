@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from builders import a_device_profile, a_gpu_node, a_snapshot
+from builders import a_device_profile, a_gpu_node, a_policy, a_snapshot
 from builders_raw import raw_meta
 from fakes.cluster_port import FakeCluster
 from ullage.cli import profiles
@@ -19,6 +19,7 @@ from ullage.cli.profiles import ProfileError, accelerators, exported, read, to_y
 from ullage.decide.learning.rows import rows_of
 from ullage.ports import WORKLOAD_PROFILE
 from ullage.state.project.rest import project_profile
+from ullage.state.terms import Knowledge
 
 SAMPLE = Path(__file__).parents[2] / "data" / "crd" / "status" / "workloadprofile.yaml"
 KNOWN = {"emulated"}
@@ -47,9 +48,14 @@ def test_importing_what_was_exported_and_exporting_it_again_gives_the_same_file(
 
 def test_rows_mean_the_same_after_the_journey() -> None:
     here = a_snapshot(project_profile(learned()))
-    there = a_snapshot(project_profile(imported(text())))
+    trusting = a_policy(knowledge=Knowledge(trusted=frozenset({"default"})))
+    there = a_snapshot(project_profile(imported(text())), trusting)
     assert rows_of(there, "emulated") == rows_of(here, "emulated")
     assert len(rows_of(there, "emulated")) == 2
+
+
+def test_imported_rows_teach_nothing_where_declarations_are_not_trusted() -> None:
+    assert rows_of(a_snapshot(project_profile(imported(text()))), "emulated") == ()
 
 
 def test_a_measured_row_beats_the_declared_one() -> None:

@@ -57,7 +57,7 @@ def rated(name: str, tflops: float, gbytes: float) -> DeviceProfileRecord:
 
 
 def estimates(snapshot: Snapshot, profile: ProfileRecord) -> dict[str, tuple[Method, float]]:
-    found = estimated(profile, gather(snapshot))
+    found = estimated(profile, gather(snapshot)["default"])
     assert all(one.source is Source.ESTIMATED for one in found)
     assert all(0 < one.confidence < MOST_CONFIDENT for one in found)
     assert all(one.low <= one.steps_per_second <= one.high for one in found)  # type: ignore[operator]
@@ -82,7 +82,7 @@ def test_the_family_counts_more_than_strangers() -> None:
 
 def test_one_reference_is_enough_for_an_estimate_and_never_for_much_trust() -> None:
     mine, other = a_class("mine", k80=2.0), a_class("other", k80=1.0, v100=5.0)
-    (found,) = estimated(mine, gather(a_snapshot(node(*TYPES), mine, other)))
+    (found,) = estimated(mine, gather(a_snapshot(node(*TYPES), mine, other))["default"])
     assert (found.method, found.samples) == (Method.NEIGHBOURS, 1)
     assert found.steps_per_second == pytest.approx(10.0)
     assert found.confidence < 0.25
@@ -117,7 +117,7 @@ def test_counters_say_which_peak_binds(busy: Fingerprint, rate: float) -> None:
     world = a_snapshot(
         node("k80", "v100"), mine, rated("k80", 4.0, 240.0), rated("v100", 16.0, 480.0)
     )
-    (found,) = estimated(mine, gather(world))
+    (found,) = estimated(mine, gather(world)["default"])
     assert found.steps_per_second == pytest.approx(rate)
 
 
@@ -164,7 +164,7 @@ def test_a_class_without_any_hold_gets_no_estimate() -> None:
 )
 def test_estimates_are_finite_and_never_of_what_was_measured(rows: list[dict[str, float]]) -> None:
     classes = [a_class(f"c{at}", **row) for at, row in enumerate(rows)]
-    evidence = gather(a_snapshot(node(*TYPES), *classes))
+    evidence = gather(a_snapshot(node(*TYPES), *classes))["default"]
     for profile, row in zip(classes, rows, strict=True):
         for one in estimated(profile, evidence):
             assert one.accelerator not in row

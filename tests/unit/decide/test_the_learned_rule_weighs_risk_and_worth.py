@@ -375,7 +375,7 @@ def test_a_profile_with_impossible_figures_stops_its_own_class_alone(value: floa
     )
     assert "well-0" in found.places()
     assert found.decision(sick).reason is Reason.NEED_PROFILE
-    assert "class sick: dram must be a number of at least 0" in found.decision(sick).message
+    assert "class default/sick: dram must be a number of at least 0" in found.decision(sick).message
 
 
 def test_service_times_that_cannot_be_are_told() -> None:

@@ -178,10 +178,10 @@ def test_another_image_starts_anew_and_late_rows_of_the_old_one_are_left_out() -
 
 def test_times_that_wander_off_make_the_class_unknown_until_it_has_new_rows() -> None:
     profile = taught(*(beside(n, "bert") for n in range(12)))
-    assert class_profiles(world(profile=profile), "emulated")[CLASS].rows == 12
+    assert class_profiles(world(profile=profile), "emulated")[f"default/{CLASS}"].rows == 12
     slow = taught(*(beside(n, "bert", step=30_000) for n in range(12, 16)), profile=profile)
     assert slow.status.novel
-    assert class_profiles(world(profile=slow), "emulated")[CLASS].rows == 0
+    assert class_profiles(world(profile=slow), "emulated")[f"default/{CLASS}"].rows == 0
     fresh = slow.status.condition("Fresh")
     assert fresh is not None
     assert fresh.reason == "Drifted"
@@ -268,13 +268,13 @@ def test_rows_and_classes_come_in_the_words_of_admission() -> None:
     assert [one.id for one in rows] == ["node-1/0", "node-1/1", "node-1/2"]
     assert rows[2].slowdown == pytest.approx(1.5)
     assert (rows[2].max_slowdown, rows[2].requests_per_s) == (1.3, 12.0)
-    assert [one.klass for one in rows[2].partners] == ["bert"]
+    assert [one.klass for one in rows[2].partners] == ["default/bert"]
     assert rows_of(snapshot, "other") == ()
-    known = class_profiles(snapshot, "emulated")[CLASS]
+    known = class_profiles(snapshot, "emulated")[f"default/{CLASS}"]
     assert known.curve is not None
     assert known.curve.seconds(1.0) == pytest.approx(0.010, rel=1e-4)
     assert known.curve.seconds(0.5) == pytest.approx(0.016, rel=1e-4)
-    assert (known.family, known.rows) == ("example/resnet", 1)
+    assert (known.family, known.rows) == ("default/example/resnet", 1)
 
 
 @pytest.mark.parametrize(

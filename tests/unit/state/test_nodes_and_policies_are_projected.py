@@ -127,6 +127,16 @@ def test_grants_of_trust_domains_are_read() -> None:
         project_policy(imitated)
 
 
+def test_who_learns_from_whom_is_read() -> None:
+    said = {"shareAmong": ["a", "b"], "trustDeclared": ["*"]}
+    knowledge = project_policy(raw_policy(learning=said))[1].knowledge
+    assert [knowledge.scope(one) for one in ("a", "b", "c")] == ["*", "*", "c"]
+    assert knowledge.trusts("anywhere")
+    nothing = project_policy(raw_policy())[1].knowledge
+    assert nothing.scope("a") == "a"
+    assert not nothing.trusts("a")
+
+
 def test_parties_and_the_last_division_are_read_from_the_policy() -> None:
     raw = raw_policy(
         objective="MaxMinFairness",

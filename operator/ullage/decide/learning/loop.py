@@ -150,9 +150,15 @@ def _inflicted(profiles: Iterable[ProfileRecord]) -> dict[Class, dict[str, list[
     for profile in profiles:
         for row in profile.status.step_time:
             if len(row.partners) == 1 and row.slowdown:
-                at = (profile.namespace, row.partners[0].klass)
+                at = _of_elsewhere(row.partners[0].klass, profile.namespace)
                 found.setdefault(at, {}).setdefault(row.accelerator, []).append(row.slowdown)
     return found
+
+
+def _of_elsewhere(klass: str, namespace: str) -> Class:
+    """The class of a partner, whose namespace stands before it where it is another one."""
+    other, found, name = klass.partition("/")
+    return (other, name) if found else (namespace, klass)
 
 
 def _create(at: Class, name: str, epoch: int) -> CreateProfile:

@@ -9,75 +9,105 @@ snapshot alone, in one order. ``None`` stays "not measured".
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
 
+from ullage.decide.learning.knowledge import class_of, is_shared, measured_only, named, partner_of
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Row, ShareCurve
-from ullage.state.profile.records import ProfileRecord, SoloEntry
+from ullage.state.profile.records import ProfileRecord, SoloEntry, StepRow
 from ullage.state.records import Snapshot, WorkloadRecord
+from ullage.state.terms import Knowledge
 
 WHOLE = 100
+NOTHING_SHARED: Final = Knowledge()
 
 
 def rows_of(snapshot: Snapshot, accelerator: str) -> tuple[Row, ...]:
-    """Every row of an accelerator that has a slowdown, oldest first, then by id.
+    """Every row of an accelerator that was measured and has a slowdown, oldest first, then by id.
 
     A row without one takes the profile's own time alone on the whole device as its reference.
+    Classes and families bear the name of their namespace.
     """
+    knowledge = snapshot.policy.knowledge
     found: list[Row] = []
     for profile in _in_order(snapshot):
-        alone_s = solo_step_s(profile, accelerator)
-        for row in profile.rows:
+        taught = measured_only(profile, knowledge)
+        alone_s = solo_step_s(taught, accelerator)
+        for row in taught.rows:
             if row.accelerator != accelerator:
                 continue
             slowdown = row.slowdown or (row.step_s / alone_s if alone_s else 0.0)
-            if not slowdown:
-                continue
-            found.append(
-                Row(
-                    id=row.id,
-                    klass=profile.klass,
-                    family=profile.status.family or profile.family,
-                    accelerator=accelerator,
-                    percent=row.share,
-                    partners=row.partners,
-                    step_s=row.step_s,
-                    slowdown=slowdown,
-                    at_s=row.at_s,
-                    max_slowdown=row.max_slowdown,
-                    requests_per_s=row.requests_per_s,
-                    counterfactual=row.counterfactual,
-                    probation=row.probation,
-                )
-            )
+            if slowdown:
+                found.append(_row(profile, row, slowdown, knowledge))
     return tuple(sorted(found, key=lambda row: (row.at_s, row.id)))
 
 
-def class_profiles(snapshot: Snapshot, accelerator: str) -> dict[str, ClassProfile]:
-    """What is known of every class on an accelerator, by class.
+def _row(profile: ProfileRecord, row: StepRow, slowdown: float, knowledge: Knowledge) -> Row:
+    """A row in the words of admission."""
+    namespace = profile.namespace
+    return Row(
+        id=row.id,
+        klass=class_of(profile, knowledge),
+        family=named(profile.status.family or profile.family, namespace, knowledge),
+        accelerator=row.accelerator,
+        percent=row.share,
+        partners=tuple(
+            replace(one, klass=partner_of(one.klass, namespace, knowledge)) for one in row.partners
+        ),
+        step_s=row.step_s,
+        slowdown=slowdown,
+        at_s=row.at_s,
+        max_slowdown=row.max_slowdown,
+        requests_per_s=row.requests_per_s,
+        counterfactual=row.counterfactual,
+        probation=row.probation,
+    )
 
-    Where several namespaces know a class, the one with most rows there answers. A class whose
-    behaviour changed lately (``novel``) has no rows.
+
+def class_profiles(snapshot: Snapshot, accelerator: str) -> dict[str, ClassProfile]:
+    """What is known of every class on an accelerator, by the class's key among all namespaces.
+
+    Where several profiles know a class, the one with most rows there answers. What was declared
+    fills gaps inside its own namespace only. A class whose behaviour changed lately (``novel``)
+    has no rows.
     """
+    knowledge = snapshot.policy.knowledge
     found: dict[str, ClassProfile] = {}
     for profile in _in_order(snapshot):
-        one = class_profile(profile, accelerator)
+        shared = is_shared(profile, knowledge)
+        told = measured_only(profile, knowledge) if shared else profile
+        one = class_profile(told, accelerator, knowledge)
         held = found.get(one.klass)
         if held is None or (one.rows, one.curve is not None) > (held.rows, held.curve is not None):
             found[one.klass] = one
     return found
 
 
-def class_profile(profile: ProfileRecord, accelerator: str) -> ClassProfile:
-    """What one profile knows of its class on an accelerator."""
-    rows = solo_rows(profile, accelerator)
+def class_profile(
+    profile: ProfileRecord, accelerator: str, knowledge: Knowledge = NOTHING_SHARED
+) -> ClassProfile:
+    """What one profile knows of its class on an accelerator; declared rows fill gaps."""
+    taught = measured_only(profile, knowledge)
+    measured, rows = solo_rows(taught, accelerator), solo_rows(profile, accelerator)
+    print_ = _fingerprint(measured)
+    gaps = print_ == Fingerprint() or share_curve(measured) is None
+    if print_ == Fingerprint():
+        print_ = _fingerprint(rows)
     status = profile.status
-    beside = sum(1 for row in profile.rows if row.accelerator == accelerator and row.partners)
+    beside = sum(1 for row in taught.rows if row.accelerator == accelerator and row.partners)
     return ClassProfile(
-        klass=profile.klass,
-        family=status.family or profile.family,
-        fingerprint=rows[-1].fingerprint if rows else Fingerprint(),
+        klass=class_of(profile, knowledge),
+        family=named(status.family or profile.family, profile.namespace, knowledge),
+        fingerprint=print_,
         curve=share_curve(rows),
         rows=0 if status.novel else beside,
+        declared=gaps and len(rows) > len(measured),
     )
+
+
+def _fingerprint(rows: Sequence[SoloEntry]) -> Fingerprint:
+    """That of the largest share."""
+    return rows[-1].fingerprint if rows else Fingerprint()
 
 
 def profile_of(snapshot: Snapshot, workload: WorkloadRecord) -> ProfileRecord | None:

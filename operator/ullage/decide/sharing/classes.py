@@ -15,6 +15,7 @@ from operator import is_
 from typing import Final
 
 from ullage.api.contract import Reason
+from ullage.decide.learning.knowledge import named
 from ullage.decide.learning.rows import class_profile, class_profiles
 from ullage.decide.placement.ground import Ground, utilisation
 from ullage.decide.sharing.latency import Barred, Unmeasured, latency_limit
@@ -23,6 +24,7 @@ from ullage.engines.admission.probation import Account
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Tenant
 from ullage.state.profile.records import ProfileRecord
 from ullage.state.records import Snapshot, WorkloadRecord
+from ullage.state.terms import Knowledge
 
 _MICROS = 1e6
 SPARE: Final = 1_000
@@ -68,6 +70,7 @@ class _Kept:
 
     profiles: tuple[ProfileRecord, ...] = ()
     models: tuple[str, ...] = ()
+    knowledge: Knowledge = field(default_factory=Knowledge)
     known: dict[tuple[object, ...], Known] = field(default_factory=dict)
     workloads: dict[str, tuple[WorkloadRecord, int, float, Known]] = field(default_factory=dict)
     """By uid: the record that was asked about last, with so many replicas and seconds of trial."""
@@ -77,12 +80,16 @@ class _Kept:
     by_class: dict[tuple[str, str], ProfileRecord] | None = None
 
     def rests_on(
-        self, profiles: tuple[ProfileRecord, ...], models: tuple[str, ...], workloads: int
+        self,
+        profiles: tuple[ProfileRecord, ...],
+        models: tuple[str, ...],
+        knowledge: Knowledge,
+        workloads: int,
     ) -> bool:
         """Whether all this was found out from just these records, and most of it still exists."""
         return (
             max(len(self.workloads), len(self.known)) < 2 * workloads + SPARE
-            and self.models == models
+            and (self.models, self.knowledge) == (models, knowledge)
             and len(self.profiles) == len(profiles)
             and all(map(is_, self.profiles, profiles))
         )
@@ -106,9 +113,10 @@ class Classes:
 
     def __post_init__(self) -> None:
         profiles, models = tuple(self.snapshot.profiles.values()), tuple(self.ground.models)
+        knowledge = self.snapshot.policy.knowledge
         kept = _LAST[0]
-        if not kept.rests_on(profiles, models, len(self.snapshot.workloads)):
-            kept = _LAST[0] = _Kept(profiles=profiles, models=models)
+        if not kept.rests_on(profiles, models, knowledge, len(self.snapshot.workloads)):
+            kept = _LAST[0] = _Kept(profiles=profiles, models=models, knowledge=knowledge)
         self._kept = kept
 
     @property
@@ -210,20 +218,25 @@ class Classes:
         return kept.by_class.get((workload.ref.namespace, workload.klass))
 
     def _profile(
-        self, workload: WorkloadRecord, named: ProfileRecord | None, model: str
+        self, workload: WorkloadRecord, profile: ProfileRecord | None, model: str
     ) -> ClassProfile | None:
         """Rows and curve of the class; what it lacks, the profile that the workload names has."""
-        klass = workload.klass or (named.klass if named is not None else "")
+        klass = workload.klass or (profile.klass if profile is not None else "")
         if not klass:
             return None
+        knowledge, namespace = self.snapshot.policy.knowledge, workload.ref.namespace
         by_model = self._kept.by_model
         if model not in by_model:
             by_model[model] = class_profiles(self.snapshot, model)
-        found = by_model[model].get(klass) or ClassProfile(klass=klass)
-        said = class_profile(named, model) if named is not None else ClassProfile(klass=klass)
+        key = named(klass, namespace, knowledge)
+        found = by_model[model].get(key) or ClassProfile(klass=key)
+        said = ClassProfile(klass=key)
+        if profile is not None:
+            said = class_profile(profile, model, knowledge)
+        family = named(workload.family, namespace, knowledge)
         made = replace(
             found,
-            family=workload.family or found.family or said.family,
+            family=family or found.family or said.family,
             fingerprint=(
                 said.fingerprint if found.fingerprint == Fingerprint() else found.fingerprint
             ),

@@ -15,6 +15,7 @@ from typing import Final
 
 import numpy as np
 
+from ullage.decide.learning.knowledge import by_scope
 from ullage.decide.speeds import ops as by_ops
 from ullage.decide.speeds.throughput import Throughput, family_of, known
 from ullage.engines.allocation.estimator import complete
@@ -48,7 +49,10 @@ class Guess:
 
 @dataclass(slots=True)
 class Evidence:
-    """What all profiles say together; tables are made when they are first asked for."""
+    """What profiles that may learn from each other say together.
+
+    Tables are made when they are first asked for.
+    """
 
     profiles: Sequence[ProfileRecord]
     devices: Mapping[str, DeviceProfileRecord]
@@ -82,15 +86,17 @@ class Evidence:
         return self._ops[accelerator]
 
 
-def gather(snapshot: Snapshot) -> Evidence:
-    """The evidence in a snapshot."""
-    return Evidence(
-        profiles=[snapshot.profiles[key] for key in sorted(snapshot.profiles)],
-        devices=snapshot.device_profiles,
-        accelerators=frozenset(
-            device.model for node in snapshot.gpu_nodes.values() for device in node.devices
-        ),
+def gather(snapshot: Snapshot) -> dict[str, Evidence]:
+    """The evidence in a snapshot, by scope of namespaces that learn from each other."""
+    accelerators = frozenset(
+        device.model for node in snapshot.gpu_nodes.values() for device in node.devices
     )
+    return {
+        scope: Evidence(
+            profiles=profiles, devices=snapshot.device_profiles, accelerators=accelerators
+        )
+        for scope, profiles in by_scope(snapshot).items()
+    }
 
 
 def estimated(profile: ProfileRecord, evidence: Evidence) -> tuple[Throughput, ...]:
@@ -98,7 +104,7 @@ def estimated(profile: ProfileRecord, evidence: Evidence) -> tuple[Throughput, .
 
     A type with a declared speed gets one too: readers take the surer of both.
     """
-    have = evidence.known(profile)
+    have = known(profile)
     measured = {name for name, one in have.items() if one.source is Source.MEASURED}
     found: list[Throughput] = []
     for accelerator in sorted(evidence.accelerators - measured):

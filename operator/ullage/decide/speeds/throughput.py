@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from ullage.decide.learning.knowledge import by_scope
 from ullage.decide.learning.rows import WHOLE, share_curve, solo_rows
 from ullage.engines.allocation.estimator import renewed
 from ullage.state.profile.records import (
@@ -50,7 +51,9 @@ class Throughputs:
     snapshot: Snapshot
     _known: dict[tuple[object, ...], Mapping[str, Throughput]] = field(default_factory=dict)
     _by_class: dict[tuple[str, str], ProfileRecord] | None = None
-    _typical: dict[str, Mapping[str, Throughput]] = field(default_factory=dict)
+    _scopes: dict[str, list[ProfileRecord]] | None = None
+    _typical: dict[tuple[str, str], Mapping[str, Throughput]] = field(default_factory=dict)
+    """By scope of namespaces that learn from each other, and family."""
 
     def of(self, workload: WorkloadRecord) -> Mapping[str, Throughput]:
         """Steps per second by accelerator; equal workloads get the same mapping."""
@@ -69,7 +72,7 @@ class Throughputs:
         for profile in reversed(profiles):
             whole |= speeds(profile)
         if not whole:
-            whole |= self._typically(workload.family)
+            whole |= self._typically(workload)
         if percent >= WHOLE:
             return whole
         return {name: _shared(profiles, one, percent) for name, one in whole.items()}
@@ -90,13 +93,17 @@ class Throughputs:
         )
         return [one for one in (own, named if named is not own else None) if one is not None]
 
-    def _typically(self, family: str) -> Mapping[str, Throughput]:
+    def _typically(self, workload: WorkloadRecord) -> Mapping[str, Throughput]:
         """What classes of the family do, or all classes where it says nothing of any two types."""
-        if family not in self._typical:
-            profiles = [self.snapshot.profiles[key] for key in sorted(self.snapshot.profiles)]
+        family = workload.family
+        scope = self.snapshot.policy.knowledge.scope(workload.ref.namespace)
+        if (scope, family) not in self._typical:
+            if self._scopes is None:
+                self._scopes = by_scope(self.snapshot)
+            profiles = self._scopes.get(scope, [])
             alike = [one for one in profiles if family and family_of(one) == family]
-            self._typical[family] = typical(alike) or typical(profiles)
-        return self._typical[family]
+            self._typical[scope, family] = typical(alike) or typical(profiles)
+        return self._typical[scope, family]
 
 
 def _knowledge(profile: ProfileRecord) -> tuple[int, str]:

@@ -9,7 +9,7 @@ as before. It must never write a profile that this cycle writes already.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import permutations
@@ -45,14 +45,12 @@ def with_estimates(snapshot: Snapshot, now: float, epoch: int, lessons: Lessons)
         epoch: epoch of this leader.
         lessons: what is written of profiles in this cycle already.
     """
-    evidence = gather(snapshot)
-    if len(evidence.accelerators) < 2 or not evidence.profiles:
+    if len({one.model for node in snapshot.gpu_nodes.values() for one in node.devices}) < 2:
         return lessons
-    table = _Cells.of(evidence)
-    taken = {action.target.name for action in lessons.actions}
+    taken = {(action.target.namespace, action.target.name) for action in lessons.actions}
     actions: list[SetProfile] = []
     wake_at = lessons.wake_at
-    for profile in evidence.profiles:
+    for profile, evidence, table in _read(snapshot):
         if profile.status.throughput_basis == table.basis or not profile.uid:
             continue
         if not _possible(profile, evidence, table):
@@ -60,11 +58,26 @@ def with_estimates(snapshot: Snapshot, now: float, epoch: int, lessons: Lessons)
         at = profile.status.throughput_at
         if at and now < at + AGAIN_AFTER_S:
             wake_at = earliest(wake_at, at + AGAIN_AFTER_S)
-        elif len(actions) == MOST_A_CYCLE or profile.name in taken:
+        elif len(actions) == MOST_A_CYCLE or (profile.namespace, profile.name) in taken:
             wake_at = earliest(wake_at, now + _SOON_S)
         else:
             actions.append(_write(profile, evidence, (now, epoch, table.basis)))
     return replace(lessons, actions=(*lessons.actions, *actions), wake_at=wake_at)
+
+
+def _read(snapshot: Snapshot) -> Iterator[tuple[ProfileRecord, Evidence, _Cells]]:
+    """Every profile, with what it may learn from; those that wait longest for it come first."""
+    gathered = gather(snapshot)
+    tables = {scope: _Cells.of(evidence) for scope, evidence in gathered.items()}
+    knowledge = snapshot.policy.knowledge
+    for key in sorted(snapshot.profiles, key=lambda at: (_since(snapshot.profiles[at]), at)):
+        scope = knowledge.scope(key[0])
+        yield snapshot.profiles[key], gathered[scope], tables[scope]
+
+
+def _since(profile: ProfileRecord) -> float:
+    """When its estimates were made last; 0 = never."""
+    return profile.status.throughput_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,10 @@ It refuses what is no number, with the row's name; it never repairs a row.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +20,9 @@ from ullage.engines.admission.features import class_features
 from ullage.engines.admission.model import step_of
 from ullage.engines.admission.pair_gp import MAX_ROWS, Rows
 from ullage.engines.admission.prior import base, side_of
-from ullage.engines.admission.records import ClassProfile, Row
+from ullage.engines.admission.records import ClassProfile, Row, origin_of
 
+Item = TypeVar("Item")
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -101,7 +103,11 @@ def check_row(row: Row) -> None:
 
 
 def bounded(rows: Sequence[Row], *, limit: int = MAX_ROWS) -> tuple[Row, ...]:
-    """At most ``limit`` rows: the newest of every class pair and share step before older ones."""
+    """At most ``limit`` rows: the newest of every class pair and share step before older ones.
+
+    Every origin of classes gives its rows in turn, and beside others half of them at most: no
+    namespace outweighs all others together.
+    """
     newest = sorted(rows, key=lambda one: (-one.at_s, one.id))
     places: dict[tuple[str, int, str, int], int] = {}
     ranked = []
@@ -110,8 +116,27 @@ def bounded(rows: Sequence[Row], *, limit: int = MAX_ROWS) -> tuple[Row, ...]:
         key = (one.klass, step_of(one.percent), other.klass, step_of(other.percent))
         rank = places[key] = places.get(key, -1) + 1
         ranked.append((rank, -one.at_s, one.id, one))
-    kept = [one for *_, one in sorted(ranked, key=lambda item: item[:3])[:limit]]
+    ordered = [one for *_, one in sorted(ranked, key=lambda item: item[:3])]
+    kept = in_turn(ordered, lambda one: origin_of(one.klass), limit, most=limit // 2)
     return tuple(sorted(kept, key=lambda one: (one.at_s, one.id)))
+
+
+def in_turn(
+    ordered: Sequence[Item], origin: Callable[[Item], str], limit: int, *, most: int | None = None
+) -> list[Item]:
+    """At most ``limit`` of the items, one of every origin in turn; the first come first.
+
+    So no origin displaces another's first ``limit / origins`` items. ``most`` bounds what one
+    origin gives beside others.
+    """
+    counts: dict[str, int] = {}
+    turns: list[tuple[int, int, Item]] = []
+    for place, one in enumerate(ordered):
+        turn = counts[origin(one)] = counts.get(origin(one), -1) + 1
+        turns.append((turn, place, one))
+    most = limit if most is None or len(counts) < 2 else most
+    fair = sorted((one for one in turns if one[0] < most), key=lambda one: one[:2])
+    return [one for *_, one in fair[:limit]]
 
 
 def mixture(row: Row) -> tuple[tuple[str, int], ...]:

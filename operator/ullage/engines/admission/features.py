@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,23 +29,32 @@ def class_features(profiles: Sequence[ClassProfile]) -> Floats:
     Raises:
         ValueError: a measured value is negative or not finite.
     """
-    columns = [
-        _column([_log(one.curve.seconds(1.0)) if one.curve else None for one in profiles]),
-        _column([_log(one.batch) if one.batch else None for one in profiles]),
-    ]
+    profiles = [_that_counts(one) for one in profiles]
+    measured = [not one.declared for one in profiles]
+    times = [_log(one.curve.seconds(1.0)) if one.curve else None for one in profiles]
+    batches = [_log(one.batch) if one.batch else None for one in profiles]
+    columns = [_column(times, measured), _column(batches, measured)]
     for one in profiles:
         check_fingerprint(one.klass, one.fingerprint)
     for field in fields(Fingerprint):
         values = [getattr(one.fingerprint, field.name) for one in profiles]
         if field.name in _LOGS:
             values = [None if value is None else math.log1p(value) for value in values]
-        columns.append(_column(values))
-    shared = {one.family for one in profiles if one.family}
+        columns.append(_column(values, measured))
+    shared = {one.family for one in profiles if one.family and not one.declared}
     columns += [
-        _column([float(one.family == family) for one in profiles]) for family in sorted(shared)
+        _column([float(one.family == family) for one in profiles], measured)
+        for family in sorted(shared)
     ]
     kept = [column for column in columns if column is not None]
     return np.stack(kept, axis=1) if kept else np.zeros((len(profiles), 0))
+
+
+def _that_counts(profile: ClassProfile) -> ClassProfile:
+    """The profile, without what was declared of a class whose rows teach about others."""
+    if not (profile.declared and profile.rows):
+        return profile
+    return replace(profile, fingerprint=Fingerprint(), curve=None)
 
 
 def _log(value: float) -> float:
@@ -54,10 +63,17 @@ def _log(value: float) -> float:
     return math.log(value)
 
 
-def _column(values: Sequence[float | None]) -> Floats | None:
-    """Standardised; ``None`` where it is mostly unmeasured or the same for all."""
-    known = np.array([value for value in values if value is not None], float)
-    if 2 * len(known) < len(values) or not len(known) or float(np.ptp(known)) == 0.0:
+def _column(values: Sequence[float | None], measured: Sequence[bool]) -> Floats | None:
+    """Standardised; ``None`` where it is mostly unmeasured or the same for all.
+
+    What was declared is placed on the scale of what was measured and never moves it; where nothing
+    was measured at all, declarations are all there is.
+    """
+    if not any(measured):
+        measured = [True] * len(values)
+    told = [value for value, counts in zip(values, measured, strict=True) if counts]
+    known = np.array([value for value in told if value is not None], float)
+    if 2 * len(known) < len(told) or not len(known) or float(np.ptp(known)) == 0.0:
         return None
     mean, spread = float(known.mean()), float(known.std())
     return np.array([0.0 if value is None else (value - mean) / spread for value in values])

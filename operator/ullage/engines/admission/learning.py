@@ -24,6 +24,7 @@ from ullage.engines.admission.colocations import (
     Sides,
     check_row,
     colocations,
+    in_turn,
     pairs,
     with_rows,
 )
@@ -32,7 +33,7 @@ from ullage.engines.admission.model import STEPS, WIDE_SD, Cells, LearnedModel
 from ullage.engines.admission.pair_gp import Hyper, Posterior
 from ullage.engines.admission.pair_kernel import Shape
 from ullage.engines.admission.prior import base, side_of
-from ullage.engines.admission.records import ClassProfile, Group, Row, Rung, Tenant
+from ullage.engines.admission.records import ClassProfile, Group, Row, Rung, Tenant, origin_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -250,7 +251,10 @@ def fill(
     """
     asked = set(wanted)
     order = sorted(sides.profiles, key=lambda one: (one.klass not in asked, -one.rows, one.klass))
-    names = [one.klass for one in order[:classes]]
+    chosen = [one.klass for one in order if one.klass in asked]
+    others = [one.klass for one in order if one.klass not in asked]
+    names = in_turn(chosen, origin_of, classes)
+    names += in_turn(others, origin_of, classes - len(names))
     shape = (len(names), STEPS, len(names), STEPS)
     mean, sd = np.full(shape, np.nan, np.float32), np.full(shape, np.nan, np.float32)
     at = [place for place, name in enumerate(names) if name in keep.index]

@@ -79,11 +79,19 @@ class ShareCurve:
         return self.fixed_s + self.scaled_s / share
 
 
+def origin_of(klass: str) -> str:
+    """Whose class it is: what stands before the first slash of its key, empty without one."""
+    origin, found, _ = klass.partition("/")
+    return origin if found else ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassProfile:
     """What is known of one class of work on one accelerator.
 
     ``rows`` counts its co-location rows there, ``curve`` is ``None`` until a time was measured.
+    ``declared`` says that fingerprint or curve are what people stated: they speak for the class
+    itself and teach nothing about others.
     """
 
     klass: str
@@ -92,6 +100,7 @@ class ClassProfile:
     curve: ShareCurve | None = None
     batch: float | None = None
     rows: int = 0
+    declared: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

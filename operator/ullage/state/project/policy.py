@@ -23,7 +23,7 @@ from ullage.state.project.quantity import duration_s
 from ullage.state.records import PolicyRecord
 from ullage.state.status.allocation import solve_from_wire
 from ullage.state.status.records import SolveRecord
-from ullage.state.terms import Party, RiskSettings, SpotTerms
+from ullage.state.terms import Knowledge, Party, RiskSettings, SpotTerms
 
 MOST_TENANTS: Final = 256
 DAY_S: Final = 86_400
@@ -128,17 +128,34 @@ def _trust_domains(spec: JsonObject) -> dict[str, frozenset[str]]:
     granted: dict[str, frozenset[str]] = {}
     for index, raw in enumerate(objects(spec, "trustDomains")):
         with within(f"trustDomains[{index}]"):
-            name, spaces = text(raw, "name"), strings(raw, "namespaces")
+            name = text(raw, "name")
             if "/" in name:
                 raise WireError("name: must not hold a slash")
             if not is_domain(name):
                 raise WireError(f"name: {quoted(name)} is no name of a trust domain")
             if name in granted:
                 raise WireError(f"name: {name} is granted twice")
-            if not spaces or not all(_NAMESPACE.fullmatch(one) for one in spaces):
+            granted[name] = _namespaces(raw, "namespaces")
+            if not granted[name]:
                 raise WireError("namespaces: give at least one name of a namespace, or * for all")
-            granted[name] = frozenset(spaces)
     return granted
+
+
+def _knowledge(spec: JsonObject) -> Knowledge:
+    with within("learning"):
+        raw = section(spec, "learning")
+        return Knowledge(
+            shared=_namespaces(raw, "shareAmong"), trusted=_namespaces(raw, "trustDeclared")
+        )
+
+
+def _namespaces(raw: JsonObject, field: str) -> frozenset[str]:
+    """Names of namespaces, or ``*`` for all."""
+    stated = strings(raw, field)
+    for one in stated:
+        if not _NAMESPACE.fullmatch(one):
+            raise WireError(f"{field}: {quoted(one)} is no name of a namespace, nor * for all")
+    return frozenset(stated)
 
 
 def _last_solve(raw: JsonObject) -> SolveRecord | None:
@@ -174,6 +191,7 @@ def project_policy(raw: JsonObject) -> tuple[str, PolicyRecord]:
             spot=_spot(spec),
             tenants=_parties(spec),
             trust_domains=_trust_domains(spec),
+            knowledge=_knowledge(spec),
             last_solve=last_solve,
             conditions=conditions,
         )

@@ -51,6 +51,7 @@ class Job:
     frozen: bool = False
     running: bool = True
     counts: float = 0.0
+    namespace: str = "team"
 
     def work(self, seconds: float) -> None:
         made = seconds * (self.per_s or 1000 / self.step_ms)
@@ -66,7 +67,7 @@ class Job:
     def tenant(self, now: float) -> Tenant:
         part = DesiredSlice(
             key=SliceKey(pod_uid=self.name, container="main"),
-            pod_namespace="team",
+            pod_namespace=self.namespace,
             pod_name=self.name,
             gpu=GPU,
             percent=self.percent,
@@ -158,6 +159,15 @@ def test_every_half_minute_one_row_for_each_tenant() -> None:
     for made in rows.values():
         NodeObservation.model_validate(made.to_wire())
         assert Observation.from_wire(made.to_wire()) == made
+
+
+def test_a_class_of_another_namespace_says_so() -> None:
+    one, two = Job("a", "resnet", percent=40), Job("b", "resnet", percent=60, namespace="other")
+    rows = {row.namespace: row.partners for row in Node(one, two).run(40)}
+    assert rows == {
+        "team": (ObservedPartner(klass="other/resnet", percent=60),),
+        "other": (ObservedPartner(klass="team/resnet", percent=40),),
+    }
 
 
 def test_alone_the_demand_is_known_from_cpu_time() -> None:
