@@ -77,13 +77,16 @@ def _read(pod: JsonObject) -> Standstill:
         )
     }
     members = max((_world(container) for container in containers), default=1)
-    owner = text(labels, LABEL_OWNER, "")
+    owner, namespace = text(labels, LABEL_OWNER, ""), text(metadata, "namespace", "")
     gang = ""
     if members > 1:
-        kind, namespace = text(labels, LABEL_KIND, ""), text(metadata, "namespace", "")
+        kind = text(labels, LABEL_KIND, "")
         gang = f"{kind}/{namespace}/{owner or text(metadata, 'name', '')}"
     elif owner and text(labels, LABEL_RANK, "0") != "0":
-        gang, members = f"rank/{owner}", 2  # a later rank that does not say how many they are
+        gang, members = (
+            f"rank/{namespace}/{owner}",
+            2,
+        )  # a later rank that does not say how many they are
     return Standstill(patience=tuple(sorted(patience.items())), gang=gang, members=members)
 
 

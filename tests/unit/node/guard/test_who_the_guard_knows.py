@@ -182,8 +182,15 @@ def test_replicas_of_a_service_do_not_wait_for_one_another() -> None:
 
 def test_a_rank_that_does_not_say_how_many_they_are_is_never_whole() -> None:
     read = read_standstill(a_pod({}, owner="big", rank="1"))
-    assert read.gang
+    assert read.gang == "rank/team/big"
     assert read.members > 1
+
+
+def test_namesakes_of_two_namespaces_are_no_gang() -> None:
+    pods = [a_pod({}, owner="big", rank="1") for _ in range(2)]
+    pods[1]["metadata"] = {**pods[1]["metadata"], "namespace": "other"}  # type: ignore[dict-item]
+    one, two = (read_standstill(pod).gang for pod in pods)
+    assert one != two
 
 
 def test_it_comes_with_the_pod() -> None:
