@@ -13,7 +13,14 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from ullage.api.base import Amount, OpenModel, list_map
-from ullage.api.rules import NO_FOREIGN_GPU, NO_SLOT, RESTART_ALWAYS, RESTART_NEVER, validations
+from ullage.api.rules import (
+    NO_FOREIGN_GPU,
+    NO_SLOT,
+    RESERVED_LABELS,
+    RESTART_ALWAYS,
+    RESTART_NEVER,
+    validations,
+)
 
 _CONTAINERS = list_map("name")
 
@@ -40,6 +47,8 @@ class Container(OpenModel):
 
 class TemplateMetadata(OpenModel):
     """Metadata of the pods."""
+
+    model_config = ConfigDict(json_schema_extra=validations(RESERVED_LABELS))
 
     labels: (
         Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=64)] | None

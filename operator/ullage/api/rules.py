@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ullage.api.contract import FOREIGN_GPU_RESOURCE, SLOT_RESOURCE
+from ullage.api.contract import FOREIGN_GPU_RESOURCE, GROUP, SLOT_RESOURCE, TEMPLATE_KEYS
 from ullage.api.rule import Rule as Rule
 from ullage.api.rule import at_least
 from ullage.api.rule import validations as validations
@@ -247,6 +247,14 @@ NO_SLOT: Final = Rule(
     rule=f"!({_asks_for(SLOT_RESOURCE)})",
     message=f"a container must not ask for {SLOT_RESOURCE}: the operator adds it to the first "
     "container. Say what you need in spec.gpu and remove it from resources",
+)
+RESERVED_LABELS: Final = Rule(
+    name="reserved-labels",
+    rule=f"!has(self.labels) || self.labels.all(key, !key.startsWith('{GROUP}/') || "
+    f"key in {list(TEMPLATE_KEYS)})",
+    message=f"of the labels of {GROUP} a template may bear {' and '.join(TEMPLATE_KEYS)}; the "
+    "operator sets the others, remove them",
+    field=".labels",
 )
 RESTART_NEVER: Final = Rule(
     name="restart-never",

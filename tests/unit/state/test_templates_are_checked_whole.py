@@ -9,6 +9,13 @@ from typing import Any
 import pytest
 
 from builders_raw import Raw, raw_job, raw_service, raw_template
+from ullage.api.contract import (
+    ANNOTATION_WORLD_SIZE,
+    LABEL_CLASS,
+    LABEL_FAMILY,
+    LABEL_LEAD,
+    LABEL_ORDER,
+)
 from ullage.decide.children import Fleet, Member, deployment_body, pod_body, service_body
 from ullage.state.project.objects import Sharer
 from ullage.state.project.template import MOST_BYTES
@@ -47,6 +54,28 @@ def container(**fields: Any) -> Raw:
     template = raw_template()
     template["spec"]["containers"][0] |= fields
     return template
+
+
+@pytest.mark.parametrize("kind", [JOB, SERVICE])
+@pytest.mark.parametrize(
+    ("field", "key"),
+    [
+        ("labels", LABEL_LEAD),
+        ("labels", LABEL_ORDER),
+        ("labels", "ullage.dev/of-a-later-version"),
+        ("annotations", ANNOTATION_WORLD_SIZE),
+    ],
+)
+def test_keys_of_the_operator_are_not_the_users_to_set(
+    kind: WorkloadKind, field: str, key: str
+) -> None:
+    template = raw_template(ports=(80,)) | {"metadata": {field: {key: "true"}}}
+    assert f"template.metadata.{field}['{key}']: the operator sets it" in said(template, kind)
+
+
+def test_class_and_family_are_the_users_to_set() -> None:
+    labels = {LABEL_CLASS: "resnet", LABEL_FAMILY: "cnn", "app": "train", "example.com/x": "y"}
+    assert not said(raw_template() | {"metadata": {"labels": labels, "annotations": {"a/b": "c"}}})
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,9 @@ from typing import Final
 
 from ullage.api.contract import (
     FOREIGN_GPU_RESOURCE,
+    GROUP,
     SLOT_RESOURCE,
+    TEMPLATE_KEYS,
     JsonObject,
     WireError,
     objects,
@@ -83,8 +85,10 @@ def check_template(kind: WorkloadKind, template: JsonObject) -> None:
     """
     with within("metadata"):
         metadata = section(template, "metadata")
-        string_map(metadata, "labels")
-        string_map(metadata, "annotations")
+        for field in ("labels", "annotations"):
+            for key in string_map(metadata, field):
+                if key.startswith(f"{GROUP}/") and key not in TEMPLATE_KEYS:
+                    raise WireError(f"{field}[{quoted(key)}]: the operator sets it; leave it out")
     with within("spec"):
         spec = section(template, "spec")
         names = [
