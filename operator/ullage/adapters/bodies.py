@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from ullage import ports
 from ullage.adapters.leads import Leads, named
 from ullage.adapters.writer.errors import Refused
-from ullage.api.contract import Reason, WireError
+from ullage.api.contract import MANAGER_OPERATOR, MANAGER_READER, Reason, WireError
 from ullage.decide import applied, children
 from ullage.decide.learning import bodies as profile_bodies
 from ullage.decide.model import (
@@ -105,6 +105,8 @@ class Request:
     uid: str = ""
     grace_s: int | None = None
     owner: ObjectRef | None = None
+    manager: str = MANAGER_OPERATOR
+    """Field manager of an apply."""
 
 
 ObjectKey = tuple[str, str, str, str]
@@ -161,6 +163,8 @@ def key_of(action: Action) -> ObjectKey:
             return action.owner.kind, action.owner.namespace, action.owner.name, ""
         case SetStatus():
             return action.owner.kind, action.owner.namespace, action.owner.name, "status"
+        case SetConditions() if action.reading:
+            return action.target.kind, action.target.namespace, action.target.name, "reading"
         case SetConditions() | SetProfile() | SetDeviceModel() | SetPoolStatus():
             return action.target.kind, action.target.namespace, action.target.name, "status"
         case CreateProfile() | CreateDeviceProfile():
@@ -227,7 +231,8 @@ class Requests:
                 return self._about(Verb.APPLY, action.owner, "status", body)
             case SetConditions():
                 body = applied.conditions_body(action)
-                return self._about(Verb.APPLY, action.target, "status", body)
+                told = self._about(Verb.APPLY, action.target, "status", body)
+                return replace(told, manager=MANAGER_READER) if action.reading else told
             case SetProfile() | SetDeviceModel():
                 body = profile_bodies.status_body(action)
                 return self._about(Verb.APPLY, action.target, "status", body)

@@ -160,7 +160,7 @@ class CapacityPoolStatus(Model):
     observed_at: Time | None = None
     """Until when everything seen is counted in."""
     conditions: Conditions = ()
-    """PriceFresh, HazardKnown."""
+    """PriceFresh, HazardKnown; Invalid, when the newest version cannot be read."""
 
 
 class CapacityPool(Resource):

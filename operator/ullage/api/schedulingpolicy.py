@@ -240,7 +240,7 @@ class SchedulingPolicyStatus(Model):
     """The division in force; absent under FIFO."""
     conditions: Conditions = ()
     """SolverDegraded; Degraded while a price is missing; Invalid on every object that is not named
-    `default`."""
+    `default`, and when the newest version cannot be read."""
 
 
 class SchedulingPolicy(Resource):

@@ -34,6 +34,7 @@ from ullage.adapters.metrics.collector import OperatorCollector
 from ullage.adapters.reflector import Reflector
 from ullage.adapters.selftest import SelfTestFailed, run_self_test
 from ullage.app.calm import Calm, Traffic
+from ullage.app.complaints import Complaints
 from ullage.app.figures.operator import ReplicaFigures
 from ullage.app.health import HealthView
 from ullage.app.http import Endpoints
@@ -300,7 +301,8 @@ class Operator:
     def _make_replica(
         self, around: Surroundings, follow_kopf: Callable[[], Awaitable[None]]
     ) -> Replica:
-        settings, state, clock = self._settings, ClusterState(effect_of), around.clock
+        settings, clock = self._settings, around.clock
+        state = ClusterState(effect_of, complain=Complaints(clock))
         trigger = Trigger(
             idle_s=settings.trigger.idle_seconds,
             max_s=settings.trigger.max_seconds,

@@ -59,12 +59,13 @@ def status_body(action: SetStatus, resource_version: str) -> Body:
 def conditions_body(action: SetConditions) -> Body:
     """Our conditions on an object that is no workload, for server-side apply to ``/status``."""
     namespace = {"namespace": action.target.namespace} if action.target.namespace else {}
+    seen = {} if action.reading else {"observedGeneration": action.generation}
     return {
         "apiVersion": API_VERSION,
         "kind": action.target.kind,
         "metadata": {"name": action.target.name, "uid": action.target.uid, **namespace},
         "status": {
-            "observedGeneration": action.generation,
+            **seen,
             "conditions": [condition_to_wire(item) for item in action.conditions],
         }
         | ({"lastSolve": solve_to_wire(action.last_solve)} if action.last_solve else {}),

@@ -33,6 +33,7 @@ from ullage.decide.sharing.trials import bookings
 from ullage.decide.speeds.written import with_estimates
 from ullage.decide.telling.policies import void_policies
 from ullage.decide.telling.statuses import tell
+from ullage.decide.telling.unread import unread_news
 from ullage.decide.tiers.leading import on_their_machines
 from ullage.decide.wake import follows, guards_end, resumed_at
 from ullage.engines.admission.prediction import Predictor
@@ -126,6 +127,7 @@ def _plan(scene: Scene, given: Award) -> Plan:
             *taints,
             *ordering.steps,
             *void_policies(snapshot, now, epoch),
+            *unread_news(snapshot, now, epoch),
             *division_news(view, rounds),
             *lessons.actions,
         ),

@@ -192,6 +192,9 @@ class SetConditions:
     conditions: tuple[Condition, ...]
     last_solve: SolveRecord | None = None
     """Of a SchedulingPolicy: stands in the same apply, or the API would take it away."""
+    reading: bool = False
+    """Told of an object that cannot be read, under a field manager of its own: whatever else stands
+    in the status stays, and none of these conditions takes back what was told."""
     epoch: int
     reason: Reason
     text: str

@@ -329,6 +329,20 @@ class PolicyRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unread:
+    """An object of ours, no workload, whose newest version cannot be read: the last good stands.
+
+    ``text`` says what is wrong and where, empty where the object can be read again and still bears
+    the condition ``told``.
+    """
+
+    ref: ObjectRef
+    generation: int
+    text: str
+    told: Condition | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """One immutable picture of the cluster, observed and assumed.
 
@@ -358,6 +372,8 @@ class Snapshot:
     """What was learned of each accelerator; one that is missing has no history."""
     policy: PolicyRecord = field(default_factory=PolicyRecord)
     idle_policies: tuple[PolicyRecord, ...] = ()
+    unread: tuple[Unread, ...] = ()
+    """Policies, profiles and pools that cannot be read, or could not."""
     """SchedulingPolicies that bind nothing, because of their name; sorted by it."""
     creating: frozenset[tuple[str, str]] = frozenset()
     refused_writes: Mapping[tuple[str, str, str], str] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from ullage.adapters.bodies import Request, Requests, Verb, key_of
 from ullage.adapters.events import EventRecorder
 from ullage.adapters.writer.cache import Gates, digest
 from ullage.adapters.writer.errors import name_conflict
-from ullage.api.contract import MANAGER_OPERATOR, section
+from ullage.api.contract import section
 from ullage.decide.model import Action, Emit, SetStatus, TaintNode
 from ullage.decide.notices.taints import taint_patch
 from ullage.ports import NODE, ClusterPort, Conflict, JsonObject, NotFound
@@ -123,7 +123,7 @@ class Sender:
             request.body,
             namespace=request.namespace,
             subresource=request.subresource,
-            manager=MANAGER_OPERATOR,
+            manager=request.manager,
         )
 
     async def _claim(self, request: Request, owner: ObjectRef) -> Request:

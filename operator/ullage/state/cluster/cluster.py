@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from ullage import ports
 from ullage.engines.admission.model import LearnedModel
 from ullage.ports import JsonObject
 from ullage.state import streams
@@ -34,6 +35,7 @@ from ullage.state.cluster.pods import PodRoom
 from ullage.state.cluster.pools import PoolRoom
 from ullage.state.cluster.rooms import (
     ChildRoom,
+    Complain,
     Context,
     ForeignRoom,
     PlainRoom,
@@ -71,12 +73,20 @@ MOST_EPOCH: Final = 2**31 - 2**16
 class ClusterState:
     """What the streams have shown, with what is assumed on top; implements ``Sink``."""
 
-    def __init__(self, effect_of: EffectOf, *, assume_ttl_s: float = ASSUME_TTL_S) -> None:
-        """``effect_of`` says what an action changes in the picture."""
+    def __init__(
+        self,
+        effect_of: EffectOf,
+        *,
+        assume_ttl_s: float = ASSUME_TTL_S,
+        complain: Complain | None = None,
+    ) -> None:
+        """``effect_of`` says what an action changes, ``complain`` hears of unreadable objects."""
         self._effect_of = effect_of
         self._overlay = Overlay(assume_ttl_s)
         self._refusals = Refusals()
         self._context = context = Context(overlay=self._overlay, refusals=self._refusals)
+        if complain is not None:
+            context.complain = complain
         self._nodes = NodeRoom(streams.NODES.name, context)
         self._gpu_nodes = GPUNodeRoom(streams.GPU_NODES.name, context)
         self._foreign = ForeignRoom(streams.FOREIGN_PODS.name, context, self._is_ours)
@@ -96,6 +106,7 @@ class ClusterState:
         self._device_profiles: PlainRoom[str, DeviceProfileRecord] = PlainRoom(
             streams.DEVICE_PROFILES.name, context, name_of, project_device_profile
         )
+        self._device_profiles.tells = ports.DEVICE_PROFILE.kind
         self._policies = PolicyRoom(streams.SCHEDULING_POLICIES.name, context)
         self._pools = PoolRoom(streams.CAPACITY_POOLS.name, context)
         rooms = (
@@ -303,6 +314,7 @@ class ClusterState:
             leads=self._leads,
             policy=self._policies.binding(),
             idle_policies=self._policies.idle(),
+            unread=self._context.unread.shown(),
             creating=frozenset(
                 (created.namespace, created.name) for created in self._overlay.all(PodCreated)
             ),

@@ -192,7 +192,7 @@ class WorkloadRoom(Room[str]):
         known = self.blueprints.get(uid)
         record, blueprint = project_workload(self._kind, raw, held, self.context.share, known)
         if record.invalid:
-            self.context.failed(self.stream, WireError(record.invalid))
+            self.context.failed(self.stream, WireError(record.invalid), raw)
         if blueprint is not None:
             self.blueprints[uid] = blueprint
         settled = self._settle(record)

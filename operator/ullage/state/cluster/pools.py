@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from ullage import ports
 from ullage.ports import JsonObject
 from ullage.state.cluster.rooms import Context, PlainRoom, name_of
 from ullage.state.pools.records import PoolRecord, PoolStatus
@@ -19,6 +20,8 @@ from ullage.state.project.pool import project_pool
 
 class PoolRoom(PlainRoom[str, PoolRecord]):
     """CapacityPools by name."""
+
+    tells = ports.CAPACITY_POOL.kind
 
     def __init__(self, stream: str, context: Context) -> None:
         super().__init__(stream, context, name_of, project_pool, lambda held: held.uid)

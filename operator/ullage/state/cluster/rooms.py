@@ -15,17 +15,19 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Generic, TypeVar
 
+from ullage import ports
 from ullage.api.contract import section, text
 from ullage.ports import JsonObject
 from ullage.state.assume import Overlay, ProfileSet, Refusals
 from ullage.state.blueprint import Seen
 from ullage.state.cluster.memory import NodeRefusals
 from ullage.state.cluster.table import ForeignTable, Table
+from ullage.state.cluster.unread import UnreadBook
 from ullage.state.cluster.view import seen_profile
 from ullage.state.project.objects import Sharer, optional_text, read_meta
 from ullage.state.project.pod import ForeignUse, project_foreign
 from ullage.state.project.policy import project_policy
-from ullage.state.project.readable import complaint
+from ullage.state.project.readable import called, complaint
 from ullage.state.project.rest import project_profile
 from ullage.state.records import PolicyRecord, ProfileRecord
 from ullage.state.shapes import Resources
@@ -37,6 +39,14 @@ HOLDERS_NAMED: Final = 3
 """Foreign pods that hold device slots of a node, as many as a refusal names."""
 BINDING_POLICY = "default"
 """Name of the SchedulingPolicy that binds."""
+
+
+Complain = Callable[[str, str, str], None]
+"""Told of a stream, one of its objects and what is wrong with it."""
+
+
+def _silent(stream: str, item: str, error: str) -> None:
+    """Nothing is told."""
 
 
 @dataclass(slots=True)
@@ -51,6 +61,8 @@ class Context:
     errors: Counter[str] = field(default_factory=Counter)
     messages: dict[str, str] = field(default_factory=dict)
     """The latest projection error of each stream."""
+    unread: UnreadBook = field(default_factory=UnreadBook)
+    complain: Complain = _silent
     seen: dict[tuple[str, str, str], Seen] = field(default_factory=dict)
     """By (kind, namespace, name)."""
 
@@ -58,10 +70,11 @@ class Context:
         """Something that a snapshot shows has changed."""
         self.version += 1
 
-    def failed(self, stream: str, error: Exception) -> None:
+    def failed(self, stream: str, error: Exception, raw: JsonObject) -> None:
         """Count an object that could not be read, whatever kind of error says so."""
         self.errors[stream] += 1
         self.messages[stream] = complaint(error)
+        self.complain(stream, called(raw), self.messages[stream])
 
     def remember(self, kind: str, raw: JsonObject) -> None:
         """Keep the identity of an object that we apply."""
@@ -92,41 +105,63 @@ def full_name_of(raw: JsonObject) -> tuple[str, str]:
 class Room(ABC, Generic[Key]):
     """Takes what one stream says; subclasses know one kind."""
 
+    tells: str = ""
+    """Kind whose objects are told by a condition that they cannot be read; empty = none are."""
+
     def __init__(self, stream: str, context: Context) -> None:
         self.stream = stream
         self.context = context
 
     def replace(self, items: Sequence[JsonObject], now: float) -> bool:
         """A full list: what it lacks is gone."""
-        gone = set(self.keys())
+        gone, listed = set(self.keys()), set[Hashable]()
         changed = False
         for raw in items:
             try:
-                gone.discard(self.key(raw))
+                key = self.key(raw)
+                gone.discard(key)
+                listed.add(key)
             except Exception as error:  # the seam of one object
-                self.context.failed(self.stream, error)
+                self.context.failed(self.stream, error, raw)
                 continue
             changed |= self.upsert(raw, now)
         for key in gone:
             changed |= self.drop(key)
+        if self.tells and self.context.unread.keep(self.tells, listed):
+            self.context.touch()
         return changed
 
     def upsert(self, raw: JsonObject, now: float) -> bool:
         """An object is there, in this version."""
         try:
-            return self.put(raw, now)
+            changed = self.put(raw, now)
         except Exception as error:  # the seam of one object: the last good record stays
-            self.context.failed(self.stream, error)
-            return False
+            self.context.failed(self.stream, error, raw)
+            return self._tell(raw, complaint(error))
+        return self._tell(raw, "") or changed
 
     def remove(self, raw: JsonObject) -> bool:
         """An object is gone; one that was re-created under its name stays."""
         try:
             key, uid = self.key(raw), uid_of(raw)
         except Exception as error:  # the seam of one object
-            self.context.failed(self.stream, error)
+            self.context.failed(self.stream, error, raw)
             return False
+        if self.tells and self.context.unread.forget(self.tells, key):
+            self.context.touch()
         return self.drop(key) if self.held_uid(key) in ("", uid) else False
+
+    def _tell(self, raw: JsonObject, text: str) -> bool:
+        """Note what is wrong with an object, or that nothing is; says whether that is new."""
+        if not self.tells:
+            return False
+        try:
+            new = self.context.unread.note(self.tells, self.key(raw), raw, text)
+        except Exception:  # it has no key, which is counted already
+            return False
+        if new:
+            self.context.touch()
+        return new
 
     @abstractmethod
     def __len__(self) -> int:
@@ -232,6 +267,8 @@ class ChildRoom(PlainRoom[tuple[str, str], Record]):
 class ProfileRoom(PlainRoom[tuple[str, str], ProfileRecord]):
     """WorkloadProfiles; a status of ours that was read back is no news."""
 
+    tells = ports.WORKLOAD_PROFILE.kind
+
     def __init__(self, stream: str, context: Context) -> None:
         super().__init__(stream, context, full_name_of, project_profile, lambda held: held.uid)
 
@@ -320,10 +357,16 @@ class ForeignRoom(Room[str]):
 class PolicyRoom(PlainRoom[str, PolicyRecord]):
     """SchedulingPolicies; the one named ``default`` binds, the others are told that they do not."""
 
+    tells = ports.SCHEDULING_POLICY.kind
+
     def __init__(self, stream: str, context: Context) -> None:
         super().__init__(
             stream, context, name_of, lambda raw: project_policy(raw)[1], lambda held: held.uid
         )
+
+    def _tell(self, raw: JsonObject, text: str) -> bool:
+        """Only the one that binds: the others are told something else already."""
+        return super()._tell(raw, text) if _is_binding(raw) else False
 
     def binding(self) -> PolicyRecord:
         """The policy that binds, or the defaults."""
@@ -333,3 +376,8 @@ class PolicyRoom(PlainRoom[str, PolicyRecord]):
         """All others, by name."""
         others = (held for name, held in self.table.view().items() if name != BINDING_POLICY)
         return tuple(sorted(others, key=lambda held: held.name))
+
+
+def _is_binding(raw: JsonObject) -> bool:
+    metadata = raw.get("metadata")
+    return isinstance(metadata, dict) and metadata.get("name") == BINDING_POLICY

@@ -33,7 +33,7 @@ from ullage.state.profile.speed_wire import (
     throughput_from_wire,
     throughput_to_wire,
 )
-from ullage.state.project.objects import optional_text, read_conditions, within
+from ullage.state.project.objects import optional_text, own_conditions, within
 from ullage.state.project.quantity import rfc3339, seconds
 from ullage.state.quantiles import percentile_of, quantile_of
 from ullage.state.status.wire import condition_to_wire
@@ -301,7 +301,7 @@ def profile_status_from_wire(raw: JsonObject) -> ProfileStatus:
         throughput=tuple(sorted(speeds, key=lambda entry: entry.accelerator)),
         throughput_basis=optional_text(raw, "throughputBasis"),
         throughput_at=seconds(raw.get("throughputUpdated"), "throughputUpdated"),
-        conditions=tuple(sorted(read_conditions(raw), key=lambda item: item.type)),
+        conditions=tuple(sorted(own_conditions(raw), key=lambda item: item.type)),
     )
 
 

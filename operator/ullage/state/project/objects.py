@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 from ullage.api.contract import GROUP, WireError, flag, objects, section, text, whole
 from ullage.api.readers import bounded as bounded
 from ullage.api.readers import count_of, quoted
+from ullage.api.reasons import ConditionType
 from ullage.ports import JsonObject
 from ullage.state.bounded import Memo
 from ullage.state.project.quantity import MIB, seconds
@@ -275,6 +276,15 @@ def read_conditions(status: JsonObject) -> tuple[Condition, ...]:
         )
         for raw in objects(status, "conditions")
     )
+
+
+def own_conditions(status: JsonObject) -> tuple[Condition, ...]:
+    """The same without ``Invalid``, which is told of the object by whoever reads it.
+
+    Raises:
+        WireError: an entry is malformed.
+    """
+    return tuple(one for one in read_conditions(status) if one.type != ConditionType.INVALID)
 
 
 def condition_true(status: JsonObject, type_: str) -> bool:

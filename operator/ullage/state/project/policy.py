@@ -14,6 +14,7 @@ from ullage.state.project.objects import (
     is_domain,
     one_of,
     optional_text,
+    own_conditions,
     read_conditions,
     read_meta,
     strings,
@@ -172,7 +173,8 @@ def project_policy(raw: JsonObject) -> tuple[str, PolicyRecord]:
     """
     meta = read_meta(raw)
     default = PolicyRecord()
-    last_solve, conditions = _last_solve(raw), read_conditions(section(raw, "status"))
+    told = own_conditions if meta.name == default.name else read_conditions
+    last_solve, conditions = _last_solve(raw), told(section(raw, "status"))
     with within("spec"):
         spec = section(raw, "spec")
         packing = section(spec, "packing")

@@ -53,6 +53,14 @@ def complaint(error: Exception) -> str:
     return said if len(said) <= _LINE else said[: _LINE - 1] + "…"
 
 
+def called(raw: JsonObject) -> str:
+    """Namespace and name of an object, as far as it has them."""
+    metadata = raw.get("metadata") if isinstance(raw, dict) else None
+    stated = metadata if isinstance(metadata, dict) else {}
+    words = [str(stated.get(field) or "")[:_PATH] for field in ("namespace", "name")]
+    return "/".join(word for word in words if word)
+
+
 def shown(field: str) -> str:
     """A path as an error shows it, whatever a user put into it."""
     plain = field.encode(errors="replace").decode()

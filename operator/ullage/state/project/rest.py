@@ -32,7 +32,7 @@ from ullage.state.project.objects import (
     is_accelerator,
     optional_text,
     optional_whole,
-    read_conditions,
+    own_conditions,
     read_meta,
     within,
 )
@@ -160,7 +160,7 @@ def project_device_profile(raw: JsonObject) -> DeviceProfileRecord:
     with within("status"):
         status = section(raw, "status")
         model = device_model_of(status)
-        conditions = tuple(sorted(read_conditions(status), key=lambda item: item.type))
+        conditions = tuple(sorted(own_conditions(status), key=lambda item: item.type))
     return DeviceProfileRecord(
         name=meta.name,
         memory_mib=memory_mib,
