@@ -52,6 +52,7 @@ test-fast: $(VENV)/.ready ## unit, property, contract and chart tests; no cluste
 test-storms: $(VENV)/.ready ## the long storms in full: 100,000 random events, 100,000 admissions, 200,000 wild objects, 1,000 restarts
 	@ULLAGE_STORM_EVENTS=$(STORM_EVENTS) ULLAGE_ADMISSIONS=$(STORM_EVENTS) ULLAGE_WILD_OBJECTS=$(WILD_OBJECTS) \
 	  $(BIN)/python -m pytest $(FAST_FLAGS) tests/property/test_wild_objects_harm_only_themselves.py \
+	  tests/property/node/test_wild_*.py \
 	  tests/property/test_placement_storms.py tests/property/test_admission_never_overcommits.py \
 	  tests/property/node/test_restarts_of_everything.py
 
@@ -59,7 +60,8 @@ test-storms: $(VENV)/.ready ## the long storms in full: 100,000 random events, 1
 explore: $(VENV)/.ready ## property tests on new random examples
 	@ULLAGE_EXAMPLES=explore $(BIN)/python -m pytest $(FAST_FLAGS) -m hypothesis --ignore tests/e2e --ignore tests/gpu
 	@ULLAGE_EXAMPLES=explore ULLAGE_WILD_OBJECTS=$(WILD_OBJECTS) $(BIN)/python -m pytest $(FAST_FLAGS) \
-	  tests/property/test_wild_objects_harm_only_themselves.py
+	  tests/property/test_wild_objects_harm_only_themselves.py \
+	  tests/property/node/test_wild_*.py
 
 .PHONY: test-e2e
 test-e2e: $(VENV)/.ready ## end to end on two real kubelets (root, Linux)

@@ -125,6 +125,7 @@ class Containers:
                 self._conclude(binding, seen[binding.key], now)
         self.attachments = seen
         self.progress = self._source.sample(bindings, seen, now) if bindings else {}
+        self._tell_records(bindings)
 
     def _conclude(self, binding: ContainerBinding, seen: Attachment, now: float) -> None:
         held = self._table.held_for(binding.key)
@@ -151,6 +152,14 @@ class Containers:
             failed = change.phase is SlicePhase.FAILED
             word = "SliceUnenforced" if failed else why.reason.value
             self._events.say(Event(subject=_subject(binding), reason=word, message=why.message))
+
+    def _tell_records(self, bindings: Sequence[ContainerBinding]) -> None:
+        """Tell who writes a step record that counts for nothing; the same is said seldom."""
+        refused = self._source.refused
+        for binding in bindings:
+            if why := refused.get(binding.key):
+                event = Event(subject=_subject(binding), reason="StepRecordInvalid", message=why)
+                self._events.say(event)
 
     def tell_detached(self, binding: ContainerBinding, failed: str) -> None:
         """Tell a pod that is being deleted what became of its clients."""

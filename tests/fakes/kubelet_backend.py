@@ -118,6 +118,10 @@ class FakeDevices:
     async def cleanup_all(self) -> None:
         self.cleaned += 1
 
+    @property
+    def refused(self) -> Mapping[ContainerKey, str]:
+        return {}
+
     def sample(
         self,
         bindings: Sequence[ContainerBinding],

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import os
 import random
+import time
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -68,15 +69,19 @@ NUMBERS: Final = (
 )
 
 
-def count(usual: int) -> int:
-    """How many objects to try: ``ULLAGE_WILD_OBJECTS`` for all suites, else few."""
-    return int(os.environ.get("ULLAGE_WILD_OBJECTS", usual))
-
-
 def seeds(usual: int) -> Iterator[int]:
-    """Numbers of objects; ``ULLAGE_WILD_SEED`` shifts them for new ones."""
-    first = int(os.environ.get("ULLAGE_WILD_SEED", "0")) << 32
-    return iter(range(first, first + count(usual)))
+    """Numbers of what one test tries: few, or its part of ``ULLAGE_WILD_OBJECTS``.
+
+    The same every time, but for ``ULLAGE_EXAMPLES=explore``; a failure names its number.
+    """
+    total = os.environ.get("ULLAGE_WILD_OBJECTS")
+    explores = os.environ.get("ULLAGE_EXAMPLES") == "explore"
+    first = time.time_ns() if explores else 0
+    return iter(range(first, first + (int(total) // PARTS if total else usual)))
+
+
+PARTS: Final = 40
+"""A test tries several objects with each number."""
 
 
 def deep(dice: random.Random) -> Any:

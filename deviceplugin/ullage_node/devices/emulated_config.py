@@ -16,11 +16,13 @@ from typing import Final
 
 from ullage.api.contract import Reason, WireError, accelerator_key, text, whole
 from ullage_node.devices.protocol import BackendUnavailable
+from ullage_node.slices.files import read_bounded
 
 CONFIG_FILE: Final = "emulated.json"
 EXAMPLE: Final = (
     '{"devices": [{"core": 0, "percent": 100, "memoryMiB": 8192, "model": "emulated"}]}'
 )
+MOST_BYTES: Final = 1 << 20
 DEVICES_MAX: Final = 64
 """As many devices as the smallest slot pool (two digits, eight sharers) serves with room."""
 MODEL_CHARACTERS_MAX: Final = 63
@@ -53,7 +55,7 @@ def load_config(path: Path) -> tuple[EmulatedDevice, ...]:
         BackendUnavailable: the file is absent, unreadable or wrong (``DeviceConfigMissing``).
     """
     try:
-        raw = path.read_text(encoding="utf-8")
+        raw = read_bounded(path, MOST_BYTES, follow=True).decode("utf-8")
     except FileNotFoundError:
         raise _unavailable(f"{path} is missing; write it, for example {EXAMPLE}") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -72,7 +74,7 @@ def parse_config(raw: str) -> tuple[EmulatedDevice, ...]:
     """
     try:
         body = json.loads(raw)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigInvalid(f"is no JSON ({error}); write for example {EXAMPLE}") from error
     if not isinstance(body, dict) or set(body) != {"devices"}:
         raise ConfigInvalid(f"expected one object with the field devices alone, as {EXAMPLE}")

@@ -353,6 +353,11 @@ class ProgressSource(Protocol):
         """Readings that were no step record, since the agent started."""
         ...
 
+    @property
+    def refused(self) -> Mapping[ContainerKey, str]:
+        """Why the records of these containers count for nothing; no entry = they do count."""
+        ...
+
     def sample(
         self,
         bindings: Sequence[ContainerBinding],

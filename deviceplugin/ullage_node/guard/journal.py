@@ -10,13 +10,16 @@ never one too few.
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from ullage_node.guard.finder import Kind, Place
+from ullage_node.slices.files import read_bounded
 
 SUFFIX = ".json"
+MOST_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,13 +85,17 @@ class Journal:
 
 def _read(path: Path) -> Entry | None:
     try:
-        body = json.loads(path.read_text(encoding="utf-8"))
-        return Entry(
+        body = json.loads(read_bounded(path, MOST_BYTES))
+        entry = Entry(
             slice=path.name.removesuffix(SUFFIX),
             place=Place(folder=Path(str(body["folder"])), kind=Kind(body["kind"])),
             since_s=float(body["since"]),
             until_s=float(body["until"]),
             why=str(body.get("why", "")),
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
         return None
+    except RecursionError:
+        return None
+    # An entry without an end would never let its container run.
+    return entry if math.isfinite(entry.since_s) and math.isfinite(entry.until_s) else None

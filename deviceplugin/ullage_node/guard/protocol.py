@@ -9,7 +9,6 @@ only the names of containers. Both sides refuse what they do not understand whol
 from __future__ import annotations
 
 import json
-import math
 import re
 from dataclasses import dataclass
 from enum import StrEnum
@@ -29,6 +28,8 @@ MAX_PIDS: Final = 512
 MAX_FREEZE_SECONDS: Final = 10.0
 """No container stands still for longer, whatever anybody asks for."""
 HEARTBEAT_SECONDS: Final = 1.0
+SECONDS_MOST: Final = 1e6
+"""No number of seconds is larger; what is none at all is not smaller either."""
 SILENCE_SECONDS: Final = 10.0
 """An agent that says nothing for so long is taken for dead: everybody runs again."""
 
@@ -121,7 +122,9 @@ def decode_request(line: bytes) -> Request:
     if not isinstance(raw, list) or len(raw) > MAX_CONTAINERS:
         raise ProtocolError(f"containers: expected at most {MAX_CONTAINERS}")
     limit = body.get("limitSeconds", 0.0)
-    if isinstance(limit, bool) or not isinstance(limit, int | float) or not math.isfinite(limit):
+    if isinstance(limit, bool) or not isinstance(limit, int | float):
+        raise ProtocolError("limitSeconds: expected seconds")
+    if not abs(limit) < SECONDS_MOST:
         raise ProtocolError("limitSeconds: expected seconds")
     targets = tuple(_target(one) for one in raw)
     if verb is Verb.FREEZE and (not targets or not 0 < limit <= MAX_FREEZE_SECONDS):
@@ -151,7 +154,7 @@ def decode_answer(line: bytes) -> Answer:
 def _object(line: bytes) -> dict[str, object]:
     try:
         body = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ProtocolError(f"no JSON: {error}") from error
     if not isinstance(body, dict):
         raise ProtocolError("expected an object")
@@ -173,13 +176,15 @@ def _target(raw: object) -> Target:
         raise ProtocolError(f"container: {container!r} is no name")
     if not isinstance(pids, list) or len(pids) > MAX_PIDS:
         raise ProtocolError(f"pids: expected at most {MAX_PIDS}")
-    if not all(isinstance(pid, int) and not isinstance(pid, bool) and pid > 1 for pid in pids):
+    if not all(
+        isinstance(pid, int) and not isinstance(pid, bool) and 1 < pid < 1 << 31 for pid in pids
+    ):
         raise ProtocolError("pids: expected process ids above 1")
     return Target(key=ContainerKey(pod_uid=uid, container=container), pids=tuple(pids))
 
 
 def _whole(body: dict[str, object], name: str) -> int:
     value = body.get(name)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
         raise ProtocolError(f"{name}: expected a whole number")
     return value

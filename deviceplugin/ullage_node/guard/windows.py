@@ -23,6 +23,8 @@ WARM_UP_STEPS: Final = 5
 OVERDUE: Final = 3.0
 """A window this many times longer than meant mixes too much: the agent itself stood still."""
 
+STEP_MOST_MICROS: Final = 86_400 * 1e6
+
 Read = Callable[[ContainerKey], StepRecord | None]
 
 
@@ -120,6 +122,8 @@ def _window(
     if steps <= 0 or spent_ns <= 0 or allowed <= 0:
         return Window(key=subject.key, begin_s=begin_s, at_s=at_s)
     micros = spent_ns / steps / 1000
+    if micros > STEP_MOST_MICROS:
+        return Window(key=subject.key, begin_s=begin_s, at_s=at_s)  # no step, whatever it says
     return Window(
         key=subject.key,
         begin_s=begin_s,

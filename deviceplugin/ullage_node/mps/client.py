@@ -106,7 +106,7 @@ class MpsClient:
             raise MpsUnreachable(
                 f"the MPS supervisor gave no answer in {timeout_seconds:g} s"
             ) from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise MpsUnreachable(f"the MPS supervisor is not reached: {error}") from error
         if not isinstance(answer, dict):
             raise MpsUnreachable("the MPS supervisor's answer is no object")

@@ -25,6 +25,7 @@ from ullage_node.mps.records import Installed, Stranger
 DAEMON_COMM: Final = PROGRAM[:15]
 """The kernel keeps fifteen characters of a program's name."""
 CMDLINE_MAX: Final = 4096
+ENVIRON_MAX: Final = 128 << 10
 VERSION: Final = re.compile(r"\d[\w.]*")
 PROBE_PLACE: Final = "p"
 PROBE_TRIES: Final = 10
@@ -122,7 +123,8 @@ def _is_daemon(process: Path) -> bool:
 
 
 def _environment(process: Path) -> dict[str, str]:
-    raw = (process / "environ").read_bytes().decode("utf-8", "replace")
+    with (process / "environ").open("rb") as file:
+        raw = file.read(ENVIRON_MAX).decode("utf-8", "replace")
     return {name: value for name, _, value in (line.partition("=") for line in raw.split("\0"))}
 
 

@@ -81,7 +81,7 @@ class SupervisorSocket:
             if not isinstance(raw, dict):
                 raise WireError("expected a JSON object")
             return await self._act(raw)
-        except (StillLooking, WireError, ValueError) as error:
+        except (StillLooking, WireError, ValueError, RecursionError) as error:
             return {"error": str(error)}
 
     async def _act(self, raw: JsonObject) -> Mapping[str, object]:

@@ -4,9 +4,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from email.utils import parsedate_to_datetime
 from math import floor
+
+from ullage.api.contract import moment_of
 
 
 def rfc3339_moment(value: str) -> float:
@@ -15,7 +16,7 @@ def rfc3339_moment(value: str) -> float:
     Raises:
         ValueError: it is no such time, or has no zone.
     """
-    return _with_zone(datetime.fromisoformat(value))
+    return float(floor(moment_of(value, "time")))
 
 
 def http_moment(value: str) -> float:
@@ -24,10 +25,8 @@ def http_moment(value: str) -> float:
     Raises:
         ValueError: it is no such time, or has no zone.
     """
-    return _with_zone(parsedate_to_datetime(value))
-
-
-def _with_zone(moment: datetime) -> float:
-    if moment.tzinfo is None:
-        raise ValueError("a time without a zone")
-    return float(floor(moment.timestamp()))
+    try:
+        moment = parsedate_to_datetime(value)
+    except (TypeError, IndexError, OverflowError) as error:
+        raise ValueError("no time") from error
+    return float(floor(moment_of(moment.isoformat(), "time")))

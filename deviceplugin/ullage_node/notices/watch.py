@@ -23,6 +23,7 @@ from ullage_node.notices.ec2 import EC2
 from ullage_node.notices.endpoint import AnswerUnreadable, Endpoint, EndpointAway, NoticeSource
 from ullage_node.notices.gce import GCE
 from ullage_node.settings import NoticeProvider, NoticeSettings
+from ullage_node.tasks import fault_text
 
 BACKOFF_MOST_SECONDS: Final = 30.0
 PATIENT_FAILURES: Final = 2
@@ -107,6 +108,9 @@ class NoticeWatch:
         except AnswerUnreadable as error:
             self._silent = 0
             self._fail(UNREADABLE, str(error))
+            return
+        except Exception as error:  # the seam of one answer
+            self._fail(UNREADABLE, fault_text(error))
             return
         self._silent = 0
         if self._problem:

@@ -25,7 +25,6 @@ from ullage.api.contract import (
     STEPS_FILE,
     STEPS_MOUNT,
     DesiredSlice,
-    WireError,
 )
 from ullage_node.devices.protocol import (
     BindMount,
@@ -34,13 +33,16 @@ from ullage_node.devices.protocol import (
     DeviceNode,
     Hook,
 )
-from ullage_node.slices.files import remove_temporaries, write_whole
+from ullage_node.slices.desired import read_decision
+from ullage_node.slices.files import read_bounded, remove_temporaries, write_whole
 
 CDI_VERSION: Final = "0.6.0"
 """Oldest version with annotations on devices; containerd 1.7 and CRI-O 1.28 read it."""
 ANNOTATION: Final = "ullage.dev/slice"
 FILE_PREFIX: Final = "ullage.dev-"
 FILE_NAME: Final = re.compile(r"^ullage\.dev-(slot-\d{2,4})\.json$")
+MOST_BYTES: Final = 256 << 10
+"""Of a file of ours; the edits of 64 devices take less."""
 MOUNT_OPTIONS: Final = ("bind", "nosuid", "nodev")
 
 
@@ -154,9 +156,10 @@ class CDIDirectory:
     def decision(self, slot: str) -> DesiredSlice | None:
         """The decision that a slot's file was written for; ``None`` if it cannot be told."""
         try:
-            body = json.loads(self._file(slot).read_bytes())
-            return DesiredSlice.from_wire(json.loads(body["devices"][0]["annotations"][ANNOTATION]))
-        except (OSError, ValueError, LookupError, TypeError, WireError):
+            body = json.loads(read_bounded(self._file(slot), MOST_BYTES))
+            said = json.loads(body["devices"][0]["annotations"][ANNOTATION])
+            return read_decision(said)
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return None
 
     def sweep(self, keep: frozenset[str]) -> tuple[str, ...]:

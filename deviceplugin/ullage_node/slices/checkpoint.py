@@ -20,6 +20,7 @@ from typing import Final
 
 from ullage.api.contract import (
     DesiredSlice,
+    Reason,
     SliceKey,
     SlicePhase,
     WireError,
@@ -30,12 +31,18 @@ from ullage.api.contract import (
     whole,
 )
 from ullage_node.devices.protocol import ContainerBinding
-from ullage_node.slices.files import remove_temporaries, write_whole
+from ullage_node.slices.desired import EPOCH_MOST, read_decision
+from ullage_node.slices.files import read_bounded, remove_temporaries, write_whole
 from ullage_node.slices.records import HeldSlice
 from ullage_node.slices.table import SliceTable, binding_of
+from ullage_node.tasks import fault_text
 
 VERSION: Final = 1
 ASIDE_SUFFIX: Final = ".corrupt"
+MOST_BYTES: Final = 8 << 20
+"""2,048 slices take about one and a half."""
+QUARANTINE_MOST: Final = 1e11
+"""Seconds since the epoch, thousands of years from now."""
 
 
 class CheckpointCorrupt(ValueError):
@@ -56,10 +63,11 @@ class Checkpoint:
 
 def snapshot(table: SliceTable, boot_id: str, quarantine: Mapping[str, float]) -> Checkpoint:
     """What is worth remembering now."""
+    unread = Reason.INVALID_OBJECT.value
     return Checkpoint(
         boot_id=boot_id,
         epoch=table.epoch,
-        held=table.held,
+        held=tuple(part for part in table.held if part.reason != unread),
         bindings=table.bindings,
         quarantine=dict(quarantine),
     )
@@ -103,15 +111,15 @@ def decode(data: bytes) -> Checkpoint:
         held = tuple(_held_from_wire(entry) for entry in objects(body, "slices"))
         return Checkpoint(
             boot_id=text(body, "bootId"),
-            epoch=whole(body, "epoch"),
+            epoch=_epoch(body),
             held=held,
             bindings=_bindings(section(body, "slots"), held),
             quarantine=_quarantine(section(body, "quarantine")),
         )
     except CheckpointCorrupt:
         raise
-    except (ValueError, LookupError, TypeError) as error:
-        raise CheckpointCorrupt(str(error)) from error
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise CheckpointCorrupt(fault_text(error)) from error
 
 
 def load(path: Path) -> Checkpoint | None:
@@ -123,17 +131,13 @@ def load(path: Path) -> Checkpoint | None:
     if path.parent.is_dir():
         remove_temporaries(path.parent, path.name)
     try:
-        data = path.read_bytes()
+        return decode(read_bounded(path, MOST_BYTES))
     except FileNotFoundError:
         return None
-    except OSError as error:
-        raise CheckpointCorrupt(str(error)) from error
-    try:
-        return decode(data)
-    except CheckpointCorrupt:
+    except (OSError, CheckpointCorrupt) as error:
         with contextlib.suppress(OSError):  # it is not trusted, whether it can be moved or not
             path.replace(path.with_name(path.name + ASIDE_SUFFIX))
-        raise
+        raise CheckpointCorrupt(str(error)) from error
 
 
 def save(path: Path, state: Checkpoint) -> None:
@@ -171,13 +175,20 @@ def _held_to_wire(part: HeldSlice) -> dict[str, object]:
 
 def _held_from_wire(raw: Mapping[str, object]) -> HeldSlice:
     return HeldSlice(
-        desired=DesiredSlice.from_wire(section(raw, "desired")),
+        desired=read_decision(section(raw, "desired")),
         phase=SlicePhase(text(raw, "phase")),
         in_spec=False,
         seen=flag(raw, "seen"),
         reason=text(raw, "reason"),
         message=text(raw, "message"),
     )
+
+
+def _epoch(body: Mapping[str, object]) -> int:
+    epoch = whole(body, "epoch")
+    if not 0 <= epoch <= EPOCH_MOST:
+        raise WireError(f"epoch: {epoch} is not within 0 to {EPOCH_MOST}")
+    return epoch
 
 
 def _bindings(
@@ -200,7 +211,11 @@ def _bindings(
 
 
 def _quarantine(raw: Mapping[str, object]) -> dict[str, float]:
-    found = {gpu: until for gpu, until in raw.items() if isinstance(until, int | float)}
+    found = {
+        gpu: float(until)
+        for gpu, until in raw.items()
+        if isinstance(until, int | float) and abs(until) < QUARANTINE_MOST
+    }
     if len(found) != len(raw):
         raise WireError("quarantine: expected times in seconds")
     return found

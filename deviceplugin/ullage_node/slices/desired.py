@@ -125,6 +125,17 @@ def read_gpu_node(raw: JsonObject) -> NodeSpec:
     )
 
 
+def read_decision(raw: object) -> DesiredSlice:
+    """A decision that a file of ours was written for.
+
+    Raises:
+        WireError: it is none.
+    """
+    if not isinstance(raw, dict):
+        raise WireError("expected an object")
+    return _read_slice(raw, _told_apart(raw, EPOCH_MOST).epoch)
+
+
 def _by_parts(
     raw: JsonObject, field: str, read: Callable[[JsonObject], Part]
 ) -> tuple[tuple[Part, ...], tuple[tuple[int, str], ...]]:

@@ -9,8 +9,10 @@ symbolic link somebody left there is replaced, never followed.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
+import stat
 from pathlib import Path
 from typing import Final
 
@@ -45,6 +47,31 @@ def write_whole(path: Path, data: bytes, *, mode: int, via: Path | None = None) 
             temporary.unlink(missing_ok=True)
         raise
     _sync_directory(path.parent)
+
+
+def read_bounded(path: Path, most: int, *, follow: bool = False) -> bytes:
+    """The content of a plain file of at most ``most`` bytes; ``follow`` links to it.
+
+    Nothing else is read: a pipe would wait for its writer.
+
+    Raises:
+        OSError: it cannot be read, is no plain file, or is larger; FileNotFoundError if there is
+            none.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    handle = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "no plain file", str(path))
+        data = b""
+        while len(data) <= most and (piece := os.read(handle, most + 1 - len(data))):
+            data += piece
+    finally:
+        os.close(handle)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"more than {most} bytes", str(path))
+    return data
 
 
 def remove_temporaries(directory: Path, stem: str) -> None:

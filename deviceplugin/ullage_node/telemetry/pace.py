@@ -20,6 +20,8 @@ SPAN_MIN_NS: Final = 5 * 10**9
 period after the step that it is set against."""
 STEPS_MIN: Final = 3
 MARKS_MAX: Final = 128
+STEP_MOST_MICROS: Final = 86_400 * 10**6
+"""A longer mean is no step, whatever the container says."""
 STALL_FACTOR: Final = 10
 STALL_MIN_NS: Final = 10**9
 """Nothing stands still sooner than it is looked at again."""
@@ -69,7 +71,8 @@ class Pace:
         if not steps:
             return ewma_ns // 1000
         first, last = self._marks[0], self._marks[-1]
-        return ((last.busy_ns - first.busy_ns) or span_ns) // steps // 1000
+        micros = ((last.busy_ns - first.busy_ns) or span_ns) // steps // 1000
+        return micros if micros <= STEP_MOST_MICROS else 0
 
     def solo_step_micros(self) -> int:
         """Time of one step alone on the whole device; 0 until enough was seen.

@@ -17,6 +17,7 @@ import structlog
 
 from ullage.api.contract import STEPS_FILE, StepRecord, WireError
 from ullage_node.devices.protocol import Attachment, ContainerBinding, ContainerKey, Progress
+from ullage_node.tasks import fault_text
 from ullage_node.telemetry.pace import Mark, Pace, is_stalled
 from ullage_node.telemetry.record import read_step_record
 
@@ -28,7 +29,10 @@ class _Container:
     """What is remembered of one container."""
 
     pace: Pace = field(default_factory=Pace)
-    invalid: bool = False
+    problem: str = ""
+    """Why its newest record was refused; "" = it was not."""
+    invalid: int = 0
+    """Records of it that were refused."""
     steps: int = 0
     resumed_at: int = 0
 
@@ -60,25 +64,35 @@ class StepTelemetry:
         self._containers = {key: self._containers.get(key, _Container()) for key in keys}
         found: dict[ContainerKey, Progress] = {}
         for key in sorted(keys):
-            record = self._read(key)
-            if record is not None:
-                solo_ns = attachments[key].solo_time_ns if key in attachments else 0
-                found[key] = _progress(self._containers[key].pace, record, solo_ns, now_ns)
+            solo_ns = attachments[key].solo_time_ns if key in attachments else 0
+            try:
+                made = self._look(key, solo_ns, now_ns)
+            except Exception as error:  # the seam of one container
+                self._refuse(key, fault_text(error))
+            else:
+                self._containers[key].problem = ""
+                if made is not None:
+                    found[key] = made
         return found
 
-    def _read(self, key: ContainerKey) -> StepRecord | None:
+    @property
+    def refused(self) -> Mapping[ContainerKey, str]:
+        """Why the records of these containers count for nothing."""
+        return {key: one.problem for key, one in self._containers.items() if one.problem}
+
+    def _look(self, key: ContainerKey, solo_ns: int, now_ns: int) -> Progress | None:
         container = self._containers[key]
-        try:
-            record = read_step_record(self._steps_dir / key.directory / STEPS_FILE)
-            _check_resumed(container, record)
-        except WireError as error:
-            self.invalid_total += 1
-            if not container.invalid:
-                _log.warning("step record invalid", container=key.directory, why=str(error))
-            container.invalid = True
-            return None
-        container.invalid = False
-        return record
+        record = read_step_record(self._steps_dir / key.directory / STEPS_FILE, now_ns)
+        _check_resumed(container, record)
+        return _progress(container.pace, record, solo_ns, now_ns) if record else None
+
+    def _refuse(self, key: ContainerKey, why: str) -> None:
+        container = self._containers[key]
+        self.invalid_total += 1
+        container.invalid += 1
+        if not container.problem:
+            _log.warning("step record invalid", container=key.directory, why=why)
+        container.problem = why
 
 
 def _check_resumed(container: _Container, record: StepRecord | None) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from pathlib import Path
 from typing import Final
 
@@ -20,13 +21,20 @@ TRIES: Final = 3
 """A record that changes while it is read is read again twice, then left for the next second."""
 COUNT_MAX: Final = (1 << 63) - 1
 """The largest number that the API stores."""
+AHEAD_NS: Final = 10**9
+"""A record may be written while it is read."""
+STEP_MOST_NS: Final = 86_400 * 10**9
 SM_COUNT_MAX: Final = (1 << 31) - 1
 
 
-def read_step_record(path: Path) -> StepRecord | None:
+def read_step_record(path: Path, now_ns: int | None = None) -> StepRecord | None:
     """What a container says of its progress; ``None`` when it says nothing that can be used now.
 
     Nothing is there, nothing was begun, or the record changed at every try.
+
+    Args:
+        path: The record.
+        now_ns: CLOCK_MONOTONIC after the reading; ``None`` = ask the clock.
 
     Raises:
         WireError: what lies there is no step record; the text says in what way.
@@ -38,11 +46,14 @@ def read_step_record(path: Path) -> StepRecord | None:
     except OSError as error:
         raise WireError(f"step record cannot be opened: {error.strerror}") from error
     try:
-        return _read(descriptor)
+        record = _read(descriptor)
     except OSError as error:
         raise WireError(f"step record cannot be read: {error.strerror}") from error
     finally:
         os.close(descriptor)
+    if record is not None:
+        _check(record, time.monotonic_ns() if now_ns is None else now_ns)
+    return record
 
 
 def _open_plain(path: Path) -> int:
@@ -63,14 +74,17 @@ def _read(descriptor: int) -> StepRecord | None:
     for _ in range(TRIES):
         after = os.pread(descriptor, STEP_RECORD_BYTES + 1, 0)
         if before == after:
-            return _checked(StepRecord.unpack(after))
+            return StepRecord.unpack(after)
         before = after
     return None
 
 
-def _checked(record: StepRecord | None) -> StepRecord | None:
-    if record is None:
-        return None
+def _check(record: StepRecord, now_ns: int) -> None:
+    """Refuse what no program on this machine can have seen: the clock is the host's.
+
+    Raises:
+        WireError: the text says what.
+    """
     counts = (
         record.steps + record.resumed_at,
         record.items,
@@ -81,4 +95,7 @@ def _checked(record: StepRecord | None) -> StepRecord | None:
     )
     if max(counts) > COUNT_MAX or record.sm_count > SM_COUNT_MAX:
         raise WireError("step record holds a number that no program reaches")
-    return record
+    if max(record.last_step_ns, record.last_checkpoint_ns) > now_ns + AHEAD_NS:
+        raise WireError("step record holds a time that has not come yet")
+    if record.ewma_ns > STEP_MOST_NS:
+        raise WireError("step record tells of a step of more than a day")

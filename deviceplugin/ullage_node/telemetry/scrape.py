@@ -32,7 +32,9 @@ from ullage_node.telemetry.windows import Page
 READ_SECONDS: Final = 1.0
 PAGE_BYTES_MAX: Final = 4 << 20
 LINE_BYTES_MAX: Final = 16 << 10
+LINES_MAX: Final = 65_536
 LINES_KEPT_MAX: Final = 2048
+KEPT_BYTES_MAX: Final = 512 << 10
 READS_AT_ONCE: Final = 8
 TICK_SECONDS: Final = 0.25
 IDLE_SECONDS: Final = 1.0
@@ -130,6 +132,11 @@ class Scraper:
             self.failures += 1
             self._fail(target.key, str(error))
             return
+        except Exception as error:  # the seam of one page
+            self.failures += 1
+            _log.exception("page not read", container=target.key.directory)
+            self._fail(target.key, f"{target.url} cannot be read ({type(error).__name__})")
+            return
         self.reads += 1
         self._succeed(target.key)
         self._take(target.key, page)
@@ -178,18 +185,23 @@ async def fetch_lines(session: aiohttp.ClientSession, target: Target) -> list[st
 
 
 async def _lines(answer: aiohttp.ClientResponse, target: Target) -> list[str]:
-    names, kept, rest, read = wanted_names(target.metric), list[str](), b"", 0
+    names, kept, rest, read, ends = wanted_names(target.metric), list[str](), b"", 0, 0
     async for chunk in answer.content.iter_any():
         read += len(chunk)
-        *whole, rest = (rest + chunk).split(b"\n")
-        if read > PAGE_BYTES_MAX or len(rest) > LINE_BYTES_MAX:
+        ends += chunk.count(b"\n")
+        if read > PAGE_BYTES_MAX or ends > LINES_MAX:
             raise PageUnreadable(
-                f"{target.url}: more than {PAGE_BYTES_MAX >> 20} MiB, or a line of more than "
-                f"{LINE_BYTES_MAX >> 10} KiB"
+                f"{target.url}: more than {PAGE_BYTES_MAX >> 20} MiB or {LINES_MAX} lines"
             )
+        *whole, rest = (rest + chunk).split(b"\n")
+        if len(rest) > LINE_BYTES_MAX:
+            raise PageUnreadable(f"{target.url}: a line of more than {LINE_BYTES_MAX >> 10} KiB")
         kept += _kept(whole, names)
-        if len(kept) > LINES_KEPT_MAX:
-            raise PageUnreadable(f"{target.url}: more than {LINES_KEPT_MAX} lines that matter")
+        if len(kept) > LINES_KEPT_MAX or sum(map(len, kept)) > KEPT_BYTES_MAX:
+            raise PageUnreadable(
+                f"{target.url}: more than {LINES_KEPT_MAX} lines or {KEPT_BYTES_MAX >> 10} KiB "
+                "that matter"
+            )
     return kept + _kept([rest], names)
 
 

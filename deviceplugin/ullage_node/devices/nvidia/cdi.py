@@ -28,7 +28,9 @@ from ullage_node.devices.protocol import (
     Hook,
     HookStage,
 )
+from ullage_node.slices.files import read_bounded
 
+MOST_BYTES: Final = 4 << 20
 TOOLKIT_KIND: Final = "nvidia.com/gpu"
 SHARED_NODES: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 """Device files that every CUDA program needs beside its GPU's own."""
@@ -95,7 +97,8 @@ class ToolkitSpecifications:
             stamp = (stat.st_mtime_ns, stat.st_size)
             known = self._parsed.get(path)
             if known is None or known[0] != stamp:
-                known = (stamp, parse_specification(path, path.read_text(encoding="utf-8")))
+                raw = read_bounded(path, MOST_BYTES, follow=True).decode()
+                known = (stamp, parse_specification(path, raw))
                 self._parsed[path] = known
             return known[1]
         except FileNotFoundError:
@@ -112,7 +115,7 @@ def parse_specification(path: Path, raw: str) -> Specification | None:
     """
     try:
         body = json.loads(raw) if path.suffix == ".json" else yaml.safe_load(raw)
-    except (ValueError, yaml.YAMLError) as error:
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
         if TOOLKIT_KIND not in raw:
             return None  # another vendor's broken file is not ours to judge
         raise CdiUnusable(f"{path}: {' '.join(str(error).split())}") from error

@@ -159,9 +159,10 @@ def test_the_age_of_the_last_checkpoint_is_told_where_there_was_one(
     binding = a_binding("gpu")
     steps.write(binding, steps=5)
     assert source.sample([binding], {}, steps.now)[binding.key].checkpoint_age_s == 0
-    steps.write(binding, steps=6, saved_s=90.0)
-    assert source.sample([binding], {}, 100.0)[binding.key].checkpoint_age_s == 10
-    assert source.sample([binding], {}, 90.1)[binding.key].checkpoint_age_s == 1
+    steps.write(binding, steps=6, saved_s=steps.now - 10.0)
+    assert source.sample([binding], {}, steps.now)[binding.key].checkpoint_age_s == 10
+    steps.write(binding, steps=7, saved_s=steps.now - 0.1)
+    assert source.sample([binding], {}, steps.now)[binding.key].checkpoint_age_s == 1
 
 
 def test_where_a_start_resumed_is_told(steps: Steps, source: StepTelemetry) -> None:
