@@ -229,7 +229,6 @@ def _templates() -> Iterator[tuple[str, Json, Mapping[str, str], frozenset[Fate]
         "selector-list": {"nodeSelector": ["a"]},
         "tolerations-object": {"tolerations": {"key": "a"}},
         "volumes-nameless": {"volumes": [{}]},
-        "grace-beyond": {"terminationGracePeriodSeconds": 10**18},
         "grace-object": {"terminationGracePeriodSeconds": {"s": 1}},
         "priority-beyond": {"priority": 10**12},
         "priority-class-absent": {"priorityClassName": "no-such-class"},
@@ -239,6 +238,8 @@ def _templates() -> Iterator[tuple[str, Json, Mapping[str, str], frozenset[Fate]
     }
     for name, pod in pods.items():
         yield name, _template(**pod), {}, HARMED
+    endless_grace = _template(terminationGracePeriodSeconds=10**18)
+    yield "grace-beyond", endless_grace, {}, HARMLESS
     for depth in (255, 900):
         nested = _template(deep=f"{RAW}deep")
         yield f"nested-{depth}", nested, {"deep": _nested(depth)}, HARMLESS

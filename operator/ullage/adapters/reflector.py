@@ -39,6 +39,9 @@ from ullage.state.streams import Sink, Stream
 
 log = structlog.get_logger("ullage.reflector")
 
+FIRST_WATCH_S: Final = 5
+"""How long the first watch after a failure lasts; each that ends well is followed by one of twice
+the time. A server that has just started may open a watch and never send what changes."""
 SHORT_WATCH_S: Final = 0.5
 """A watch that ends sooner and says nothing is a failure: opening it again at once would spin."""
 UNSYNCED_S: Final = 60.0
@@ -81,7 +84,7 @@ class ReflectorTimes:
     page: int = 500
     """Objects a page of a list."""
     watch_s: int = 45
-    """How long a watch is asked to last."""
+    """How long a watch is asked to last, at most."""
     resync_s: float = 600.0
     """Time between two proofs that the picture is right."""
     first_pause_s: float = 0.5
@@ -164,6 +167,7 @@ class Reflector:
         self._next_resync = 0.0
         self._gone_at = float("-inf")
         self._listed = False
+        self._watch_s = self._first_watch_s()
         self._stalled = False
         """The last watch stalled: that another one opens proves nothing."""
         self._stirred_at = float("inf")
@@ -284,7 +288,7 @@ class Reflector:
             self.stream.kind,
             self.stream.selector,
             resource_version=self.resource_version,
-            timeout_s=self._times.watch_s,
+            timeout_s=self._watch_s,
             on_open=self._opened,
         )
         opened, lines = self._clock.monotonic(), 0
@@ -298,6 +302,10 @@ class Reflector:
         if not lines and self._clock.monotonic() - opened < SHORT_WATCH_S:
             raise Unavailable(0, "the watch ended at once")
         self._proved()
+        self._watch_s = min(2 * self._watch_s, self._times.watch_s)
+
+    def _first_watch_s(self) -> int:
+        return min(FIRST_WATCH_S, self._times.watch_s)
 
     async def _after_stall(self, error: WatchStalled) -> None:
         """One stall may be chance; after a second one in a row only a list proves the picture."""
@@ -357,6 +365,7 @@ class Reflector:
 
     def _failed(self, error: Exception) -> None:
         self._stirred_at = self._clock.monotonic()
+        self._watch_s = self._first_watch_s()
         self.streak.failed(self._stirred_at, error)
 
     async def _rest(self, error: Exception) -> None:

@@ -9,6 +9,7 @@ is on its way.
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -26,13 +27,15 @@ from ullage.app.figures.turn import preempted
 from ullage.app.outcomes import Outcomes
 from ullage.app.solver import Solver, SolverCrashed, SolverTimeout
 from ullage.app.trigger import Trigger
-from ullage.decide.model import Action, DecideSettings, Plan, SetConditions, SetStatus
+from ullage.decide.model import Action, ApplyGPUNode, DecideSettings, Plan, SetConditions, SetStatus
 from ullage.ports import ApiError, Clock
-from ullage.state.faults import fault_text
+from ullage.state.faults import fault_text, shortened
 from ullage.state.records import ObjectRef, Snapshot
 from ullage.state.status.records import Condition
 
 log = structlog.get_logger("ullage.loop")
+_REFUSED_SLICE: Final = re.compile(r"\bspec\.slices\[([0-9]{1,4})\]")
+"""How the API names a slice that it refuses."""
 
 BLOCKED_S: Final = 1.0
 """A cycle that something stands in the way of is tried again after this time."""
@@ -195,11 +198,23 @@ class DecisionLoop:
                 now=self._clock.now(),
                 owner_uid=owner_uid(action),
             )
-            if error.reason == FAILED and isinstance(action, SetStatus) and self.last_inputs:
-                self._solver.aside.blame(
-                    self.last_inputs[0], action.owner.uid, error.text, self._clock.now()
-                )
+        self._blame(action, error)
         self._trigger.poke("write-failed")
+
+    def _blame(self, action: Action, error: ApiError) -> None:
+        """Set the workload aside whose status cannot be built, or whose slice the API refuses.
+
+        A GPUNode holds slices of many: one that is refused would keep all of them from it.
+        """
+        if self.last_inputs is None:
+            return
+        snapshot, uid = self.last_inputs[0], ""
+        if isinstance(action, SetStatus) and error.reason == FAILED:
+            uid = action.owner.uid
+        elif isinstance(action, ApplyGPUNode) and (found := _REFUSED_SLICE.search(error.message)):
+            uid = _owner_of_slice(snapshot, action, int(found[1]))
+        if uid:
+            self._solver.aside.blame(snapshot, uid, shortened(error.message), self._clock.now())
 
     def _wake(self, plan: Plan, now: float) -> None:
         """Look again when a guard, a back-off or a refused write is due."""
@@ -305,6 +320,13 @@ class DecisionLoop:
                 text=condition.message,
             ),
         )
+
+
+def _owner_of_slice(snapshot: Snapshot, action: ApplyGPUNode, number: int) -> str:
+    """Uid of the workload of the slice that stands at this place in the list that was applied."""
+    slices = sorted(action.slices, key=lambda one: one.key)
+    pod = snapshot.pods.get(slices[number].key.pod_uid) if number < len(slices) else None
+    return pod.owner.uid if pod is not None else ""
 
 
 def owner_uid(action: Action) -> str:

@@ -17,7 +17,7 @@ from typing import Final
 import structlog
 
 from ullage.decide.aside import key_text, subjects
-from ullage.decide.faults import WORKLOADS, Fault, Subject
+from ullage.decide.faults import PODS, WORKLOADS, Fault, Subject
 from ullage.state.records import Snapshot
 
 log = structlog.get_logger("ullage.aside")
@@ -29,6 +29,7 @@ CHANCES: Final = 2
 """Decisions in a row that must end without an answer before anything is searched for."""
 REST_S: Final = 600.0
 """After a search without a result the next one waits so long."""
+_WORK: Final = (WORKLOADS, PODS)
 
 
 @dataclass(slots=True)
@@ -104,6 +105,8 @@ class SetAside:
         self._found = False
         """The last decision ended a search with success."""
         self._rests_until = 0.0
+        self.probes = False
+        """The next decision leaves out machines or settings: it tells and does nothing."""
         self._news: list[Fault] = []
         self.faults: Counter[str] = Counter()
         """Objects that were set aside so far, by table of the snapshot."""
@@ -129,6 +132,7 @@ class SetAside:
                 del self._held[subject]
         told = {one: held.fault for one, held in self._held.items() if held.until > now}
         paused = self._search.paused if self._search is not None else ()
+        self.probes = any(table not in _WORK for table, _ in paused)
         return (*told.values(), *(_paused(one) for one in paused if one not in told))
 
     def news(self) -> Sequence[Fault]:
@@ -226,7 +230,8 @@ class SetAside:
         if self._good is None:
             return everything, 0
         changed = _changed(self._good, snapshot)
-        order = sorted(everything, key=lambda one: one in changed)
+        # work last: probes that leave out work alone are good decisions for the rest
+        order = sorted(everything, key=lambda one: (one in changed, one[0] in _WORK))
         return order, sum(one not in changed for one in everything)
 
 

@@ -181,7 +181,8 @@ class Solver:
             news = self.aside.news()
             if self.aside.searching or news:
                 plan = replace(plan, wake_at=min(plan.wake_at or now + SOON_S, now + SOON_S))
-            return plan, (*actions, *_told(snapshot, news, settings.epoch))
+            done = () if self.aside.probes else actions
+            return plan, (*done, *_told(snapshot, news, settings.epoch))
 
     async def _once(
         self, snapshot: Snapshot, now: float, settings: DecideSettings

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from ullage.api.contract import GATE, DesiredSlice, ObservedSlice
 from ullage.decide.ledger import Ledger
 from ullage.decide.model import DecideSettings
-from ullage.decide.slices import has_objective, slowdown_percent
+from ullage.decide.slices import has_objective, priority_held, slowdown_percent
 from ullage.decide.view import View
 from ullage.state.records import GPUNodeRecord, PodRecord, Snapshot
 
@@ -99,7 +99,7 @@ def _adopted(
         percent=seen.percent,
         memory_mib=seen.memory_mib,
         epoch=settings.epoch,
-        priority=pod.priority,
+        priority=priority_held(pod.priority),
         protected=owner is not None and has_objective(owner),
         klass=owner.klass if owner else "",
         family=owner.family if owner else "",

@@ -8,11 +8,16 @@ Facts of class and objective only; where it lies and how large it is, is decided
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from ullage.api.contract import DesiredSlice, SliceKey
 from ullage.decide.sharing.classes import Known
 from ullage.state.records import WorkloadRecord
 
+SLOWDOWN_PERCENT: Final = (100, 100_000)
+"""Least and most that a GPUNode holds of an objective; a thousand times slower is none."""
+LONGEST_MICROS: Final = 86_400_000_000
+"""A step longer than a day is no step."""
 _NOWHERE = SliceKey(pod_uid="", container="")
 
 
@@ -33,10 +38,15 @@ def said_of(workload: WorkloadRecord, known: Known, model: int) -> DesiredSlice:
         family=workload.family,
         trust_domain=workload.trust_domain,
         max_slowdown_percent=slowdown_percent(allowed),
-        solo_step_micros=known.solo_micros[model],
+        solo_step_micros=min(known.solo_micros[model], LONGEST_MICROS),
         slo=workload.slo,
         alert_only=has_objective(workload) and not workload.sharing.freeze_neighbours,
     )
+
+
+def priority_held(priority: int) -> int:
+    """A priority as Kubernetes, and so a GPUNode, holds it: 32 bits."""
+    return max(-(2**31), min(priority, 2**31 - 1))
 
 
 def has_objective(workload: WorkloadRecord) -> bool:
@@ -45,5 +55,11 @@ def has_objective(workload: WorkloadRecord) -> bool:
 
 
 def slowdown_percent(allowed: float | None) -> int:
-    """A slowdown on the wire; rounded down, so that rounding never allows more; 0 = none."""
-    return math.floor(100 * allowed + 1e-6) if allowed is not None else 0
+    """A slowdown on the wire; rounded down, so that rounding never allows more; 0 = none.
+
+    Within what a GPUNode holds: the API would refuse the slices of all for one that is not.
+    """
+    if allowed is None:
+        return 0
+    least, most = SLOWDOWN_PERCENT
+    return max(least, math.floor(min(100 * allowed + 1e-6, most)))

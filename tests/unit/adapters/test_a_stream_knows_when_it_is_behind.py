@@ -31,6 +31,8 @@ class Server:
         self.throttled_s = 0.0
         self.sink_fails = False
         self.lists = 0
+        self.watches: list[int] = []
+        """Seconds that each watch was asked to last."""
         self._gone = asyncio.Event()
 
     def leave(self) -> None:
@@ -67,6 +69,7 @@ class Server:
         on_open: Callable[[], None] | None = None,
     ) -> AsyncGenerator[WatchEvent]:
         self._answer()
+        self.watches.append(timeout_s)
         if on_open is not None:
             on_open()
         if self.hung:
@@ -191,6 +194,19 @@ def test_ten_restarts_in_five_minutes_never_make_the_pauses_grow() -> None:
             assert reflector.streak.seconds(asyncio.get_running_loop().time()) == 0.0
             await asyncio.sleep(15.0 - BACK_S)
         assert reflector.synced
+
+    told(story)
+
+
+def test_watches_are_short_at_first_and_after_a_failure() -> None:
+    async def story(server: Server, reflector: Reflector) -> None:
+        await asyncio.sleep(200.0)
+        assert server.watches == [5, 10, 20, 40, 45, 45, 45]
+        server.leave()
+        await asyncio.sleep(20.0)
+        server.return_()
+        await asyncio.sleep(BACK_S + 5.0 + 10.0)
+        assert server.watches[7:] in ([5, 10], [5, 10, 20]), "a silent one is soon another one"
 
     told(story)
 

@@ -20,9 +20,9 @@ from ullage.decide.decide import decide
 from ullage.decide.diff import diff
 from ullage.decide.effects import effect_of
 from ullage.decide.faults import WORKLOADS
-from ullage.decide.model import Action, CreatePod, DecideSettings, Plan, SetStatus
+from ullage.decide.model import Action, ApplyGPUNode, CreatePod, DecideSettings, Plan, SetStatus
 from ullage.engines.admission.utilisation import UtilisationSum
-from ullage.ports import BadRequest
+from ullage.ports import BadRequest, Invalid
 from ullage.state.cluster.cluster import ClusterState
 from ullage.state.records import Snapshot
 
@@ -138,6 +138,26 @@ def test_a_status_that_the_writer_cannot_build_sets_its_workload_aside() -> None
         return rig
 
     assert run_virtual(main()).solver.aside.in_force() == {WORKLOADS: 1}
+
+
+def test_a_slice_that_the_api_refuses_sets_its_workload_aside_not_the_node() -> None:
+    async def main() -> Rig:
+        rig = Rig()
+        jobs = {name: a_job(name, space) for name, space in (("bad", "one"), ("well", "two"))}
+        pods = {name: job.pods()[0] for name, job in jobs.items()}
+        node = a_gpu_node(heartbeat=LoopClock().now())
+        rig.snapshot = a_snapshot(node, *jobs.values(), *pods.values())
+        await rig.loop.cycle(frozenset({"pods"}))
+        (apply,) = [one for one in rig.sent if isinstance(one, ApplyGPUNode)]
+        order = sorted(apply.slices, key=lambda one: one.key)
+        number = [one.pod_name for one in order].index("bad-0")
+        text = f'GPUNode "node-1" is invalid: spec.slices[{number}].family: Too long'
+        rig.loop.written(apply, Invalid(422, text, "Invalid"))
+        return rig
+
+    rig = run_virtual(main())
+    assert rig.solver.aside.in_force() == {WORKLOADS: 1}
+    assert [one.key for one in rig.solver.aside.of(rig.snapshot, 0.0)] == [BAD]
 
 
 def test_figures_that_cannot_be_counted_fail_no_cycle(monkeypatch: pytest.MonkeyPatch) -> None:

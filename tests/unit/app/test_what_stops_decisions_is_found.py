@@ -128,6 +128,17 @@ def test_a_decision_that_is_late_once_starts_no_search() -> None:
     assert memory.aside.searching
 
 
+def test_a_probe_without_machines_does_nothing_and_one_without_work_serves_the_rest() -> None:
+    memory, kinds = Memory(answered=False), list[bool]()
+    while not memory.aside.in_force():
+        memory.decide(cluster("bad"))
+        if memory.aside.searching:
+            memory.aside.of(cluster("bad"), memory.now)
+            kinds.append(memory.aside.probes)
+    assert kinds[0], "the first probe is made without anything"
+    assert False in kinds
+
+
 def test_an_object_that_was_edited_is_tried_again_at_once() -> None:
     memory = Memory(answered=True)
     memory.settle(cluster("bad"))

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -12,78 +11,23 @@ import pytest
 from builders import (
     NOW,
     Part,
-    WorkloadBuilder,
-    a_deployment,
     a_gpu_node,
     a_job,
-    a_kube_service,
-    a_node,
-    a_pod,
     a_policy,
-    a_service,
-    a_slice,
     a_snapshot,
     gpu,
-    reported,
 )
 from fakes.deciding import SETTINGS, Decided, decided
 from fakes.planted import functions_given, planted
+from fakes.scenes import BAD, SCENES, bad_job, others, running
 from fakes.toy_pools import a_pool, aim
-from ullage.api.contract import Reason, SlicePhase
+from ullage.api.contract import Reason
 from ullage.decide.decide import decide
 from ullage.decide.diff import diff
 from ullage.decide.faults import WORKLOADS, Fault
-from ullage.decide.model import DecideSettings, DeletePod, EvictPod, Plan, UngatePod
+from ullage.decide.model import DeletePod, EvictPod, Plan, UngatePod
 from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.state.records import PodRecord, PodStage, Snapshot
-
-BAD = "uid-one-bad"
-ORDERS = replace(SETTINGS, orders=True)
-
-
-def bad_job() -> WorkloadBuilder:
-    return a_job("bad", "one")
-
-
-def others() -> tuple[Part, ...]:
-    """Work of two other namespaces, in the queue."""
-    third = a_job("third", "three").fractional(30, 60).priority(3)
-    return third, *third.pods(), a_job("other", "two").checkpointed()
-
-
-def _running(job: WorkloadBuilder, percent: int) -> tuple[Part, ...]:
-    """A job of one member that runs on the first device."""
-    told = job.status(phase="Running", replicas=1)
-    pod = told.pods(PodStage.RUNNING, node="node-1")[0]
-    pod = replace(pod, world_size=1 if told.build().elasticity else 0)
-    held = a_slice(pod, device=gpu("node-1"), percent=percent, memory_mib=4096)
-    seen = reported(held, SlicePhase.ATTACHED)
-    return told, pod, a_gpu_node("node-1", desired=[held], observed=[seen])
-
-
-def _scenes() -> Iterator[tuple[str, tuple[Part, ...], DecideSettings]]:
-    node = a_gpu_node("node-1")
-    share = bad_job().fractional(20, 50).slowdown(1.5)
-    for policy in (a_policy(), a_policy(learned=True), a_policy(objective="MaxMinFairness")):
-        named = f"{policy.objective}-{'learned' if policy.risk.learned else 'sum'}"
-        yield f"waits-{named}", (policy, node, share, *share.pods(), *others()), SETTINGS
-        runs = _running(bad_job().checkpointed().fractional(40, 40), 40)
-        yield f"runs-{named}", (policy, *runs, *others()), SETTINGS
-    for in_place in (False, True):
-        gang = bad_job().elastic(1, 3, in_place=in_place)
-        yield f"elastic-{in_place}", (gang, *gang.pods(), node, *others()), SETTINGS
-        yield f"elastic-{in_place}-runs", (*_running(gang, 100), *others()), SETTINGS
-    service = a_service("bad", "one")
-    pod = replace(a_pod("bad-x", owner=service.build()), rank=-1, namespace="one")
-    there = (a_deployment(service.build()), a_kube_service(service.build()), pod)
-    yield "service", (service, node, *others()), SETTINGS
-    yield "service-deployed", (service, *there, node, *others()), SETTINGS
-    bought = bad_job().with_(cost=aim(), work_steps=1000)
-    place = replace(a_node("node-1"), labels={**a_node("node-1").labels, "pool": "spot-a"})
-    yield "cost", (a_pool(), bought, *bought.pods(), place, node, *others()), ORDERS
-
-
-SCENES = {name: (a_snapshot(*parts), settings) for name, parts, settings in _scenes()}
 
 
 def _of_others(plan: Plan, snapshot: Snapshot) -> tuple[object, ...]:
@@ -157,7 +101,7 @@ def test_once_it_can_be_decided_again_the_condition_is_gone() -> None:
 
 @pytest.mark.parametrize("stage", [PodStage.RUNNING, PodStage.BOUND, PodStage.GATED])
 def test_its_pods_and_slices_stay(stage: PodStage) -> None:
-    job, pod, node = _running(bad_job().checkpointed(), 100)
+    job, pod, node = running(bad_job().checkpointed(), 100)
     assert isinstance(pod, PodRecord)
     pod = replace(pod, stage=stage, node="" if stage is PodStage.GATED else "node-1")
     rival = a_job("third", "three").priority(100)
@@ -169,7 +113,7 @@ def test_its_pods_and_slices_stay(stage: PodStage) -> None:
 
 
 def test_what_it_holds_is_given_to_no_other() -> None:
-    job, pod, node = _running(bad_job(), 100)
+    job, pod, node = running(bad_job(), 100)
     rival = a_job("third", "three").exclusive()
     found = _aside(job, pod, node, rival, *rival.pods())
     assert found.places()["third-0"] == [gpu("node-1", 1)]

@@ -17,7 +17,7 @@ import numpy as np
 from ullage.api.contract import SLOT_RESOURCE, DesiredSlice, GPUMode, ObservedSlice, SlicePhase
 from ullage.decide.ledger import Ledger
 from ullage.decide.placement.charges import where_charged
-from ullage.decide.placement.fit import amounts
+from ullage.decide.placement.fit import amounts, counted
 from ullage.decide.placement.ground import Flags, Ground, Ints
 from ullage.decide.placement.pairing import paired, runs_here, says_no
 from ullage.decide.sharing.classes import Classes, Known
@@ -234,7 +234,8 @@ class Board:
         """What every node has left of an amount, by node."""
         column = self._columns.get(name)
         if column is None:
-            column = np.array([free.get(name, 0) for free in self.free], dtype=np.int64)
+            left = [counted(free.get(name, 0)) for free in self.free]
+            column = np.array(left, dtype=np.int64)
             self._columns[name] = column
         return column
 
@@ -244,7 +245,7 @@ class Board:
             free[name] = free.get(name, 0) + times * amount
             column = self._columns.get(name)
             if column is not None:
-                column[node] = free[name]
+                column[node] = counted(free[name])
 
     def _recount(self, site: int) -> None:
         here = self.occupants[site]

@@ -24,7 +24,7 @@ from ullage.decide.placement.checks import (
     emptied,
     memory_needed,
 )
-from ullage.decide.placement.fit import Fit, allocatable, why_not
+from ullage.decide.placement.fit import Fit, allocatable, counted, why_not
 from ullage.decide.placement.ground import Flags, Ints
 from ullage.decide.placement.want import Want
 from ullage.decide.sharing.judging import Breach, Case
@@ -188,7 +188,8 @@ class Feasibility:
         column = self._amounts.get(name)
         if column is None:
             nodes = self.scout.board.ground.nodes
-            column = np.array([allocatable(node, name) for node in nodes], dtype=np.int64)
+            most = [counted(allocatable(node, name)) for node in nodes]
+            column = np.array(most, dtype=np.int64)
             self._amounts[name] = column
         return column
 

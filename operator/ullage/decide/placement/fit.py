@@ -27,6 +27,8 @@ from ullage.state.shapes import (
 )
 
 NAME_FIELD: Final = "metadata.name"
+MOST: Final = 2**53
+"""No machine has more of anything; sums of a few fit columns of 64 bits."""
 _BLOCKING: Final = frozenset({"NoSchedule", "NoExecute"})
 _PASSING_TAINT: Final = "node.kubernetes.io/"
 """Taints that Kubernetes sets and lifts by itself; they say nothing about what may ever run."""
@@ -102,13 +104,18 @@ def shortages(wanted: Resources, free: Mapping[str, int]) -> tuple[tuple[str, in
 
 
 def amounts(wanted: Resources) -> tuple[tuple[str, int], ...]:
-    """The amounts of a pod by name; every pod counts as at least one."""
+    """The amounts of a pod by name, up to a bound; every pod counts as at least one."""
     return (
-        ("cpu", wanted.cpu_milli),
-        ("memory", wanted.memory_bytes),
-        ("pods", max(1, wanted.pods)),
-        *wanted.extended,
+        ("cpu", min(wanted.cpu_milli, MOST)),
+        ("memory", min(wanted.memory_bytes, MOST)),
+        ("pods", min(max(1, wanted.pods), MOST)),
+        *((name, min(amount, MOST)) for name, amount in wanted.extended),
     )
+
+
+def counted(amount: int) -> int:
+    """What is left of an amount as columns of 64 bits hold it: pods of anybody may ask for more."""
+    return max(-MOST, min(amount, MOST))
 
 
 def allocatable(node: NodeRecord, name: str) -> int:

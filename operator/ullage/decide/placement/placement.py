@@ -14,7 +14,7 @@ from ullage.decide.placement.candidates import Scout, Shortlist, Spot
 from ullage.decide.placement.survey import survey
 from ullage.decide.placement.want import Want
 from ullage.decide.sharing.judging import Rule
-from ullage.decide.slices import said_of
+from ullage.decide.slices import priority_held, said_of
 from ullage.decide.view import Member
 from ullage.decide.words import refusal_lines
 from ullage.engines.admission.limits import memory_of_share_mib
@@ -203,7 +203,7 @@ def slices_of(placer: Placer, seat: Seat, epoch: int) -> tuple[tuple[str, Desire
                 percent=seat.spot.percent,
                 memory_mib=memory_mib(placer.board, want, site, seat.spot.percent),
                 epoch=epoch,
-                priority=pod.priority,
+                priority=priority_held(pod.priority),
                 probation=seat.spot.grant.trial,
                 context_overhead_mib=ground.sites[site].overhead_mib,
             ),
