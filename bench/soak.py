@@ -123,7 +123,7 @@ class Subject:
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
+    """A free port of this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -241,7 +241,7 @@ async def soak(minutes: float, nodes: int, folder: Path, *, seed: int) -> dict[s
                     asyncio.timeout(minutes * 60) as time_is_over,
                     asyncio.TaskGroup() as tasks,
                 ):
-                    # whoever ends it early gets the figures so far, and nothing is left running
+                    # an early end still gives the figures so far, and leaves nothing running
                     for number in (signal.SIGTERM, signal.SIGINT):
                         asyncio.get_running_loop().add_signal_handler(
                             number, time_is_over.reschedule, 0.0

@@ -52,7 +52,7 @@ class Doorway:
 
 
 def end(link: socket.socket) -> None:
-    """Break a connection off; whoever reads from it finds its end."""
+    """Break a connection off; its reader finds its end."""
     try:
         link.shutdown(socket.SHUT_RDWR)
     except OSError:

@@ -134,7 +134,7 @@ class Teller:
                 super().shutdown_request(request)
 
             def handle_error(self, request: object, client_address: object) -> None:
-                """Whoever asks may go at any moment; the log is the lead's."""
+                """A client may go at any moment; the log is the lead's."""
 
         self._server = Server(listen, Answer)
         host, port = self._server.server_address[:2]

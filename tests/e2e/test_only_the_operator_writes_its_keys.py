@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Pods and templates with the operator's keys or slots are refused, whoever writes them."""
+"""Pods and templates with the operator's keys or slots are refused to every other writer."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ CI = settings(
 )
 NOW = CREATED_S + 100.0
 JOBS = ("train", "gang", "tiers")
-ELSEWHERE = "node-of-somebody"
+ELSEWHERE = "node-elsewhere"
 
 
 def job(name: str, namespace: str, replicas: int, **spec: object) -> Raw:

@@ -96,7 +96,7 @@ class StepRecords:
         except OSError as error:
             if error.errno not in FULL:
                 raise
-            # Somebody keeps files of earlier starts open: that must not stop this one.
+            # A process keeps files of earlier starts open: that must not stop this one.
             self.uncapped += 1
             _log.warning("no room for a step record", slot=slot, why=str(error))
             home = self._fresh(self.path / SPARE / slot)

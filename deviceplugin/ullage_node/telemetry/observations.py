@@ -29,8 +29,8 @@ SAME_LOAD: Final = 0.1
 MIXTURE_MOST: Final = 8
 """Most rows of one mixture within :data:`SAME_SECONDS`, however much they differ."""
 MOST_WAITING: Final = 512
-"""Rows kept while nobody takes them in; the oldest go first. About a quarter of an hour of them at
-the fastest pace, days at the usual one."""
+"""Rows kept while no operator takes them in; the oldest go first. About a quarter of an hour of
+them at the fastest pace, days at the usual one."""
 STATUS_BYTES: Final = 5 * 1024
 """Of rows in one status; the API server stores the whole object at every heartbeat."""
 BURST: Final = 64

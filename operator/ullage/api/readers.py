@@ -61,7 +61,7 @@ def whole(raw: JsonObject, field: str, default: int | None = None) -> int:
 def count_of(raw: JsonObject, field: str, default: int | None = 0) -> int:
     """Read a count of a status; absent or null is the default, too large is ``MOST_COUNTED``.
 
-    What is added to it later still fits 64 bits, whoever wrote the status.
+    What is added to it later still fits 64 bits, whichever client wrote the status.
 
     Raises:
         WireError: it is no whole number of at least 0, or missing without a default.

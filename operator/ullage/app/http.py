@@ -3,7 +3,7 @@
 """The operator's endpoints: liveness, readiness and metrics for all, a snapshot for loopback.
 
 kopf's own probe succeeds while streams are dead, so it is not used. A snapshot names the work of
-every tenant, and nobody is asked who they are: it is given where only who may reach into the pod
+every tenant, and no caller is authenticated: it is given where only who may reach into the pod
 can ask, with ``kubectl port-forward`` or ``exec``.
 """
 
@@ -99,7 +99,7 @@ class Endpoints:
         return _answer(readiness_problems(self._view()))
 
     async def _scrape(self, _: web.Request) -> web.Response:
-        """Figures of this second: nobody is asked who they are, so asking often costs nothing."""
+        """Figures of this second: callers are not authenticated, so asking often costs nothing."""
         now = asyncio.get_running_loop().time()
         if now - self._page_at >= PAGE_S:
             self._page, self._page_at = generate_latest(self._metrics), now

@@ -3,7 +3,7 @@
 """Whose data made a decision fail: the object that the failing code was looking at.
 
 The traceback knows it: the innermost function that was given a record of one object. So no loop of
-a decision has to guard against every object, and one that nobody thought of is found as well. No
+a decision has to guard against every object, and one that no test thought of is found as well. No
 exception is swallowed here: every one of them ends its pass.
 """
 

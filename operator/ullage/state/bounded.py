@@ -36,7 +36,7 @@ def size_of(value: object) -> int:
 
 
 class Memo(Generic[Key, Value]):
-    """A dict that forgets what nobody asked for lately, before it outgrows its bytes.
+    """A dict that forgets what was not asked for lately, before it outgrows its bytes.
 
     Two generations: one that is full becomes the old one, and the old one goes. What is asked for
     moves to the young one, so forgetting never takes what is in use all at once.

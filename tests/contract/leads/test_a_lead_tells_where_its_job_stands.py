@@ -135,7 +135,7 @@ def test_nobody_there_is_said_so() -> None:
 
 
 class Wild:
-    """A server that writes these bytes to whoever comes, and then drips."""
+    """A server that writes these bytes to every client, and then drips."""
 
     def __init__(self, said: bytes, drips: bool) -> None:
         self.said = said

@@ -23,7 +23,7 @@ STREAMS: Final = {stream.kind.kind: stream for stream in streams.STREAMS}
 HARMLESS: Final[dict[str, str]] = {
     "policy-without-spec": "every field has its default",
     "node-without-epoch": "the next write brings it",
-    "node-slice-twice": "the operator writes the list anew",
+    "node-slice-twice": "the operator writes the list again",
     "service-replicas-above-scaling": "scaling binds who writes replicas, nothing reads it",
     "service-default-replicas-below-scaling": "as above",
     "service-scaling-upside-down": "as above",

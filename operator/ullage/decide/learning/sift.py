@@ -88,7 +88,7 @@ def _is_latency(one: Observation) -> bool:
 
 
 def row_believable(one: StepRow, now: float) -> bool:
-    """Whether a row of a profile can be an observation, whoever wrote it."""
+    """Whether a row of a profile can be an observation, whichever client wrote it."""
     shares = (one.share, *(partner.percent for partner in one.partners))
     rates = (one.max_slowdown, one.requests_per_s, one.latency_s)
     return (
@@ -101,7 +101,7 @@ def row_believable(one: StepRow, now: float) -> bool:
 
 
 def entry_believable(one: SoloEntry) -> bool:
-    """Whether what a profile says of a class alone can be so, whoever wrote it."""
+    """Whether what a profile says of a class alone can be so, whichever client wrote it."""
     asked = (getattr(one.fingerprint, field.name) for field in fields(one.fingerprint))
     return (
         1 <= one.share <= 100

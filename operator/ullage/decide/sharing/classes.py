@@ -28,7 +28,7 @@ from ullage.state.terms import Knowledge
 
 _MICROS = 1e6
 SPARE: Final = 1_000
-"""Workloads and classes that are gone, beyond as many as exist, before all is found out anew."""
+"""Workloads and classes that are gone, beyond as many as exist, before all is computed again."""
 _ALL = 2**62
 """More rows than any class has: none of them fills the budget again."""
 

@@ -61,7 +61,7 @@ def _entry(kind: str, raw: JsonObject, text: str) -> Unread | None:
     try:
         meta = identity(raw)
         told = _told(raw)
-    except Exception:  # counted already, by whoever could not read it: there is nothing to tell
+    except Exception:  # counted already where it could not be read: there is nothing to tell
         return None
     ref = ObjectRef(kind=kind, namespace=meta.namespace, name=meta.name, uid=meta.uid)
     return Unread(ref=ref, generation=meta.generation, text=text, told=told)

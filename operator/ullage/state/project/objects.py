@@ -279,7 +279,7 @@ def read_conditions(status: JsonObject) -> tuple[Condition, ...]:
 
 
 def own_conditions(status: JsonObject) -> tuple[Condition, ...]:
-    """The same without ``Invalid``, which is told of the object by whoever reads it.
+    """The same without ``Invalid``, which each reader reports for the object.
 
     Raises:
         WireError: an entry is malformed.

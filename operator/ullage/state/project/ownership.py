@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whose pod a pod is: what it claims, and what in the pod itself contradicts the claim.
 
-Labels, ownerReferences and names are written by whoever may create pods in a namespace, so a claim
+Labels, ownerReferences and names come from anyone who may create pods in a namespace, so a claim
 holds inside its own namespace only, and only for a pod as the operator would have made it. Whether
 the workload of the claimed uid really is the one that the pod names, ``ClusterState`` knows.
 """
