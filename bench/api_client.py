@@ -93,6 +93,20 @@ class ApiClient:
         except OSError as error:
             raise NotAnswered(f"{method} {path}: {error}") from error
 
+    def serves_pods(self) -> bool:
+        """Whether the API server answers at its Service's address, where pods ask it.
+
+        Raises:
+            NotAnswered: it does not answer at its own address.
+        """
+        service = self.get("/api/v1/namespaces/default/services/kubernetes") or {}
+        url = f"https://{service.get('spec', {}).get('clusterIP')}/readyz"
+        try:
+            with urllib.request.urlopen(url, timeout=1, context=self._tls) as reply:
+                return bool(reply.status == 200)
+        except OSError:
+            return False
+
     def get(self, path: str) -> Json | None:
         """One object, or None.
 

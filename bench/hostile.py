@@ -214,8 +214,9 @@ def api_restarts(
     said(f"fail-over: a new job is placed after {placed:.1f} s and runs after {running:.1f} s")
     return {
         "api_restarts": options.restarts,
-        "api_restart_back_s_median": round(statistics.median(found.bound_s), 2),
-        "api_restart_back_s_max": round(max(found.bound_s), 2),
+        "api_restart_back_s_median": round(statistics.median(found.placed_s), 2),
+        "api_restart_back_s_max": round(max(found.placed_s), 2),
+        "api_restart_unreachable_s_max": round(max(found.unreachable_s), 2),
         "api_restart_running_s_max": round(max(found.running_s), 2),
         "api_restart_operator_exits": operator,
         "api_restart_agent_exits": agents,
