@@ -17,7 +17,7 @@ import os
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
@@ -28,7 +28,7 @@ from bench.report import FOLDER
 from bench.wild import GOOD_SPACE as SPACE
 from bench.wild import Wild
 from bench.wild_world import NOW, good
-from ullage.adapters.bodies import Requests, key_of, verb_of
+from ullage.adapters.bodies import Request, Requests, key_of, verb_of
 from ullage.adapters.decoding import decoded
 from ullage.adapters.leads import Leads
 from ullage.adapters.reflector import Packed
@@ -72,7 +72,11 @@ class Tally:
         self.escapes += other.escapes
 
 
-def run_batch(seed: int, number: int, objects: int = BATCH) -> Tally:
+Judge = Callable[[Request], Sequence[str]]
+"""Says what is wrong with a request that was built."""
+
+
+def run_batch(seed: int, number: int, objects: int = BATCH, *, judge: Judge | None = None) -> Tally:
     """One batch; the same seed and number do the same."""
     tally = Tally()
     state = _picture()
@@ -84,7 +88,7 @@ def run_batch(seed: int, number: int, objects: int = BATCH) -> Tally:
         except Exception:  # whatever it is: an escape, which is what is counted here
             tally.escapes.append(f"{place} call {at} {stream.name}:\n{traceback.format_exc()}")
     tally.unread = sum(state.projection_errors.values())
-    _decide(state, tally, place)
+    _decide(state, tally, place, judge)
     return tally
 
 
@@ -126,7 +130,7 @@ def _feed(state: ClusterState, stream: Stream, items: list[bytes], verb: str) ->
         state.upsert(stream, item, NOW)
 
 
-def _decide(state: ClusterState, tally: Tally, place: str) -> None:
+def _decide(state: ClusterState, tally: Tally, place: str, judge: Judge | None = None) -> None:
     """Decide on what is there, and build what would be written."""
     try:
         snapshot = state.freeze(NOW)
@@ -144,7 +148,8 @@ def _decide(state: ClusterState, tally: Tally, place: str) -> None:
     )
     for action in actions:
         try:
-            _build(requests, action, tally)
+            faults = _build(requests, action, tally, judge)
+            tally.escapes += [f"{place} {action!r:.300}: {fault}" for fault in faults]
         except Exception:  # an escape, as above
             tally.escapes.append(f"{place} {action!r:.300}:\n{traceback.format_exc()}")
     found, calm = _third(plan, snapshot, actions), _quiet()
@@ -155,19 +160,21 @@ def _decide(state: ClusterState, tally: Tally, place: str) -> None:
             )
 
 
-def _build(requests: Requests, action: Action, tally: Tally) -> None:
+def _build(requests: Requests, action: Action, tally: Tally, judge: Judge | None) -> Sequence[str]:
+    """Build a request; what is wrong with it."""
     tally.actions += 1
     verb_of(action)
     key_of(action)
     if isinstance(action, (Emit, TaintNode)):
-        return
+        return ()
     try:
         built = requests.request(action, "1")
         requests.before(action)
     except (ApiError, Refused):
         tally.refused += 1
-        return
+        return ()
     json.dumps([built.body, built.patch], allow_nan=False)
+    return judge(built) if judge is not None else ()
 
 
 def _allocate(objective: Objective, problem: Problem) -> Allocation:

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Sequence
 from typing import Final
 
 import pytest
 
 from bench.fuzz import BATCH, run_batch
 from bench.wild import STATIONS
+from fakes.apiserver.schema import Schemas
+from ullage.adapters.bodies import Request
 from ullage.state.streams import STREAMS
 
 OBJECTS: Final = int(os.environ.get("ULLAGE_WILD_OBJECTS", "8000"))
@@ -25,10 +28,18 @@ PER_CASE: Final = 4
 CASES: Final = max(1, OBJECTS // (BATCH * PER_CASE))
 
 
+SCHEMAS: Final = Schemas()
+
+
+def faults(request: Request) -> Sequence[str]:
+    """What the schema of our own kinds refuses of a request."""
+    return SCHEMAS.faults(request.kind.plural, request.body) if request.body else ()
+
+
 @pytest.mark.parametrize("case", range(CASES))
 def test_nothing_escapes_and_the_third_namespace_stands(case: int) -> None:
     for number in range(case * PER_CASE, (case + 1) * PER_CASE):
-        found = run_batch(SEED, number)
+        found = run_batch(SEED, number, judge=faults)
         assert not found.escapes, found.escapes[0]
         assert found.objects >= BATCH
         assert found.decisions == 1

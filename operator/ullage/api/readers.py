@@ -7,6 +7,7 @@ Standard library only; must never guess: what has the wrong type is an error.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -21,6 +22,9 @@ MOST_COUNTED: Final = 2**53
 """Largest count that is believed: JSON of others holds no larger one exactly."""
 QUOTED: Final = 64
 """Characters that an error quotes of a value from outside."""
+
+
+_DECIMAL: Final = re.compile(r"-?[0-9]{1,9}(\.[0-9]{1,12})?")
 
 
 class WireError(ValueError):
@@ -96,6 +100,21 @@ def bounded(raw: JsonObject, field: str, least: int, most: int, default: int | N
     if not least <= value <= most:
         raise WireError(f"{field}: {value} must be from {least} to {most}")
     return value
+
+
+def decimal_text(raw: JsonObject, field: str) -> str:
+    """Read a figure of a status, a plain decimal of at most 9 + 12 digits; absent is empty.
+
+    Raises:
+        WireError: it is something else.
+    """
+    value = raw.get(field)
+    if value is None:
+        return ""
+    stated = text(raw, field)
+    if stated and not _DECIMAL.fullmatch(stated):
+        raise WireError(f"{field}: {quoted(stated)} is no decimal number")
+    return stated
 
 
 def flag(raw: JsonObject, field: str, default: bool = False) -> bool:

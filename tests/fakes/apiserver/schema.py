@@ -103,6 +103,16 @@ class Schemas:
                     f"Kind={kind.kind}): {wrong}",
                 )
 
+    def faults(self, plural: str, body: Mapping[str, Any]) -> list[str]:
+        """What an apply body breaks of the schema in the parts that it has."""
+        schema = self._schemas.get(plural)
+        parts = [part for part in ("spec", "status") if schema is not None and part in body]
+        return [
+            fault
+            for part in parts
+            for fault in _faults(body[part], (schema or {})["properties"][part], part)
+        ]
+
     def admit(self, resource: Resource, obj: dict[str, Any]) -> None:
         """Prune, default and check a custom resource in place; 422 names the field."""
         schema = self._schemas.get(resource.plural) if resource.custom else None

@@ -185,7 +185,7 @@ def _grown(before: str, per_hour: str, passed_s: float) -> Decimal | None:
 def _ratio(total: str, reliable: str) -> str:
     if not total or not reliable or not Decimal(reliable):
         return ""
-    return f"{Decimal(total) / Decimal(reliable):.4f}"
+    return f"{min(_MOST, Decimal(total) / Decimal(reliable)):.4f}"
 
 
 def _same(before: str, now: float | None, exactly: bool) -> bool:

@@ -32,6 +32,8 @@ _MICROS = 1e6
 _TENTH = 0.1
 _SAME_PREDICTION = 0.005
 _SAME_ATTAINMENT = 0.005
+_SIX_PLACES: Final = Decimal("0.000001")
+"""That the schema holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +259,7 @@ def _expected_percent(workload: WorkloadRecord, now: float) -> int:
 
 def _three_digits(value: float) -> str:
     """Three significant digits, never with an exponent: the API takes plain decimals."""
-    return format(Decimal(f"{value:.3g}"), "f")
+    return format(Decimal(f"{value:.3g}").quantize(_SIX_PLACES).normalize(), "f")
 
 
 def _worth_writing(view: View, before: Progress, after: Progress, seen: ObservedSlice) -> bool:

@@ -12,13 +12,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from ullage.api.contract import WireError, section
-from ullage.api.readers import count_of
+from ullage.api.readers import MOST_COUNTED, count_of, decimal_text
 from ullage.ports import JsonObject
 from ullage.state.project.objects import optional_text
 from ullage.state.project.quantity import rfc3339, seconds
 from ullage.state.status.account import Account
 
 MESSAGE_LIMIT: Final = 1024
+INT32_MAX: Final = 2**31 - 1
 
 _TEXTS: Final[Mapping[str, str]] = {
     "total": "total",
@@ -47,12 +48,17 @@ _LOST: Final[Mapping[str, str]] = {
 def account_to_wire(account: Account) -> dict[str, object]:
     """The figures as they stand in ``status.spend``; what says nothing is left out."""
     body: dict[str, object] = {name: getattr(account, field) for name, field in _TEXTS.items()}
-    body |= {name: getattr(account, field) for name, field in _COUNTS.items()}
-    lost = {name: getattr(account, field) for name, field in _LOST.items()}
+    body |= {name: _most(name, getattr(account, field)) for name, field in _COUNTS.items()}
+    lost = {name: _most(name, getattr(account, field)) for name, field in _LOST.items()}
     body["lostWork"] = {name: value for name, value in lost.items() if value}
     body["message"] = account.message[:MESSAGE_LIMIT]
     body = {name: value for name, value in body.items() if value not in ("", 0, {})}
     return body | {"since": rfc3339(account.since), "asOf": rfc3339(account.as_of)}
+
+
+def _most(name: str, count: int) -> int:
+    """A count as the schema holds it."""
+    return min(count, INT32_MAX if name == "evictions" else MOST_COUNTED)
 
 
 def account_from_wire(raw: JsonObject) -> Account | None:
@@ -81,8 +87,7 @@ def account_from_wire(raw: JsonObject) -> Account | None:
 
 def _decimal(raw: JsonObject, field: str) -> str:
     """A decimal string of 0 or more, checked here once so that booking may rely on it."""
-    stated = optional_text(raw, field)
-    digits = stated.replace(".", "", 1)
-    if stated and not (digits.isascii() and digits.isdigit()):
-        raise WireError(f"{field}: {stated!r} is no decimal number of 0 or more")
+    stated = decimal_text(raw, field)
+    if stated.startswith("-"):
+        raise WireError(f"{field}: {stated!r} is below 0")
     return stated

@@ -8,10 +8,10 @@ a restart of the operator would forget whom it owes.
 
 from __future__ import annotations
 
-from ullage.api.contract import WireError, flag, section, text
-from ullage.api.readers import count_of
+from ullage.api.contract import flag, section, text
+from ullage.api.readers import count_of, decimal_text
 from ullage.ports import JsonObject
-from ullage.state.project.objects import optional_text
+from ullage.state.project.objects import optional_text, within
 from ullage.state.project.quantity import rfc3339, seconds
 from ullage.state.status.records import AllocationRecord, DroppedDeadline, Received, SolveRecord
 
@@ -49,14 +49,14 @@ def allocation_from_wire(raw: JsonObject) -> AllocationRecord:
     return AllocationRecord(
         since=seconds(raw.get("since"), "since"),
         fractions=_decimals(raw, "fractions"),
-        effective_throughput=optional_text(raw, "effectiveThroughput"),
-        normalised_share=optional_text(raw, "normalisedShare"),
+        effective_throughput=decimal_text(raw, "effectiveThroughput"),
+        normalised_share=decimal_text(raw, "normalisedShare"),
         source=optional_text(raw, "source"),
         deficit_seconds=_decimals(raw, "deficitSeconds"),
         received=tuple((kind, _received(section(received, kind))) for kind in sorted(received)),
-        isolated_seconds=_decimal(raw, "isolatedSeconds"),
+        isolated_seconds=decimal_text(raw, "isolatedSeconds"),
         skipped_since=seconds(raw.get("skippedSince"), "skippedSince"),
-        restart_seconds=_decimal(raw, "restartSeconds"),
+        restart_seconds=decimal_text(raw, "restartSeconds"),
         dropped=_dropped(section(raw, "droppedDeadline")) if raw.get("droppedDeadline") else None,
     )
 
@@ -87,7 +87,7 @@ def solve_from_wire(raw: JsonObject) -> SolveRecord:
         time=seconds(raw.get("time"), "time"),
         result=text(raw, "result"),
         jobs=count_of(raw, "jobs"),
-        objective_value=optional_text(raw, "objectiveValue"),
+        objective_value=decimal_text(raw, "objectiveValue"),
         inputs_hash=text(raw, "inputsHash"),
         fractions_hash=text(raw, "fractionsHash"),
         prices=_decimals(raw, "prices"),
@@ -108,8 +108,8 @@ def _dropped_to_wire(dropped: DroppedDeadline) -> dict[str, object]:
 def _dropped(raw: JsonObject) -> DroppedDeadline:
     return DroppedDeadline(
         cause=text(raw, "cause"),
-        needed=_decimal(raw, "neededStepsPerSecond"),
-        best=_decimal(raw, "bestStepsPerSecond"),
+        needed=decimal_text(raw, "neededStepsPerSecond"),
+        best=decimal_text(raw, "bestStepsPerSecond"),
         approximate=flag(raw, "approximate"),
     )
 
@@ -124,21 +124,6 @@ def _received(raw: JsonObject) -> Received:
 
 def _decimals(raw: JsonObject, field: str) -> tuple[tuple[str, str], ...]:
     """A map of decimal strings, in order of its keys."""
-    stated = section(raw, field)
-    return tuple((kind, _number(stated[kind], f"{field}.{kind}")) for kind in sorted(stated))
-
-
-def _decimal(raw: JsonObject, field: str) -> str:
-    stated = raw.get(field)
-    return "" if stated is None else _number(stated, field)
-
-
-def _number(stated: object, field: str) -> str:
-    """A decimal string, checked here once so that deciding may rely on it."""
-    if not isinstance(stated, str):
-        raise WireError(f"{field}: expected a decimal string, got {stated!r}")
-    try:
-        float(stated)
-    except ValueError as error:
-        raise WireError(f"{field}: {stated!r} is no decimal number") from error
-    return stated
+    with within(field):
+        stated = section(raw, field)
+        return tuple((kind, decimal_text(stated, kind)) for kind in sorted(stated))

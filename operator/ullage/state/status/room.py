@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ullage.api.contract import text, whole
+from ullage.api.contract import bounded, text
 from ullage.ports import JsonObject
 from ullage.state.project.quantity import rfc3339, seconds
 
@@ -51,7 +51,7 @@ def made_room_from_wire(raw: JsonObject) -> MadeRoom:
     """
     return MadeRoom(
         time=seconds(raw.get("time"), "time"),
-        percent=whole(raw, "percent"),
+        percent=bounded(raw, "percent", 1, 100),
         node=text(raw, "node"),
         gpu=text(raw, "gpu"),
         beneficiary=text(raw, "beneficiary"),

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from ullage.api.contract import Reason, WireError, flag, objects, section, text, whole
-from ullage.api.readers import count_of
+from ullage.api.contract import Reason, flag, objects, section, text
+from ullage.api.readers import count_of, decimal_text
 from ullage.ports import JsonObject
 from ullage.state.project.objects import optional_text, within
 from ullage.state.project.quantity import rfc3339, seconds
@@ -44,7 +44,7 @@ def spend_from_wire(raw: JsonObject) -> SpendRecord:
         account=account_from_wire(raw),
         decision=decision,
         next_decision=seconds(raw.get("nextDecision"), "nextDecision"),
-        expected_savings=_decimal(raw, "expectedSavings"),
+        expected_savings=decimal_text(raw, "expectedSavings"),
     )
 
 
@@ -103,25 +103,14 @@ def _decision(raw: JsonObject) -> SpendDecision | None:
 
 def _offer(raw: JsonObject) -> Offer:
     pools = [
-        PoolShare(pool=text(one, "pool"), replicas=whole(one, "replicas"))
+        PoolShare(pool=text(one, "pool"), replicas=count_of(one, "replicas", None))
         for one in objects(raw, "pools")
     ]
     return Offer(
         pools=tuple(sorted(pools, key=lambda one: one.pool)),
-        cost_per_work=_decimal(raw, "costPerWork"),
-        per_hour=_decimal(raw, "perHour"),
+        cost_per_work=decimal_text(raw, "costPerWork"),
+        per_hour=decimal_text(raw, "perHour"),
     )
-
-
-def _decimal(raw: JsonObject, field: str) -> str:
-    """A decimal string, checked here once so that deciding may rely on it."""
-    stated = optional_text(raw, field)
-    if stated:
-        try:
-            float(stated)
-        except ValueError as error:
-            raise WireError(f"{field}: {stated!r} is no decimal number") from error
-    return stated
 
 
 _REASONS: Final = frozenset(one.value for one in Reason)

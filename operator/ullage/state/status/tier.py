@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ullage.api.contract import JsonObject, WireError, text, whole
-from ullage.api.readers import count_of
+from ullage.api.readers import bounded, count_of
 from ullage.state.project.quantity import rfc3339, seconds
 
 STAGES: Final = (1, 2, 3)
@@ -92,7 +92,7 @@ def tier_from_wire(raw: JsonObject) -> TierRecord:
     """
     step = raw.get("lastConsistentStep")
     return TierRecord(
-        stage=whole(raw, "stage"),
+        stage=bounded(raw, "stage", STAGES[0], STAGES[-1]),
         ratio=text(raw, "ratio"),
         epoch=count_of(raw, "epoch", None),
         observed_at=seconds(raw.get("observedAt"), "observedAt"),

@@ -15,8 +15,8 @@ from dataclasses import replace
 from math import floor
 from typing import Final
 
-from ullage.api.contract import Reason, SliceKey, WireError, objects, section, text, whole
-from ullage.api.readers import count_of
+from ullage.api.contract import Reason, SliceKey, WireError, objects, section, text
+from ullage.api.readers import MOST_COUNTED, bounded, count_of, decimal_text
 from ullage.api.reasons import ConditionType
 from ullage.ports import JsonObject
 from ullage.state.project.objects import optional_text, read_conditions, within
@@ -62,6 +62,8 @@ _SHARING: Final = {
 }
 """Texts of ``status.sharing`` -> attributes of the record."""
 
+_WORDS: Final = ("group", "source", "lambda")
+"""Those of them that are no numbers."""
 _RANK_DIGITS: Final = re.compile("[0-9]{1,9}")
 _RANK: Final = {type_.value: rank for rank, type_ in enumerate(ConditionType)}
 """Order of conditions; those of other managers are left alone, on reading too."""
@@ -212,8 +214,8 @@ def _placement(raw: JsonObject) -> Placement:
         pod=text(raw, "pod"),
         node=text(raw, "node"),
         gpu=text(raw, "gpu"),
-        percent=whole(raw, "percent"),
-        memory_mib=whole(raw, "memoryMiB"),
+        percent=bounded(raw, "percent", 1, 100),
+        memory_mib=bounded(raw, "memoryMiB", 0, MOST_COUNTED),
         epoch=count_of(raw, "epoch", None),
     )
 
@@ -233,7 +235,7 @@ def _conditions(raw: JsonObject) -> tuple[Condition, ...]:
 def _refusal(raw: JsonObject) -> RefusalLine:
     return RefusalLine(
         reason=Reason(text(raw, "reason")),
-        devices=whole(raw, "devices"),
+        devices=bounded(raw, "devices", 0, 2**31 - 1),
         nearest=optional_text(raw, "nearest"),
         message=optional_text(raw, "message"),
     )
@@ -265,19 +267,22 @@ def _progress(raw: JsonObject) -> Progress:
         steps=count_of(raw, "steps", None),
         resumed_at=count_of(raw, "resumedAtStep"),
         total=count_of(raw, "total"),
-        percent=count_of(raw, "percent"),
-        expected_percent=count_of(raw, "expectedPercent"),
-        steps_per_second=optional_text(raw, "stepsPerSecond"),
+        percent=bounded(raw, "percent", 0, 100, 0),
+        expected_percent=bounded(raw, "expectedPercent", 0, 100, 0),
+        steps_per_second=decimal_text(raw, "stepsPerSecond"),
         eta=seconds(raw.get("eta"), "eta"),
     )
 
 
 def _sharing(raw: JsonObject) -> Sharing:
     return Sharing(
-        percent=whole(raw, "percent"),
-        memory_mib=whole(raw, "memoryMiB"),
+        percent=bounded(raw, "percent", 1, 100),
+        memory_mib=bounded(raw, "memoryMiB", 0, MOST_COUNTED),
         latency_ms=count_of(raw, "latencyMs"),
-        **{attribute: optional_text(raw, name) for name, attribute in _SHARING.items()},
+        **{
+            attribute: optional_text(raw, name) if name in _WORDS else decimal_text(raw, name)
+            for name, attribute in _SHARING.items()
+        },
     )
 
 
