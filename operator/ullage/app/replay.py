@@ -105,6 +105,8 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"inputs {plan.inputs_hash} epoch {plan.epoch} at {now}")
     for action in actions:
         print(f"{type(action).__name__}: {action.reason}: {action.text}")
+    for fault in plan.faults:
+        print(f"set aside: {fault.table} {fault.key}: {fault.text}")
     print(dict(Counter(type(action).__name__ for action in actions)))
     return 0
 

@@ -27,6 +27,8 @@ MOST_S: Final = 3600.0
 """An object is set aside for 5 min, doubling to an hour while it goes on to fail."""
 CHANCES: Final = 2
 """Decisions in a row that must end without an answer before anything is searched for."""
+MANY: Final = 2
+"""So many objects that fail alike in one decision may have the cause in common."""
 REST_S: Final = 600.0
 """After a search without a result the next one waits so long."""
 _WORK: Final = (WORKLOADS, PODS)
@@ -99,6 +101,8 @@ class SetAside:
         self._silent = 0
         """Decisions in a row without an answer."""
         self._search: Search | None = None
+        self._suspects: frozenset[Subject] = frozenset()
+        """Objects that are set aside, and may not be at fault."""
         self._cause = ""
         self._hurries = False
         """The search is for what raises, not for what never ends."""
@@ -130,7 +134,11 @@ class SetAside:
         for subject, held in list(self._held.items()):
             if _generation(snapshot, subject) != held.generation:
                 del self._held[subject]
-        told = {one: held.fault for one, held in self._held.items() if held.until > now}
+        told = {
+            one: held.fault
+            for one, held in self._held.items()
+            if held.until > now and one not in self._suspects
+        }
         paused = self._search.paused if self._search is not None else ()
         self.probes = any(table not in _WORK for table, _ in paused)
         return (*told.values(), *(_paused(one) for one in paused if one not in told))
@@ -143,17 +151,35 @@ class SetAside:
     def decided(self, snapshot: Snapshot, faults: Sequence[Fault], now: float) -> None:
         """A decision was made, with these objects set aside."""
         self._silent, self._found = 0, False
+        failing = {one.subject for one in faults}
+        fresh = [one for one in faults if one.subject not in self._held]
         for one in faults:
             self._hold(snapshot, one, now)
         if self._search is not None:
-            self._searched(snapshot, now, good=True)
+            still = len(self._suspects & failing)
+            self._searched(snapshot, now, good=2 * still < len(self._suspects) or not still)
             return
         self._good = snapshot
-        failing = {one.subject for one in faults}
         mended = [one for one in self._held if one not in failing]
         for subject in mended:
             log.info("decided again", table=subject[0], key=subject[1])
             del self._held[subject]
+        self._suspect(snapshot, fresh)
+
+    def _suspect(self, snapshot: Snapshot, fresh: Sequence[Fault]) -> None:
+        """Look for what many have in common: what they all look at may be at fault, not they."""
+        kinds = Counter(_kind(one) for one in fresh)
+        alike = [one for one in fresh if kinds[_kind(one)] == max(kinds.values())]
+        suspects = frozenset(one.subject for one in alike)
+        order = [
+            one
+            for one in subjects(snapshot)
+            if one[0] not in _WORK and one not in suspects and one not in self._held
+        ]
+        if len(suspects) < MANY or not order:
+            return
+        self._search, self._suspects = Search(order, 0, confirm=False), suspects
+        self._cause, self._hurries = alike[0].text, True
 
     def failed(self, snapshot: Snapshot, now: float, cause: str, *, answered: bool) -> bool:
         """A decision failed; says whether the next one may tell more.
@@ -195,11 +221,16 @@ class SetAside:
         search.ended(good=good)
         if not search.over:
             return
+        suspects, self._suspects = self._suspects, frozenset()
         self._search, self._silent = None, 0
         if search.found is None:
-            log.error("no object alone is at fault", cause=self._cause)
-            self._rests_until = now + REST_S
+            if not suspects:
+                log.error("no object alone is at fault", cause=self._cause)
+                self._rests_until = now + REST_S
             return
+        for one in suspects:
+            self._held.pop(one, None)
+        self._news = [one for one in self._news if one.subject not in suspects]
         fault = Fault(table=search.found[0], key=search.found[1], text=self._cause)
         self._hold(snapshot, fault, now)
         self._found = True
@@ -233,6 +264,11 @@ class SetAside:
         # work last: probes that leave out work alone are good decisions for the rest
         order = sorted(everything, key=lambda one: (one in changed, one[0] in _WORK))
         return order, sum(one not in changed for one in everything)
+
+
+def _kind(fault: Fault) -> str:
+    """The type of the exception."""
+    return fault.text.partition(":")[0]
 
 
 def _paused(subject: Subject) -> Fault:

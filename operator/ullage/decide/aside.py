@@ -34,8 +34,9 @@ from ullage.state.status.wire import whole_second
 from ullage.state.terms import SharingRules
 
 POLICY: Final = "policy"
-_TABLES: Final = ("device_profiles", "pools", "profiles", "gpu_nodes", WORKLOADS, PODS)
-"""Of the snapshot, whose records can be set aside."""
+_TABLES: Final = ("gpu_nodes", "device_profiles", "pools", POLICY, "profiles", WORKLOADS, PODS)
+"""Of the snapshot, whose records can be set aside: what agents write, then administrators, then
+tenants. Of objects that fail together a search finds the last."""
 _KINDS: Final = {
     "device_profiles": "DeviceProfile",
     "pools": "CapacityPool",
@@ -65,7 +66,7 @@ def without(snapshot: Snapshot, faults: Iterable[Fault]) -> Snapshot:
     if not jobs.isdisjoint(snapshot.leads):
         changed["leads"] = {uid: one for uid, one in snapshot.leads.items() if uid not in jobs}
     for table in _TABLES:
-        if table in by_table:
+        if table in by_table and table != POLICY:
             changed[table] = _with(getattr(snapshot, table), by_table[table])
     return replace(snapshot, **changed)  # type: ignore[arg-type]
 
@@ -77,8 +78,11 @@ def key_text(key: object) -> str:
 
 def subjects(snapshot: Snapshot) -> list[Subject]:
     """Everything that can be set aside; a workload stands for its pods."""
-    found = [(POLICY, snapshot.policy.name)]
+    found: list[Subject] = []
     for table in _TABLES:
+        if table == POLICY:
+            found.append((POLICY, snapshot.policy.name))
+            continue
         records: Mapping[object, object] = getattr(snapshot, table)
         if table == PODS:
             owners = snapshot.workloads

@@ -239,6 +239,9 @@ class Play:
             plan = decide(
                 snapshot, self.world.now, DecideSettings(epoch=self.epoch), self.predictor
             )
+            if plan.faults:
+                one = plan.faults[0]
+                raise TraceError(f"{self.trace.name}: no decision about {one.key}: {one.text}")
             self.decisions += 1
             actions = diff(plan, snapshot)
             self.world.apply(actions)

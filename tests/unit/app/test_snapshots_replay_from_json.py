@@ -18,6 +18,7 @@ from ullage.app.lessons import Task, taught
 from ullage.app.model_summary import digest
 from ullage.app.replay import UnreadableSnapshot, from_json, main, to_json
 from ullage.decide.decide import decide
+from ullage.decide.faults import WORKLOADS, Fault
 from ullage.decide.model import DecideSettings
 from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.state.pools.records import LossRecord, PoolStatus
@@ -70,6 +71,20 @@ def test_the_command_says_what_would_be_done(
     file.write_bytes(to_json((busy(), NOW, SETTINGS)))
     assert main([str(file)]) == 0
     assert "CreatePod" in capsys.readouterr().out
+
+
+def test_what_is_set_aside_is_read_back_and_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    snapshot = busy()
+    uid = next(iter(snapshot.workloads))
+    fault = Fault(table=WORKLOADS, key=uid, text="OverflowError: date value out of range")
+    settings = replace(SETTINGS, aside=(fault,))
+    assert from_json(to_json((snapshot, NOW, settings)))[2] == settings
+    file = tmp_path / "snapshot.json"
+    file.write_bytes(to_json((snapshot, NOW, settings)))
+    assert main([str(file)]) == 0
+    assert f"set aside: workloads {uid}: OverflowError" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

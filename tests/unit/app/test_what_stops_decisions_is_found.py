@@ -18,7 +18,7 @@ from ullage.app import solver as solver_module
 from ullage.app.set_aside import CHANCES, FIRST_S, MOST_S, REST_S, Search, SetAside
 from ullage.app.solver import Solver, SolverCrashed, solve
 from ullage.app.watchdog import Watchdog
-from ullage.decide.faults import WORKLOADS, Fault
+from ullage.decide.faults import WORKLOADS, Fault, Subject
 from ullage.decide.lives import training
 from ullage.decide.lives.life import Life
 from ullage.decide.model import DecideSettings, Plan
@@ -184,6 +184,39 @@ def test_a_search_without_a_result_rests() -> None:
     assert not aside.searching
     assert not aside.failed(snapshot, NOW + REST_S - 1, "RuntimeError: no", answered=True)
     assert aside.failed(snapshot, NOW + REST_S, "RuntimeError: no", answered=True)
+
+
+def alike(snapshot: Snapshot, because: Subject | None) -> SetAside:
+    """What is remembered after jobs a to d fail alike, for themselves or because of an object."""
+    aside = SetAside()
+    for _ in range(30):
+        left_out = {one.subject for one in aside.of(snapshot, NOW)}
+        told = [one for one in aside.of(snapshot, NOW) if one.text]
+        if because is None or because not in left_out:
+            bad = ((WORKLOADS, f"uid-one-{name}") for name in "abcd")
+            told += [
+                Fault(table=table, key=key, text="ValueError: a price is below 0")
+                for table, key in bad
+                if (table, key) not in left_out
+            ]
+        aside.decided(snapshot, told, NOW)
+        if not aside.hurries:
+            return aside
+    raise AssertionError("it never rests")
+
+
+@pytest.mark.parametrize("because", [("policy", "default"), ("gpu_nodes", "node-1")])
+def test_what_many_fail_for_is_set_aside_instead_of_them(because: Subject) -> None:
+    aside = alike(cluster(*"abcd"), because)
+    assert aside.in_force() == {because[0]: 1}
+    (news,) = aside.news()
+    assert news.subject == because
+
+
+def test_many_that_fail_alike_for_themselves_stay_set_aside() -> None:
+    aside = alike(cluster(*"abcd"), None)
+    assert aside.in_force() == {WORKLOADS: 4}
+    assert len(aside.news()) == 4
 
 
 # -- in the process that decides -------------------------------------------------------------------

@@ -12,19 +12,33 @@ from typing import Any
 import orjson
 import pytest
 
-from builders import NOW, a_gpu_node, a_job
-from fakes.deciding import decided
+from builders import (
+    MODEL,
+    NOW,
+    Part,
+    a_device_profile,
+    a_gpu_node,
+    a_job,
+    a_policy,
+    a_profile,
+    a_snapshot,
+)
+from fakes.deciding import SETTINGS, decided
 from fakes.scenes import BAD, SCENES, others
+from fakes.toy_pools import a_pool, aim
 from ullage.api.gpunode import GPUNode
+from ullage.app.set_aside import SetAside
 from ullage.app.watchdog import Watchdog
 from ullage.decide.applied import gpunode_body, status_body
 from ullage.decide.decide import decide
 from ullage.decide.diff import diff
 from ullage.decide.effects import effect_of
-from ullage.decide.model import Action, ApplyGPUNode, DecideSettings, SetStatus
+from ullage.decide.model import Action, ApplyGPUNode, DecideSettings, Plan, SetStatus
 from ullage.engines.admission.utilisation import UtilisationSum
-from ullage.state.records import PodRecord, Snapshot, WorkloadRecord
+from ullage.state.faults import fault_text
+from ullage.state.records import PodRecord, Snapshot, SoloEntry, WorkloadRecord
 from ullage.state.shapes import Resources
+from ullage.state.terms import Party
 
 WHOLE = (10**20, 2**63 - 1, -(10**20), -1, 0)
 REAL = (math.nan, math.inf, -math.inf, 1e308, 5e-324, -1.0, 0.0)
@@ -46,11 +60,21 @@ def _figures(record: Any, depth: int = 0) -> Iterator[tuple[tuple[str, ...], obj
         elif is_dataclass(value) and depth < 3:
             for path, inner in _figures(value, depth + 1):
                 yield (field.name, *path), inner
+        elif isinstance(value, tuple) and value and is_dataclass(value[0]) and depth < 3:
+            for path, inner in _figures(value[0], depth + 1):
+                yield (field.name, *path), inner
 
 
 def _with(record: Any, path: tuple[str, ...], value: object) -> Any:
+    """The record with another figure at this path; of a tuple, in its first element."""
     first, *rest = path
-    inner = value if not rest else _with(getattr(record, first), tuple(rest), value)
+    before = getattr(record, first)
+    if not rest:
+        inner = value
+    elif isinstance(before, tuple):
+        inner = (_with(before[0], tuple(rest), value), *before[1:])
+    else:
+        inner = _with(before, tuple(rest), value)
     return replace(record, **{first: inner})
 
 
@@ -121,6 +145,57 @@ def test_an_objective_never_keeps_a_gpu_node_from_being_written(allowed: float) 
     found = decided(job, *job.pods(), a_gpu_node())
     for action in found.all(ApplyGPUNode):
         _sound(action)
+
+
+def _settled(snapshot: Snapshot, settings: DecideSettings) -> Plan:
+    """The plan once everything that fails decisions is set aside, as the operator finds it."""
+    aside = SetAside()
+    for _ in range(40):
+        known = replace(settings, aside=aside.of(snapshot, NOW))
+        try:
+            with Watchdog(snapshot, patience_s=0.1):
+                plan = decide(snapshot, NOW, known, UtilisationSum())
+        except Exception as error:
+            if not aside.failed(snapshot, NOW, fault_text(error), answered=True):
+                raise
+            continue
+        aside.decided(snapshot, plan.faults, NOW)
+        if not aside.hurries:
+            return plan
+    raise AssertionError("it never rests")
+
+
+def _sharing(name: str) -> tuple[Part, ...]:
+    job = a_job(name, "three").fractional(10, 20).with_(klass="third")
+    return job, *job.pods()
+
+
+@pytest.mark.parametrize("table", ["gpu_nodes", "profiles", "device_profiles", "pools", "policy"])
+def test_a_wild_figure_of_any_other_object_sets_that_object_aside(table: str) -> None:
+    solo = SoloEntry(device=MODEL, share=50, sm_util=0.5, steps_per_second=2.0)
+    parts = (
+        a_policy(objective="MaxMinFairness", learned=True, tenants=(Party(name="a"),)),
+        a_pool(),
+        a_device_profile(),
+        replace(a_profile("third", solo, namespace="three"), uid="uid-profile"),
+        a_gpu_node("node-1"),
+        a_gpu_node("node-2"),
+        *(a_job(f"bought-{at}", "two").with_(cost=aim(), work_steps=1000) for at in range(3)),
+        *(one for at in range(3) for one in _sharing(f"more-{at}")),
+        *others(),
+    )
+    snapshot = a_snapshot(*parts)
+    records: dict[Any, Any] = (
+        {"": snapshot.policy} if table == "policy" else getattr(snapshot, table)
+    )
+    key, record = next(iter(records.items()))
+    for path, value in _figures(record):
+        for wild in WHOLE if isinstance(value, int) else REAL:
+            changed = _with(record, path, wild)
+            held = changed if table == "policy" else {**records, key: changed}
+            plan = _settled(replace(snapshot, **{table: held}), SETTINGS)  # type: ignore[arg-type]
+            assert {one.table for one in plan.faults} <= {table}, (path, wild, plan.faults)
+            assert "uid-three-third" in plan.statuses
 
 
 def test_what_is_tried_are_the_figures_of_records() -> None:

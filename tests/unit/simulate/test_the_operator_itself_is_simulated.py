@@ -10,7 +10,11 @@ import pytest
 
 from ullage.decide.decide import decide
 from ullage.decide.diff import diff
+from ullage.decide.lives import training
+from ullage.decide.lives.life import Life
 from ullage.decide.model import DecideSettings
+from ullage.decide.placement.ground import Ground
+from ullage.decide.view import View
 from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.engines.allocation.round_records import RoundSettings
 from ullage.simulate.decided import resume, run_decided
@@ -23,7 +27,7 @@ from ullage.simulate.policies import POLICIES
 from ullage.simulate.trace import Fleet, Trace, TraceError, TraceJob, fitted, in_order
 from ullage.simulate.work import Costs
 from ullage.simulate.world import World
-from ullage.state.records import PodStage, Snapshot
+from ullage.state.records import PodStage, Snapshot, WorkloadRecord
 
 SETTINGS = Settings(rounds=RoundSettings(round_s=300.0), costs=Costs(restart_s=30.0))
 
@@ -72,6 +76,21 @@ def test_a_device_that_fails_costs_no_try_and_comes_back() -> None:
     assert found.failures > 0
     assert found.lost_device_s > 0
     assert found == _run("fifo", *jobs, settings=settings, t=3)
+
+
+def test_a_job_that_no_decision_can_be_made_about_ends_the_simulation_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    really = training._life
+
+    def life(view: View, ground: Ground, job: WorkloadRecord) -> Life:
+        if job.ref.name.endswith("b"):
+            raise OverflowError("math range error")
+        return really(view, ground, job)
+
+    monkeypatch.setattr(training, "_life", life)
+    with pytest.raises(TraceError, match=r"no decision about .*b: OverflowError"):
+        _run("fifo", _job("a", 10, t=1.0), _job("b", 10, t=1.0), t=1)
 
 
 def test_a_policy_that_no_cluster_has_is_refused() -> None:
