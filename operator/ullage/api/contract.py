@@ -22,6 +22,7 @@ from ullage.api.devices import ObservedDevice as ObservedDevice
 from ullage.api.interruptions import Interruption as Interruption
 from ullage.api.interruptions import InterruptionKind as InterruptionKind
 from ullage.api.interruptions import sooner as sooner
+from ullage.api.observations import MAX_ID as MAX_ID
 from ullage.api.observations import MAX_OBSERVATIONS as MAX_OBSERVATIONS
 from ullage.api.observations import MAX_PARTNERS as MAX_PARTNERS
 from ullage.api.observations import Fingerprint as Fingerprint

@@ -28,6 +28,8 @@ from ullage.api.readers import (
 MAX_OBSERVATIONS: Final = 128
 """Most observations that one node keeps in its status; the oldest go first."""
 MAX_PARTNERS: Final = 16
+MAX_ID: Final = 64
+"""Characters of an observation's id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +128,14 @@ def _camel(name: str) -> str:
     return first + "".join(part[:1].upper() + part[1:] for part in rest)
 
 
+def _id(raw: JsonObject) -> str:
+    """Of an observation; the operator acknowledges it in the spec of the GPUNode."""
+    found = text(raw, "id")
+    if len(found) > MAX_ID:
+        raise WireError(f"id: {len(found)} characters, at most {MAX_ID}")
+    return found
+
+
 _WIRE_NAMES: Final = {one.name: _camel(one.name) for one in fields(Fingerprint)}
 
 
@@ -204,7 +214,7 @@ class Observation:
             raise WireError(f"partners: {len(partners)} entries, at most {MAX_PARTNERS}")
         print_ = raw.get("fingerprint")
         return cls(
-            id=text(raw, "id"),
+            id=_id(raw),
             klass=text(raw, "class"),
             namespace=text(raw, "namespace"),
             accelerator=text(raw, "accelerator"),

@@ -103,7 +103,7 @@ def test_class_and_family_are_the_users_to_set() -> None:
         ),
         (container(image=3), f"{FIRST}.image: expected a string"),
         (container(args=[1]), f"{FIRST}.args: expected a list of strings"),
-        (container(name=""), f"{FIRST}.name: '' must have 1 to 253 characters"),
+        (container(name=""), f"{FIRST}.name: '' must have 1 to 63 characters"),
         (raw_template(schedulingGates=[{}]), "spec.template.spec.schedulingGates[0].name"),
         (raw_template(volumes=[{"name": 1}]), "spec.template.spec.volumes[0].name: expected"),
         (raw_template(tolerations=[{"key": 1}]), "spec.template.spec.tolerations[0].key: expected"),

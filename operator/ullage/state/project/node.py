@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from ullage.api.contract import (
     LABEL_NODE,
     MAX_EPOCH,
+    MAX_ID,
     DesiredSlice,
     Interruption,
     JsonObject,
@@ -112,6 +113,12 @@ def _observations(status: JsonObject) -> tuple[tuple[Observation, ...], int]:
     return tuple(found.values()), unreadable
 
 
+def _acknowledged(spec: JsonObject) -> str:
+    """Id of the last observation that was read; one that no observation can have counts as none."""
+    stated = optional_text(spec, "observationsRead")
+    return stated if len(stated) <= MAX_ID else ""
+
+
 def _interruption(status: JsonObject) -> Interruption | None:
     raw = section(status, "interruption")
     if not raw:
@@ -134,7 +141,7 @@ def project_gpu_node(
         desired = by_key(DesiredSlice.from_wire(item) for item in objects(spec, "slices"))
         epoch = bounded(spec, "epoch", 0, MAX_EPOCH, 0)
         retire = flag(spec, "retire")
-        read = optional_text(spec, "observationsRead")
+        read = _acknowledged(spec)
     with within("status"):
         learned, unreadable = _observations(status)
         return GPUNodeRecord(

@@ -15,7 +15,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeVar
 
-from ullage.api.contract import GROUP, WireError, flag, objects, section, text, whole
+from ullage.api.contract import (
+    ANNOTATION_TEMPLATE_HASH,
+    GROUP,
+    WireError,
+    flag,
+    objects,
+    section,
+    text,
+    whole,
+)
 from ullage.api.readers import bounded as bounded
 from ullage.api.readers import count_of, quoted
 from ullage.api.reasons import ConditionType
@@ -32,6 +41,7 @@ _KINDS: Final = frozenset(WorkloadKind)
 
 _ACCELERATOR: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _DOMAIN: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_VERSION: Final = re.compile(r"[-a-zA-Z0-9]{1,64}")
 NAME_MAX: Final = 253
 """Characters of a name of Kubernetes."""
 MESSAGE_LIMIT: Final = 1024
@@ -191,6 +201,12 @@ def one_of(raw: JsonObject, field: str, default: Word) -> Word:
     if stated not in known:
         raise WireError(f"{field}: {quoted(stated)} is none of {', '.join(known)}")
     return known[stated]
+
+
+def version_of(annotations: Mapping[str, str]) -> str:
+    """The version of the template that an object was made from; empty where it is none of ours."""
+    version = annotations.get(ANNOTATION_TEMPLATE_HASH, "")
+    return version if _VERSION.fullmatch(version) else ""
 
 
 def is_accelerator(key: str) -> bool:

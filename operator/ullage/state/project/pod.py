@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from ullage.api.contract import (
-    ANNOTATION_TEMPLATE_HASH,
     ANNOTATION_WORLD_SIZE,
     GATE,
     LABEL_LEAD,
@@ -33,6 +32,7 @@ from ullage.state.project.objects import (
     optional_whole,
     read_meta,
     short,
+    version_of,
 )
 from ullage.state.project.ownership import Claim, read_claim
 from ullage.state.project.readable import complete
@@ -160,7 +160,7 @@ def project_pod(raw: JsonObject, now: float, share: Sharer) -> tuple[PodRecord, 
         order=share(meta.labels.get(LABEL_ORDER, "")),
         lead=lead,
         address=optional_text(status, "podIP") if lead else "",
-        template_hash=share(meta.annotations.get(ANNOTATION_TEMPLATE_HASH, "")),
+        template_hash=share(version_of(meta.annotations)),
         grace_s=optional_whole(spec, "terminationGracePeriodSeconds", 30),
         world_size=max(0, number_of(meta.annotations.get(ANNOTATION_WORLD_SIZE, ""))),
     )

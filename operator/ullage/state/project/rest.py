@@ -9,7 +9,6 @@ from math import ceil, floor
 from typing import Final
 
 from ullage.api.contract import (
-    ANNOTATION_TEMPLATE_HASH,
     JsonObject,
     WireError,
     bounded,
@@ -34,6 +33,7 @@ from ullage.state.project.objects import (
     optional_whole,
     own_conditions,
     read_meta,
+    version_of,
     within,
 )
 from ullage.state.project.quantity import mib_down, of_a_mib
@@ -86,7 +86,7 @@ def project_deployment(raw: JsonObject) -> DeploymentRecord:
         replicas=replicas,
         ready=ready,
         updated=updated,
-        template_hash=meta.annotations.get(ANNOTATION_TEMPLATE_HASH, ""),
+        template_hash=version_of(meta.annotations),
         max_surge=surge,
         max_unavailable=unavailable,
         settled=settled,

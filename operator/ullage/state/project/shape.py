@@ -26,6 +26,7 @@ from ullage.state.shapes import (
 
 Amounts = dict[str, int]
 
+_NAME_MAX: Final = 63
 _POD_LEVEL: Final = ("cpu", "memory")
 """Resources that pod-level requests may set; ``hugepages-*`` besides."""
 
@@ -183,6 +184,14 @@ def _cpu_limit(container: JsonObject) -> int:
     return 0 if cpu is None else counted("cpu", cpu, "resources.limits[cpu]")
 
 
+def _container_name(container: JsonObject) -> str:
+    """The name, which stands in a slice beside those of others: one too long would stop all."""
+    name = text(container, "name")
+    if len(name) > _NAME_MAX:
+        raise WireError(f"containers[0].name: {len(name)} characters, at most {_NAME_MAX}")
+    return name
+
+
 def pod_shape(spec: JsonObject, *, slots: int = 0) -> PodShape:
     """What a pod with this spec asks of a node, itself (one pod) included.
 
@@ -202,7 +211,7 @@ def pod_shape(spec: JsonObject, *, slots: int = 0) -> PodShape:
         if slots:
             amounts[SLOT_RESOURCE] = amounts.get(SLOT_RESOURCE, 0) + slots
         return PodShape(
-            device_container=text(containers[0], "name"),
+            device_container=_container_name(containers[0]),
             requests=resources_of(amounts, pods=1),
             node_selector=tuple(sorted(string_map(spec, "nodeSelector").items())),
             affinity=node_affinity(spec),

@@ -25,7 +25,6 @@ from ullage.api.contract import (
 )
 from ullage.api.readers import quoted
 from ullage.state.project.objects import (
-    NAME_MAX,
     bounded,
     optional_text,
     string_map,
@@ -40,6 +39,8 @@ from ullage.state.records import WorkloadKind
 MOST_BYTES: Final = 256 * 1024
 """Of a template as compact JSON."""
 MOST_CONTAINERS: Final = 16
+CONTAINER_MAX: Final = 63
+"""Characters of a container's name."""
 INT32_MAX: Final = 2**31 - 1
 _RESTART: Final = {WorkloadKind.TRAINING_JOB: "Never", WorkloadKind.INFERENCE_SERVICE: "Always"}
 _PROTOCOLS: Final = ("TCP", "UDP", "SCTP")
@@ -115,8 +116,8 @@ def _pod(kind: WorkloadKind, spec: JsonObject) -> None:
 def _container(raw: JsonObject) -> str:
     """Check a container; returns its name."""
     name = text(raw, "name")
-    if not name or len(name) > NAME_MAX:
-        raise WireError(f"name: {quoted(name)} must have 1 to {NAME_MAX} characters")
+    if not name or len(name) > CONTAINER_MAX:
+        raise WireError(f"name: {quoted(name)} must have 1 to {CONTAINER_MAX} characters")
     optional_text(raw, "image")
     strings(raw, "command")
     strings(raw, "args")

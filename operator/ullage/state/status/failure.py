@@ -57,6 +57,6 @@ def failure_of(status: JsonObject) -> FailureRecord | None:
         raise WireError(f"lastFailure.nodes: {nodes!r} is no list of names")
     return FailureRecord(
         time=seconds(raw.get("time"), "lastFailure.time"),
-        count=count_of(raw, "count", None),
+        count=min(count_of(raw, "count", None), 2**31 - 1),
         nodes=tuple(sorted(nodes)),
     )
