@@ -18,6 +18,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from bench.api_client import ApiClient, NotAnswered
@@ -231,8 +232,9 @@ def api_restarts(
 
 def fuzz(options: argparse.Namespace) -> Figures:
     """Random raw objects against every reader of operator and agent."""
-    words = ("--objects", str(options.objects), "--seed", str(options.seed))
-    found = _played("bench.hostile_fuzz", "fuzz", *words)
+    file = FOLDER / "fuzz.json"
+    words = ("--objects", str(options.objects), "--seed", str(options.seed), "--out", str(file))
+    found = _played("bench.fuzz", file, *words)
     return {name: found.get(name) for name in ("fuzzed", "escapes")} | {
         "fuzz_seed": options.seed,
         "fuzz_seconds": found.get("seconds"),
@@ -241,18 +243,17 @@ def fuzz(options: argparse.Namespace) -> Figures:
 
 def soak(options: argparse.Namespace) -> Figures:
     """Edits, churn and faults beside one operator."""
-    words = ("--minutes", f"{options.soak:g}", "--seed", str(options.seed))
-    found = _played("bench.soak", "soak", *words)
+    words = ("--minutes", f"{options.soak:g}", "--seed", str(options.seed), "--out", str(FOLDER))
+    found = _played("bench.soak", FOLDER / "soak.json", *words)
     return {name: found.get(name) for name in ("soak_minutes", "soak_growth")}
 
 
-def _played(module: str, name: str, *words: str) -> Figures:
+def _played(module: str, file: Path, *words: str) -> Figures:
     """Run a benchmark of its own and read its figures; the table at the end tells missed bars.
 
     Raises:
         SystemExit: it wrote no figures; why stands above.
     """
-    file = FOLDER / f"{name}.json"
     file.unlink(missing_ok=True)
     subprocess.run([sys.executable, "-u", "-m", module, *words], check=False, cwd=ROOT)
     try:

@@ -357,7 +357,7 @@ class Wild:
             "name": name,
             "uid": f"uid-{space}-{stream.name}-{name}",
             "resourceVersion": str(draw.randrange(10**9)),
-            "generation": draw.randrange(1, 9),
+            "generation": draw.randrange(1, 10**12),
             "creationTimestamp": "2026-01-02T03:04:05Z",
             "labels": self._labels(stream, owner, str(rank)),
             "annotations": {"ullage.dev/world-size": draw.choice(("1", "2", *TEXTS[12:16]))},

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from ullage.api.contract import GATE, DesiredSlice, Health, ObservedSlice
+from ullage.api.contract import GATE, Health, Observation, ObservedSlice
 from ullage.decide.model import (
     Action,
     ApplyDeployment,
@@ -107,7 +107,7 @@ class World:
         for action in actions:
             match action:
                 case ApplyGPUNode():
-                    self._reserve(action.name, action.epoch, action.slices)
+                    self._reserve(action)
                 case CreatePod():
                     self._create(action)
                 case UngatePod():
@@ -199,11 +199,12 @@ class World:
         self.pods[pod.uid] = pod
         self.pods_of.setdefault(pod.owner.uid, {})[pod.uid] = None
 
-    def _reserve(self, name: str, epoch: int, slices: tuple[DesiredSlice, ...]) -> None:
+    def _reserve(self, action: ApplyGPUNode) -> None:
+        name, slices = action.name, action.slices
         record = self.gpu_nodes.get(name)
         if record is None:
             record = GPUNodeRecord(
-                name=name, uid=f"uid-gn-{name}", epoch=epoch, retire=False, desired=()
+                name=name, uid=f"uid-gn-{name}", epoch=action.epoch, retire=False, desired=()
             )
         held = {one.key: one for one in record.observed}
         kept = {one.key: held.get(one.key) or motions.reserved(one) for one in slices}
@@ -214,9 +215,11 @@ class World:
         since = record.desired_since
         self.gpu_nodes[name] = replace(
             record,
-            epoch=epoch,
+            epoch=action.epoch,
             desired=slices,
             observed=tuple(kept[key] for key in sorted(kept)),
+            observations=_after(record.observations, action.observations_read),
+            observations_read=action.observations_read,
             desired_since={one.key: since.get(one.key, self.now) for one in slices},
         )
 
@@ -296,3 +299,9 @@ class World:
             namespace=at[0], name=at[1], klass=action.klass, uid=f"uid-wp-{at[0]}-{at[1]}"
         )
         self.profiles.setdefault(at, made)
+
+
+def _after(observations: tuple[Observation, ...], newest_read: str) -> tuple[Observation, ...]:
+    """What a node still reports once it hears which observation was the last taken in."""
+    ids = [one.id for one in observations]
+    return observations[ids.index(newest_read) + 1 :] if newest_read in ids else observations

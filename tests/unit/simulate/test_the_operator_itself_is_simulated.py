@@ -8,8 +8,10 @@ from dataclasses import replace
 
 import pytest
 
+from ullage.api.contract import Observation
 from ullage.decide.decide import decide
 from ullage.decide.diff import diff
+from ullage.decide.learning.taken_in import ENOUGH_ROWS
 from ullage.decide.lives import training
 from ullage.decide.lives.life import Life
 from ullage.decide.model import DecideSettings
@@ -129,6 +131,28 @@ def test_a_live_picture_is_where_a_simulation_can_start() -> None:
     assert jct["trace/job-a"] == pytest.approx(left, abs=0.5)
     assert jct["trace/job-b"] == pytest.approx(left + 30.0 + 500.0, abs=1.0)
     assert found.dollars == pytest.approx(2.0 * sum(found.held_s.values()) / 3600)
+
+
+def test_what_nodes_observed_before_it_is_taken_in_once() -> None:
+    snapshot = _running()
+    rows = tuple(
+        Observation(
+            id=f"row-{number}",
+            klass="resnet",
+            namespace="trace",
+            accelerator="t",
+            percent=40,
+            step_micros=10_000,
+            at_s=int(START),
+        )
+        for number in range(2 * ENOUGH_ROWS)
+    )
+    nodes = {name: replace(one, observations=rows) for name, one in snapshot.gpu_nodes.items()}
+    snapshot = replace(snapshot, gpu_nodes=nodes)
+    fleet = fleet_of(snapshot, {"t": 2.0})
+    trace = trace_of(snapshot, fleet, 300.0)
+    found = resume(snapshot, trace, fleet, POLICIES["fifo"], SETTINGS)
+    assert len(found.jobs) == 2
 
 
 def test_a_picture_without_devices_or_jobs_says_so() -> None:
