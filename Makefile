@@ -56,6 +56,10 @@ test-storms: $(VENV)/.ready ## the long storms in full: 100,000 random events, 1
 	  tests/property/test_placement_storms.py tests/property/test_admission_never_overcommits.py \
 	  tests/property/node/test_restarts_of_everything.py
 
+.PHONY: replay
+replay: $(VENV)/.ready ## decide again on recorded snapshots: every plan must be equal, byte for byte
+	@$(BIN)/python -m pytest $(FAST_FLAGS) tests/replay
+
 .PHONY: explore
 explore: $(VENV)/.ready ## property tests on new random examples
 	@ULLAGE_EXAMPLES=explore $(BIN)/python -m pytest $(FAST_FLAGS) -m hypothesis --ignore tests/e2e --ignore tests/gpu
