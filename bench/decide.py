@@ -23,9 +23,9 @@ from bench.decide_world import START, World, a_mixture, add_profiles
 from bench.progress import Progress
 from bench.report import Row, write
 from ullage.app.solver import Solver
-from ullage.decide.model import DecideSettings
-from ullage.decide.transfer import Packer, Unpacker
-from ullage.state.records import GPURequest, Snapshot
+from ullage.app.transfer import Packer, Unpacker
+from ullage.cluster.records.snapshot import GPURequest, Snapshot
+from ullage.scheduling.model.plan import DecideSettings
 
 NODES, DEVICES, JOBS = 1000, 8, 10_000
 FILL_NODES, FILL_JOBS = 500, 4000

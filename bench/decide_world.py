@@ -21,19 +21,9 @@ from ullage.api.contract import (
     Health,
     ObservedDevice,
 )
-from ullage.decide.model import (
-    Action,
-    ApplyGPUNode,
-    ApplyService,
-    CreatePod,
-    DeletePod,
-    EvictPod,
-    SetConditions,
-    SetStatus,
-    UngatePod,
-)
-from ullage.simulate import motions
-from ullage.state.records import (
+from ullage.cluster.codecs.status import as_stored
+from ullage.cluster.records.pod_shape import PodShape, Resources
+from ullage.cluster.records.snapshot import (
     GPUNodeRecord,
     GPURequest,
     NodeRecord,
@@ -49,8 +39,18 @@ from ullage.state.records import (
     WorkloadKind,
     WorkloadRecord,
 )
-from ullage.state.shapes import PodShape, Resources
-from ullage.state.status.wire import as_stored
+from ullage.scheduling.model.plan import (
+    Action,
+    ApplyGPUNode,
+    ApplyService,
+    CreatePod,
+    DeletePod,
+    EvictPod,
+    SetConditions,
+    SetStatus,
+    UngatePod,
+)
+from ullage.simulate import motions
 
 START = 1_700_000_000.0
 GIB = 2**30

@@ -18,9 +18,9 @@ from itertools import combinations
 import numpy as np
 
 from bench.report import ROOT, Row
-from ullage.decide.speeds.estimates import Evidence, estimated
-from ullage.decide.speeds.throughput import typical
-from ullage.state.profile.records import Method, ProfileRecord, ProfileStatus, SoloEntry
+from ullage.cluster.records.profile import Method, ProfileRecord, ProfileStatus, SoloEntry
+from ullage.scheduling.learning.estimates import Evidence, estimated
+from ullage.scheduling.learning.throughput import typical
 
 TABLE = ROOT / "operator" / "ullage" / "simulate" / "data" / "solo.json"
 Left = Callable[[ProfileRecord], str]

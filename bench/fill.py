@@ -24,11 +24,11 @@ from bench.limits import for_each, job, limit_bare, limit_same_objects, until_ru
 from bench.progress import Progress
 from bench.report import ROOT, Row, write
 from demo.progress import CommandFailed, ending_with_a_reason
-from ullage.adapters.credentials import find_credentials
-from ullage.adapters.k8s import K8sCluster
 from ullage.api.contract import objects, section, text
+from ullage.cluster.values.streams import PODS
+from ullage.kube.client import K8sCluster
+from ullage.kube.credentials import find_credentials
 from ullage.ports import GPU_NODE, TRAINING_JOB, ApiError, ClusterPort, Selector
-from ullage.state.streams import PODS
 
 PORT = 18080
 DEVICES_PER_NODE = 8

@@ -14,8 +14,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ullage.adapters.credentials import find_credentials
-from ullage.adapters.k8s import K8sCluster
 from ullage.api.contract import (
     API_VERSION,
     MANAGER_NODE,
@@ -33,6 +31,9 @@ from ullage.api.contract import (
     text,
     whole,
 )
+from ullage.cluster.values.streams import PODS
+from ullage.kube.client import K8sCluster
+from ullage.kube.credentials import find_credentials
 from ullage.ports import (
     GPU_NODE,
     POD,
@@ -45,7 +46,6 @@ from ullage.ports import (
     Throttled,
     Unavailable,
 )
-from ullage.state.streams import PODS
 
 SeeObject = Callable[[JsonObject], None]
 SETTLE_S = 0.1

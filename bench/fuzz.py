@@ -28,22 +28,22 @@ from bench.report import FOLDER
 from bench.wild import GOOD_SPACE as SPACE
 from bench.wild import Wild
 from bench.wild_world import NOW, good
-from ullage.adapters.bodies import Request, Requests, key_of, verb_of
-from ullage.adapters.decoding import decoded
-from ullage.adapters.leads import Leads
-from ullage.adapters.reflector import Packed
-from ullage.adapters.writer.errors import Refused
-from ullage.decide.decide import decide
-from ullage.decide.diff import diff
-from ullage.decide.effects import effect_of
-from ullage.decide.model import Action, DecideSettings, Emit, Plan, TaintNode
-from ullage.decide.transfer import Packer, Unpacker
+from ullage.app.effects import effect_of
+from ullage.app.transfer import Packer, Unpacker
+from ullage.cluster.cache.cluster import ClusterState
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.values.streams import Stream
 from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.engines.allocation.model import Allocation, Objective, Problem
+from ullage.kube.coordinators import Leads
+from ullage.kube.decoding import decoded
+from ullage.kube.reflector import Packed
+from ullage.kube.requests import Request, Requests, key_of, verb_of
+from ullage.kube.writer.errors import Refused
 from ullage.ports import ApiError
-from ullage.state.cluster.cluster import ClusterState
-from ullage.state.records import Snapshot
-from ullage.state.streams import Stream
+from ullage.scheduling.cycle.decide import decide
+from ullage.scheduling.cycle.diff import diff
+from ullage.scheduling.model.plan import Action, DecideSettings, Emit, Plan, TaintNode
 
 BATCH: Final = 2_000
 """Wild objects before a decision."""

@@ -21,10 +21,10 @@ from bench import report
 from bench.progress import Progress
 from ullage.app.lessons import Task, taught
 from ullage.app.syllabus import QUICK_CLASSES
+from ullage.cluster.records.profile import ProfileRecord, ProfileStatus, SoloEntry, StepRow
 from ullage.engines.admission.learning import learn
 from ullage.engines.admission.pair_gp import MAX_ROWS, ROBUST
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Partner, Row, ShareCurve
-from ullage.state.profile.records import ProfileRecord, ProfileStatus, SoloEntry, StepRow
 
 LIMIT_S: Final = 1.0
 REPEATS: Final = 3

@@ -30,8 +30,8 @@ from bench.progress import Progress
 from bench.report import FOLDER
 from demo.cluster import LOCALCLUSTER, EmulatedDevice, LocalCluster
 from demo.progress import run
-from ullage.adapters.credentials import find_credentials
-from ullage.adapters.k8s import K8sCluster
+from ullage.kube.client import K8sCluster
+from ullage.kube.credentials import find_credentials
 
 DEVICES: Final = {
     "node-1": [EmulatedDevice(core=0)],

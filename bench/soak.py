@@ -32,8 +32,8 @@ from bench.report import ROOT, Bars, Figure, Row, judge, write
 from bench.soak_faults import Agents, Cutter, Faults
 from bench.soak_load import Churn
 from demo.progress import ending_with_a_reason
-from ullage.adapters.credentials import find_credentials
-from ullage.adapters.k8s import K8sCluster
+from ullage.kube.client import K8sCluster
+from ullage.kube.credentials import find_credentials
 from ullage.simulate.plotter import DPI, NoPlotter, plotter
 
 SAMPLE_S: Final = 10.0

@@ -21,8 +21,8 @@ import yaml
 
 from bench.report import ROOT
 from bench.wild_shapes import REAL, SHAPES
-from ullage.state import streams
-from ullage.state.streams import Stream
+from ullage.cluster.values import streams
+from ullage.cluster.values.streams import Stream
 
 Schema = Mapping[str, Any]
 Step = str | int

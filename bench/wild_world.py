@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from bench.wild import GOOD_SPACE as SPACE
-from ullage.state import streams
-from ullage.state.streams import Stream
+from ullage.cluster.values import streams
+from ullage.cluster.values.streams import Stream
 
 NOW: Final = 1_767_330_000.0
 _STAMP: Final = "2026-01-02T05:00:00Z"

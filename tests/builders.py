@@ -26,8 +26,16 @@ from builders_nodes import gpu as gpu
 from builders_nodes import reported as reported
 from builders_nodes import resources as resources
 from ullage.api.contract import GATE, GPUMode, default_trust_domain
-from ullage.state.pools.records import PoolRecord
-from ullage.state.records import (
+from ullage.cluster.records.pod_shape import (
+    NodeAffinity,
+    PodShape,
+    Requirement,
+    Resources,
+    SelectorTerm,
+    Toleration,
+)
+from ullage.cluster.records.pool import PoolRecord
+from ullage.cluster.records.snapshot import (
     DeploymentRecord,
     DeviceProfileRecord,
     FailurePolicy,
@@ -46,16 +54,8 @@ from ullage.state.records import (
     WorkloadKind,
     WorkloadRecord,
 )
-from ullage.state.shapes import (
-    NodeAffinity,
-    PodShape,
-    Requirement,
-    Resources,
-    SelectorTerm,
-    Toleration,
-)
-from ullage.state.status.records import WorkloadStatus
-from ullage.state.terms import Elasticity, RiskSettings
+from ullage.cluster.records.spec_fields import Elasticity, RiskSettings
+from ullage.cluster.records.status import WorkloadStatus
 
 
 def a_shape(

@@ -19,8 +19,8 @@ from ullage.api.contract import (
     SliceKey,
     SlicePhase,
 )
-from ullage.state.records import GPUNodeRecord, NodeRecord, PodRecord
-from ullage.state.shapes import Resources, Taint
+from ullage.cluster.records.pod_shape import Resources, Taint
+from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord, PodRecord
 
 NOW: Final = 1_000_000.0
 """The moment at which built snapshots are taken; heartbeats default to it."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 import pytest
 
 from chart.rendered import ROOT, Helm, Json, Rendered, rules_of
-from ullage.adapters.permissions import REQUIRED_VERBS, Scope, role_rules
 from ullage.api import crd
+from ullage.kube.permissions import REQUIRED_VERBS, Scope, role_rules
 
 READ = {"get", "list", "watch"}
 KINDS = {kind.info.plural for kind in crd.KINDS}

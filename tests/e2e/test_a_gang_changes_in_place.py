@@ -10,7 +10,7 @@ import pytest
 
 from demo.images import image_name
 from e2e.stack import Json, Stack, busy_template, eventually, share, training_job
-from ullage.decide.elastic.members import HOLD_IN_PLACE_S, ROOM_LASTS_IN_PLACE_S
+from ullage.scheduling.model.gang_speed import HOLD_IN_PLACE_S, ROOM_LASTS_IN_PLACE_S
 
 JOINS_S = HOLD_IN_PLACE_S + ROOM_LASTS_IN_PLACE_S + 60
 """Time for the hold, for room to last, and for a pod to start."""

@@ -21,8 +21,8 @@ from contract.api.suite import CASES, Case
 from contract.api.suite.real import SLOW, real_world
 from demo.images import ROOT
 from fakes.apiserver import CRD
-from ullage.adapters.k8s import connect
-from ullage.adapters.selftest import SelfTestFailed, check_crds
+from ullage.kube.client import connect
+from ullage.kube.self_test import SelfTestFailed, check_crds
 
 LOCALCLUSTER = str(ROOT / "localcluster" / "run")
 

@@ -9,12 +9,12 @@ from typing import TypeVar
 
 import builders
 from ullage.api.contract import DesiredSlice
-from ullage.decide.decide import decide
-from ullage.decide.diff import diff
-from ullage.decide.model import Action, DecideSettings, Emit, Plan
+from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
+from ullage.cluster.records.status import Condition, DecisionRecord, WorkloadStatus
 from ullage.engines.admission.utilisation import UtilisationSum
-from ullage.state.records import Snapshot, WorkloadRecord
-from ullage.state.status.records import Condition, DecisionRecord, WorkloadStatus
+from ullage.scheduling.cycle.decide import decide
+from ullage.scheduling.cycle.diff import diff
+from ullage.scheduling.model.plan import Action, DecideSettings, Emit, Plan
 
 SETTINGS = DecideSettings(epoch=builders.EPOCH)
 Kind = TypeVar("Kind")

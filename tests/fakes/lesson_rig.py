@@ -15,17 +15,17 @@ from itertools import count
 from typing import ParamSpec, TypeVar
 
 from ullage.app.lessons import Answer, Key, Lesson, attend
-from ullage.engines.admission.model import LearnedModel
-from ullage.engines.admission.records import Fingerprint, Partner
-from ullage.state.profile.records import (
+from ullage.cluster.records.profile import (
     DeviceProfileRecord,
     ProfileRecord,
     ProfileStatus,
     SoloEntry,
     StepRow,
 )
-from ullage.state.records import PolicyRecord, Snapshot
-from ullage.state.terms import RiskSettings
+from ullage.cluster.records.snapshot import PolicyRecord, Snapshot
+from ullage.cluster.records.spec_fields import RiskSettings
+from ullage.engines.admission.model import LearnedModel
+from ullage.engines.admission.records import Fingerprint, Partner
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ullage.cluster.values.streams import Stream
 from ullage.ports import JsonObject
-from ullage.state.streams import Stream
 
 
 class Mirror:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ullage import ports
-from ullage.adapters.k8s import K8sCluster
+from ullage.kube.client import K8sCluster
 from ullage.ports import JsonObject, JsonPatch, Kind, Page, Selector, WatchEvent
 
 

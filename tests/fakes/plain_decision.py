@@ -10,8 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ullage.api.contract import GATE, DesiredSlice, GPUMode, Reason, SliceKey, SlicePhase
-from ullage.decide.children import workers_service
-from ullage.decide.model import (
+from ullage.cluster.records.snapshot import (
+    ObjectRef,
+    PodRecord,
+    PodStage,
+    Snapshot,
+    WorkloadKind,
+    WorkloadRecord,
+)
+from ullage.cluster.records.status import Condition, Placement, WorkloadStatus
+from ullage.cluster.values.names import pod_name, workers_service
+from ullage.scheduling.model.plan import (
     Action,
     ApplyDeployment,
     ApplyGPUNode,
@@ -21,16 +30,6 @@ from ullage.decide.model import (
     SetStatus,
     UngatePod,
 )
-from ullage.state.names import pod_name
-from ullage.state.records import (
-    ObjectRef,
-    PodRecord,
-    PodStage,
-    Snapshot,
-    WorkloadKind,
-    WorkloadRecord,
-)
-from ullage.state.status.records import Condition, Placement, WorkloadStatus
 
 Book = dict[str, tuple[DesiredSlice, ...]]
 

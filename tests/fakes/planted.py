@@ -11,7 +11,7 @@ from types import CodeType, FrameType
 from typing import TypeVar
 
 from ullage import decide
-from ullage.state.records import PodRecord, WorkloadRecord
+from ullage.cluster.records.snapshot import PodRecord, WorkloadRecord
 
 Result = TypeVar("Result")
 _ROOT = str(Path(next(iter(decide.__path__))))

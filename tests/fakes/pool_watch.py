@@ -7,15 +7,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ullage.api.contract import Interruption, InterruptionKind
-from ullage.decide.pools.instances import Sighting, Watch, look
-from ullage.decide.pools.learned import Learning
-from ullage.decide.pools.prices import PriceNews
-from ullage.decide.pools.telling import current
+from ullage.cluster.codecs.pool import pool_as_stored
+from ullage.cluster.records.pod_shape import Resources, Taint
+from ullage.cluster.records.pool import CapacityType, PoolRecord, PoolStatus
+from ullage.cluster.records.snapshot import NodeRecord, Snapshot
 from ullage.engines.capacity.price import PriceRecord, Quote
-from ullage.state.pools.records import CapacityType, PoolRecord, PoolStatus
-from ullage.state.pools.wire import pool_as_stored
-from ullage.state.records import NodeRecord, Snapshot
-from ullage.state.shapes import Resources, Taint
+from ullage.scheduling.capacity.hazard import Learning
+from ullage.scheduling.capacity.pool_status import current
+from ullage.scheduling.capacity.prices import PriceNews
+from ullage.scheduling.inventory.instances import Sighting, Watch, look
 
 START_S = 1_000_000.0
 MINUTE_S = 60.0

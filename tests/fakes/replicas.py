@@ -18,17 +18,17 @@ from fakes.small_world import Cluster, Wall
 from fakes.virtual_api import Client, VirtualApi
 from fakes.virtual_time import LoopClock, run_virtual
 from ullage import ports
-from ullage.adapters.credentials import anonymous
-from ullage.adapters.k8s import K8sCluster
 from ullage.app.health import health_problems, readiness_problems
 from ullage.app.operator import Operator, Surroundings
 from ullage.app.settings import Settings
 from ullage.app.solver import Solver
-from ullage.decide.decide import decide
-from ullage.decide.diff import diff
-from ullage.decide.model import Action, DecideSettings, Plan
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.admission.utilisation import UtilisationSum
-from ullage.state.records import Snapshot
+from ullage.kube.client import K8sCluster
+from ullage.kube.credentials import anonymous
+from ullage.scheduling.cycle.decide import decide
+from ullage.scheduling.cycle.diff import diff
+from ullage.scheduling.model.plan import Action, DecideSettings, Plan
 
 LOOK_S = 0.25
 

@@ -26,8 +26,8 @@ from builders import (
 from fakes.deciding import SETTINGS
 from fakes.toy_pools import a_pool, aim
 from ullage.api.contract import SlicePhase
-from ullage.decide.model import DecideSettings
-from ullage.state.records import PodStage
+from ullage.cluster.records.snapshot import PodStage
+from ullage.scheduling.model.plan import DecideSettings
 
 BAD = "uid-one-bad"
 ORDERS = replace(SETTINGS, orders=True)

@@ -20,20 +20,20 @@ from builders import a_device
 from fakes.apiserver import FakeApiServer
 from fakes.mortal import Mortal
 from ullage import ports
-from ullage.adapters.k8s import K8sCluster
-from ullage.adapters.leads import Leads
-from ullage.adapters.writer.errors import Refused
-from ullage.adapters.writer.writer import WriteLimits, Writer, WriterStats
 from ullage.api.contract import GATE, LABEL_MANAGED, SLOT_RESOURCE
-from ullage.decide.decide import decide
-from ullage.decide.diff import diff
-from ullage.decide.effects import effect_of
-from ullage.decide.model import Action, DecideSettings
+from ullage.app.effects import effect_of
+from ullage.cluster.cache.cluster import ClusterState
+from ullage.cluster.records.snapshot import ObjectRef, Snapshot
+from ullage.cluster.values.streams import STREAMS, Stream
 from ullage.engines.admission.utilisation import UtilisationSum
+from ullage.kube.client import K8sCluster
+from ullage.kube.coordinators import Leads
+from ullage.kube.writer.errors import Refused
+from ullage.kube.writer.writer import WriteLimits, Writer, WriterStats
 from ullage.ports import ApiError
-from ullage.state.cluster.cluster import ClusterState
-from ullage.state.records import ObjectRef, Snapshot
-from ullage.state.streams import STREAMS, Stream
+from ullage.scheduling.cycle.decide import decide
+from ullage.scheduling.cycle.diff import diff
+from ullage.scheduling.model.plan import Action, DecideSettings
 
 Stored = dict[str, Any]
 REPORTED = ("podUID", "container", "index", "gpu", "percent", "memoryMiB", "epoch")

@@ -18,7 +18,7 @@ from ullage.api.contract import (
     SliceKey,
     SlicePhase,
 )
-from ullage.state.records import PodRecord
+from ullage.cluster.records.snapshot import PodRecord
 
 
 @dataclass(slots=True)

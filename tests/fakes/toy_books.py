@@ -18,12 +18,12 @@ from builders import (
     a_snapshot,
     gpu,
 )
-from ullage.decide.accounting.account import Accountant
-from ullage.state.pools.records import CapacityType, PoolRecord, PoolStatus
-from ullage.state.records import Snapshot, WorkloadKind, WorkloadRecord
-from ullage.state.status.account import Account
-from ullage.state.status.records import Placement
-from ullage.state.status.wire import status_from_wire, status_to_wire
+from ullage.cluster.codecs.status import status_from_wire, status_to_wire
+from ullage.cluster.records.account import Account
+from ullage.cluster.records.pool import CapacityType, PoolRecord, PoolStatus
+from ullage.cluster.records.snapshot import Snapshot, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.status import Placement
+from ullage.scheduling.accounting.account import Accountant
 
 HOUR = 3600.0
 

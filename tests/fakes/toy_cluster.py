@@ -15,7 +15,10 @@ from dataclasses import replace
 import builders
 from fakes.toy_world import ToyWorld
 from ullage.api.contract import GATE, GPUMode
-from ullage.decide.model import (
+from ullage.cluster.codecs.status import as_stored
+from ullage.cluster.records.snapshot import DeploymentRecord, PodStage, WorkloadKind, WorkloadRecord
+from ullage.scheduling.inventory.reliable_machines import held_to
+from ullage.scheduling.model.plan import (
     Action,
     ApplyDeployment,
     ApplyGPUNode,
@@ -29,9 +32,6 @@ from ullage.decide.model import (
     SetStatus,
     UngatePod,
 )
-from ullage.decide.tiers.machines import held_to
-from ullage.state.records import DeploymentRecord, PodStage, WorkloadKind, WorkloadRecord
-from ullage.state.status.wire import as_stored
 
 
 class ToyCluster(ToyWorld):

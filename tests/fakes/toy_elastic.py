@@ -8,9 +8,9 @@ from typing import Final
 
 from builders import MODEL, a_job, a_policy
 from fakes.toy_rounds import Turns
-from ullage.decide.elastic.members import HOLD_IN_PLACE_S, ROOM_LASTS_IN_PLACE_S
-from ullage.state.records import PodRecord, PodStage
-from ullage.state.status.records import SizeRecord
+from ullage.cluster.records.snapshot import PodRecord, PodStage
+from ullage.cluster.records.status import SizeRecord
+from ullage.scheduling.model.gang_speed import HOLD_IN_PLACE_S, ROOM_LASTS_IN_PLACE_S
 
 UID: Final = "uid-default-train"
 JOINS_S: Final = HOLD_IN_PLACE_S + ROOM_LASTS_IN_PLACE_S + 10

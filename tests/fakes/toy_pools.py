@@ -18,13 +18,13 @@ from fakes import toy_rules
 from fakes.toy_cluster import ToyCluster
 from fakes.toy_world import Shape
 from ullage.api.contract import ObservedSlice, SlicePhase
-from ullage.decide.decide import decide
-from ullage.decide.diff import diff
-from ullage.decide.model import Action, DecideSettings, Emit
+from ullage.cluster.records.pool import CapacityType, PoolRecord, PoolStatus
+from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
+from ullage.cluster.records.spec_fields import CostAim, SpotTerms
 from ullage.engines.admission.utilisation import UtilisationSum
-from ullage.state.pools.records import CapacityType, PoolRecord, PoolStatus
-from ullage.state.records import PodStage, WorkloadRecord
-from ullage.state.terms import CostAim, SpotTerms
+from ullage.scheduling.cycle.decide import decide
+from ullage.scheduling.cycle.diff import diff
+from ullage.scheduling.model.plan import Action, DecideSettings, Emit
 
 STEP_S = 10.0
 """Seconds of one step of a toy job."""

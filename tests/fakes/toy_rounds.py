@@ -16,12 +16,12 @@ import builders
 from fakes import toy_rules
 from fakes.toy_cluster import ToyCluster
 from fakes.toy_world import Shape
-from ullage.decide.decide import decide
-from ullage.decide.diff import diff
-from ullage.decide.model import Action, DecideSettings, Emit, EvictPod, SetConditions
+from ullage.cluster.codecs.allocation import solve_from_wire, solve_to_wire
+from ullage.cluster.records.snapshot import PolicyRecord, SoloEntry, WorkloadRecord
 from ullage.engines.admission.utilisation import UtilisationSum
-from ullage.state.records import PolicyRecord, SoloEntry, WorkloadRecord
-from ullage.state.status.allocation import solve_from_wire, solve_to_wire
+from ullage.scheduling.cycle.decide import decide
+from ullage.scheduling.cycle.diff import diff
+from ullage.scheduling.model.plan import Action, DecideSettings, Emit, EvictPod, SetConditions
 
 FAST, SLOW = "fast", "slow"
 

@@ -12,8 +12,14 @@ from collections.abc import Sequence, Set
 
 from fakes.toy_cluster import ToyCluster, is_exclusive, is_training
 from ullage.api.contract import GATE, DesiredSlice, ObservedSlice, SliceKey, SlicePhase
-from ullage.decide.model import Action, CreatePod, SetStatus, UngatePod
-from ullage.state.records import GPUNodeRecord, PodRecord, PodStage, Snapshot, WorkloadRecord
+from ullage.cluster.records.snapshot import (
+    GPUNodeRecord,
+    PodRecord,
+    PodStage,
+    Snapshot,
+    WorkloadRecord,
+)
+from ullage.scheduling.model.plan import Action, CreatePod, SetStatus, UngatePod
 
 Taken = dict[tuple[str, str], dict[SliceKey, DesiredSlice | ObservedSlice]]
 

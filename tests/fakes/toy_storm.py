@@ -18,11 +18,7 @@ import builders
 from fakes import toy_rules
 from fakes.toy_cluster import ToyCluster
 from fakes.toy_world import Shape
-from ullage.decide.decide import decide
-from ullage.decide.diff import diff
-from ullage.decide.model import Action, DecideSettings, Plan
-from ullage.engines.admission.utilisation import UtilisationSum
-from ullage.state.records import (
+from ullage.cluster.records.snapshot import (
     PodRecord,
     PodStage,
     PolicyRecord,
@@ -30,7 +26,11 @@ from ullage.state.records import (
     WorkloadKind,
     WorkloadRecord,
 )
-from ullage.state.terms import RiskSettings
+from ullage.cluster.records.spec_fields import RiskSettings
+from ullage.engines.admission.utilisation import UtilisationSum
+from ullage.scheduling.cycle.decide import decide
+from ullage.scheduling.cycle.diff import diff
+from ullage.scheduling.model.plan import Action, DecideSettings, Plan
 
 MOST_WORKLOADS = 12
 MOST_CALM_STEPS = 600

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import builders
 from fakes.toy_agent import ToyAgent
 from ullage.api.contract import SlicePhase
-from ullage.state.records import (
+from ullage.cluster.records.snapshot import (
     DeploymentRecord,
     DeviceProfileRecord,
     GPUNodeRecord,

@@ -25,8 +25,8 @@ from fakes.apiserver.selectors import selection
 from fakes.apiserver.verbs import Target
 from fakes.apiserver.watching import Cut, WatchQuery
 from fakes.virtual_time import LoopClock
-from ullage.adapters.answers import error_from_status, error_of
-from ullage.adapters.selftest import ACCESS_REVIEW, SUBJECT_REVIEW
+from ullage.kube.answers import error_from_status, error_of
+from ullage.kube.self_test import ACCESS_REVIEW, SUBJECT_REVIEW
 from ullage.ports import (
     LEASE,
     POD,

@@ -13,9 +13,14 @@ from typing import Any
 from builders_raw import raw_template
 from fakes.cluster_port import FakeCluster
 from fakes.virtual_time import LoopClock
-from ullage.adapters.writer.writer import WriteLimits, Writer, WriterStats
 from ullage.api.contract import DesiredSlice, Reason
-from ullage.decide.model import (
+from ullage.cluster.projection.pod_template import Blueprint, Seen, canonical_json
+from ullage.cluster.records.pod_shape import NodeAffinity
+from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind
+from ullage.cluster.records.status import Condition, WorkloadStatus
+from ullage.kube.writer.writer import WriteLimits, Writer, WriterStats
+from ullage.ports import ApiError
+from ullage.scheduling.model.plan import (
     Action,
     ApplyDeployment,
     ApplyGPUNode,
@@ -29,11 +34,6 @@ from ullage.decide.model import (
     SetStatus,
     UngatePod,
 )
-from ullage.ports import ApiError
-from ullage.state.blueprint import Blueprint, Seen, canonical_json
-from ullage.state.records import ObjectRef, WorkloadKind
-from ullage.state.shapes import NodeAffinity
-from ullage.state.status.records import Condition, WorkloadStatus
 
 HASH = "0123456789ab"
 WHY: dict[str, Any] = {"epoch": 7, "reason": Reason.PLACED, "text": "because"}

@@ -11,9 +11,9 @@ from itertools import pairwise
 import pytest
 
 from fakes.toy_storm import Storm
-from ullage.decide.elastic.members import HOLD_S
-from ullage.state.records import PodStage, WorkloadKind
-from ullage.state.terms import Elasticity
+from ullage.cluster.records.snapshot import PodStage, WorkloadKind
+from ullage.cluster.records.spec_fields import Elasticity
+from ullage.scheduling.model.gang_speed import HOLD_S
 
 SEEDS = range(9000, 9008)
 EVENTS = 220

@@ -32,10 +32,10 @@ from ullage.api.contract import (
     LABEL_RANK,
     SlicePhase,
 )
-from ullage.decide.effects import effect_of
-from ullage.decide.model import Action, CreatePod, DeletePod, EvictPod, UngatePod
-from ullage.state import streams
-from ullage.state.cluster.cluster import ClusterState
+from ullage.app.effects import effect_of
+from ullage.cluster.cache.cluster import ClusterState
+from ullage.cluster.values import streams
+from ullage.scheduling.model.plan import Action, CreatePod, DeletePod, EvictPod, UngatePod
 
 Raw = dict[str, Any]
 CI = settings(

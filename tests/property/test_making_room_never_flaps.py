@@ -16,14 +16,14 @@ from fakes import toy_rules
 from fakes.toy_cluster import ToyCluster
 from fakes.toy_world import Shape
 from ullage.api.contract import Reason
-from ullage.decide.decide import decide
-from ullage.decide.diff import diff
-from ullage.decide.model import DecideSettings, EvictPod
-from ullage.decide.sharing.holding import HOLD_S
+from ullage.cluster.records.profile import SoloEntry
+from ullage.cluster.records.snapshot import PolicyRecord, WorkloadRecord
+from ullage.cluster.records.spec_fields import RiskSettings, SharingRules
 from ullage.engines.admission.utilisation import UtilisationSum
-from ullage.state.profile.records import SoloEntry
-from ullage.state.records import PolicyRecord, WorkloadRecord
-from ullage.state.terms import RiskSettings, SharingRules
+from ullage.scheduling.cycle.decide import decide
+from ullage.scheduling.cycle.diff import diff
+from ullage.scheduling.inventory.held_shares import HOLD_S
+from ullage.scheduling.model.plan import DecideSettings, EvictPod
 
 ROUNDS = 40
 STEPS_A_ROUND = 8

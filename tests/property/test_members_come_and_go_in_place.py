@@ -11,9 +11,9 @@ import pytest
 
 from fakes.toy_storm import Storm
 from ullage.api.contract import GATE, Interruption, InterruptionKind, Reason, SlicePhase
-from ullage.decide.model import Action, DeletePod, EvictPod, Plan
-from ullage.state.records import PodRecord, PodStage, WorkloadKind
-from ullage.state.terms import Elasticity
+from ullage.cluster.records.snapshot import PodRecord, PodStage, WorkloadKind
+from ullage.cluster.records.spec_fields import Elasticity
+from ullage.scheduling.model.plan import Action, DeletePod, EvictPod, Plan
 
 SEEDS = range(7700, 7708)
 EVENTS = 220

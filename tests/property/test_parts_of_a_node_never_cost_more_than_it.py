@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import MODEL, NOW, a_gpu_node, a_job, a_node, a_policy, a_slice, a_snapshot, gpu
-from ullage.decide.accounting import books
-from ullage.decide.accounting.account import Accountant
-from ullage.decide.accounting.losses import NONE
-from ullage.decide.accounting.rates import Rate, Rates
-from ullage.state.pools.records import CapacityType, PoolRecord, PoolStatus
-from ullage.state.records import Snapshot
-from ullage.state.status.account import Account
-from ullage.state.status.records import Placement
+from ullage.cluster.records.account import Account
+from ullage.cluster.records.pool import CapacityType, PoolRecord, PoolStatus
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.status import Placement
+from ullage.scheduling.accounting import cost_records as books
+from ullage.scheduling.accounting.account import Accountant
+from ullage.scheduling.accounting.losses import NONE
+from ullage.scheduling.accounting.rates import Rate, Rates
 
 DEVICES = 4
 shares = st.lists(

@@ -15,23 +15,23 @@ from hypothesis import strategies as st
 
 import builders
 from fakes.toy_storm import Storm
-from ullage.decide.decide import decide
-from ullage.decide.diff import diff
-from ullage.decide.ledger import Ledger
-from ullage.decide.model import DecideSettings, SetStatus
-from ullage.decide.placement.board import Board, Domains, Occupant
-from ullage.decide.placement.candidates import Scout, Shortlist
-from ullage.decide.placement.checks import CHAIN, ceiling, columns, figures
-from ullage.decide.placement.fit import amounts
-from ullage.decide.placement.ground import lay_out
-from ullage.decide.placement.want import Wants
-from ullage.decide.scene import look
-from ullage.decide.sharing.classes import Classes
-from ullage.decide.sharing.judging import SumRule
-from ullage.decide.transfer import Packer, Unpacker
+from ullage.app.transfer import Packer, Unpacker
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.admission.records import Tenant
 from ullage.engines.admission.utilisation import UtilisationSum
-from ullage.state.records import Snapshot
+from ullage.scheduling.assignment.cycle_state import look
+from ullage.scheduling.cycle.decide import decide
+from ullage.scheduling.cycle.diff import diff
+from ullage.scheduling.feasibility.checks import CHAIN, ceiling, columns, figures
+from ullage.scheduling.feasibility.occupancy import Board, Domains, Occupant
+from ullage.scheduling.feasibility.resource_requests import Wants
+from ullage.scheduling.inventory.inventory import lay_out
+from ullage.scheduling.inventory.node_fit import amounts
+from ullage.scheduling.model.plan import DecideSettings, SetStatus
+from ullage.scheduling.model.slice_ledger import Ledger
+from ullage.scheduling.placement.candidates import Scout, Shortlist
+from ullage.scheduling.prediction.verdicts import SumRule
+from ullage.scheduling.prediction.workload_classes import Classes
 
 SETTINGS = DecideSettings(epoch=3)
 SEEDS = st.integers(0, 10_000)

@@ -15,12 +15,12 @@ from structure import list_faults, shape_faults, unknown_fields
 from ullage.api.capacitypool import CapacityPool
 from ullage.api.contract import Interruption, InterruptionKind
 from ullage.api.crd import schema
-from ullage.decide.pools.learned import Learning, hazard_of
+from ullage.cluster.codecs.pool import pool_as_stored, pool_status_from_wire, pool_status_to_wire
+from ullage.cluster.records.pool import LaunchRecord, LossRecord, PoolStatus
+from ullage.cluster.records.snapshot import NodeRecord
+from ullage.cluster.records.status import Condition
 from ullage.engines.capacity.hazard import AdvisorBand
-from ullage.state.pools.records import LaunchRecord, LossRecord, PoolStatus
-from ullage.state.pools.wire import pool_as_stored, pool_status_from_wire, pool_status_to_wire
-from ullage.state.records import NodeRecord
-from ullage.state.status.records import Condition
+from ullage.scheduling.capacity.hazard import Learning, hazard_of
 
 AMOUNTS = st.floats(0.0, 1e6) | st.floats(1e-9, 1e-3)
 MOMENTS = st.floats(1.0, 4e9)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from builders import NOW, a_gpu_node, a_job, a_slice, gpu, reported
 from fakes.deciding import decided
 from ullage.api.contract import SlicePhase
-from ullage.state.records import PodStage
-from ullage.state.status.records import Progress
-from ullage.state.status.wire import as_stored
+from ullage.cluster.codecs.status import as_stored
+from ullage.cluster.records.snapshot import PodStage
+from ullage.cluster.records.status import Progress
 
 CI = settings(max_examples=60, deadline=None, derandomize=True)
 MEMBERS = 2

@@ -25,11 +25,11 @@ from builders_raw import (
     raw_service,
 )
 from ullage.api.contract import SlicePhase
-from ullage.decide.effects import effect_of
-from ullage.state import streams
-from ullage.state.cluster.cluster import ClusterState
-from ullage.state.records import Snapshot
-from ullage.state.streams import STREAMS, Stream
+from ullage.app.effects import effect_of
+from ullage.cluster.cache.cluster import ClusterState
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.values import streams
+from ullage.cluster.values.streams import STREAMS, Stream
 
 Raw = dict[str, Any]
 Event = tuple[str, Stream, Raw]

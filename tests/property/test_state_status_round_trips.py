@@ -15,10 +15,13 @@ from ullage.api.contract import Reason, SliceKey
 from ullage.api.inferenceservice import InferenceServiceStatus
 from ullage.api.reasons import ConditionType
 from ullage.api.trainingjob import TrainingJobPhase, TrainingJobStatus
-from ullage.state.records import WorkloadKind
-from ullage.state.status.account import Account
-from ullage.state.status.failure import FailureRecord
-from ullage.state.status.records import (
+from ullage.cluster.codecs.status import as_stored, status_from_wire, status_to_wire
+from ullage.cluster.records.account import Account
+from ullage.cluster.records.failure import FailureRecord
+from ullage.cluster.records.room import MadeRoom
+from ullage.cluster.records.snapshot import WorkloadKind
+from ullage.cluster.records.spend import Offer, PoolShare, SpendDecision, SpendRecord
+from ullage.cluster.records.status import (
     AllocationRecord,
     Condition,
     DecisionRecord,
@@ -31,9 +34,6 @@ from ullage.state.status.records import (
     Sharing,
     WorkloadStatus,
 )
-from ullage.state.status.room import MadeRoom
-from ullage.state.status.spend import Offer, PoolShare, SpendDecision, SpendRecord
-from ullage.state.status.wire import as_stored, status_from_wire, status_to_wire
 
 CI = settings(max_examples=200, deadline=None, derandomize=True)
 FEWER = settings(CI, max_examples=100)

@@ -18,9 +18,9 @@ import pytest
 from bench.fuzz import BATCH, run_batch
 from bench.wild import STATIONS
 from fakes.apiserver.schema import Schemas
-from ullage.adapters.bodies import Request
+from ullage.cluster.values.streams import STREAMS
+from ullage.kube.requests import Request
 from ullage.ports import GPU_NODE
-from ullage.state.streams import STREAMS
 
 OBJECTS: Final = int(os.environ.get("ULLAGE_WILD_OBJECTS", "8000"))
 EXPLORES: Final = os.environ.get("ULLAGE_EXAMPLES") == "explore"

@@ -23,11 +23,11 @@ from demo.cluster import LocalCluster
 from fakes.toy_storm import Storm
 from replay.recording import FOLDER, Recording, recordings
 from ullage.app.replay import Inputs, UnreadableSnapshot, from_json
-from ullage.decide.decide import decide
-from ullage.decide.diff import diff
-from ullage.decide.model import DecideSettings
 from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.engines.allocation.round_records import RoundSettings
+from ullage.scheduling.cycle.decide import decide
+from ullage.scheduling.cycle.diff import diff
+from ullage.scheduling.model.plan import DecideSettings
 from ullage.simulate.decided import Play
 from ullage.simulate.events import Settings
 from ullage.simulate.failures import FailureLaw, Failures

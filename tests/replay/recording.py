@@ -14,10 +14,10 @@ from typing import Any, Final
 import orjson
 
 from ullage.app.replay import Inputs, from_json, to_json
-from ullage.decide.decide import decide
-from ullage.decide.diff import diff
-from ullage.decide.model import Plan
 from ullage.engines.admission.utilisation import UtilisationSum
+from ullage.scheduling.cycle.decide import decide
+from ullage.scheduling.cycle.diff import diff
+from ullage.scheduling.model.plan import Plan
 
 FOLDER: Final = Path(__file__).parent / "recordings"
 SNAPSHOT: Final = ".snapshot.json.gz"

@@ -10,7 +10,7 @@ import structlog
 
 from ullage.ports import Clock
 
-log = structlog.get_logger("ullage.state")
+log = structlog.get_logger("ullage.cluster")
 
 EVERY_S: Final = 10.0
 """A tenant may edit as often as it likes; the metric counts every time."""

@@ -17,12 +17,12 @@ from ullage.api.contract import Reason
 from ullage.api.reasons import ConditionType
 from ullage.app.model_summary import Fitted, stored
 from ullage.app.syllabus import Course
-from ullage.decide.conditions import Said, merged
-from ullage.decide.model import CreateDeviceProfile, SetDeviceModel
-from ullage.state.faults import fault_text
-from ullage.state.profile.records import DeviceModel, DeviceProfileRecord
-from ullage.state.records import ObjectRef, Snapshot
-from ullage.state.status.records import Condition
+from ullage.cluster.records.profile import DeviceModel, DeviceProfileRecord
+from ullage.cluster.records.snapshot import ObjectRef, Snapshot
+from ullage.cluster.records.status import Condition
+from ullage.cluster.values.faults import fault_text
+from ullage.scheduling.model.conditions import Said, merged
+from ullage.scheduling.model.plan import CreateDeviceProfile, SetDeviceModel
 
 log = structlog.get_logger("ullage.models")
 

@@ -14,8 +14,8 @@ from typing import Final
 import structlog
 
 from ullage.api.reasons import Reason
-from ullage.decide.model import Emit
-from ullage.state.records import ForeignPod, ObjectRef, Snapshot
+from ullage.cluster.records.snapshot import ForeignPod, ObjectRef, Snapshot
+from ullage.scheduling.model.plan import Emit
 
 log = structlog.get_logger("ullage.foreign-pods")
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import kopf
 
-from ullage.adapters.credentials import Credentials
 from ullage.api.contract import GROUP
+from ullage.kube.credentials import Credentials
 from ullage.ports import CAPACITY_POOL, INFERENCE_SERVICE, SCHEDULING_POLICY, Kind
 
 POKING_KINDS: tuple[Kind, ...] = (INFERENCE_SERVICE, SCHEDULING_POLICY, CAPACITY_POOL)

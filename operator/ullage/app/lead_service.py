@@ -16,10 +16,10 @@ from typing import Final, Protocol
 
 import structlog
 
-from ullage.adapters.lead_reader import LeadSilent
-from ullage.state.faults import fault_text
-from ullage.state.records import PodRecord, PodStage
-from ullage.state.status.tier import LeadReport
+from ullage.cluster.records.snapshot import PodRecord, PodStage
+from ullage.cluster.records.tier import LeadReport
+from ullage.cluster.values.faults import fault_text
+from ullage.kube.coordinator_reader import LeadSilent
 
 log = structlog.get_logger("ullage.leads")
 

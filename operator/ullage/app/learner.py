@@ -22,9 +22,9 @@ import structlog
 
 from ullage.app.lessons import Answer, Key, Lesson, Task, attend, settle_in
 from ullage.app.syllabus import Course, Pace, Syllabus
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.admission.model import LearnedModel
 from ullage.ports import Clock
-from ullage.state.records import Snapshot
 
 log = structlog.get_logger("ullage.learner")
 

@@ -19,16 +19,16 @@ from typing import Final
 import numpy as np
 
 from ullage.app.model_summary import Fitted, restored, slim, stored
-from ullage.decide.learning.rows import class_profiles, rows_of
-from ullage.decide.learning.sift import entry_believable, row_believable
+from ullage.cluster.records.profile import ProfileRecord, SoloEntry, StepRow
+from ullage.cluster.records.snapshot import PolicyRecord, Snapshot
+from ullage.cluster.records.spec_fields import Knowledge
 from ullage.engines.admission.colocations import bounded, in_turn
 from ullage.engines.admission.judging import Risk
 from ullage.engines.admission.learning import MAX_CLASSES, learn
 from ullage.engines.admission.model import Cells, LearnedModel
 from ullage.engines.admission.records import ClassProfile, Row, origin_of
-from ullage.state.profile.records import ProfileRecord, SoloEntry, StepRow
-from ullage.state.records import PolicyRecord, Snapshot
-from ullage.state.terms import Knowledge
+from ullage.scheduling.learning.sift import entry_believable, row_believable
+from ullage.scheduling.prediction.rows import class_profiles, rows_of
 
 MOST_CROWDS: Final = 500
 """Newest rows of three and more tenants that are kept, of every namespace in turn; those of two are

@@ -18,20 +18,27 @@ from typing import Final, Protocol
 
 import structlog
 
-from ullage.adapters.backoff import Backoff
-from ullage.adapters.metrics.collector import Buckets, SectionGuard
-from ullage.adapters.streak import Streak
-from ullage.adapters.writer.errors import FAILED, Refused
 from ullage.api.reasons import ConditionType, Reason
 from ullage.app.figures.turn import preempted
 from ullage.app.outcomes import Outcomes
 from ullage.app.solver import Solver, SolverCrashed, SolverTimeout
 from ullage.app.trigger import Trigger
-from ullage.decide.model import Action, ApplyGPUNode, DecideSettings, Plan, SetConditions, SetStatus
+from ullage.cluster.records.snapshot import ObjectRef, Snapshot
+from ullage.cluster.records.status import Condition
+from ullage.cluster.values.faults import fault_text, shortened
+from ullage.kube.backoff import Backoff
+from ullage.kube.failure_streak import Streak
+from ullage.kube.writer.errors import FAILED, Refused
+from ullage.metrics.collector import Buckets, SectionGuard
 from ullage.ports import ApiError, Clock
-from ullage.state.faults import fault_text, shortened
-from ullage.state.records import ObjectRef, Snapshot
-from ullage.state.status.records import Condition
+from ullage.scheduling.model.plan import (
+    Action,
+    ApplyGPUNode,
+    DecideSettings,
+    Plan,
+    SetConditions,
+    SetStatus,
+)
 
 log = structlog.get_logger("ullage.loop")
 _REFUSED_SLICE: Final = re.compile(r"\bspec\.slices\[([0-9]{1,4})\]")

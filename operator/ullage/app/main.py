@@ -12,12 +12,12 @@ from importlib.metadata import version
 
 import structlog
 
-from ullage.adapters.credentials import CredentialsError, find_credentials
-from ullage.adapters.k8s import K8sCluster
 from ullage.app.logs import configure_logs
 from ullage.app.operator import Operator
 from ullage.app.retire import retire, set_retired
 from ullage.app.settings import Settings, SettingsError, settings_from
+from ullage.kube.client import K8sCluster
+from ullage.kube.credentials import CredentialsError, find_credentials
 from ullage.ports import Unavailable
 
 log = structlog.get_logger("ullage.main")

@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Final
 
+from ullage.cluster.codecs.profile import device_model_from_wire, device_model_to_wire
+from ullage.cluster.records.profile import DeviceModel, ModelThreshold
 from ullage.engines.admission.calibration import Band, Threshold, TightSLO, rows_needed
 from ullage.engines.admission.judging import Risk
 from ullage.engines.admission.ladder import Trim
@@ -22,8 +24,6 @@ from ullage.engines.admission.model import Cells, LearnedModel
 from ullage.engines.admission.pair_kernel import Shape
 from ullage.engines.admission.records import Group, Rung
 from ullage.engines.admission.summary import HYPER_PARAMETERS
-from ullage.state.profile.records import DeviceModel, ModelThreshold
-from ullage.state.profile.wire import device_model_from_wire, device_model_to_wire
 
 _RUNGS: Final = tuple(Rung)
 _TRIMMED: Final = (Rung.BIAS, Rung.GP)

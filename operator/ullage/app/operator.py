@@ -24,17 +24,9 @@ from typing import Final
 import structlog
 from prometheus_client import CollectorRegistry
 
-from ullage.adapters.backoff import Backoff
-from ullage.adapters.clock import SystemClock
-from ullage.adapters.credentials import Credentials
-from ullage.adapters.election import LeaseTimes
-from ullage.adapters.k8s import K8sCluster
-from ullage.adapters.lease import Lease
-from ullage.adapters.metrics.collector import OperatorCollector
-from ullage.adapters.reflector import Reflector
-from ullage.adapters.selftest import SelfTestFailed, run_self_test
 from ullage.app.calm import Calm, Traffic
 from ullage.app.complaints import Complaints
+from ullage.app.effects import effect_of
 from ullage.app.figures.operator import ReplicaFigures
 from ullage.app.health import HealthView
 from ullage.app.http import Endpoints
@@ -49,13 +41,21 @@ from ullage.app.supervised import Supervisor
 from ullage.app.syllabus import Pace
 from ullage.app.term import Term
 from ullage.app.trigger import Trigger
-from ullage.decide.effects import effect_of
-from ullage.decide.model import Action
+from ullage.cluster.cache.cluster import ClusterState
+from ullage.cluster.values.faults import fault_text
+from ullage.cluster.values.streams import STREAMS
 from ullage.engines.admission.model import LearnedModel
+from ullage.kube.backoff import Backoff
+from ullage.kube.client import K8sCluster
+from ullage.kube.clock import SystemClock
+from ullage.kube.credentials import Credentials
+from ullage.kube.election import LeaseTimes
+from ullage.kube.lease import Lease
+from ullage.kube.reflector import Reflector
+from ullage.kube.self_test import SelfTestFailed, run_self_test
+from ullage.metrics.collector import OperatorCollector
 from ullage.ports import ApiError, Clock
-from ullage.state.cluster.cluster import ClusterState
-from ullage.state.faults import fault_text
-from ullage.state.streams import STREAMS
+from ullage.scheduling.model.plan import Action
 
 log = structlog.get_logger("ullage.operator")
 

@@ -13,18 +13,18 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ullage.adapters.metrics.sharing import ADMISSION_BUCKETS, SLOWDOWN_BUCKETS, Histogram
 from ullage.api.contract import ObservedSlice, Reason, SliceKey, SlicePhase
 from ullage.app.figures.device import Foretold
-from ullage.decide.learning.knowledge import partner_of
-from ullage.decide.learning.rows import class_profile
-from ullage.decide.model import Action, Emit, SetProfile, SetStatus
+from ullage.cluster.records.profile import ProfileRecord, StepRow
+from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot
+from ullage.cluster.records.spec_fields import Knowledge
 from ullage.engines.admission.ladder import NOMINAL_Z
 from ullage.engines.admission.model import Models
 from ullage.engines.admission.records import ClassProfile, Group, Tenant
-from ullage.state.profile.records import ProfileRecord, StepRow
-from ullage.state.records import GPUNodeRecord, Snapshot
-from ullage.state.terms import Knowledge
+from ullage.metrics.sharing import ADMISSION_BUCKETS, SLOWDOWN_BUCKETS, Histogram
+from ullage.scheduling.model.plan import Action, Emit, SetProfile, SetStatus
+from ullage.scheduling.prediction.knowledge import partner_of
+from ullage.scheduling.prediction.rows import class_profile
 
 WINDOW: Final = 500
 """Recent windows of a group that coverage and error are taken over."""

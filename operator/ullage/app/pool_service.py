@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from ullage.adapters.metrics.pools import PoolFigures
-from ullage.adapters.prices.fetcher import Fetcher, Reads
 from ullage.app.pools import PoolKeeper
 from ullage.app.prices import PriceLoop, Where
 from ullage.app.settings import PriceSettings
-from ullage.decide.model import SetPoolStatus
+from ullage.cluster.records.pool import PoolRecord, PoolStatus
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.metrics.pools import PoolFigures
 from ullage.ports import Clock
-from ullage.state.pools.records import PoolRecord, PoolStatus
-from ullage.state.records import Snapshot
+from ullage.prices.fetcher import Fetcher, Reads
+from ullage.scheduling.model.plan import SetPoolStatus
 
 LOOK_EVERY_S: Final = 5.0
 

@@ -14,15 +14,15 @@ from typing import Final
 
 import structlog
 
-from ullage.decide.model import SetPoolStatus
-from ullage.decide.pools.instances import Watch, look
-from ullage.decide.pools.learned import Learning
-from ullage.decide.pools.prices import PriceNews
-from ullage.decide.pools.telling import current, failed, worth_a_write, write_of
-from ullage.state.faults import fault_text
-from ullage.state.pools.records import PoolRecord, PoolStatus
-from ullage.state.pools.wire import pool_as_stored
-from ullage.state.records import Snapshot
+from ullage.cluster.codecs.pool import pool_as_stored
+from ullage.cluster.records.pool import PoolRecord, PoolStatus
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.values.faults import fault_text
+from ullage.scheduling.capacity.hazard import Learning
+from ullage.scheduling.capacity.pool_status import current, failed, worth_a_write, write_of
+from ullage.scheduling.capacity.prices import PriceNews
+from ullage.scheduling.inventory.instances import Watch, look
+from ullage.scheduling.model.plan import SetPoolStatus
 
 log = structlog.get_logger("ullage.pools")
 

@@ -16,14 +16,14 @@ from typing import Final, Protocol
 
 import structlog
 
-from ullage.adapters.prices.chosen import source_of
-from ullage.adapters.prices.fetcher import Unreachable
-from ullage.adapters.prices.source import Fetch, PriceSource, PriceUnreadable, checked
-from ullage.decide.pools.prices import PriceNews, remembered
+from ullage.cluster.records.pool import PoolRecord
+from ullage.cluster.values.faults import fault_text, shortened
 from ullage.engines.capacity.price import PriceRecord
 from ullage.ports import Clock
-from ullage.state.faults import fault_text, shortened
-from ullage.state.pools.records import PoolRecord
+from ullage.prices.chosen import source_of
+from ullage.prices.fetcher import Unreachable
+from ullage.prices.source import Fetch, PriceSource, PriceUnreadable, checked
+from ullage.scheduling.capacity.prices import PriceNews, remembered
 
 log = structlog.get_logger("ullage.prices")
 

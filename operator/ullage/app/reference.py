@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from ullage.adapters.permissions import Scope, role_rules
 from ullage.app.reference_facts import (
     FactsMissing,
     Setting,
@@ -30,6 +29,7 @@ from ullage.app.reference_pages import (
     rights_page,
     settings_page,
 )
+from ullage.kube.permissions import Scope, role_rules
 
 SCHEMA: Final = "charts/ullage/values.schema.json"
 ROLES: Final = "charts/ullage/templates/operator-rbac.yaml"

@@ -22,28 +22,28 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ullage.adapters.metrics.collector import (
+from ullage.api.contract import JsonObject, objects, text
+from ullage.app.settings import SECTIONS, Settings, variables
+from ullage.cluster.records.pool import CapacityType, PoolRecord, PoolStatus
+from ullage.metrics.collector import (
     Buckets,
     OperatorCollector,
     OperatorFigures,
     SectionGuard,
     StreamFigures,
 )
-from ullage.adapters.metrics.cost import CostFigures
-from ullage.adapters.metrics.devices import DeviceFigures
-from ullage.adapters.metrics.pools import PoolFigures
-from ullage.adapters.metrics.sharing import (
+from ullage.metrics.cost import CostFigures
+from ullage.metrics.devices import DeviceFigures
+from ullage.metrics.pools import PoolFigures
+from ullage.metrics.sharing import (
     SLOWDOWN_BUCKETS,
     Histogram,
     ModelFigures,
     SharingFigures,
 )
-from ullage.adapters.metrics.spending import SpendFigures
-from ullage.adapters.metrics.tiers import TierFigures
-from ullage.adapters.metrics.turns import TurnFigures
-from ullage.api.contract import JsonObject, objects, text
-from ullage.app.settings import SECTIONS, Settings, variables
-from ullage.state.pools.records import CapacityType, PoolRecord, PoolStatus
+from ullage.metrics.spending import SpendFigures
+from ullage.metrics.tiers import TierFigures
+from ullage.metrics.turns import TurnFigures
 
 AGENT: Final = "ullage_node.reference"
 OPERATOR_SETTINGS: Final = "operator/ullage/app/settings.py"

@@ -25,11 +25,11 @@ from typing import Final, Union, get_args, get_origin, get_type_hints
 import numpy as np
 import orjson
 
-from ullage.decide.decide import decide
-from ullage.decide.diff import diff
-from ullage.decide.model import DecideSettings
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.admission.utilisation import UtilisationSum
-from ullage.state.records import Snapshot
+from ullage.scheduling.cycle.decide import decide
+from ullage.scheduling.cycle.diff import diff
+from ullage.scheduling.model.plan import DecideSettings
 
 VERSION: Final = 1
 Inputs = tuple[Snapshot, float, DecideSettings]

@@ -11,10 +11,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from ullage.adapters.lease import Lease
-from ullage.adapters.metrics.collector import SectionGuard
-from ullage.adapters.reflector import Reflector
-from ullage.adapters.writer.writer import WriterStats
 from ullage.app.calm import Calm
 from ullage.app.learner import Learner
 from ullage.app.loop import LoopStats
@@ -23,9 +19,13 @@ from ullage.app.settings import Settings
 from ullage.app.solver import Solver
 from ullage.app.supervised import Supervisor
 from ullage.app.trigger import Trigger
+from ullage.cluster.cache.cluster import ClusterState
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.kube.lease import Lease
+from ullage.kube.reflector import Reflector
+from ullage.kube.writer.writer import WriterStats
+from ullage.metrics.collector import SectionGuard
 from ullage.ports import Clock, ClusterPort
-from ullage.state.cluster.cluster import ClusterState
-from ullage.state.records import Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

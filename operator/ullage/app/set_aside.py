@@ -16,9 +16,9 @@ from typing import Final
 
 import structlog
 
-from ullage.decide.aside import key_text, subjects
-from ullage.decide.faults import PODS, WORKLOADS, Fault, Subject
-from ullage.state.records import Snapshot
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.scheduling.cycle.set_aside import key_text, subjects
+from ullage.scheduling.model.faults import PODS, WORKLOADS, Fault, Subject
 
 log = structlog.get_logger("ullage.aside")
 

@@ -21,17 +21,17 @@ import structlog
 
 from ullage.api.contract import Reason
 from ullage.app.set_aside import SetAside
+from ullage.app.transfer import Packer, Unpacker, pack_answer, unpack_answer
 from ullage.app.watchdog import Watchdog
-from ullage.decide.aside import reference
-from ullage.decide.decide import decide
-from ullage.decide.diff import diff
-from ullage.decide.faults import Fault
-from ullage.decide.model import Action, DecideSettings, Emit, Plan
-from ullage.decide.transfer import Packer, Unpacker, pack_answer, unpack_answer
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.values.faults import fault_text
 from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.engines.allocation.model import Allocation, Objective, Problem
-from ullage.state.faults import fault_text
-from ullage.state.records import Snapshot
+from ullage.scheduling.cycle.decide import decide
+from ullage.scheduling.cycle.diff import diff
+from ullage.scheduling.cycle.set_aside import reference
+from ullage.scheduling.model.faults import Fault
+from ullage.scheduling.model.plan import Action, DecideSettings, Emit, Plan
 
 log = structlog.get_logger("ullage.solver")
 

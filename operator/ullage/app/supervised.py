@@ -16,7 +16,7 @@ from typing import Final
 
 import structlog
 
-from ullage.state.faults import fault_text
+from ullage.cluster.values.faults import fault_text
 
 log = structlog.get_logger("ullage.tasks")
 

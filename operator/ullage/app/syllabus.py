@@ -15,16 +15,16 @@ from typing import Final
 
 from ullage.app.lessons import Answer, Key, Task, merged
 from ullage.app.model_summary import Fitted, digest, essence, restored, slim
-from ullage.decide.learning.knowledge import class_of, measured_only, named
-from ullage.decide.phases import OVER
+from ullage.cluster.records.profile import ProfileRecord
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.spec_fields import Knowledge, RiskSettings
 from ullage.engines.admission.calibration import TightSLO
 from ullage.engines.admission.colocations import in_turn
 from ullage.engines.admission.judging import Risk
 from ullage.engines.admission.learning import MAX_CLASSES
 from ullage.engines.admission.model import LearnedModel
-from ullage.state.profile.records import ProfileRecord
-from ullage.state.records import Snapshot
-from ullage.state.terms import Knowledge, RiskSettings
+from ullage.scheduling.model.phases import OVER
+from ullage.scheduling.prediction.knowledge import class_of, measured_only, named
 
 MOST_PROFILES: Final = 1_000
 """Profiles that are learned from: of every namespace in turn, the most recently written first."""

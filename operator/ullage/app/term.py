@@ -12,15 +12,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from ullage.adapters.lead_reader import LeadReader
-from ullage.adapters.leads import Leads
-from ullage.adapters.writer.writer import WriteLimits, Writer
 from ullage.app.device_models import ModelTeller
 from ullage.app.foreign_pods import ForeignPodReporter
 from ullage.app.lead_service import LeadService
 from ullage.app.loop import DecisionLoop
 from ullage.app.replica import Replica
-from ullage.decide.model import DecideSettings
+from ullage.kube.coordinator_reader import LeadReader
+from ullage.kube.coordinators import Leads
+from ullage.kube.writer.writer import WriteLimits, Writer
+from ullage.scheduling.model.plan import DecideSettings
 
 TELL_EVERY_S: Final = 5.0
 MODELS_WAIT_S: Final = 3.0

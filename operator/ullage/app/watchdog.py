@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Final, Self
 
-from ullage.decide.faults import Late, Subject, looked_at
-from ullage.state.records import Snapshot
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.scheduling.model.faults import Late, Subject, looked_at
 
 PATIENCE_S: Final = 0.8
 """Time for one object: a thousand times what the largest takes; four such fit a decision."""

@@ -22,8 +22,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ullage.cli.tables import BAD, GOOD, QUIET, age
-from ullage.decide.accounting.bills import Bill, bill_of, party_of, total
-from ullage.state.records import WorkloadRecord
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.scheduling.accounting.bills import Bill, bill_of, party_of, total
 
 if TYPE_CHECKING:
     from ullage.simulate.plotter import Axes

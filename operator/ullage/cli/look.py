@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ullage.adapters.credentials import find_credentials
-from ullage.adapters.k8s import K8sCluster
 from ullage.api.contract import section, text
+from ullage.cluster.cache.cluster import ClusterState
+from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
+from ullage.cluster.values import streams
+from ullage.cluster.values.streams import Stream
+from ullage.kube.client import K8sCluster
+from ullage.kube.credentials import find_credentials
 from ullage.ports import WORKLOAD_PROFILE, ClusterPort, JsonObject, NotFound, Selector
-from ullage.state import streams
-from ullage.state.cluster.cluster import ClusterState
-from ullage.state.records import Snapshot, WorkloadRecord
-from ullage.state.streams import Stream
 
 WORKLOADS = (streams.TRAINING_JOBS, streams.INFERENCE_SERVICES)
 

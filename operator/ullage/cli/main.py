@@ -20,14 +20,12 @@ from typing import Annotated, NoReturn, TypeVar
 import typer
 from rich.console import Console
 
-from ullage.adapters.credentials import CredentialsError
 from ullage.api.reasons import Reason
 from ullage.cli import cost as costs
 from ullage.cli import profiles, recommend, simulate, tables, tables_policy, traces
 from ullage.cli.look import WORKLOADS, inside, look, save, workloads
-from ullage.ports import ApiError, Forbidden, NotFound
-from ullage.state.records import Snapshot, WorkloadRecord
-from ullage.state.streams import (
+from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
+from ullage.cluster.values.streams import (
     CAPACITY_POOLS,
     DEVICE_PROFILES,
     GPU_NODES,
@@ -37,6 +35,8 @@ from ullage.state.streams import (
     WORKLOAD_PROFILES,
     Stream,
 )
+from ullage.kube.credentials import CredentialsError
+from ullage.ports import ApiError, Forbidden, NotFound
 
 app = typer.Typer(
     name="kubectl ullage",

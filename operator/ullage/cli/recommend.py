@@ -19,12 +19,12 @@ from rich.text import Text
 
 from ullage.api.contract import Reason, WireError
 from ullage.api.trainingjob import TrainingJob
-from ullage.decide.advice.recommend import Advice, Advisor
-from ullage.decide.advice.recommended import rows_of
-from ullage.state.project.objects import Sharer
-from ullage.state.project.workload import project_workload
-from ullage.state.records import Snapshot, WorkloadKind, WorkloadRecord
-from ullage.state.status.records import Recommended
+from ullage.cluster.codecs.objects import Sharer
+from ullage.cluster.projection.workload import project_workload
+from ullage.cluster.records.snapshot import Snapshot, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.status import Recommended
+from ullage.scheduling.learning.recommend import Advice, Advisor
+from ullage.scheduling.learning.recommendation import rows_of
 
 STYLES: Final = {Reason.RECOMMENDED: "green", Reason.FEASIBLE: ""}
 CREATED: Final = "1970-01-01T00:00:00Z"

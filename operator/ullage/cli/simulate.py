@@ -23,8 +23,8 @@ from ullage.cli.comparing import followed, tell
 from ullage.cli.simulate_options import Inputs, Live, Output, Play, Spot, of, takes
 
 if TYPE_CHECKING:
+    from ullage.cluster.records.snapshot import Snapshot
     from ullage.simulate.comparison import Asked, Comparison
-    from ullage.state.records import Snapshot
 
 
 @takes(Inputs, Play, Spot, Live, Output)
@@ -164,11 +164,11 @@ def _saved(path: str) -> Snapshot | None:
 
 def _live(kubeconfig: str) -> Snapshot:
     """The cluster as the operator sees it, read with the user's own rights."""
-    from ullage.adapters.credentials import CredentialsError
     from ullage.cli.look import look
+    from ullage.cluster.values.streams import STREAMS
+    from ullage.kube.credentials import CredentialsError
     from ullage.ports import ApiError
     from ullage.simulate.trace import TraceError
-    from ullage.state.streams import STREAMS
 
     try:
         return asyncio.run(look(kubeconfig, STREAMS))

@@ -14,15 +14,15 @@ from ullage.api.contract import DesiredSlice, ObservedDevice, Reason
 from ullage.api.explanations.all import CONDITIONS, REASONS
 from ullage.api.reasons import ConditionType
 from ullage.cli.tables_spend import spend
-from ullage.state.records import GPUNodeRecord, Snapshot, WorkloadRecord
-from ullage.state.status.records import (
+from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot, WorkloadRecord
+from ullage.cluster.records.spec_fields import Elasticity
+from ullage.cluster.records.status import (
     Condition,
     DecisionRecord,
     Sharing,
     SizeRecord,
     WorkloadStatus,
 )
-from ullage.state.terms import Elasticity
 
 GOOD, BAD, QUIET = "green", "red", "dim"
 PHASE_STYLES: Mapping[str, str] = {

@@ -12,12 +12,12 @@ from rich.text import Text
 
 from ullage.api.reasons import ConditionType
 from ullage.cli.tables import BAD, GOOD, QUIET, age
-from ullage.decide.advice.prices import prices_of
-from ullage.decide.phases import Phase
-from ullage.decide.rounds.books import current, owed_s, promised, received_s
+from ullage.cluster.records.snapshot import PolicyRecord, Snapshot, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.status import AllocationRecord
 from ullage.engines.allocation.round_records import MEMORY_ROUNDS
-from ullage.state.records import PolicyRecord, Snapshot, WorkloadKind, WorkloadRecord
-from ullage.state.status.records import AllocationRecord
+from ullage.scheduling.learning.device_prices import prices_of
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.timeslicing.round_records import current, owed_s, promised, received_s
 
 FIFO = (
     "The objective is FIFO: by priority, then by age, until done. Time is not divided; set"

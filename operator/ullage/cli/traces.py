@@ -17,12 +17,12 @@ from typing import Final
 
 from ullage.api.contract import API_VERSION, accelerator_key
 from ullage.cli.profiles import ProfileError, checked
+from ullage.cluster.codecs.speed import op_table_to_wire
+from ullage.cluster.records.profile import OpRow, OpTable
+from ullage.cluster.values.numbers import six_digits
 from ullage.engines.profiles.chakra import read_chakra
 from ullage.engines.profiles.kineto import read_kineto
 from ullage.engines.profiles.traces import Trace, TracedOp, TraceError
-from ullage.state.profile.numbers import six_digits
-from ullage.state.profile.records import OpRow, OpTable
-from ullage.state.profile.speed_wire import op_table_to_wire
 
 MOST_BYTES: Final = 256 * 2**20
 """Of the JSON, unpacked; some hundreds of steps of a large model."""

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.allocation.round_records import RoundSettings
 from ullage.simulate import from_cluster, readers, readers_sia, synthetic
 from ullage.simulate.decided import resume, run_decided
@@ -25,7 +26,6 @@ from ullage.simulate.policies import AGNOSTIC_LAS, Policy, chosen
 from ullage.simulate.speeds import SpeedTable, built_in, read_speeds
 from ullage.simulate.trace import Fleet, Trace, TraceError, fitted
 from ullage.simulate.work import Costs
-from ullage.state.records import Snapshot
 
 PUBLISHED: Final = "gavel"
 SYNTHETIC: Final = "synthetic"

@@ -15,11 +15,12 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ullage.api.contract import Health
-from ullage.decide.decide import decide
-from ullage.decide.diff import diff
-from ullage.decide.model import DecideSettings, SetStatus
-from ullage.decide.phases import Phase
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.admission.utilisation import UtilisationSum
+from ullage.scheduling.cycle.decide import decide
+from ullage.scheduling.cycle.diff import diff
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.plan import DecideSettings, SetStatus
 from ullage.simulate.events import Settings, Tell
 from ullage.simulate.failures import Failures
 from ullage.simulate.founding import (
@@ -36,7 +37,6 @@ from ullage.simulate.speeds import SpeedTable, built_in
 from ullage.simulate.trace import Fleet, Trace, TraceError
 from ullage.simulate.work import Work, begun
 from ullage.simulate.world import World
-from ullage.state.records import Snapshot
 
 _MOST_CYCLES: Final = 200
 """Cycles at one moment; a decision that never comes to rest is a fault worth telling."""

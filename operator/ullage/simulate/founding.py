@@ -20,10 +20,8 @@ from ullage.api.contract import (
     Health,
     ObservedDevice,
 )
-from ullage.engines.allocation.model import Objective
-from ullage.simulate.policies import Policy
-from ullage.simulate.trace import Fleet, TraceError, TraceJob
-from ullage.state.records import (
+from ullage.cluster.records.pod_shape import PodShape, Resources
+from ullage.cluster.records.snapshot import (
     DeviceProfileRecord,
     GPUNodeRecord,
     GPURequest,
@@ -36,7 +34,9 @@ from ullage.state.records import (
     WorkloadKind,
     WorkloadRecord,
 )
-from ullage.state.shapes import PodShape, Resources
+from ullage.engines.allocation.model import Objective
+from ullage.simulate.policies import Policy
+from ullage.simulate.trace import Fleet, TraceError, TraceJob
 
 START: Final = 1_000_000_000.0
 """Seconds since the epoch when a trace begins."""

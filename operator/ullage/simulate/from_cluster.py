@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from ullage.api.contract import GPUMode, Health
-from ullage.decide.advice.prices import prices_of
-from ullage.decide.phases import Phase
-from ullage.decide.speeds.throughput import Throughputs
+from ullage.cluster.records.snapshot import Snapshot, WorkloadKind, WorkloadRecord
+from ullage.scheduling.learning.device_prices import prices_of
+from ullage.scheduling.learning.throughput import Throughputs
+from ullage.scheduling.model.phases import Phase
 from ullage.simulate.trace import Fleet, Trace, TraceError, TraceJob, in_order
-from ullage.state.records import Snapshot, WorkloadKind, WorkloadRecord
 
 _MOST_SERVED: Final = 50
 """Percent of a device that services may hold before training is not counted on it (our choice)."""

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Final
 
 from ullage.api.contract import GATE, DesiredSlice, ObservedSlice, SlicePhase
-from ullage.decide.model import CreatePod
-from ullage.state.records import GPUNodeRecord, PodRecord, PodStage, WorkloadRecord
+from ullage.cluster.records.snapshot import GPUNodeRecord, PodRecord, PodStage, WorkloadRecord
+from ullage.scheduling.model.plan import CreatePod
 
 _ENOUGH: Final = 9
 """Windows after which a tenant counts as observed."""

@@ -13,7 +13,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from ullage.api.contract import GATE, Health, Observation, ObservedSlice
-from ullage.decide.model import (
+from ullage.cluster.codecs.status import as_stored
+from ullage.cluster.records.snapshot import (
+    DeploymentRecord,
+    GPUNodeRecord,
+    PodRecord,
+    PodStage,
+    ProfileRecord,
+    ServiceRecord,
+    Snapshot,
+    WorkloadRecord,
+)
+from ullage.scheduling.model.plan import (
     Action,
     ApplyDeployment,
     ApplyGPUNode,
@@ -29,17 +40,6 @@ from ullage.decide.model import (
     UngatePod,
 )
 from ullage.simulate import motions
-from ullage.state.records import (
-    DeploymentRecord,
-    GPUNodeRecord,
-    PodRecord,
-    PodStage,
-    ProfileRecord,
-    ServiceRecord,
-    Snapshot,
-    WorkloadRecord,
-)
-from ullage.state.status.wire import as_stored
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fakes.apiserver import FakeApiServer, make_cluster
-from ullage.adapters.k8s import K8sCluster
+from ullage.kube.client import K8sCluster
 
 
 @pytest.fixture

@@ -22,12 +22,12 @@ from builders_raw import (
 )
 from fakes.apiserver import FakeApiServer
 from ullage import ports
-from ullage.adapters.k8s import K8sCluster
 from ullage.cli.look import picture
+from ullage.cluster.values.streams import STREAMS
+from ullage.kube.client import K8sCluster
 from ullage.simulate.comparison import Asked, Comparison, compare
 from ullage.simulate.from_cluster import fleet_of
 from ullage.simulate.trace import TraceError
-from ullage.state.streams import STREAMS
 
 RUNNING = {
     "phase": "Running",

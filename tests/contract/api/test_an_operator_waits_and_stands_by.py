@@ -13,9 +13,9 @@ import pytest
 
 from fakes.apiserver import FakeApiServer, make_cluster
 from fakes.replicas import InlineLearner, InlineSolver
-from ullage.adapters.credentials import anonymous
 from ullage.app.operator import Operator, Surroundings
 from ullage.app.settings import HttpSettings, LeaseSettings, Settings
+from ullage.kube.credentials import anonymous
 from ullage.ports import POD
 
 QUICK = LeaseSettings(duration_seconds=3.0, renew_deadline_seconds=1.5, period_seconds=0.2)

@@ -11,9 +11,9 @@ import pytest
 from contract.api.suite.world import a_pod
 from fakes.apiserver import FakeApiServer, make_cluster
 from fakes.apiserver.client import QUICK
-from ullage.adapters.answers import BadLine, WatchStalled
-from ullage.adapters.k8s import APPLY, JSON_PATCH, K8sCluster
-from ullage.adapters.transport import Limits
+from ullage.kube.answers import BadLine, WatchStalled
+from ullage.kube.client import APPLY, JSON_PATCH, K8sCluster
+from ullage.kube.transport import Limits
 from ullage.ports import (
     GPU_NODE,
     POD,

@@ -14,18 +14,18 @@ import pytest
 from fakes import writer_rig as do
 from fakes.apiserver import FakeApiServer
 from fakes.apiserver.client import QUICK
-from ullage.adapters.answers import TokenRenewed
-from ullage.adapters.clock import SystemClock
-from ullage.adapters.credentials import (
+from ullage.kube.answers import TokenRenewed
+from ullage.kube.client import K8sCluster
+from ullage.kube.clock import SystemClock
+from ullage.kube.credentials import (
     Credentials,
     CredentialsError,
     find_credentials,
     from_kubeconfig,
     in_cluster,
 )
-from ullage.adapters.k8s import K8sCluster
-from ullage.adapters.writer.errors import Fenced
-from ullage.adapters.writer.writer import Writer
+from ullage.kube.writer.errors import Fenced
+from ullage.kube.writer.writer import Writer
 from ullage.ports import GPU_NODE, ApiError, Forbidden
 
 USER = "system:serviceaccount:ullage-system:ullage-operator"

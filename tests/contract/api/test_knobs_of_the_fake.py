@@ -10,7 +10,7 @@ import pytest
 
 from contract.api.suite.world import a_job, a_pod
 from fakes.apiserver import FakeApiServer, Rule, make_cluster
-from ullage.adapters.k8s import K8sCluster
+from ullage.kube.client import K8sCluster
 from ullage.ports import (
     GPU_NODE,
     POD,

@@ -11,10 +11,10 @@ import pytest
 
 from fakes.apiserver import FakeApiServer
 from fakes.clock import FakeClock
-from ullage.adapters.election import LeaseTimes
-from ullage.adapters.k8s import K8sCluster
-from ullage.adapters.lease import Lease
 from ullage.api.contract import LEASE_NAME
+from ullage.kube.client import K8sCluster
+from ullage.kube.election import LeaseTimes
+from ullage.kube.lease import Lease
 from ullage.ports import LEASE
 
 OWN = "ullage-system"

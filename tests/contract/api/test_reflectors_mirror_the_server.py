@@ -15,10 +15,10 @@ import pytest
 from fakes.apiserver import FakeApiServer, make_cluster
 from fakes.apiserver.client import QUICK
 from fakes.mirror import Mirror
-from ullage.adapters.clock import SystemClock
-from ullage.adapters.reflector import Reflector, ReflectorTimes
+from ullage.cluster.values.streams import GPU_NODES, Stream
+from ullage.kube.clock import SystemClock
+from ullage.kube.reflector import Reflector, ReflectorTimes
 from ullage.ports import GPU_NODE, POD, Selector
-from ullage.state.streams import GPU_NODES, Stream
 
 TIMES = ReflectorTimes(page=3, watch_s=30, first_pause_s=0.005, max_pause_s=0.02)
 STALLING = replace(TIMES, watch_s=1)

@@ -7,11 +7,11 @@ from __future__ import annotations
 import pytest
 
 from fakes.apiserver import RESOURCES, FakeApiServer, Rule, make_cluster
-from ullage.adapters.k8s import K8sCluster
-from ullage.adapters.permissions import REQUIRED_VERBS, Scope, role_rules
-from ullage.adapters.selftest import SelfTestFailed, run_self_test
+from ullage.cluster.values.streams import STREAMS
+from ullage.kube.client import K8sCluster
+from ullage.kube.permissions import REQUIRED_VERBS, Scope, role_rules
+from ullage.kube.self_test import SelfTestFailed, run_self_test
 from ullage.ports import GPU_NODE, TRAINING_JOB, Unavailable
-from ullage.state.streams import STREAMS
 
 OWN = "ullage-system"
 USER = f"system:serviceaccount:{OWN}:ullage-operator"

@@ -13,10 +13,10 @@ from aiohttp import web
 
 from fakes.apiserver import FakeApiServer, make_cluster
 from fakes.apiserver.client import QUICK
-from ullage.adapters.answers import TooLarge
-from ullage.adapters.k8s import K8sCluster
+from ullage.cluster.values.readable import UNREADABLE
+from ullage.kube.answers import TooLarge
+from ullage.kube.client import K8sCluster
 from ullage.ports import GPU_NODE, POD, TRAINING_JOB, Selector
-from ullage.state.project.readable import UNREADABLE
 
 ALL = Selector()
 DEEP = b'{"a":' * 9_990 + b"1" + b"}" * 9_990

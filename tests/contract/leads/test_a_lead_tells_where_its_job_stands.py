@@ -15,8 +15,8 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from fakes.toy_group import ToyJob
-from ullage.adapters.lead_reader import LeadReader, LeadSilent
-from ullage.state.status.tier import LeadReport
+from ullage.cluster.records.tier import LeadReport
+from ullage.kube.coordinator_reader import LeadReader, LeadSilent
 from ullage_run.lead_status import PATH, Stand, Tale, Teller
 
 STAND = Stand(

@@ -16,11 +16,11 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from ullage.adapters.prices import fetcher
-from ullage.adapters.prices.fetcher import Fetcher, Unreachable
-from ullage.adapters.prices.gcp import GcpSkuPrice
-from ullage.adapters.prices.source import Fetch, PriceUnreadable
 from ullage.ports import JsonObject, Kind, NotFound
+from ullage.prices import fetcher
+from ullage.prices.fetcher import Fetcher, Unreachable
+from ullage.prices.gcp import GcpSkuPrice
+from ullage.prices.source import Fetch, PriceUnreadable
 
 NOW_S = 1_700_000_000.0
 GPU, CORE, MEMORY = "2B2E-8C5E-4F2F", "9431-52B1-2C4F", "39F4-0112-6F39"

@@ -10,13 +10,13 @@ from urllib.parse import unquote_plus
 import orjson
 import pytest
 
-from ullage.adapters.prices.aws import AwsSpotPrice, advisor_band, placement_score
-from ullage.adapters.prices.azure import AzureRetailPrice
-from ullage.adapters.prices.gcp import GcpSkuPrice
-from ullage.adapters.prices.http import JsonPrice, PrometheusPrice
-from ullage.adapters.prices.source import PriceSource, PriceUnreadable
-from ullage.adapters.prices.static import StaticPrice, TablePrice
 from ullage.engines.capacity.hazard import AdvisorBand
+from ullage.prices.aws import AwsSpotPrice, advisor_band, placement_score
+from ullage.prices.azure import AzureRetailPrice
+from ullage.prices.gcp import GcpSkuPrice
+from ullage.prices.http import JsonPrice, PrometheusPrice
+from ullage.prices.source import PriceSource, PriceUnreadable
+from ullage.prices.static import StaticPrice, TablePrice
 
 NOW_S = 1_700_000_000.0
 """2023-11-14T22:13:20Z."""

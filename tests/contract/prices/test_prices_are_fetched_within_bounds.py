@@ -13,11 +13,11 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from ullage.adapters.prices import fetcher
-from ullage.adapters.prices.fetcher import Fetcher, Unreachable, is_link_local, shown
-from ullage.adapters.prices.identity import AwsKeys, Identities, NoIdentity, signed
-from ullage.adapters.prices.source import Fetch
 from ullage.ports import JsonObject, Kind, NotFound
+from ullage.prices import fetcher
+from ullage.prices.fetcher import Fetcher, Unreachable, is_link_local, shown
+from ullage.prices.identity import AwsKeys, Identities, NoIdentity, signed
+from ullage.prices.source import Fetch
 
 NOW_S = 1_440_938_160.0
 """2015-08-30T12:36:00Z, the moment of Amazon's published examples."""

@@ -15,7 +15,7 @@ from fakes.apiserver import FakeApiServer, make_cluster
 from fakes.plain_decision import plain_decision
 from fakes.small_world import Cluster, Decision, Wall, products_decision
 from ullage import ports
-from ullage.adapters.k8s import K8sCluster
+from ullage.kube.client import K8sCluster
 
 World = Callable[[], AbstractAsyncContextManager[tuple[Cluster, K8sCluster]]]
 

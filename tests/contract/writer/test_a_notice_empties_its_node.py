@@ -26,8 +26,8 @@ from fakes.small_world import (
     products_decision,
 )
 from ullage import ports
-from ullage.decide.model import EvictPod, TaintNode
-from ullage.state.project.notice import TAINT_KEY
+from ullage.cluster.projection.notice import TAINT_KEY
+from ullage.scheduling.model.plan import EvictPod, TaintNode
 
 Json = dict[str, Any]
 OTHERS = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}

@@ -21,12 +21,12 @@ from fakes.apiserver import FakeApiServer, make_cluster
 from fakes.mortal import Mortal
 from fakes.small_world import Brain, Cluster, Wall, converge, selected
 from ullage import ports
-from ullage.decide.decide import decide
-from ullage.decide.diff import diff
-from ullage.decide.model import Action, DecideSettings
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.values.streams import STREAMS
 from ullage.engines.admission.utilisation import UtilisationSum
-from ullage.state.records import Snapshot
-from ullage.state.streams import STREAMS
+from ullage.scheduling.cycle.decide import decide
+from ullage.scheduling.cycle.diff import diff
+from ullage.scheduling.model.plan import Action, DecideSettings
 
 Json = dict[str, Any]
 PATIENCE_S = 5.0

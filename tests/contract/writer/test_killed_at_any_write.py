@@ -25,7 +25,7 @@ from fakes.small_world import (
     picture,
 )
 from ullage import ports
-from ullage.adapters.k8s import K8sCluster
+from ullage.kube.client import K8sCluster
 
 World = Callable[[], AbstractAsyncContextManager[tuple[Cluster, K8sCluster]]]
 

@@ -21,12 +21,12 @@ from fakes.provisioner import Provisioner, accepts, is_order
 from fakes.small_world import Brain, Cluster, Mortal, Wall, converge
 from ullage import ports
 from ullage.api.contract import LABEL_ORDER
-from ullage.decide.decide import decide
-from ullage.decide.diff import diff
-from ullage.decide.model import Action, DecideSettings
-from ullage.decide.pools.instances import ORDER_S
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.admission.utilisation import UtilisationSum
-from ullage.state.records import Snapshot
+from ullage.scheduling.cycle.decide import decide
+from ullage.scheduling.cycle.diff import diff
+from ullage.scheduling.inventory.instances import ORDER_S
+from ullage.scheduling.model.plan import Action, DecideSettings
 
 Json = dict[str, Any]
 Running = Callable[..., AbstractAsyncContextManager[tuple[Brain, "Market"]]]

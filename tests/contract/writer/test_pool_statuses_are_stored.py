@@ -11,10 +11,10 @@ from builders_raw import raw_pool
 from fakes.mortal import Mortal
 from fakes.small_world import Brain, Cluster, products_decision
 from ullage import ports
-from ullage.adapters.k8s import K8sCluster
 from ullage.app.pools import ECHO_S, PoolKeeper
-from ullage.decide.pools.prices import PriceNews
 from ullage.engines.capacity.price import PriceRecord, Quote
+from ullage.kube.client import K8sCluster
+from ullage.scheduling.capacity.prices import PriceNews
 
 World = Callable[[], AbstractAsyncContextManager[tuple[Cluster, K8sCluster]]]
 

@@ -14,10 +14,13 @@ import pytest
 from builders_raw import raw_template
 from fakes.small_world import Brain, Cluster, Mortal
 from ullage import ports
-from ullage.adapters.k8s import K8sCluster
-from ullage.adapters.writer.errors import Refused
 from ullage.api.contract import MANAGER_OPERATOR, Reason
-from ullage.decide.model import (
+from ullage.cluster.records.snapshot import ObjectRef, PodRecord, Snapshot, WorkloadRecord
+from ullage.cluster.records.status import Condition, WorkloadStatus
+from ullage.kube.client import K8sCluster
+from ullage.kube.writer.errors import Refused
+from ullage.ports import ApiError, Conflict, Invalid, NotFound, Throttled
+from ullage.scheduling.model.plan import (
     Action,
     ApplyGPUNode,
     CreatePod,
@@ -29,9 +32,6 @@ from ullage.decide.model import (
     SetStatus,
     UngatePod,
 )
-from ullage.ports import ApiError, Conflict, Invalid, NotFound, Throttled
-from ullage.state.records import ObjectRef, PodRecord, Snapshot, WorkloadRecord
-from ullage.state.status.records import Condition, WorkloadStatus
 
 World = Callable[[], AbstractAsyncContextManager[tuple[Cluster, K8sCluster]]]
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

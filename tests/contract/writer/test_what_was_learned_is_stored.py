@@ -17,18 +17,18 @@ from fakes.lesson_rig import START, profile, row
 from fakes.mortal import Mortal
 from fakes.small_world import Brain, Cluster, converge, products_decision
 from ullage import ports
-from ullage.adapters.k8s import K8sCluster
 from ullage.api.contract import MAX_OBSERVATIONS, Observation, ObservedPartner, Reason
 from ullage.api.reasons import ConditionType
 from ullage.app.device_models import WRITE_EVERY_S, ModelTeller
 from ullage.app.lessons import Task, taught
 from ullage.app.model_summary import Fitted, digest, restored, stored
 from ullage.app.syllabus import Course
-from ullage.decide.model import CreateProfile, SetProfile
+from ullage.cluster.projection.workload_class import profile_name
+from ullage.cluster.values.streams import STREAMS
 from ullage.engines.admission.judging import Risk
 from ullage.engines.admission.pair_kernel import Shape
-from ullage.state.klass import profile_name
-from ullage.state.streams import STREAMS
+from ullage.kube.client import K8sCluster
+from ullage.scheduling.model.plan import CreateProfile, SetProfile
 
 World = Callable[[], AbstractAsyncContextManager[tuple[Cluster, K8sCluster]]]
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 import os
 from unittest.mock import patch
 
-from ullage.adapters.credentials import anonymous
-from ullage.adapters.k8s import K8sCluster
-from ullage.adapters.transport import Limits
+from ullage.kube.client import K8sCluster
+from ullage.kube.credentials import anonymous
+from ullage.kube.transport import Limits
 
 QUICK = Limits(read_s=30.0, write_s=20.0, connect_s=20.0, watch_grace_s=1.0, retry_first_s=0.01)
 """Short pauses, so that a test of retries takes milliseconds; patience for a busy machine."""

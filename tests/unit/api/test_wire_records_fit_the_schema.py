@@ -38,11 +38,15 @@ from ullage.api.reasons import ConditionType, Reason
 from ullage.api.schedulingpolicy import RiskPredictor, SchedulingPolicySpec, TightSLO
 from ullage.api.sharing import Load, OnViolation, Resizable, SharingRules
 from ullage.api.trainingjob import FailurePolicy, TrainingJob, TrainingJobSpec
-from ullage.state import records, terms
-from ullage.state.records import WorkloadKind
-from ullage.state.status.account import Account
-from ullage.state.status.failure import FailureRecord
-from ullage.state.status.records import (
+from ullage.cluster.codecs.status import status_to_wire
+from ullage.cluster.records import snapshot as records
+from ullage.cluster.records import spec_fields as terms
+from ullage.cluster.records.account import Account
+from ullage.cluster.records.failure import FailureRecord
+from ullage.cluster.records.room import MadeRoom
+from ullage.cluster.records.snapshot import WorkloadKind
+from ullage.cluster.records.spend import SpendRecord
+from ullage.cluster.records.status import (
     AllocationRecord,
     Condition,
     DecisionRecord,
@@ -54,10 +58,7 @@ from ullage.state.status.records import (
     SizeRecord,
     WorkloadStatus,
 )
-from ullage.state.status.room import MadeRoom
-from ullage.state.status.spend import SpendRecord
-from ullage.state.status.tier import TierRecord
-from ullage.state.status.wire import status_to_wire
+from ullage.cluster.records.tier import TierRecord
 from ullage_node.status import StatusFacts, body_of
 
 KEY = SliceKey(pod_uid="uid-1", container="main", index=1)

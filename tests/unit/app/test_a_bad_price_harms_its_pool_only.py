@@ -10,15 +10,10 @@ import pytest
 
 from fakes.clock import FakeClock
 from fakes.pool_watch import a_pool
-from ullage.adapters.prices.fetcher import Unreachable
-from ullage.adapters.prices.source import Fetch, PriceUnreadable, checked, moment, price
 from ullage.api.contract import Reason
 from ullage.app.pools import PoolKeeper
 from ullage.app.prices import PriceLoop, Where
-from ullage.decide.pools import telling
-from ullage.decide.pools.prices import price_fresh
-from ullage.engines.capacity.price import Quote
-from ullage.state.pools.records import (
+from ullage.cluster.records.pool import (
     AWSFrom,
     AzureFrom,
     ConfigMapFrom,
@@ -29,7 +24,12 @@ from ullage.state.pools.records import (
     PriceFrom,
     StaticFrom,
 )
-from ullage.state.records import Snapshot
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.engines.capacity.price import Quote
+from ullage.prices.fetcher import Unreachable
+from ullage.prices.source import Fetch, PriceUnreadable, checked, moment, price
+from ullage.scheduling.capacity import pool_status as telling
+from ullage.scheduling.capacity.prices import price_fresh
 
 NOW_S = 1_800_000_000.0
 DEEP = b"[" * 200_000

@@ -13,8 +13,8 @@ from concurrent.futures import Future
 import pytest
 
 from ullage.app.solver import Solver, SolverCrashed, SolverNotStarted, SolverTimeout, solve
-from ullage.decide.model import DecideSettings
-from ullage.state.records import Snapshot
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.scheduling.model.plan import DecideSettings
 
 SNAPSHOT = Snapshot(version=7, taken_at=1000.0)
 SETTINGS = DecideSettings(epoch=1)

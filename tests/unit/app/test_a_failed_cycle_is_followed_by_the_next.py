@@ -15,8 +15,8 @@ from ullage.app.health import FAILING_S
 from ullage.app.loop import RETRY_MOST_S, DecisionLoop
 from ullage.app.solver import SolverTimeout
 from ullage.app.trigger import Trigger
-from ullage.decide.model import Action, DecideSettings, Plan
-from ullage.state.records import PolicyRecord, Snapshot
+from ullage.cluster.records.snapshot import PolicyRecord, Snapshot
+from ullage.scheduling.model.plan import Action, DecideSettings, Plan
 
 
 class Rig:

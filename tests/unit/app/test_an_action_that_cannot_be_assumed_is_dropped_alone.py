@@ -11,20 +11,27 @@ import pytest
 
 from builders import a_gpu_node, a_job, a_snapshot
 from fakes.virtual_time import LoopClock, run_virtual
-from ullage.adapters.writer.errors import FAILED, Refused
 from ullage.api.contract import Reason
+from ullage.app.effects import effect_of
 from ullage.app.loop import DecisionLoop
 from ullage.app.set_aside import SetAside
 from ullage.app.trigger import Trigger
-from ullage.decide.decide import decide
-from ullage.decide.diff import diff
-from ullage.decide.effects import effect_of
-from ullage.decide.faults import WORKLOADS
-from ullage.decide.model import Action, ApplyGPUNode, CreatePod, DecideSettings, Plan, SetStatus
+from ullage.cluster.cache.cluster import ClusterState
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.admission.utilisation import UtilisationSum
+from ullage.kube.writer.errors import FAILED, Refused
 from ullage.ports import BadRequest, Invalid
-from ullage.state.cluster.cluster import ClusterState
-from ullage.state.records import Snapshot
+from ullage.scheduling.cycle.decide import decide
+from ullage.scheduling.cycle.diff import diff
+from ullage.scheduling.model.faults import WORKLOADS
+from ullage.scheduling.model.plan import (
+    Action,
+    ApplyGPUNode,
+    CreatePod,
+    DecideSettings,
+    Plan,
+    SetStatus,
+)
 
 BAD = "uid-one-bad"
 

@@ -12,11 +12,11 @@ from builders import a_device_profile, a_gpu_node, a_job, a_profile, a_snapshot
 from builders_nodes import gpu
 from ullage.api.contract import Reason, SliceKey
 from ullage.app.figures.device import Foretold, regrets
-from ullage.decide.model import SetProfile
-from ullage.state.profile.records import Method, ProfileRecord, Source, ThroughputEntry
-from ullage.state.records import GPUNodeRecord, ObjectRef, SoloEntry
-from ullage.state.status.records import Placement
-from ullage.state.terms import CostAim
+from ullage.cluster.records.profile import Method, ProfileRecord, Source, ThroughputEntry
+from ullage.cluster.records.snapshot import GPUNodeRecord, ObjectRef, SoloEntry
+from ullage.cluster.records.spec_fields import CostAim
+from ullage.cluster.records.status import Placement
+from ullage.scheduling.model.plan import SetProfile
 
 
 def speed(kind: str, rate: float, source: Source = Source.MEASURED) -> ThroughputEntry:

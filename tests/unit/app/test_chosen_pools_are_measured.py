@@ -10,13 +10,13 @@ from io import StringIO
 from rich.console import Console
 
 from builders import NOW, a_job
-from ullage.adapters.metrics.spending import spend_metrics
 from ullage.api.contract import Reason
 from ullage.app.figures.spend import SpendSums
 from ullage.cli import tables
-from ullage.state.records import WorkloadRecord
-from ullage.state.status.records import Condition, DecisionRecord
-from ullage.state.status.spend import Offer, PoolShare, SpendDecision, SpendRecord
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.spend import Offer, PoolShare, SpendDecision, SpendRecord
+from ullage.cluster.records.status import Condition, DecisionRecord
+from ullage.metrics.spending import spend_metrics
 
 
 def job(*pools: str, mode: str = "Spot", safe: str = "") -> WorkloadRecord:

@@ -11,13 +11,13 @@ import pytest
 from prometheus_client.core import Metric
 
 from builders import NOW, a_job
-from ullage.adapters.metrics.cost import cost_metrics
 from ullage.app.figures.cost import CostSums
 from ullage.app.figures.party import MOST_OF_A_NAMESPACE
-from ullage.decide.accounting.bills import bill_of, total
-from ullage.state.records import WorkloadRecord
-from ullage.state.status.account import Account
-from ullage.state.status.spend import SpendRecord
+from ullage.cluster.records.account import Account
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.spend import SpendRecord
+from ullage.metrics.cost import cost_metrics
+from ullage.scheduling.accounting.bills import bill_of, total
 
 
 def billed(

@@ -17,7 +17,7 @@ from builders import NOW, a_gpu_node, a_job, a_node, a_snapshot
 from ullage.app.health import HealthView
 from ullage.app.http import Endpoints
 from ullage.app.replay import Inputs, from_json, parts
-from ullage.decide.model import DecideSettings
+from ullage.scheduling.model.plan import DecideSettings
 
 INPUTS: Inputs = (
     a_snapshot(a_node(), a_gpu_node(), *(a_job(f"train-{n}") for n in range(500))),

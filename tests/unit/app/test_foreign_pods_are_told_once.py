@@ -5,7 +5,7 @@ from __future__ import annotations
 import builders
 from ullage.api.reasons import Reason
 from ullage.app.foreign_pods import ForeignPodReporter
-from ullage.state.records import ForeignPod, ObjectRef
+from ullage.cluster.records.snapshot import ForeignPod, ObjectRef
 
 EPOCH = builders.EPOCH
 

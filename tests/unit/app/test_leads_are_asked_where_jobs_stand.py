@@ -11,14 +11,14 @@ from dataclasses import replace
 import pytest
 
 from fakes.virtual_time import run_virtual
-from ullage.adapters.lead_reader import LeadSilent
+from ullage.app.effects import effect_of
 from ullage.app.lead_service import AT_ONCE_OF_A_NAMESPACE, WAIT_S, LeadService
-from ullage.decide.effects import effect_of
+from ullage.cluster.cache.cluster import ClusterState
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.tier import LeadReport
+from ullage.cluster.values import streams
+from ullage.kube.coordinator_reader import LeadSilent
 from ullage.ports import JsonObject
-from ullage.state import streams
-from ullage.state.cluster.cluster import ClusterState
-from ullage.state.records import Snapshot
-from ullage.state.status.tier import LeadReport
 
 REPORT = LeadReport(stage=2, epoch=4, step=102, committed=101, reliable=1, transient=2)
 

@@ -33,16 +33,16 @@ from ullage.app.learner import Learner, own_process
 from ullage.app.lessons import Lesson, attend
 from ullage.app.model_summary import Fitted, digest, stored
 from ullage.app.syllabus import Pace
-from ullage.engines.admission.records import Partner
-from ullage.state.profile.records import (
+from ullage.cluster.records.profile import (
     DeviceModel,
     DeviceProfileRecord,
     ProfileRecord,
     ProfileStatus,
     SoloEntry,
 )
-from ullage.state.records import Snapshot
-from ullage.state.terms import RiskSettings
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.spec_fields import RiskSettings
+from ullage.engines.admission.records import Partner
 
 
 @asynccontextmanager

@@ -15,19 +15,19 @@ from fakes.lesson_rig import GPU, START, Inline, Stage, profile, row
 from ullage.app.learner import Learner
 from ullage.app.lessons import MOST_CROWDS, Key, Task, kept_rows, merged, taught
 from ullage.app.syllabus import MOST_PROFILES, QUICK_CLASSES, Pace, Syllabus
-from ullage.decide.learning.rows import rows_of
-from ullage.engines.admission.learning import MAX_CLASSES
-from ullage.engines.admission.model import Cells
-from ullage.engines.admission.pair_gp import MAX_ROWS
-from ullage.engines.admission.records import Fingerprint, Partner
-from ullage.state.records import (
+from ullage.cluster.records.snapshot import (
     DeviceProfileRecord,
     PolicyRecord,
     ProfileRecord,
     Snapshot,
     SoloEntry,
 )
-from ullage.state.terms import Knowledge
+from ullage.cluster.records.spec_fields import Knowledge
+from ullage.engines.admission.learning import MAX_CLASSES
+from ullage.engines.admission.model import Cells
+from ullage.engines.admission.pair_gp import MAX_ROWS
+from ullage.engines.admission.records import Fingerprint, Partner
+from ullage.scheduling.prediction.rows import rows_of
 
 TYPES = {GPU: DeviceProfileRecord(name=GPU)}
 NINE = tuple(f"class-{number}" for number in range(9))

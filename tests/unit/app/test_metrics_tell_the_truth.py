@@ -9,13 +9,13 @@ from dataclasses import replace
 from prometheus_client import CollectorRegistry, generate_latest
 from structlog.testing import capture_logs
 
-from ullage.adapters.metrics.collector import (
+from ullage.metrics.collector import (
     Buckets,
     OperatorCollector,
     OperatorFigures,
     StreamFigures,
 )
-from ullage.adapters.metrics.sharing import (
+from ullage.metrics.sharing import (
     SLOWDOWN_BUCKETS,
     Histogram,
     ModelFigures,

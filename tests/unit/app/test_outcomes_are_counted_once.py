@@ -12,10 +12,10 @@ from builders import NOW, a_device, a_gpu_node, a_job, a_snapshot
 from fakes.lesson_rig import GPU, profile, row
 from ullage.api.contract import DesiredSlice, ObservedSlice, Reason, SliceKey, SlicePhase
 from ullage.app.outcomes import Outcomes
-from ullage.decide.model import Emit, SetProfile, SetStatus
+from ullage.cluster.records.snapshot import ObjectRef, Snapshot, WorkloadRecord
+from ullage.cluster.records.status import DecisionRecord, Sharing, WorkloadStatus
 from ullage.engines.admission.model import LearnedModel
-from ullage.state.records import ObjectRef, Snapshot, WorkloadRecord
-from ullage.state.status.records import DecisionRecord, Sharing, WorkloadStatus
+from ullage.scheduling.model.plan import Emit, SetProfile, SetStatus
 
 KEY = SliceKey(pod_uid="uid-pod", container="main", index=0)
 

@@ -11,16 +11,16 @@ import pytest
 
 from builders_raw import raw_pool
 from fakes.pool_watch import HOUR_S, START_S, a_member, a_pool
+from ullage.app.effects import effect_of
 from ullage.app.pools import PoolKeeper
-from ullage.decide.effects import effect_of
-from ullage.decide.pools.bodies import pool_status_body
-from ullage.decide.pools.prices import PriceNews
+from ullage.cluster.cache.cluster import ClusterState
+from ullage.cluster.codecs.pool import pool_as_stored
+from ullage.cluster.records.pool import PoolRecord
+from ullage.cluster.records.snapshot import NodeRecord, Snapshot
+from ullage.cluster.values import streams
 from ullage.engines.capacity.price import PriceRecord, Quote
-from ullage.state import streams
-from ullage.state.cluster.cluster import ClusterState
-from ullage.state.pools.records import PoolRecord
-from ullage.state.pools.wire import pool_as_stored
-from ullage.state.records import NodeRecord, Snapshot
+from ullage.kube.manifests.pools import pool_status_body
+from ullage.scheduling.capacity.prices import PriceNews
 
 NODES = tuple(a_member(name) for name in "abcd")
 

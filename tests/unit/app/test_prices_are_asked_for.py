@@ -12,12 +12,9 @@ import pytest
 
 from fakes.clock import FakeClock
 from fakes.pool_watch import a_pool
-from ullage.adapters.prices.fetcher import Unreachable
-from ullage.adapters.prices.source import Fetch
 from ullage.api.contract import Reason
 from ullage.app.prices import PriceLoop, Where
-from ullage.decide.pools.prices import PriceNews, price_fresh
-from ullage.state.pools.records import (
+from ullage.cluster.records.pool import (
     AWSFrom,
     CapacityType,
     FileFrom,
@@ -27,6 +24,9 @@ from ullage.state.pools.records import (
     PoolStatus,
     StaticFrom,
 )
+from ullage.prices.fetcher import Unreachable
+from ullage.prices.source import Fetch
+from ullage.scheduling.capacity.prices import PriceNews, price_fresh
 
 URL = "http://prices.example.com/all"
 

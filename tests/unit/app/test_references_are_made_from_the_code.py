@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from ullage.adapters.permissions import REQUIRED_VERBS
 from ullage.app import reference_facts
 from ullage.app.reference import ROLES, SCHEMA, files, main, values_schema
 from ullage.app.reference_facts import (
@@ -28,6 +27,7 @@ from ullage.app.reference_facts import (
 )
 from ullage.app.reference_pages import settings_page
 from ullage.app.settings import SettingsError, settings_from, variables
+from ullage.kube.permissions import REQUIRED_VERBS
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = (

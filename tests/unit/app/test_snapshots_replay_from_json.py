@@ -17,12 +17,12 @@ from fakes.pool_watch import a_pool
 from ullage.app.lessons import Task, taught
 from ullage.app.model_summary import digest
 from ullage.app.replay import UnreadableSnapshot, from_json, main, to_json
-from ullage.decide.decide import decide
-from ullage.decide.faults import WORKLOADS, Fault
-from ullage.decide.model import DecideSettings
+from ullage.cluster.records.pool import LossRecord, PoolStatus
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.admission.utilisation import UtilisationSum
-from ullage.state.pools.records import LossRecord, PoolStatus
-from ullage.state.records import Snapshot
+from ullage.scheduling.cycle.decide import decide
+from ullage.scheduling.model.faults import WORKLOADS, Fault
+from ullage.scheduling.model.plan import DecideSettings
 
 LOSS = LossRecord(at_s=NOW, nodes=4, lost=2)
 SETTINGS = DecideSettings(epoch=7, seed=3)

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 import pytest
 
 from builders import a_snapshot
-from ullage.adapters.clock import SystemClock
 from ullage.app.loop import DecisionLoop
 from ullage.app.solver import SolverCrashed, SolverTimeout
 from ullage.app.trigger import Trigger
-from ullage.decide.model import Action, DecideSettings, Plan, SetConditions
-from ullage.state.records import PolicyRecord, Snapshot
-from ullage.state.status.records import Condition
+from ullage.cluster.records.snapshot import PolicyRecord, Snapshot
+from ullage.cluster.records.status import Condition
+from ullage.kube.clock import SystemClock
+from ullage.scheduling.model.plan import Action, DecideSettings, Plan, SetConditions
 
 
 class Broken:

@@ -11,13 +11,13 @@ import pytest
 
 from builders_raw import raw_node, raw_pool
 from fakes.clock import FakeClock
+from ullage.app.effects import effect_of
 from ullage.app.pool_service import Hooks, PoolService
 from ullage.app.settings import PriceSettings, SettingsError, settings_from
-from ullage.decide.effects import effect_of
-from ullage.decide.model import SetPoolStatus
+from ullage.cluster.cache.cluster import ClusterState
+from ullage.cluster.values import streams
 from ullage.ports import JsonObject, Kind
-from ullage.state import streams
-from ullage.state.cluster.cluster import ClusterState
+from ullage.scheduling.model.plan import SetPoolStatus
 
 
 class Replica:

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ullage.adapters.metrics.tiers import TierFigures, tier_metrics
 from ullage.app.figures.tier import TierSums
-from ullage.state.status.tier import LeadReport
+from ullage.cluster.records.tier import LeadReport
+from ullage.metrics.tiers import TierFigures, tier_metrics
 
 REPORT = LeadReport(stage=2, epoch=4, step=102, committed=101, reliable=1, transient=2)
 

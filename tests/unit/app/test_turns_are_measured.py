@@ -13,14 +13,14 @@ from prometheus_client.registry import Collector
 
 from builders import NOW, a_job
 from fakes.toy_rounds import FAST, Turns, rates
-from ullage.adapters.metrics.collector import Buckets
-from ullage.adapters.metrics.turns import turn_metrics
 from ullage.app.figures.party import Parties
 from ullage.app.figures.turn import preempted, turn_figures
 from ullage.app.solver import Stopwatch
-from ullage.decide.model import EvictPod, SetStatus
+from ullage.cluster.records.status import AllocationRecord, Received
 from ullage.engines.allocation.model import JobView, Objective, Problem, Throughputs, TypeView
-from ullage.state.status.records import AllocationRecord, Received
+from ullage.metrics.collector import Buckets
+from ullage.metrics.turns import turn_metrics
+from ullage.scheduling.model.plan import EvictPod, SetStatus
 
 
 def scrape(figures: object) -> str:

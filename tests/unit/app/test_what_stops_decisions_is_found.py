@@ -17,15 +17,15 @@ from builders import NOW, a_gpu_node, a_job, a_snapshot
 from ullage.app import solver as solver_module
 from ullage.app.set_aside import CHANCES, FIRST_S, MOST_S, REST_S, Search, SetAside
 from ullage.app.solver import Solver, SolverCrashed, solve
+from ullage.app.transfer import unpack_answer
 from ullage.app.watchdog import Watchdog
-from ullage.decide.faults import WORKLOADS, Fault, Subject
-from ullage.decide.lives import training
-from ullage.decide.lives.life import Life
-from ullage.decide.model import DecideSettings, Plan
-from ullage.decide.placement.ground import Ground
-from ullage.decide.transfer import unpack_answer
-from ullage.decide.view import View
-from ullage.state.records import Snapshot, WorkloadRecord
+from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
+from ullage.scheduling.inventory.inventory import Ground
+from ullage.scheduling.lifecycle import training
+from ullage.scheduling.model.faults import WORKLOADS, Fault, Subject
+from ullage.scheduling.model.lifecycle_step import Life
+from ullage.scheduling.model.plan import DecideSettings, Plan
+from ullage.scheduling.model.view import View
 
 SETTINGS = DecideSettings(epoch=1)
 BAD = "uid-one-bad"

@@ -11,10 +11,10 @@ from rich.console import Console
 
 from builders import a_device, a_device_profile, a_gpu_node, a_job, a_profile, a_snapshot
 from ullage.cli.recommend import ManifestError, duration, job_of, recommendation
+from ullage.cluster.records.profile import ProfileStatus, SoloEntry
+from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
+from ullage.cluster.records.spec_fields import CostAim
 from ullage.engines.admission.records import Fingerprint
-from ullage.state.profile.records import ProfileStatus, SoloEntry
-from ullage.state.records import Snapshot, WorkloadRecord
-from ullage.state.terms import CostAim
 
 MANIFEST = """
 apiVersion: ullage.dev/v1alpha1

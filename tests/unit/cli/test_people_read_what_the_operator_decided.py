@@ -14,8 +14,8 @@ from builders import NOW, a_gpu_node, a_job, a_pod, a_service, a_slice, a_snapsh
 from ullage.api.contract import Reason, SlicePhase
 from ullage.cli import tables
 from ullage.cli.main import app
-from ullage.state.records import PodStage
-from ullage.state.status.records import (
+from ullage.cluster.records.snapshot import PodStage
+from ullage.cluster.records.status import (
     Condition,
     DecisionRecord,
     Placement,

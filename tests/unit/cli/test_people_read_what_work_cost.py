@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 from builders import NOW, a_job, a_service, a_snapshot
 from ullage.cli import cost, main
 from ullage.cli.cost import By
-from ullage.state.records import Snapshot, WorkloadRecord
-from ullage.state.status.account import Account
-from ullage.state.status.records import Progress
-from ullage.state.status.spend import SpendRecord
+from ullage.cluster.records.account import Account
+from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
+from ullage.cluster.records.spend import SpendRecord
+from ullage.cluster.records.status import Progress
 
 RUNNER = CliRunner()
 

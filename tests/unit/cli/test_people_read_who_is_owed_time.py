@@ -12,15 +12,15 @@ from typer.testing import CliRunner
 from builders import NOW, a_device_profile, a_job, a_policy, a_snapshot
 from ullage.cli import tables_policy
 from ullage.cli.main import app
-from ullage.state.records import Snapshot
-from ullage.state.status.records import (
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.spec_fields import Party
+from ullage.cluster.records.status import (
     AllocationRecord,
     Condition,
     DroppedDeadline,
     Received,
     SolveRecord,
 )
-from ullage.state.terms import Party
 
 SOLVE = SolveRecord(
     time=NOW - 30,

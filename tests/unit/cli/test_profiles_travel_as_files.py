@@ -16,10 +16,10 @@ from fakes.cluster_port import FakeCluster
 from ullage.cli import profiles
 from ullage.cli.look import saved
 from ullage.cli.profiles import ProfileError, accelerators, exported, read, to_yaml
-from ullage.decide.learning.rows import rows_of
+from ullage.cluster.projection.rest import project_profile
+from ullage.cluster.records.spec_fields import Knowledge
 from ullage.ports import WORKLOAD_PROFILE
-from ullage.state.project.rest import project_profile
-from ullage.state.terms import Knowledge
+from ullage.scheduling.prediction.rows import rows_of
 
 SAMPLE = Path(__file__).parents[2] / "data" / "crd" / "status" / "workloadprofile.yaml"
 KNOWN = {"emulated"}

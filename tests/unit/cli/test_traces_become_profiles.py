@@ -17,8 +17,8 @@ from ullage.cli import traces
 from ullage.cli.look import saved
 from ullage.cli.profiles import ProfileError, exported, read, to_yaml
 from ullage.cli.traces import Traced, TraceKind, joined, profile_of, told
+from ullage.cluster.projection.rest import project_profile
 from ullage.ports import WORKLOAD_PROFILE
-from ullage.state.project.rest import project_profile
 
 DATA = Path(__file__).parents[2] / "data" / "traces"
 KINETO = (DATA / "kineto-two-steps.json").read_bytes()

@@ -71,7 +71,7 @@ def test_engines_know_numbers_and_the_contract_only(graph: grimp.ImportGraph) ->
 
 
 def test_what_decides_knows_numbers_only(graph: grimp.ImportGraph) -> None:
-    own = _inside(graph, "ullage.decide", "ullage.state", "ullage.ports")
+    own = _inside(graph, "ullage.scheduling", "ullage.cluster", "ullage.ports")
     assert _foreign(_imported(graph, own)) <= PURE
 
 
@@ -104,7 +104,9 @@ def test_models_are_told_from_the_rest_of_the_api(graph: grimp.ImportGraph) -> N
         assert not graph.find_upstream_modules(name) & {"pydantic"}
     free = {
         name
-        for name in _inside(graph, "ullage.state", "ullage.decide", "ullage.app", "ullage_node")
+        for name in _inside(
+            graph, "ullage.cluster", "ullage.scheduling", "ullage.app", "ullage_node"
+        )
         for name in graph.find_modules_directly_imported_by(name)
         if name.startswith("ullage.api")
     }

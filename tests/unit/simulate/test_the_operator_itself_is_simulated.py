@@ -9,16 +9,17 @@ from dataclasses import replace
 import pytest
 
 from ullage.api.contract import Observation
-from ullage.decide.decide import decide
-from ullage.decide.diff import diff
-from ullage.decide.learning.taken_in import ENOUGH_ROWS
-from ullage.decide.lives import training
-from ullage.decide.lives.life import Life
-from ullage.decide.model import DecideSettings
-from ullage.decide.placement.ground import Ground
-from ullage.decide.view import View
+from ullage.cluster.records.snapshot import PodStage, Snapshot, WorkloadRecord
 from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.engines.allocation.round_records import RoundSettings
+from ullage.scheduling.cycle.decide import decide
+from ullage.scheduling.cycle.diff import diff
+from ullage.scheduling.inventory.inventory import Ground
+from ullage.scheduling.learning.acknowledged import ENOUGH_ROWS
+from ullage.scheduling.lifecycle import training
+from ullage.scheduling.model.lifecycle_step import Life
+from ullage.scheduling.model.plan import DecideSettings
+from ullage.scheduling.model.view import View
 from ullage.simulate.decided import resume, run_decided
 from ullage.simulate.events import Settings
 from ullage.simulate.failures import FailureLaw
@@ -29,7 +30,6 @@ from ullage.simulate.policies import POLICIES
 from ullage.simulate.trace import Fleet, Trace, TraceError, TraceJob, fitted, in_order
 from ullage.simulate.work import Costs
 from ullage.simulate.world import World
-from ullage.state.records import PodStage, Snapshot, WorkloadRecord
 
 SETTINGS = Settings(rounds=RoundSettings(round_s=300.0), costs=Costs(restart_s=30.0))
 

@@ -13,11 +13,11 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ullage.adapters.metrics.cost import CostFigures
 from ullage.app.figures.party import Parties
-from ullage.decide.accounting.bills import Bill, bill_of, total
-from ullage.decide.phases import OVER
-from ullage.state.records import WorkloadRecord
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.metrics.cost import CostFigures
+from ullage.scheduling.accounting.bills import Bill, bill_of, total
+from ullage.scheduling.model.phases import OVER
 
 Entered = tuple[float, float, float]
 """Dollars, evictions, seconds of lost work."""

@@ -12,13 +12,13 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from ullage.adapters.metrics.devices import DeviceFigures
-from ullage.decide.advice.prices import prices_of
-from ullage.decide.model import Action, SetProfile
-from ullage.decide.phases import Phase
-from ullage.decide.speeds.throughput import Throughput, Throughputs, speeds
-from ullage.state.profile.records import ProfileRecord, Source
-from ullage.state.records import Snapshot, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.profile import ProfileRecord, Source
+from ullage.cluster.records.snapshot import Snapshot, WorkloadKind, WorkloadRecord
+from ullage.metrics.devices import DeviceFigures
+from ullage.scheduling.learning.device_prices import prices_of
+from ullage.scheduling.learning.throughput import Throughput, Throughputs, speeds
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.plan import Action, SetProfile
 
 WINDOW: Final = 200
 """Recent classes of a type and source that the error is the mean of."""

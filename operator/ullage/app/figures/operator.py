@@ -7,14 +7,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from ullage.adapters.metrics.collector import OperatorFigures, StreamFigures
-from ullage.adapters.metrics.cost import CostFigures
-from ullage.adapters.metrics.devices import DeviceFigures
-from ullage.adapters.metrics.pools import PoolFigures
-from ullage.adapters.metrics.spending import SpendFigures
-from ullage.adapters.metrics.tiers import TierFigures
-from ullage.adapters.metrics.turns import TurnFigures
-from ullage.adapters.reflector import Reflector
 from ullage.app.figures.cost import CostSums
 from ullage.app.figures.device import device_figures
 from ullage.app.figures.party import Parties
@@ -24,9 +16,17 @@ from ullage.app.figures.tier import TierSums
 from ullage.app.figures.turn import turn_figures
 from ullage.app.replica import Replica
 from ullage.app.term import Term
-from ullage.decide.phases import Phase
-from ullage.state.records import Snapshot, WorkloadRecord
-from ullage.state.streams import WORKLOAD_PROFILES
+from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
+from ullage.cluster.values.streams import WORKLOAD_PROFILES
+from ullage.kube.reflector import Reflector
+from ullage.metrics.collector import OperatorFigures, StreamFigures
+from ullage.metrics.cost import CostFigures
+from ullage.metrics.devices import DeviceFigures
+from ullage.metrics.pools import PoolFigures
+from ullage.metrics.spending import SpendFigures
+from ullage.metrics.tiers import TierFigures
+from ullage.metrics.turns import TurnFigures
+from ullage.scheduling.model.phases import Phase
 
 
 class ReplicaFigures:

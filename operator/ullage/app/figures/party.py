@@ -8,8 +8,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Final
 
-from ullage.decide.accounting.bills import party_of
-from ullage.state.records import WorkloadRecord
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.scheduling.accounting.bills import party_of
 
 MOST_OF_A_NAMESPACE: Final = 20
 """Tenants that work of one namespace may name; work of further ones counts for the namespace."""

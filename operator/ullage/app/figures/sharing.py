@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ullage.adapters.metrics.sharing import ModelFigures, SharingFigures
 from ullage.app.learner import Learner
 from ullage.app.outcomes import Outcomes
 from ullage.app.syllabus import Course
 from ullage.engines.admission.records import Rung
+from ullage.metrics.sharing import ModelFigures, SharingFigures
 
 _RUNGS: Final = tuple(Rung)
 

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from ullage.adapters.metrics.spending import SpendFigures
 from ullage.api.reasons import ConditionType
 from ullage.app.figures.party import Parties
-from ullage.state.records import WorkloadRecord
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.metrics.spending import SpendFigures
 
 
 @dataclass(slots=True)

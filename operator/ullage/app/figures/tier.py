@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ullage.adapters.metrics.tiers import TierFigures
-from ullage.state.status.tier import LeadReport
+from ullage.cluster.records.tier import LeadReport
+from ullage.metrics.tiers import TierFigures
 
 
 @dataclass(slots=True)

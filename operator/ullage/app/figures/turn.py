@@ -8,15 +8,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from ullage.adapters.metrics.collector import Buckets
-from ullage.adapters.metrics.turns import TurnFigures
 from ullage.api.contract import Reason
 from ullage.app.figures.party import Parties
-from ullage.decide.model import Action, SetStatus
-from ullage.decide.phases import Phase
-from ullage.decide.rounds.books import owed_s, promised, received_s
+from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.engines.allocation.round_records import MEMORY_ROUNDS
-from ullage.state.records import Snapshot, WorkloadRecord
+from ullage.metrics.collector import Buckets
+from ullage.metrics.turns import TurnFigures
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.plan import Action, SetStatus
+from ullage.scheduling.timeslicing.round_records import owed_s, promised, received_s
 
 PRIORITY: Final = "priority"
 TURN: Final = "turn"

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from contract.api.suite.world import World
-from ullage.adapters.k8s import K8sCluster, connect
-from ullage.adapters.transport import Limits
+from ullage.kube.client import K8sCluster, connect
+from ullage.kube.transport import Limits
 from ullage.ports import Kind, NotFound
 
 NAMESPACE = Kind(group="", version="v1", plural="namespaces", kind="Namespace", namespaced=False)

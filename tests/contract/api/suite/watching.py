@@ -9,7 +9,7 @@ from contextlib import aclosing
 import pytest
 
 from contract.api.suite.world import World, a_job, a_pod, case, version
-from ullage.adapters.selftest import check_crds, check_permissions, identity
+from ullage.kube.self_test import check_crds, check_permissions, identity
 from ullage.ports import GPU_NODE, POD, TRAINING_JOB, Gone, Selector
 
 

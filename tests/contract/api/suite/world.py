@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from ullage import ports
-from ullage.adapters.k8s import APPLY, K8sCluster
+from ullage.kube.client import APPLY, K8sCluster
 from ullage.ports import GPU_NODE, POD, JsonObject, Kind, NotFound, Selector, WatchEvent
 
 Json = dict[str, Any]

@@ -1,2 +1,0 @@
-# SPDX-FileCopyrightText: The Ullage Authors
-# SPDX-License-Identifier: Apache-2.0

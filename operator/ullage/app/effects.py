@@ -1,0 +1,65 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What an action changes in the picture before the API shows it.
+
+The bridge between the words of decisions and the overlay of ``state``, which knows no actions.
+"""
+
+from __future__ import annotations
+
+from ullage.cluster.cache.assume import (
+    Effect,
+    PodCreated,
+    PodLeaving,
+    PodUngated,
+    ProfileSet,
+    SlicesSet,
+    StatusSet,
+    WorkloadLeaving,
+)
+from ullage.cluster.codecs.profile import profile_as_stored
+from ullage.cluster.codecs.status import as_stored
+from ullage.cluster.projection.node import by_key
+from ullage.cluster.records.snapshot import WorkloadKind
+from ullage.scheduling.model.plan import (
+    ApplyGPUNode,
+    CreatePod,
+    CreateProfile,
+    DeletePod,
+    DeleteWorkload,
+    EvictPod,
+    SetProfile,
+    SetStatus,
+    UngatePod,
+)
+
+
+def effect_of(action: object) -> Effect | None:
+    """What the next picture must show because of this action; ``None`` for Events and the like."""
+    match action:
+        case ApplyGPUNode():
+            return SlicesSet(
+                node=action.name,
+                epoch=action.epoch,
+                slices=by_key(action.slices),
+                observations_read=action.observations_read,
+            )
+        case CreatePod():
+            return PodCreated(namespace=action.owner.namespace, name=action.name)
+        case UngatePod():
+            return PodUngated(uid=action.pod.uid)
+        case DeletePod() | EvictPod():
+            return PodLeaving(uid=action.pod.uid)
+        case DeleteWorkload():
+            return WorkloadLeaving(uid=action.owner.uid)
+        case SetStatus():
+            kind = WorkloadKind(action.owner.kind)
+            return StatusSet(uid=action.owner.uid, status=as_stored(kind, action.status))
+        case CreateProfile():
+            at = (action.target.namespace, action.target.name)
+            return ProfileSet(target=at, klass=action.klass, status=None)
+        case SetProfile():
+            at = (action.target.namespace, action.target.name)
+            return ProfileSet(target=at, klass="", status=profile_as_stored(action.status))
+        case _:
+            return None

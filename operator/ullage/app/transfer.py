@@ -1,0 +1,155 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Snapshots on their way to the deciding process, as what changed since the last one.
+
+A large picture costs more to pickle than to decide on, and from one decision to the next little of
+it changes. The sender compares by identity, because the picture shares what did not change; the
+receiver keeps the last snapshot and patches it. Bytes in, bytes out; no processes here.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ullage.app.pickling import dumps
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.scheduling.model.plan import Action, DecideSettings, Plan
+
+_TABLES: Final = (
+    "nodes",
+    "gpu_nodes",
+    "pods",
+    "foreign_use",
+    "workloads",
+    "deployments",
+    "services",
+    "profiles",
+    "device_profiles",
+    "pools",
+    "models",
+)
+"""Fields of a snapshot that are large and change piece by piece; the rest is sent whole."""
+
+
+class LostBase(Exception):
+    """The delta builds on a snapshot that this receiver does not hold: send a full one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delta:
+    """What leads from the snapshot ``base`` (0 = from nothing) to the snapshot ``number``."""
+
+    base: int
+    number: int
+    rest: Snapshot
+    """The new snapshot with empty tables."""
+    changed: Mapping[str, Mapping[object, object]]
+    """By table: records that are new or replaced."""
+    removed: Mapping[str, tuple[object, ...]]
+    """By table: keys that are gone."""
+
+
+class Packer:
+    """The sending side; one per receiver."""
+
+    def __init__(self) -> None:
+        self._last: Snapshot | None = None
+        self._number = 0
+
+    def pack(self, snapshot: Snapshot, now: float, settings: DecideSettings) -> bytes:
+        """What the receiver needs to decide on this snapshot."""
+        base = self._number if self._last is not None else 0
+        self._number += 1
+        delta = _delta(self._last, snapshot, base, self._number)
+        self._last = snapshot
+        return dumps((delta, now, settings))
+
+    def reset(self) -> None:
+        """The receiver is a new one, or may have missed something: the next pack is whole."""
+        self._last = None
+
+
+class Unpacker:
+    """The receiving side."""
+
+    def __init__(self) -> None:
+        self._last: Snapshot | None = None
+        self._number = 0
+
+    def unpack(self, payload: bytes) -> tuple[Snapshot, float, DecideSettings]:
+        """The snapshot to decide on; a payload that holds a plain snapshot is taken as it is.
+
+        Raises:
+            LostBase: an earlier pack was missed.
+        """
+        delta, now, settings = pickle.loads(payload)
+        if isinstance(delta, Snapshot):
+            delta = _delta(None, delta, 0, 0)
+        if delta.base and delta.base != self._number:
+            raise LostBase(f"have snapshot {self._number}, the delta builds on {delta.base}")
+        base = self._last if delta.base else None
+        self._last = _patched(base, delta)
+        self._number = delta.number
+        return self._last, now, settings
+
+
+def pack_answer(plan: Plan, actions: tuple[Action, ...], snapshot: Snapshot) -> bytes:
+    """A plan on its way back, less what already is as planned, and what to do about it."""
+    slices = {
+        name: wanted
+        for name, wanted in plan.slices.items()
+        if name not in snapshot.gpu_nodes or snapshot.gpu_nodes[name].desired is not wanted
+    }
+    statuses = {
+        uid: status
+        for uid, status in plan.statuses.items()
+        if uid not in snapshot.workloads or snapshot.workloads[uid].status is not status
+    }
+    brief = replace(plan, slices=slices, statuses=statuses)
+    return dumps((brief, actions))
+
+
+def unpack_answer(payload: bytes) -> tuple[Plan, tuple[Action, ...]]:
+    """The plan's changes and the actions."""
+    plan, actions = pickle.loads(payload)
+    return plan, actions
+
+
+def _delta(last: Snapshot | None, snapshot: Snapshot, base: int, number: int) -> Delta:
+    changed: dict[str, Mapping[object, object]] = {}
+    removed: dict[str, tuple[object, ...]] = {}
+    for table in _TABLES:
+        new: Mapping[object, object] = getattr(snapshot, table)
+        old: Mapping[object, object] = getattr(last, table) if last is not None else {}
+        if new is old:
+            continue
+        different = {key: one for key, one in new.items() if old.get(key) is not one}
+        if different:
+            changed[table] = different
+        if len(new) - len(different) < len(old):
+            gone = tuple(key for key in old if key not in new)
+            if gone:
+                removed[table] = gone
+    empty: dict[str, object] = {table: {} for table in _TABLES}
+    rest = replace(snapshot, **empty)  # type: ignore[arg-type]
+    return Delta(base=base, number=number, rest=rest, changed=changed, removed=removed)
+
+
+def _patched(base: Snapshot | None, delta: Delta) -> Snapshot:
+    tables: dict[str, object] = {}
+    for table in _TABLES:
+        old: Mapping[object, object] = getattr(base, table) if base is not None else {}
+        changed = delta.changed.get(table)
+        removed = delta.removed.get(table, ())
+        if not changed and not removed:
+            tables[table] = old
+            continue
+        merged = dict(old)
+        for key in removed:
+            merged.pop(key, None)
+        merged.update(changed or {})
+        tables[table] = merged
+    return replace(delta.rest, **tables)  # type: ignore[arg-type]

@@ -1,0 +1,361 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The operator's one picture of the cluster: mutable, single-threaded, rebuilt from the API.
+
+Streams feed it, ``freeze`` hands out immutable snapshots, ``assume`` lays over them what was sent
+and not yet seen. An update costs what it changes. Nothing here decides, writes or waits, and no
+result may depend on the order in which different streams speak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from ullage import ports
+from ullage.cluster.cache.assume import (
+    ASSUME_TTL_S,
+    EffectOf,
+    Overlay,
+    PodCreated,
+    PodLeaving,
+    PodUngated,
+    Refusals,
+    SlicesSet,
+    StatusSet,
+    WorkloadLeaving,
+)
+from ullage.cluster.cache.own import GPUNodeRoom, NodeRoom, WorkloadRoom
+from ullage.cluster.cache.pods import PodRoom
+from ullage.cluster.cache.pools import PoolRoom
+from ullage.cluster.cache.stores import (
+    ChildRoom,
+    Complain,
+    Context,
+    ForeignRoom,
+    PlainRoom,
+    PolicyRoom,
+    ProfileRoom,
+    name_of,
+)
+from ullage.cluster.cache.table import Table
+from ullage.cluster.cache.view import Overlaid, seen_gpu_node, seen_pod, seen_workload
+from ullage.cluster.projection.pod_template import Blueprint, Seen
+from ullage.cluster.projection.rest import (
+    project_deployment,
+    project_device_profile,
+    project_service,
+)
+from ullage.cluster.records.pod_shape import Resources
+from ullage.cluster.records.pool import PoolRecord, PoolStatus
+from ullage.cluster.records.snapshot import (
+    DeploymentRecord,
+    DeviceProfileRecord,
+    ForeignPod,
+    GPUNodeRecord,
+    PodRecord,
+    ServiceRecord,
+    Snapshot,
+    WorkloadKind,
+    WorkloadRecord,
+)
+from ullage.cluster.records.tier import LeadReport
+from ullage.cluster.values import streams
+from ullage.cluster.values.streams import Stream
+from ullage.engines.admission.model import LearnedModel
+from ullage.ports import JsonObject
+
+MOST_EPOCH: Final = 2**31 - 2**16
+"""``leaseTransitions`` has 31 bits; the rest is left for leaders to come."""
+
+
+class ClusterState:
+    """What the streams have shown, with what is assumed on top; implements ``Sink``."""
+
+    def __init__(
+        self,
+        effect_of: EffectOf,
+        *,
+        assume_ttl_s: float = ASSUME_TTL_S,
+        complain: Complain | None = None,
+    ) -> None:
+        """``effect_of`` says what an action changes, ``complain`` hears of unreadable objects."""
+        self._effect_of = effect_of
+        self._overlay = Overlay(assume_ttl_s)
+        self._refusals = Refusals()
+        self._context = context = Context(overlay=self._overlay, refusals=self._refusals)
+        if complain is not None:
+            context.complain = complain
+        self._nodes = NodeRoom(streams.NODES.name, context)
+        self._gpu_nodes = GPUNodeRoom(streams.GPU_NODES.name, context)
+        self._foreign = ForeignRoom(streams.FOREIGN_PODS.name, context, self._is_ours)
+        self._workloads: Table[str, WorkloadRecord] = Table()
+        self._pods = PodRoom(streams.PODS.name, context, self._workloads, self._foreign)
+        self._jobs = self._workload_room(streams.TRAINING_JOBS, WorkloadKind.TRAINING_JOB)
+        self._services = self._workload_room(
+            streams.INFERENCE_SERVICES, WorkloadKind.INFERENCE_SERVICE
+        )
+        self._deployments: ChildRoom[DeploymentRecord] = ChildRoom(
+            streams.DEPLOYMENTS.name, context, "Deployment", project_deployment, lambda r: r.uid
+        )
+        self._kube_services: ChildRoom[ServiceRecord] = ChildRoom(
+            streams.SERVICES.name, context, "Service", project_service, lambda r: r.uid
+        )
+        self._profiles = ProfileRoom(streams.WORKLOAD_PROFILES.name, context)
+        self._device_profiles: PlainRoom[str, DeviceProfileRecord] = PlainRoom(
+            streams.DEVICE_PROFILES.name, context, name_of, project_device_profile
+        )
+        self._device_profiles.tells = ports.DEVICE_PROFILE.kind
+        self._policies = PolicyRoom(streams.SCHEDULING_POLICIES.name, context)
+        self._pools = PoolRoom(streams.CAPACITY_POOLS.name, context)
+        rooms = (
+            self._nodes,
+            self._gpu_nodes,
+            self._pods,
+            self._foreign,
+            self._jobs,
+            self._services,
+            self._deployments,
+            self._kube_services,
+            self._profiles,
+            self._device_profiles,
+            self._policies,
+            self._pools,
+        )
+        self._rooms = {room.stream: room for room in rooms}
+        self._seen_pod = Overlaid(self._overlay, (PodUngated, PodLeaving), seen_pod)
+        self._seen_workload = Overlaid(self._overlay, (StatusSet, WorkloadLeaving), seen_workload)
+        self._models: Mapping[str, LearnedModel] = {}
+        self._leads: Mapping[str, LeadReport] = {}
+        self._frozen: Snapshot | None = None
+
+    # -- Sink ------------------------------------------------------------------------------
+
+    def replace(self, stream: Stream, items: Sequence[JsonObject], now: float) -> bool:
+        """A full list: adds, changes and removals follow from it."""
+        return self._rooms[stream.name].replace(items, now)
+
+    def upsert(self, stream: Stream, item: JsonObject, now: float) -> bool:
+        """One object was added or changed."""
+        return self._rooms[stream.name].upsert(item, now)
+
+    def remove(self, stream: Stream, item: JsonObject, now: float) -> bool:
+        """One object was deleted."""
+        return self._rooms[stream.name].remove(item)
+
+    # -- what was learned ------------------------------------------------------------------
+
+    def set_models(self, models: Mapping[str, LearnedModel]) -> None:
+        """What decisions shall rest on from now on, by accelerator."""
+        self._models = models
+        self._context.touch()
+
+    def set_leads(self, reports: Mapping[str, LeadReport]) -> None:
+        """What the leads of jobs in tiers tell, by uid of the job."""
+        self._leads = reports
+        self._context.touch()
+
+    def set_pools(self, told: Mapping[str, PoolStatus]) -> bool:
+        """What is known of pools by now, by uid; says whether anything is new."""
+        return self._pools.tell(told)
+
+    # -- what is assumed ---------------------------------------------------------------------
+
+    def assume(self, actions: Sequence[object], now: float) -> None:
+        """Count actions as done until they are seen, forgotten or expire."""
+        for action in actions:
+            effect = self._effect_of(action)
+            if effect is not None:
+                self._overlay.add(effect, now)
+                self._context.touch()
+
+    def forget(self, action: object) -> None:
+        """Take one assumption back; a newer one on the same object stays."""
+        effect = self._effect_of(action)
+        if effect is not None and self._overlay.drop(effect):
+            self._context.touch()
+
+    def refuse(
+        self, kind: str, namespace: str, name: str, text: str, *, now: float, owner_uid: str = ""
+    ) -> None:
+        """The API refused to write this object; show its text and try again after a back-off.
+
+        Cleared by a new generation of the owner, by the object's appearance (pods), or when the
+        wait is over (10 s doubling to 5 min).
+        """
+        owner = self._workloads.get(owner_uid)
+        self._refusals.refuse(
+            (kind, namespace, name),
+            text,
+            now,
+            owner_uid=owner_uid,
+            generation=owner.generation if owner else 0,
+        )
+        self._context.touch()
+
+    def expire(self, now: float, calm_since: float = 0.0) -> int:
+        """Drop assumptions that were never seen; returns how many. Ends back-offs too.
+
+        ``calm_since`` says since when the API server keeps up; 0 = always.
+        """
+        expired = self._overlay.expire(now, calm_since)
+        forgotten = self._context.node_refusals.expire(now)
+        if self._refusals.expire(now) or expired or forgotten:
+            self._context.touch()
+        return expired
+
+    def end_term(self) -> None:
+        """Forget everything but what the streams show, as a new process would.
+
+        The leadership that assumed, learned and was told is over; another may have led before the
+        next one of this process begins.
+        """
+        self._overlay.clear()
+        self._refusals.clear()
+        self._pools.tell({})
+        self._models, self._leads = {}, {}
+        self._context.touch()
+
+    def next_retry(self) -> float | None:
+        """When the next refused write may be tried again."""
+        return self._refusals.next_end()
+
+    @property
+    def assumed(self) -> int:
+        """Number of assumptions that stand."""
+        return len(self._overlay)
+
+    # -- reading -----------------------------------------------------------------------------
+
+    @property
+    def version(self) -> int:
+        """Grows with everything that a snapshot shows."""
+        return self._context.version
+
+    @property
+    def projection_errors(self) -> Mapping[str, int]:
+        """Objects that could not be read, by stream."""
+        return self._context.errors
+
+    @property
+    def projection_messages(self) -> Mapping[str, str]:
+        """The latest projection error of each stream."""
+        return self._context.messages
+
+    def counts(self) -> Mapping[str, int]:
+        """Number of objects kept, by stream."""
+        return {name: len(room) for name, room in self._rooms.items()}
+
+    def blueprint(self, uid: str) -> Blueprint | None:
+        """What the children of a workload are built from, in its last readable version."""
+        return self._jobs.blueprints.get(uid) or self._services.blueprints.get(uid)
+
+    def template(self, uid: str) -> dict[str, object] | None:
+        """A copy of the raw pod template of a workload."""
+        found = self.blueprint(uid)
+        return found.template() if found else None
+
+    def seen(self, kind: str, namespace: str, name: str) -> Seen | None:
+        """Identity of a GPUNode, Deployment or Service as the watch shows it."""
+        return self._context.seen.get((kind, namespace, name))
+
+    def lead_pods(self) -> Mapping[str, PodRecord]:
+        """Pods that lead jobs in tiers as the watch shows them, by uid of the job; no snapshot."""
+        return {pod.owner.uid: pod for pod in self._pods.leads() if pod.owner.uid}
+
+    def foreign_pods(self) -> Mapping[str, ForeignPod]:
+        """Pods that claim a workload which did not create them, by uid; in no snapshot."""
+        return self._pods.foreign()
+
+    def pools_written(self) -> Mapping[str, PoolRecord]:
+        """CapacityPools as the API shows them, whatever is known beyond it."""
+        return self._pools.written()
+
+    def highest_epoch(self) -> int:
+        """Highest epoch that any GPUNode bears, 0 without one.
+
+        One that a Lease cannot count on from is no leader's: an agent may have made it up.
+        """
+        highest = 0
+        for record in self._gpu_nodes.table.values():
+            desired = max((item.epoch for item in record.desired), default=0)
+            observed = max((item.epoch for item in record.observed), default=0)
+            found = (record.epoch, desired, observed)
+            highest = max(highest, *(epoch for epoch in found if epoch <= MOST_EPOCH))
+        return highest
+
+    def freeze(self, now: float) -> Snapshot:
+        """An immutable picture; what did not change is shared with the last one."""
+        if self._frozen is None or self._frozen.version != self.version:
+            self._frozen = self._build(now)
+        elif self._frozen.taken_at != now:
+            self._frozen = replace(self._frozen, taken_at=now)
+        return self._frozen
+
+    # -- parts of freeze ---------------------------------------------------------------------
+
+    def _build(self, now: float) -> Snapshot:
+        return Snapshot(
+            version=self.version,
+            taken_at=now,
+            nodes=self._nodes.table.view(),
+            gpu_nodes=self._seen_gpu_nodes(),
+            pods=self._seen_pods(),
+            foreign_use=self._foreign_use(),
+            slot_holders=self._slot_holders(),
+            workloads=self._seen_workloads(),
+            deployments=self._deployments.table.view(),
+            services=self._kube_services.table.view(),
+            profiles=self._profiles.seen(),
+            device_profiles=self._device_profiles.table.view(),
+            pools=self._pools.seen(),
+            models=self._models,
+            leads=self._leads,
+            policy=self._policies.binding(),
+            idle_policies=self._policies.idle(),
+            unread=self._context.unread.shown(),
+            creating=frozenset(
+                (created.namespace, created.name) for created in self._overlay.all(PodCreated)
+            ),
+            refused_writes=self._refusals.shown(),
+            node_refusals=self._context.node_refusals.shown(),
+            refused_starts=self._context.node_refusals.shown_by_name(),
+        )
+
+    def _seen_pods(self) -> Mapping[str, PodRecord]:
+        assumed = self._overlay.targets(PodUngated, PodLeaving)
+        observed = self._pods.table.view()
+        changed = self._seen_pod.records(observed, assumed)
+        return {**observed, **changed} if changed else observed
+
+    def _seen_workloads(self) -> Mapping[str, WorkloadRecord]:
+        assumed = self._overlay.targets(StatusSet, WorkloadLeaving)
+        observed = self._workloads.view()
+        changed = self._seen_workload.records(observed, assumed)
+        return {**observed, **changed} if changed else observed
+
+    def _seen_gpu_nodes(self) -> Mapping[str, GPUNodeRecord]:
+        observed = self._gpu_nodes.table.view()
+        changed = {}
+        for name in self._overlay.targets(SlicesSet):
+            record = seen_gpu_node(name, observed.get(name), self._overlay)
+            if record is not None:
+                changed[name] = record
+        return {**observed, **changed} if changed else observed
+
+    def _foreign_use(self) -> Mapping[str, Resources]:
+        ours = self._nodes.ours() | set(self._gpu_nodes.keys())
+        sums = ((name, self._foreign.use(name)) for name in ours)
+        return {name: use for name, use in sums if use is not None}
+
+    def _slot_holders(self) -> Mapping[str, tuple[str, ...]]:
+        ours = self._nodes.ours() | set(self._gpu_nodes.keys())
+        held = ((name, self._foreign.slot_holders(name)) for name in sorted(ours))
+        return {name: holders for name, holders in held if holders}
+
+    def _is_ours(self, node: str) -> bool:
+        return self._nodes.managed(node) or self._gpu_nodes.table.get(node) is not None
+
+    def _workload_room(self, stream: Stream, kind: WorkloadKind) -> WorkloadRoom:
+        return WorkloadRoom(stream.name, self._context, kind, self._workloads, self._pods)

@@ -1,0 +1,241 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Rooms of the kinds that decisions act on: nodes, GPUNodes, workloads.
+
+They know the overlay: what the watch shows ends an assumption, and an echo of our own write, which
+the last picture showed already, is no news.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ullage.api.contract import DesiredSlice, WireError
+from ullage.cluster.cache.assume import SlicesSet, StatusSet, WorkloadLeaving
+from ullage.cluster.cache.pods import PodRoom
+from ullage.cluster.cache.stores import Context, PlainRoom, Room, name_of, uid_of
+from ullage.cluster.cache.table import Table
+from ullage.cluster.cache.view import seen_gpu_node, seen_workload
+from ullage.cluster.projection.node import first_wanted, project_gpu_node, project_node
+from ullage.cluster.projection.pod_template import Blueprint
+from ullage.cluster.projection.workload import project_workload
+from ullage.cluster.records.snapshot import (
+    GPUNodeRecord,
+    NodeRecord,
+    WorkloadKind,
+    WorkloadRecord,
+)
+from ullage.ports import JsonObject
+
+GPU_NODE = "GPUNode"
+
+
+class NodeRoom(PlainRoom[str, NodeRecord]):
+    """Kubernetes nodes; a change of a node that is not ours wakes nobody."""
+
+    def __init__(self, stream: str, context: Context) -> None:
+        super().__init__(stream, context, name_of, project_node, lambda held: held.uid)
+
+    def put(self, raw: JsonObject, now: float) -> bool:
+        """Keep a node as it is now."""
+        key = self.key(raw)
+        was_ours = self.managed(key)
+        return super().put(raw, now) and (was_ours or self.managed(key))
+
+    def drop(self, key: str) -> bool:
+        """Let a node go."""
+        was_ours = self.managed(key)
+        return super().drop(key) and was_ours
+
+    def managed(self, name: str) -> bool:
+        """Whether the node bears our label."""
+        held = self.table.get(name)
+        return held is not None and held.managed
+
+    def ours(self) -> set[str]:
+        """Names of the nodes that bear our label."""
+        return {record.name for record in self.table.values() if record.managed}
+
+
+class GPUNodeRoom(Room[str]):
+    """GPUNodes; a heartbeat, and what was observed of classes of work, wake nobody."""
+
+    def __init__(self, stream: str, context: Context) -> None:
+        super().__init__(stream, context)
+        self.table: Table[str, GPUNodeRecord] = Table()
+        self._beats: dict[str, float] = {}
+        """By name: the moment that the agent itself wrote into its last heartbeat."""
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def keys(self) -> Iterable[str]:
+        """Name of every GPUNode."""
+        return self.table.keys()
+
+    def key(self, raw: JsonObject) -> str:
+        """Name of the GPUNode."""
+        return name_of(raw)
+
+    def held_uid(self, key: str) -> str:
+        """Uid of the kept GPUNode."""
+        held = self.table.get(key)
+        return held.uid if held else ""
+
+    def put(self, raw: JsonObject, now: float) -> bool:
+        """Keep a GPUNode as it is now."""
+        name = self.key(raw)
+        overlay = self.context.overlay
+        held = self.table.get(name)
+        before = seen_gpu_node(name, held, overlay)
+        known: dict[DesiredSlice, float] = {}
+        for earlier in (before, held):
+            if earlier is not None and earlier.uid in ("", uid_of(raw)):
+                known |= first_wanted(earlier)
+        record = project_gpu_node(raw, now, known)
+        heard = self._heard(record, held, now)
+        if heard != record.heartbeat:
+            record = replace(record, heartbeat=heard)
+        assumed = overlay.get(SlicesSet, name)
+        confirmed = assumed is not None and (
+            record.epoch > assumed[0].epoch
+            or (record.epoch, record.desired, record.observations_read)
+            == (assumed[0].epoch, assumed[0].slices, assumed[0].observations_read)
+        )
+        if confirmed:
+            overlay.drop_target(SlicesSet, name)
+        self.context.node_refusals.compare(
+            held.observed if held else (),
+            record.observed,
+            (*(held.desired if held else ()), *record.desired),
+            now,
+        )
+        if record != held:
+            self.table.put(name, record)
+        if record != held or confirmed:
+            self.context.touch()
+        self.context.remember(GPU_NODE, raw)
+        after = seen_gpu_node(name, record, overlay)
+        return before is None or _as_later(before, record) != after
+
+    def drop(self, key: str) -> bool:
+        """Let a GPUNode go."""
+        self.context.seen.pop((GPU_NODE, "", key), None)
+        self.context.overlay.drop_target(SlicesSet, key)
+        self._beats.pop(key, None)
+        if self.table.pop(key) is None:
+            return False
+        self.context.touch()
+        return True
+
+    def _heard(self, record: GPUNodeRecord, held: GPUNodeRecord | None, now: float) -> float:
+        """When the agent was last heard, by our clock: whatever its own says, it may jump.
+
+        Only of a heartbeat that was there before we looked nothing but its own word is known, and
+        nobody can have spoken later than now.
+        """
+        stamp, before = record.heartbeat, self._beats.get(record.name)
+        self._beats[record.name] = stamp
+        if held is None or before is None or held.uid != record.uid or stamp <= 0:
+            return min(stamp, now)
+        return held.heartbeat if stamp == before else now
+
+
+def _as_later(before: GPUNodeRecord, now: GPUNodeRecord) -> GPUNodeRecord:
+    """With what changes by the clock as it is now; what was observed can wait for a resync."""
+    return replace(
+        before,
+        heartbeat=now.heartbeat,
+        observations=now.observations,
+        observations_read=now.observations_read,
+        unreadable_observations=now.unreadable_observations,
+    )
+
+
+class WorkloadRoom(Room[str]):
+    """TrainingJobs or InferenceServices, with the blueprints of their children."""
+
+    def __init__(
+        self,
+        stream: str,
+        context: Context,
+        kind: WorkloadKind,
+        table: Table[str, WorkloadRecord],
+        pods: PodRoom,
+    ) -> None:
+        """Both kinds share one table; uids keep them apart."""
+        super().__init__(stream, context)
+        self.blueprints: dict[str, Blueprint] = {}
+        self._kind = kind
+        self._table = table
+        self._pods = pods
+        self._mine: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._mine)
+
+    def keys(self) -> Iterable[str]:
+        """Uid of every workload of the kind."""
+        return self._mine
+
+    def key(self, raw: JsonObject) -> str:
+        """Uid of the workload."""
+        return uid_of(raw)
+
+    def put(self, raw: JsonObject, now: float) -> bool:
+        """Keep a workload as it is now."""
+        overlay = self.context.overlay
+        uid = self.key(raw)
+        held = self._table.get(uid)
+        before = seen_workload(held, overlay) if held is not None else None
+        known = self.blueprints.get(uid)
+        record, blueprint = project_workload(self._kind, raw, held, self.context.share, known)
+        if record.invalid:
+            self.context.failed(self.stream, WireError(record.invalid), raw)
+        if blueprint is not None:
+            self.blueprints[uid] = blueprint
+        settled = self._settle(record)
+        retry = held is not None and self.context.refusals.owner_changed(uid, record.generation)
+        self._mine.add(uid)
+        if self._kind is WorkloadKind.INFERENCE_SERVICE:
+            self._pods.adopt(record.ref.namespace, record.ref.name, uid)
+        if record != held:
+            self._table.put(uid, record)
+        if held is None:
+            self._pods.judge_claims(uid)
+        if record != held or retry or settled:
+            self.context.touch()
+        if before is None or retry:
+            return True
+        after = seen_workload(record, overlay)
+        return replace(before, resource_version=record.resource_version) != after
+
+    def drop(self, key: str) -> bool:
+        """Let a workload go."""
+        record = self._table.pop(key)
+        self._mine.discard(key)
+        self.blueprints.pop(key, None)
+        self.context.overlay.drop_target(StatusSet, key)
+        self.context.overlay.drop_target(WorkloadLeaving, key)
+        self.context.refusals.owner_changed(key, None)
+        if record is None:
+            return False
+        self._pods.judge_claims(key)
+        ref = record.ref
+        if self._kind is WorkloadKind.INFERENCE_SERVICE:
+            current = self._pods.service_uid(ref.namespace, ref.name)
+            if current == key:
+                self._pods.adopt(ref.namespace, ref.name, "")
+        self.context.touch()
+        return True
+
+    def _settle(self, record: WorkloadRecord) -> bool:
+        """End what was assumed and is seen now; says whether anything was."""
+        overlay = self.context.overlay
+        uid = record.ref.uid
+        settled = [
+            overlay.drop(StatusSet(uid=uid, status=record.status)),
+            record.deleting and overlay.drop_target(WorkloadLeaving, uid),
+        ]
+        return any(settled)

@@ -1,0 +1,226 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Pods of ours: whose they are, and which only claim to be.
+
+Anyone who may create pods in a namespace can write our labels and any uid into them. A pod is ours
+where it is consistent in itself and the workload of the uid that it claims is the one that it
+names, in the pod's own namespace. No result depends on which stream speaks first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from ullage.api.contract import GATE, SLOT_RESOURCE
+from ullage.cluster.cache.assume import PodCreated, PodLeaving, PodUngated
+from ullage.cluster.cache.stores import Context, ForeignRoom, Room, uid_of
+from ullage.cluster.cache.table import Table
+from ullage.cluster.cache.view import seen_pod
+from ullage.cluster.projection.ownership import Claim
+from ullage.cluster.projection.pod import ForeignUse, project_pod
+from ullage.cluster.records.snapshot import ForeignPod, PodRecord, WorkloadRecord
+from ullage.ports import JsonObject
+
+Key = TypeVar("Key", bound=Hashable)
+
+POD: Final = "Pod"
+
+
+class PodRoom(Room[str]):
+    """Pods of ours, and apart from them those that claim to be ours and are not.
+
+    Only pods of ours reach a snapshot. What a foreign one takes from its node still counts.
+    """
+
+    def __init__(
+        self,
+        stream: str,
+        context: Context,
+        workloads: Table[str, WorkloadRecord],
+        others: ForeignRoom,
+    ) -> None:
+        """``workloads`` are those that pods may belong to, ``others`` counts what pods take."""
+        super().__init__(stream, context)
+        self.table: Table[str, PodRecord] = Table()
+        self._workloads = workloads
+        self._others = others
+        self._foreign: dict[str, tuple[PodRecord, str]] = {}
+        """With what contradicts their claim, by uid."""
+        self._claimed: dict[str, set[str]] = {}
+        """Pods by the uid of the workload that they claim."""
+        self._services: dict[tuple[str, str], str] = {}
+        self._serving: dict[tuple[str, str], set[str]] = {}
+        self._leads: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self.table) + len(self._foreign)
+
+    def keys(self) -> Iterable[str]:
+        """Uid of every pod."""
+        return (*self.table.keys(), *self._foreign)
+
+    def leads(self) -> Iterable[PodRecord]:
+        """Pods that lead jobs in tiers, found without looking at the others."""
+        found = (self.table.get(uid) for uid in self._leads)
+        return [one for one in found if one is not None]
+
+    def foreign(self) -> Mapping[str, ForeignPod]:
+        """Pods that bear our label and are none of ours, by uid."""
+        return {
+            uid: ForeignPod(namespace=pod.namespace, name=pod.name, claims=pod.owner, why=why)
+            for uid, (pod, why) in self._foreign.items()
+        }
+
+    def key(self, raw: JsonObject) -> str:
+        """Uid of the pod."""
+        return uid_of(raw)
+
+    def put(self, raw: JsonObject, now: float) -> bool:
+        """Keep a pod as it is now."""
+        uid = self.key(raw)
+        held = self.table.get(uid)
+        before = seen_pod(held, self.context.overlay) if held is not None else None
+        record, claim = self._projected(raw, now, held, before)
+        self._unindex(uid)
+        self._index(uid, record, claim)
+        return self._keep(record, claim.against or self._contradicted(record), before)
+
+    def drop(self, key: str) -> bool:
+        """Let a pod go."""
+        self._unindex(key)
+        if self._foreign.pop(key, None) is not None:
+            return self._others.count_besides(key, None)
+        return self._let_go(key)
+
+    def adopt(self, namespace: str, name: str, uid: str) -> None:
+        """The InferenceService of this name has this uid now (empty: there is none)."""
+        if uid:
+            self._services[namespace, name] = uid
+        else:
+            self._services.pop((namespace, name), None)
+        for pod_uid in self._serving.get((namespace, name), ()):
+            record = self.table.get(pod_uid)
+            if record is not None and record.owner.uid != uid:
+                self.table.put(pod_uid, self._owned(record, uid))
+                self.context.touch()
+
+    def judge_claims(self, uid: str) -> None:
+        """The workload of this uid came or went: whose are the pods that claim it?"""
+        for pod_uid in tuple(self._claimed.get(uid, ())):
+            record = self._known(pod_uid)
+            if record is not None:
+                before = self.table.get(pod_uid)
+                self._keep(record, self._contradicted(record), before)
+
+    def service_uid(self, namespace: str, name: str) -> str:
+        """Uid of the InferenceService of this name, empty where there is none."""
+        return self._services.get((namespace, name), "")
+
+    def _index(self, uid: str, record: PodRecord, claim: Claim) -> None:
+        """Remember whom the pod asks about when workloads come and go."""
+        if claim.against:
+            return
+        if claim.replica:
+            self._serving.setdefault((record.namespace, record.owner.name), set()).add(uid)
+        else:
+            self._claimed.setdefault(record.owner.uid, set()).add(uid)
+
+    def _unindex(self, uid: str) -> None:
+        """Forget whom the pod asked about, as far as it is known."""
+        record = self._known(uid)
+        if record is not None:
+            _remove(self._serving, (record.namespace, record.owner.name), uid)
+            _remove(self._claimed, record.owner.uid, uid)
+
+    def _known(self, uid: str) -> PodRecord | None:
+        """The pod, ours or not."""
+        foreign = self._foreign.get(uid)
+        return foreign[0] if foreign is not None else self.table.get(uid)
+
+    def _contradicted(self, record: PodRecord) -> str:
+        """What the workload of the claimed uid says against the claim; empty where unknown."""
+        owner = self._workloads.get(record.owner.uid)
+        if owner is None or owner.ref == record.owner:
+            return ""
+        return "the uid that it claims is that of another workload"
+
+    def _keep(self, record: PodRecord, against: str, before: PodRecord | None) -> bool:
+        """Keep a pod with the others of ours, or apart where something contradicts its claim."""
+        uid = record.uid
+        if against:
+            changed = self._let_go(uid)
+            self._foreign[uid] = record, against
+            return self._others.count_besides(uid, _use_of(record)) or changed
+        if self._foreign.pop(uid, None) is not None:
+            self._others.count_besides(uid, None)
+        settled = self._settle(record)
+        if record != self.table.get(uid):
+            self.table.put(uid, record)
+            if record.lead:
+                self._leads.add(uid)
+            else:
+                self._leads.discard(uid)
+            self.context.touch()
+        elif settled:
+            self.context.touch()
+        return before != seen_pod(record, self.context.overlay)
+
+    def _let_go(self, uid: str) -> bool:
+        """Take a pod out of those that are ours; says whether it was one."""
+        self._leads.discard(uid)
+        self.context.overlay.drop_target(PodUngated, uid)
+        self.context.overlay.drop_target(PodLeaving, uid)
+        self.context.node_refusals.forget(uid)
+        if self.table.pop(uid) is None:
+            return False
+        self.context.touch()
+        return True
+
+    def _settle(self, record: PodRecord) -> bool:
+        """End what was assumed and is seen now; says whether anything was."""
+        overlay = self.context.overlay
+        name = (record.namespace, record.name)
+        settled = [
+            overlay.drop_target(PodCreated, name),
+            self.context.refusals.settle((POD, *name), record.owner.uid),
+            GATE not in record.gates and overlay.drop_target(PodUngated, record.uid),
+            record.deleting and overlay.drop_target(PodLeaving, record.uid),
+        ]
+        return any(settled)
+
+    def _owned(self, record: PodRecord, uid: str) -> PodRecord:
+        return replace(record, owner=self.context.share(replace(record.owner, uid=uid)))
+
+    def _projected(
+        self, raw: JsonObject, now: float, held: PodRecord | None, before: PodRecord | None
+    ) -> tuple[PodRecord, Claim]:
+        """The record with what only this process knows: owner's uid, since when the stage."""
+        record, claim = project_pod(raw, now, self.context.share)
+        if claim.replica and not claim.against:
+            key = (record.namespace, record.owner.name)
+            record = self._owned(record, self._services.get(key, ""))
+        for earlier in (held, before):
+            if earlier is not None and earlier.stage is record.stage:
+                return replace(record, stage_since=earlier.stage_since), claim
+        return record, claim
+
+
+def _use_of(record: PodRecord) -> ForeignUse | None:
+    """What a pod takes from its node; ``None`` where it takes nothing (any more)."""
+    if not record.node or record.stage.finished:
+        return None
+    requests = record.shape.requests
+    holds = any(name == SLOT_RESOURCE and amount for name, amount in requests.extended)
+    holder = f"{record.namespace}/{record.name}" if holds else ""
+    return ForeignUse(node=record.node, requests=requests, slot_holder=holder)
+
+
+def _remove(index: dict[Key, set[str]], key: Key, uid: str) -> None:
+    """Take a pod out of an index, and an entry that is empty then."""
+    pods = index.get(key)
+    if pods is not None:
+        pods.discard(uid)
+        if not pods:
+            del index[key]

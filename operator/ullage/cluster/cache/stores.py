@@ -1,0 +1,383 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""One room per stream: how its objects are keyed, kept and compared.
+
+A room says of every change whether a decision could see it; what only the room's own bookkeeping
+sees (a heartbeat, the echo of our own write) wakes nobody. An object that cannot be read never
+stops its stream: the last good record stays and the error is counted.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Generic, TypeVar
+
+from ullage import ports
+from ullage.api.contract import section, text
+from ullage.cluster.cache.assume import Overlay, ProfileSet, Refusals
+from ullage.cluster.cache.invalid import UnreadBook
+from ullage.cluster.cache.table import ForeignTable, Table
+from ullage.cluster.cache.view import seen_profile
+from ullage.cluster.codecs.objects import Sharer, optional_text, read_meta
+from ullage.cluster.projection.pod import ForeignUse, project_foreign
+from ullage.cluster.projection.pod_template import Seen
+from ullage.cluster.projection.policy import project_policy
+from ullage.cluster.projection.rest import project_profile
+from ullage.cluster.records.pod_shape import Resources
+from ullage.cluster.records.snapshot import PolicyRecord, ProfileRecord
+from ullage.cluster.values.memory import NodeRefusals
+from ullage.cluster.values.readable import called, complaint
+from ullage.ports import JsonObject
+
+Key = TypeVar("Key", bound=Hashable)
+Record = TypeVar("Record")
+
+HOLDERS_NAMED: Final = 3
+"""Foreign pods that hold device slots of a node, as many as a refusal names."""
+BINDING_POLICY = "default"
+"""Name of the SchedulingPolicy that binds."""
+
+
+Complain = Callable[[str, str, str], None]
+"""Told of a stream, one of its objects and what is wrong with it."""
+
+
+def _silent(stream: str, item: str, error: str) -> None:
+    """Nothing is told."""
+
+
+@dataclass(slots=True)
+class Context:
+    """What all rooms share."""
+
+    overlay: Overlay
+    refusals: Refusals
+    node_refusals: NodeRefusals = field(default_factory=NodeRefusals)
+    share: Sharer = field(default_factory=Sharer)
+    version: int = 1
+    errors: Counter[str] = field(default_factory=Counter)
+    messages: dict[str, str] = field(default_factory=dict)
+    """The latest projection error of each stream."""
+    unread: UnreadBook = field(default_factory=UnreadBook)
+    complain: Complain = _silent
+    seen: dict[tuple[str, str, str], Seen] = field(default_factory=dict)
+    """By (kind, namespace, name)."""
+
+    def touch(self) -> None:
+        """Something that a snapshot shows has changed."""
+        self.version += 1
+
+    def failed(self, stream: str, error: Exception, raw: JsonObject) -> None:
+        """Count an object that could not be read, whatever kind of error says so."""
+        self.errors[stream] += 1
+        self.messages[stream] = complaint(error)
+        self.complain(stream, called(raw), self.messages[stream])
+
+    def remember(self, kind: str, raw: JsonObject) -> None:
+        """Keep the identity of an object that we apply."""
+        meta = read_meta(raw)
+        self.seen[kind, meta.namespace, meta.name] = Seen(
+            uid=meta.uid,
+            generation=meta.generation,
+            owner_uid=meta.owner_uid,
+        )
+
+
+def uid_of(raw: JsonObject) -> str:
+    """The object's uid: the key of what may be re-created under one name."""
+    return text(section(raw, "metadata"), "uid")
+
+
+def name_of(raw: JsonObject) -> str:
+    """The object's name: the key of cluster-scoped objects."""
+    return text(section(raw, "metadata"), "name")
+
+
+def full_name_of(raw: JsonObject) -> tuple[str, str]:
+    """Namespace and name: the key of namespaced objects."""
+    metadata = section(raw, "metadata")
+    return optional_text(metadata, "namespace"), text(metadata, "name")
+
+
+class Room(ABC, Generic[Key]):
+    """Takes what one stream says; subclasses know one kind."""
+
+    tells: str = ""
+    """Kind whose objects are told by a condition that they cannot be read; empty = none are."""
+
+    def __init__(self, stream: str, context: Context) -> None:
+        self.stream = stream
+        self.context = context
+
+    def replace(self, items: Sequence[JsonObject], now: float) -> bool:
+        """A full list: what it lacks is gone."""
+        gone, listed = set(self.keys()), set[Hashable]()
+        changed = False
+        for raw in items:
+            try:
+                key = self.key(raw)
+                gone.discard(key)
+                listed.add(key)
+            except Exception as error:  # the seam of one object
+                self.context.failed(self.stream, error, raw)
+                continue
+            changed |= self.upsert(raw, now)
+        for key in gone:
+            changed |= self.drop(key)
+        if self.tells and self.context.unread.keep(self.tells, listed):
+            self.context.touch()
+        return changed
+
+    def upsert(self, raw: JsonObject, now: float) -> bool:
+        """An object is there, in this version."""
+        try:
+            changed = self.put(raw, now)
+        except Exception as error:  # the seam of one object: the last good record stays
+            self.context.failed(self.stream, error, raw)
+            return self._tell(raw, complaint(error))
+        return self._tell(raw, "") or changed
+
+    def remove(self, raw: JsonObject) -> bool:
+        """An object is gone; one that was re-created under its name stays."""
+        try:
+            key, uid = self.key(raw), uid_of(raw)
+        except Exception as error:  # the seam of one object
+            self.context.failed(self.stream, error, raw)
+            return False
+        if self.tells and self.context.unread.forget(self.tells, key):
+            self.context.touch()
+        return self.drop(key) if self.held_uid(key) in ("", uid) else False
+
+    def _tell(self, raw: JsonObject, text: str) -> bool:
+        """Note what is wrong with an object, or that nothing is; says whether that is new."""
+        if not self.tells:
+            return False
+        try:
+            new = self.context.unread.note(self.tells, self.key(raw), raw, text)
+        except Exception:  # it has no key, which is counted already
+            return False
+        if new:
+            self.context.touch()
+        return new
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of objects kept."""
+
+    @abstractmethod
+    def keys(self) -> Iterable[Key]:
+        """Key of every object kept."""
+
+    @abstractmethod
+    def key(self, raw: JsonObject) -> Key:
+        """Key of an object."""
+
+    def held_uid(self, key: Key) -> str:
+        """Uid of the kept object, empty where the key says it already."""
+        return ""
+
+    @abstractmethod
+    def put(self, raw: JsonObject, now: float) -> bool:
+        """Keep an object; says whether a decision could see the change."""
+
+    @abstractmethod
+    def drop(self, key: Key) -> bool:
+        """Let an object go; says whether it was kept."""
+
+
+class PlainRoom(Room[Key], Generic[Key, Record]):
+    """Objects that nothing is assumed of: kept as projected."""
+
+    def __init__(
+        self,
+        stream: str,
+        context: Context,
+        key: Callable[[JsonObject], Key],
+        project: Callable[[JsonObject], Record],
+        uid: Callable[[Record], str] = lambda _: "",
+    ) -> None:
+        super().__init__(stream, context)
+        self.table: Table[Key, Record] = Table()
+        self._key = key
+        self._project = project
+        self._uid = uid
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def keys(self) -> Iterable[Key]:
+        """Key of every object kept."""
+        return self.table.keys()
+
+    def key(self, raw: JsonObject) -> Key:
+        """Key of an object."""
+        return self._key(raw)
+
+    def held_uid(self, key: Key) -> str:
+        """Uid of the kept object, empty where the record has none."""
+        held = self.table.get(key)
+        return "" if held is None else self._uid(held)
+
+    def put(self, raw: JsonObject, now: float) -> bool:
+        """Keep an object as it is now."""
+        key, record = self._key(raw), self._project(raw)
+        if self.table.get(key) == record:
+            return False
+        self.table.put(key, record)
+        self.context.touch()
+        return True
+
+    def drop(self, key: Key) -> bool:
+        """Let an object go."""
+        if self.table.pop(key) is None:
+            return False
+        self.context.touch()
+        return True
+
+
+class ChildRoom(PlainRoom[tuple[str, str], Record]):
+    """Deployments and Services: also remembered by name for the writer."""
+
+    def __init__(
+        self,
+        stream: str,
+        context: Context,
+        kind: str,
+        project: Callable[[JsonObject], Record],
+        uid: Callable[[Record], str],
+    ) -> None:
+        super().__init__(stream, context, full_name_of, project, uid)
+        self._kind = kind
+
+    def put(self, raw: JsonObject, now: float) -> bool:
+        """Keep an object as it is now."""
+        changed = super().put(raw, now)
+        self.context.remember(self._kind, raw)
+        return changed
+
+    def drop(self, key: tuple[str, str]) -> bool:
+        """Let an object go."""
+        self.context.seen.pop((self._kind, *key), None)
+        return super().drop(key)
+
+
+class ProfileRoom(PlainRoom[tuple[str, str], ProfileRecord]):
+    """WorkloadProfiles; a status of ours that was read back is no news."""
+
+    tells = ports.WORKLOAD_PROFILE.kind
+
+    def __init__(self, stream: str, context: Context) -> None:
+        super().__init__(stream, context, full_name_of, project_profile, lambda held: held.uid)
+
+    def put(self, raw: JsonObject, now: float) -> bool:
+        """Keep a profile as it is now."""
+        key = self.key(raw)
+        held = self.table.get(key)
+        changed = super().put(raw, now)
+        record = self.table.get(key)
+        overlay = self.context.overlay
+        assumed = overlay.get(ProfileSet, key)
+        if record is None or assumed is None:
+            return changed
+        if held is None or assumed[0].status == record.status:
+            overlay.drop_target(ProfileSet, key)
+            self.context.touch()
+            return held is None or (changed and replace(held, status=record.status) != record)
+        return changed
+
+    def drop(self, key: tuple[str, str]) -> bool:
+        """Let a profile go."""
+        self.context.overlay.drop_target(ProfileSet, key)
+        return super().drop(key)
+
+    def seen(self) -> Mapping[tuple[str, str], ProfileRecord]:
+        """Every profile with what is assumed of it."""
+        observed = self.table.view()
+        changed = {}
+        for assumed in self.context.overlay.all(ProfileSet):
+            record = seen_profile(observed.get(assumed.target), assumed)
+            if record is not None:
+                changed[assumed.target] = record
+        return {**observed, **changed} if changed else observed
+
+
+class ForeignRoom(Room[str]):
+    """Other people's bound pods; only sums on nodes of ours can be seen by a decision."""
+
+    def __init__(self, stream: str, context: Context, wanted: Callable[[str], bool]) -> None:
+        super().__init__(stream, context)
+        self.table = ForeignTable()
+        self._besides = ForeignTable()
+        self._wanted = wanted
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def keys(self) -> Iterable[str]:
+        """Uid of every pod that is counted."""
+        return self.table.keys()
+
+    def key(self, raw: JsonObject) -> str:
+        """Uid of the pod."""
+        return uid_of(raw)
+
+    def put(self, raw: JsonObject, now: float) -> bool:
+        """Count a pod as it is now."""
+        uid, use = project_foreign(raw, self.context.share)
+        return self._told(self.table.put(uid, use))
+
+    def drop(self, key: str) -> bool:
+        """Count a pod no more."""
+        return self._told(self.table.put(key, None))
+
+    def count_besides(self, uid: str, use: ForeignUse | None) -> bool:
+        """Count a pod of another stream that turned out to be foreign (``None`` = no more)."""
+        return self._told(self._besides.put(uid, use))
+
+    def use(self, node: str) -> Resources | None:
+        """What foreign pods take from a node; ``None`` where none runs."""
+        found = [one for one in (self.table.use(node), self._besides.use(node)) if one is not None]
+        return found[0] + found[1] if len(found) > 1 else next(iter(found), None)
+
+    def slot_holders(self, node: str) -> tuple[str, ...]:
+        """Some of the foreign pods that hold device slots of a node, by name."""
+        found = self.table.slot_holders(node) | self._besides.slot_holders(node)
+        return tuple(sorted(found)[:HOLDERS_NAMED])
+
+    def _told(self, nodes: set[str]) -> bool:
+        visible = any(self._wanted(node) for node in nodes)
+        if visible:
+            self.context.touch()
+        return visible
+
+
+class PolicyRoom(PlainRoom[str, PolicyRecord]):
+    """SchedulingPolicies; the one named ``default`` binds, the others are told that they do not."""
+
+    tells = ports.SCHEDULING_POLICY.kind
+
+    def __init__(self, stream: str, context: Context) -> None:
+        super().__init__(
+            stream, context, name_of, lambda raw: project_policy(raw)[1], lambda held: held.uid
+        )
+
+    def _tell(self, raw: JsonObject, text: str) -> bool:
+        """Only the one that binds: the others are told something else already."""
+        return super()._tell(raw, text) if _is_binding(raw) else False
+
+    def binding(self) -> PolicyRecord:
+        """The policy that binds, or the defaults."""
+        return self.table.get(BINDING_POLICY) or PolicyRecord()
+
+    def idle(self) -> tuple[PolicyRecord, ...]:
+        """All others, by name."""
+        others = (held for name, held in self.table.view().items() if name != BINDING_POLICY)
+        return tuple(sorted(others, key=lambda held: held.name))
+
+
+def _is_binding(raw: JsonObject) -> bool:
+    metadata = raw.get("metadata")
+    return isinstance(metadata, dict) and metadata.get("name") == BINDING_POLICY

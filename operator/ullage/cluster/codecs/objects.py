@@ -1,0 +1,315 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Shared readers of raw Kubernetes objects: metadata, strings, conditions, sharing of equals.
+
+Raw JSON is read here with type checks and dropped at once; pydantic stays off the hot path.
+A reader never guesses: what has the wrong type is a ``WireError`` that names the field.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, TypeVar
+
+from ullage.api.contract import (
+    ANNOTATION_TEMPLATE_HASH,
+    GROUP,
+    WireError,
+    flag,
+    objects,
+    section,
+    text,
+    whole,
+)
+from ullage.api.readers import bounded as bounded
+from ullage.api.readers import count_of, quoted
+from ullage.api.reasons import ConditionType
+from ullage.cluster.records.snapshot import WorkloadKind
+from ullage.cluster.records.status import Condition
+from ullage.cluster.values.bounded import Memo
+from ullage.cluster.values.quantity import MIB, seconds
+from ullage.cluster.values.readable import complete, shown
+from ullage.ports import JsonObject
+
+Value = TypeVar("Value")
+Word = TypeVar("Word", bound=StrEnum)
+_KINDS: Final = frozenset(WorkloadKind)
+
+_ACCELERATOR: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_DOMAIN: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_VERSION: Final = re.compile(r"[-a-zA-Z0-9]{1,64}")
+NAME_MAX: Final = 253
+"""Characters of a name of Kubernetes."""
+MESSAGE_LIMIT: Final = 1024
+"""Characters kept of a text that somebody else wrote."""
+
+
+class Sharer:
+    """Gives one object for equal values, so that ten thousand alike pods share one shape.
+
+    Bounded by bytes: forgetting costs sharing and nothing else.
+    """
+
+    def __init__(self, limit_bytes: int = 16 * MIB) -> None:
+        self._seen: Memo[object, object] = Memo(limit_bytes)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that are kept to be shared."""
+        return self._seen.held_bytes
+
+    def __call__(self, value: Value) -> Value:
+        """The first value seen that equals this one."""
+        kept = self._seen.get(value)
+        if isinstance(kept, type(value)):
+            return kept
+        self._seen.put(value, value)
+        return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Controller:
+    """The owner that controls an object, as the object itself says; ``group`` is its API group."""
+
+    group: str
+    kind: str
+    name: str
+    uid: str
+
+    @property
+    def ours(self) -> bool:
+        """Whether it is of our API group."""
+        return self.group == GROUP
+
+    def names(self, kind: str, name: str) -> bool:
+        """Whether it is the object of ours with this kind and name, whatever its uid."""
+        return self.ours and (self.kind, self.name) == (kind, name)
+
+    @property
+    def said(self) -> str:
+        """Kind and name for people, with the group of a kind that only looks like ours."""
+        strange = self.kind in _KINDS and not self.ours
+        kind = f"{self.kind}.{self.group}" if strange else self.kind
+        return short(f"{kind} {self.name}", 253)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meta:
+    """Metadata of any object; ``controller`` is its controlling owner."""
+
+    uid: str
+    namespace: str
+    name: str
+    generation: int
+    resource_version: str
+    created: float
+    deleting: bool
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    controller: Controller | None
+
+    @property
+    def owner_uid(self) -> str:
+        """Uid of the workload of ours that controls the object, empty where none does."""
+        return self.controller.uid if self.controller is not None and self.controller.ours else ""
+
+
+@contextmanager
+def within(path: str) -> Iterator[None]:
+    """Put the path of the enclosing object in front of a reader's complaint."""
+    try:
+        yield
+    except WireError as error:
+        raise WireError(f"{path}.{error}") from error
+
+
+def strings(raw: JsonObject, field: str) -> tuple[str, ...]:
+    """Read a list of strings; absent or null is empty.
+
+    Raises:
+        WireError: the field is no list of strings.
+    """
+    value = raw.get(field)
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise WireError(f"{field}: expected a list of strings")
+    return tuple(value)
+
+
+def string_map(raw: JsonObject, field: str) -> dict[str, str]:
+    """Read a map of strings; absent or null is empty.
+
+    Raises:
+        WireError: the field is no map of strings.
+    """
+    value = section(raw, field)
+    found: dict[str, str] = {}
+    for key, item in value.items():
+        if not isinstance(item, str):
+            raise WireError(f"{field}[{shown(key)}]: expected a string, got {type(item).__name__}")
+        found[key] = item
+    return found
+
+
+def optional_text(raw: JsonObject, field: str) -> str:
+    """Read a string; absent or null is empty.
+
+    Raises:
+        WireError: the field is there and no string.
+    """
+    value = raw.get(field)
+    return "" if value is None else text(raw, field)
+
+
+def optional_whole(raw: JsonObject, field: str, default: int = 0) -> int:
+    """Read a whole number; absent or null is the default.
+
+    Raises:
+        WireError: the field is there and no whole number.
+    """
+    value = raw.get(field)
+    return default if value is None else whole(raw, field)
+
+
+def word(raw: JsonObject, field: str) -> str:
+    """Read a name or a word of Kubernetes; absent or null is empty.
+
+    Raises:
+        WireError: the field is no string, or longer than any name.
+    """
+    value = optional_text(raw, field)
+    if len(value) > NAME_MAX:
+        raise WireError(f"{field}: {quoted(value)} is longer than any name")
+    return value
+
+
+def one_of(raw: JsonObject, field: str, default: Word) -> Word:
+    """Read a word of a list; absent or null is the default.
+
+    Raises:
+        WireError: the field is no string, or none of the words.
+    """
+    if raw.get(field) is None:
+        return default
+    stated = text(raw, field)
+    known = {one.value: one for one in type(default) if one.value}
+    if stated not in known:
+        raise WireError(f"{field}: {quoted(stated)} is none of {', '.join(known)}")
+    return known[stated]
+
+
+def version_of(annotations: Mapping[str, str]) -> str:
+    """The version of the template that an object was made from; empty where it is none of ours."""
+    version = annotations.get(ANNOTATION_TEMPLATE_HASH, "")
+    return version if _VERSION.fullmatch(version) else ""
+
+
+def is_accelerator(key: str) -> bool:
+    """Whether this is a key of an accelerator, such as nvidia-h100-80gb-hbm3."""
+    return _ACCELERATOR.fullmatch(key) is not None
+
+
+def is_domain(name: str) -> bool:
+    """Whether a trust domain can have this name."""
+    return _DOMAIN.fullmatch(name) is not None
+
+
+def short(value: str, limit: int = MESSAGE_LIMIT) -> str:
+    """A foreign text cut to what a condition can show."""
+    return value if len(value) <= limit else value[: limit - 1] + "…"
+
+
+def controller_of(metadata: JsonObject) -> Controller | None:
+    """The owner that controls the object, if it has one.
+
+    Raises:
+        WireError: the owner references are malformed.
+    """
+    for reference in objects(metadata, "ownerReferences"):
+        if flag(reference, "controller"):
+            version = text(reference, "apiVersion", "")
+            return Controller(
+                group=version.rpartition("/")[0],
+                kind=text(reference, "kind"),
+                name=text(reference, "name"),
+                uid=text(reference, "uid"),
+            )
+    return None
+
+
+def read_meta(raw: JsonObject) -> Meta:
+    """Read the metadata of an object that the edge could decode in full.
+
+    Raises:
+        WireError: it could not, name or uid is missing, or something has the wrong type.
+    """
+    complete(raw)
+    return identity(raw)
+
+
+def identity(raw: JsonObject) -> Meta:
+    """Read an object's metadata, whatever the rest is like.
+
+    Raises:
+        WireError: name or uid is missing, or something has the wrong type.
+    """
+    with within("metadata"):
+        metadata = section(raw, "metadata")
+        namespace = optional_text(metadata, "namespace")
+        return Meta(
+            uid=text(metadata, "uid"),
+            namespace=namespace,
+            name=text(metadata, "name"),
+            generation=count_of(metadata, "generation"),
+            resource_version=optional_text(metadata, "resourceVersion"),
+            created=seconds(metadata.get("creationTimestamp"), "creationTimestamp"),
+            deleting=bool(metadata.get("deletionTimestamp")),
+            labels=string_map(metadata, "labels"),
+            annotations=string_map(metadata, "annotations"),
+            controller=controller_of(metadata),
+        )
+
+
+def read_conditions(status: JsonObject) -> tuple[Condition, ...]:
+    """Read ``conditions`` of a status in the order they stand.
+
+    Raises:
+        WireError: an entry is malformed.
+    """
+    return tuple(
+        Condition(
+            type=text(raw, "type"),
+            status=text(raw, "status"),
+            reason=optional_text(raw, "reason"),
+            message=optional_text(raw, "message"),
+            since=seconds(raw.get("lastTransitionTime"), "lastTransitionTime"),
+            observed_generation=optional_whole(raw, "observedGeneration"),
+        )
+        for raw in objects(status, "conditions")
+    )
+
+
+def own_conditions(status: JsonObject) -> tuple[Condition, ...]:
+    """The same without ``Invalid``, which each reader reports for the object.
+
+    Raises:
+        WireError: an entry is malformed.
+    """
+    return tuple(one for one in read_conditions(status) if one.type != ConditionType.INVALID)
+
+
+def condition_true(status: JsonObject, type_: str) -> bool:
+    """Whether a condition of this type is ``True``.
+
+    Raises:
+        WireError: the conditions are malformed.
+    """
+    return any(
+        raw.get("type") == type_ and raw.get("status") == "True"
+        for raw in objects(status, "conditions")
+    )

@@ -1,0 +1,163 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes and GPUNodes.
+
+A node's heartbeats are not part of its record, and a GPUNode's is the one field that may change
+without anybody being told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ullage.api.contract import (
+    LABEL_NODE,
+    MAX_EPOCH,
+    MAX_ID,
+    DesiredSlice,
+    Interruption,
+    JsonObject,
+    Observation,
+    ObservedDevice,
+    ObservedSlice,
+    SliceKey,
+    WireError,
+    flag,
+    objects,
+    section,
+    text,
+)
+from ullage.cluster.codecs.objects import (
+    bounded,
+    condition_true,
+    optional_text,
+    optional_whole,
+    read_conditions,
+    read_meta,
+    within,
+)
+from ullage.cluster.projection.notice import notice_of_taints
+from ullage.cluster.projection.pod_shape import read_amounts, resources_of
+from ullage.cluster.records.pod_shape import Taint
+from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord
+from ullage.cluster.values.quantity import seconds
+
+
+def _taint(raw: JsonObject) -> Taint:
+    return Taint(
+        key=text(raw, "key"), value=optional_text(raw, "value"), effect=text(raw, "effect")
+    )
+
+
+def project_node(raw: JsonObject) -> NodeRecord:
+    """Read a Kubernetes node.
+
+    Raises:
+        WireError: a field that is needed is missing or malformed.
+    """
+    meta = read_meta(raw)
+    spec, status = section(raw, "spec"), section(raw, "status")
+    amounts = read_amounts(status, "allocatable")
+    taints = tuple(_taint(taint) for taint in objects(spec, "taints"))
+    return NodeRecord(
+        name=meta.name,
+        uid=meta.uid,
+        labels=dict(meta.labels),
+        taints=taints,
+        allocatable=resources_of(amounts, pods=amounts.get("pods", 0)),
+        ready=condition_true(status, "Ready"),
+        unschedulable=flag(spec, "unschedulable"),
+        managed=meta.labels.get(LABEL_NODE) == "true",
+        created=meta.created,
+        ready_since=next(
+            (one.since for one in read_conditions(status) if one.type == "Ready"), 0.0
+        ),
+        deleting=meta.deleting,
+        interruption=notice_of_taints(taints, deleting=meta.deleting) if taints else None,
+    )
+
+
+def by_key(slices: Iterable[DesiredSlice]) -> tuple[DesiredSlice, ...]:
+    """Slices in the order of their keys, so that lists compare whatever order they came in."""
+    return tuple(sorted(slices, key=lambda item: item.key))
+
+
+def slices_since(
+    desired: tuple[DesiredSlice, ...], first_wanted: Mapping[DesiredSlice, float], now: float
+) -> dict[SliceKey, float]:
+    """When each slice was first wanted as it is; one that changed in any field is wanted anew."""
+    return {item.key: first_wanted.get(item, now) for item in desired}
+
+
+def first_wanted(record: GPUNodeRecord) -> dict[DesiredSlice, float]:
+    """Since when the slices of a record are wanted, by slice."""
+    return {
+        item: record.desired_since[item.key]
+        for item in record.desired
+        if item.key in record.desired_since
+    }
+
+
+def _observations(status: JsonObject) -> tuple[tuple[Observation, ...], int]:
+    """What was learned, as told, and how many entries are garbage: these hold up nothing else."""
+    entries = objects(status, "observations")
+    found: dict[str, Observation] = {}
+    unreadable = 0
+    for entry in entries:
+        try:
+            one = Observation.from_wire(entry)
+        except WireError:
+            unreadable += 1
+        else:
+            found[one.id] = one
+    return tuple(found.values()), unreadable
+
+
+def _acknowledged(spec: JsonObject) -> str:
+    """Id of the last observation that was read; one that no observation can have counts as none."""
+    stated = optional_text(spec, "observationsRead")
+    return stated if len(stated) <= MAX_ID else ""
+
+
+def _interruption(status: JsonObject) -> Interruption | None:
+    raw = section(status, "interruption")
+    if not raw:
+        return None
+    with within("interruption"):
+        return Interruption.from_wire(raw)
+
+
+def project_gpu_node(
+    raw: JsonObject, now: float, wanted_since: Mapping[DesiredSlice, float]
+) -> GPUNodeRecord:
+    """Read a GPUNode; ``wanted_since`` is what earlier records and assumptions knew.
+
+    Raises:
+        WireError: a field that is needed is missing or malformed.
+    """
+    meta = read_meta(raw)
+    spec, status = section(raw, "spec"), section(raw, "status")
+    with within("spec"):
+        desired = by_key(DesiredSlice.from_wire(item) for item in objects(spec, "slices"))
+        epoch = bounded(spec, "epoch", 0, MAX_EPOCH, 0)
+        retire = flag(spec, "retire")
+        read = _acknowledged(spec)
+    with within("status"):
+        learned, unreadable = _observations(status)
+        return GPUNodeRecord(
+            name=meta.name,
+            uid=meta.uid,
+            epoch=epoch,
+            retire=retire,
+            desired=desired,
+            devices=tuple(ObservedDevice.from_wire(item) for item in objects(status, "devices")),
+            observed=tuple(ObservedSlice.from_wire(item) for item in objects(status, "slices")),
+            heartbeat=seconds(status.get("heartbeat"), "heartbeat"),
+            conditions=read_conditions(status),
+            slots=optional_whole(section(status, "totals"), "slots"),
+            observations=learned,
+            observations_read=read,
+            unreadable_observations=unreadable,
+            interruption=_interruption(status),
+            desired_since=slices_since(desired, wanted_since, now),
+        )

@@ -1,0 +1,65 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Notices that stand on a Node as taints of whoever is about to take the machine away.
+
+A taint of ours is never read as a notice: it follows from one, and would keep itself alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from ullage.api.contract import Interruption, InterruptionKind, sooner
+from ullage.cluster.records.pod_shape import Taint
+
+TAINT_KEY: Final = "ullage.dev/interruption"
+"""Our own taint, which says that a notice to terminate is in force."""
+NOTICE_TAINTS: Final[Mapping[str, InterruptionKind]] = {
+    # Karpenter: voluntary disruption and interruptions alike; see PLANNED_TAINTS
+    "karpenter.sh/disrupted": InterruptionKind.TERMINATE,
+    "karpenter.sh/disruption": InterruptionKind.TERMINATE,
+    # aws-node-termination-handler, with taints enabled
+    "aws-node-termination-handler/spot-itn": InterruptionKind.TERMINATE,
+    "aws-node-termination-handler/scheduled-maintenance": InterruptionKind.TERMINATE,
+    "aws-node-termination-handler/asg-lifecycle-termination": InterruptionKind.TERMINATE,
+    "aws-node-termination-handler/rebalance-recommendation": InterruptionKind.REBALANCE,
+    # Google Kubernetes Engine: about to stop the machine
+    "cloud.google.com/impending-node-termination": InterruptionKind.TERMINATE,
+    # cluster-autoscaler: it drains the node from this moment on
+    "ToBeDeletedByClusterAutoscaler": InterruptionKind.TERMINATE,
+}
+"""What each taint says, by its key. None of them tells when the node goes."""
+PLANNED_TAINTS: Final = frozenset({"karpenter.sh/disrupted", "karpenter.sh/disruption"})
+"""Taints that stand before it is certain that the node goes: Karpenter sets its own, makes the
+replacement, and takes the taint back if none comes; only then it deletes the node. The second key
+is that of Karpenter before 1.0."""
+CHOSEN_TAINTS: Final = frozenset(
+    {
+        *PLANNED_TAINTS,
+        "ToBeDeletedByClusterAutoscaler",
+        "aws-node-termination-handler/asg-lifecycle-termination",
+    }
+)
+"""Taints of a removal that somebody chose. A provider that takes the machine may stand behind
+Karpenter's too, but nothing on the node says so."""
+
+
+def notice_of_taints(taints: Iterable[Taint], *, deleting: bool = False) -> Interruption | None:
+    """The gravest notice among a node's taints; ``None`` where there is none.
+
+    Of two equally grave ones the provider's is named: it is the one to learn from.
+
+    Args:
+        taints: Those of the node.
+        deleting: The Node object is being deleted: what was planned is done.
+    """
+    found: Interruption | None = None
+    for taint in sorted(taints, key=lambda one: one.key in CHOSEN_TAINTS):
+        kind = NOTICE_TAINTS.get(taint.key)
+        if kind is None:
+            continue
+        if taint.key in PLANNED_TAINTS and not deleting:
+            kind = InterruptionKind.REBALANCE
+        found = sooner(found, Interruption(kind=kind, source=taint.key))
+    return found

@@ -1,0 +1,83 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Whose pod a pod is: what it claims, and what in the pod itself contradicts the claim.
+
+Labels, ownerReferences and names come from anyone who may create pods in a namespace, so a claim
+holds inside its own namespace only, and only for a pod as the operator would have made it. Whether
+the workload of the claimed uid really is the one that the pod names, ``ClusterState`` knows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ullage.api.contract import LABEL_KIND, LABEL_LEAD, LABEL_ORDER, LABEL_OWNER, LABEL_RANK
+from ullage.cluster.codecs.objects import Meta
+from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind
+from ullage.cluster.values.names import MAX_RANK, is_order_name, lead_name, number_of, pod_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What a pod with our label says of itself.
+
+    Attributes:
+        owner: The workload it names, always in the pod's own namespace. The uid is the
+            controller's for a job's pod; a replica's is the ReplicaSet's business, hence empty.
+        replica: It belongs to an InferenceService, by way of a ReplicaSet.
+        against: Why the operator cannot have caused this pod; empty where the pod is consistent.
+    """
+
+    owner: ObjectRef
+    replica: bool = False
+    against: str = ""
+
+
+def read_claim(meta: Meta) -> Claim:
+    """Read whose pod it is from labels, controller and name."""
+    kind, name = meta.labels.get(LABEL_KIND, ""), meta.labels.get(LABEL_OWNER, "")
+    replica = kind == WorkloadKind.INFERENCE_SERVICE
+    if replica:
+        against = _against_replica(meta, name)
+    elif kind == WorkloadKind.TRAINING_JOB:
+        against = _against_child(meta, name)
+    else:
+        against = f"its label {LABEL_KIND} names no kind that has pods"
+    proven = not (against or replica) and meta.controller is not None
+    uid = meta.controller.uid if proven and meta.controller is not None else ""
+    owner = ObjectRef(kind=kind, namespace=meta.namespace, name=name, uid=uid)
+    return Claim(owner=owner, replica=replica, against=against)
+
+
+def _against_child(meta: Meta, job: str) -> str:
+    """Why this is no pod that was made for the job."""
+    holder = meta.controller
+    if holder is None:
+        return "no controller owns it"
+    if not holder.names(WorkloadKind.TRAINING_JOB, job):
+        return f"its controller is {holder.said}, not the TrainingJob {job}"
+    if not holder.uid:
+        return "its controller has no uid"
+    if meta.labels.get(LABEL_LEAD) == "true":
+        fits = meta.name == lead_name(job)
+    elif meta.labels.get(LABEL_ORDER):
+        fits = is_order_name(job, meta.name)
+    else:
+        rank = number_of(meta.labels.get(LABEL_RANK, ""))
+        fits = 0 <= rank <= MAX_RANK and meta.name == pod_name(job, rank)
+    return "" if fits else "its name is not the one that its part in the job has"
+
+
+def _against_replica(meta: Meta, service: str) -> str:
+    """Why this is no replica of the service.
+
+    Labels alone prove nothing: the controller must be a ReplicaSet of the Deployment that bears
+    the service's name. The pod's own name proves nothing: a ReplicaSet adopts pods by label.
+    """
+    holder = meta.controller
+    if holder is None:
+        return "no controller owns it"
+    is_set = (holder.group, holder.kind) == ("apps", "ReplicaSet")
+    if not is_set or holder.name.rpartition("-")[0] != service:
+        return f"its controller is {holder.said}, not a ReplicaSet of the Deployment {service}"
+    return ""

@@ -1,0 +1,189 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Pods: ours in full, other people's as what they take from a node.
+
+Reads the API's pod and nothing else; whose a pod really is, ``ClusterState`` settles, because only
+it knows the uids.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ullage.api.contract import (
+    ANNOTATION_WORLD_SIZE,
+    GATE,
+    LABEL_LEAD,
+    LABEL_ORDER,
+    LABEL_RANK,
+    SLOT_RESOURCE,
+    JsonObject,
+    objects,
+    section,
+    text,
+    whole,
+)
+from ullage.cluster.codecs.objects import (
+    Sharer,
+    condition_true,
+    optional_text,
+    optional_whole,
+    read_meta,
+    short,
+    version_of,
+)
+from ullage.cluster.projection.ownership import Claim, read_claim
+from ullage.cluster.projection.pod_shape import pod_requests, pod_shape, resources_of
+from ullage.cluster.records.pod_shape import Resources
+from ullage.cluster.records.snapshot import PodRecord, PodStage
+from ullage.cluster.values.names import number_of
+from ullage.cluster.values.readable import complete
+
+_RACE_REASONS: Final = frozenset({"UnexpectedAdmissionError", "NodeAffinity"})
+_RACE_PREFIX: Final = "OutOf"
+_GATED_REASON: Final = "SchedulingGated"
+_STARTING: Final = "PodInitializing"
+"""What a container waits for while init containers run: the reason stands at those."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignUse:
+    """What a bound pod of somebody else takes from its node."""
+
+    node: str
+    requests: Resources
+    slot_holder: str = ""
+    """Namespace and name of the pod, where it asks for device slots."""
+
+
+def _gates(spec: JsonObject) -> tuple[str, ...]:
+    return tuple(text(gate, "name") for gate in objects(spec, "schedulingGates"))
+
+
+def _stage(phase: str, gates: tuple[str, ...], node: str) -> PodStage:
+    if phase == "Succeeded":
+        return PodStage.SUCCEEDED
+    if phase == "Failed":
+        return PodStage.FAILED
+    if GATE in gates:
+        return PodStage.GATED
+    if not node:
+        return PodStage.UNSCHEDULED
+    return PodStage.RUNNING if phase == "Running" else PodStage.BOUND
+
+
+def _exit_code(status: JsonObject, device: str) -> int | None:
+    """Exit code of the device container; where it has none or 0, of the first that failed."""
+    device_code: int | None = None
+    failed: int | None = None
+    for field in ("initContainerStatuses", "containerStatuses"):
+        for container in objects(status, field):
+            ended = section(section(container, "state"), "terminated")
+            if not ended:
+                continue
+            code = whole(ended, "exitCode")
+            if field == "containerStatuses" and container.get("name") == device:
+                device_code = code
+            if code and failed is None:
+                failed = code
+    if device_code:
+        return device_code
+    return device_code if failed is None else failed
+
+
+def _waiting(status: JsonObject, device: str) -> tuple[str, str]:
+    """Why the device container waits, or the init container that it waits for."""
+    found = ("", "")
+    for container in objects(status, "containerStatuses"):
+        if container.get("name") == device:
+            state = section(section(container, "state"), "waiting")
+            found = (optional_text(state, "reason"), optional_text(state, "message"))
+    if found[0] in ("", _STARTING):
+        for container in objects(status, "initContainerStatuses"):
+            state = section(section(container, "state"), "waiting")
+            reason = optional_text(state, "reason")
+            if reason and reason != _STARTING:
+                return reason, short(optional_text(state, "message"))
+    return found[0], short(found[1])
+
+
+def _scheduling_message(status: JsonObject) -> str:
+    for condition in objects(status, "conditions"):
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            if condition.get("reason") == _GATED_REASON:
+                return ""
+            return short(optional_text(condition, "message"))
+    return ""
+
+
+def project_pod(raw: JsonObject, now: float, share: Sharer) -> tuple[PodRecord, Claim]:
+    """Read a pod with our label, and whose it claims to be.
+
+    Raises:
+        WireError: a field that is needed is missing or malformed.
+    """
+    meta = read_meta(raw)
+    spec, status = section(raw, "spec"), section(raw, "status")
+    shape = share(pod_shape(spec))
+    gates = _gates(spec)
+    node = optional_text(spec, "nodeName")
+    claim = read_claim(meta)
+    failed_why = optional_text(status, "reason")
+    stage = _stage(optional_text(status, "phase"), gates, node)
+    lost_race = stage is PodStage.FAILED and (
+        failed_why in _RACE_REASONS or failed_why.startswith(_RACE_PREFIX)
+    )
+    waiting_reason, waiting_message = _waiting(status, shape.device_container)
+    lead = meta.labels.get(LABEL_LEAD) == "true"
+    record = PodRecord(
+        uid=meta.uid,
+        namespace=meta.namespace,
+        name=meta.name,
+        owner=share(claim.owner),
+        created=meta.created,
+        stage=stage,
+        stage_since=now,
+        shape=shape,
+        rank=number_of(meta.labels.get(LABEL_RANK, "")),
+        gates=share(gates),
+        node=share(node),
+        ready=condition_true(status, "Ready"),
+        deleting=meta.deleting,
+        priority=optional_whole(spec, "priority"),
+        disrupted=lost_race or condition_true(status, "DisruptionTarget"),
+        lost_race=lost_race,
+        exit_code=_exit_code(status, shape.device_container),
+        waiting_reason=share(waiting_reason),
+        waiting_message=waiting_message,
+        scheduling_message=share(_scheduling_message(status)),
+        order=share(meta.labels.get(LABEL_ORDER, "")),
+        lead=lead,
+        address=optional_text(status, "podIP") if lead else "",
+        template_hash=share(version_of(meta.annotations)),
+        grace_s=optional_whole(spec, "terminationGracePeriodSeconds", 30),
+        world_size=max(0, number_of(meta.annotations.get(ANNOTATION_WORLD_SIZE, ""))),
+    )
+    return record, claim
+
+
+def project_foreign(raw: JsonObject, share: Sharer) -> tuple[str, ForeignUse | None]:
+    """Read uid and use of somebody else's pod; ``None`` where it takes nothing (any more).
+
+    Raises:
+        WireError: a field that is needed is missing or malformed.
+    """
+    complete(raw)
+    uid = text(section(raw, "metadata"), "uid")
+    spec = section(raw, "spec")
+    node = optional_text(spec, "nodeName")
+    phase = optional_text(section(raw, "status"), "phase")
+    if not node or phase in ("Succeeded", "Failed"):
+        return uid, None
+    requests = pod_requests(spec)
+    holder = ""
+    if requests.get(SLOT_RESOURCE):
+        metadata = section(raw, "metadata")
+        holder = f"{optional_text(metadata, 'namespace')}/{optional_text(metadata, 'name')}"
+    use = ForeignUse(node=node, requests=resources_of(requests, pods=1), slot_holder=holder)
+    return uid, share(use)

@@ -1,0 +1,220 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a pod spec asks of a node: requests as kube-scheduler counts them, selectors, tolerations.
+
+The same reader serves live pods and pod templates, so that a job is measured before its pods
+exist exactly as they are afterwards. It must never count less than kube-scheduler does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ullage.api.contract import SLOT_RESOURCE, WireError, objects, section, text
+from ullage.cluster.codecs.objects import optional_text, string_map, strings, within
+from ullage.cluster.records.pod_shape import (
+    NodeAffinity,
+    PodShape,
+    Requirement,
+    Resources,
+    SelectorTerm,
+    Toleration,
+)
+from ullage.cluster.values.quantity import counted
+from ullage.ports import JsonObject
+
+Amounts = dict[str, int]
+
+_NAME_MAX: Final = 63
+_POD_LEVEL: Final = ("cpu", "memory")
+"""Resources that pod-level requests may set; ``hugepages-*`` besides."""
+
+
+def read_amounts(raw: JsonObject, field: str) -> Amounts:
+    """A map of resource name to amount; cpu in thousandths of a core, the rest whole.
+
+    Raises:
+        WireError: an amount is no quantity.
+    """
+    return {
+        name: counted(name, value, f"{field}[{name}]")
+        for name, value in section(raw, field).items()
+    }
+
+
+def resources_of(amounts: Mapping[str, int], pods: int = 0) -> Resources:
+    """The record of some amounts; ``pods`` is a node's capacity or what a pod occupies."""
+    extended = (
+        (name, amount)
+        for name, amount in amounts.items()
+        if amount and name not in ("cpu", "memory", "pods")
+    )
+    return Resources(
+        cpu_milli=amounts.get("cpu", 0),
+        memory_bytes=amounts.get("memory", 0),
+        pods=pods,
+        extended=tuple(sorted(extended)),
+    )
+
+
+def _container_requests(container: JsonObject) -> Amounts:
+    """Requests of one container; a limit without a request is one (API defaulting)."""
+    resources = section(container, "resources")
+    if not resources:
+        return {}
+    try:
+        return read_amounts(resources, "limits") | read_amounts(resources, "requests")
+    except WireError as error:
+        raise WireError(f"container {container.get('name')}: resources.{error}") from error
+
+
+def _add(total: Amounts, more: Mapping[str, int]) -> None:
+    for name, amount in more.items():
+        total[name] = total.get(name, 0) + amount
+
+
+def _raise_to(total: Amounts, floor: Mapping[str, int]) -> None:
+    for name, amount in floor.items():
+        if amount > total.get(name, 0):
+            total[name] = amount
+
+
+def _containers_requests(spec: JsonObject) -> Amounts:
+    """Greatest need over the pod's life.
+
+    Source: resource helpers of Kubernetes, ``AggregateContainerRequests``: containers and
+    restartable init containers (sidecars) run together; an ordinary init container runs beside
+    the sidecars started before it.
+    """
+    total: Amounts = {}
+    for container in objects(spec, "containers"):
+        _add(total, _container_requests(container))
+    sidecars: Amounts = {}
+    starting: Amounts = {}
+    for container in objects(spec, "initContainers"):
+        needs = _container_requests(container)
+        if container.get("restartPolicy") == "Always":
+            _add(total, needs)
+            _add(sidecars, needs)
+            _raise_to(starting, sidecars)
+        else:
+            step = dict(sidecars)
+            _add(step, needs)
+            _raise_to(starting, step)
+    _raise_to(total, starting)
+    return total
+
+
+def pod_requests(spec: JsonObject) -> Amounts:
+    """What kube-scheduler counts for a pod, overhead and pod-level requests included.
+
+    Raises:
+        WireError: a container or an amount is malformed.
+    """
+    total = _containers_requests(spec)
+    whole_pod = section(spec, "resources")
+    if whole_pod:
+        with within("resources"):
+            limits = read_amounts(whole_pod, "limits")
+            stated = read_amounts(whole_pod, "requests")
+        for name in limits.keys() | stated.keys():
+            if name not in _POD_LEVEL and not name.startswith("hugepages-"):
+                continue
+            if name in stated:
+                total[name] = stated[name]
+            else:
+                total.setdefault(name, limits[name])
+    _add(total, read_amounts(spec, "overhead"))
+    return total
+
+
+def _requirement(raw: JsonObject) -> Requirement:
+    return Requirement(
+        key=text(raw, "key"), operator=text(raw, "operator"), values=strings(raw, "values")
+    )
+
+
+def _term(raw: JsonObject) -> SelectorTerm:
+    return SelectorTerm(
+        expressions=tuple(_requirement(item) for item in objects(raw, "matchExpressions")),
+        fields=tuple(_requirement(item) for item in objects(raw, "matchFields")),
+    )
+
+
+def node_affinity(spec: JsonObject) -> NodeAffinity:
+    """The node part of a pod's affinity, and which of its parents exist.
+
+    Raises:
+        WireError: the affinity is malformed.
+    """
+    affinity = spec.get("affinity")
+    if affinity is None:
+        return NodeAffinity()
+    with within("affinity"):
+        parent = section(spec, "affinity")
+        if parent.get("nodeAffinity") is None:
+            return NodeAffinity(has_affinity=True)
+        node = section(parent, "nodeAffinity")
+        required = node.get("requiredDuringSchedulingIgnoredDuringExecution")
+        if required is None:
+            return NodeAffinity(has_affinity=True, has_node_affinity=True)
+        terms = objects(
+            section(node, "requiredDuringSchedulingIgnoredDuringExecution"), "nodeSelectorTerms"
+        )
+        return NodeAffinity(
+            has_affinity=True,
+            has_node_affinity=True,
+            required=tuple(_term(term) for term in terms),
+        )
+
+
+def _toleration(raw: JsonObject) -> Toleration:
+    return Toleration(
+        key=optional_text(raw, "key"),
+        operator=optional_text(raw, "operator") or "Equal",
+        value=optional_text(raw, "value"),
+        effect=optional_text(raw, "effect"),
+    )
+
+
+def _cpu_limit(container: JsonObject) -> int:
+    limits = section(section(container, "resources"), "limits")
+    cpu = limits.get("cpu")
+    return 0 if cpu is None else counted("cpu", cpu, "resources.limits[cpu]")
+
+
+def _container_name(container: JsonObject) -> str:
+    """The name, which stands in a slice beside those of others: one too long would stop all."""
+    name = text(container, "name")
+    if len(name) > _NAME_MAX:
+        raise WireError(f"containers[0].name: {len(name)} characters, at most {_NAME_MAX}")
+    return name
+
+
+def pod_shape(spec: JsonObject, *, slots: int = 0) -> PodShape:
+    """What a pod with this spec asks of a node, itself (one pod) included.
+
+    Args:
+        spec: a pod's or a template's ``spec``.
+        slots: slots that the operator will add to the first container; 0 for a live pod, which
+            bears them already.
+
+    Raises:
+        WireError: there is no container, or something is malformed.
+    """
+    with within("spec"):
+        containers = objects(spec, "containers")
+        if not containers:
+            raise WireError("containers: at least one container is needed, the device container")
+        amounts = pod_requests(spec)
+        if slots:
+            amounts[SLOT_RESOURCE] = amounts.get(SLOT_RESOURCE, 0) + slots
+        return PodShape(
+            device_container=_container_name(containers[0]),
+            requests=resources_of(amounts, pods=1),
+            node_selector=tuple(sorted(string_map(spec, "nodeSelector").items())),
+            affinity=node_affinity(spec),
+            tolerations=tuple(_toleration(item) for item in objects(spec, "tolerations")),
+            cpu_limit_milli=_cpu_limit(containers[0]),
+        )

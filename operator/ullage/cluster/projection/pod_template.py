@@ -1,0 +1,69 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the writer needs to know beside an action: raw templates, identities of children.
+
+Templates are kept as compact JSON text, not as nested dicts: ten thousand of them must fit the
+operator's memory. They never travel to the decision process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+
+from ullage.cluster.records.spec_fields import TierTerms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blueprint:
+    """A workload's pod template and what is added to it."""
+
+    template_json: str
+    """The raw template as canonical JSON."""
+    read: object = field(default=None, compare=False, repr=False)
+    """What was read from the template: known as long as a blueprint holds it."""
+    generation: int = field(default=0, compare=False)
+    """Of the workload, when this was read."""
+    template_hash: str
+    replicas: int
+    slots: int
+    """Slots of the device container = devices of a member."""
+    grace_s: int = 0
+    """Least termination grace, seconds (from ``spec.checkpoint``); 0 = the template's."""
+    tiers: TierTerms | None = None
+    """Of a job in tiers."""
+    least: int = 0
+    """Fewest members of an elastic gang; 0 = it is none."""
+
+    def template(self) -> dict[str, object]:
+        """A fresh copy of the raw template, the caller's to change."""
+        decoded = json.loads(self.template_json)
+        return decoded if isinstance(decoded, dict) else {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """Identity of an object that we apply, as the watch shows it; the owner is its controller."""
+
+    uid: str
+    generation: int
+    owner_uid: str = ""
+
+
+def canonical_json(value: object) -> str:
+    """JSON text that is the same for equal values: sorted keys, no spaces."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def template_hash(template_json: str, slots: int) -> str:
+    """Name of a version of a template: 12 hexadecimal digits of SHA-256.
+
+    The number of slots is part of it, because pods made from one template with another number of
+    devices differ. Source: derived.
+
+    Args:
+        template_json: the template as canonical JSON.
+        slots: slots of the device container.
+    """
+    return hashlib.sha256(f"{slots} {template_json}".encode()).hexdigest()[:12]

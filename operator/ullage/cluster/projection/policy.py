@@ -1,0 +1,200 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""SchedulingPolicies, with the bounds of the schema: one that cannot be read never binds."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Final
+
+from ullage.api.contract import JsonObject, WireError, bounded, objects, section, text
+from ullage.api.readers import quoted
+from ullage.cluster.codecs.allocation import solve_from_wire
+from ullage.cluster.codecs.objects import (
+    is_domain,
+    one_of,
+    optional_text,
+    own_conditions,
+    read_conditions,
+    read_meta,
+    strings,
+    within,
+)
+from ullage.cluster.records.snapshot import PolicyRecord
+from ullage.cluster.records.spec_fields import Knowledge, Party, RiskSettings, SpotTerms
+from ullage.cluster.records.status import SolveRecord
+from ullage.cluster.values.quantity import duration_s
+
+MOST_TENANTS: Final = 256
+DAY_S: Final = 86_400
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?|[*]")
+
+
+class Objective(StrEnum):
+    """``spec.objective``."""
+
+    FIFO = "FIFO"
+    MAX_MIN_FAIRNESS = "MaxMinFairness"
+    FINISH_TIME_FAIRNESS = "FinishTimeFairness"
+    MAKESPAN = "Makespan"
+    MAX_THROUGHPUT = "MaxThroughput"
+    SJF = "SJF"
+    MIN_COST = "MinCost"
+    MIN_COST_SLO = "MinCostSLO"
+
+
+class Predictor(StrEnum):
+    """``spec.risk.predictor``."""
+
+    LEARNED = "Learned"
+    UTILISATION_SUM = "UtilisationSum"
+
+
+class TightSLO(StrEnum):
+    """``spec.risk.tightSLO``."""
+
+    CONFORMAL = "Conformal"
+    REFUSE = "Refuse"
+
+
+class Inner(StrEnum):
+    """``spec.tenants[].inner``."""
+
+    FAIRNESS = "Fairness"
+    FIFO = "FIFO"
+
+
+def _risk(spec: JsonObject) -> RiskSettings:
+    with within("risk"):
+        raw, default = section(spec, "risk"), RiskSettings()
+        return RiskSettings(
+            learned=one_of(raw, "predictor", Predictor.LEARNED) is Predictor.LEARNED,
+            eps_percent=bounded(raw, "epsPercent", 1, 50, default.eps_percent),
+            confidence_percent=bounded(
+                raw, "confidencePercent", 50, 99, default.confidence_percent
+            ),
+            min_combined_percent=bounded(
+                raw, "minCombinedPercent", 0, 400, default.min_combined_percent
+            ),
+            probation_seconds_per_class=bounded(
+                raw, "probationSecondsPerClass", 0, DAY_S, default.probation_seconds_per_class
+            ),
+            conformal=one_of(raw, "tightSLO", TightSLO.CONFORMAL) is TightSLO.CONFORMAL,
+        )
+
+
+def _spot(spec: JsonObject) -> SpotTerms:
+    raw, default = section(spec, "spot"), SpotTerms()
+    return SpotTerms(
+        restart_cost_s=bounded(raw, "restartCostSeconds", 1, DAY_S, default.restart_cost_s),
+        min_gain_percent=bounded(raw, "minGainPercent", 0, 100, default.min_gain_percent),
+        min_hold_s=_time_s(raw, "minHold", default.min_hold_s),
+        hazard_half_life_s=_time_s(raw, "hazardHalfLife", default.hazard_half_life_s),
+        prior_hours=bounded(raw, "priorHours", 1, 10000, default.prior_hours),
+        decision_period_s=_time_s(spec, "decisionPeriod", default.decision_period_s),
+        min_savings_percent=bounded(spec, "minSavingsPercent", 0, 100, default.min_savings_percent),
+    )
+
+
+def _time_s(raw: JsonObject, field: str, default: float) -> float:
+    """A Go duration above 0 in seconds."""
+    stated = optional_text(raw, field)
+    found = duration_s(stated, field) if stated else default
+    if found <= 0:
+        raise WireError(f"{field}: must be above 0")
+    return found
+
+
+def _party(raw: JsonObject) -> Party:
+    return Party(
+        name=text(raw, "name"),
+        weight=bounded(raw, "weight", 1, 1000, 1),
+        fifo=one_of(raw, "inner", Inner.FAIRNESS) is Inner.FIFO,
+    )
+
+
+def _parties(spec: JsonObject) -> tuple[Party, ...]:
+    with within("tenants"):
+        parties = sorted(
+            (_party(one) for one in objects(spec, "tenants")), key=lambda one: one.name
+        )
+        if len(parties) > MOST_TENANTS or len({one.name for one in parties}) < len(parties):
+            raise WireError(f"name: at most {MOST_TENANTS} tenants, each once")
+        return tuple(parties)
+
+
+def _trust_domains(spec: JsonObject) -> dict[str, frozenset[str]]:
+    """The grants; a name with a slash would imitate a namespace's own domain."""
+    granted: dict[str, frozenset[str]] = {}
+    for index, raw in enumerate(objects(spec, "trustDomains")):
+        with within(f"trustDomains[{index}]"):
+            name = text(raw, "name")
+            if "/" in name:
+                raise WireError("name: must not hold a slash")
+            if not is_domain(name):
+                raise WireError(f"name: {quoted(name)} is no name of a trust domain")
+            if name in granted:
+                raise WireError(f"name: {name} is granted twice")
+            granted[name] = _namespaces(raw, "namespaces")
+            if not granted[name]:
+                raise WireError("namespaces: give at least one name of a namespace, or * for all")
+    return granted
+
+
+def _knowledge(spec: JsonObject) -> Knowledge:
+    with within("learning"):
+        raw = section(spec, "learning")
+        return Knowledge(
+            shared=_namespaces(raw, "shareAmong"), trusted=_namespaces(raw, "trustDeclared")
+        )
+
+
+def _namespaces(raw: JsonObject, field: str) -> frozenset[str]:
+    """Names of namespaces, or ``*`` for all."""
+    stated = strings(raw, field)
+    for one in stated:
+        if not _NAMESPACE.fullmatch(one):
+            raise WireError(f"{field}: {quoted(one)} is no name of a namespace, nor * for all")
+    return frozenset(stated)
+
+
+def _last_solve(raw: JsonObject) -> SolveRecord | None:
+    with within("status.lastSolve"):
+        status = section(raw, "status")
+        return solve_from_wire(section(status, "lastSolve")) if status.get("lastSolve") else None
+
+
+def project_policy(raw: JsonObject) -> tuple[str, PolicyRecord]:
+    """Read name and content of a SchedulingPolicy.
+
+    Raises:
+        WireError: a field that is needed is missing or malformed.
+    """
+    meta = read_meta(raw)
+    default = PolicyRecord()
+    told = own_conditions if meta.name == default.name else read_conditions
+    last_solve, conditions = _last_solve(raw), told(section(raw, "status"))
+    with within("spec"):
+        spec = section(raw, "spec")
+        packing = section(spec, "packing")
+        record = PolicyRecord(
+            name=meta.name,
+            uid=meta.uid,
+            generation=meta.generation,
+            objective=one_of(spec, "objective", Objective(default.objective)).value,
+            max_percent_sum=bounded(packing, "maxPercentSum", 10, 400, default.max_percent_sum),
+            round_seconds=bounded(spec, "roundSeconds", 1, DAY_S, default.round_seconds),
+            gang_skip_limit=bounded(spec, "gangSkipLimit", 0, 1000, default.gang_skip_limit),
+            min_service_percent=bounded(
+                spec, "minServicePercent", 0, 100, default.min_service_percent
+            ),
+            risk=_risk(spec),
+            spot=_spot(spec),
+            tenants=_parties(spec),
+            trust_domains=_trust_domains(spec),
+            knowledge=_knowledge(spec),
+            last_solve=last_solve,
+            conditions=conditions,
+        )
+    return meta.name, record

@@ -1,0 +1,175 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Deployments and Services with our label, and profiles."""
+
+from __future__ import annotations
+
+import re
+from math import ceil, floor
+from typing import Final
+
+from ullage.api.contract import (
+    JsonObject,
+    WireError,
+    bounded,
+    objects,
+    section,
+    text,
+    whole,
+)
+from ullage.api.readers import quoted
+from ullage.cluster.codecs.objects import (
+    is_accelerator,
+    optional_text,
+    optional_whole,
+    own_conditions,
+    read_meta,
+    version_of,
+    within,
+)
+from ullage.cluster.codecs.profile import (
+    device_model_of,
+    newest_first,
+    profile_status_from_wire,
+    solo_from_wire,
+    step_from_wire,
+)
+from ullage.cluster.codecs.speed import op_table_of, peak_flops_of, rate_of
+from ullage.cluster.records.snapshot import (
+    DeploymentRecord,
+    DeviceProfileRecord,
+    ProfileRecord,
+    ServiceRecord,
+)
+from ullage.cluster.values.numbers import decimal
+from ullage.cluster.values.quantity import mib_down, of_a_mib
+
+_PERCENT: Final = re.compile(r"[0-9]{1,9}%")
+
+
+def _budget(raw: JsonObject, field: str, replicas: int, *, up: bool) -> int:
+    """A rolling-update bound: whole, or percent of the replicas (surge rounds up)."""
+    value = raw.get(field)
+    if value is None:
+        value = "25%"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if not isinstance(value, str) or not _PERCENT.fullmatch(value):
+        raise WireError(f"{field}: expected a whole number or percent")
+    part = replicas * int(value[:-1]) / 100
+    return ceil(part) if up else floor(part)
+
+
+def project_deployment(raw: JsonObject) -> DeploymentRecord:
+    """Read a Deployment.
+
+    Raises:
+        WireError: a field that is needed is missing or malformed.
+    """
+    meta = read_meta(raw)
+    spec, status = section(raw, "spec"), section(raw, "status")
+    replicas = optional_whole(spec, "replicas", 1)
+    ready = optional_whole(status, "readyReplicas")
+    updated = optional_whole(status, "updatedReplicas")
+    with within("spec.strategy"):
+        rolling = section(section(spec, "strategy"), "rollingUpdate")
+        surge = _budget(rolling, "maxSurge", replicas, up=True)
+        unavailable = _budget(rolling, "maxUnavailable", replicas, up=False)
+    settled = optional_whole(
+        status, "observedGeneration"
+    ) >= meta.generation and updated == replicas == ready == optional_whole(status, "replicas")
+    return DeploymentRecord(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        owner_uid=meta.owner_uid,
+        replicas=replicas,
+        ready=ready,
+        updated=updated,
+        template_hash=version_of(meta.annotations),
+        max_surge=surge,
+        max_unavailable=unavailable,
+        settled=settled,
+    )
+
+
+def project_service(raw: JsonObject) -> ServiceRecord:
+    """Read a Service.
+
+    Raises:
+        WireError: a field that is needed is missing or malformed.
+    """
+    meta = read_meta(raw)
+    with within("spec"):
+        ports = tuple(whole(port, "port") for port in objects(section(raw, "spec"), "ports"))
+    return ServiceRecord(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        owner_uid=meta.owner_uid,
+        ports=ports,
+    )
+
+
+def project_profile(raw: JsonObject) -> ProfileRecord:
+    """Read a WorkloadProfile.
+
+    Raises:
+        WireError: a field that is needed is missing or malformed.
+    """
+    meta = read_meta(raw)
+    with within("spec"):
+        spec = section(raw, "spec")
+        klass = text(spec, "class")
+        family = optional_text(spec, "family")
+        solo = tuple(solo_from_wire(row) for row in objects(spec, "solo"))
+        steps = sorted((step_from_wire(row) for row in objects(spec, "stepTime")), key=newest_first)
+        op_table = op_table_of(spec)
+    with within("status"):
+        status = profile_status_from_wire(section(raw, "status"))
+    return ProfileRecord(
+        namespace=meta.namespace,
+        name=meta.name,
+        klass=klass,
+        uid=meta.uid,
+        generation=meta.generation,
+        solo=solo,
+        family=family,
+        step_time=tuple(steps),
+        op_table=op_table,
+        status=status,
+    )
+
+
+def project_device_profile(raw: JsonObject) -> DeviceProfileRecord:
+    """Read a DeviceProfile.
+
+    Raises:
+        WireError: a field that is needed is missing or malformed.
+    """
+    meta = read_meta(raw)
+    if not is_accelerator(meta.name):
+        raise WireError(f"metadata.name: {quoted(meta.name)} is no key of an accelerator")
+    with within("spec"):
+        spec = section(raw, "spec")
+        memory_mib = mib_down(of_a_mib(spec.get("memory"), "memory"), "memory")
+        overhead_mib = bounded(spec, "contextOverheadMiB", 0, 65_536, 0)
+        peak_flops = peak_flops_of(spec)
+        bytes_per_s = rate_of(spec, "memoryBytesPerSecond") or 0.0
+        price = decimal(spec, "pricePerHour")
+    with within("status"):
+        status = section(raw, "status")
+        model = device_model_of(status)
+        conditions = tuple(sorted(own_conditions(status), key=lambda item: item.type))
+    return DeviceProfileRecord(
+        name=meta.name,
+        memory_mib=memory_mib,
+        context_overhead_mib=overhead_mib,
+        peak_flops=peak_flops,
+        memory_bytes_per_s=bytes_per_s,
+        price_per_hour=price,
+        uid=meta.uid,
+        generation=meta.generation,
+        model=model,
+        conditions=conditions,
+    )

@@ -1,0 +1,411 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of a workload's spec, one reader each, as strict as schema and rules of the CRD.
+
+The API server has refused what is wrong already, unless its CRD is older than this operator. What
+is refused here becomes condition ``Invalid``; the bounds are those of the schema, and a test walks
+every rule of ``ullage.api.rules``.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Final
+
+from ullage.api.contract import (
+    GPUMode,
+    JsonObject,
+    LatencyObjective,
+    WireError,
+    objects,
+    section,
+    text,
+)
+from ullage.api.readers import quoted
+from ullage.cluster.codecs.objects import (
+    bounded,
+    is_accelerator,
+    is_domain,
+    one_of,
+    optional_text,
+    strings,
+    within,
+)
+from ullage.cluster.records.snapshot import FailurePolicy, GPURequest, Share
+from ullage.cluster.records.spec_fields import (
+    RENDEZVOUS,
+    CostAim,
+    Elasticity,
+    OfferedLoad,
+    OnNotice,
+    SharingRules,
+    TierTerms,
+)
+from ullage.cluster.values.names import MAX_RANK
+from ullage.cluster.values.quantity import counted, duration_s, mib_up, of_a_mib, plain_bytes
+
+MOST_STEPS: Final = 10**12
+MOST_REPLICAS: Final = MAX_RANK + 1
+MOST_SERVING: Final = 1024
+_LEAST_STATE: Final = 1024
+_MOST_STEPS_BETWEEN: Final = 100_000
+_DECIMAL: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
+_NAME: Final = re.compile(r"[a-z]([-a-z0-9]{0,50}[a-z0-9])?")
+
+
+class Tiers(StrEnum):
+    """``spec.elasticity.tiers``."""
+
+    AUTO = "Auto"
+    STAGE_1 = "Stage1"
+    STAGE_2 = "Stage2"
+    STAGE_3 = "Stage3"
+    DISABLED = "Disabled"
+
+    @property
+    def stage(self) -> int:
+        """The stage that is fixed; 0 = none."""
+        return int(self[-1]) if self[-1].isdigit() else 0
+
+
+class Membership(StrEnum):
+    """``spec.elasticity.membership``."""
+
+    RESTART = "Restart"
+    IN_PLACE = "InPlace"
+
+
+class Resizable(StrEnum):
+    """``spec.sharing.resizable``."""
+
+    NEVER = "Never"
+    RESTART = "Restart"
+
+
+class OnViolation(StrEnum):
+    """``spec.sharing.onViolation``."""
+
+    FREEZE_NEIGHBOURS = "FreezeNeighbours"
+    ALERT = "Alert"
+
+
+class Objective(StrEnum):
+    """``spec.cost.objective``; empty = none is stated."""
+
+    NONE = ""
+    COST_PER_WORK = "CostPerWork"
+    DEADLINE = "Deadline"
+    MAKESPAN = "Makespan"
+
+
+def check_name(name: str) -> None:
+    """Check that pods and Services can be named after the workload.
+
+    Raises:
+        WireError: they cannot.
+    """
+    if not _NAME.fullmatch(name):
+        raise WireError(
+            f"metadata.name: {quoted(name)} must have at most 52 lower-case letters, digits and "
+            "dashes and begin with a letter"
+        )
+
+
+def read_gpu(spec: JsonObject) -> GPURequest:
+    """``spec.gpu``."""
+    with within("gpu"):
+        raw = section(spec, "gpu")
+        mode = one_of(raw, "mode", GPUMode.EXCLUSIVE)
+        count = bounded(raw, "count", 1, 16, 1)
+        share = _share(raw) if raw.get("share") is not None else None
+        if (mode is GPUMode.FRACTIONAL) != (share is not None):
+            raise WireError("share: belongs to mode Fractional, and to no other")
+        if share is not None and count != 1:
+            raise WireError("count: mode Fractional gives a share of one device")
+        limit = section(raw, "memory").get("limit")
+        memory_mib = 0 if limit is None else mib_up(of_a_mib(limit, "memory.limit"), "memory.limit")
+        return GPURequest(mode=mode, count=count, share=share, memory_mib=memory_mib)
+
+
+def _share(raw: JsonObject) -> Share:
+    with within("share"):
+        bounds = section(raw, "share")
+        least, most = (
+            bounded(bounds, "minPercent", 1, 100),
+            bounded(bounds, "maxPercent", 1, 100, 100),
+        )
+        if least > most:
+            raise WireError(f"minPercent: {least} is above maxPercent, {most}")
+        return Share(min_percent=least, max_percent=most)
+
+
+def read_accelerators(spec: JsonObject) -> tuple[str, ...]:
+    """``spec.accelerators``."""
+    keys = strings(spec, "accelerators")
+    for index, key in enumerate(keys):
+        if not is_accelerator(key):
+            raise WireError(f"accelerators[{index}]: {quoted(key)} is no key of an accelerator")
+    if len(keys) > 16:
+        raise WireError(f"accelerators: {len(keys)} entries, at most 16")
+    return keys
+
+
+def read_trust_domain(spec: JsonObject) -> str:
+    """``spec.trustDomain``; empty = none is named. The domain of a namespace cannot be named."""
+    domain = optional_text(spec, "trustDomain")
+    if "/" in domain:
+        raise WireError("trustDomain: must not hold a slash; leave it out to share within your own")
+    if domain and not is_domain(domain):
+        raise WireError(f"trustDomain: {quoted(domain)} is no name of a trust domain")
+    return domain
+
+
+def read_failure(spec: JsonObject) -> FailurePolicy:
+    """``spec.failurePolicy``."""
+    with within("failurePolicy"):
+        raw = section(spec, "failurePolicy")
+        codes = raw.get("retryExitCodes")
+        codes = [] if codes is None else codes
+        if not isinstance(codes, list) or not all(
+            type(one) is int and 0 < one < 256 for one in codes
+        ):
+            raise WireError("retryExitCodes: expected a list of whole numbers from 1 to 255")
+        return FailurePolicy(
+            max_restarts=bounded(raw, "maxRestarts", 0, 1000, 3), retry_exit_codes=frozenset(codes)
+        )
+
+
+def read_grace_s(spec: JsonObject) -> int:
+    """``spec.checkpoint.graceSeconds``; 0 without a checkpoint."""
+    if spec.get("checkpoint") is None:
+        return 0
+    with within("checkpoint"):
+        return bounded(section(spec, "checkpoint"), "graceSeconds", 1, 3600, 30)
+
+
+def read_steps(spec: JsonObject) -> int:
+    """``spec.work.steps``; 0 = it does not say."""
+    if spec.get("work") is None:
+        return 0
+    with within("work"):
+        return bounded(section(spec, "work"), "steps", 1, MOST_STEPS)
+
+
+def _decimal(raw: JsonObject, field: str, least: float = 0.0) -> float | None:
+    """A decimal string of at least ``least``; absent is ``None``."""
+    if raw.get(field) is None:
+        return None
+    stated = text(raw, field)
+    if not _DECIMAL.fullmatch(stated):
+        raise WireError(f"{field}: {quoted(stated)} is no decimal number such as 1.5")
+    if float(stated) < least:
+        raise WireError(f"{field}: {stated!r} must be a number of at least {least:g}")
+    return float(stated)
+
+
+def _positive(raw: JsonObject, field: str) -> float | None:
+    value = _decimal(raw, field)
+    if value == 0:
+        raise WireError(f"{field}: must be above 0")
+    return value
+
+
+def read_objectives(spec: JsonObject) -> tuple[float | None, float | None]:
+    """``spec.slo`` of a job: most slowdown and least throughput, one of them or neither."""
+    if spec.get("slo") is None:
+        return None, None
+    with within("slo"):
+        raw = section(spec, "slo")
+        slowdown = _decimal(raw, "maxSlowdown", 1.0)
+        throughput = _positive(raw, "minThroughput")
+        if (slowdown is None) == (throughput is None):
+            raise WireError("maxSlowdown: give exactly one of maxSlowdown and minThroughput")
+        return slowdown, throughput
+
+
+def read_latency(spec: JsonObject) -> LatencyObjective | None:
+    """``spec.slo`` of a service."""
+    if spec.get("slo") is None:
+        return None
+    with within("slo"):
+        raw = section(spec, "slo")
+        bounded(raw, "latencyMs", 1, 3_600_000)
+        bounded(raw, "windowSeconds", 1, 300, 5)
+        return LatencyObjective.from_wire(raw)
+
+
+def read_load(spec: JsonObject) -> OfferedLoad | None:
+    """``spec.load``; ``None`` = as measured."""
+    if spec.get("load") is None:
+        return None
+    with within("load"):
+        raw = section(spec, "load")
+        rate, cv2 = _positive(raw, "requestsPerSecond"), _decimal(raw, "cv2")
+        if rate is None:
+            raise WireError("requestsPerSecond: missing")
+        return OfferedLoad(requests_per_s=rate, cv2=1.0 if cv2 is None else cv2)
+
+
+def read_sharing(spec: JsonObject) -> SharingRules:
+    """``spec.sharing``."""
+    with within("sharing"):
+        raw = section(spec, "sharing")
+        return SharingRules(
+            allow=_flag(raw, "allow"),
+            resizable=one_of(raw, "resizable", Resizable.NEVER) is Resizable.RESTART,
+            freeze_neighbours=(
+                one_of(raw, "onViolation", OnViolation.FREEZE_NEIGHBOURS) is not OnViolation.ALERT
+            ),
+        )
+
+
+def _flag(raw: JsonObject, field: str) -> bool:
+    """A flag that is on where it is not stated."""
+    value = raw.get(field)
+    if value is not None and not isinstance(value, bool):
+        raise WireError(f"{field}: expected true or false, got {type(value).__name__}")
+    return value is not False
+
+
+def read_elasticity(spec: JsonObject) -> Elasticity | None:
+    """``spec.elasticity``; ``None`` = the number of members is fixed."""
+    if spec.get("elasticity") is None:
+        return None
+    with within("elasticity"):
+        raw = section(spec, "elasticity")
+        least = bounded(raw, "minReplicas", 1, MOST_REPLICAS)
+        most = bounded(raw, "maxReplicas", 1, MOST_REPLICAS)
+        if least > most:
+            raise WireError(f"minReplicas: {least} is above maxReplicas, {most}")
+        stated = one_of(raw, "tiers", Tiers.DISABLED)
+        tiers = _tiers(raw, stated, least) if stated is not Tiers.DISABLED else None
+        in_place = one_of(raw, "membership", Membership.RESTART) is Membership.IN_PLACE
+        if least == most and (in_place or tiers is not None):
+            raise WireError("minReplicas: must be below maxReplicas where members come and go")
+        on_notice = one_of(raw, "onNotice", OnNotice.CHECKPOINT)
+        _check_untiered(raw, on_notice, tiers)
+        return Elasticity(
+            min_replicas=least,
+            max_replicas=most,
+            on_notice=on_notice,
+            in_place=in_place or tiers is not None,
+            tiers=tiers,
+            meets_elsewhere=_names_rendezvous(spec),
+        )
+
+
+def _check_untiered(raw: JsonObject, on_notice: OnNotice, tiers: TierTerms | None) -> None:
+    """What only a job in tiers can have."""
+    if tiers is not None:
+        return
+    if on_notice is OnNotice.FLUSH:
+        raise WireError("onNotice: Flush needs a job in tiers")
+    if bounded(raw, "reliableReplicas", 0, MOST_REPLICAS, 0):
+        raise WireError("reliableReplicas: belongs to a job in tiers")
+    if raw.get("backup") is not None:
+        raise WireError("backup: belongs to a job in tiers")
+
+
+def _names_rendezvous(spec: JsonObject) -> bool:
+    """Whether the device container says itself where members meet."""
+    containers = objects(section(section(spec, "template"), "spec"), "containers")
+    stated = [one.get("name") for one in objects(containers[0], "env")] if containers else []
+    return any(one in RENDEZVOUS for one in stated)
+
+
+def _tiers(raw: JsonObject, stated: Tiers, least: int) -> TierTerms:
+    """What a job in tiers says of its state."""
+    default = TierTerms(reliable=1, state_bytes=1)
+    reliable = bounded(raw, "reliableReplicas", 0, MOST_REPLICAS, 0)
+    if not 1 <= reliable <= least:
+        raise WireError(f"reliableReplicas: {reliable} must be from 1 to minReplicas, {least}")
+    with within("backup"):
+        backup = section(raw, "backup")
+        every = bounded(backup, "everySteps", 1, _MOST_STEPS_BETWEEN, default.every_steps)
+        lag = bounded(backup, "maxLagSteps", 1, _MOST_STEPS_BETWEEN, default.max_lag_steps)
+        if lag < every:
+            raise WireError(f"maxLagSteps: {lag} is below everySteps, {every}")
+        dirty = backup.get("dirtyBytesPerStep")
+        return TierTerms(
+            reliable=reliable,
+            stage=stated.stage,
+            state_bytes=_state(backup.get("stateBytes"), "stateBytes"),
+            dirty_bytes=0 if dirty is None else _state(dirty, "dirtyBytesPerStep"),
+            every_steps=every,
+            max_lag_steps=lag,
+            shards=bounded(backup, "shards", 1, 4096, default.shards),
+        )
+
+
+def _state(value: object, field: str) -> int:
+    size = counted("memory", plain_bytes(value, field), field)
+    if size < _LEAST_STATE:
+        raise WireError(f"{field}: must be at least 1Ki")
+    return size
+
+
+def read_cost(spec: JsonObject) -> CostAim | None:
+    """``spec.cost``; ``None`` = capacity is not chosen for it."""
+    if spec.get("cost") is None:
+        return None
+    with within("cost"):
+        raw = section(spec, "cost")
+        aim = CostAim(
+            objective=one_of(raw, "objective", Objective.NONE).value,
+            max_cost=_decimal(raw, "maxCost"),
+            max_time_s=_time_s(raw, "maxTime"),
+            deadline_s=_time_s(raw, "deadline"),
+            estimated_work_s=_time_s(raw, "estimatedWork"),
+            budget_per_hour=_positive(raw, "budgetPerHour"),
+            allow_spot=_flag(raw, "allowSpot"),
+            on_demand_fallback=_flag(raw, "onDemandFallback"),
+        )
+        _check_aim(aim)
+        return aim
+
+
+def _check_aim(aim: CostAim) -> None:
+    due = aim.objective == Objective.DEADLINE
+    if not aim.objective and aim.max_cost is None and aim.max_time_s is None:
+        raise WireError("objective: say objective, maxCost or maxTime")
+    if due != (aim.deadline_s is not None):
+        raise WireError("deadline: belongs to objective Deadline, and to no other")
+    if due and aim.allow_spot and not aim.on_demand_fallback:
+        raise WireError("onDemandFallback: a job on spot alone cannot keep a deadline")
+    if aim.budget_per_hour is not None and not aim.objective:
+        raise WireError("budgetPerHour: bounds what an objective chooses, and there is none")
+    if None not in (aim.deadline_s, aim.estimated_work_s) and (
+        (aim.deadline_s or 0.0) < (aim.estimated_work_s or 0.0)
+    ):
+        raise WireError("deadline: is sooner than estimatedWork takes")
+
+
+def check_whole(spec: JsonObject, cost: CostAim | None, sharing: SharingRules) -> None:
+    """Check what parts of a TrainingJob's spec ask of one another.
+
+    Raises:
+        WireError: one lacks another; the text names the field.
+    """
+    saves = spec.get("checkpoint") is not None
+    elastic = spec.get("elasticity") is not None
+    if elastic and spec.get("replicas") is not None:
+        raise WireError("replicas: leave it out, elasticity says how many members there may be")
+    if elastic and not saves:
+        raise WireError("elasticity: needs spec.checkpoint")
+    if sharing.resizable and not saves:
+        raise WireError("sharing.resizable: Restart needs spec.checkpoint")
+    if cost is not None and spec.get("work") is None:
+        raise WireError("cost: needs spec.work.steps")
+    if cost is not None and cost.objective == Objective.DEADLINE and cost.allow_spot and not saves:
+        raise WireError("cost: a job with a deadline runs on spot only with spec.checkpoint")
+
+
+def _time_s(raw: JsonObject, field: str) -> float | None:
+    """A Go duration above 0 in seconds; absent is ``None``."""
+    if raw.get(field) is None:
+        return None
+    found = duration_s(text(raw, field), field)
+    if found <= 0:
+        raise WireError(f"{field}: must be above 0")
+    return found

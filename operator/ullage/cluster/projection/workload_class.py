@@ -1,0 +1,79 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The class of work and the model family that a pod template stands for.
+
+What was learned is kept by class, so the key must be the same for the same work and another one
+whenever batch, precision or program change: image as written, command and arguments. People who
+know better set the labels. Pure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from ullage.api.contract import LABEL_CLASS, LABEL_FAMILY, JsonObject, objects, section
+from ullage.cluster.codecs.objects import optional_text, string_map, strings
+from ullage.cluster.projection.pod_template import canonical_json
+
+KEY_CHARACTERS = 12
+MAX_NAME_CHARACTERS = 253
+"""Longest class or family in a GPUNode."""
+
+
+def class_key(template: JsonObject, owner_labels: Mapping[str, str]) -> str:
+    """Key of the class: label ``ullage.dev/class`` of the template or its owner, else a hash.
+
+    Raises:
+        WireError: labels, image, command or arguments are malformed.
+    """
+    said = _label(template, owner_labels, LABEL_CLASS)
+    if said:
+        return said
+    container = _device_container(template)
+    parts = [
+        optional_text(container, "image"),
+        strings(container, "command"),
+        strings(container, "args"),
+    ]
+    return _hash(parts)
+
+
+def family_key(template: JsonObject, owner_labels: Mapping[str, str]) -> str:
+    """Family of models: label ``ullage.dev/family``, else the image's repository.
+
+    It enters the slices of a GPUNode beside those of other tenants, and one that the API refuses
+    would stop them all: a repository too long for that counts by its hash.
+
+    Raises:
+        WireError: labels or image are malformed.
+    """
+    said = _label(template, owner_labels, LABEL_FAMILY)
+    family = said or repository(optional_text(_device_container(template), "image"))
+    return family if len(family) <= MAX_NAME_CHARACTERS else _hash(family)
+
+
+def repository(image: str) -> str:
+    """An image's name without tag and digest: ``host:5000/a/app:1@sha256:…`` -> up to ``app``."""
+    name = image.partition("@")[0]
+    path, slash, last = name.rpartition("/")
+    return f"{path}{slash}{last.partition(':')[0]}"
+
+
+def profile_name(klass: str) -> str:
+    """Name of the WorkloadProfile that the operator keeps for a class."""
+    return f"class-{hashlib.sha256(klass.encode()).hexdigest()[:KEY_CHARACTERS]}"
+
+
+def _hash(value: object) -> str:
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:KEY_CHARACTERS]
+
+
+def _label(template: JsonObject, owner_labels: Mapping[str, str], label: str) -> str:
+    labels = string_map(section(template, "metadata"), "labels")
+    return labels.get(label) or owner_labels.get(label, "")
+
+
+def _device_container(template: JsonObject) -> JsonObject:
+    containers = objects(section(template, "spec"), "containers")
+    return containers[0] if containers else {}

@@ -1,0 +1,157 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""CapacityPools: where instances come from, and what was learned of each source.
+
+A pool is one instance type in one zone, bought in one way. Its status is also the memory of what
+was seen of it: a new process reads it back and goes on from there. Prices are dollars per hour of
+one whole instance, never of one device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ullage.cluster.records.status import Condition
+from ullage.engines.capacity.hazard import AdvisorBand
+from ullage.engines.capacity.records import CapacityType as CapacityType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticFrom:
+    """A price that stands in the pool itself."""
+
+    price_per_hour: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigMapFrom:
+    """A row of a table in a ConfigMap of the operator's namespace."""
+
+    name: str
+    key: str
+    row: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileFrom:
+    """A row of a table in a file below the operator's folder of prices."""
+
+    path: str
+    row: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HTTPFrom:
+    """A number that a service tells: a sample of an exposition, or a value of a JSON document."""
+
+    url: str
+    metric: str = ""
+    """Name of the sample; empty where ``pointer`` names a value of a JSON document."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    pointer: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AWSFrom:
+    """The spot price history of the pool's type and zone."""
+
+    product: str = "Linux/UNIX"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GCPFrom:
+    """The sum of SKUs of the billing catalogue: (id, how many per machine)."""
+
+    parts: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AzureFrom:
+    """The retail price of the pool's type in a region."""
+
+    region: str
+
+
+PriceFrom = StaticFrom | ConfigMapFrom | FileFrom | HTTPFrom | AWSFrom | GCPFrom | AzureFrom
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossRecord:
+    """The newest loss event of a pool."""
+
+    at_s: float
+    """When its newest instance went, seconds since the epoch."""
+    nodes: int
+    """Instances that the pool had before it."""
+    lost: int
+    """How many of them it took so far."""
+    open: bool = True
+    """False once instances came: what goes from then on is an event of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchRecord:
+    """How often instances of a pool could be started; what is old counts less and less."""
+
+    succeeded: float = 0.0
+    failed: float = 0.0
+    failed_at_s: float | None = None
+    """When the newest one failed, seconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolStatus:
+    """What is known of a pool as of ``observed_at_s``."""
+
+    price: float | None = None
+    """Dollars per hour of one instance, the last price that was believed; ``None`` = never one."""
+    priced_at_s: float | None = None
+    hazard_per_hour: float | None = None
+    """Expected loss events per hour in which instances are held; ``None`` = never looked at."""
+    exposure_hours: float = 0.0
+    """Pool-hours that were seen; what is old counts less and less."""
+    loss_events: float = 0.0
+    """Loss events in them, counted likewise."""
+    mean_lost_fraction: float | None = None
+    """Mean part of the instances that an event took; ``None`` = no event was seen."""
+    launch_failures: int = 0
+    """Launches that failed since the last one that succeeded."""
+    available: bool = True
+    """Nothing says that new instances cannot be had now."""
+    nodes: int = 0
+    """Instances that are held: ready, and under no notice of termination."""
+    launches: LaunchRecord = field(default_factory=LaunchRecord)
+    last_loss: LossRecord | None = None
+    warned_at_s: float | None = None
+    """When the provider last recommended to leave."""
+    observed_at_s: float = 0.0
+    """Until when everything seen is counted in; 0 = never looked at."""
+    observed_generation: int = 0
+    conditions: tuple[Condition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolRecord:
+    """A CapacityPool: spec, and what is known of it."""
+
+    name: str
+    uid: str = ""
+    generation: int = 0
+    instance_type: str
+    zone: str
+    capacity_type: CapacityType
+    accelerator: str
+    gpus_per_instance: int = 1
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    """Labels that a node of the pool has; a pool without any has no nodes."""
+    most: int | None = None
+    """Instances that the pool may have at most; ``None`` = no limit."""
+    notice_s: float | None = None
+    """Warning before an instance is taken; ``None`` = as is usual for the way it is bought."""
+    price_source: PriceFrom | None = None
+    """``None`` in what decisions see."""
+    advisor_band: AdvisorBand | None = None
+    placement_score: int | None = None
+    """1 to 10; ``None`` = none is published."""
+    status: PoolStatus = field(default_factory=PoolStatus)

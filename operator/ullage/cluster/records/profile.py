@@ -1,0 +1,259 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of classes of work and of types of devices: profiles as records.
+
+``None`` means not measured, never zero. Fractions are of the device's peak; times are seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ullage.cluster.records.status import Condition
+from ullage.engines.admission.records import Fingerprint, Partner
+
+
+class Source(StrEnum):
+    """Where a value comes from."""
+
+    DECLARED = "Declared"
+    MEASURED = "Measured"
+    ESTIMATED = "Estimated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoloEntry:
+    """Behaviour of a class of work alone on a device type at a share (percent).
+
+    ``sm_util`` and ``steps_per_second`` 0 = not known. ``latency`` holds (quantile, seconds) of
+    the time to serve one request that does not wait, in rising order; ``measured`` the same of
+    requests as they came, waiting included, while ``requests_per_s`` were offered. ``n`` is how
+    many windows a measured row stands for.
+    """
+
+    device: str
+    share: int
+    sm_util: float = 0.0
+    steps_per_second: float = 0.0
+    fingerprint: Fingerprint = field(default_factory=Fingerprint)
+    latency: tuple[tuple[float, float], ...] = ()
+    measured: tuple[tuple[float, float], ...] = ()
+    requests_per_s: float | None = None
+    cs2: float | None = None
+    counter: str = ""
+    samples: int = 0
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of a step, or of serving one request; 0 = not known."""
+        return 1 / self.steps_per_second if self.steps_per_second > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRow:
+    """One steady window of a class on a device, ``partners`` empty when it was alone.
+
+    ``slowdown`` is against running alone on the whole device, ``latency_s`` the latency of requests
+    at ``quantile``.
+    """
+
+    id: str
+    accelerator: str
+    share: int
+    step_s: float
+    at_s: float
+    partners: tuple[Partner, ...] = ()
+    slowdown: float | None = None
+    max_slowdown: float | None = None
+    requests_per_s: float | None = None
+    latency_s: float | None = None
+    quantile: float | None = None
+    source: Source = Source.MEASURED
+    counterfactual: bool = False
+    probation: bool = False
+    violated: bool = False
+
+
+class Method(StrEnum):
+    """How a speed on an accelerator came to be known."""
+
+    WINDOWS = "Windows"
+    """Windows alone there, exponentially smoothed."""
+    DECLARED = "Declared"
+    """Stated by people, or imported."""
+    SIBLINGS = "Siblings"
+    """From the speed on another type, by what classes measured on both did."""
+    NEIGHBOURS = "Neighbours"
+    """From the speeds on several other types, by the classes whose rows look alike."""
+    OPS = "Ops"
+    """Sum of op times that were fitted on op tables measured there."""
+    ROOFLINE = "Roofline"
+    """From the speed on another type, by peak rates of both."""
+    TYPICAL = "Typical"
+    """The class never ran: what others do there; ratios of types count, the level does not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThroughputEntry:
+    """Steps per second of one member alone on a whole device of a type.
+
+    ``low`` and ``high`` bound an estimate; ``confidence`` is 0 to 1, ``samples`` how many windows,
+    or classes of reference, stand behind it.
+    """
+
+    accelerator: str
+    steps_per_second: float
+    source: Source
+    method: Method
+    confidence: float
+    samples: int = 0
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpRow:
+    """Operations of one type and size in a step; ``None`` = the trace did not say."""
+
+    type: str
+    count: int = 1
+    flops: float | None = None
+    bytes_read: float | None = None
+    bytes_written: float | None = None
+    seconds: float | None = None
+    """Of one execution."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpTable:
+    """What one step of one member runs; ``accelerator`` is empty where nothing was timed."""
+
+    ops: tuple[OpRow, ...]
+    accelerator: str = ""
+    precision: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterferenceEntry:
+    """How a class takes and causes slowdowns on one device type (geometric means)."""
+
+    accelerator: str
+    sensitivity: float
+    aggressiveness: float | None = None
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileStatus:
+    """Status of a WorkloadProfile: what was measured; read and written as one record."""
+
+    observed_generation: int = 0
+    source: str = ""
+    source_hash: str = ""
+    """Image digest that the values hold for."""
+    former_hash: str = ""
+    family: str = ""
+    since: float = 0.0
+    """Since when rows count, seconds since the epoch."""
+    updated: float = 0.0
+    last_used: float = 0.0
+    confidence: float = 0.0
+    novel: bool = False
+    """The class counts as unknown until it has enough new rows."""
+    drift_slower: float = 0.0
+    drift_faster: float = 0.0
+    """Sums of residuals that do not average out (CUSUM), in standard deviations."""
+    trial_s: float = 0.0
+    """Seconds that trials have cost, ``trial_rows`` the rows it had when the last was booked."""
+    trial_rows: int = 0
+    faults: int = 0
+    """How often the class faulted a device that it shared."""
+    requests_per_s: float | None = None
+    """Load that one replica is offered, as measured."""
+    solo: tuple[SoloEntry, ...] = ()
+    step_time: tuple[StepRow, ...] = ()
+    """Newest first."""
+    interference: tuple[InterferenceEntry, ...] = ()
+    throughput: tuple[ThroughputEntry, ...] = ()
+    """By accelerator, at most one each; sorted by it."""
+    throughput_basis: str = ""
+    """Digest of what the estimates among them rest on."""
+    throughput_at: float = 0.0
+    """When the estimates were last made."""
+    conditions: tuple[Condition, ...] = ()
+
+    def condition(self, type_: str) -> Condition | None:
+        """The condition of this type, if it is set."""
+        return next((c for c in self.conditions if c.type == type_), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileRecord:
+    """A WorkloadProfile: declared rows, and the status with the measured ones.
+
+    ``uid`` is empty while the object was only asked for.
+    """
+
+    namespace: str
+    name: str
+    klass: str
+    uid: str = ""
+    generation: int = 0
+    solo: tuple[SoloEntry, ...] = ()
+    family: str = ""
+    step_time: tuple[StepRow, ...] = ()
+    """Rows that were imported, newest first."""
+    op_table: OpTable | None = None
+    status: ProfileStatus = field(default_factory=ProfileStatus)
+
+    @property
+    def rows(self) -> tuple[StepRow, ...]:
+        """Imported and measured windows, newest first; of the same one the measured."""
+        known = {row.id: row for row in (*self.step_time, *self.status.step_time)}
+        return tuple(sorted(known.values(), key=lambda row: (-row.at_s, row.id)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelThreshold:
+    """Least safety margin of a group and band; ``threshold`` ``None`` = refuse."""
+
+    group: str
+    band: str
+    threshold: float | None
+    rows: int = 0
+    violations: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceModel:
+    """``DeviceProfile.status.model``: the predictor of slowdowns on one type of device."""
+
+    version: int
+    rung: str
+    rows: int
+    updated: float
+    knee: float | None = None
+    hyperparameters: tuple[tuple[str, float], ...] = ()
+    """Sorted by name."""
+    thresholds: tuple[ModelThreshold, ...] = ()
+    """Sorted by group and band."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceProfileRecord:
+    """A DeviceProfile; the name is the accelerator key."""
+
+    name: str
+    memory_mib: int = 0
+    context_overhead_mib: int = 0
+    peak_flops: tuple[tuple[str, float], ...] = ()
+    """FLOP/s by number format (as in ``OpTable.precision``), sorted."""
+    memory_bytes_per_s: float = 0.0
+    """Bandwidth of the device's memory; 0 = not known."""
+    price_per_hour: float | None = None
+    """Of one device, in the administrator's currency."""
+    uid: str = ""
+    generation: int = 0
+    model: DeviceModel | None = None
+    conditions: tuple[Condition, ...] = ()

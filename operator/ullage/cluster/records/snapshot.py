@@ -1,0 +1,384 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the operator knows of the cluster, as small immutable records.
+
+Everything ``decide`` may look at stands here; raw JSON is projected to these records at once and
+dropped. Times are seconds since the epoch, memory is bytes or MiB as the name says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ullage.api.contract import (
+    DesiredSlice,
+    GPUMode,
+    LatencyObjective,
+    Observation,
+    ObservedDevice,
+    ObservedSlice,
+    SliceKey,
+)
+from ullage.api.contract import Interruption as Interruption
+from ullage.api.contract import InterruptionKind as InterruptionKind
+from ullage.cluster.records.pod_shape import PodShape, Resources, Taint
+from ullage.cluster.records.pool import PoolRecord
+from ullage.cluster.records.profile import DeviceProfileRecord as DeviceProfileRecord
+from ullage.cluster.records.profile import ProfileRecord as ProfileRecord
+from ullage.cluster.records.profile import SoloEntry as SoloEntry
+from ullage.cluster.records.spec_fields import (
+    CostAim,
+    Elasticity,
+    Knowledge,
+    OfferedLoad,
+    Party,
+    RiskSettings,
+    SharingRules,
+    SpotTerms,
+)
+from ullage.cluster.records.status import Condition, SolveRecord, WorkloadStatus
+from ullage.cluster.records.tier import LeadReport
+from ullage.engines.admission.model import LearnedModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectRef:
+    """Names one object of one kind."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
+class PodStage(StrEnum):
+    """How far a pod of ours has come."""
+
+    GATED = "Gated"
+    UNSCHEDULED = "Unscheduled"
+    BOUND = "Bound"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+    @property
+    def finished(self) -> bool:
+        """Whether no process of the pod will run again."""
+        return self in (PodStage.SUCCEEDED, PodStage.FAILED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodRecord:
+    """A pod of ours (label ``ullage.dev/managed=true``).
+
+    ``owner`` is the TrainingJob or InferenceService named by our labels; its uid is empty when
+    the pod belongs to a ReplicaSet, and ``ClusterState`` fills it from the name.
+    ``stage_since`` is when this process first saw the stage.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    owner: ObjectRef
+    created: float
+    stage: PodStage
+    stage_since: float
+    shape: PodShape
+    rank: int = -1
+    gates: tuple[str, ...] = ()
+    node: str = ""
+    ready: bool = False
+    deleting: bool = False
+    priority: int = 0
+    disrupted: bool = False
+    """Condition ``DisruptionTarget``, or lost to an admission race."""
+    lost_race: bool = False
+    """Failed at kubelet's admission (``UnexpectedAdmissionError``, ``OutOf*``)."""
+    exit_code: int | None = None
+    waiting_reason: str = ""
+    waiting_message: str = ""
+    scheduling_message: str = ""
+    template_hash: str = ""
+    order: str = ""
+    """Pool that it orders a node of; such a pod is no member of its owner."""
+    lead: bool = False
+    """It leads a job in tiers; such a pod is no member of its owner."""
+    address: str = ""
+    """Where it answers, of a lead."""
+    grace_s: int = 30
+    """Seconds between SIGTERM and SIGKILL."""
+    world_size: int = 0
+    """Members of the elastic gang that it was made for; 0 = its gang is not elastic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignPod:
+    """A pod with our label that no workload of ours created; nothing is ever done to it.
+
+    Attributes:
+        namespace: Its own.
+        name: Its own.
+        claims: The workload that it names, in its own namespace.
+        why: What contradicts the claim.
+    """
+
+    namespace: str
+    name: str
+    claims: ObjectRef
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRecord:
+    """A Kubernetes node."""
+
+    name: str
+    uid: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    allocatable: Resources
+    ready: bool
+    unschedulable: bool = False
+    managed: bool = False
+    """Label ``ullage.dev/node=true``."""
+    created: float = 0.0
+    ready_since: float = 0.0
+    """When ``ready`` last changed, seconds since the epoch; 0 = nobody said."""
+    deleting: bool = False
+    interruption: Interruption | None = None
+    """The notice that its taints give."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GPUNodeRecord:
+    """A GPUNode: desired slices (with what was assumed) and what the agent reports."""
+
+    name: str
+    uid: str
+    epoch: int
+    retire: bool
+    desired: tuple[DesiredSlice, ...]
+    devices: tuple[ObservedDevice, ...] = ()
+    observed: tuple[ObservedSlice, ...] = ()
+    heartbeat: float = 0.0
+    """When its agent was last heard: by our clock once we saw it speak, by its own before; 0 =
+    never."""
+    conditions: tuple[Condition, ...] = ()
+    slots: int = 0
+    observations: tuple[Observation, ...] = ()
+    """What the node learned lately of classes of work, oldest first."""
+    observations_read: str = ""
+    """Id of the newest observation that was acknowledged to the node."""
+    unreadable_observations: int = 0
+    """Observations that could not be read; they cost nothing else of the record."""
+    interruption: Interruption | None = None
+    """The provider's notice, as the agent heard it."""
+    desired_since: Mapping[SliceKey, float] = field(default_factory=dict)
+    """When this process first saw (or assumed) each desired slice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """Percent of a device that a container may get: the least it needs, the most it can use."""
+
+    min_percent: int
+    max_percent: int = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GPURequest:
+    """``spec.gpu``: whole devices, or a share of one."""
+
+    mode: GPUMode = GPUMode.EXCLUSIVE
+    count: int = 1
+    share: Share | None = None
+    memory_mib: int = 0
+    """Wanted device memory, 0 = in proportion to the share."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailurePolicy:
+    """When the gang starts again; empty ``retry_exit_codes`` means every code."""
+
+    max_restarts: int = 3
+    retry_exit_codes: frozenset[int] = frozenset()
+
+
+class WorkloadKind(StrEnum):
+    """The kinds that are placed."""
+
+    TRAINING_JOB = "TrainingJob"
+    INFERENCE_SERVICE = "InferenceService"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadRecord:
+    """A TrainingJob or InferenceService: spec, and the status that was read back.
+
+    Fields that only one kind has keep their neutral value on the other. The pod template itself
+    is not here (``ClusterState`` keeps it for the writer); ``template_hash`` names it.
+    """
+
+    ref: ObjectRef
+    kind: WorkloadKind
+    generation: int
+    resource_version: str
+    created: float
+    deleting: bool
+    shape: PodShape
+    template_hash: str
+    replicas: int = 1
+    """Members; of an elastic job as many as are wanted now."""
+    elasticity: Elasticity | None = None
+    gpu: GPURequest = field(default_factory=GPURequest)
+    accelerators: tuple[str, ...] = ()
+    trust_domain: str
+    profile_ref: str = ""
+    weight: int = 1
+    """Part of the cluster's time against others of its tenant."""
+    tenant: str = ""
+    """Party that its time is booked to."""
+    priority: int = 0
+    """From the template's ``priority`` if it states one, else 0; pods know the real one."""
+    suspend: bool = False
+    max_slowdown: float | None = None
+    min_throughput: float | None = None
+    """Least steps per second of each member."""
+    slo: LatencyObjective | None = None
+    load: OfferedLoad | None = None
+    sharing: SharingRules = field(default_factory=SharingRules)
+    klass: str = ""
+    """Key of its class of work."""
+    family: str = ""
+    """Model family of the class."""
+    work_steps: int = 0
+    cost: CostAim | None = None
+    checkpoint: bool = False
+    failure: FailurePolicy = field(default_factory=FailurePolicy)
+    ttl_seconds_after_finished: int | None = None
+    has_port: bool = True
+    """The device container names a port (needed by an InferenceService)."""
+    invalid: str = ""
+    """Why the object's newest generation could not be read; the rest is the last good record."""
+    aside: bool = False
+    """It is set aside: nothing is decided about it, and what it holds stays."""
+    status: WorkloadStatus = field(default_factory=WorkloadStatus)
+
+    @property
+    def in_place(self) -> bool:
+        """Whether members come and go while the others run on."""
+        return self.elasticity is not None and self.elasticity.in_place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeploymentRecord:
+    """A Deployment that an InferenceService owns."""
+
+    namespace: str
+    name: str
+    uid: str
+    owner_uid: str
+    """uid of the controller owner, empty when it has none."""
+    replicas: int
+    ready: int
+    updated: int
+    template_hash: str
+    max_surge: int
+    max_unavailable: int
+    settled: bool
+    """Observed generation is current and every replica is updated and ready."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceRecord:
+    """A Service with one of our names."""
+
+    namespace: str
+    name: str
+    uid: str
+    owner_uid: str
+    ports: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRecord:
+    """A SchedulingPolicy; the one named ``default`` binds, without it these defaults do."""
+
+    name: str = "default"
+    uid: str = ""
+    generation: int = 0
+    objective: str = "FIFO"
+    max_percent_sum: int = 100
+    round_seconds: int = 360
+    gang_skip_limit: int = 1
+    min_service_percent: int = 10
+    """Floor under the objectives that weigh cost, percent of a proportional part."""
+    risk: RiskSettings = field(default_factory=RiskSettings)
+    spot: SpotTerms = field(default_factory=SpotTerms)
+    tenants: tuple[Party, ...] = ()
+    """Parties by name; empty = jobs share the cluster directly."""
+    trust_domains: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Namespaces that may share devices across their borders, by name of the trust domain."""
+    knowledge: Knowledge = field(default_factory=Knowledge)
+    """Which namespaces learn from which."""
+    last_solve: SolveRecord | None = None
+    """The division in force, as the status tells it."""
+    conditions: tuple[Condition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unread:
+    """An object of ours, no workload, whose newest version cannot be read: the last good stands.
+
+    ``text`` says what is wrong and where, empty where the object can be read again and still bears
+    the condition ``told``.
+    """
+
+    ref: ObjectRef
+    generation: int
+    text: str
+    told: Condition | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """One immutable picture of the cluster, observed and assumed.
+
+    Pods that were asked for but not yet seen stand in ``creating`` as (namespace, name); pods
+    whose ungating was sent but not yet seen have no gate any more; deleted ones are ``deleting``.
+    """
+
+    version: int
+    taken_at: float
+    nodes: Mapping[str, NodeRecord] = field(default_factory=dict)
+    gpu_nodes: Mapping[str, GPUNodeRecord] = field(default_factory=dict)
+    pods: Mapping[str, PodRecord] = field(default_factory=dict)
+    foreign_use: Mapping[str, Resources] = field(default_factory=dict)
+    """What other people's bound pods request, by node."""
+    slot_holders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Some of other people's bound pods that hold device slots, by node."""
+    workloads: Mapping[str, WorkloadRecord] = field(default_factory=dict)
+    deployments: Mapping[tuple[str, str], DeploymentRecord] = field(default_factory=dict)
+    services: Mapping[tuple[str, str], ServiceRecord] = field(default_factory=dict)
+    profiles: Mapping[tuple[str, str], ProfileRecord] = field(default_factory=dict)
+    device_profiles: Mapping[str, DeviceProfileRecord] = field(default_factory=dict)
+    pools: Mapping[str, PoolRecord] = field(default_factory=dict)
+    """CapacityPools by name, with what is known of them now."""
+    leads: Mapping[str, LeadReport] = field(default_factory=dict)
+    """What the leads of jobs in tiers tell, by uid of the job."""
+    models: Mapping[str, LearnedModel] = field(default_factory=dict)
+    """What was learned of each accelerator; one that is missing has no history."""
+    policy: PolicyRecord = field(default_factory=PolicyRecord)
+    idle_policies: tuple[PolicyRecord, ...] = ()
+    unread: tuple[Unread, ...] = ()
+    """Policies, profiles and pools that cannot be read, or could not."""
+    """SchedulingPolicies that bind nothing, because of their name; sorted by it."""
+    creating: frozenset[tuple[str, str]] = frozenset()
+    refused_writes: Mapping[tuple[str, str, str], str] = field(default_factory=dict)
+    """Creates that the API refused, (kind, namespace, name) -> the API's own text."""
+    node_refusals: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
+    """When this process saw a node refuse a slice: (uid of the pod, device) -> the times."""
+    refused_starts: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
+    """The same by namespace and name of the pod, whichever pod bore it."""

@@ -1,0 +1,54 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Names of what the operator creates: one for each job and part, fixed for ever; labels of nodes.
+
+A fixed name makes creating twice creating once, and is a record of what was created: a pod of any
+other name is none of the operator's, whatever it says of itself.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+MAX_RANK: Final = 4095
+"""Highest rank that a TrainingJob can have."""
+HOSTNAME: Final = "kubernetes.io/hostname"
+"""Label of a node: its name, as pods select it."""
+LABEL_POOL: Final = "ullage.dev/pool"
+"""Label of a member: the pool of its node."""
+_DIGITS: Final = 6
+"""Digits of the highest number that is read from a name; no job has more pods than that."""
+
+
+def pod_name(job: str, rank: int) -> str:
+    """Name of a member."""
+    return f"{job}-{rank}"
+
+
+def workers_service(job: str) -> str:
+    """Name of the headless Service of a gang."""
+    return f"{job}-workers"
+
+
+def lead_name(job: str) -> str:
+    """Name of the pod that leads a job in tiers, and of the Service in front of it."""
+    return f"{job}-lead"
+
+
+def order_name(job: str, number: int) -> str:
+    """Name of a placeholder pod that orders a node for a job."""
+    return f"{job}-order-{number}"
+
+
+def is_order_name(job: str, name: str) -> bool:
+    """Whether a placeholder pod of the job can have this name."""
+    prefix = f"{job}-order-"
+    return name.startswith(prefix) and number_of(name.removeprefix(prefix)) >= 0
+
+
+def number_of(text: str) -> int:
+    """A whole number as the operator writes it, without sign or leading zeros; -1 = it is none."""
+    if not (text.isascii() and text.isdigit()) or len(text) > _DIGITS:
+        return -1
+    number = int(text)
+    return number if str(number) == text else -1

@@ -1,3 +1,0 @@
-# SPDX-FileCopyrightText: The Ullage Authors
-# SPDX-License-Identifier: Apache-2.0
-"""Which accelerator a job should take."""

@@ -1,3 +1,0 @@
-# SPDX-FileCopyrightText: The Ullage Authors
-# SPDX-License-Identifier: Apache-2.0
-"""How many members an elastic gang has: at its start, after a loss, when room comes or goes."""

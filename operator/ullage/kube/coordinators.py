@@ -1,0 +1,60 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What is written for the lead of a job in tiers, with what only a process knows: image and token.
+
+The token is made here, once for each job, and never read back: the operator may create Secrets and
+nothing else of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from secrets import token_urlsafe
+from typing import Final
+
+from ullage import ports
+from ullage.cluster.projection.pod_template import Blueprint
+from ullage.cluster.records.snapshot import ObjectRef
+from ullage.kube.manifests.coordinator import lead_body, lead_policy, lead_secret, lead_service
+from ullage.ports import BadRequest, Conflict, JsonObject, Kind
+from ullage.scheduling.model.plan import ApplyService, CreatePod
+from ullage.scheduling.model.selectors import owner_labels
+
+TOKEN_BYTES: Final = 32
+"""Of randomness in what the members of a job show to its lead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leads:
+    """What pods that lead run, and from which namespace they may be asked where the job stands."""
+
+    image: str = ""
+    namespace: str = ""
+
+    def guards(self, owner: ObjectRef) -> Mapping[Kind, JsonObject]:
+        """What must be there before the pod: who may reach it, and what they have to show."""
+        ours = owner_labels(owner)
+        return {
+            ports.NETWORK_POLICY: lead_policy(owner, ours, self.namespace),
+            ports.SECRET: lead_secret(owner, ours, token_urlsafe(TOKEN_BYTES)),
+        }
+
+    def pod(self, action: CreatePod, blueprint: Blueprint) -> JsonObject:
+        """The pod that leads.
+
+        Raises:
+            Conflict: the job is in tiers no more.
+            BadRequest: nobody said which image leads run.
+        """
+        if blueprint.tiers is None:
+            raise Conflict(409, "the job is in no tiers any more", "Conflict")
+        if not self.image:
+            text = "no image for leads of jobs in tiers: set ULLAGE_DECIDE_LEAD_IMAGE"
+            raise BadRequest(400, text, "BadRequest")
+        return lead_body(action, blueprint, self.image, owner_labels(action.owner))
+
+
+def named(action: ApplyService, uid: str) -> JsonObject:
+    """The Service in front of a lead."""
+    return lead_service(action.owner, action.name, owner_labels(action.owner), uid)

@@ -1,0 +1,63 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Since when one thing that is tried again and again fails, and whether the fault is our own.
+
+A success ends a streak of failures only when it lasts: a thing that works for a moment between two
+failures has been failing all the time.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ullage.cluster.values.faults import fault_text
+from ullage.ports import ApiError
+
+SETTLED_S: Final = 5.0
+"""A failure within this time of a success goes on with the streak before it."""
+
+
+class Streak:
+    """Failures of one thing; times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        """Nothing has failed yet."""
+        self._since: float | None = None
+        self._own_since: float | None = None
+        self._worked_at: float | None = None
+        self.text = ""
+        """What failed last."""
+
+    def failed(self, now: float, error: Exception) -> None:
+        """Count a failure; one of the API server or of the way to it is none of our own."""
+        settled = self._worked_at is not None and now - self._worked_at >= SETTLED_S
+        if self._since is None or settled:
+            self._since, self._own_since = now, None
+        self._worked_at = None
+        if isinstance(error, ApiError):
+            self._own_since = None
+        elif self._own_since is None:
+            self._own_since = now
+        self.text = fault_text(error)
+
+    def worked(self, now: float) -> None:
+        """Count a success."""
+        if self._since is not None and self._worked_at is None:
+            self._worked_at = now
+
+    def seconds(self, now: float) -> float:
+        """How long it has been failing; 0 while it works."""
+        return self._length(self._since, now)
+
+    def worked_s(self, now: float) -> float:
+        """How long it has been working again; 0 while it fails, infinite if it never did."""
+        if self._since is None:
+            return float("inf")
+        return 0.0 if self._worked_at is None else now - self._worked_at
+
+    def own_seconds(self, now: float) -> float:
+        """How long it has been failing by a fault of our own; 0 while it works."""
+        return self._length(self._own_since, now)
+
+    def _length(self, since: float | None, now: float) -> float:
+        return 0.0 if since is None or self._worked_at is not None else now - since

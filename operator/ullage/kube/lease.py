@@ -1,0 +1,266 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which replica leads, and until when it may write: our own election on one Lease object.
+
+The epoch grows with every change of leader and fences what an old one may still send. A leader
+that cannot renew must stop before another can start; it stands by in the same process and leads
+again as a new holder. The rules stand in ``election``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import structlog
+
+from ullage.api.contract import LEASE_NAME
+from ullage.kube.election import (
+    LeaseTimes,
+    LeaseView,
+    Move,
+    Watched,
+    decide,
+    micro_time,
+    observe,
+    view_of,
+)
+from ullage.kube.failure_streak import Streak
+from ullage.ports import (
+    LEASE,
+    ApiError,
+    Clock,
+    ClusterPort,
+    Conflict,
+    JsonObject,
+    NotFound,
+    Unavailable,
+)
+
+log = structlog.get_logger("ullage.lease")
+
+ATTEMPT_S: Final = 3.0
+"""Longest time one look at the Lease and its renewal may take together."""
+
+
+def _always() -> bool:
+    return True
+
+
+class Lease:
+    """This replica's part in the election: ``campaign`` until it leads, ``keep`` until it has lost.
+
+    Tests drive it by ``step``.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterPort,
+        *,
+        new_identity: Callable[[], str],
+        namespace: str,
+        clock: Clock,
+        highest_epoch: Callable[[], int],
+        times: LeaseTimes | None = None,
+        name: str = LEASE_NAME,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        """A leadership knows nothing of what an earlier one assumed, so each is a new holder.
+
+        Args:
+            cluster: where the Lease lives; calls bypass every rate limit of ours.
+            new_identity: names a holder that has never led, for ``holderIdentity``.
+            namespace: namespace of the Lease.
+            clock: its monotonic side is the only judge of expiry.
+            highest_epoch: highest epoch seen in GPUNodes, so that a deleted Lease starts no lower;
+                the picture must be synced before the first step.
+            times: clocks of the election.
+            name: name of the Lease.
+            sleep: how ``run`` waits.
+        """
+        self._cluster = cluster
+        self._new_identity = new_identity
+        self.identity = new_identity()
+        """Holder of this leadership, or of the next one."""
+        self._former = ""
+        self._former_ends = float("inf")
+        self._namespace = namespace
+        self._clock = clock
+        self._highest_epoch = highest_epoch
+        self._times = times or LeaseTimes()
+        self._name = name
+        self._sleep = sleep
+        self._watched: Watched | None = None
+        self._raw: JsonObject = {}
+        self._met = False
+        self._last_ok = float("-inf")
+        self.held = False
+        """This replica leads, as far as it knows."""
+        self.epoch = 0
+        """Epoch of this replica's leadership, or of its last one."""
+        self.holder = ""
+        """Who held the Lease when last seen."""
+        self.look_s = 0.0
+        """How long the last look at the Lease took, renewal included."""
+        self.lost = ""
+        """Why the last leadership ended."""
+        self.streak = Streak()
+        """Looks in a row that failed."""
+
+    def held_for_write(self) -> bool:
+        """Whether a write may leave this instant; ask before each request."""
+        return self.held and self._fresh()
+
+    def _fresh(self) -> bool:
+        return self._clock.monotonic() - self._last_ok < self._times.renew_deadline_s
+
+    async def campaign(self, ready: Callable[[], bool] = _always) -> int:
+        """Look until this replica leads; returns its epoch.
+
+        Nothing of an earlier leadership may be under way any more. Looks only while ``ready``.
+        """
+        while True:
+            if ready():
+                await self.step()
+            if self.held:
+                return self.epoch
+            await self._sleep(self._times.period_s)
+
+    async def keep(self) -> str:
+        """Renew until the leadership is lost; returns why."""
+        while self.held:
+            await self._sleep(self._times.period_s)
+            await self.step()
+        return self.lost
+
+    async def step(self) -> None:
+        """One look at the Lease and what follows from it; failures show as an older renewal."""
+        began = self._clock.monotonic()
+        try:
+            async with asyncio.timeout(self._patience()):
+                await self._look()
+        except (ApiError, TimeoutError) as error:
+            log.warning("lease not reached", error=str(error) or "timed out", held=self.held)
+            self.streak.failed(self._clock.monotonic(), _as_answer(error))
+        except Exception as error:  # the seam of one look: whatever stands in the Lease
+            log.exception("lease not understood", held=self.held)
+            self.streak.failed(self._clock.monotonic(), error)
+        else:
+            self.streak.worked(self._clock.monotonic())
+        self.look_s = self._clock.monotonic() - began
+        if self.held and not self._fresh():
+            self._lose(f"not renewed for {self._times.renew_deadline_s:g} s")
+
+    async def release(self) -> None:
+        """Give the Lease up so that another replica takes over at once; writes stop first."""
+        if not self.held:
+            return
+        self._ends()
+        try:
+            async with asyncio.timeout(ATTEMPT_S):
+                await self._put(holder="", transitions=self.epoch)
+        except (ApiError, TimeoutError) as error:
+            log.warning("lease not released", error=str(error) or "timed out")
+
+    def _patience(self) -> float:
+        """A leader's attempt ends when its right to write does."""
+        if not self.held:
+            return ATTEMPT_S
+        left = self._last_ok + self._times.renew_deadline_s - self._clock.monotonic()
+        return max(0.0, min(ATTEMPT_S, left))
+
+    async def _look(self) -> None:
+        view = await self._get()
+        now = self._clock.monotonic()
+        highest = self._highest_epoch()
+        self._watched = observe(self._watched, view, highest_epoch=highest, now=now)
+        self._met |= view is not None
+        self._raw = view.raw if view else {}
+        self.holder = view.holder if view else ""
+        move = decide(
+            view,
+            self._watched,
+            identity=self.identity,
+            former=self._former if now >= self._former_ends else "",
+            leading=self.held,
+            fresh=highest == 0 and not self._met,
+            now=now,
+            times=self._times,
+        )
+        transitions = view.transitions if view else 0
+        match move:
+            case Move.LOST:
+                self._lose(f"the lease is held by {self.holder or 'no replica'}")
+            case Move.RENEW:
+                await self._renew(transitions)
+            case Move.CREATE | Move.TAKE:
+                await self._take(max(transitions, highest, self.epoch) + 1)
+
+    async def _get(self) -> LeaseView | None:
+        try:
+            return view_of(await self._cluster.get(LEASE, self._name, namespace=self._namespace))
+        except NotFound:
+            return None
+
+    async def _renew(self, transitions: int) -> None:
+        sent = self._clock.monotonic()
+        try:
+            await self._put(holder=self.identity, transitions=max(transitions, self.epoch))
+        except Conflict:
+            return  # another replica wrote in between: the next look says which
+        self._last_ok = sent
+
+    async def _take(self, epoch: int) -> None:
+        sent = self._clock.monotonic()
+        try:
+            await self._put(holder=self.identity, transitions=epoch, taking=True)
+        except Conflict:
+            return  # another candidate was faster
+        self._last_ok = sent
+        if not self._fresh():
+            return  # the answer took so long that others may lead already: look again
+        self.held, self.epoch, self.holder = True, epoch, self.identity
+        log.info("leading", identity=self.identity, epoch=epoch)
+
+    async def _put(self, *, holder: str, transitions: int, taking: bool = False) -> None:
+        """Write the Lease at the version last read, or create it."""
+        now = micro_time(self._clock.now())
+        before = self._raw.get("spec")
+        spec: dict[str, object] = {
+            **(before if isinstance(before, dict) else {}),
+            "holderIdentity": holder,
+            "leaseDurationSeconds": max(1, round(self._times.duration_s)),
+            "leaseTransitions": transitions,
+            "renewTime": now,
+        }
+        if taking:
+            spec["acquireTime"] = now
+        metadata = self._raw.get("metadata")
+        if not isinstance(metadata, dict):
+            body: JsonObject = {"metadata": {"name": self._name}, "spec": spec}
+            self._raw = await self._cluster.create(LEASE, body, namespace=self._namespace)
+            return
+        body = {**self._raw, "spec": spec}
+        self._raw = await self._cluster.update(LEASE, self._name, body, namespace=self._namespace)
+
+    def _lose(self, reason: str) -> None:
+        """No longer the leader; says so once."""
+        log.error("leadership lost", identity=self.identity, epoch=self.epoch, reason=reason)
+        self.lost = reason
+        self._ends()
+
+    def _ends(self) -> None:
+        """The next leadership is another holder's.
+
+        A request that was under way is over when others might have taken the Lease as well.
+        """
+        self.held = False
+        self._former, self.identity = self.identity, self._new_identity()
+        margin_s = self._times.duration_s - self._times.renew_deadline_s
+        self._former_ends = self._clock.monotonic() + margin_s
+
+
+def _as_answer(error: ApiError | TimeoutError) -> ApiError:
+    """A look that took too long is one that the API server did not answer."""
+    return error if isinstance(error, ApiError) else Unavailable(0, "timed out")

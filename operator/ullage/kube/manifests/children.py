@@ -1,0 +1,354 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies of the children of workloads: pods, Deployments, Services.
+
+Pure functions from a raw template and a few numbers to JSON. Whatever the user wrote in the
+template stays; only what placement needs is added. Bodies for server-side apply hold every field
+that we own and none that we do not, because a field left out is a field given up.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ullage.api.contract import (
+    ANNOTATION_TEMPLATE_HASH,
+    ANNOTATION_WORLD_SIZE,
+    API_VERSION,
+    GATE,
+    LABEL_RANK,
+    SLOT_RESOURCE,
+    WireError,
+    objects,
+    section,
+    text,
+)
+from ullage.cluster.codecs.objects import string_map
+from ullage.cluster.records.snapshot import ObjectRef
+from ullage.cluster.records.spec_fields import RENDEZVOUS, TierTerms
+from ullage.cluster.values.names import pod_name, workers_service
+from ullage.kube.manifests.node_requests import HOLD
+from ullage.kube.manifests.tiers import join, narrowed
+from ullage.ports import JsonObject
+from ullage.scheduling.model.plan import Labels
+from ullage.scheduling.model.selectors import owner_labels
+
+Body = dict[str, object]
+
+MASTER_PORT: Final = 29500
+"""Where rank 0 listens; the default of torchrun."""
+TORCHRUN_RESTARTS: Final = 100
+"""Of the worker processes, inside pods that stay: torchrun counts the loss of another member as
+one, and its default of none would end everybody (our choice)."""
+LAST_CALL_S: Final = 10
+"""How long torchrun waits for more members once the fewest have met, below the most (our choice):
+its 30 s are lost at every change, and who comes later joins by a change of its own."""
+DEFAULT_GRACE_S: Final = 30
+"""Termination grace that Kubernetes gives where a pod states none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One pod of a gang."""
+
+    owner: ObjectRef
+    name: str
+    rank: int
+    replicas: int
+    slots: int
+    template_hash: str
+    grace_s: int = 0
+    """Least termination grace, seconds."""
+    elastic: bool = False
+    """The gang may start again with another number of members: the pod says how many these are."""
+    bounds: tuple[int, int] | None = None
+    """Fewest and most members of a gang whose members come and go while the others run."""
+    hold: bool = False
+    """Autoscalers must not take its node away to save money."""
+    tiers: TierTerms | None = None
+    """Of a member of a job in tiers."""
+    on: tuple[Labels, ...] = ()
+    """Only nodes with all labels of one of these will do; empty = any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """The Deployment of an InferenceService."""
+
+    owner: ObjectRef
+    replicas: int
+    max_surge: int
+    max_unavailable: int
+    slots: int
+    template_hash: str
+    pre_stop_sleep_s: int = 0
+    """Sleep before SIGTERM, so that endpoints are withdrawn first; 0 = none."""
+
+
+def _owner_reference(owner: ObjectRef) -> Body:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": owner.kind,
+        "name": owner.name,
+        "uid": owner.uid,
+        "controller": True,
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """A template taken apart, copied so that it may be changed."""
+
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    spec: Body
+    device: Body
+    """The device container, which stands first in the spec's containers."""
+
+
+def _parts(template: JsonObject) -> _Parts:
+    metadata = section(template, "metadata")
+    spec = copy.deepcopy(dict(section(template, "spec")))
+    containers = [dict(container) for container in objects(spec, "containers")]
+    if not containers:
+        raise WireError("spec.containers: at least one container is needed, the device container")
+    spec["containers"] = containers
+    return _Parts(
+        labels=string_map(metadata, "labels"),
+        annotations=string_map(metadata, "annotations"),
+        spec=spec,
+        device=containers[0],
+    )
+
+
+def _gate_and_slots(spec: Body, container: Body, slots: int) -> None:
+    """Add our gate, and the slots to the device container as request and limit."""
+    gates = list(objects(spec, "schedulingGates"))
+    if not any(gate.get("name") == GATE for gate in gates):
+        gates.append({"name": GATE})
+    spec["schedulingGates"] = gates
+    resources = dict(section(container, "resources"))
+    for field in ("requests", "limits"):
+        resources[field] = {**section(resources, field), SLOT_RESOURCE: str(slots)}
+    container["resources"] = resources
+
+
+def _literal(container: Body, name: str, default: str) -> str:
+    """Value that the template itself gives a variable, else the default."""
+    for entry in objects(container, "env"):
+        value = entry.get("value")
+        if entry.get("name") == name and isinstance(value, str):
+            return value
+    return default
+
+
+def _environment(container: Body, member: Member) -> dict[str, str]:
+    """What torchrun and JAX expect; an address or port set in the template carries over."""
+    leader = f"{pod_name(member.owner.name, 0)}.{workers_service(member.owner.name)}"
+    named = _has_peers(member)
+    address = _literal(container, "MASTER_ADDR", leader if named else "127.0.0.1")
+    port = _literal(container, "MASTER_PORT", str(MASTER_PORT))
+    if member.bounds is not None:
+        stated = {entry.get("name") for entry in objects(container, "env")}
+        meets_elsewhere = not stated.isdisjoint(RENDEZVOUS)
+        return _environment_in_place(member, address, port, hosted=not meets_elsewhere)
+    rank, world = str(member.rank), str(member.replicas)
+    return {
+        "MASTER_ADDR": address,
+        "MASTER_PORT": port,
+        "RANK": rank,
+        "WORLD_SIZE": world,
+        "LOCAL_RANK": "0",
+        "PET_NNODES": world,
+        "PET_NODE_RANK": rank,
+        "PET_MASTER_ADDR": address,
+        "PET_MASTER_PORT": port,
+        "PET_NPROC_PER_NODE": str(member.slots),
+        "JAX_COORDINATOR_ADDRESS": f"{address}:{port}",
+        "JAX_NUM_PROCESSES": world,
+        "JAX_PROCESS_ID": rank,
+    }
+
+
+def _has_peers(member: Member) -> bool:
+    """Whether others find it by name, now or later."""
+    return member.replicas > 1 or member.bounds is not None
+
+
+def _environment_in_place(
+    member: Member, address: str, port: str, *, hosted: bool
+) -> dict[str, str]:
+    """What elastic torchrun expects; nothing that is wrong once another member came or went.
+
+    Ranks and their number are the framework's to give, so that none is promised here. Where rank 0
+    is ``hosted`` to be the place of rendezvous it is told so: torchrun finds it out by its name,
+    which a DNS server may not know yet. Sharing that store with the worker processes is switched
+    off, because it still holds the addresses of those that ran before a change, and the new ones
+    then connect to nobody (seen with torch 2.15).
+    """
+    least, most = member.bounds or (member.replicas, member.replicas)
+    conf = f"is_host={int(member.rank == 0)},last_call_timeout={LAST_CALL_S}"
+    return {
+        "ULLAGE_MEMBER": member.name,
+        "MASTER_ADDR": address,
+        "MASTER_PORT": port,
+        "PET_NNODES": f"{least}:{most}",
+        "PET_NPROC_PER_NODE": str(member.slots),
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_RDZV_ENDPOINT": f"{address}:{port}",
+        "PET_RDZV_ID": member.owner.uid,
+        **({"PET_RDZV_CONF": conf} if hosted else {}),
+        "PET_MAX_RESTARTS": str(TORCHRUN_RESTARTS),
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        "JAX_COORDINATOR_ADDRESS": f"{address}:{port}",
+    }
+
+
+def _add_environment(container: Body, values: Mapping[str, str]) -> None:
+    entries = list(objects(container, "env"))
+    stated = {entry.get("name") for entry in entries}
+    entries += [
+        {"name": name, "value": value} for name, value in values.items() if name not in stated
+    ]
+    container["env"] = entries
+
+
+def _grace(spec: Body) -> int:
+    stated = spec.get("terminationGracePeriodSeconds")
+    return stated if isinstance(stated, int) else DEFAULT_GRACE_S
+
+
+def pod_body(member: Member, template: JsonObject) -> Body:
+    """The gated pod of one rank.
+
+    Raises:
+        WireError: the template has no readable containers or metadata.
+    """
+    parts = _parts(template)
+    spec = parts.spec
+    _gate_and_slots(spec, parts.device, member.slots)
+    _add_environment(parts.device, _environment(parts.device, member))
+    spec["restartPolicy"] = "Never"
+    spec["hostname"] = member.name
+    if _has_peers(member):
+        spec["subdomain"] = workers_service(member.owner.name)
+    if member.grace_s > _grace(spec):
+        spec["terminationGracePeriodSeconds"] = member.grace_s
+    own = {LABEL_RANK: str(member.rank)}
+    if member.tiers is not None:
+        own |= join(member.owner, member.name, member.rank, member.tiers, spec)
+    if member.on:
+        spec["affinity"] = narrowed(section(spec, "affinity"), member.on)
+    said = {ANNOTATION_TEMPLATE_HASH: member.template_hash}
+    if member.elastic:
+        said[ANNOTATION_WORLD_SIZE] = str(member.replicas)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": member.name,
+            "namespace": member.owner.namespace,
+            "labels": parts.labels | owner_labels(member.owner) | own,
+            "annotations": (HOLD if member.hold else {}) | parts.annotations | said,
+            "ownerReferences": [_owner_reference(member.owner)],
+        },
+        "spec": spec,
+    }
+
+
+def _add_pre_stop(spec: Body, container: Body, sleep_s: int) -> None:
+    """Give the device container a preStop sleep where the template has no preStop of its own."""
+    lifecycle = dict(section(container, "lifecycle"))
+    sleep_s = min(sleep_s, _grace(spec))
+    if sleep_s > 0 and lifecycle.get("preStop") is None:
+        container["lifecycle"] = lifecycle | {"preStop": {"sleep": {"seconds": sleep_s}}}
+
+
+def deployment_body(fleet: Fleet, template: JsonObject, uid: str = "") -> Body:
+    """The Deployment of an InferenceService, for server-side apply.
+
+    ``uid`` is the existing Deployment's, so that a namesake is refused; empty to create.
+
+    Raises:
+        WireError: the template has no readable containers or metadata.
+    """
+    parts = _parts(template)
+    _gate_and_slots(parts.spec, parts.device, fleet.slots)
+    _add_pre_stop(parts.spec, parts.device, fleet.pre_stop_sleep_s)
+    ours = owner_labels(fleet.owner)
+    version = {ANNOTATION_TEMPLATE_HASH: fleet.template_hash}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": _child_metadata(fleet.owner, fleet.owner.name, uid) | {"annotations": version},
+        "spec": {
+            "replicas": fleet.replicas,
+            "selector": {"matchLabels": ours},
+            "strategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": {
+                    "maxSurge": fleet.max_surge,
+                    "maxUnavailable": fleet.max_unavailable,
+                },
+            },
+            "template": {
+                "metadata": {
+                    "labels": parts.labels | ours,
+                    "annotations": parts.annotations | version,
+                },
+                "spec": parts.spec,
+            },
+        },
+    }
+
+
+def _child_metadata(owner: ObjectRef, name: str, uid: str) -> Body:
+    body: Body = {
+        "name": name,
+        "namespace": owner.namespace,
+        "labels": owner_labels(owner),
+        "ownerReferences": [_owner_reference(owner)],
+    }
+    return body | ({"uid": uid} if uid else {})
+
+
+def serving_ports(template: JsonObject) -> list[Body]:
+    """Ports of a Service from those of the template's device container."""
+    containers = objects(section(template, "spec"), "containers")
+    ports: list[Body] = []
+    for port in objects(containers[0], "ports") if containers else []:
+        number = port.get("containerPort")
+        ports.append(
+            {
+                "name": text(port, "name", f"port-{number}"),
+                "port": number,
+                "targetPort": number,
+                "protocol": text(port, "protocol", "TCP"),
+            }
+        )
+    return ports
+
+
+def service_body(
+    owner: ObjectRef, name: str, template: JsonObject, *, headless: bool, uid: str = ""
+) -> Body:
+    """A workload's Service, for server-side apply.
+
+    Headless it gives every member of a gang its name, ready or not; else it serves the ports of
+    the device container.
+    """
+    spec: Body = {"selector": owner_labels(owner)}
+    if headless:
+        port: Body = {"name": "rendezvous", "port": MASTER_PORT, "protocol": "TCP"}
+        spec |= {"clusterIP": "None", "publishNotReadyAddresses": True, "ports": [port]}
+    else:
+        spec |= {"ports": serving_ports(template)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _child_metadata(owner, name, uid),
+        "spec": spec,
+    }

@@ -1,0 +1,224 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The bodies of a lead: its pod, the Service that names it, its Secret, who may reach it.
+
+The lead holds a copy of the job's state, so only the job's own pods may speak to it, with a token;
+the operator may ask where the job stands. The pod has no rights in the cluster.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from ullage.api.contract import API_VERSION, LABEL_LEAD, JsonObject, objects, section
+from ullage.cluster.projection.pod_template import Blueprint
+from ullage.cluster.records.snapshot import ObjectRef
+from ullage.cluster.records.spec_fields import TierTerms
+from ullage.engines.tiers.flush import BYTES_PER_SECOND
+from ullage.kube.manifests.node_requests import HOLD
+from ullage.kube.manifests.tiers import (
+    KEEPER_PORT,
+    LEAD_PORT,
+    STATUS_PORT,
+    TOKEN_FOLDER,
+    TOKEN_KEY,
+    guard_name,
+    mount_token,
+    narrowed,
+)
+from ullage.scheduling.model.plan import CreatePod, Lead
+
+Body = dict[str, object]
+
+COPIES: Final = 2
+"""Of the state: a whole one and one that arrives."""
+BESIDE_MIB: Final = 256
+"""The interpreter, and the values of one gathering (64 MiB at most) on their way in and out."""
+AWAY_S: Final = 30
+"""After so long on a node that does not answer the lead counts as lost; its members cannot go on
+without it anyway."""
+SILENT_S: Final = 10
+"""After so long without a word a member counts as gone (our choice): a machine that vanished says
+nothing, and one that a guard paused for seconds is still there. A killed process is noticed at
+once."""
+_MIB: Final = 1 << 20
+_USER: Final = 65532
+
+
+def lead_labels(owner: ObjectRef, ours: dict[str, str]) -> dict[str, str]:
+    """Labels of a lead, by which Service and policy find it; ``ours`` are those of any child."""
+    return ours | {LABEL_LEAD: "true"}
+
+
+def lead_body(action: CreatePod, blueprint: Blueprint, image: str, ours: dict[str, str]) -> Body:
+    """The pod that leads a job in tiers.
+
+    Args:
+        action: Names it and its owner.
+        blueprint: Of the job; it is in tiers.
+        image: Has the runtime and the engine of tiers.
+        ours: Labels of any child of the job.
+    """
+    terms, lead = blueprint.tiers, action.lead
+    assert terms is not None  # nothing else has a lead
+    assert lead is not None
+    template = section(blueprint.template(), "spec")
+    container: Body = {
+        "name": "lead",
+        "image": image,
+        "command": ["python", "-m", "ullage_run.lead_server", *_arguments(terms, lead, blueprint)],
+        "ports": [{"name": name, "containerPort": port} for name, port in _PORTS],
+        "resources": _resources(terms),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+    }
+    spec: Body = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 5,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "tolerations": [*objects(template, "tolerations"), *_AWAY],
+    }
+    mount_token(spec, container, action.owner)
+    spec["containers"] = [container]
+    if action.on:
+        spec["affinity"] = narrowed({}, action.on)
+    for name in ("priorityClassName", "imagePullSecrets"):
+        if template.get(name):
+            spec[name] = template[name]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": _metadata(action.owner, action.name, lead_labels(action.owner, ours))
+        | {"annotations": dict(HOLD)},
+        "spec": spec,
+    }
+
+
+def lead_service(owner: ObjectRef, name: str, ours: dict[str, str], uid: str = "") -> Body:
+    """The name of the lead, for server-side apply; ready or not, members try until it answers."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _metadata(owner, name, ours) | ({"uid": uid} if uid else {}),
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": lead_labels(owner, ours),
+            "ports": [{"name": one, "port": port, "protocol": "TCP"} for one, port in _PORTS],
+        },
+    }
+
+
+def lead_secret(owner: ObjectRef, ours: dict[str, str], token: str) -> Body:
+    """What the members of a job show to its lead; never changed once it is there."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": _metadata(owner, guard_name(owner), ours),
+        "type": "Opaque",
+        "immutable": True,
+        "stringData": {TOKEN_KEY: token},
+    }
+
+
+def lead_policy(owner: ObjectRef, ours: dict[str, str], namespace: str) -> Body:
+    """Who may reach the lead: the job's own pods, and pods of the operator's namespace its status.
+
+    Args:
+        owner: The job.
+        ours: Labels of any child of the job.
+        namespace: The operator's own.
+    """
+    members: Body = {"podSelector": {"matchLabels": dict(ours)}}
+    operator: Body = {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "podSelector": {"matchLabels": {"app.kubernetes.io/component": "operator"}},
+    }
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": _metadata(owner, guard_name(owner), ours),
+        "spec": {
+            "podSelector": {"matchLabels": lead_labels(owner, ours)},
+            "policyTypes": ["Ingress"],
+            "ingress": [
+                {"from": [members], "ports": _open(LEAD_PORT, KEEPER_PORT)},
+                {"from": [operator], "ports": _open(STATUS_PORT)},
+            ],
+        },
+    }
+
+
+_PORTS: Final = (("lead", LEAD_PORT), ("keeper", KEEPER_PORT), ("status", STATUS_PORT))
+_AWAY: Final[tuple[JsonObject, ...]] = tuple(
+    {
+        "key": f"node.kubernetes.io/{word}",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": AWAY_S,
+    }
+    for word in ("not-ready", "unreachable")
+)
+
+
+def _arguments(terms: TierTerms, lead: Lead, blueprint: Blueprint) -> list[str]:
+    said = {
+        "--members": lead.members,
+        "--least": min(blueprint.least, lead.members),
+        "--state-bytes": terms.state_bytes,
+        "--shards": terms.shards,
+        "--every-steps": terms.every_steps,
+        "--max-lag-steps": terms.max_lag_steps,
+        "--bytes-per-second": BYTES_PER_SECOND,
+        "--silent-seconds": SILENT_S,
+        "--listen": f"0.0.0.0:{LEAD_PORT}",
+        "--keeper": f"0.0.0.0:{KEEPER_PORT}",
+        "--status": f"0.0.0.0:{STATUS_PORT}",
+        "--token-file": f"{TOKEN_FOLDER}/{TOKEN_KEY}",
+    }
+    if terms.dirty_bytes:
+        said["--dirty-bytes"] = min(terms.dirty_bytes, terms.state_bytes)
+    if terms.stage:
+        said["--stage"] = terms.stage
+    if lead.notice_s is not None:
+        said["--notice-seconds"] = f"{lead.notice_s:g}"
+    return [word for key, value in said.items() for word in (key, str(value))]
+
+
+def _resources(terms: TierTerms) -> Body:
+    memory = f"{COPIES * math.ceil(terms.state_bytes / _MIB) + BESIDE_MIB}Mi"
+    return {
+        "requests": {"cpu": "50m", "memory": memory},
+        "limits": {"memory": memory},
+    }
+
+
+def _open(*ports: int) -> list[Body]:
+    return [{"port": port, "protocol": "TCP"} for port in ports]
+
+
+def _metadata(owner: ObjectRef, name: str, labels: dict[str, str]) -> Body:
+    return {
+        "name": name,
+        "namespace": owner.namespace,
+        "labels": labels,
+        "ownerReferences": [
+            {
+                "apiVersion": API_VERSION,
+                "kind": owner.kind,
+                "name": owner.name,
+                "uid": owner.uid,
+                "controller": True,
+            }
+        ],
+    }

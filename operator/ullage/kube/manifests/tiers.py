@@ -1,0 +1,113 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""How the members of a job in tiers find their lead: names, ports, what their pods are given.
+
+The words are those of ``ullage_run.orders``; a test holds the two together. Nothing secret may
+stand in a pod: the token is a file that a Secret brings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ullage.api.contract import LABEL_TIER, JsonObject, objects, section
+from ullage.cluster.records.snapshot import ObjectRef
+from ullage.cluster.records.spec_fields import TierTerms
+from ullage.cluster.values.names import LABEL_POOL, lead_name
+from ullage.scheduling.model.plan import Labels
+
+Body = dict[str, object]
+
+LEAD_PORT: Final = 7070
+KEEPER_PORT: Final = 7071
+STATUS_PORT: Final = 7072
+STATUS_PATH: Final = "/status"
+TOKEN_FOLDER: Final = "/var/run/secrets/ullage.dev/group"
+TOKEN_KEY: Final = "token"
+RELIABLE: Final = "reliable"
+TRANSIENT: Final = "transient"
+NOTHING_ASKED: Final[JsonObject] = {}
+_VOLUME: Final = "ullage-group"
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def guard_name(owner: ObjectRef) -> str:
+    """Name of a job's Secret and NetworkPolicy: of this very job, never of an earlier namesake."""
+    return f"{owner.name}-lead-{owner.uid[:8]}"
+
+
+def tier_of(rank: int, terms: TierTerms) -> str:
+    """Whether a member counts on its machine to stay: those of the lowest ranks do."""
+    return RELIABLE if 0 <= rank < terms.reliable else TRANSIENT
+
+
+def join(owner: ObjectRef, name: str, rank: int, terms: TierTerms, spec: Body) -> dict[str, str]:
+    """Give a member's pod what it needs to join; returns the labels that it gets.
+
+    Args:
+        owner: The job.
+        name: Of the pod.
+        rank: Of the member.
+        terms: What the job says.
+        spec: Of the pod, changed in place; its first container is the program.
+    """
+    containers = [dict(one) for one in objects(spec, "containers")]
+    device = containers[0]
+    stated = {one.get("name") for one in objects(device, "env")}
+    added = [one for one in _environment(owner, name, terms) if one["name"] not in stated]
+    device["env"] = [*objects(device, "env"), *added]
+    mount_token(spec, device, owner)
+    spec["containers"] = containers
+    return {LABEL_TIER: tier_of(rank, terms)}
+
+
+def mount_token(spec: Body, container: Body, owner: ObjectRef) -> None:
+    """Bring the job's token into a container."""
+    mount = {"name": _VOLUME, "mountPath": TOKEN_FOLDER, "readOnly": True}
+    volume = {"name": _VOLUME, "secret": {"secretName": guard_name(owner)}}
+    container["volumeMounts"] = [*objects(container, "volumeMounts"), mount]
+    spec["volumes"] = [*objects(spec, "volumes"), volume]
+
+
+def narrowed(affinity: JsonObject, on: Sequence[Labels]) -> Body:
+    """An affinity that also asks for a node with all labels of one of these sets."""
+    node = section(affinity, "nodeAffinity")
+    stated = list(objects(section(node, _REQUIRED), "nodeSelectorTerms")) or [NOTHING_ASKED]
+    terms = [
+        {
+            **term,
+            "matchExpressions": [
+                *objects(term, "matchExpressions"),
+                *({"key": key, "operator": "In", "values": [value]} for key, value in labels),
+            ],
+        }
+        for term in stated
+        for labels in on
+    ]
+    required = {_REQUIRED: {"nodeSelectorTerms": terms}}
+    return {**affinity, "nodeAffinity": {**node, **required}}
+
+
+def _environment(owner: ObjectRef, name: str, terms: TierTerms) -> list[Body]:
+    host = lead_name(owner.name)
+    values = {
+        "ULLAGE_LEAD": f"{host}:{LEAD_PORT}",
+        "ULLAGE_KEEPER": f"{host}:{KEEPER_PORT}",
+        "ULLAGE_MEMBER": name,
+        "ULLAGE_GROUP_TOKEN_FILE": f"{TOKEN_FOLDER}/{TOKEN_KEY}",
+        "ULLAGE_BACKUP_EVERY_STEPS": str(terms.every_steps),
+        "ULLAGE_BACKUP_MAX_LAG_STEPS": str(terms.max_lag_steps),
+        "ULLAGE_SHARDS": str(terms.shards),
+    }
+    fields = {
+        "ULLAGE_NODE": "spec.nodeName",
+        "ULLAGE_POOL": f"metadata.labels['{LABEL_POOL}']",
+        "ULLAGE_TIER": f"metadata.labels['{LABEL_TIER}']",
+    }
+    found: list[Body] = [{"name": key, "value": value} for key, value in values.items()]
+    found += [
+        {"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+        for key, path in fields.items()
+    ]
+    return found

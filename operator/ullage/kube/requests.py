@@ -1,0 +1,402 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""From an action to the request that carries it out.
+
+Bodies are built at the last moment from what is known then; a template that changed since the
+decision ends the action instead of creating something nobody decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final, Protocol
+
+from ullage import ports
+from ullage.api.contract import MANAGER_OPERATOR, MANAGER_READER, Reason, WireError
+from ullage.cluster.projection.pod_template import Blueprint, Seen
+from ullage.cluster.records.snapshot import ObjectRef
+from ullage.kube.coordinators import Leads, named
+from ullage.kube.manifests import applied, children
+from ullage.kube.manifests import profiles as profile_bodies
+from ullage.kube.manifests.node_requests import order_body
+from ullage.kube.manifests.pools import pool_status_body
+from ullage.kube.manifests.tiers import guard_name
+from ullage.kube.manifests.ungate import NodeAffinityConflict, ungate_patch
+from ullage.kube.writer.errors import Refused
+from ullage.ports import BadRequest, Conflict, Invalid, JsonObject, JsonPatch, Kind
+from ullage.scheduling.model.plan import (
+    Action,
+    ApplyDeployment,
+    ApplyGPUNode,
+    ApplyService,
+    CreateDeviceProfile,
+    CreatePod,
+    CreateProfile,
+    DeletePod,
+    DeleteWorkload,
+    Emit,
+    EvictPod,
+    SetConditions,
+    SetDeviceModel,
+    SetPoolStatus,
+    SetProfile,
+    SetStatus,
+    TaintNode,
+    UngatePod,
+)
+
+KINDS: Final[Mapping[str, Kind]] = {
+    kind.kind: kind
+    for kind in (
+        ports.TRAINING_JOB,
+        ports.INFERENCE_SERVICE,
+        ports.WORKLOAD_PROFILE,
+        ports.GPU_NODE,
+        ports.DEVICE_PROFILE,
+        ports.SCHEDULING_POLICY,
+        ports.CAPACITY_POOL,
+        ports.NODE,
+        ports.POD,
+        ports.DEPLOYMENT,
+        ports.SERVICE,
+    )
+}
+"""Kinds by the word that references use."""
+
+
+class BodySource(Protocol):
+    """What the writer asks the cluster's picture."""
+
+    def blueprint(self, uid: str) -> Blueprint | None:
+        """What the children of a workload are built from."""
+        ...
+
+    def seen(self, kind: str, namespace: str, name: str) -> Seen | None:
+        """Identity of a GPUNode, Deployment or Service as the watch shows it."""
+        ...
+
+
+class Verb(StrEnum):
+    """Verbs of writes, as metrics name them."""
+
+    CREATE = "create"
+    APPLY = "apply"
+    PATCH = "patch"
+    DELETE = "delete"
+    EVICT = "evict"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One write; ``uid`` is its precondition where it has one.
+
+    ``owner`` is set where the name may be held by somebody else's object.
+    """
+
+    verb: Verb
+    kind: Kind
+    namespace: str
+    name: str
+    subresource: str = ""
+    body: JsonObject = field(default_factory=dict)
+    patch: JsonPatch = ()
+    uid: str = ""
+    grace_s: int | None = None
+    owner: ObjectRef | None = None
+    manager: str = MANAGER_OPERATOR
+    """Field manager of an apply."""
+
+
+ObjectKey = tuple[str, str, str, str]
+"""Kind, namespace, name and part of an object: what two writes must not touch at once."""
+
+
+def verb_of(action: Action) -> tuple[Verb, str]:
+    """Verb and kind of an action, as metrics name them."""
+    match action:
+        case CreatePod():
+            return Verb.CREATE, ports.POD.kind
+        case DeletePod():
+            return Verb.DELETE, ports.POD.kind
+        case EvictPod():
+            return Verb.EVICT, ports.POD.kind
+        case TaintNode():
+            return Verb.PATCH, ports.NODE.kind
+        case UngatePod():
+            return Verb.PATCH, ports.POD.kind
+        case ApplyGPUNode():
+            return Verb.APPLY, ports.GPU_NODE.kind
+        case ApplyService():
+            return Verb.APPLY, ports.SERVICE.kind
+        case ApplyDeployment():
+            return Verb.APPLY, ports.DEPLOYMENT.kind
+        case DeleteWorkload():
+            return Verb.DELETE, action.owner.kind
+        case SetStatus():
+            return Verb.APPLY, f"{action.owner.kind}/status"
+        case SetConditions() | SetProfile() | SetDeviceModel() | SetPoolStatus():
+            return Verb.APPLY, f"{action.target.kind}/status"
+        case CreateProfile() | CreateDeviceProfile():
+            return Verb.CREATE, action.target.kind
+        case Emit():
+            return Verb.CREATE, ports.EVENT.kind
+
+
+def key_of(action: Action) -> ObjectKey:
+    """The object that an action writes, and the part of it."""
+    match action:
+        case CreatePod():
+            return ports.POD.kind, action.owner.namespace, action.name, ""
+        case DeletePod() | EvictPod() | UngatePod():
+            return ports.POD.kind, action.pod.namespace, action.pod.name, ""
+        case TaintNode():
+            return ports.NODE.kind, "", action.node.name, ""
+        case ApplyGPUNode():
+            return ports.GPU_NODE.kind, "", action.name, ""
+        case ApplyService():
+            return ports.SERVICE.kind, action.owner.namespace, action.name, ""
+        case ApplyDeployment():
+            return ports.DEPLOYMENT.kind, action.owner.namespace, action.name, ""
+        case DeleteWorkload():
+            return action.owner.kind, action.owner.namespace, action.owner.name, ""
+        case SetStatus():
+            return action.owner.kind, action.owner.namespace, action.owner.name, "status"
+        case SetConditions() if action.reading:
+            return action.target.kind, action.target.namespace, action.target.name, "reading"
+        case SetConditions() | SetProfile() | SetDeviceModel() | SetPoolStatus():
+            return action.target.kind, action.target.namespace, action.target.name, "status"
+        case CreateProfile() | CreateDeviceProfile():
+            return action.target.kind, action.target.namespace, action.target.name, ""
+        case Emit():
+            return ports.EVENT.kind, action.target.namespace, action.target.uid, action.reason.value
+
+
+def _pod_request(verb: Verb, pod: ObjectRef, patch: JsonPatch = ()) -> Request:
+    return Request(
+        verb=verb,
+        kind=ports.POD,
+        namespace=pod.namespace,
+        name=pod.name,
+        uid=pod.uid,
+        patch=patch,
+    )
+
+
+class Requests:
+    """Builds requests from actions and what is known of their owners."""
+
+    def __init__(
+        self,
+        source: BodySource,
+        *,
+        pre_stop_sleep_s: int,
+        order_image: str = "",
+        leads: Leads | None = None,
+    ) -> None:
+        """``pre_stop_sleep_s`` is given to serving pods that have no preStop of their own.
+
+        ``order_image`` is what the placeholder pods of orders run, ``leads`` those that lead.
+        """
+        self._source = source
+        self._order_image, self._leads = order_image, leads or Leads()
+        self._pre_stop_sleep_s = pre_stop_sleep_s
+
+    def request(self, action: Action, resource_version: str = "") -> Request:
+        """The request that carries an action out.
+
+        Args:
+            action: anything but ``Emit``.
+            resource_version: the version that a status apply shall be based on.
+
+        Raises:
+            Conflict: the owner (for a GPUNode: the node) is gone, or its template is another one
+                by now.
+            Refused: the pod's own affinity cannot be narrowed to the node.
+            BadRequest: the template cannot be read.
+        """
+        match action:
+            case DeletePod():
+                gone = _pod_request(Verb.DELETE, action.pod)
+                return replace(gone, grace_s=0) if action.at_once else gone
+            case EvictPod():
+                return replace(_pod_request(Verb.EVICT, action.pod), grace_s=action.grace_s)
+            case UngatePod():
+                return self._ungate(action)
+            case DeleteWorkload():
+                return self._about(Verb.DELETE, action.owner, "")
+            case SetStatus():
+                body = applied.status_body(action, resource_version)
+                return self._about(Verb.APPLY, action.owner, "status", body)
+            case SetConditions():
+                body = applied.conditions_body(action)
+                told = self._about(Verb.APPLY, action.target, "status", body)
+                return replace(told, manager=MANAGER_READER) if action.reading else told
+            case SetProfile() | SetDeviceModel():
+                body = profile_bodies.status_body(action)
+                return self._about(Verb.APPLY, action.target, "status", body)
+            case SetPoolStatus():
+                return self._about(Verb.APPLY, action.target, "status", pool_status_body(action))
+            case CreateProfile():
+                return self._about(
+                    Verb.CREATE, action.target, "", profile_bodies.profile_body(action)
+                )
+            case CreateDeviceProfile():
+                return self._about(
+                    Verb.CREATE, action.target, "", profile_bodies.device_profile_body(action)
+                )
+            case ApplyGPUNode():
+                return self._gpu_node(action)
+            case Emit() | TaintNode():
+                raise BadRequest(0, f"{type(action).__name__} is no plain request")
+            case _:
+                return self._child(action)
+
+    def before(self, action: Action) -> tuple[Request, ...]:
+        """What must be there before the object of an action: made once, and kept as it is."""
+        if not isinstance(action, CreatePod) or action.lead is None:
+            return ()
+        space, name = action.owner.namespace, guard_name(action.owner)
+        return tuple(
+            Request(verb=Verb.CREATE, kind=kind, namespace=space, name=name, body=body)
+            for kind, body in self._leads.guards(action.owner).items()
+        )
+
+    def seen(self, request: Request) -> Seen | None:
+        """Identity of a request's object as the watch shows it."""
+        return self._source.seen(request.kind.kind, request.namespace, request.name)
+
+    def _child(self, action: CreatePod | ApplyService | ApplyDeployment) -> Request:
+        try:
+            match action:
+                case CreatePod():
+                    return self._create(action)
+                case ApplyService():
+                    return self._service(action)
+                case ApplyDeployment():
+                    return self._deployment(action)
+        except WireError as error:
+            raise BadRequest(400, f"spec.template: {error}", "BadRequest") from error
+
+    def _about(
+        self, verb: Verb, ref: ObjectRef, subresource: str, body: JsonObject | None = None
+    ) -> Request:
+        return Request(
+            verb=verb,
+            kind=KINDS[ref.kind],
+            namespace=ref.namespace,
+            name=ref.name,
+            subresource=subresource,
+            body=body or {},
+            uid=ref.uid,
+        )
+
+    def _gpu_node(self, action: ApplyGPUNode) -> Request:
+        if not action.node_uid:
+            raise Conflict(409, f"node {action.name} is gone, its GPUNode follows", "Conflict")
+        return Request(
+            verb=Verb.APPLY,
+            kind=ports.GPU_NODE,
+            namespace="",
+            name=action.name,
+            body=applied.gpunode_body(action),
+        )
+
+    def _ungate(self, action: UngatePod) -> Request:
+        try:
+            patch = ungate_patch(
+                action.pod.uid, action.gate_index, action.affinity, action.node, action.labels
+            )
+        except NodeAffinityConflict as error:
+            cause = Invalid(422, str(error), "NodeAffinityConflict")
+            raise Refused(
+                Reason.NODE_AFFINITY_CONFLICT,
+                ports.POD.kind,
+                action.pod.namespace,
+                action.pod.name,
+                cause,
+            ) from error
+        return _pod_request(Verb.PATCH, action.pod, patch)
+
+    def _blueprint(self, owner: ObjectRef, template_hash: str = "") -> Blueprint:
+        found = self._source.blueprint(owner.uid)
+        if found is None:
+            raise Conflict(409, f"{owner.kind} {owner.namespace}/{owner.name} is gone", "Conflict")
+        if template_hash and found.template_hash != template_hash:
+            raise Conflict(409, "the template changed since the decision", "Conflict")
+        return found
+
+    def _create(self, action: CreatePod) -> Request:
+        blueprint = self._blueprint(action.owner, action.template_hash)
+        if action.order is not None:
+            body = order_body(action, action.order, blueprint.template(), self._order_image)
+            return self._created(action, body)
+        if action.lead is not None:
+            return self._created(action, self._leads.pod(action, blueprint))
+        member = children.Member(
+            owner=action.owner,
+            name=action.name,
+            rank=action.rank,
+            replicas=action.world_size or blueprint.replicas,
+            slots=blueprint.slots,
+            template_hash=blueprint.template_hash,
+            grace_s=blueprint.grace_s,
+            elastic=bool(action.world_size),
+            bounds=action.bounds,
+            hold=action.hold,
+            tiers=blueprint.tiers,
+            on=action.on,
+        )
+        return self._created(action, children.pod_body(member, blueprint.template()))
+
+    def _created(self, action: CreatePod, body: JsonObject) -> Request:
+        return Request(
+            verb=Verb.CREATE,
+            kind=ports.POD,
+            namespace=action.owner.namespace,
+            name=action.name,
+            body=body,
+            owner=action.owner,
+        )
+
+    def _service(self, action: ApplyService) -> Request:
+        blueprint = self._blueprint(action.owner)
+        uid = self._known_uid(ports.SERVICE, action.owner, action.name)
+        if action.lead:
+            return self._applied(ports.SERVICE, action.owner, action.name, named(action, uid))
+        body = children.service_body(
+            action.owner, action.name, blueprint.template(), headless=action.headless, uid=uid
+        )
+        return self._applied(ports.SERVICE, action.owner, action.name, body)
+
+    def _deployment(self, action: ApplyDeployment) -> Request:
+        blueprint = self._blueprint(action.owner, action.template_hash)
+        fleet = children.Fleet(
+            owner=action.owner,
+            replicas=action.replicas,
+            max_surge=action.max_surge,
+            max_unavailable=action.max_unavailable,
+            slots=blueprint.slots,
+            template_hash=blueprint.template_hash,
+            pre_stop_sleep_s=self._pre_stop_sleep_s,
+        )
+        uid = self._known_uid(ports.DEPLOYMENT, action.owner, action.name)
+        body = children.deployment_body(fleet, blueprint.template(), uid)
+        return self._applied(ports.DEPLOYMENT, action.owner, action.name, body)
+
+    def _applied(self, kind: Kind, owner: ObjectRef, name: str, body: JsonObject) -> Request:
+        return Request(
+            verb=Verb.APPLY,
+            kind=kind,
+            namespace=owner.namespace,
+            name=name,
+            body=body,
+            uid=self._known_uid(kind, owner, name),
+            owner=owner,
+        )
+
+    def _known_uid(self, kind: Kind, owner: ObjectRef, name: str) -> str:
+        """Uid of the child if the watch shows it as ours."""
+        seen = self._source.seen(kind.kind, owner.namespace, name)
+        return seen.uid if seen is not None and seen.owner_uid == owner.uid else ""

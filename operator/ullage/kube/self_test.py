@@ -1,0 +1,145 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What must hold before the operator starts: known to the API server, allowed, CRDs there.
+
+Without it a missing verb looks like slowness for minutes. Never repairs anything: the texts say
+what the administrator has to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, Protocol
+
+from ullage.api.contract import API_VERSION
+from ullage.cluster.values.streams import STREAMS
+from ullage.kube.permissions import REQUIRED_VERBS, Permission, Scope
+from ullage.ports import ClusterPort, Forbidden, JsonObject, Kind
+
+SUBJECT_REVIEW: Final = Kind(
+    group="authentication.k8s.io",
+    version="v1",
+    plural="selfsubjectreviews",
+    kind="SelfSubjectReview",
+    namespaced=False,
+)
+ACCESS_REVIEW: Final = Kind(
+    group="authorization.k8s.io",
+    version="v1",
+    plural="selfsubjectaccessreviews",
+    kind="SelfSubjectAccessReview",
+    namespaced=False,
+)
+AT_ONCE: Final = 10
+"""Reviews under way at the same time."""
+
+
+class SelfTestFailed(Exception):
+    """The operator cannot work here; the text says why and what to do."""
+
+
+class Introspection(ClusterPort, Protocol):
+    """The cluster with its discovery."""
+
+    async def served(self, api_version: str) -> frozenset[str]:
+        """Plurals offered under ``group/version``."""
+        ...
+
+    @property
+    def source(self) -> str:
+        """Where the credentials came from."""
+        ...
+
+
+async def run_self_test(cluster: Introspection, *, namespace: str) -> str:
+    """Check everything and return the user name the API server knows us by.
+
+    Args:
+        cluster: the API server.
+        namespace: the operator's own, where its Lease lives.
+
+    Raises:
+        SelfTestFailed: something is missing.
+        ApiError: the API server cannot be reached.
+    """
+    user = await identity(cluster)
+    await check_crds(cluster)
+    await check_permissions(cluster, user=user, namespace=namespace)
+    return user
+
+
+async def identity(cluster: Introspection) -> str:
+    """Who the API server says we are.
+
+    Raises:
+        SelfTestFailed: it does not know us.
+    """
+    try:
+        answer = await cluster.create(SUBJECT_REVIEW, {})
+    except Forbidden as error:
+        raise SelfTestFailed(
+            f"the API server refuses the credentials ({cluster.source}): {error.message}"
+        ) from error
+    user = str(_section(_section(answer, "status"), "userInfo").get("username", ""))
+    if user in ("", "system:anonymous"):
+        raise SelfTestFailed(
+            f"the API server does not know who we are: no token or certificate came from "
+            f"{cluster.source}"
+        )
+    return user
+
+
+async def check_crds(cluster: Introspection) -> None:
+    """All our kinds are served in the version this build speaks.
+
+    Raises:
+        SelfTestFailed: names every CRD that is missing.
+    """
+    served = await cluster.served(API_VERSION)
+    ours = {s.kind.plural: s.kind for s in STREAMS if s.kind.api_version == API_VERSION}
+    missing = [f"{plural}.{kind.group}" for plural, kind in ours.items() if plural not in served]
+    if missing:
+        what = f"CRD {missing[0]} is" if len(missing) == 1 else f"CRDs {', '.join(missing)} are"
+        raise SelfTestFailed(f"{what} missing: install chart ullage-crds first")
+
+
+async def check_permissions(cluster: ClusterPort, *, user: str, namespace: str) -> None:
+    """Every verb of the table is allowed.
+
+    Raises:
+        SelfTestFailed: names every verb and resource that is not.
+    """
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def ask(permission: Permission) -> bool:
+        async with gate:
+            answer = await cluster.create(ACCESS_REVIEW, _question(permission, namespace))
+        return _section(answer, "status").get("allowed") is True
+
+    answers = await asyncio.gather(*(ask(permission) for permission in REQUIRED_VERBS))
+    pairs = zip(REQUIRED_VERBS, answers, strict=True)
+    denied = [str(permission) for permission, allowed in pairs if not allowed]
+    if denied:
+        raise SelfTestFailed(
+            f"{user} may not {'; may not '.join(denied)}: install the roles of chart ullage of "
+            "this version"
+        )
+
+
+def _question(permission: Permission, namespace: str) -> JsonObject:
+    attributes = {
+        "verb": permission.verb,
+        "group": permission.kind.group,
+        "version": permission.kind.version,
+        "resource": permission.kind.plural,
+    }
+    if permission.subresource:
+        attributes["subresource"] = permission.subresource
+    if permission.scope is Scope.OWN_NAMESPACE:
+        attributes["namespace"] = namespace
+    return {"spec": {"resourceAttributes": attributes}}
+
+
+def _section(raw: JsonObject, field: str) -> JsonObject:
+    value = raw.get(field)
+    return value if isinstance(value, dict) else {}

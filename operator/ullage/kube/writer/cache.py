@@ -1,0 +1,139 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What was applied last: an equal apply is not sent again while nobody else changed the object.
+
+Also follows the resource versions that our own status writes made, so that two statuses in a row
+need not wait for the watch. Bounded by bytes; forgetting costs one write.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+import orjson
+
+from ullage.cluster.projection.pod_template import Seen
+from ullage.cluster.values.bounded import Memo
+from ullage.kube.requests import ObjectKey
+from ullage.ports import JsonObject
+
+UNSEEN_TTL_S: Final = 30.0
+"""How long an apply is trusted whose result the watch cannot confirm."""
+_CHAIN: Final = 16
+"""Own versions remembered per object."""
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+def digest(body: JsonObject) -> str:
+    """Content of an apply body; the version it was based on is no content."""
+    metadata = body.get("metadata")
+    if isinstance(metadata, dict) and "resourceVersion" in metadata:
+        kept = {key: value for key, value in metadata.items() if key != "resourceVersion"}
+        body = {**body, "metadata": kept}
+    return hashlib.blake2b(
+        orjson.dumps(body, option=orjson.OPT_SORT_KEYS), digest_size=16
+    ).hexdigest()
+
+
+def _answer_meta(answer: JsonObject) -> tuple[str, int, str]:
+    metadata = answer.get("metadata")
+    if not isinstance(metadata, dict):
+        return "", 0, ""
+    generation = metadata.get("generation")
+    return (
+        str(metadata.get("uid") or ""),
+        generation if isinstance(generation, int) else 0,
+        str(metadata.get("resourceVersion") or ""),
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Applied:
+    digest: str
+    uid: str
+    generation: int
+    at: float
+
+
+class ApplyGate(Generic[Key]):
+    """Tells whether an apply of a spec would change nothing."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._kept: Memo[Key, _Applied] = Memo(limit_bytes)
+
+    def unchanged(self, key: Key, content: str, seen: Seen | None, now: float) -> bool:
+        """Whether the same content was applied and nobody has changed the object since.
+
+        A newer generation than our apply's means a foreign change. Where the watch shows no
+        generation (yet), the apply is trusted for a while only.
+        """
+        last = self._kept.get(key)
+        if last is None or last.digest != content:
+            return False
+        if seen is None or not seen.generation or not last.generation:
+            return now - last.at < UNSEEN_TTL_S
+        return seen.uid == last.uid and seen.generation <= last.generation
+
+    def applied(self, key: Key, content: str, answer: JsonObject, now: float) -> None:
+        """An apply succeeded with this answer."""
+        uid, generation, _ = _answer_meta(answer)
+        self._kept.put(key, _Applied(digest=content, uid=uid, generation=generation, at=now))
+
+    def forget(self, key: Key) -> None:
+        """Whatever was applied may not stand any more."""
+        self._kept.forget(key)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Chain:
+    digest: str
+    latest: str
+    ours: list[str] = field(default_factory=list)
+
+
+class StatusGate:
+    """Tells whether a status apply would change nothing, and which version it follows."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._kept: Memo[str, _Chain] = Memo(limit_bytes)
+
+    def base(self, uid: str, seen_version: str) -> str:
+        """The version to base a status on: our own latest, if all changes since were ours."""
+        chain = self._kept.get(uid)
+        if chain is not None and seen_version in chain.ours:
+            return chain.latest
+        return seen_version
+
+    def unchanged(self, uid: str, seen_version: str, content: str) -> bool:
+        """Whether this status was written and nobody has changed the object since."""
+        chain = self._kept.get(uid)
+        if chain is None or chain.digest != content:
+            return False
+        return seen_version == chain.latest or seen_version in chain.ours
+
+    def applied(self, uid: str, based_on: str, content: str, answer: JsonObject) -> None:
+        """A status based on a version was written with this answer."""
+        _, _, version = _answer_meta(answer)
+        chain = self._kept.get(uid)
+        ours = list(chain.ours) if chain is not None and chain.latest == based_on else []
+        self._kept.put(
+            uid, _Chain(digest=content, latest=version, ours=[*ours, based_on][-_CHAIN:])
+        )
+
+    def forget(self, uid: str) -> None:
+        """Whatever was written may not stand any more."""
+        self._kept.forget(uid)
+
+
+class Gates:
+    """What was applied last, specs and statuses apart."""
+
+    def __init__(self, limit_bytes: int, monotonic: Callable[[], float]) -> None:
+        """``limit_bytes`` bounds each of the two."""
+        self.specs: ApplyGate[ObjectKey] = ApplyGate(limit_bytes)
+        self.statuses = StatusGate(limit_bytes)
+        self.monotonic = monotonic

@@ -1,0 +1,229 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What waits to be written: lanes by urgency, one entry per object, one write at a time on each.
+
+The newest action on an object replaces an older one that still waits, so the queue is bounded by
+the number of objects; Events, which have no such bound, are dropped oldest first. No two writes on
+one object are ever under way together, else the older might land last. A status that only says
+that things move waits a little, so that the next one can overtake it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from ullage.api.contract import Reason
+from ullage.kube.requests import ObjectKey, key_of
+from ullage.scheduling.model.plan import (
+    Action,
+    ApplyGPUNode,
+    CreateDeviceProfile,
+    CreateProfile,
+    DeletePod,
+    DeleteWorkload,
+    Emit,
+    EvictPod,
+    SetConditions,
+    SetDeviceModel,
+    SetPoolStatus,
+    SetProfile,
+    SetStatus,
+    UngatePod,
+)
+
+LANES: Final = 6
+TELL: Final = 3
+"""Lane of statuses and conditions."""
+PASSING: Final = 4
+"""Lane of statuses that may be overtaken."""
+TELL_EVERY: Final = 4
+"""One write in so many tells somebody something, whatever more urgent waits: a workload needs about
+three other writes, so that those of a burst are told while it is served."""
+
+
+def lane_of(action: Action) -> int:
+    """Urgency: free room, record decisions and finish, begin, tell, tell in passing, announce.
+
+    An acknowledgement of observations is no decision: it only tells.
+    """
+    match action:
+        case EvictPod() | DeletePod() | DeleteWorkload():
+            return 0
+        case ApplyGPUNode() if action.reason is Reason.MEASURED:
+            return TELL
+        case ApplyGPUNode() | UngatePod():
+            return 1
+        case SetStatus():
+            return PASSING if action.passing else TELL
+        case SetConditions() | CreateProfile() | SetProfile():
+            return TELL
+        case CreateDeviceProfile() | SetDeviceModel() | SetPoolStatus():
+            return TELL
+        case Emit():
+            return 5
+        case _:
+            return 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """An action and its place."""
+
+    key: ObjectKey
+    lane: int
+    action: Action
+    due: float = 0.0
+    """Not to be written before, monotonic seconds."""
+
+
+class WriteQueue:
+    """Actions in the order in which they may be written; times are monotonic seconds."""
+
+    def __init__(
+        self, *, events_most: int, passing_s: float = 0.0, passing_most_s: float = inf
+    ) -> None:
+        """``events_most`` bounds the Events that wait.
+
+        A passing status waits ``passing_s`` for a better one; when it gave way to more urgent
+        writes for ``passing_most_s``, it counts among those that must be told.
+        """
+        self._passing_s = passing_s
+        self._passing_most_s = passing_most_s
+        self._lanes: tuple[dict[ObjectKey, Waiting], ...] = tuple({} for _ in range(LANES))
+        self._place: dict[ObjectKey, int] = {}
+        self._busy: set[ObjectKey] = set()
+        self._held: dict[ObjectKey, float] = {}
+        self._events_most = events_most
+        self._pops = 0
+        self.dropped = 0
+        """Events that found no room."""
+
+    def __len__(self) -> int:
+        return len(self._place)
+
+    def put(self, action: Action, now: float = 0.0) -> None:
+        """Queue an action; an older one on the same object is replaced.
+
+        What replaces an urgent write is urgent, and what replaces a passing one waits no longer.
+        """
+        key, lane = key_of(action), lane_of(action)
+        due = now + self._passing_s if lane == PASSING else 0.0
+        before = self._place.get(key)
+        if before is not None:
+            earlier = self._lanes[before][key]
+            due = min(due, earlier.due)
+            if lane == PASSING and before < PASSING:
+                lane = before
+            if before != lane:
+                del self._lanes[before][key]
+        self._lanes[lane][key] = Waiting(key=key, lane=lane, action=action, due=due)
+        self._place[key] = lane
+        events = self._lanes[LANES - 1]
+        if len(events) > self._events_most:
+            oldest = next(iter(events))
+            del events[oldest], self._place[oldest]
+            self.dropped += 1
+
+    def pop(self, now: float) -> Waiting | None:
+        """The most urgent action whose object is free; its object is busy until ``done``."""
+        self._pops += 1
+        found = self._to_tell(now) if self._pops % TELL_EVERY == 0 else None
+        for lane in self._lanes:
+            found = found or self._free(lane, now, now)
+        if found is not None:
+            key = found.key
+            del self._lanes[found.lane][key], self._place[key]
+            self._held.pop(key, None)
+            self._busy.add(key)
+        return found
+
+    def _to_tell(self, now: float) -> Waiting | None:
+        """A status, every other time one in passing that gave way for too long."""
+        told = self._lanes[TELL], now
+        late = self._lanes[PASSING], now - self._passing_most_s
+        first, second = (told, late) if self._pops % (2 * TELL_EVERY) else (late, told)
+        return self._free(first[0], now, first[1]) or self._free(second[0], now, second[1])
+
+    def _free(self, lane: dict[ObjectKey, Waiting], now: float, due_until: float) -> Waiting | None:
+        """The first of a lane that was due by then and whose object is free."""
+        for key, waiting in lane.items():
+            if waiting.due > due_until:
+                return None  # a lane is in the order of its times
+            if key not in self._busy and self._held.get(key, 0.0) <= now:
+                return waiting
+        return None
+
+    def ready_at(self, now: float) -> float | None:
+        """When something can be written: now, when a hold ends, or not before a write ends."""
+        earliest: float | None = None
+        for lane in self._lanes:
+            for key, waiting in lane.items():
+                if key in self._busy:
+                    continue
+                until = max(self._held.get(key, now), waiting.due)
+                if until <= now:
+                    return now
+                earliest = until if earliest is None else min(earliest, until)
+                if waiting.due > now:
+                    break  # a lane is in the order of its times
+        return earliest
+
+    def done(self, key: ObjectKey) -> None:
+        """The write on this object has ended."""
+        self._busy.discard(key)
+
+    def hold(self, key: ObjectKey, until: float, now: float) -> None:
+        """Write nothing on this object before a moment; what comes waits."""
+        self._held = {other: end for other, end in self._held.items() if end > now}
+        self._held[key] = until
+
+    def clear(self) -> int:
+        """Drop everything that waits; returns how much it was."""
+        dropped = len(self._place)
+        for lane in self._lanes:
+            lane.clear()
+        self._place.clear()
+        self._held.clear()
+        return dropped
+
+
+@dataclass(slots=True)
+class _Strike:
+    said: int
+    """Hash of the error's text: the text is a tenant's to lengthen."""
+    count: int
+    wait_s: float
+
+
+class Strikes:
+    """Counts equal failures in a row on one object and says how long to leave it alone."""
+
+    def __init__(self, *, limit: int, first_s: float, most_s: float, remembered: int) -> None:
+        """After ``limit`` equal failures each further one costs a doubling wait."""
+        self._limit = limit
+        self._first_s = first_s
+        self._most_s = most_s
+        self._remembered = remembered
+        self._kept: dict[Hashable, _Strike] = {}
+
+    def strike(self, key: Hashable, text: str, *, at_once: bool = False) -> float:
+        """Count a failure; returns the wait in seconds, 0 while it may be chance."""
+        before = self._kept.pop(key, None)
+        said = hash(text)
+        same = before is not None and before.said == said
+        entry = before if same and before is not None else _Strike(said, 0, 0.0)
+        entry.count += 1
+        self._kept[key] = entry
+        if len(self._kept) > self._remembered:
+            del self._kept[next(iter(self._kept))]
+        if entry.count < self._limit and not at_once:
+            return 0.0
+        entry.wait_s = min(entry.wait_s * 2 or self._first_s, self._most_s)
+        return entry.wait_s
+
+    def clear(self, key: Hashable) -> None:
+        """The object was written: its failures are history."""
+        self._kept.pop(key, None)

@@ -1,0 +1,399 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The only way out: every write of the operator passes here.
+
+Ordered by urgency, limited in rate and number, fenced by the Lease before each request,
+idempotent. A write that fails because the world moved on is told to the loop, which plans anew;
+nothing is retried blindly and nothing is written after ``stop`` or a lost Lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+
+import structlog
+
+from ullage.api.contract import Reason
+from ullage.cluster.values.faults import fault_text
+from ullage.kube.coordinators import Leads
+from ullage.kube.events import EventRecorder
+from ullage.kube.requests import BodySource, Requests, verb_of
+from ullage.kube.writer.bucket import Bucket, Window
+from ullage.kube.writer.cache import Gates
+from ullage.kube.writer.errors import CREATES, FAILED, Fenced, Refused, Verdict, judge
+from ullage.kube.writer.queue import Strikes, Waiting, WriteQueue
+from ullage.kube.writer.send import SENT, Sender
+from ullage.ports import ApiError, BadRequest, Clock, ClusterPort, Invalid, Throttled
+from ullage.scheduling.model.plan import Action, Emit, SetStatus
+
+log = structlog.get_logger("ullage.writer")
+
+_ANSWER_WEIGHT = 0.05
+"""Weight of one answer in the average of their times."""
+
+OnResult = Callable[[Action, ApiError | None], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteLimits:
+    """How fast, how many, how long."""
+
+    per_second: float = 50.0
+    """Writes a second, on average; a second's worth may leave at once."""
+    in_flight: int = 20
+    """Writes under way at once, at most; fewer while the server answers late."""
+    tries: int = 3
+    """Attempts of one write while the server does not answer or is too busy."""
+    retry_s: float = 0.2
+    """Wait before the second attempt, doubling, with jitter."""
+    throttle_s: float = 1.0
+    """Pause after a 429 that names none."""
+    throttle_most_s: float = 30.0
+    """Longest pause taken from ``Retry-After``."""
+    recover_s: float = 30.0
+    """A halved rate doubles again after this long without a 429."""
+    moved_on_s: float = 0.5
+    """How long an object is left alone after a write that found it changed; keeps a decision that
+    does not see the change yet from asking in a hot loop."""
+    strikes: int = 3
+    """Equal refusals in a row of one object before it is left alone."""
+    backoff_s: float = 10.0
+    """First wait of an object that is left alone; doubles."""
+    backoff_most_s: float = 300.0
+    """Longest wait of an object that is left alone."""
+    passing_s: float = 3.0
+    """How long a status that only says that things move waits for the next one."""
+    passing_most_s: float = 12.0
+    """How much longer such a status gives way to more urgent writes."""
+    events_most: int = 10_000
+    """Events that may wait."""
+    remembered: int = 50_000
+    """Objects whose failures are counted."""
+    remembered_bytes: int = 32 * 2**20
+    """Memory of what was applied last, for specs and for statuses each: about 30,000 objects."""
+    stop_s: float = 3.0
+    """How long ``stop`` waits for writes under way."""
+    pre_stop_sleep_s: int = 5
+    """Sleep before SIGTERM given to serving pods."""
+    order_image: str = ""
+    """Image of the placeholder pods that order nodes."""
+    leads: Leads = field(default_factory=Leads)
+    """What the pods that lead jobs in tiers run."""
+
+
+@dataclass(slots=True)
+class WriterStats:
+    """Counters that the metrics collector reads."""
+
+    writes: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    """By (verb, kind, result); result is ok, unchanged, failed or the verdict on an error."""
+    fenced: int = 0
+    """Writes that were not sent because the Lease was not held."""
+    queue_depth: int = 0
+    in_flight: int = 0
+    answer_s: float = 0.0
+    """How long the API server took to answer lately, a moving average."""
+    answered_at: float = 0.0
+    """When it last answered, monotonic seconds."""
+    events_dropped: int = 0
+    """Events that found no room in the queue."""
+    per_second: float = 0.0
+    """The rate in force; below the limit after a 429."""
+
+
+class Writer:
+    """Carries actions out in the background; ``submit`` never waits.
+
+    Args:
+        cluster: the API server.
+        bodies: templates and identities, usually the cluster state.
+        fence: whether the Lease is held this instant; asked before each request.
+        on_result: told of each action's end: ``None``, or the error that ended it. An action
+            replaced by a newer one on the same object has no end of its own, nor has an Event.
+        on_lost: told once when the API refuses our epoch: a newer leader writes.
+        clock: time.
+        limits: speed and patience.
+        stats: counters to fill.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterPort,
+        bodies: BodySource,
+        *,
+        fence: Callable[[], bool],
+        on_result: OnResult,
+        on_lost: Callable[[], None],
+        clock: Clock,
+        limits: WriteLimits | None = None,
+        stats: WriterStats | None = None,
+    ) -> None:
+        """Nothing is sent before ``run``."""
+        self._limits = limits or WriteLimits()
+        self._fence = fence
+        self._on_result = on_result
+        self._on_lost = on_lost
+        self._clock = clock
+        self.stats = stats if stats is not None else WriterStats()
+        self._stopped = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._window = Window(self._limits.in_flight)
+        self._queue = WriteQueue(
+            events_most=self._limits.events_most,
+            passing_s=self._limits.passing_s,
+            passing_most_s=self._limits.passing_most_s,
+        )
+        self._strikes = Strikes(
+            limit=self._limits.strikes,
+            first_s=self._limits.backoff_s,
+            most_s=self._limits.backoff_most_s,
+            remembered=self._limits.remembered,
+        )
+        self._bucket = Bucket(
+            self._limits.per_second,
+            recover_s=self._limits.recover_s,
+            monotonic=clock.monotonic,
+            rest=self._rest,
+        )
+        self._events = EventRecorder(cluster, now=clock.now, guard=self._guard)
+        self._sender = Sender(
+            cluster,
+            Requests(
+                bodies,
+                pre_stop_sleep_s=self._limits.pre_stop_sleep_s,
+                order_image=self._limits.order_image,
+                leads=self._limits.leads,
+            ),
+            self._events,
+            gates=Gates(self._limits.remembered_bytes, clock.monotonic),
+            guard=self._guard,
+        )
+
+    def submit(self, actions: Sequence[Action]) -> None:
+        """Queue actions; after ``stop`` they are counted as fenced and dropped."""
+        if self._stopped.is_set():
+            self.stats.fenced += len(actions)
+            return
+        now = self._clock.monotonic()
+        for action in actions:
+            try:
+                if not isinstance(action, Emit) or self._events.is_news(action):
+                    self._queue.put(action, now)
+            except Exception:  # the seam of one action: the others are queued
+                self._count(action, FAILED)
+                log.exception("action not queued", action=type(action).__name__)
+        self._gauge()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Write until ``stop``; ends when nothing is under way any more."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                waiting = await self._next()
+                if waiting is None:
+                    break
+                self.stats.in_flight += 1
+                task = group.create_task(self._carry_out(waiting))
+                self._tasks.add(task)
+                task.add_done_callback(partial(self._ended, waiting))
+
+    async def stop(self) -> None:
+        """Refuse at once, drop what waits, give what is under way a moment, then cancel it."""
+        self._close()
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=self._limits.stop_s)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    # -- dispatch ------------------------------------------------------------------------------
+
+    def _close(self) -> None:
+        self._stopped.set()
+        self.stats.fenced += self._queue.clear()
+        self._gauge()
+        self._wake.set()
+
+    async def _next(self) -> Waiting | None:
+        """The next action that may be written; ``None`` when the writer stops.
+
+        The permission is taken first and the action last, so that urgency is judged at the
+        moment of writing.
+        """
+        while not self._stopped.is_set():
+            now = self._clock.monotonic()
+            full = self.stats.in_flight >= self._window.width
+            ready = None if full else self._queue.ready_at(now)
+            if ready is not None and ready <= now:
+                await self._bucket.acquire()
+                waiting = self._queue.pop(self._clock.monotonic())
+                if waiting is not None and not self._stopped.is_set():
+                    self._gauge()
+                    return waiting
+                continue
+            self._wake.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if ready is None else ready - now):
+                    await self._wake.wait()
+        return None
+
+    async def _carry_out(self, waiting: Waiting) -> None:
+        try:
+            error = await self._attempts(waiting)
+        except Exception as fault:  # the seam of one action: whatever it was, the others go on
+            error = self._failed(waiting, fault)
+        if isinstance(waiting.action, Emit):
+            return
+        try:
+            self._on_result(waiting.action, error)
+        except Exception:  # the seam of one answer: what was assumed of it expires by itself
+            self._count(waiting.action, FAILED)
+            log.exception("result of a write not taken in", key=waiting.key)
+
+    def _ended(self, waiting: Waiting, task: asyncio.Task[None]) -> None:
+        """Free the object and the slot, however the write ended."""
+        self._tasks.discard(task)
+        self.stats.in_flight -= 1
+        self._queue.done(waiting.key)
+        self._wake.set()
+
+    async def _attempts(self, waiting: Waiting) -> ApiError | None:
+        """Send until it succeeds, is hopeless, or the tries are used up."""
+        attempt = 1
+        while True:
+            sent = self._clock.monotonic()
+            try:
+                result = await self._sender.send(waiting.action)
+            except ApiError as error:
+                self._timed(sent)
+                verdict = judge(waiting.action, error)
+                self._count(waiting.action, verdict.value)
+                last = attempt >= self._limits.tries
+                if last or not await self._try_again(verdict, error, attempt):
+                    return self._settle(waiting, verdict, error)
+            else:
+                if result == SENT:
+                    self._timed(sent)
+                self._count(waiting.action, result)
+                self._strikes.clear(waiting.key)
+                return None
+            attempt += 1
+            await self._bucket.acquire()
+
+    async def _try_again(self, verdict: Verdict, error: ApiError, attempt: int) -> bool:
+        """Wait as the error asks; says whether another attempt makes sense."""
+        if verdict is Verdict.THROTTLED and isinstance(error, Throttled):
+            asked = error.retry_after_s or self._limits.throttle_s
+            self._bucket.slow_down(min(asked, self._limits.throttle_most_s))
+            self.stats.per_second = self._bucket.per_second
+            return True
+        if verdict is Verdict.AGAIN:
+            jitter = random.uniform(0.5, 1.5)
+            await self._rest(self._limits.retry_s * 2 ** (attempt - 1) * jitter)
+            return True
+        return False
+
+    # -- the end of a write ----------------------------------------------------------------------
+
+    def _settle(self, waiting: Waiting, verdict: Verdict, error: ApiError) -> ApiError:
+        """What the loop is told, and how long the object is left alone."""
+        kind, namespace, name, _ = waiting.key
+        if verdict is Verdict.FENCED:
+            self.stats.fenced += 1
+            return error
+        if verdict is Verdict.LOST:
+            self._lost(error)
+            return error
+        self._sender.forget(waiting.action)
+        if isinstance(error, Refused):
+            return error
+        if verdict is Verdict.REFUSED:
+            return Refused(Reason.CREATE_REFUSED, kind, namespace, name, error)
+        wait = 0.0
+        if verdict is Verdict.BUDGET and isinstance(error, Throttled):
+            self._hold(waiting, max(error.retry_after_s, self._limits.backoff_s))
+        elif verdict in (Verdict.FORBIDDEN, Verdict.BROKEN):
+            wait = self._strikes.strike(waiting.key, error.message, at_once=True)
+        elif isinstance(error, Invalid):
+            wait = self._strikes.strike(waiting.key, error.message)
+        if wait <= 0.0:
+            if verdict is Verdict.MOVED_ON:
+                self._hold(waiting, self._limits.moved_on_s)
+            return error
+        self._hold(waiting, wait)
+        log.warning("write refused", kind=kind, namespace=namespace, name=name, error=str(error))
+        return Refused(Reason.WRITE_REFUSED, kind, namespace, name, error)
+
+    def _failed(self, waiting: Waiting, fault: Exception) -> Refused:
+        """What we could not build or send is the owner's to see, and waits for a back-off."""
+        kind, namespace, name, _ = waiting.key
+        action, text = waiting.action, fault_text(fault)
+        self._count(action, FAILED)
+        log.exception("write failed", kind=kind, namespace=namespace, name=name)
+        self._hold(waiting, self._strikes.strike(waiting.key, text, at_once=True))
+        self._sender.forget(action)
+        if isinstance(action, SetStatus):  # its conditions cannot tell it
+            self.submit((_unwritable(action, text),))
+        cause = BadRequest(0, f"it cannot be built or sent: {text}", FAILED)
+        verdict = Reason.CREATE_REFUSED if isinstance(action, CREATES) else Reason.WRITE_REFUSED
+        return Refused(verdict, kind, namespace, name, cause)
+
+    def _hold(self, waiting: Waiting, wait_s: float) -> None:
+        now = self._clock.monotonic()
+        self._queue.hold(waiting.key, now + wait_s, now)
+
+    def _lost(self, error: ApiError) -> None:
+        if not self._stopped.is_set():
+            log.error("a newer leader writes", error=error.message)
+            self._close()
+            self._on_lost()
+
+    # -- small ones ------------------------------------------------------------------------------
+
+    def _guard(self) -> None:
+        """Asked before each request.
+
+        Raises:
+            Fenced: the writer has stopped or the Lease is not held.
+        """
+        if self._stopped.is_set() or not self._fence():
+            raise Fenced
+
+    async def _rest(self, seconds: float) -> bool:
+        """Sleep; ends early, and says so, when the writer stops."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopped.wait()
+        return self._stopped.is_set()
+
+    def _timed(self, sent: float) -> None:
+        now = self._clock.monotonic()
+        self.stats.answer_s += (now - sent - self.stats.answer_s) * _ANSWER_WEIGHT
+        self._window.answered(now - sent)
+        self.stats.answered_at = now
+
+    def _count(self, action: Action, result: str) -> None:
+        verb, kind = verb_of(action)
+        self.stats.writes[verb.value, kind, result] += 1
+
+    def _gauge(self) -> None:
+        self.stats.queue_depth = len(self._queue)
+        self.stats.events_dropped = self._queue.dropped
+        self.stats.per_second = self._bucket.per_second
+
+
+def _unwritable(action: SetStatus, text: str) -> Emit:
+    return Emit(
+        target=action.owner,
+        warning=True,
+        epoch=action.epoch,
+        reason=Reason.WRITE_REFUSED,
+        text=f"its status cannot be built or sent: {text}",
+    )

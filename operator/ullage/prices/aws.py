@@ -1,0 +1,167 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""AWS: spot price history, placement scores, and the bands of the Spot Advisor.
+
+Reads the answers of the EC2 query API (XML) and those of the command line and SDKs (JSON). A score
+is a hint on launches, a band a weak prior; neither is a hazard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlencode
+from xml.etree import ElementTree
+
+from ullage.engines.capacity.hazard import AdvisorBand
+from ullage.engines.capacity.price import Quote
+from ullage.prices.source import (
+    Fetch,
+    PriceUnreadable,
+    decoded,
+    listed,
+    moment,
+    price,
+)
+
+API_VERSION: Final = "2016-11-15"
+ADVISOR_URL: Final = "https://spot-bid-advisor.s3.amazonaws.com/spot-advisor-data.json"
+_FIELDS: Final = {
+    "availabilityZone": "AvailabilityZone",
+    "instanceType": "InstanceType",
+    "productDescription": "ProductDescription",
+    "spotPrice": "SpotPrice",
+    "timestamp": "Timestamp",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwsSpotPrice:
+    """The spot price of a type in a zone.
+
+    Attributes:
+        instance_type: Such as p3.2xlarge.
+        zone: Such as us-east-1a.
+        product: As AWS describes the operating system.
+    """
+
+    instance_type: str
+    zone: str
+    product: str = "Linux/UNIX"
+
+    @property
+    def region(self) -> str:
+        """The zone's region."""
+        return self.zone[:-1]
+
+    def fetch(self) -> Fetch | None:
+        """The newest entries of the history; the request has to be signed."""
+        query = urlencode(
+            {
+                "Action": "DescribeSpotPriceHistory",
+                "AvailabilityZone": self.zone,
+                "InstanceType.1": self.instance_type,
+                "ProductDescription.1": self.product,
+                "MaxResults": "5",
+                "Version": API_VERSION,
+            }
+        )
+        return Fetch(
+            url=f"https://ec2.{self.region}.amazonaws.com/?{query}",
+            signed_for=("ec2", self.region),
+        )
+
+    def read(self, body: bytes, now_s: float) -> Quote:
+        """The newest entry of this type, zone and product that is not of the future.
+
+        Raises:
+            PriceUnreadable: no history, or no entry of it.
+        """
+        asked = (self.instance_type, self.zone, self.product)
+        quotes = [
+            Quote(
+                price_per_hour=price(one.get("SpotPrice"), "SpotPrice"),
+                at_s=moment(one.get("Timestamp"), "Timestamp"),
+            )
+            for one in _history(body)
+            if (one.get("InstanceType"), one.get("AvailabilityZone"), one.get("ProductDescription"))
+            == asked
+        ]
+        past = [one for one in quotes if one.at_s <= now_s]
+        if not past:
+            raise PriceUnreadable(f"the spot price history has no entry of {' '.join(asked)}")
+        newest = max(past, key=lambda one: one.at_s)
+        # AWS writes an entry when the price changes: it holds until the next one
+        return Quote(price_per_hour=newest.price_per_hour, at_s=now_s)
+
+
+def _history(body: bytes) -> Iterator[Mapping[str, object]]:
+    if body.lstrip()[:1] != b"<":
+        yield from listed(decoded(body, "the history"), "SpotPriceHistory", "the history")
+        return
+    # entities could grow without bound; AWS sends none
+    if b"<!" in body or b"\0" in body:
+        raise PriceUnreadable("the history has a document type, which AWS never sends")
+    try:
+        root = ElementTree.fromstring(body)
+    except ElementTree.ParseError as error:
+        raise PriceUnreadable(f"the history is no XML: {error}") from error
+    items = root.find("{*}spotPriceHistorySet")
+    if items is None:
+        text = " ".join(part.strip() for part in root.itertext() if part.strip())
+        raise PriceUnreadable(f"AWS answered no history: {text[:300]}")
+    for item in items.findall("{*}item"):
+        yield {name: item.findtext(f"{{*}}{tag}") for tag, name in _FIELDS.items()}
+
+
+def placement_score(body: bytes, region: str, zone_id: str | None = None) -> int:
+    """A placement score, 1 to 10, from the JSON answer.
+
+    Args:
+        body: The answer.
+        region: Region.
+        zone_id: Global id of the zone; ``None`` = of the whole region.
+
+    Raises:
+        PriceUnreadable: it is not there.
+    """
+    rows = listed(decoded(body, "the scores"), "SpotPlacementScores", "the scores")
+    for one in rows:
+        if one.get("Region") != region or one.get("AvailabilityZoneId") != zone_id:
+            continue
+        score = one.get("Score")
+        if isinstance(score, int) and 1 <= score <= 10:
+            return score
+        raise PriceUnreadable(f"a placement score lies in 1 to 10, not {score!r}")
+    raise PriceUnreadable(f"no placement score of {region} {zone_id or ''}".rstrip())
+
+
+def advisor_band(
+    body: bytes, region: str, instance_type: str, system: str = "Linux"
+) -> AdvisorBand:
+    """The band of interruptions that the Spot Advisor publishes.
+
+    Args:
+        body: Its document.
+        region: Region.
+        instance_type: Type.
+        system: Operating system as the document spells it.
+
+    Raises:
+        PriceUnreadable: it is not there.
+    """
+    raw = decoded(body, "the advisor's document")
+    labels = {
+        one.get("index"): one.get("label")
+        for one in listed(raw, "ranges", "the advisor's document")
+    }
+    found: object = raw
+    for key in ("spot_advisor", region, system, instance_type, "r"):
+        found = found.get(key) if isinstance(found, Mapping) else None
+    try:
+        return AdvisorBand(str(labels.get(found)))
+    except ValueError as error:
+        raise PriceUnreadable(
+            f"the advisor's document has no band of {instance_type} in {region}"
+        ) from error

@@ -1,0 +1,130 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Prices from any service of the user's: Prometheus text, or a number in a JSON document."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from ullage.cluster.values.faults import fault_text
+from ullage.engines.capacity.price import Quote
+from ullage.prices.source import Fetch, PriceUnreadable, decoded, price
+
+MOST_ROWS: Final = 10_000
+"""Samples of one metric that are read."""
+MOST_LINE: Final = 8_192
+"""Bytes of a sample's line; a longer one is not looked at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrometheusPrice:
+    """A sample of an exposition.
+
+    Attributes:
+        url: Where it is.
+        metric: Name of the sample.
+        labels: Labels that it has, among others; exactly one sample has to.
+    """
+
+    url: str
+    metric: str
+    labels: Mapping[str, str]
+
+    def fetch(self) -> Fetch | None:
+        """The exposition."""
+        return Fetch(url=self.url)
+
+    def read(self, body: bytes, now_s: float) -> Quote:
+        """The sample's value, at its own time if it has one.
+
+        Raises:
+            PriceUnreadable: no exposition, or not exactly one such sample.
+        """
+        found = [
+            sample
+            for sample in self._samples(body)
+            if sample.name == self.metric and self.labels.items() <= sample.labels.items()
+        ]
+        if len(found) != 1:
+            raise PriceUnreadable(
+                f"{self.url} has {len(found)} samples {self.metric} with {dict(self.labels)}, "
+                "exactly one is needed: name more labels"
+            )
+        stamp = found[0].timestamp
+        return Quote(
+            price_per_hour=price(found[0].value, f"{self.url} {self.metric}"),
+            at_s=now_s if stamp is None else _seconds(stamp),
+        )
+
+    def _samples(self, body: bytes) -> Iterator[Sample]:
+        """The samples of the metric; the other lines are not looked at.
+
+        Raises:
+            PriceUnreadable: no exposition, or too many samples.
+        """
+        name = re.escape(self.metric.encode())
+        rows = re.finditer(rb"^[ \t]*%s[ \t{].{0,%d}$" % (name, MOST_LINE), body, re.MULTILINE)
+        lines = [row.group() for row in islice(rows, MOST_ROWS + 1)]
+        if len(lines) > MOST_ROWS:
+            raise PriceUnreadable(f"{self.url} has more than {MOST_ROWS} samples {self.metric}")
+        try:
+            for family in text_string_to_metric_families((b"\n".join(lines) + b"\n").decode()):
+                yield from family.samples
+        except Exception as error:  # the seam of one answer: the parser trusts its text
+            raise PriceUnreadable(
+                f"{self.url} is no Prometheus text: {fault_text(error)}"
+            ) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonPrice:
+    """A value of a document.
+
+    Attributes:
+        url: Where it is.
+        pointer: Of the value (RFC 6901), such as ``/pools/a/price``.
+    """
+
+    url: str
+    pointer: str
+
+    def fetch(self) -> Fetch | None:
+        """The document."""
+        return Fetch(url=self.url)
+
+    def read(self, body: bytes, now_s: float) -> Quote:
+        """The value.
+
+        Raises:
+            PriceUnreadable: no JSON, nothing at the pointer, or no price there.
+        """
+        found = decoded(body, self.url)
+        for part in self.pointer.split("/")[1:]:
+            key = part.replace("~1", "/").replace("~0", "~")
+            found = _under(found, key)
+            if found is None:
+                raise PriceUnreadable(f"{self.url} has nothing at {self.pointer}")
+        return Quote(price_per_hour=price(found, f"{self.url}{self.pointer}"), at_s=now_s)
+
+
+def _seconds(stamp: object) -> float:
+    """Seconds since the epoch of a sample's time."""
+    try:
+        return float(stamp) if isinstance(stamp, int | float) else float(str(stamp))
+    except (ValueError, OverflowError) as error:
+        raise PriceUnreadable("the time of the sample is none") from error
+
+
+def _under(found: object, key: str) -> object:
+    if isinstance(found, Mapping):
+        return found.get(key)
+    if isinstance(found, list) and key.isdecimal() and int(key) < len(found):
+        return found[int(key)]
+    return None

@@ -1,0 +1,73 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Prices that people write down: in the pool itself, in a file, in a ConfigMap.
+
+A table maps pools to a number, or to an object with ``pricePerHour`` and ``at``. It must never take
+the price of another pool because the asked one is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ullage.engines.capacity.price import Quote
+from ullage.prices.source import Fetch, PriceUnreadable, decoded, moment, price
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticPrice:
+    """A price that never changes.
+
+    Attributes:
+        price_per_hour: Dollars.
+    """
+
+    price_per_hour: float
+
+    def fetch(self) -> Fetch | None:
+        """Nothing to get."""
+        return None
+
+    def read(self, body: bytes, now_s: float) -> Quote:
+        """The price, always fresh.
+
+        Raises:
+            PriceUnreadable: it is not above 0.
+        """
+        return Quote(price_per_hour=price(self.price_per_hour, "the static price"), at_s=now_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePrice:
+    """A row of a table.
+
+    Attributes:
+        where: A path, or ``configmap:namespace/name/key``.
+        row: Name of the row, usually the pool's.
+    """
+
+    where: str
+    row: str
+
+    def fetch(self) -> Fetch | None:
+        """The table."""
+        return Fetch(url=self.where)
+
+    def read(self, body: bytes, now_s: float) -> Quote:
+        """The row's price.
+
+        Raises:
+            PriceUnreadable: no table, no such row, or no price in it.
+        """
+        table = decoded(body, self.where)
+        if not isinstance(table, Mapping) or self.row not in table:
+            raise PriceUnreadable(f"{self.where} has no row {self.row}: add it")
+        found, name = table[self.row], f"{self.where} {self.row}"
+        if not isinstance(found, Mapping):
+            return Quote(price_per_hour=price(found, name), at_s=now_s)
+        at = found.get("at")
+        return Quote(
+            price_per_hour=price(found.get("pricePerHour"), f"{name} pricePerHour"),
+            at_s=now_s if at is None else moment(at, f"{name} at"),
+        )

@@ -1,0 +1,131 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Bills: what workloads have cost as of a moment, one by one or added up, for people and metrics.
+
+Money that is not known stays unknown; a sum tells how many of its parts it lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.scheduling.accounting import cost_records as books
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bill:
+    """What something cost.
+
+    Attributes:
+        spent: Dollars; ``None`` = no price was known.
+        on_demand: Dollars on on-demand for the same time; ``None`` = not known.
+        compared: Of what was spent, what ``on_demand`` compares with.
+        per_hour: Dollars per hour now.
+        steps: That count; 0 = not known.
+        stepped: Of what was spent, what those steps took.
+        lost_seconds: Work that losses took.
+        lost_steps: The same in steps, where known.
+        evictions: Starts that ended because devices were taken.
+        expected: Dollars that the rest of the work should save against on-demand in the pools that
+            were chosen for it; ``None`` = not known.
+        unpriced: Workloads of which some or all time had no price.
+        workloads: That have books.
+        message: What is missing, of the first that lacks something.
+    """
+
+    spent: Decimal | None = None
+    on_demand: Decimal | None = None
+    compared: Decimal = Decimal(0)
+    per_hour: Decimal = Decimal(0)
+    steps: int = 0
+    stepped: Decimal = Decimal(0)
+    lost_seconds: int = 0
+    lost_steps: int = 0
+    evictions: int = 0
+    expected: Decimal | None = None
+    unpriced: int = 0
+    workloads: int = 0
+    message: str = ""
+
+    @property
+    def saved(self) -> Decimal | None:
+        """Dollars that on-demand would have taken on top; below 0 = it would have been cheaper."""
+        return None if self.on_demand is None else self.on_demand - self.compared
+
+    @property
+    def savings_ratio(self) -> float | None:
+        """Part of the on-demand cost that was saved; ``None`` = not known."""
+        if self.on_demand is None or not self.on_demand:
+            return None
+        return float(1 - self.compared / self.on_demand)
+
+    @property
+    def per_thousand_steps(self) -> Decimal | None:
+        """Dollars per thousand steps that count; ``None`` = not known."""
+        return self.stepped * 1000 / self.steps if self.steps > 0 else None
+
+
+def bill_of(workload: WorkloadRecord, now: float) -> Bill | None:
+    """The bill of a workload as of a moment; ``None`` = it has no books."""
+    spend = workload.status.spend
+    account = spend.account if spend is not None else None
+    if account is None:
+        return None
+    spent, on_demand = books.spent(account, now), books.on_demand(account, now)
+    steps = books.useful_steps(account, workload, workload.status) if spent is not None else 0
+    known = spent or Decimal(0)
+    return Bill(
+        spent=spent,
+        on_demand=on_demand,
+        compared=known if on_demand is not None else Decimal(0),
+        per_hour=Decimal(account.per_hour or 0),
+        steps=max(0, steps),
+        stepped=known if steps > 0 else Decimal(0),
+        lost_seconds=account.lost_seconds,
+        lost_steps=account.lost_steps,
+        evictions=account.evictions,
+        expected=_known(spend.expected_savings if spend is not None else ""),
+        unpriced=int(bool(account.message or account.unpriced_seconds)),
+        workloads=1,
+        message=account.message,
+    )
+
+
+def total(bills: Iterable[Bill]) -> Bill:
+    """One bill for many."""
+    found = Bill()
+    for one in bills:
+        found = Bill(
+            spent=_sum(found.spent, one.spent),
+            on_demand=_sum(found.on_demand, one.on_demand),
+            compared=found.compared + one.compared,
+            per_hour=found.per_hour + one.per_hour,
+            steps=found.steps + one.steps,
+            stepped=found.stepped + one.stepped,
+            lost_seconds=found.lost_seconds + one.lost_seconds,
+            lost_steps=found.lost_steps + one.lost_steps,
+            evictions=found.evictions + one.evictions,
+            expected=_sum(found.expected, one.expected),
+            unpriced=found.unpriced + one.unpriced,
+            workloads=found.workloads + one.workloads,
+            message=found.message or one.message,
+        )
+    return found
+
+
+def party_of(workload: WorkloadRecord) -> str:
+    """Whom a bill goes to: the tenant, or the namespace of work without one."""
+    return workload.tenant or workload.ref.namespace
+
+
+def _known(said: str) -> Decimal | None:
+    return Decimal(said) if said else None
+
+
+def _sum(left: Decimal | None, right: Decimal | None) -> Decimal | None:
+    if left is None or right is None:
+        return right if left is None else left
+    return left + right

@@ -1,0 +1,196 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The books of cost: what a workload spent, what on-demand would have taken, what losses took.
+
+They live in its status. Between two entries everything follows from the rates and the clock, so
+an entry is made when the rates change, at the end, or when a figure moved by more than 1 %; a new
+leader reads them and goes on. A second is never counted twice, and a jump of the clock is bounded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from typing import Final
+
+from ullage.cluster.codecs.status import whole_second
+from ullage.cluster.records.account import Account
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.status import WorkloadStatus
+from ullage.scheduling.accounting.losses import Ending
+from ullage.scheduling.accounting.rates import Rate
+
+PERIOD_S: Final = 60.0
+"""Least time between two entries that only prices or the clock ask for."""
+EACH_S: Final = 0.1
+"""What every workload adds to it, so that a large cluster writes ten such entries a second."""
+MOVED: Final = 0.01
+"""Part by which a figure has to move for an entry."""
+LONGEST_S: Final = 12 * 3600.0
+"""An entry comes at the latest after this, however little it moves."""
+MOST_S: Final = 24 * 3600.0
+"""Most time that one entry counts: what is longer is a clock that jumped."""
+_HOUR: Final = 3600
+_MOST: Final = Decimal("999999999")
+_SIX: Final = Decimal("0.000001")
+
+
+def money(value: float | Decimal) -> str:
+    """Decimal text of the API: seven digits, at most six of them behind the point."""
+    exact = min(_MOST, Decimal(value)) if value > 0 else Decimal(0)
+    digits = max(0, min(6, 6 - exact.adjusted())) if exact else 0
+    said = f"{exact.quantize(_SIX):.{digits}f}"
+    return said.rstrip("0").rstrip(".") if "." in said else said
+
+
+def elapsed_s(account: Account, now: float) -> float:
+    """Seconds since the sums were made; a clock that went back or far ahead is not believed."""
+    return max(0.0, min(MOST_S, now - account.as_of))
+
+
+def spent(account: Account, now: float) -> Decimal | None:
+    """Dollars until a moment while the rates hold; ``None`` = not known."""
+    return _grown(account.total, account.per_hour, elapsed_s(account, now))
+
+
+def on_demand(account: Account, now: float) -> Decimal | None:
+    """Dollars that on-demand would have taken until a moment; ``None`` = not known."""
+    passed_s = elapsed_s(account, now)
+    if account.on_demand_per_hour:
+        # what came before the first on-demand price counts as it was paid
+        before = account.on_demand_total or account.total
+        return _grown(before, account.on_demand_per_hour, passed_s)
+    if not account.on_demand_total:
+        return None
+    return _grown(account.on_demand_total, account.per_hour, passed_s)
+
+
+def period_s(workloads: int) -> float:
+    """Least time between two entries of one workload that only prices or the clock ask for."""
+    return max(PERIOD_S, EACH_S * workloads)
+
+
+def due(
+    before: Account,
+    rate: Rate,
+    ending: Ending,
+    now: float,
+    *,
+    moved: bool,
+    period_s: float = PERIOD_S,
+) -> bool:
+    """Whether an entry is made.
+
+    Args:
+        before: The books.
+        rate: What is held costs now.
+        ending: What ended, if anything.
+        now: The moment.
+        moved: Something else is held than before.
+        period_s: Least time between two entries that nothing else asks for.
+    """
+    if ending.matters:
+        return True
+    paid = float(before.per_hour or 0)
+    drifted = not (
+        _same(before.per_hour, rate.per_hour, moved)
+        and _same(before.on_demand_per_hour, rate.on_demand, moved)
+    )
+    turned = (bool(paid), bool(before.message)) != (bool(rate.per_hour), bool(rate.message))
+    if turned or (drifted and moved):
+        return True
+    passed_s = now - before.as_of
+    if passed_s < -PERIOD_S:
+        return True  # the clock was ahead: count from here, not from where it will be again
+    if passed_s < period_s or not (paid or before.message):
+        return False
+    grown = paid * passed_s / _HOUR
+    settled = grown <= MOVED * float(before.total or 0) and passed_s < LONGEST_S
+    return drifted or before.message != rate.message or (bool(paid) and not settled)
+
+
+def entered(
+    before: Account | None, rate: Rate, ending: Ending, now: float, *, off_spot: bool = False
+) -> Account:
+    """The books with everything until now, and the rates that hold from now on.
+
+    Args:
+        before: The books; ``None`` = there are none yet.
+        rate: What is held from now on.
+        ending: What ended, if anything.
+        now: The moment.
+        off_spot: What was held until now is on-demand or reserved capacity.
+    """
+    moment = whole_second(now)
+    old = before or Account(since=moment, as_of=moment)
+    total, reliable = spent(old, moment), on_demand(old, moment)
+    passed_s = int(elapsed_s(old, moment))
+    waited_s = passed_s if old.message and not old.per_hour else 0
+    held = bool(old.message or old.per_hour)
+    said = money(total) if total is not None else ""
+    compared = money(reliable) if reliable is not None else ""
+    open_ = ending.reached is None  # nothing was settled, and nothing has to be
+    return replace(
+        old,
+        as_of=moment,
+        total=said,
+        on_demand_total=compared,
+        per_hour=money(rate.per_hour) if rate.per_hour else "",
+        on_demand_per_hour=money(rate.on_demand) if rate.on_demand else "",
+        vs_on_demand=_ratio(said, compared),
+        first_step=old.first_step + ending.first_step,
+        earlier_steps=old.earlier_steps + ending.steps,
+        reached_steps=old.reached_steps if open_ else ending.reached or 0,
+        lost_steps=max(0, old.lost_steps + ending.lost_steps),
+        lost_seconds=max(0, old.lost_seconds + ending.lost_seconds),
+        assumed_steps=old.assumed_steps if open_ else ending.assumed[0],
+        assumed_seconds=old.assumed_seconds if open_ else ending.assumed[1],
+        evictions=old.evictions + ending.evicted,
+        on_demand_seconds=old.on_demand_seconds + (passed_s if held and off_spot else 0),
+        unpriced_seconds=old.unpriced_seconds + waited_s,
+        message=rate.message,
+    )
+
+
+def per_thousand_steps(account: Account, workload: WorkloadRecord, status: WorkloadStatus) -> str:
+    """Dollars per thousand steps that count; "" where nothing is known of steps or of money."""
+    done = useful_steps(account, workload, status)
+    if not account.total or done <= 0:
+        return ""
+    return money(Decimal(account.total) * 1000 / done)
+
+
+def useful_steps(account: Account, workload: WorkloadRecord, status: WorkloadStatus) -> int:
+    """Steps of all starts, without those that losses took; a finished job's are its declared.
+
+    A job that says where it resumes counts itself what is done again, so nothing is added up.
+    """
+    progress = status.progress
+    if progress is not None and progress.percent >= 100 and workload.work_steps:
+        return workload.work_steps - account.first_step
+    if progress is not None and progress.resumed_at:
+        return progress.steps - account.first_step - account.assumed_steps
+    steps = progress.steps if progress is not None else 0
+    return account.earlier_steps + steps - account.lost_steps
+
+
+def _grown(before: str, per_hour: str, passed_s: float) -> Decimal | None:
+    """A sum that goes on at a rate."""
+    if not before and not per_hour:
+        return None
+    more = Decimal(per_hour) * Decimal(passed_s) / _HOUR if per_hour else Decimal(0)
+    return Decimal(before or 0) + more
+
+
+def _ratio(total: str, reliable: str) -> str:
+    if not total or not reliable or not Decimal(reliable):
+        return ""
+    return f"{min(_MOST, Decimal(total) / Decimal(reliable)):.4f}"
+
+
+def _same(before: str, now: float | None, exactly: bool) -> bool:
+    """Whether a rate is what it was, or close enough to wait for the next entry."""
+    if not before or not now:
+        return not before and not now
+    old = float(before)
+    return abs(old - now) <= (1e-6 * old + 1e-6 if exactly else MOVED * old)

@@ -1,0 +1,180 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a slice costs per hour: its part of the price of its node, and of on-demand.
+
+A price that is missing is a reason, never 0. The parts of a node never add up to more than its
+price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+from ullage.api.contract import DesiredSlice
+from ullage.cluster.records.pool import CapacityType, PoolRecord
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.status import Placement
+from ullage.scheduling.inventory.pool_membership import Membership
+
+Slices = Mapping[str, Sequence[DesiredSlice]]
+"""By node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """Dollars per hour.
+
+    Attributes:
+        per_hour: Paid; ``None`` = a price is missing.
+        on_demand: The same on on-demand; ``None`` = likewise.
+        message: What is missing; empty = nothing.
+    """
+
+    per_hour: float | None = 0.0
+    on_demand: float | None = 0.0
+    message: str = ""
+
+
+@dataclass(slots=True)
+class Rates:
+    """Prices of one cycle; every device is looked up once.
+
+    Attributes:
+        snapshot: The picture.
+        slices: What every node holds by the plan.
+        any_price: Somebody stated a price; without one, nothing is accounted for.
+    """
+
+    snapshot: Snapshot
+    slices: Slices
+    any_price: bool
+    _membership: Membership
+    _by_type: Mapping[tuple[str, str], float]
+    _devices: dict[tuple[str, str], Rate] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, slices: Slices) -> Self:
+        """Prices of a picture."""
+        pools = snapshot.pools.values()
+        declared = any(one.price_per_hour is not None for one in snapshot.device_profiles.values())
+        return cls(
+            snapshot=snapshot,
+            slices=slices,
+            any_price=declared or any(one.status.price is not None for one in pools),
+            _membership=Membership.of(snapshot.pools),
+            _by_type=reliable_prices(snapshot),
+        )
+
+    def held(self, placement: Sequence[Placement]) -> Rate:
+        """What these slices cost together."""
+        paid, reliable = 0.0, 0.0
+        paid_known = reliable_known = True
+        message = ""
+        for one in placement:
+            device = self.device(one.node, one.gpu)
+            part = one.percent / 100
+            paid += (device.per_hour or 0.0) * part
+            reliable += (device.on_demand or 0.0) * part
+            paid_known &= device.per_hour is not None
+            reliable_known &= device.on_demand is not None
+            message = message or device.message
+        return Rate(
+            per_hour=paid if paid_known else None,
+            # what is not paid for in any sum is compared with nothing
+            on_demand=reliable if paid_known and reliable_known else None,
+            message=message,
+        )
+
+    def device(self, node: str, gpu: str) -> Rate:
+        """What the whole of a device costs."""
+        known = self._devices.get((node, gpu))
+        if known is None:
+            known = self._devices[node, gpu] = self._device(node, gpu)
+        return known
+
+    def _device(self, node: str, gpu: str) -> Rate:
+        record, kube = self.snapshot.gpu_nodes.get(node), self.snapshot.nodes.get(node)
+        devices = record.devices if record is not None else ()
+        model = next((one.model for one in devices if one.uuid == gpu), "")
+        pool = self._membership.pool_of(kube.labels) if kube is not None else None
+        if pool is None and not model:
+            return Rate(per_hour=None, on_demand=None, message=f"node {node} is not known now")
+        # a device that was lost, or one that nobody declared, makes no other dearer
+        crowd = self._crowd(node, gpu)
+        declared = declared_price(self.snapshot, model)
+        if pool is None:
+            reliable = self._by_type.get(("", model), declared)
+            message = "" if declared is not None else f"no price of {model}: {_HOW}"
+            return _rate(declared, reliable, crowd, message)
+        count = max(1, pool.gpus_per_instance, len(devices))
+        price = None if pool.status.price is None else pool.status.price / count
+        message = f"CapacityPool {pool.name} has no price yet" if price is None else ""
+        return _rate(price, on_demand_price(pool, price, declared, self._by_type), crowd, message)
+
+    def _crowd(self, node: str, gpu: str) -> float:
+        """By how much the percents of a device exceed the whole; 1 where they do not."""
+        if self.snapshot.policy.max_percent_sum <= 100:
+            return 1.0
+        percents = sum(one.percent for one in self.slices.get(node, ()) if one.gpu == gpu)
+        return max(1.0, percents / 100)
+
+
+_HOW = "give its DeviceProfile a pricePerHour, or its nodes a CapacityPool"
+
+
+def _rate(price: float | None, on_demand: float | None, crowd: float, message: str) -> Rate:
+    return Rate(
+        per_hour=None if price is None else price / crowd,
+        on_demand=None if on_demand is None else on_demand / crowd,
+        message=message,
+    )
+
+
+def declared_price(snapshot: Snapshot, model: str) -> float | None:
+    """Dollars per hour of a device as its DeviceProfile says; ``None`` = it says nothing."""
+    profile = snapshot.device_profiles.get(model)
+    return profile.price_per_hour if profile is not None else None
+
+
+def on_demand_price(
+    pool: PoolRecord,
+    price: float | None,
+    declared: float | None,
+    reliable: Mapping[tuple[str, str], float],
+) -> float | None:
+    """What a device of a pool's type costs on capacity that is not taken away; ``None`` = unknown.
+
+    Args:
+        pool: The pool.
+        price: Of one of its devices, dollars per hour.
+        declared: Of the type, by its DeviceProfile.
+        reliable: What pools that are not taken away cost, as ``reliable_prices`` says it.
+    """
+    if pool.capacity_type is CapacityType.ON_DEMAND:
+        return price
+    own = price if pool.capacity_type is CapacityType.RESERVED else None
+    for key in ((pool.instance_type, pool.accelerator), ("", pool.accelerator)):
+        if key in reliable:
+            return reliable[key]
+    return own if own is not None else declared
+
+
+def reliable_prices(snapshot: Snapshot) -> dict[tuple[str, str], float]:
+    """Price of one device by (instance type, accelerator) and by ("", accelerator).
+
+    On-demand before reserved, the cheapest of a kind; pools without a price say nothing.
+    """
+    found: dict[tuple[str, str], float] = {}
+    for kind in (CapacityType.ON_DEMAND, CapacityType.RESERVED):
+        here: dict[tuple[str, str], float] = {}
+        for pool in snapshot.pools.values():
+            price = pool.status.price
+            if pool.capacity_type is not kind or price is None:
+                continue
+            each = price / max(1, pool.gpus_per_instance)
+            for key in ((pool.instance_type, pool.accelerator), ("", pool.accelerator)):
+                here[key] = min(each, here.get(key, each))
+        found = here | found
+    return found

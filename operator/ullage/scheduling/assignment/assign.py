@@ -1,0 +1,367 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""From what the life cycles ask for to who gets what: creations, turns, seats, victims.
+
+Puts the other modules of this package in their order; the rules themselves stand there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+
+from ullage.api.contract import Reason
+from ullage.cluster.records.snapshot import DeploymentRecord, WorkloadKind, WorkloadRecord
+from ullage.scheduling.assignment.cycle_context import Allotment, Desk
+from ullage.scheduling.assignment.pods import create_pods, give_up, name_members, release
+from ullage.scheduling.elastic.sizing import Sizing, is_modest, sizing_of
+from ullage.scheduling.elastic.space import other_models
+from ullage.scheduling.inventory import timeouts as guards
+from ullage.scheduling.inventory.held_shares import in_force
+from ullage.scheduling.lifecycle import inference as lifecycle_inference
+from ullage.scheduling.lifecycle.in_place import JOIN_AGAIN_S, free_ranks
+from ullage.scheduling.lifecycle.surge import Leaving, Move, leave
+from ullage.scheduling.model.lifecycle_step import Life, delete, earliest, evict
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.placement.attempt import Outcome, Refused, Turn
+from ullage.scheduling.placement.downsizing import Resident, remembered, residents, starts_again
+from ullage.scheduling.placement.feasible import Infeasible
+from ullage.scheduling.placement.placement import Seat, slices_of
+from ullage.scheduling.placement.preemption import (
+    Victim,
+    divided,
+    pods_of,
+    possible_victims,
+    present,
+    priority_of,
+    wave_is_leaving,
+)
+from ullage.scheduling.placement.queue import MOST_SEATED, Line
+from ullage.scheduling.timeslicing.rounds import Rounds
+from ullage.scheduling.timeslicing.serve import serve
+
+_NAMED = (Phase.PENDING, Phase.RESERVING, Phase.STARTING, Phase.RUNNING)
+"""Phases in which the members of a gang find one another by name."""
+_EVICTABLE = (Phase.RUNNING, Phase.STARTING, Phase.RESERVING)
+
+
+def allot(desk: Desk, lives: dict[str, Life]) -> Allotment:
+    """Serve every workload in order; new slices are entered into the ledger."""
+    workloads = desk.view.snapshot.workloads
+    sizing = sizing_of(desk.wants, desk.placer, lives, desk.rounds, desk.limits)
+    result = Allotment(lives, sizes=sizing.changes)
+    sizing.end()
+    sizing.count()
+    _create_all(desk, lives, sizing, result)
+    for uid, life in sorted(lives.items()):
+        if (
+            life.phase in _NAMED
+            and not (life.silent or life.missing)
+            and desk.view.members_of(workloads[uid])
+        ):
+            name_members(desk, workloads[uid], result)
+    turns = [
+        _turn(desk, workloads[uid], life) for uid, life in sorted(lives.items()) if life.waiting
+    ]
+    line = _line(desk, lives)
+    line.idle = desk.spending.idle()
+    if desk.rounds is None:
+        result.outcomes |= line.serve([*turns, *sizing.coming()])
+    else:
+        _take_turns(desk, desk.rounds, line, turns, result)
+    sizing.settle(line, turns, result.outcomes)
+    for turn in turns:
+        if turn.workload.ref.uid in result.outcomes:
+            _enter(desk, turn.workload, sizing, result)
+        else:
+            result.postponed.add(turn.workload.ref.uid)
+    for uid in sorted(uid for uid, life in lives.items() if life.joining):
+        _join(desk, line, workloads[uid], sizing, result)
+    for uid in sorted(lives):
+        if lives[uid].needs_deployment:
+            _deploy(desk, workloads[uid], result)
+        elif workloads[uid].kind is WorkloadKind.INFERENCE_SERVICE and not lives[uid].silent:
+            _leave(desk, workloads[uid], result, None, busy=False)
+    if not result.postponed:
+        sizing.run(line, turns, result.outcomes)
+    for job, count in sizing.leaves:
+        leaving = present(desk.view, desk.view.members_of(job))[-count:]
+        pods = {one.pod.uid for one in leaving}
+        give_up(desk, job, pods, sizing.changes[job.ref.uid].record.message, result)
+    for job, count, above in sizing.joins:
+        create_pods(desk, job, free_ranks(desk.view, job, count, above), result)
+    return result
+
+
+def _create_all(desk: Desk, lives: Mapping[str, Life], sizing: Sizing, result: Allotment) -> None:
+    """Create what is missing, first those who are first in line; the rest in the next cycle."""
+    workloads = desk.view.snapshot.workloads
+    lacking = [workloads[uid] for uid, life in lives.items() if life.missing]
+    lacking.sort(key=lambda one: (-one.priority, one.created, one.ref.uid))
+    budget = MOST_SEATED
+    for job in lacking:
+        if budget <= 0:
+            result.postponed.add(job.ref.uid)
+            continue
+        budget -= _create(desk, job, sizing, result)
+
+
+def _create(desk: Desk, job: WorkloadRecord, sizing: Sizing, result: Allotment) -> int:
+    """Create the pods that are missing, if the job could ever run.
+
+    Returns:
+        How many; a gang of thousands that can never run takes no other job's turn.
+    """
+    refused = desk.spending.never(job.ref.uid)
+    found = desk.feasibility.judge(job, desk.wants.of(job, job.shape))
+    if refused is not None:
+        found = Infeasible(*refused)
+    if found is None and desk.rounds is not None:
+        found = desk.rounds.infeasible(job.ref.uid)
+    if found is not None:
+        result.outcomes[job.ref.uid] = Outcome(refused=Refused(found.reason, never=found))
+        return 0
+    job, life = sizing.create(job, result.lives[job.ref.uid])
+    create_pods(desk, job, life.missing, result)
+    return len(life.missing)
+
+
+def _turn(desk: Desk, workload: WorkloadRecord, life: Life) -> Turn:
+    members = desk.view.members_of(workload)
+    index = desk.ground.node_index
+    near: frozenset[int] = frozenset()
+    if len(members) > len(life.waiting):
+        waiting = {one.pod.uid for one in life.waiting}
+        near = frozenset(
+            index[held.node]
+            for one in members
+            if one.pod.uid not in waiting
+            for held in one.held
+            if held.node in index
+        )
+    avoid = guards.passed_over(desk.view, desk.ground, workload, members)
+    if life.passed_over is not None and life.passed_over.reason is Reason.RESERVATION_REFUSED:
+        node, _, gpu = life.passed_over.where.partition("/")
+        site = desk.ground.site_index.get((node, gpu))
+        avoid |= {site} if site is not None else set()
+    return Turn(
+        workload=workload,
+        members=life.waiting,
+        priority=priority_of(workload, members),
+        waiting_since=max(one.pod.created for one in life.waiting),
+        near=near,
+        avoid=avoid,
+        modest=is_modest(workload),
+        returns=workload.status.size is not None and bool(workload.status.size.resumes),
+        promised=in_force(workload, desk.view.now, desk.view.snapshot.workloads) is not None,
+    )
+
+
+def _take_turns(
+    desk: Desk, rounds: Rounds, line: Line, turns: Sequence[Turn], result: Allotment
+) -> None:
+    """Serve everybody by the plan of this cycle's turns; who is to move leaves for it."""
+    workloads = desk.view.snapshot.workloads
+    movable = {}
+    for uid, kind in rounds.turnout.stops.items():
+        life, job = result.lives[uid], workloads[uid]
+        if kind and _may_leave(life):
+            members = tuple(one for one in desk.view.members_of(job) if one.live)
+            movable[uid] = _turn(desk, job, replace(life, waiting=members))
+    served = serve(rounds, line, turns, movable)
+    result.outcomes |= served.outcomes
+    for uid, (kind, beside) in served.movers.items():
+        name = f"{workloads[uid].ref.namespace}/{workloads[uid].ref.name}"
+        message = f"leaves for {kind}, where its time is worth more; goes on from its checkpoint"
+        _send_away(desk, uid, message, result)
+        for victim in beside:
+            _send_away(desk, victim.uid, rounds.ended(victim.uid, name), result)
+
+
+def _may_leave(life: Life) -> bool:
+    return life.phase in _EVICTABLE and not life.waiting and not life.silent
+
+
+def _line(desk: Desk, lives: Mapping[str, Life]) -> Line:
+    ended = desk.rounds.turnout.stops if desk.rounds is not None else {}
+
+    def victims() -> Sequence[Victim]:
+        leaving = wave_is_leaving(desk.view)
+        workloads = desk.view.snapshot.workloads
+        candidates = [
+            workloads[uid]
+            for uid, life in sorted(lives.items())
+            if _may_leave(life) and (not leaving or uid in ended)
+        ]
+        return possible_victims(desk.view, desk.placer.board, candidates)
+
+    def asked() -> Sequence[Resident]:
+        return residents(desk.view, desk.wants, desk.placer.board, lives)
+
+    narrow = desk.rounds.tools.typed.of if desk.rounds is not None else None
+    return Line(
+        desk.view,
+        desk.wants,
+        desk.placer,
+        desk.feasibility,
+        cache(victims),
+        # where jobs take turns, the turns make room
+        residents=cache(asked) if desk.rounds is None else None,
+        narrow=narrow,
+    )
+
+
+def _enter(desk: Desk, workload: WorkloadRecord, sizing: Sizing, result: Allotment) -> None:
+    """Write an outcome into the ledger; a gang that got nothing gives back what it had."""
+    uid = workload.ref.uid
+    outcome = result.outcomes[uid]
+    for seat in outcome.seats:
+        for node, wanted in slices_of(desk.placer, seat, desk.view.settings.epoch):
+            desk.ledger.add(node, wanted)
+    members = desk.view.members_of(workload)
+    gang = workload.kind is WorkloadKind.TRAINING_JOB
+    if gang and not outcome.seats and all(one.gated for one in members):
+        for one in members:
+            release(desk.ledger, one)
+    whole, smaller = divided(outcome.victims)
+    for victim in whole:
+        _preempt(desk, victim, workload, result)
+    for lost, count in smaller.items():
+        name = f"{workload.ref.namespace}/{workload.ref.name}"
+        job, headcount = sizing.jobs[lost], result.lives[lost].headcount
+        if headcount is not None:
+            job = replace(job, replicas=headcount.members)
+        message, result.sizes[lost] = sizing.resizer.made_smaller(job, count, name)
+        if job.in_place:
+            give_up(desk, job, pods_of(outcome.victims, lost), message, result)
+        else:
+            _send_away(desk, lost, message, result, Reason.RESIZING)
+    if outcome.conceded is not None:
+        made, board = outcome.conceded, desk.placer.board
+        result.made_room[made.uid] = room = remembered(made, workload, desk.view.now, board)
+        result.lives[made.uid] = starts_again(made, room)
+
+
+def _preempt(desk: Desk, victim: Victim, winner: WorkloadRecord, result: Allotment) -> None:
+    """The victim goes for the sake of a winner."""
+    name = f"{winner.ref.namespace}/{winner.ref.name}"
+    message = f"preempted by {name}, which has a higher priority; starts again when room is free"
+    if desk.rounds is not None and victim.priority >= _priority(desk, winner):
+        message = desk.rounds.ended(victim.uid, name)
+    _send_away(desk, victim.uid, message, result)
+
+
+def _priority(desk: Desk, workload: WorkloadRecord) -> int:
+    return priority_of(workload, desk.view.members_of(workload))
+
+
+def _send_away(
+    desk: Desk, uid: str, message: str, result: Allotment, reason: Reason = Reason.PREEMPTED
+) -> None:
+    """It starts anew later; its pods are evicted, reservations simply end."""
+    job = desk.view.snapshot.workloads[uid]
+    members = desk.view.members_of(job)
+    epoch = desk.view.settings.epoch
+    for one in members:
+        if one.gated:
+            release(desk.ledger, one)
+    result.lives[uid] = Life(
+        phase=Phase.RESTARTING,
+        reason=reason,
+        message=message,
+        restarts=job.status.restarts,
+        steps=tuple(
+            evict(job, one, epoch, reason, message)
+            for one in members
+            if one.live and not one.gated and not one.pod.deleting
+        ),
+    )
+
+
+def _join(desk: Desk, line: Line, job: WorkloadRecord, sizing: Sizing, result: Allotment) -> None:
+    """Members come to a gang that runs, each where there is room as it is, or its pod goes again.
+
+    They come last: nobody makes way for them, and nothing that others wait for is taken.
+    """
+    life, members = result.lives[job.ref.uid], desk.view.members_of(job)
+    if life.phase not in _EVICTABLE:
+        return  # it was sent away in this cycle
+    turn = _turn(desk, job, replace(life, waiting=life.joining))
+    turn = replace(turn, avoid=turn.avoid | other_models(desk.ground, members))
+    seats: list[Seat] = []
+    for one in life.joining:
+        if line.budget <= 0:
+            break
+        found = line.fill(replace(turn, members=(one,)))
+        if isinstance(found, Outcome):
+            seats.extend(found.seats)
+            continue
+        text = "the room that it was to join in is gone"
+        epoch = desk.view.settings.epoch
+        result.steps.append(delete(job, one, epoch, Reason.NO_CAPACITY, text))
+        again = max(life.retry_at, desk.view.now + JOIN_AGAIN_S)
+        result.lives[job.ref.uid] = replace(life, retry_at=again)
+    if seats:
+        result.outcomes[job.ref.uid] = Outcome(seats=tuple(seats))
+        _enter(desk, job, sizing, result)
+
+
+def _deploy(desk: Desk, service: WorkloadRecord, result: Allotment) -> None:
+    """Keep the Deployment and the Service of an InferenceService as wanted."""
+    uid = service.ref.uid
+    key = (service.ref.namespace, service.ref.name)
+    deployment = desk.view.snapshot.deployments.get(key)
+    want = desk.wants.of(service, service.shape)
+    if deployment is None:
+        found = desk.feasibility.judge(service, want)
+        if found is not None:
+            result.outcomes[uid] = Outcome(refused=Refused(found.reason, never=found))
+            return
+    members = desk.view.members_of(service)
+    changing = deployment is not None and (
+        deployment.template_hash != service.template_hash
+        or lifecycle_inference.is_rolling(service, members)
+    )
+    outcome = result.outcomes.get(uid)
+    room = True
+    if changing:
+        newcomers = any(one.gated and not one.pod.deleting for one in members)
+        refused_now = outcome is not None and outcome.refused is not None
+        room = not refused_now if newcomers else desk.placer.has_room(want)
+    wanted = lifecycle_inference.rollout(service, deployment, members, room_for_one=room)
+    result.rollouts[uid] = wanted
+    leaving = _leave(desk, service, result, deployment, busy=changing)
+    result.steps.extend(
+        lifecycle_inference.children(desk.view, service, wanted, extra=leaving.extra)
+    )
+
+
+def _leave(
+    desk: Desk,
+    service: WorkloadRecord,
+    result: Allotment,
+    deployment: DeploymentRecord | None,
+    *,
+    busy: bool,
+) -> Leaving:
+    """Replicas that have to leave their device do so, beside their replacements if possible."""
+    uid = service.ref.uid
+    outcome = result.outcomes.get(uid)
+    leaving = leave(
+        Move(
+            view=desk.view,
+            placer=desk.placer,
+            wants=desk.wants,
+            service=service,
+            deployment=deployment,
+            busy=busy,
+            refused=outcome is not None and outcome.refused is not None,
+        )
+    )
+    result.leaving[uid] = leaving
+    result.steps.extend(leaving.steps)
+    life = result.lives[uid]
+    if leaving.wake_at:
+        result.lives[uid] = replace(life, wake_at=earliest(life.wake_at, leaving.wake_at))
+    return leaving

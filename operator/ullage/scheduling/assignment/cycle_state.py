@@ -1,0 +1,125 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What stands at the beginning of a cycle, and what everybody needs.
+
+Pure. Nobody is given anything here; what does not stand any more is dropped from the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ullage.api.contract import Interruption
+from ullage.cluster.records.snapshot import PodStage, Snapshot, WorkloadKind, WorkloadRecord
+from ullage.scheduling.assignment.pods import release
+from ullage.scheduling.assignment.trials import Trials, commit, look_at_trials
+from ullage.scheduling.capacity.capacity_choice import Spending, decide_pools
+from ullage.scheduling.elastic import sizes
+from ullage.scheduling.inventory.interruptions import terminations
+from ullage.scheduling.inventory.inventory import Ground, lay_out
+from ullage.scheduling.lifecycle.adopt import drop_refused, settle
+from ullage.scheduling.lifecycle.coordinator import leads_of, led
+from ullage.scheduling.lifecycle.drain import notice_marks
+from ullage.scheduling.lifecycle.inference import inference_life
+from ullage.scheduling.lifecycle.training import training_life
+from ullage.scheduling.model.faults import Blames
+from ullage.scheduling.model.lifecycle_step import Life
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.plan import DecideSettings, Emit
+from ullage.scheduling.model.slice_ledger import Ledger
+from ullage.scheduling.model.view import View, members_by_owner
+
+_STARTING: Final = (PodStage.UNSCHEDULED, PodStage.BOUND)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """The cluster as a cycle finds it.
+
+    Attributes:
+        view: The picture, arranged, with the marks of whoever has to leave.
+        ground: Devices and the nodes they are in.
+        ledger: Who holds what; what follows writes into it.
+        lives: What every workload needs, by its uid.
+        trials: Classes that are tried out.
+        spending: Pools that jobs with an aim of cost are to use.
+        notices: Machines that will be taken away, by node.
+        committed: Events of trials that ended well.
+    """
+
+    view: View
+    ground: Ground
+    ledger: Ledger
+    lives: dict[str, Life]
+    trials: Trials
+    spending: Spending
+    notices: Mapping[str, Interruption]
+    committed: Sequence[Emit]
+
+
+def set_scene(snapshot: Snapshot, now: float, settings: DecideSettings) -> Scene:
+    """What stands, and what everybody needs; arguments as of ``decide``."""
+    snapshot = sizes.with_sizes(snapshot)
+    ledger = Ledger(snapshot)
+    view = look(snapshot, now, settings, ledger)
+    trials = look_at_trials(view)
+    spending = decide_pools(view)
+    notices = terminations(snapshot)
+    marks = notice_marks(view, notices)
+    view = replace(view, marks={**trials.marks, **spending.marks, **marks})
+    ground = lay_out(view)
+    lives = _live(view, ground)
+    drop_refused(view, ledger)
+    committed = commit(view, trials, ledger)
+    for life in lives.values():
+        for member in life.release:
+            release(ledger, member)
+    return Scene(
+        view=view,
+        ground=ground,
+        ledger=ledger,
+        lives=lives,
+        trials=trials,
+        spending=spending,
+        notices=notices,
+        committed=committed,
+    )
+
+
+def look(snapshot: Snapshot, now: float, settings: DecideSettings, ledger: Ledger) -> View:
+    """Arrange the snapshot; slices that do not stand are dropped from the ledger on the way."""
+    settled = settle(snapshot, settings, ledger)
+    # a pod whose workload is unknown may be forged: it delays nothing, and is never taken back
+    known = [pod for pod in snapshot.pods.values() if pod.owner.uid in snapshot.workloads]
+    return View(
+        snapshot=snapshot,
+        now=now,
+        settings=settings,
+        members=members_by_owner(snapshot, settled.kept, settled.observed),
+        observed=settled.observed,
+        names={(pod.namespace, pod.name): pod for pod in snapshot.pods.values()},
+        starting=sum(pod.stage in _STARTING for pod in known),
+        orders=tuple(pod for pod in known if pod.order),
+        leads=leads_of(snapshot),
+    )
+
+
+def _live(view: View, ground: Ground) -> dict[str, Life]:
+    """What every workload needs, by its uid."""
+    lives: dict[str, Life] = {}
+    blames = Blames(view.snapshot)
+    for uid, workload in view.snapshot.workloads.items():
+        with blames.of(workload.ref):
+            lives[uid] = _life(view, ground, workload)
+    blames.settle()
+    return lives
+
+
+def _life(view: View, ground: Ground, workload: WorkloadRecord) -> Life:
+    if workload.aside:
+        return Life(phase=Phase.PENDING, silent=True)
+    if workload.kind is WorkloadKind.TRAINING_JOB:
+        return led(view, workload, training_life(view, ground, workload))
+    return inference_life(view, ground, workload)

@@ -1,0 +1,61 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Events of those who join others on a device: that they were admitted, or are tried out.
+
+Said once, when they are placed; what came of a trial is told where it ends.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ullage.api.contract import Reason
+from ullage.scheduling.assignment.cycle_context import Allotment, Desk
+from ullage.scheduling.model.plan import Emit
+from ullage.scheduling.placement.placement import Seat
+from ullage.scheduling.prediction.verdicts import Grant
+
+
+def sharing_news(desk: Desk, allotment: Allotment) -> list[Emit]:
+    """One Event for every workload that now joins others."""
+    news: list[Emit] = []
+    for uid in sorted(allotment.outcomes):
+        shared = [seat for seat in allotment.outcomes[uid].seats if _joins(seat)]
+        tried = [seat for seat in shared if seat.spot.grant.trial]
+        if shared:
+            news.append(_told(desk, (tried or shared)[0]))
+    return news
+
+
+def _joins(seat: Seat) -> bool:
+    verdict = seat.spot.grant.verdict
+    return verdict is not None and len(verdict.tenants) > 1
+
+
+def _told(desk: Desk, seat: Seat) -> Emit:
+    """Names come from the device itself: a verdict may have been made on another one like it."""
+    grant, site = seat.spot.grant, seat.spot.sites[0]
+    uid = seat.asked.member.pod.uid
+    beside = ", ".join(
+        one.tenant.name for one in desk.placer.board.occupants[site] if one.pod_uid != uid
+    )
+    return Emit(
+        target=seat.asked.workload.ref,
+        warning=False,
+        epoch=desk.view.settings.epoch,
+        reason=Reason.PROBATION_STARTED if grant.trial else Reason.SHARING_ADMITTED,
+        text=f"{grant.percent} % of {desk.ground.place_name(site)} beside {beside}: {_why(grant)}",
+    )
+
+
+def _why(grant: Grant) -> str:
+    verdict = grant.verdict
+    assert verdict is not None  # only those who join others are told of
+    own = verdict.tenants[-1]
+    text = f"predicted {own.predicted:.2f}x (upper {own.upper:.2f}x) by {verdict.rung}"
+    if grant.trial:
+        rows = f"rows {verdict.rows} of {verdict.rows_needed}" if verdict.rows_needed else "no rows"
+        return f"{text}, on probation: {rows} to certify {verdict.group}"
+    if math.isfinite(verdict.z):
+        text += f", margin {verdict.z:.2f} of {verdict.required:.2f} asked"
+    return f"{text}, {verdict.group}"

@@ -1,0 +1,91 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Pods of gangs that come, and those that a gang gives up while the others run.
+
+Who gets what is settled by those who call; here it is only written down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import replace
+
+from ullage.api.contract import Reason
+from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
+from ullage.cluster.values.names import pod_name, workers_service
+from ullage.scheduling.assignment.cycle_context import Allotment, Desk
+from ullage.scheduling.model.lifecycle_step import delete, evict
+from ullage.scheduling.model.plan import ApplyService, CreatePod, UngatePod
+from ullage.scheduling.model.slice_ledger import Ledger
+from ullage.scheduling.model.view import Member
+
+
+def create_pods(desk: Desk, job: WorkloadRecord, ranks: Sequence[int], result: Allotment) -> None:
+    """Create the pods of these members, and what gives them their names."""
+    bounds = job.elasticity
+    in_place = (bounds.min_replicas, bounds.max_replicas) if bounds and bounds.in_place else None
+    most = in_place[1] if in_place else job.replicas
+    name_members(desk, job, result)
+    result.steps.extend(
+        CreatePod(
+            owner=job.ref,
+            name=pod_name(job.ref.name, rank),
+            rank=rank,
+            template_hash=job.template_hash,
+            hold=job.ref.uid in desk.spending.stands,
+            world_size=job.replicas if bounds is not None and in_place is None else 0,
+            bounds=in_place,
+            epoch=desk.view.settings.epoch,
+            reason=Reason.WAITING_FOR_DECISION,
+            text=f"member {rank} of {most}",
+        )
+        for rank in ranks
+    )
+
+
+def name_members(desk: Desk, job: WorkloadRecord, result: Allotment) -> None:
+    """The headless Service of a gang, whenever it is not there.
+
+    Its creation may be lost when the process dies, or it may be deleted behind our back.
+    """
+    service = workers_service(job.ref.name)
+    if (
+        job.kind is not WorkloadKind.TRAINING_JOB
+        or (job.replicas == 1 and not job.in_place)
+        or (job.ref.namespace, service) in desk.view.snapshot.services
+    ):
+        return
+    result.steps.append(
+        ApplyService(
+            owner=job.ref,
+            name=service,
+            headless=True,
+            epoch=desk.view.settings.epoch,
+            reason=Reason.WAITING_FOR_DECISION,
+            text="gives every member its name",
+        )
+    )
+
+
+def release(ledger: Ledger, member: Member) -> None:
+    """Take a member's slices out of the spec."""
+    for held in member.held:
+        ledger.drop(held.node, held.slice.key)
+
+
+def give_up(
+    desk: Desk, job: WorkloadRecord, pods: Set[str], message: str, result: Allotment
+) -> None:
+    """Some members of a gang in place go, the others are left alone."""
+    life, epoch = result.lives[job.ref.uid], desk.view.settings.epoch
+    steps = [
+        step for step in life.steps if not (isinstance(step, UngatePod) and step.pod.uid in pods)
+    ]
+    for one in desk.view.members_of(job):
+        if one.pod.uid not in pods or one.pod.deleting:
+            continue
+        if one.gated:
+            release(desk.ledger, one)
+        act = delete if one.gated else evict
+        steps.append(act(job, one, epoch, Reason.RESIZING, message))
+    result.lives[job.ref.uid] = replace(life, steps=tuple(steps))

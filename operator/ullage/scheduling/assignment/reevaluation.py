@@ -1,0 +1,251 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Work that was edited while it runs is judged again where it is: its share, and its objective.
+
+What no longer fits starts again where that loses nothing (a job at its checkpoint, a replica beside
+its replacement), where its owner allows it, and where a place is predicted to serve it; else its
+owner is told why it stays. Nobody is moved because a prediction drifted: only an edit asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ullage.api.contract import DesiredSlice, Reason
+from ullage.api.reasons import ConditionType
+from ullage.cluster.records.snapshot import PodStage, WorkloadKind, WorkloadRecord
+from ullage.scheduling.assignment.cycle_context import Allotment, Desk
+from ullage.scheduling.feasibility.occupancy import Board
+from ullage.scheduling.feasibility.resource_requests import Wants
+from ullage.scheduling.model.lifecycle_step import Life
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.view import Held, Mark, Member, View
+from ullage.scheduling.placement.predicted_figures import Predictions
+from ullage.scheduling.placement.room import elsewhere
+from ullage.scheduling.prediction.verdicts import TOLERANCE, Rule
+
+_TOLD: Final = (
+    Reason.PREDICTED_SLO_BREACH,
+    Reason.SLO_INFEASIBLE,
+    Reason.LOAD_INFEASIBLE,
+    Reason.NEED_PROFILE,
+)
+"""What an edited objective is told to be, as condition ``Degraded``, while it is so."""
+_WHOLE_PERCENT: Final = 100
+
+Told = tuple[Reason, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Why work does not fit any more as it runs."""
+
+    reason: Reason
+    """Told while it stays as it is."""
+    text: str
+    because: Reason
+    """Told when it starts again."""
+    pods: frozenset[str] = frozenset()
+    """uids of the pods that a new start may serve better."""
+    stays: str = ""
+    """Why it is left as it is, where that is known already."""
+    here_too: bool = False
+    """Whether another share of a device that it has now may do."""
+
+
+def rejudge(
+    view: View, board: Board, wants: Wants, rule: Rule, restated: frozenset[str]
+) -> dict[str, Finding]:
+    """What does not fit any more, by uid of the workload.
+
+    Args:
+        view: the cycle's picture.
+        board: who is where.
+        wants: knows what each objective allows.
+        rule: foretells.
+        restated: uids of workloads whose objective the nodes did not know yet.
+    """
+    predictions = Predictions(board, rule)
+    found: dict[str, Finding] = {}
+    for uid, workload in view.snapshot.workloads.items():
+        finding = _share(view, workload)
+        if finding is None and (uid in restated or _is_news(workload) or _shown(workload)):
+            finding = _objective(view, wants, predictions, workload)
+        if finding is not None:
+            found[uid] = finding
+    return found
+
+
+def with_marks(view: View, findings: Mapping[str, Finding]) -> View:
+    """The picture in which replicas that a new start may serve better are to leave."""
+    marks = dict(view.marks)
+    for uid, finding in findings.items():
+        service = view.snapshot.workloads[uid].kind is WorkloadKind.INFERENCE_SERVICE
+        for pod in sorted(finding.pods) if service and not finding.stays else ():
+            marks.setdefault(pod, Mark(finding.because, finding.text, ""))
+    return replace(view, marks=marks) if findings else view
+
+
+def move(desk: Desk, allotment: Allotment, findings: Mapping[str, Finding]) -> dict[str, Told]:
+    """Let jobs start again where they are predicted to fit.
+
+    Comes after everybody who waits was served, so that nobody is moved to a place that is given
+    away in the same cycle.
+
+    Returns:
+        What is told to those who stay, by uid.
+    """
+    told: dict[str, Told] = {}
+    for uid, finding in sorted(findings.items()):
+        workload = desk.view.snapshot.workloads[uid]
+        life = allotment.lives[uid]
+        if life.silent or life.phase.terminal:
+            continue
+        if workload.kind is not WorkloadKind.TRAINING_JOB:
+            said = finding.stays or _replaced(allotment, uid)
+            told[uid] = (finding.reason, f"{finding.text}; {said}")
+        elif life.phase is Phase.RUNNING and not life.waiting:
+            stays = _stays(desk, workload, finding)
+            if stays:
+                told[uid] = (finding.reason, f"{finding.text}; {stays}")
+                continue
+            allotment.lives[uid] = Life(
+                phase=Phase.RESTARTING,
+                reason=finding.because,
+                message=f"{finding.text}; it starts again from its checkpoint",
+                restarts=workload.status.restarts,
+            )
+    return told
+
+
+def _replaced(allotment: Allotment, uid: str) -> str:
+    """What is done about a service."""
+    leaving = allotment.leaving.get(uid)
+    if leaving is not None and leaving.under_way:
+        return "replicas are replaced one after the other"
+    return "it stays until there is room for a replacement that fits"
+
+
+def _stays(desk: Desk, job: WorkloadRecord, finding: Finding) -> str:
+    """Why a job is not moved; empty when it is."""
+    if finding.stays:
+        return finding.stays
+    if not job.checkpoint:
+        return "it stays, because without spec.checkpoint a restart would lose its work"
+    members = desk.view.members_of(job)
+    if not elsewhere(desk.placer, desk.wants, job, members, here_too=finding.here_too):
+        return "it stays, because no other place is predicted to keep it now"
+    return ""
+
+
+def _is_news(workload: WorkloadRecord) -> bool:
+    """Whether the object was edited since its status was last written."""
+    return 0 < workload.status.observed_generation < workload.generation
+
+
+def _shown(workload: WorkloadRecord) -> bool:
+    """Whether its owner is being told; the bad conditions stand last."""
+    return any(
+        one.type == ConditionType.DEGRADED and one.reason in _TOLD
+        for one in workload.status.conditions[-2:]
+    )
+
+
+def _share(view: View, workload: WorkloadRecord) -> Finding | None:
+    """Whether its pods have other shares than may be given to it now.
+
+    The API lets a job's request change while it runs only where it may be restarted for it.
+    """
+    resizable = workload.sharing.resizable
+    if workload.kind is WorkloadKind.TRAINING_JOB and not resizable:
+        return None
+    odd = [
+        (member, held)
+        for member, held in _running(view, workload)
+        if not _fits(workload, held.slice)
+    ]
+    if not odd:
+        return None
+    member, held = odd[0]
+    return Finding(
+        reason=Reason.RESIZE_PENDING,
+        text=f"{member.pod.name} has {_has(held.slice)}, spec.gpu asks for {_asks(workload)}",
+        because=Reason.RESIZING,
+        pods=frozenset(one.pod.uid for one, _ in odd),
+        stays="" if resizable else "it keeps that until its next start (sharing.resizable: Never)",
+        here_too=True,
+    )
+
+
+def _fits(workload: WorkloadRecord, held: DesiredSlice) -> bool:
+    share, memory = workload.gpu.share, workload.gpu.memory_mib
+    if memory and held.memory_mib != memory:
+        return False
+    if share is None:
+        return held.percent == _WHOLE_PERCENT
+    return share.min_percent <= held.percent <= share.max_percent
+
+
+def _has(held: DesiredSlice) -> str:
+    return f"{held.percent} % and {held.memory_mib} MiB"
+
+
+def _asks(workload: WorkloadRecord) -> str:
+    share, memory = workload.gpu.share, workload.gpu.memory_mib
+    percent = f"{share.min_percent} to {share.max_percent} %" if share else "whole devices"
+    return f"{percent} and {memory} MiB" if memory else percent
+
+
+def _objective(
+    view: View, wants: Wants, predictions: Predictions, workload: WorkloadRecord
+) -> Finding | None:
+    """The worst of its members; ``None`` where all keep the objective, or none runs."""
+    worst, text = 0.0, ""
+    pods: set[str] = set()
+    known = wants.classes.of(workload)
+    ground = wants.board.ground
+    for member, held in _running(view, workload):
+        site = ground.site_index.get((held.node, held.slice.gpu))
+        if site is None:
+            continue
+        model = ground.model.item(site)
+        barred = known.barred.get(model)
+        if barred is not None:
+            stays = "no other place changes that: loosen the objective"
+            return Finding(
+                reason=barred.reason, text=barred.text, because=barred.reason, stays=stays
+            )
+        allowed = known.tenants[model].max_slowdown
+        predicted = predictions.of(held.node, held.slice.gpu, member.pod.uid)
+        if allowed is None or predicted <= allowed + TOLERANCE:
+            continue
+        pods.add(member.pod.uid)
+        if predicted / allowed > worst:
+            worst = predicted / allowed
+            text = (
+                f"at {held.slice.percent} % of {ground.place_name(site)} {member.pod.name} would"
+                f" run {predicted:.2f} times slower than alone, its edited objective allows"
+                f" {allowed:g} (predicted)"
+            )
+    if not pods:
+        return None
+    reason = Reason.PREDICTED_SLO_BREACH
+    return Finding(
+        reason=reason,
+        text=text,
+        because=reason,
+        pods=frozenset(pods),
+        here_too=workload.sharing.resizable,
+    )
+
+
+def _running(view: View, workload: WorkloadRecord) -> list[tuple[Member, Held]]:
+    return [
+        (member, held)
+        for member in view.members_of(workload)
+        if member.pod.stage is PodStage.RUNNING and not member.pod.deleting
+        for held in member.held
+        if not held.slice.probation
+    ]

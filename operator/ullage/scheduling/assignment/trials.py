@@ -1,0 +1,195 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What became of those who share on probation, and of those whom a node's guard wants gone.
+
+A trial ends well when every objective on the device was kept through its windows; the slice then
+loses its mark where it stands, and nothing restarts. It ends badly when one was broken, or nothing
+could be told in time: the tenant leaves the device and its class has spent its budget, which its
+profile remembers. Level-triggered: both follow from what stands now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from ullage.api.contract import DesiredSlice, ObservedSlice, Reason, SliceKey, SlicePhase
+from ullage.cluster.records.profile import ProfileRecord
+from ullage.cluster.records.snapshot import GPUNodeRecord, PodRecord, PodStage, WorkloadRecord
+from ullage.engines.admission.probation import (
+    LEAST_SECONDS,
+    LEAST_WINDOWS,
+    MOST_SECONDS,
+    OF_WINDOWS,
+    Account,
+    Outcome,
+    Trial,
+    end_of_trial,
+)
+from ullage.scheduling.inventory.timeouts import AWAY_S
+from ullage.scheduling.learning.loop import Class
+from ullage.scheduling.model.lifecycle_step import earliest
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.plan import Emit
+from ullage.scheduling.model.slice_ledger import Ledger
+from ullage.scheduling.model.view import Mark, View
+
+_INTERFERING: Final = Reason.INTERFERING
+_SEEN: Final = (SlicePhase.ATTACHED, SlicePhase.VIOLATING, SlicePhase.FROZEN)
+
+
+@dataclass(frozen=True, slots=True)
+class Trials:
+    """How all trials of a cycle stand."""
+
+    marks: Mapping[str, Mark] = field(default_factory=dict)
+    """Who has to leave, by uid of the pod."""
+    committed: tuple[tuple[str, DesiredSlice], ...] = ()
+    """(node, slice) whose trial ended well."""
+    wake_at: float = 0.0
+
+
+def look_at_trials(view: View) -> Trials:
+    """Judge every slice on probation, and collect whom the guards want gone."""
+    marks: dict[str, Mark] = {}
+    committed: list[tuple[str, DesiredSlice]] = []
+    moments: list[float] = []
+    for name in sorted(view.snapshot.gpu_nodes):
+        record = view.snapshot.gpu_nodes[name]
+        for seen in record.observed:
+            if seen.reason == _INTERFERING and seen.phase.started:
+                where = f"{name}/{seen.gpu}"
+                text = f"{where}: {seen.message}" if seen.message else f"{where}: it interferes"
+                marks[seen.key.pod_uid] = Mark(Reason.INTERFERING, text, where)
+        for wanted in record.desired:
+            if not wanted.probation:
+                continue
+            pod = view.snapshot.pods.get(wanted.key.pod_uid)
+            if pod is None or pod.deleting or pod.stage is not PodStage.RUNNING:
+                continue
+            since = max(pod.stage_since, record.desired_since.get(wanted.key, 0.0))
+            outcome, text = _outcome(record, wanted, view.now - since)
+            if outcome is Outcome.COMMIT:
+                committed.append((name, wanted))
+            elif outcome is Outcome.ROLL_BACK:
+                where = f"{name}/{wanted.gpu}"
+                mark = Mark(Reason.PROBATION_ROLLED_BACK, f"{where}: {text}", where)
+                marks.setdefault(pod.uid, mark)
+            else:
+                moments += [since + LEAST_SECONDS, since + MOST_SECONDS]
+    wake_at = earliest(*(one for one in moments if one > view.now))
+    return Trials(marks, tuple(committed), wake_at)
+
+
+def _outcome(record: GPUNodeRecord, wanted: DesiredSlice, elapsed_s: float) -> tuple[Outcome, str]:
+    """How a trial stands, and in words why."""
+    reports = {one.key: one for one in record.observed if one.gpu == wanted.gpu}
+    bound = [one for one in record.desired if one.gpu == wanted.gpu and _binds(one, wanted)]
+    broken = [one for one in bound if _is_broken(one.key, wanted.key, reports)]
+    counted = all(_has_counted(reports.get(one.key)) for one in bound)
+    attached = wanted.key in reports and reports[wanted.key].phase in _SEEN
+    windows: list[bool | None] = []
+    if broken:
+        windows = [True] * OF_WINDOWS
+    elif counted and attached:
+        windows = [False] * LEAST_WINDOWS
+    trial = Trial(percent=wanted.percent, seconds=MOST_SECONDS)
+    outcome = end_of_trial(windows, elapsed_s=elapsed_s, trial=trial)
+    if broken:
+        names = ", ".join(f"{one.pod_namespace}/{one.pod_name}" for one in broken)
+        return outcome, f"on trial for {elapsed_s:.0f} s, and the objective of {names} was broken"
+    return outcome, (
+        f"on trial for {elapsed_s:.0f} s, and too few windows were seen to tell whether every"
+        " objective is kept"
+    )
+
+
+def _binds(one: DesiredSlice, trial: DesiredSlice) -> bool:
+    """Whether a trial may end because of this one's objective: its own, or a neighbour's.
+
+    Who only wants to be told (``onViolation: Alert``) drives nobody away.
+    """
+    return one.protected and (one.key == trial.key or not one.alert_only)
+
+
+def _is_broken(key: SliceKey, trial: SliceKey, reports: Mapping[SliceKey, ObservedSlice]) -> bool:
+    """Whether an objective is broken, and not by the load of a neighbour itself."""
+    seen = reports.get(key)
+    if seen is None or seen.phase is not SlicePhase.VIOLATING:
+        return False
+    return key == trial or seen.reason != Reason.SELF_VIOLATING
+
+
+def _has_counted(seen: ObservedSlice | None) -> bool:
+    return seen is not None and seen.windows >= LEAST_WINDOWS
+
+
+def commit(view: View, trials: Trials, ledger: Ledger) -> list[Emit]:
+    """Clear the mark of every trial that ended well; share, device and memory stay as they are.
+
+    The slice carries this leader's epoch: a node takes no change of an older one.
+    """
+    news: list[Emit] = []
+    epoch = view.settings.epoch
+    for node, wanted in trials.committed:
+        where = f"{node}/{wanted.gpu}"
+        ledger.add(node, replace(wanted, probation=False, epoch=epoch))
+        owner = _owner(view, view.snapshot.pods.get(wanted.key.pod_uid))
+        if owner is not None:
+            news.append(
+                Emit(
+                    target=owner.ref,
+                    warning=False,
+                    epoch=epoch,
+                    reason=Reason.PROBATION_COMMITTED,
+                    text=f"{wanted.pod_name} stays on {where}: every objective was kept",
+                )
+            )
+    return news
+
+
+def spent(view: View, trials: Trials) -> dict[Class, float]:
+    """Seconds of trial that a class has used up: all, after one that ended badly lately."""
+    budget = float(view.snapshot.policy.risk.probation_seconds_per_class)
+    found: dict[Class, float] = {}
+    for uid, mark in trials.marks.items():
+        owner = _owner(view, view.snapshot.pods.get(uid))
+        if owner is not None and owner.klass and mark.reason is Reason.PROBATION_ROLLED_BACK:
+            found[owner.ref.namespace, owner.klass] = budget
+    for owner in view.snapshot.workloads.values():
+        decision = owner.status.decision
+        if (
+            owner.klass
+            and decision is not None
+            and decision.refusals
+            and view.now < decision.time + AWAY_S
+            and any(one.reason is Reason.PROBATION_ROLLED_BACK for one in decision.refusals)
+        ):
+            found[owner.ref.namespace, owner.klass] = budget
+    return found
+
+
+def bookings(
+    spent_s: Mapping[Class, float], profiles: Sequence[ProfileRecord]
+) -> dict[Class, Account]:
+    """What the profiles of these classes must remember; one that does already is left alone.
+
+    A row that comes after this fills the budget again.
+    """
+    by_class = {(one.namespace, one.klass): one for one in profiles}
+    found: dict[Class, Account] = {}
+    for at, seconds in spent_s.items():
+        profile = by_class.get(at)
+        status = profile.status if profile is not None else None
+        if status is not None and status.trial_s >= seconds:
+            continue
+        rows = sum(1 for row in profile.rows if row.partners) if profile is not None else 0
+        faults = status.faults if status is not None else 0
+        found[at] = Account(klass=at[1], spent_s=seconds, rows=rows, faults=faults)
+    return found
+
+
+def _owner(view: View, pod: PodRecord | None) -> WorkloadRecord | None:
+    owner = view.snapshot.workloads.get(pod.owner.uid) if pod is not None else None
+    return owner if owner is not None and owner.status.phase != Phase.RESTARTING else None

@@ -1,0 +1,398 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Every job with a cost objective to the pools that it may be placed in now.
+
+A decision stands until something speaks against it: what it holds is lost, a price moved, a limit
+is broken, the deadline's verdict changes, or its time is up. Work that waits is looked at again in
+turns. Without pools, or for jobs without an objective, nothing is done at all. It must never write
+anew what says the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from ullage.api.contract import Reason
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.spend import SpendDecision, SpendRecord
+from ullage.engines.capacity.deadline import Mode
+from ullage.engines.capacity.records import Decision
+from ullage.scheduling.capacity import choice
+from ullage.scheduling.capacity.choice import Facts
+from ullage.scheduling.capacity.market import Market, most_affordable
+from ullage.scheduling.capacity.record import infeasible, kept, lapsed, recorded, unknown_work
+from ullage.scheduling.capacity.remaining_work import TICK_S, due_of, spare_s, turns_at, work_of
+from ullage.scheduling.capacity.separate_pools import bound
+from ullage.scheduling.model.lifecycle_step import earliest
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.view import Mark, Member, View
+from ullage.scheduling.prediction.effort import in_turns
+
+MOST_URGENT: Final = 200
+"""Jobs that are decided anew in one cycle for a cause; the rest is next."""
+MOST_IN_TURN: Final = 50
+"""Waiting jobs that are looked at again in one cycle."""
+_SOON_S: Final = 0.05
+_LIVE: Final = (Phase.PENDING, Phase.RESERVING, Phase.STARTING, Phase.RUNNING)
+_NEVER_STARTED: Final = (Reason.DEADLINE_INFEASIBLE, Reason.WORK_UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stand:
+    """Where one job stands.
+
+    Attributes:
+        spend: What its status should say.
+        pools: Pools that its members may be placed in; none = it waits.
+        grows: The pools can be given more nodes.
+        safe: Whether its deadline is kept; `None` = it has none, or nobody can tell.
+        margin_s: Seconds to spare until the deadline, work left and a restart taken off.
+        facts: What the decision rests on; `None` = nothing is decided about it any more.
+    """
+
+    spend: SpendRecord
+    pools: frozenset[str]
+    grows: bool = False
+    safe: bool | None = None
+    margin_s: int | None = None
+    facts: Facts | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spending:
+    """What a cycle decides about pools; empty where there are none.
+
+    Attributes:
+        stands: By uid of the job; jobs that are not here are placed anywhere.
+        marks: Pods that leave for other capacity, by uid.
+        market: The pools; `None` = nobody asks for them.
+        wake_at: When the next decision is due; 0 = never.
+        lapsed: What to say of jobs whose pools are gone, by uid; they are left alone.
+    """
+
+    stands: Mapping[str, Stand] = field(default_factory=dict)
+    marks: Mapping[str, Mark] = field(default_factory=dict)
+    market: Market | None = None
+    wake_at: float = 0.0
+    lapsed: Mapping[str, Stand] = field(default_factory=dict)
+
+    def said(self, uid: str) -> Stand | None:
+        """What is told of a job; `None` = what its status says already."""
+        return self.stands.get(uid) or self.lapsed.get(uid)
+
+    def idle(self) -> Mapping[str, tuple[Reason, str]]:
+        """Jobs that have no pool to be placed in now, by uid, and why."""
+        return {
+            uid: (decision.reason, decision.message)
+            if (decision := stand.spend.decision) is not None
+            else (Reason.WAITING_FOR_DECISION, "its pools are chosen in one of the next cycles")
+            for uid, stand in self.stands.items()
+            if not stand.pools
+        }
+
+    def never(self, uid: str) -> tuple[Reason, str] | None:
+        """Why a job is not started as it is; `None` = it may be."""
+        stand = self.stands.get(uid)
+        decision = stand.spend.decision if stand is not None else None
+        if decision is None or decision.chosen.pools or decision.reason not in _NEVER_STARTED:
+            return None
+        return decision.reason, decision.message
+
+
+NOTHING: Final = Spending()
+
+
+def decide_pools(view: View) -> Spending:
+    """The pools of every job with a cost objective.
+
+    Args:
+        view: The cycle's picture.
+    """
+    if not view.snapshot.pools:
+        return _without_pools(view)
+    jobs = [one for one in view.snapshot.workloads.values() if chooses(one)]
+    if not jobs:
+        return NOTHING
+    market = Market(view, growing=view.settings.orders)
+    clerk = _Clerk(view, market)
+    postponed = clerk.see(jobs)
+    marks = {
+        uid: mark
+        for job in jobs
+        if (stand := clerk.stands.get(job.ref.uid)) is not None
+        for uid, mark in _marks(
+            job, stand, bound(job, view.members_of(job), stand.pools, market), market
+        )
+    }
+    return Spending(
+        stands=clerk.stands,
+        marks=marks,
+        market=market,
+        wake_at=earliest(
+            *(one for one in clerk.moments if one > view.now),
+            view.now + _SOON_S if postponed else 0.0,
+        ),
+        lapsed=clerk.lapsed,
+    )
+
+
+def _without_pools(view: View) -> Spending:
+    """Where there are no pools nobody chooses; whoever did so before is told."""
+    found = {}
+    for uid, job in view.snapshot.workloads.items():
+        spend = job.status.spend
+        if spend is not None and spend.decision is not None and chooses(job):
+            said = lapsed(job, (), now=view.now, epoch=view.settings.epoch)
+            if said is not None:
+                found[uid] = Stand(spend=said, pools=frozenset())
+    return Spending(lapsed=found) if found else NOTHING
+
+
+def chooses(job: WorkloadRecord) -> bool:
+    """Whether pools are chosen for a job."""
+    return (
+        job.cost is not None
+        and bool(job.cost.objective)
+        and not job.deleting
+        and not job.suspend
+        and bool(job.shape.device_container)
+        and job.status.phase not in (Phase.SUCCEEDED, Phase.FAILED)
+    )
+
+
+@dataclass(slots=True)
+class _Clerk:
+    """Goes through the jobs of one cycle."""
+
+    view: View
+    market: Market
+    stands: dict[str, Stand] = field(default_factory=dict)
+    moments: list[float] = field(default_factory=list)
+    lapsed: dict[str, Stand] = field(default_factory=dict)
+
+    def see(self, jobs: Sequence[WorkloadRecord]) -> bool:
+        """Decide for whom it is due; says whether somebody has to wait for the next cycle."""
+        urgent: list[Facts] = []
+        waiting: list[Facts] = []
+        for job in sorted(jobs, key=lambda one: (one.created, one.ref.uid)):
+            facts = self._facts(job)
+            if facts is None:
+                self._leave(job)
+                continue  # it runs where nobody sells anything
+            if self._is_due(facts):
+                urgent.append(facts)
+            else:
+                if _is_watched(facts):
+                    waiting.append(facts)
+                self._stand(facts, kept(facts))
+        for facts in urgent[:MOST_URGENT]:
+            self._stand(facts, self._decided(facts))
+        for facts in urgent[MOST_URGENT:]:
+            self._stand(facts, kept(facts))
+        turns = in_turns(waiting, self.view.now) if len(waiting) > MOST_IN_TURN else waiting
+        for facts in turns[:MOST_IN_TURN]:
+            self._stand(facts, self._decided(facts))
+        return len(urgent) > MOST_URGENT
+
+    def _leave(self, job: WorkloadRecord) -> None:
+        """Tell a job that runs where a pool was that this one is gone."""
+        view = self.view
+        said = lapsed(job, view.snapshot.pools, now=view.now, epoch=view.settings.epoch)
+        if said is not None:
+            self.lapsed[job.ref.uid] = Stand(spend=said, pools=frozenset())
+
+    def _facts(self, job: WorkloadRecord) -> Facts | None:
+        members = self.view.members_of(job)
+        held = self._held(job, members)
+        if held is None:
+            return None
+        wanted = self._wanted(job, members, held)
+        stalls = self.market.stalls_of(job, wanted)
+        work = work_of(job, stalls, members)
+        before = job.status.spend.decision if job.status.spend is not None else None
+        due = None
+        if work is not None:
+            due = due_of(
+                self.view,
+                job,
+                work,
+                stalls,
+                committed=before is not None and before.committed,
+            )
+        return Facts(
+            job=job,
+            members=wanted,
+            stalls=stalls,
+            work=work,
+            due=due,
+            held=held,
+            terms=self.view.snapshot.policy.spot,
+            now=self.view.now,
+        )
+
+    def _wanted(
+        self, job: WorkloadRecord, members: Sequence[Member], held: Mapping[str, int]
+    ) -> int:
+        """Members that pools are chosen for.
+
+        An elastic gang that has no pods yet gets as many as its budget pays for somewhere.
+        """
+        if members or job.elasticity is None:
+            return max(job.replicas, sum(held.values()))
+        limit = most_affordable(self.view.snapshot.pools.values(), job)
+        return job.replicas if limit is None else job.elasticity.within(min(job.replicas, limit))
+
+    def _held(self, job: WorkloadRecord, members: Sequence[Member]) -> Mapping[str, int] | None:
+        """Members by pool; `None` = some are on nodes of no pool."""
+        if job.status.phase not in _LIVE:
+            return {}  # what is left of its last start goes
+        found: dict[str, int] = {}
+        for one in bound(job, members, _chosen(job), self.market):
+            if not one.held or not one.live or one.pod.deleting:
+                continue
+            pool = self.market.pool_of.get(one.held[0].node)
+            if pool is None:
+                return None
+            found[pool] = found.get(pool, 0) + 1
+        return found
+
+    def _is_due(self, facts: Facts) -> bool:
+        """Whether something speaks against the decision in force."""
+        job, before = facts.job, facts.before
+        spend = job.status.spend
+        if before is None or spend is None or job.status.observed_generation != job.generation:
+            return True
+        if facts.now >= spend.next_decision > 0:
+            return True
+        if before.reason in _NEVER_STARTED:
+            return False  # looked at in turns
+        due = facts.due
+        if not facts.held:
+            waits = not before.chosen.pools and due is not None
+            return waits and facts.now >= turns_at(job.created, due) if due is not None else False
+        if not spend.next_decision:
+            return True  # it has just been placed
+        chosen = {one.pool for one in before.chosen.pools}
+        if not facts.held.keys() <= chosen or sum(facts.held.values()) > _members(before):
+            return True
+        if due is not None and spare_s(due) < due.line.changeover_s + 2 * TICK_S:
+            return not before.committed
+        return choice.over_budget(facts) or self._moved(facts, before)
+
+    def _moved(self, facts: Facts, before: SpendDecision) -> bool:
+        """Whether a price that the decision rests on is another by more than the least gain."""
+        part = facts.terms.min_gain_percent / 100
+        now = choice.held_option(facts).expected.per_hour
+        if _differs(before.chosen.per_hour, now, part):
+            return True
+        other = before.runner_up
+        if other is None or not other.pools or not other.per_hour:
+            return False
+        prices = [facts.stalls.stalls.get(one.pool) for one in other.pools]
+        if any(one is None or one.pool.price_per_hour is None for one in prices):
+            return False
+        per_hour = sum(
+            (stall.pool.price_per_hour or 0.0) * one.replicas
+            for stall, one in zip(prices, other.pools, strict=True)
+            if stall is not None
+        )
+        return per_hour < float(other.per_hour) * (1 - part)
+
+    def _decided(self, facts: Facts) -> SpendRecord:
+        """A new decision; the record of before where it says the same."""
+        epoch = self.view.settings.epoch
+        deadline = facts.job.cost is not None and facts.job.cost.deadline_s is not None
+        if deadline and facts.due is None:
+            return unknown_work(facts, epoch)
+        if not facts.held and not facts.job.status.start_time:
+            refused = choice.refused(facts)
+            if refused:
+                return infeasible(facts, epoch, refused)
+        found = choice.choose(facts)
+        if choice.stays(facts, found):
+            found = choice.staying(facts, found)
+        if self._compares(facts, found):
+            found = choice.compare_prices(facts, found)
+        elif not facts.held:
+            found = choice.settled(facts, found)
+        return recorded(facts, found, epoch)
+
+    def _compares(self, facts: Facts, found: Decision) -> bool:
+        """Whether a job that stays where it is should look at other pools' prices now."""
+        before, spend = facts.before, facts.job.status.spend
+        if before is None or spend is None or not facts.held:
+            return False
+        if facts.held.keys() != {one.pool for one in found.chosen.shares} or found.committed:
+            return False
+        if facts.due is not None and choice.mode_of(facts, found.chosen) != Mode.SPOT:
+            return False
+        return facts.now >= spend.next_decision > 0 or self._moved(facts, before)
+
+    def _stand(self, facts: Facts, spend: SpendRecord) -> None:
+        decision, due = spend.decision, facts.due
+        pools = frozenset(one.pool for one in decision.chosen.pools) if decision else frozenset()
+        stalls = facts.stalls.stalls
+        safe, margin_s = None, None
+        if due is not None and decision is not None and decision.reason not in _NEVER_STARTED:
+            margin_s = spare_s(due) - (0 if facts.held else due.line.changeover_s)
+            safe = margin_s >= 0 and decision.reason is not Reason.ON_DEMAND_MISSING
+            if not facts.held and not pools:
+                self.moments.append(turns_at(facts.job.created, due))
+        self.moments.append(spend.next_decision)
+        self.stands[facts.job.ref.uid] = Stand(
+            spend=spend,
+            pools=pools,
+            grows=any(name in stalls and stalls[name].grows for name in pools),
+            safe=safe,
+            margin_s=margin_s,
+            facts=facts,
+        )
+
+
+def _marks(
+    job: WorkloadRecord, stand: Stand, members: Sequence[Member], market: Market
+) -> Iterable[tuple[str, Mark]]:
+    """Members that leave: they are in a pool that is not chosen any more."""
+    decision = stand.spend.decision
+    if decision is None or job.status.phase not in _LIVE:
+        return
+    leaving = [
+        one
+        for one in members
+        if one.held and one.live and market.pool_of.get(one.held[0].node) not in stand.pools
+    ]
+    if not leaving:
+        return
+    reason = Reason.OFFER_SWITCHED if stand.pools else decision.reason
+    aim = " and ".join(sorted(stand.pools)) or "nothing for now"
+    for one in leaving:
+        yield (
+            one.pod.uid,
+            Mark(reason=reason, message=f"goes to {aim}: {decision.message}", where=""),
+        )
+
+
+def _is_watched(facts: Facts) -> bool:
+    """Whether what others do may change a decision that stands: it waits, or it could go back."""
+    before = facts.before
+    if not facts.held or before is None:
+        return True
+    return facts.due is not None and before.mode != Mode.SPOT and not before.committed
+
+
+def _chosen(job: WorkloadRecord) -> list[str]:
+    decision = job.status.spend.decision if job.status.spend is not None else None
+    return [one.pool for one in decision.chosen.pools] if decision is not None else []
+
+
+def _members(decision: SpendDecision) -> int:
+    return sum(one.replicas for one in decision.chosen.pools)
+
+
+def _differs(stated: str, now: float, part: float) -> bool:
+    if not stated:
+        return False
+    before = float(stated)
+    return abs(now - before) > part * max(before, now)

@@ -1,0 +1,387 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Where one job should run: the engine's answer, and what of it is worth a restart.
+
+Who holds nothing gets the engine's choice at once. Who runs is moved for a deadline, for a limit,
+or when the prices are compared and the saving pays for the restart; without a checkpoint never. It
+must never stop running work because something is not known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.spec_fields import SpotTerms
+from ullage.cluster.records.spend import SpendDecision
+from ullage.engines.capacity import deadline
+from ullage.engines.capacity.cost import Terms, expected
+from ullage.engines.capacity.decide import Due, decide
+from ullage.engines.capacity.pricing import Offer, PriceWhy, Switching, choose_offer
+from ullage.engines.capacity.records import (
+    Ask,
+    CapacityType,
+    Decision,
+    Expected,
+    Holding,
+    Objective,
+    Option,
+    Pool,
+    Settings,
+    Share,
+    Why,
+)
+from ullage.scheduling.capacity.market import Stalls, affordable, may_use_on_demand
+from ullage.scheduling.capacity.remaining_work import TICK_S, Work, fallback_speed, spare_s
+
+HELD_LONG_S: Final = 1e9
+"""Since when a job holds what nobody noted the time of."""
+MOST_LOST: Final = 0.9
+"""Part of the time that losses can cost at most, so that every pool has some speed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What one job's choice depends on.
+
+    Attributes:
+        job: The job.
+        members: Members that are to be placed.
+        stalls: Pools that suit it.
+        work: What is left to do; `None` = not known.
+        due: Where it stands on the line to its deadline, if it has one.
+        held: Members by pool, of all that are placed; empty = it holds nothing.
+        terms: Of the policy.
+        now: Seconds since the epoch.
+    """
+
+    job: WorkloadRecord
+    members: int
+    stalls: Stalls
+    work: Work | None
+    due: Due | None
+    held: Mapping[str, int]
+    terms: SpotTerms
+    now: float
+
+    @property
+    def before(self) -> SpendDecision | None:
+        """The decision in force."""
+        spend = self.job.status.spend
+        return spend.decision if spend is not None else None
+
+    @property
+    def held_s(self) -> float:
+        """Seconds since its pools were chosen."""
+        before = self.before
+        return self.now - before.since if before is not None and before.since else HELD_LONG_S
+
+    @property
+    def restart_h(self) -> float:
+        """Hours that a restart costs."""
+        return self.terms.restart_cost_s / 3600
+
+
+def choose(facts: Facts) -> Decision:
+    """What the engine says from what the job holds now."""
+    job, cost = facts.job, facts.job.cost
+    if cost is None:
+        raise ValueError(f"{job.ref.name} has no spec.cost")
+    # what spot takes without a checkpoint is lost, so a deadline cannot be kept on it
+    spot = cost.allow_spot and (facts.due is None or job.checkpoint)
+    objective, due = Objective(cost.objective), facts.due
+    if due is not None and not (spot and _has_spot(facts)):
+        objective, due = Objective.COST_PER_WORK, None  # there is nothing to wait for
+    ask = Ask(
+        objective=objective,
+        least=facts.members,
+        most=facts.members,
+        budget_per_hour=cost.budget_per_hour,
+        allow_spot=spot,
+        allow_on_demand=may_use_on_demand(job),
+        held=tuple(
+            Holding(pool=pool, instances=count, held_s=facts.held_s)
+            for pool, count in sorted(facts.held.items())
+        ),
+    )
+    # a loss and a move both cost one restart; from nothing a start costs the same everywhere
+    change_h = facts.restart_h if facts.held else 0.0
+    terms = Terms(eviction_h=facts.restart_h, change_h=change_h)
+    settings = Settings(
+        min_gain=facts.terms.min_gain_percent / 100,
+        min_hold_s=facts.terms.min_hold_s,
+        period_s=facts.terms.decision_period_s,
+    )
+    found = decide(ask, _with_held(facts), terms, due=due, settings=settings)
+    return _net_on_spot(facts, found)
+
+
+def _has_spot(facts: Facts) -> bool:
+    """Whether any spot pool suits the job, whether or not it has room now."""
+    kinds = (one.pool.capacity_type for one in facts.stalls.stalls.values())
+    return any(kind is CapacityType.SPOT for kind in kinds)
+
+
+def _with_held(facts: Facts) -> list[Pool]:
+    """The pools with room for what the job has there itself."""
+    return [
+        pool
+        if pool.most is None or not facts.held.get(pool.name)
+        else replace(pool, most=pool.most + facts.held[pool.name])
+        for pool in facts.stalls.pools()
+    ]
+
+
+def _net_on_spot(facts: Facts, found: Decision) -> Decision:
+    """The safety net for spot that is slower than what the deadline was planned on.
+
+    On spot of equal speed the time in reserve does not shrink, so the rules let it run; where it
+    shrinks, the job leaves while a restart still fits.
+    """
+    due = facts.due
+    if due is None or found.reason is not Why.STAYS_ON_SPOT:
+        return found
+    slowest = min(
+        (facts.stalls.stalls[one.pool].pool.speed for one in found.chosen.shares), default=1.0
+    )
+    slower = slowest < fallback_speed(facts.stalls) * (1 - 1e-6)
+    reserve_s = due.line.changeover_s + (2 * TICK_S if slower else 0)
+    if spare_s(due) >= reserve_s:
+        return found
+    committed = replace(due, committed=True)
+    return choose(replace(facts, due=committed))
+
+
+def refused(facts: Facts) -> str:
+    """Why the deadline cannot be kept from the start; empty = it can, or there is none."""
+    if facts.due is None:
+        return ""
+    return (
+        deadline.infeasible(
+            facts.due.line,
+            allow_spot=facts.job.cost is not None and facts.job.cost.allow_spot,
+            allow_on_demand=may_use_on_demand(facts.job),
+        )
+        or ""
+    )
+
+
+def stays(facts: Facts, found: Decision) -> bool:
+    """Whether running work goes on where it is, though the engine would have it elsewhere."""
+    pools = {one.pool for one in found.chosen.shares}
+    if not facts.held or facts.held.keys() <= pools:
+        return False
+    if not facts.job.checkpoint:
+        return True
+    if not facts.held.keys() <= facts.stalls.stalls.keys():
+        return not pools  # they suit it no longer, but stopping helps nobody
+    if any(_price(facts, pool) is None for pool in facts.held):
+        return True
+    if over_budget(facts):
+        return not pools and gives_up_members(facts)
+    # the engine looks an hour ahead: for moves by cost the longer view decides
+    return not pools or facts.due is None
+
+
+def over_budget(facts: Facts) -> bool:
+    """Whether what is held costs more per hour than the job may."""
+    cost = facts.job.cost
+    if cost is None or cost.budget_per_hour is None:
+        return False
+    return held_option(facts).expected.per_hour > cost.budget_per_hour * (1 + 1e-9)
+
+
+def gives_up_members(facts: Facts) -> bool:
+    """Whether an elastic gang can go on where it is within its budget, with fewer members.
+
+    Its size is changed elsewhere.
+    """
+    bounds = facts.job.elasticity
+    if bounds is None:
+        return False
+    said = [affordable(facts.stalls.stalls[pool].record, facts.job) for pool in facts.held]
+    return all(one is not None and one >= bounds.min_replicas for one in said)
+
+
+def _price(facts: Facts, pool: str) -> float | None:
+    stall = facts.stalls.stalls.get(pool)
+    return stall.pool.price_per_hour if stall is not None else None
+
+
+def held_option(facts: Facts) -> Option:
+    """What is held, as an allocation with its price."""
+    shares = tuple(Share(pool=pool, instances=n) for pool, n in sorted(facts.held.items()))
+    per_hour = sum((_price(facts, pool) or 0.0) * n for pool, n in facts.held.items())
+    speeds = [
+        facts.stalls.stalls[pool].pool.speed for pool in facts.held if pool in facts.stalls.stalls
+    ]
+    work = min(speeds, default=0.0) * sum(facts.held.values())
+    return Option(shares=shares, expected=Expected(cost=per_hour, work=work, per_hour=per_hour))
+
+
+def settled(facts: Facts, found: Decision) -> Decision:
+    """What a job that holds nothing goes for: the pool of before, unless another is clearly better.
+
+    Noise in prices and hazards would else send it from pool to pool while it waits.
+    """
+    before = facts.before
+    if before is None or not found.chosen.shares or len(before.chosen.pools) != 1:
+        return found
+    here = before.chosen.pools[0].pool
+    stall = facts.stalls.stalls.get(here)
+    if stall is None or found.chosen.shares[0].pool == here:
+        return found
+    pool = stall.pool
+    if pool.price_per_hour is None or not pool.speed:
+        return found
+    if pool.most is not None and pool.most < facts.members:
+        return found
+    budget = facts.job.cost.budget_per_hour if facts.job.cost is not None else None
+    if budget is not None and pool.price_per_hour * facts.members > budget:
+        return found
+    old = expected([pool], [facts.members], Terms(eviction_h=facts.restart_h), changed=False)
+    option = Option(shares=(Share(pool=here, instances=facts.members),), expected=old)
+    if mode_of(facts, option) != mode_of(facts, found.chosen):
+        return found
+    gain, new = facts.terms.min_gain_percent / 100, found.chosen.expected
+    makespan = facts.job.cost is not None and facts.job.cost.objective == Objective.MAKESPAN
+    better = (
+        new.work > old.work * (1 + gain) if makespan else new.per_work < old.per_work * (1 - gain)
+    )
+    if better:
+        return found
+    return replace(found, chosen=option, runner_up=found.chosen)
+
+
+def staying(facts: Facts, found: Decision) -> Decision:
+    """The decision to go on with what is held; what the engine would take comes second."""
+    here = held_option(facts)
+    reason = Why.HOLDING if facts.held_s < facts.terms.min_hold_s else Why.KEPT
+    names = " and ".join(sorted(facts.held))
+    why = "" if facts.job.checkpoint else " (without spec.checkpoint it is never moved)"
+    return replace(
+        found,
+        chosen=here,
+        runner_up=found.chosen if found.chosen.shares else found.runner_up,
+        reason=reason,
+        text=f"stay on {names}{why}; otherwise: {found.text}",
+    )
+
+
+def compare_prices(facts: Facts, kept: Decision) -> Decision:
+    """What running work does when prices are compared: it stays, or moves for a saving that pays.
+
+    Args:
+        facts: The job holds one pool, within its limits.
+        kept: The decision to stay.
+    """
+    here = next(iter(facts.held), "")
+    if len(facts.held) != 1 or not facts.job.checkpoint or here not in facts.stalls.stalls:
+        return kept
+    if facts.due is not None and spare_s(facts.due) < (
+        facts.due.line.reserve_s + facts.due.line.changeover_s
+    ):
+        return kept  # a move is a restart, and the deadline has none to spare
+    if facts.held_s < facts.terms.min_hold_s:
+        return replace(kept, reason=Why.HOLDING)
+    offers = {one.name: one for one in _offers(facts, here)}
+    if here not in offers:
+        return kept
+    cost = facts.job.cost
+    if cost is not None and cost.objective == Objective.MAKESPAN:
+        best = _fastest(facts, offers, here)
+        said = f"move to {best}: the rest is done sooner by more than the restart takes"
+    else:
+        least = max(facts.terms.min_gain_percent, facts.terms.min_savings_percent) / 100
+        answer = choose_offer(
+            list(offers.values()),
+            here,
+            facts.work.left_h if facts.work is not None else math.inf,
+            hours_left=None
+            if facts.due is None
+            else (facts.due.line.deadline_s - facts.due.elapsed_s) / 3600,
+            settings=Switching(
+                period_h=facts.terms.decision_period_s / 3600,
+                restart_h=facts.restart_h,
+                min_savings=least,
+            ),
+        )
+        best = here
+        if answer.reason is PriceWhy.SWITCHED and answer.chosen is not None:
+            best = answer.chosen.name
+        said = answer.text
+    if best == here:
+        return kept
+    return replace(
+        kept,
+        chosen=_option(facts, best),
+        runner_up=kept.chosen,
+        reason=Why.SWITCHED,
+        text=said,
+    )
+
+
+def _offers(facts: Facts, here: str) -> list[Offer]:
+    """Pools that take the whole gang now, of the kind that it runs on, within its budget."""
+    kind = facts.stalls.stalls[here].pool.capacity_type
+    cost = facts.job.cost
+    found = []
+    for name, stall in facts.stalls.stalls.items():
+        pool = stall.pool
+        if pool.price_per_hour is None or not pool.speed:
+            continue
+        per_hour = pool.price_per_hour * facts.members
+        if name != here:
+            if facts.due is not None and pool.capacity_type is not kind:
+                continue
+            if pool.most is not None and pool.most < facts.members:
+                continue
+            if (
+                cost is not None
+                and cost.budget_per_hour is not None
+                and per_hour > cost.budget_per_hour
+            ):
+                continue
+        # every loss costs a restart, so a pool is as fast as the time between them lets it be
+        lost = min(MOST_LOST, pool.hazard_per_hour * facts.restart_h)
+        found.append(Offer(name=name, price_per_hour=per_hour, speed=pool.speed * (1 - lost)))
+    return found
+
+
+def _fastest(facts: Facts, offers: Mapping[str, Offer], here: str) -> str:
+    """The offer that ends the job soonest, the restart paid, by more than the least gain."""
+    left_h = min(
+        facts.work.left_h if facts.work is not None else math.inf,
+        facts.terms.decision_period_s / 3600,
+    )
+    stay_h = left_h / offers[here].speed
+    gone = {
+        name: left_h / one.speed + facts.restart_h for name, one in offers.items() if name != here
+    }
+    best = min(gone, key=lambda name: (gone[name], offers[name].price_per_hour, name), default=here)
+    gain = 1 - facts.terms.min_gain_percent / 100
+    return best if gone and gone[best] < stay_h * gain else here
+
+
+def _option(facts: Facts, pool: str) -> Option:
+    stall = facts.stalls.stalls[pool].pool
+    per_hour = (stall.price_per_hour or 0.0) * facts.members
+    return Option(
+        shares=(Share(pool=pool, instances=facts.members),),
+        expected=Expected(cost=per_hour, work=stall.speed * facts.members, per_hour=per_hour),
+    )
+
+
+def mode_of(facts: Facts, option: Option) -> str:
+    """Spot, on-demand or nothing."""
+    kinds = {
+        facts.stalls.stalls[one.pool].pool.capacity_type is CapacityType.SPOT
+        for one in option.shares
+        if one.pool in facts.stalls.stalls
+    }
+    if not option.shares:
+        return deadline.Mode.IDLE.value
+    return deadline.Mode.SPOT.value if kinds == {True} else deadline.Mode.ON_DEMAND.value

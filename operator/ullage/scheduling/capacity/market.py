@@ -1,0 +1,324 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Pools as a job sees them: price, speed and room of one member, by class of job.
+
+Made once a cycle, and only where there are pools and jobs that ask for them. A price is that of one
+member: whole instances are bought, so members pay for the part of an instance that they leave idle.
+It must never offer room that other jobs hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+from ullage.api.contract import Health
+from ullage.cluster.records.pool import PoolRecord
+from ullage.cluster.records.profile import Source
+from ullage.cluster.records.snapshot import GPUNodeRecord, WorkloadRecord
+from ullage.engines.capacity.records import CapacityType, Pool
+from ullage.scheduling.accounting.rates import declared_price, on_demand_price, reliable_prices
+from ullage.scheduling.inventory.inventory import node_trouble
+from ullage.scheduling.inventory.pool_membership import Membership
+from ullage.scheduling.learning.throughput import Throughputs
+from ullage.scheduling.model.view import View
+
+WHOLE: Final = 100
+_ANY: Final = (1 << 31) - 1
+"""Members that nothing limits."""
+_EXACT: Final = 1e-9
+"""Part by which a sum of prices may pass the budget through rounding alone."""
+_KNOWN: Final = (Source.MEASURED, Source.DECLARED)
+"""Sources of speed that a deadline may rest on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stall:
+    """A pool as one job sees it.
+
+    Attributes:
+        pool: As the engine takes it; one instance of the engine is one member.
+        record: The pool itself.
+        per_node: Members that one node of it takes.
+        grows: More nodes of it can be bought.
+    """
+
+    pool: Pool
+    record: PoolRecord
+    per_node: int
+    grows: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stalls:
+    """All pools that suit a class of jobs, by name.
+
+    Attributes:
+        stalls: In order of their names.
+        speeds_known: False = nothing is known of any, all count as equal.
+        steps_per_second: Of one member at speed 1, measured or declared; 0 = not known.
+        unsuitable: Why pools are left out, in words.
+    """
+
+    stalls: Mapping[str, Stall]
+    speeds_known: bool
+    steps_per_second: float
+    unsuitable: str
+
+    def pools(self) -> list[Pool]:
+        """As the engine takes them."""
+        return [one.pool for one in self.stalls.values()]
+
+
+@dataclass
+class Market:
+    """The pools of one cycle."""
+
+    view: View
+    growing: bool
+    """Nodes can be ordered."""
+    _stalls: dict[tuple[object, ...], Stalls] = field(default_factory=dict)
+    _rooms: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    _speeds: Throughputs | None = None
+
+    @cached_property
+    def pool_of(self) -> Mapping[str, str]:
+        """Pool by node; nodes of no pool are not in it."""
+        members = Membership.of(self.view.snapshot.pools)
+        found = {}
+        for name, node in self.view.snapshot.nodes.items():
+            if node.managed:
+                pool = members.pool_of(node.labels)
+                if pool is not None:
+                    found[name] = pool.name
+        return found
+
+    @cached_property
+    def nodes(self) -> Mapping[str, Sequence[str]]:
+        """Nodes by pool, sorted."""
+        found: dict[str, list[str]] = {name: [] for name in self.view.snapshot.pools}
+        for node in sorted(self.pool_of):
+            found[self.pool_of[node]].append(node)
+        return found
+
+    @cached_property
+    def reliable(self) -> Mapping[tuple[str, str], float]:
+        """Prices of devices that are not taken away, by type."""
+        return reliable_prices(self.view.snapshot)
+
+    def on_demand(self, record: PoolRecord) -> float | None:
+        """Dollars per hour of an instance like those of a pool on on-demand; ``None`` = unknown."""
+        count, price = max(1, record.gpus_per_instance), record.status.price
+        declared = declared_price(self.view.snapshot, record.accelerator)
+        own = None if price is None else price / count
+        each = on_demand_price(record, own, declared, self.reliable)
+        return None if each is None else each * count
+
+    @cached_property
+    def free(self) -> Mapping[str, Sequence[Sequence[int]]]:
+        """Free percent of every device by node and pool, where something new may go."""
+        return {
+            pool: [percents for one in nodes if (percents := self._free_on(one))]
+            for pool, nodes in self.nodes.items()
+        }
+
+    def stalls_of(self, job: WorkloadRecord, members: int) -> Stalls:
+        """The pools that suit a job; alike jobs get the same."""
+        cost, share = job.cost, job.gpu.share
+        if cost is None:
+            raise ValueError(f"{job.ref.name} has no spec.cost")
+        key = (
+            job.ref.namespace,
+            job.profile_ref,
+            job.klass,
+            job.family,
+            job.accelerators,
+            job.gpu,
+            job.shape.node_selector,
+            cost.allow_spot,
+            cost.on_demand_fallback,
+            members,
+        )
+        found = self._stalls.get(key)
+        if found is None:
+            least = share.min_percent if share is not None else WHOLE
+            found = self._stalls[key] = self._look(job, members, least)
+        return found
+
+    def _look(self, job: WorkloadRecord, members: int, least: int) -> Stalls:
+        suited, why = [], dict[str, str]()
+        for name in sorted(self.view.snapshot.pools):
+            record = self.view.snapshot.pools[name]
+            refused = unsuited(record, job)
+            if refused:
+                why.setdefault(refused, name)
+            else:
+                suited.append(record)
+        speeds, steps, known = self._speeds_of(job, suited)
+        stalls = {}
+        for record in suited:
+            per_node = members_per_node(record, job)
+            speed = speeds.get(record.accelerator, 0.0) if known else 1.0
+            room = self._room(record, job.gpu.count, least if job.gpu.share else 0)
+            more = self._more_nodes(record)
+            stalls[record.name] = Stall(
+                pool=Pool(
+                    name=record.name,
+                    capacity_type=record.capacity_type,
+                    price_per_hour=member_price(record, job, members),
+                    hazard_per_hour=hazard(record),
+                    speed=speed,
+                    most=None if more is None else room + more * per_node,
+                ),
+                record=record,
+                per_node=per_node,
+                grows=more is None or more > 0,
+            )
+        said = "; ".join(f"{name}: {refused}" for refused, name in sorted(why.items()))
+        return Stalls(stalls=stalls, speeds_known=known, steps_per_second=steps, unsuitable=said)
+
+    def _speeds_of(
+        self, job: WorkloadRecord, pools: Sequence[PoolRecord]
+    ) -> tuple[Mapping[str, float], float, bool]:
+        """Speed by accelerator against the fastest, its steps per second, whether any is known."""
+        if self._speeds is None:
+            self._speeds = Throughputs(self.view.snapshot)
+        kinds = {one.accelerator for one in pools}
+        known = {
+            name: one
+            for name, one in self._speeds.of(job).items()
+            if name in kinds and one.steps_per_second > 0
+        }
+        if not known:
+            return {}, 0.0, False
+        fastest = max(one.steps_per_second for one in known.values())
+        sure = [one.steps_per_second for one in known.values() if one.source in _KNOWN]
+        reference = fastest if sure and fastest in sure else 0.0
+        return (
+            {name: one.steps_per_second / fastest for name, one in known.items()},
+            reference,
+            True,
+        )
+
+    def _more_nodes(self, record: PoolRecord) -> int | None:
+        """Nodes that can still be bought; ``None`` = no limit."""
+        if not self.growing or not record.status.available:
+            return 0
+        return None if record.most is None else max(0, record.most - len(self.nodes[record.name]))
+
+    def _room(self, record: PoolRecord, count: int, least: int) -> int:
+        """Members that the free devices of the pool take now; ``least`` 0 = whole devices."""
+        key = (record.name, count, least)
+        found = self._rooms.get(key)
+        if found is None:
+            free = self.free[record.name]
+            if least:
+                found = sum(percent // least for node in free for percent in node)
+            else:
+                found = sum(node.count(WHOLE) // count for node in free)
+            self._rooms[key] = found
+        return found
+
+    def _free_on(self, name: str) -> list[int]:
+        record = self.view.snapshot.gpu_nodes.get(name)
+        node = self.view.snapshot.nodes[name]
+        if record is None or node.unschedulable or leaving(record, node.interruption is not None):
+            return []
+        if node_trouble(self.view, record, node):
+            return []
+        taken: dict[str, int] = {}
+        for one in record.desired:
+            taken[one.gpu] = taken.get(one.gpu, 0) + one.percent
+        return [
+            max(0, WHOLE - taken.get(one.uuid, 0))
+            for one in record.devices
+            if one.health is Health.HEALTHY
+        ]
+
+
+def leaving(record: GPUNodeRecord, warned: bool) -> bool:
+    """Whether the provider said that it may take the node."""
+    return warned or record.interruption is not None
+
+
+def unsuited(record: PoolRecord, job: WorkloadRecord) -> str:
+    """Why a pool cannot serve a job, in words; empty = it can."""
+    cost = job.cost
+    if job.accelerators and record.accelerator not in job.accelerators:
+        return f"has {record.accelerator}, which spec.accelerators leaves out"
+    if record.gpus_per_instance < job.gpu.count:
+        return f"has {record.gpus_per_instance} devices on a node, {job.gpu.count} are needed"
+    for key, value in job.shape.node_selector:
+        if record.node_selector.get(key, value) != value:
+            return f"has {key}={record.node_selector[key]}, the template asks for {value}"
+    spot = record.capacity_type is CapacityType.SPOT
+    if cost is not None and spot and not cost.allow_spot:
+        return "is spot, which spec.cost.allowSpot rules out"
+    if cost is not None and not spot and not may_use_on_demand(job):
+        return "is no spot, which spec.cost.onDemandFallback rules out"
+    return ""
+
+
+def may_use_on_demand(job: WorkloadRecord) -> bool:
+    """Whether a job may run on capacity that is not taken away."""
+    cost = job.cost
+    return cost is None or cost.on_demand_fallback or not cost.allow_spot
+
+
+def members_per_node(record: PoolRecord, job: WorkloadRecord) -> int:
+    """Members that an empty node of a pool takes."""
+    share = job.gpu.share
+    if share is not None:
+        return record.gpus_per_instance * max(1, WHOLE // share.min_percent)
+    return max(1, record.gpus_per_instance // job.gpu.count)
+
+
+def member_price(record: PoolRecord, job: WorkloadRecord, members: int) -> float | None:
+    """Dollars per hour of one of so many members; ``None`` = the pool has no price.
+
+    Whole devices: all instances that are needed, divided among the members. A share: its part of
+    one device, because others use the rest.
+    """
+    price = record.status.price
+    if price is None:
+        return None
+    share = job.gpu.share
+    if share is not None:
+        return price / record.gpus_per_instance * share.min_percent / WHOLE
+    nodes = -(-members // members_per_node(record, job))
+    return price * nodes / max(1, members)
+
+
+def affordable(record: PoolRecord, job: WorkloadRecord) -> int | None:
+    """Members in one pool that the budget of a job pays for; ``None`` = nobody can tell.
+
+    Whole devices: members of as many whole instances as it pays for. A share: by its part of one
+    device.
+    """
+    budget = job.cost.budget_per_hour if job.cost is not None else None
+    price = record.status.price
+    if budget is None or price is None:
+        return None
+    if not price:
+        return _ANY
+    budget *= 1 + _EXACT
+    share = job.gpu.share
+    if share is not None:
+        return int(budget / (price / record.gpus_per_instance * share.min_percent / WHOLE))
+    return int(budget / price) * members_per_node(record, job)
+
+
+def most_affordable(pools: Iterable[PoolRecord], job: WorkloadRecord) -> int | None:
+    """Members that the budget pays for in the best of the pools that suit a job."""
+    said = [affordable(one, job) for one in pools if not unsuited(one, job)]
+    return max((one for one in said if one is not None), default=None)
+
+
+def hazard(record: PoolRecord) -> float:
+    """Loss events per hour; what is not spot is not taken away."""
+    known = record.status.hazard_per_hour
+    if record.capacity_type is not CapacityType.SPOT or known is None:
+        return 0.0
+    return known

@@ -1,0 +1,239 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes that are ordered: a placeholder pod for each that the chosen pool lacks.
+
+Members stay gated until slices are reserved for them, so no autoscaler ever sees them wait; the
+placeholder is what it sees. It goes when the members run, when the plan changes, or when no node
+came in time, which counts as a failed launch of the pool. It must never order more than the pool
+allows, nor order again while an order is out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from ullage.api.contract import Reason
+from ullage.cluster.records.pool import PoolRecord
+from ullage.cluster.records.snapshot import ObjectRef, PodRecord, PodStage, WorkloadRecord
+from ullage.cluster.values.names import HOSTNAME, order_name
+from ullage.scheduling.capacity.capacity_choice import Spending
+from ullage.scheduling.capacity.market import members_per_node
+from ullage.scheduling.capacity.separate_pools import apart_pools, cheapest
+from ullage.scheduling.inventory.instances import ORDER_S
+from ullage.scheduling.inventory.reliable_machines import terms_of
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.plan import Action, CreatePod, DeletePod, Emit, Order
+from ullage.scheduling.model.view import View
+from ullage.scheduling.placement.attempt import Outcome
+
+MOST_OUT: Final = 64
+"""Orders of one pool that may be out at once."""
+MOST_A_CYCLE: Final = 32
+"""Orders that one cycle gives."""
+LINGERS_S: Final = 60.0
+"""For so long after its time an order is still there to be counted as failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ordering:
+    """What a cycle does about orders.
+
+    Attributes:
+        steps: Orders that are given, and those that are taken back.
+        events: That an order failed, or is given.
+        wake_at: When the first order's time is up; 0 = none is out.
+    """
+
+    steps: tuple[Action, ...] = ()
+    events: tuple[Emit, ...] = ()
+    wake_at: float = 0.0
+
+
+def order_nodes(view: View, spending: Spending, outcomes: Mapping[str, Outcome]) -> Ordering:
+    """Give and take back orders.
+
+    Args:
+        view: The cycle's picture.
+        spending: Pools that were chosen.
+        outcomes: What placing said to those who wait, by uid.
+    """
+    if not view.orders and (spending.market is None or not view.settings.orders):
+        return Ordering()
+    desk = _Desk(view, spending)
+    for order in view.orders:
+        desk.review(order)
+    if view.settings.orders:
+        jobs = [view.snapshot.workloads[uid] for uid in spending.stands]
+        for job in sorted(jobs, key=lambda one: (-one.priority, one.created, one.ref.uid)):
+            outcome = outcomes.get(job.ref.uid)
+            refused = outcome.refused if outcome is not None else None
+            if refused is None or refused.prospect:
+                continue
+            if refused.reason is not Reason.TRUST_DOMAIN_NOT_GRANTED:
+                desk.give(job, refused.placed)
+    moments = [one for one in desk.moments if one > view.now]
+    return Ordering(
+        steps=tuple(desk.steps), events=tuple(desk.events), wake_at=min(moments, default=0.0)
+    )
+
+
+@dataclass(slots=True)
+class _Desk:
+    """Counts orders of one cycle."""
+
+    view: View
+    spending: Spending
+    steps: list[Action] = field(default_factory=list)
+    events: list[Emit] = field(default_factory=list)
+    moments: list[float] = field(default_factory=list)
+    out: dict[str, int] = field(default_factory=dict)
+    """Orders by pool for which no node is there yet."""
+    mine: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Orders by uid of the job and pool."""
+    given: int = 0
+
+    def review(self, order: PodRecord) -> None:
+        """Take an order back that is not needed any more, or failed."""
+        if order.deleting:
+            return
+        reason, text = self._why_not(order)
+        if reason is not None:
+            self.steps.append(
+                DeletePod(
+                    pod=ObjectRef(
+                        kind="Pod", namespace=order.namespace, name=order.name, uid=order.uid
+                    ),
+                    owner=order.owner,
+                    epoch=self.view.settings.epoch,
+                    reason=reason,
+                    text=text,
+                )
+            )
+            if reason is Reason.LAUNCH_FAILED:
+                self.events.append(
+                    Emit(
+                        target=order.owner,
+                        warning=True,
+                        epoch=self.view.settings.epoch,
+                        reason=reason,
+                        text=text,
+                    )
+                )
+            return
+        if order.stage in (PodStage.UNSCHEDULED, PodStage.GATED):
+            self.out[order.order] = self.out.get(order.order, 0) + 1
+        key = (order.owner.uid, order.order)
+        self.mine[key] = self.mine.get(key, 0) + 1
+        self.moments.append(order.created + ORDER_S + LINGERS_S)
+
+    def _why_not(self, order: PodRecord) -> tuple[Reason | None, str]:
+        """Why an order goes; none = it stays."""
+        job = self.view.snapshot.workloads[order.owner.uid]
+        stand = self.spending.stands.get(order.owner.uid)
+        if order.order not in self.view.snapshot.pools:
+            return Reason.POOL_RELEASED, f"the pool {order.order} was deleted"
+        if stand is None or order.order not in stand.pools | self._apart(job):
+            return Reason.POOL_RELEASED, "the plan is another by now"
+        if job.status.phase == Phase.RUNNING:
+            return Reason.PLACED, "every member runs"
+        if order.stage.finished:
+            return Reason.LAUNCH_FAILED, f"the order {order.name} ended before its time"
+        if self.view.now < order.created + ORDER_S + LINGERS_S:
+            return None, ""
+        said = order.scheduling_message or "nobody said why"
+        if order.node:
+            said = f"{order.node} came and does not take the members"
+        return (
+            Reason.LAUNCH_FAILED,
+            f"no usable node of {order.order} within {ORDER_S / 60:.0f} min: {said}",
+        )
+
+    def give(self, job: WorkloadRecord, placed: int) -> None:
+        """Order the nodes that a job lacks."""
+        for pool, members in self._wanted(job, placed):
+            if pool.status.available is False or self.given >= MOST_A_CYCLE:
+                return
+            nodes = -(-members // members_per_node(pool, job))
+            nodes -= self.mine.get((job.ref.uid, pool.name), 0)
+            nodes = min(nodes, self._left(pool), MOST_A_CYCLE - self.given)
+            for name in self._names(job, max(0, nodes)):
+                self._give(job, pool, name)
+
+    def _wanted(self, job: WorkloadRecord, placed: int) -> Iterator[tuple[PoolRecord, int]]:
+        """Pools of the plan with the members that find no room there; what fits comes first.
+
+        In tiers reliable members are seated first; where no pool of the plan stays they get one.
+        """
+        apart, terms = self._apart(job), terms_of(job)
+        if apart and terms is not None and placed < terms.reliable:
+            steady = cheapest(job, apart, self.view.snapshot.pools)
+            if steady is not None:
+                yield steady, terms.reliable - placed
+            return
+        spend = self.spending.stands[job.ref.uid].spend
+        left = placed
+        for share in spend.decision.chosen.pools if spend.decision is not None else ():
+            pool = self.view.snapshot.pools.get(share.pool)
+            missing = max(0, share.replicas - left)
+            left = max(0, left - share.replicas)
+            if pool is not None and missing:
+                yield pool, missing
+
+    def _apart(self, job: WorkloadRecord) -> frozenset[str]:
+        """Pools that only the reliable members of a job in tiers use."""
+        chosen = self.spending.stands[job.ref.uid].pools
+        return apart_pools(job, chosen, self.view.snapshot.pools)
+
+    def _left(self, pool: PoolRecord) -> int:
+        """Nodes of a pool that may still be ordered."""
+        market, out = self.spending.market, self.out.get(pool.name, 0)
+        room = MOST_OUT - out
+        if pool.most is not None and market is not None:
+            room = min(room, pool.most - len(market.nodes[pool.name]) - out)
+        return room
+
+    def _names(self, job: WorkloadRecord, nodes: int) -> Sequence[str]:
+        """Names that no pod has yet."""
+        found: list[str] = []
+        number = 0
+        while len(found) < nodes:
+            name = order_name(job.ref.name, number)
+            key = (job.ref.namespace, name)
+            if key not in self.view.names and key not in self.view.snapshot.creating:
+                found.append(name)
+            number += 1
+        return found
+
+    def _give(self, job: WorkloadRecord, pool: PoolRecord, name: str) -> None:
+        market = self.spending.market
+        nodes = market.nodes[pool.name] if market is not None else ()
+        there = tuple(self.view.snapshot.nodes[one].labels.get(HOSTNAME, one) for one in nodes)
+        self.given += 1
+        self.out[pool.name] = self.out.get(pool.name, 0) + 1
+        self.steps.append(
+            CreatePod(
+                owner=job.ref,
+                name=name,
+                rank=-1,
+                template_hash=job.template_hash,
+                order=Order(
+                    pool=pool.name,
+                    node_selector=tuple(sorted(pool.node_selector.items())),
+                    there=there,
+                ),
+                epoch=self.view.settings.epoch,
+                reason=Reason.POOL_ORDERED,
+                text=f"orders a node of {pool.name}",
+            )
+        )
+        self.events.append(
+            Emit(
+                target=job.ref,
+                warning=False,
+                epoch=self.view.settings.epoch,
+                reason=Reason.POOL_ORDERED,
+                text=f"ordered a node of {pool.name}: none of its {len(nodes)} nodes has room",
+            )
+        )

@@ -1,0 +1,153 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a CapacityPool's status says now, and whether that is worth a write.
+
+Quiet: what happens is told at once, figures that only drift every ten minutes at most and only if
+they moved, and a pool to which nothing happens is not written to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from ullage.api.contract import Reason
+from ullage.api.reasons import ConditionType
+from ullage.cluster.codecs.pool import pool_as_stored
+from ullage.cluster.records.pool import PoolRecord, PoolStatus
+from ullage.cluster.records.snapshot import ObjectRef
+from ullage.scheduling.capacity.hazard import Learning, observed
+from ullage.scheduling.capacity.prices import PriceNews, price_fresh, priced
+from ullage.scheduling.inventory.instances import Sighting
+from ullage.scheduling.model.conditions import Said, merged
+from ullage.scheduling.model.plan import SetPoolStatus
+
+PRICE_MOVED: Final = 0.01
+"""A price that moves by more than this part is told at once."""
+COUNT_EVERY_S: Final = 30.0
+"""A number of instances that moves is told this often at most."""
+DRIFT_EVERY_S: Final = 600.0
+"""Figures that only drift are told this often at most ..."""
+HAZARD_MOVED: Final = 0.02
+EXPOSURE_MOVED: Final = 0.05
+"""... and only if one moved by more than this part ..."""
+LOOKED_EVERY_S: Final = 3600.0
+"""... or a pool that holds instances was not written to for so long: what a new process cannot know
+is what happened since then."""
+PRICED_EVERY_S: Final = 10_800.0
+"""The time of a price that does not move is told this often, well before it would be stale."""
+
+
+def current(
+    pool: PoolRecord,
+    known: PoolStatus,
+    seen: Sighting,
+    news: PriceNews | None,
+    now: float,
+    learning: Learning,
+) -> PoolStatus:
+    """Everything that is known of a pool now.
+
+    Args:
+        pool: The pool as the API shows it.
+        known: Its status as of the last look.
+        seen: What happened since.
+        news: What asking its price source has brought; ``None`` = not asked yet.
+        now: Seconds since the epoch.
+        learning: How fast is forgotten, how much the prior weighs.
+    """
+    status = priced(observed(pool, known, seen, now, learning), news)
+    price = price_fresh(status, news, now)
+    kept = tuple(one for one in known.conditions if one.type == ConditionType.PRICE_FRESH)
+    said = [_hazard_known(status, learning)]
+    if price is not None:
+        kept, said = (), [price, *said]
+    conditions = merged(known.conditions, said, float(int(now)), pool.generation)
+    return replace(status, conditions=(*kept, *conditions), observed_generation=pool.generation)
+
+
+def failed(pool: PoolRecord, known: PoolStatus, text: str, now: float) -> PoolStatus:
+    """The status of before, and that nothing new can be said of the pool."""
+    said = Said(
+        ConditionType.HAZARD_KNOWN, False, Reason.DECISION_FAILED, f"the look at it failed: {text}"
+    )
+    kept = tuple(one for one in known.conditions if one.type != ConditionType.HAZARD_KNOWN)
+    conditions = merged(known.conditions, [said], float(int(now)), pool.generation)
+    return replace(known, conditions=(*kept, *conditions), observed_at_s=known.observed_at_s or now)
+
+
+def _hazard_known(status: PoolStatus, learning: Learning) -> Said:
+    if status.exposure_hours >= learning.prior_hours:
+        return Said(
+            ConditionType.HAZARD_KNOWN,
+            True,
+            Reason.HAZARD_LEARNED,
+            f"more was seen than the {learning.prior_hours:g} pool-hours that the prior counts",
+        )
+    return Said(
+        ConditionType.HAZARD_KNOWN,
+        False,
+        Reason.HAZARD_FROM_PRIOR,
+        f"less was seen than the {learning.prior_hours:g} pool-hours that the prior counts",
+    )
+
+
+def worth_a_write(written: PoolStatus, status: PoolStatus) -> bool:
+    """Whether what is known differs enough from what the API shows.
+
+    Args:
+        written: As the API shows it.
+        status: As it is known.
+    """
+    passed_s = status.observed_at_s - written.observed_at_s
+    if not written.observed_at_s or _happened(written, status):
+        return True
+    if written.nodes != status.nodes and passed_s >= COUNT_EVERY_S:
+        return True
+    if passed_s < DRIFT_EVERY_S:
+        return False
+    return (
+        _moved(written.hazard_per_hour, status.hazard_per_hour, HAZARD_MOVED)
+        or _moved(written.exposure_hours, status.exposure_hours, EXPOSURE_MOVED)
+        or (status.nodes > 0 and passed_s >= LOOKED_EVERY_S)
+        or (status.priced_at_s or 0.0) - (written.priced_at_s or 0.0) >= PRICED_EVERY_S
+    )
+
+
+def _happened(written: PoolStatus, status: PoolStatus) -> bool:
+    """Whether something changed that is more than a figure that drifts."""
+    status = pool_as_stored(status)
+
+    def facts(one: PoolStatus) -> tuple[object, ...]:
+        return (
+            one.launch_failures,
+            one.available,
+            one.nodes == 0,
+            one.launches.failed_at_s,
+            one.last_loss,
+            one.warned_at_s,
+            one.observed_generation,
+            one.conditions,
+        )
+
+    return facts(written) != facts(status) or _moved(written.price, status.price, PRICE_MOVED)
+
+
+def _moved(before: float | None, after: float | None, part: float) -> bool:
+    if before is None or after is None:
+        return before is not after
+    return abs(after - before) > part * max(before, 1e-12)
+
+
+def write_of(pool: PoolRecord, status: PoolStatus, epoch: int) -> SetPoolStatus:
+    """The action that tells a pool what is known of it."""
+    return SetPoolStatus(
+        target=ObjectRef(kind="CapacityPool", namespace="", name=pool.name, uid=pool.uid),
+        status=pool_as_stored(status),
+        epoch=epoch,
+        reason=Reason.MEASURED,
+        text=(
+            f"{status.nodes} instances, hazard {status.hazard_per_hour or 0.0:.4g} per hour, "
+            f"price {'unknown' if status.price is None else format(status.price, 'g')}"
+        ),
+    )

@@ -1,0 +1,199 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""A decision as the status holds it; the very record of before where it says the same.
+
+What a new leader needs stands in it: the pools, since when, and whether the job is committed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Final
+
+from ullage.api.contract import Reason
+from ullage.cluster.codecs.status import whole_second
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.spend import Offer, PoolShare, SpendDecision, SpendRecord
+from ullage.engines.capacity.deadline import Mode
+from ullage.engines.capacity.records import Decision, Option, Why
+from ullage.scheduling.capacity.choice import Facts, mode_of
+from ullage.scheduling.capacity.remaining_work import TICK_S
+
+_STAYS: Final = frozenset(
+    {Reason.GAIN_TOO_SMALL, Reason.MINIMUM_HOLD, Reason.SPOT_RUNNING, Reason.ON_DEMAND_HELD}
+)
+"""Reasons that say no more than that things stay as they are."""
+_LARGEST: Final = 999_999_999.0
+
+
+def kept(facts: Facts) -> SpendRecord:
+    """What stands: the record of before, or none at all."""
+    return facts.job.status.spend or SpendRecord()
+
+
+def recorded(facts: Facts, found: Decision, epoch: int) -> SpendRecord:
+    """The record of a decision; prices are compared again a period later while the job runs."""
+    before, spend = facts.before, kept(facts)
+    chosen, runner_up = offer_of(found.chosen), None
+    if found.runner_up is not None:
+        runner_up = offer_of(found.runner_up)
+    reason, mode = Reason(found.reason.value), mode_of(facts, found.chosen)
+    text = found.text
+    if not facts.stalls.stalls:
+        reason, text = Reason.NO_POOL, f"no pool suits it: {facts.stalls.unsuitable}"
+    elif not facts.stalls.speeds_known and chosen.pools:
+        text += "; speeds are not known, so all types count as equal"
+    now = whole_second(facts.now)
+    same_pools = before is not None and before.chosen.pools == chosen.pools
+    due_at = 0.0
+    if facts.held:
+        wait_s = max(facts.terms.decision_period_s, TICK_S)
+        if found.reason is Why.HOLDING:
+            wait_s = min(wait_s, max(TICK_S, facts.terms.min_hold_s - facts.held_s))
+        due_at = now + wait_s
+    if (
+        before is not None
+        and same_pools
+        and (before.mode, before.committed) == (mode, found.committed)
+        and (before.reason is reason or reason in _STAYS)
+        and _close(before.chosen, chosen, facts)
+        and _pools(before.runner_up) == _pools(runner_up)
+    ):
+        stands = spend.next_decision > facts.now if facts.held else not spend.next_decision
+        return spend if stands else replace(spend, next_decision=whole_second(due_at))
+    return replace(
+        spend,
+        decision=SpendDecision(
+            time=now,
+            epoch=epoch,
+            inputs_hash=found.inputs_hash,
+            mode=mode,
+            reason=reason,
+            message=text,
+            chosen=chosen,
+            runner_up=runner_up,
+            committed=found.committed,
+            since=before.since if before is not None and same_pools else now,
+        ),
+        next_decision=whole_second(due_at),
+    )
+
+
+def infeasible(facts: Facts, epoch: int, text: str) -> SpendRecord:
+    """The job is not started: its deadline cannot be kept."""
+    return _idle(facts, epoch, Reason.DEADLINE_INFEASIBLE, text)
+
+
+def lapsed(
+    job: WorkloadRecord, pools: Collection[str], *, now: float, epoch: int
+) -> SpendRecord | None:
+    """What stands of a job whose pools are gone; ``None`` = nothing has to be said.
+
+    It is left alone: it runs where it is, or is placed anywhere while there is no pool at all.
+
+    Args:
+        job: It has a cost objective, and nothing is decided about it.
+        pools: Names of the pools that there are.
+        now: Seconds since the epoch.
+        epoch: Of this leader.
+    """
+    spend = job.status.spend
+    before = spend.decision if spend is not None else None
+    if spend is None or before is None:
+        return None
+    gone = sorted(one.pool for one in before.chosen.pools if one.pool not in pools)
+    if not pools:
+        text = "there is no CapacityPool any more: it is placed wherever there is room"
+    elif gone:
+        text = (
+            f"{' and '.join(gone)} was deleted: it goes on where it is, and its pools are chosen"
+            " anew when it starts again"
+        )
+    else:
+        return None
+    if job.cost is not None and job.cost.deadline_s is not None:
+        text += "; nobody watches over its deadline meanwhile"
+    if (before.reason, before.message) == (Reason.NO_POOL, text) and not before.chosen.pools:
+        return spend
+    decision = replace(
+        before,
+        time=whole_second(now),
+        epoch=epoch,
+        inputs_hash=hashlib.sha256(text.encode()).hexdigest()[:16],
+        reason=Reason.NO_POOL,
+        message=text,
+        chosen=Offer(),
+        runner_up=None,
+        since=whole_second(now),
+    )
+    return replace(spend, decision=decision, next_decision=0.0)
+
+
+def unknown_work(facts: Facts, epoch: int) -> SpendRecord:
+    """Nothing can be planned: nobody knows how long the work takes.
+
+    What runs goes on where it is, and says so.
+    """
+    text = (
+        "how long the work takes is not known: set spec.cost.estimatedWork, or declare"
+        " stepsPerSecond for one of the accelerators in a WorkloadProfile"
+    )
+    return _idle(facts, epoch, Reason.WORK_UNKNOWN, text)
+
+
+def _idle(facts: Facts, epoch: int, reason: Reason, text: str) -> SpendRecord:
+    before, spend = facts.before, kept(facts)
+    chosen = Offer(
+        pools=tuple(
+            PoolShare(pool=pool, replicas=count) for pool, count in sorted(facts.held.items())
+        )
+    )
+    if before is not None and before.reason is reason and before.chosen == chosen:
+        return spend
+    now = whole_second(facts.now)
+    decision = SpendDecision(
+        time=now,
+        epoch=epoch,
+        inputs_hash=hashlib.sha256(text.encode()).hexdigest()[:16],
+        mode=before.mode if before is not None and facts.held else Mode.IDLE.value,
+        reason=reason,
+        message=text,
+        chosen=chosen,
+        committed=before is not None and before.committed,
+        since=now,
+    )
+    return replace(spend, decision=decision, next_decision=0.0)
+
+
+def offer_of(option: Option) -> Offer:
+    """An allocation of the engine as the status holds it."""
+    expected = option.expected
+    return Offer(
+        pools=tuple(
+            PoolShare(pool=one.pool, replicas=one.instances) for one in sorted(option.shares)
+        ),
+        cost_per_work=money(expected.per_work) if option.shares else "",
+        per_hour=money(expected.per_hour) if option.shares else "",
+    )
+
+
+def money(value: float) -> str:
+    """Dollars as a plain decimal string; "" = not to be told."""
+    if not math.isfinite(value) or not 0 <= value <= _LARGEST:
+        return ""
+    return f"{value:.4f}".rstrip("0").rstrip(".")
+
+
+def _close(before: Offer, after: Offer, facts: Facts) -> bool:
+    """Whether the price is the same but for what is no reason to decide anew."""
+    if not before.per_hour or not after.per_hour:
+        return before.per_hour == after.per_hour
+    old, new = float(before.per_hour), float(after.per_hour)
+    return abs(old - new) <= facts.terms.min_gain_percent / 100 * max(old, new)
+
+
+def _pools(offer: Offer | None) -> tuple[str, ...]:
+    return tuple(one.pool for one in offer.pools) if offer is not None else ()

@@ -1,0 +1,116 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""How much of a job is done and how much there is, in seconds of undisturbed running.
+
+Seconds are of the capacity that the deadline falls back to, so that they can be held against the
+time left. It must never count work as done that a restart would have to repeat more than once:
+restarts are charged by what the policy says one costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ullage.api.contract import ObservedSlice
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.engines.capacity.deadline import Line
+from ullage.engines.capacity.decide import Due
+from ullage.engines.capacity.records import CapacityType
+from ullage.scheduling.capacity.market import Stalls
+from ullage.scheduling.model.progress import standing
+from ullage.scheduling.model.view import Member, View
+
+TICK_S: Final = 60
+"""Seconds between two looks at a deadline, at most (our choice)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What there is to do at speed 1, and the part of it that is done."""
+
+    total_s: float
+    done: float
+
+    @property
+    def left_h(self) -> float:
+        """Hours of work at speed 1 that are left."""
+        return self.total_s * (1 - self.done) / 3600
+
+
+def done_part(job: WorkloadRecord, members: Sequence[Member]) -> float:
+    """Part of the steps that is done: as the slowest member says now, else as the status says.
+
+    Steps of a start that says where it resumed count from there.
+    """
+    total, before = job.work_steps, job.status.progress
+    if not total:
+        return 0.0
+    seen: list[tuple[str, ObservedSlice | None]] = []
+    for one in members:
+        if one.live:
+            seen.extend((one.pod.uid, held.seen) for held in one.held)
+            seen.extend([] if one.held else [(one.pod.uid, None)])
+    now = standing(seen, before)
+    if now is not None:
+        return min(now.steps, total) / total
+    return min(before.steps, total) / total if before is not None else 0.0
+
+
+def work_of(job: WorkloadRecord, stalls: Stalls, members: Sequence[Member]) -> Work | None:
+    """The work of a job; ``None`` = nobody knows how long it takes.
+
+    Of an estimate and a measured or declared speed the longer one counts.
+    """
+    stated = job.cost.estimated_work_s if job.cost is not None else None
+    known = job.work_steps / stalls.steps_per_second if stalls.steps_per_second else None
+    if stated is None and known is None:
+        return None
+    total_s = max(stated or 0.0, known or 0.0)
+    return Work(total_s=total_s, done=done_part(job, members))
+
+
+def due_of(
+    view: View, job: WorkloadRecord, work: Work, stalls: Stalls, *, committed: bool
+) -> Due | None:
+    """A job on the line to its deadline; ``None`` = it has none."""
+    if job.cost is None or job.cost.deadline_s is None:
+        return None
+    work_s = max(1, round(work.total_s / fallback_speed(stalls)))
+    line = Line(
+        work_s=work_s,
+        deadline_s=max(1, int(job.cost.deadline_s)),
+        changeover_s=view.snapshot.policy.spot.restart_cost_s,
+        tick_s=TICK_S,
+    )
+    return Due(
+        line=line,
+        elapsed_s=max(0, int(view.now - job.created)),
+        # the last step may still be missing, so something is always left to do
+        done_s=min(work_s - 1, int(work.done * work_s)),
+        committed=committed,
+    )
+
+
+def fallback_speed(stalls: Stalls) -> float:
+    """Speed of the slowest capacity that a job may fall back to; 1 where there is none."""
+    speeds = [
+        one.pool.speed
+        for one in stalls.stalls.values()
+        if one.pool.capacity_type is not CapacityType.SPOT and one.pool.speed > 0
+    ]
+    return min(speeds, default=1.0)
+
+
+def spare_s(due: Due) -> int:
+    """Seconds left beyond those that the work needs."""
+    return due.line.deadline_s - due.elapsed_s - (due.line.work_s - due.done_s)
+
+
+def turns_at(created: float, due: Due) -> float:
+    """When an idle job's verdict changes by time alone: behind the line, or at the safety net."""
+    line = due.line
+    crossing_s = due.done_s * line.deadline_s // line.work_s + 1
+    net_s = line.deadline_s - (line.work_s - due.done_s) - line.reserve_s + 1
+    return created + min(crossing_s, net_s)

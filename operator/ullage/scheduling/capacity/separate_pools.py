@@ -1,0 +1,84 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Members of a job in tiers that a choice of pools is not about: they are on machines that stay.
+
+Where none of the chosen pools stays, reliable members go to any pool that does, and are neither
+counted nor moved by the choice. It must never let another member stay where nothing was chosen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from ullage.cluster.records.pool import PoolRecord
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.scheduling.capacity.market import Market, member_price, unsuited
+from ullage.scheduling.inventory.reliable_machines import is_reliable, stays, terms_of
+from ullage.scheduling.model.view import Member
+
+
+def apart_pools(
+    job: WorkloadRecord, chosen: Collection[str], pools: Mapping[str, PoolRecord]
+) -> frozenset[str]:
+    """Pools that only reliable members use; none = they go where the others go.
+
+    Args:
+        job: Any job; one in no tiers has none.
+        chosen: Pools that were chosen for it.
+        pools: All pools, by name.
+    """
+    if terms_of(job) is None or not chosen:
+        return frozenset()
+    found = frozenset(name for name, one in pools.items() if stays(one))
+    return frozenset() if found & frozenset(chosen) else found
+
+
+def bound(
+    job: WorkloadRecord, members: Sequence[Member], chosen: Collection[str], market: Market
+) -> Sequence[Member]:
+    """Members that the choice is about.
+
+    Args:
+        job: Theirs.
+        members: All of its members.
+        chosen: Pools that were chosen for it.
+        market: Knows the pool of every node.
+    """
+    apart = apart_pools(job, chosen, market.view.snapshot.pools)
+    if not apart:
+        return members
+    return [
+        one
+        for one in members
+        if not (
+            is_reliable(job, one.pod.rank)
+            and one.held
+            and market.pool_of.get(one.held[0].node) in apart
+        )
+    ]
+
+
+def cheapest(
+    job: WorkloadRecord, names: Collection[str], pools: Mapping[str, PoolRecord]
+) -> PoolRecord | None:
+    """The pool to order a machine of for reliable members; ``None`` = none suits the job.
+
+    Args:
+        job: It has reliable members, whose machines stay whatever ``spec.cost`` allows.
+        names: Pools to choose among.
+        pools: All pools, by name.
+    """
+    anywhere = replace(job, cost=None)
+    suited = [
+        pools[name]
+        for name in names
+        if pools[name].status.available and not unsuited(pools[name], anywhere)
+    ]
+    return min(suited, key=lambda one: (_price(one, job), one.name), default=None)
+
+
+def _price(pool: PoolRecord, job: WorkloadRecord) -> float:
+    price = member_price(pool, job, 1)
+    return math.inf if price is None else price

@@ -1,0 +1,102 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What users read of the pools that were chosen: the record, conditions, Events.
+
+Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ullage.api.contract import Reason
+from ullage.api.reasons import ConditionType
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.spend import SpendDecision, SpendRecord
+from ullage.cluster.records.status import WorkloadStatus
+from ullage.engines.capacity.deadline import Mode
+from ullage.scheduling.capacity.capacity_choice import Stand
+from ullage.scheduling.model.conditions import Said
+from ullage.scheduling.model.plan import Emit
+
+_BAD: Final = frozenset(
+    {
+        Reason.DEADLINE_INFEASIBLE,
+        Reason.WORK_UNKNOWN,
+        Reason.ON_DEMAND_MISSING,
+        Reason.BUDGET_TOO_SMALL,
+        Reason.NO_POOL,
+    }
+)
+"""Reasons that ask somebody to do something; each is told once, when it comes."""
+
+
+def spend_of(workload: WorkloadRecord, stand: Stand | None) -> SpendRecord | None:
+    """`status.spend` of a job; what stood there stays where nothing is decided any more."""
+    if stand is None:
+        spend = workload.status.spend
+        if spend is None or spend.decision is None or workload.cost is not None:
+            return spend
+        # what it cost stays, whoever chooses its pools from now on
+        return SpendRecord(account=spend.account) if spend.account is not None else None
+    return stand.spend if stand.spend.decision is not None else workload.status.spend
+
+
+def says_already(workload: WorkloadRecord, stand: Stand | None) -> bool:
+    """Whether the status says all that was decided of the pools."""
+    return spend_of(workload, stand) is workload.status.spend
+
+
+def deadline_said(stand: Stand | None) -> Iterator[Said]:
+    """The conditions of a job with a deadline."""
+    decision = stand.spend.decision if stand is not None else None
+    if stand is None or decision is None:
+        return
+    if stand.safe is not None:
+        reason = Reason.DEADLINE_KEPT if stand.safe else Reason.DEADLINE_AT_RISK
+        yield Said(ConditionType.DEADLINE_SAFE, stand.safe, reason, decision.message)
+    if decision.reason is Reason.DEADLINE_INFEASIBLE:
+        yield Said(
+            ConditionType.DEADLINE_INFEASIBLE, True, Reason.DEADLINE_INFEASIBLE, decision.message
+        )
+
+
+def spend_news(workload: WorkloadRecord, status: WorkloadStatus, epoch: int) -> Iterator[Emit]:
+    """Events for a change of pools, of the kind of capacity, or for what stands in the way."""
+    before = workload.status.spend.decision if workload.status.spend is not None else None
+    after = status.spend.decision if status.spend is not None else None
+    if after is None or after is before:
+        return
+    reason = _news(before, after)
+    if reason is not None:
+        yield Emit(
+            target=workload.ref,
+            warning=reason in _BAD,
+            epoch=epoch,
+            reason=reason,
+            text=after.message,
+        )
+
+
+def _news(before: SpendDecision | None, after: SpendDecision) -> Reason | None:
+    """The one thing that is new, if anything is."""
+    if after.reason in _BAD:
+        return None if before is not None and before.reason is after.reason else after.reason
+    old = {one.pool for one in before.chosen.pools} if before is not None else set()
+    new = {one.pool for one in after.chosen.pools}
+    to_on_demand = after.mode == Mode.ON_DEMAND and (
+        before is None
+        or before.mode != Mode.ON_DEMAND
+        or (after.committed and not before.committed)
+    )
+    if to_on_demand and after.reason in (
+        Reason.FALLBACK_TO_ON_DEMAND,
+        Reason.DEADLINE_SAFETY_NET,
+    ):
+        return Reason.FALLBACK_TO_ON_DEMAND
+    if old == new:
+        return None
+    if old and new:
+        return Reason.OFFER_SWITCHED
+    return Reason.POOL_ACQUIRED if new else Reason.POOL_RELEASED

@@ -1,0 +1,164 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""One decision for the whole cluster: from a picture to a plan.
+
+Pure: the same snapshot, moment, settings and predictor give the same plan, byte for byte. No I/O,
+no clock, no randomness. An object whose data makes its decision fail is set aside (``aside``), and
+the rest is decided. Read it top to bottom: what stands and what everybody needs (``scene``),
+who gets what (``award``), what everybody is told (``telling``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.engines.admission.prediction import Predictor
+from ullage.scheduling.accounting.account import Accountant
+from ullage.scheduling.assignment.assignment import Award, award
+from ullage.scheduling.assignment.cycle_state import Scene, set_scene
+from ullage.scheduling.assignment.digest import cycle_digest
+from ullage.scheduling.assignment.events import sharing_news
+from ullage.scheduling.assignment.trials import bookings
+from ullage.scheduling.cycle.gpu_nodes import missing_gpu_nodes
+from ullage.scheduling.cycle.set_aside import told, without
+from ullage.scheduling.cycle.wake import follows, guards_end, resumed_at
+from ullage.scheduling.learning.loop import Lessons, profiles_to_write
+from ullage.scheduling.learning.written_speeds import with_estimates
+from ullage.scheduling.lifecycle.coordinator import on_their_machines
+from ullage.scheduling.lifecycle.drain import by_class
+from ullage.scheduling.lifecycle.taints import eviction_notices, node_taints
+from ullage.scheduling.model.faults import WORKLOADS, Fault, faults_of
+from ullage.scheduling.model.lifecycle_step import earliest
+from ullage.scheduling.model.plan import Action, DecideSettings, Plan
+from ullage.scheduling.status.invalid_objects import unread_news
+from ullage.scheduling.status.policies import void_policies
+from ullage.scheduling.status.report import Reporter
+from ullage.scheduling.status.statuses import tell
+from ullage.scheduling.timeslicing.division import Allocate
+from ullage.scheduling.timeslicing.rounds import division_news, next_turn
+
+MOST_PASSES: Final = 4
+"""Passes of one decision; each sets aside what the one before found at fault."""
+_AT_ONCE_S: Final = 0.05
+
+
+def decide(
+    snapshot: Snapshot,
+    now: float,
+    settings: DecideSettings,
+    predictor: Predictor,
+    allocate: Allocate | None = None,
+) -> Plan:
+    """What should be, for the whole cluster.
+
+    Args:
+        snapshot: the picture, observed and assumed.
+        now: the moment of the decision, seconds since the epoch.
+        settings: epoch of this leader and the clock values of the guards.
+        predictor: foresees slowdowns where the policy chooses the utilisation sum.
+        allocate: divides the cluster's time; the engine's own where it is ``None``.
+    """
+    aside = {one.subject: one for one in settings.aside}
+    for _ in range(MOST_PASSES):
+        try:
+            scene = set_scene(without(snapshot, aside.values()), now, settings)
+            plan = _plan(scene, award(scene, predictor, allocate))
+        except Exception as error:  # the seam of one object's decision
+            fresh = {
+                one.subject: one for one in faults_of(error, snapshot) if one.subject not in aside
+            }
+            if not fresh:
+                raise  # it is no object's fault, or setting it aside does not help
+            aside |= fresh
+        else:
+            return _with_faults(plan, snapshot, aside.values(), now)
+    return _undecided(snapshot, settings, aside.values(), now)
+
+
+def _with_faults(plan: Plan, snapshot: Snapshot, aside: Iterable[Fault], now: float) -> Plan:
+    """The plan, and what owners are told of what is set aside."""
+    faults = tuple(one for one in aside if one.text)
+    if not faults:
+        return plan
+    jobs = {one.key: one for one in faults if one.table == WORKLOADS}
+    statuses = {
+        uid: told(workload, jobs[uid], now)
+        for uid, workload in snapshot.workloads.items()
+        if uid in jobs and not workload.deleting
+    }
+    return replace(plan, statuses={**plan.statuses, **statuses}, faults=faults)
+
+
+def _undecided(
+    snapshot: Snapshot, settings: DecideSettings, aside: Iterable[Fault], now: float
+) -> Plan:
+    """Everything stays as it is; the next decision knows whom to set aside."""
+    return Plan(
+        version=snapshot.version,
+        epoch=settings.epoch,
+        inputs_hash="",
+        faults=tuple(one for one in aside if one.text),
+        wake_at=now + _AT_ONCE_S,
+    )
+
+
+def _plan(scene: Scene, given: Award) -> Plan:
+    """All that is to be done and said."""
+    view, lives, snapshot = scene.view, scene.lives, scene.view.snapshot
+    now, epoch = view.now, view.settings.epoch
+    allotment, rounds, ordering = given.allotment, given.desk.rounds, given.ordering
+    waiting = [snapshot.workloads[uid] for uid, life in lives.items() if life.waiting]
+    slices = scene.ledger.slices() | dict.fromkeys(missing_gpu_nodes(snapshot), ())
+    accountant = Accountant.of(snapshot, slices, now)
+    reporter = Reporter(given.desk, allotment, given.predictions, given.devices, given.told)
+    statuses, events = tell(view, reporter, lives, accountant)
+    steps: list[Action] = [step for uid in sorted(lives) for step in lives[uid].steps]
+    taints = node_taints(snapshot, scene.notices, epoch)
+    lessons = _lessons(scene, given)
+    return Plan(
+        version=snapshot.version,
+        epoch=epoch,
+        inputs_hash=cycle_digest(view, given.devices, waiting),
+        slices=slices,
+        observations_read=lessons.observations_read,
+        steps=(
+            *by_class(on_their_machines((*steps, *allotment.steps), snapshot), snapshot),
+            *taints,
+            *ordering.steps,
+            *void_policies(snapshot, now, epoch),
+            *unread_news(snapshot, now, epoch),
+            *division_news(view, rounds),
+            *lessons.actions,
+        ),
+        statuses=statuses,
+        events=(
+            *events,
+            *eviction_notices(view, scene.notices, taints),
+            *ordering.events,
+            *scene.committed,
+            *sharing_news(given.desk, allotment),
+            *lessons.events,
+        ),
+        dropped={reason.value: count for reason, count in lessons.dropped.items()},
+        wake_at=earliest(
+            resumed_at(snapshot, now, allotment.postponed),
+            guards_end(view, lives),
+            follows(view, statuses),
+            lessons.wake_at,
+            scene.trials.wake_at,
+            next_turn(rounds),
+            scene.spending.wake_at,
+            ordering.wake_at,
+        ),
+    )
+
+
+def _lessons(scene: Scene, given: Award) -> Lessons:
+    """What profiles learn from what was seen."""
+    snapshot, now, epoch = scene.view.snapshot, scene.view.now, scene.view.settings.epoch
+    booked = bookings(given.spent_s, tuple(snapshot.profiles.values()))
+    lessons = profiles_to_write(snapshot, now, epoch, booked)
+    return with_estimates(snapshot, now, epoch, lessons)

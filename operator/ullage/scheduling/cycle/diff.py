@@ -1,0 +1,132 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""From what should be to what has to be done: nothing for what already is.
+
+Deciding twice gives the same actions, and the difference of a plan that was carried out is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+
+from ullage.api.contract import GATE, DesiredSlice, Reason
+from ullage.cluster.records.snapshot import Snapshot, WorkloadKind
+from ullage.scheduling.model.plan import (
+    Action,
+    ApplyDeployment,
+    ApplyGPUNode,
+    ApplyService,
+    CreatePod,
+    DeletePod,
+    DeleteWorkload,
+    EvictPod,
+    Plan,
+    SetStatus,
+    UngatePod,
+)
+from ullage.scheduling.status.workload_status import is_passing
+
+
+def diff(plan: Plan, snapshot: Snapshot) -> tuple[Action, ...]:
+    """The actions that lead from the snapshot to the plan, in the order to carry them out."""
+    creates = any(isinstance(step, CreatePod) for step in plan.steps)
+    names = {(one.namespace, one.name) for one in snapshot.pods.values()} if creates else set()
+    names |= snapshot.creating
+    steps = [step for step in plan.steps if _is_due(step, snapshot, names)]
+    going = [one for one in steps if isinstance(one, (EvictPod, DeletePod))]
+    coming = [one for one in steps if not isinstance(one, (EvictPod, DeletePod))]
+    return (
+        *going,
+        *_gpu_nodes(plan, snapshot),
+        *coming,
+        *_statuses(plan, snapshot),
+        *(one for one in plan.events if one.target.uid in snapshot.workloads),
+    )
+
+
+def _gpu_nodes(plan: Plan, snapshot: Snapshot) -> Iterator[ApplyGPUNode]:
+    for name in sorted(plan.slices):
+        wanted = plan.slices[name]
+        record = snapshot.gpu_nodes.get(name)
+        held = record is not None and (record.desired is wanted or record.desired == wanted)
+        before_read = record.observations_read if record is not None else ""
+        read = plan.observations_read.get(name, before_read)
+        if held and read == before_read:
+            continue
+        node = snapshot.nodes.get(name)
+        if record is None and node is None:
+            continue
+        before = record.desired if record is not None else ()
+        reason, text = _change(before, wanted)
+        if held:
+            reason, text = Reason.MEASURED, f"observations up to {read} are taken in"
+        yield ApplyGPUNode(
+            name=name,
+            uid=record.uid if record is not None else "",
+            node_uid=node.uid if node is not None else "",
+            epoch=plan.epoch,
+            slices=wanted,
+            observations_read=read,
+            retire=record.retire if record is not None else False,
+            reason=reason,
+            text=text,
+        )
+
+
+def _change(
+    before: tuple[DesiredSlice, ...], after: tuple[DesiredSlice, ...]
+) -> tuple[Reason, str]:
+    gone, come = len(set(before) - set(after)), len(set(after) - set(before))
+    reason = Reason.PLACED if come else Reason.COMPLETED
+    return reason, f"{come} slices come, {gone} go, {len(after)} in all"
+
+
+def _statuses(plan: Plan, snapshot: Snapshot) -> Iterator[SetStatus]:
+    for uid in sorted(plan.statuses):
+        workload = snapshot.workloads.get(uid)
+        status = plan.statuses[uid]
+        if workload is None or status is workload.status or status == workload.status:
+            continue
+        decision = status.decision
+        yield SetStatus(
+            owner=workload.ref,
+            resource_version=workload.resource_version,
+            status=status,
+            epoch=plan.epoch,
+            reason=decision.reason if decision else Reason.WAITING_FOR_DECISION,
+            text=status.phase,
+            passing=(
+                workload.kind is WorkloadKind.TRAINING_JOB and is_passing(workload.status, status)
+            ),
+        )
+
+
+def _is_due(step: Action, snapshot: Snapshot, names: Set[tuple[str, str]]) -> bool:
+    """Whether a step still has something to do; ``names`` are those of pods, there or asked for."""
+    match step:
+        case DeletePod() if step.at_once:
+            return step.pod.uid in snapshot.pods
+        case DeletePod() | EvictPod():
+            pod = snapshot.pods.get(step.pod.uid)
+            return pod is not None and not pod.deleting
+        case UngatePod():
+            pod = snapshot.pods.get(step.pod.uid)
+            return pod is not None and GATE in pod.gates
+        case CreatePod():
+            return (step.owner.namespace, step.name) not in names
+        case DeleteWorkload():
+            workload = snapshot.workloads.get(step.owner.uid)
+            return workload is not None and not workload.deleting
+        case ApplyDeployment():
+            deployment = snapshot.deployments.get((step.owner.namespace, step.name))
+            return deployment is None or (
+                deployment.replicas,
+                deployment.max_surge,
+                deployment.max_unavailable,
+                deployment.template_hash,
+            ) != (step.replicas, step.max_surge, step.max_unavailable, step.template_hash)
+        case ApplyService():
+            # its ports follow the template, which only the Deployment's hash tells
+            return not step.headless or ((step.owner.namespace, step.name) not in snapshot.services)
+        case _:
+            return True

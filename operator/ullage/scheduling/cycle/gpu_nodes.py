@@ -1,0 +1,22 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""GPUNodes: one for every Node of ours, created by us; who takes a node out is somebody else.
+
+``spec.retire`` belongs to whoever retires the node. An object whose Node lost our label is left as
+it is: nothing new is placed there, and what runs there goes on.
+"""
+
+from __future__ import annotations
+
+from ullage.cluster.records.snapshot import Snapshot
+
+
+def missing_gpu_nodes(snapshot: Snapshot) -> tuple[str, ...]:
+    """Names of our Nodes that have no GPUNode yet."""
+    return tuple(
+        sorted(
+            name
+            for name, node in snapshot.nodes.items()
+            if node.managed and name not in snapshot.gpu_nodes
+        )
+    )

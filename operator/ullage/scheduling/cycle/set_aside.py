@@ -1,0 +1,199 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The picture without what cannot be decided about, and what its owner is told.
+
+Only the plainest facts of such an object remain: who it is, and what it holds. Its pods and slices
+stay as they are, no one is placed by it, and nothing is done to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from ullage.api.contract import Reason
+from ullage.api.reasons import ConditionType
+from ullage.cluster.codecs.status import whole_second
+from ullage.cluster.records.pod_shape import PodShape, Resources
+from ullage.cluster.records.pool import PoolRecord, PoolStatus
+from ullage.cluster.records.profile import DeviceProfileRecord, ProfileRecord
+from ullage.cluster.records.snapshot import (
+    GPUNodeRecord,
+    GPURequest,
+    ObjectRef,
+    PodRecord,
+    PolicyRecord,
+    Snapshot,
+    WorkloadRecord,
+)
+from ullage.cluster.records.spec_fields import SharingRules
+from ullage.cluster.records.status import WorkloadStatus
+from ullage.scheduling.model.conditions import Said, merged
+from ullage.scheduling.model.faults import PODS, WORKLOADS, Fault, Subject
+from ullage.scheduling.model.phases import Phase
+
+POLICY: Final = "policy"
+_TABLES: Final = ("gpu_nodes", "device_profiles", "pools", POLICY, "profiles", WORKLOADS, PODS)
+"""Of the snapshot, whose records can be set aside: what agents write, then administrators, then
+tenants. Of objects that fail together a search finds the last."""
+_KINDS: Final = {
+    "device_profiles": "DeviceProfile",
+    "pools": "CapacityPool",
+    "profiles": "WorkloadProfile",
+    "gpu_nodes": "GPUNode",
+    PODS: "Pod",
+    POLICY: "SchedulingPolicy",
+}
+_MOST: Final = 2**53
+"""Amounts beyond this are no resources of a machine."""
+
+
+def without(snapshot: Snapshot, faults: Iterable[Fault]) -> Snapshot:
+    """The snapshot in which some objects are set aside; the same one where there are none."""
+    by_table: dict[str, set[str]] = {}
+    for one in faults:
+        by_table.setdefault(one.table, set()).add(one.key)
+    if not by_table:
+        return snapshot
+    jobs = by_table.get(WORKLOADS, set())
+    by_table.setdefault(PODS, set()).update(
+        uid for uid, pod in snapshot.pods.items() if pod.owner.uid in jobs
+    )
+    changed: dict[str, object] = {}
+    if POLICY in by_table:
+        changed[POLICY] = plain(snapshot.policy)
+    if not jobs.isdisjoint(snapshot.leads):
+        changed["leads"] = {uid: one for uid, one in snapshot.leads.items() if uid not in jobs}
+    for table in _TABLES:
+        if table in by_table and table != POLICY:
+            changed[table] = _with(getattr(snapshot, table), by_table[table])
+    return replace(snapshot, **changed)  # type: ignore[arg-type]
+
+
+def key_text(key: object) -> str:
+    """The key of a record as text."""
+    return "/".join(key) if isinstance(key, tuple) else str(key)
+
+
+def subjects(snapshot: Snapshot) -> list[Subject]:
+    """Everything that can be set aside; a workload stands for its pods."""
+    found: list[Subject] = []
+    for table in _TABLES:
+        if table == POLICY:
+            found.append((POLICY, snapshot.policy.name))
+            continue
+        records: Mapping[object, object] = getattr(snapshot, table)
+        if table == PODS:
+            owners = snapshot.workloads
+            strays = (uid for uid, pod in snapshot.pods.items() if pod.owner.uid not in owners)
+            found += [(PODS, uid) for uid in strays]
+        else:
+            found += [(table, key_text(key)) for key in records]
+    return found
+
+
+def reference(snapshot: Snapshot, fault: Fault) -> ObjectRef | None:
+    """The object that is set aside; ``None`` = it is gone."""
+    if fault.table == WORKLOADS:
+        workload = snapshot.workloads.get(fault.key)
+        return workload.ref if workload is not None else None
+    if fault.table == POLICY:
+        record: object = snapshot.policy
+    else:
+        records: Mapping[object, object] = getattr(snapshot, fault.table)
+        record = next((one for at, one in records.items() if key_text(at) == fault.key), None)
+    if record is None:
+        return None
+    namespace, _, name = fault.key.rpartition("/")
+    if isinstance(record, PodRecord):
+        namespace, name = record.namespace, record.name
+    uid = str(getattr(record, "uid", ""))
+    return ObjectRef(kind=_KINDS[fault.table], namespace=namespace, name=name, uid=uid)
+
+
+def told(workload: WorkloadRecord, fault: Fault, now: float) -> WorkloadStatus:
+    """The status of before, and that the decision failed; the very status where it says so."""
+    before = workload.status
+    shown = before.condition(ConditionType.INVALID)
+    message = (
+        f"no decision can be made about it: {fault.text}; its pods and devices stay as they are"
+    )
+    failed = merged(
+        (shown,) if shown is not None else (),
+        (Said(ConditionType.INVALID, True, Reason.DECISION_FAILED, message),),
+        whole_second(now),
+        workload.generation,
+    )
+    others = tuple(one for one in before.conditions if one.type != ConditionType.INVALID)
+    after = replace(
+        before,
+        phase=before.phase or Phase.PENDING.value,
+        observed_generation=workload.generation,
+        conditions=(*others, *failed),
+    )
+    return before if after == before else after
+
+
+def _with(records: Mapping[object, object], keys: set[str]) -> dict[object, object]:
+    return {key: plain(one) if key_text(key) in keys else one for key, one in records.items()}
+
+
+def plain(record: object) -> object:
+    """What is left of a record that is set aside."""
+    match record:
+        case WorkloadRecord():
+            return _workload(record)
+        case PodRecord():
+            return _pod(record)
+        case GPUNodeRecord():
+            return replace(
+                record, devices=(), observations=(), unreadable_observations=0, conditions=()
+            )
+        case ProfileRecord(namespace=namespace, name=name, klass=klass):
+            return ProfileRecord(namespace=namespace, name=name, klass=klass)
+        case DeviceProfileRecord(name=name, uid=uid, generation=generation):
+            return DeviceProfileRecord(name=name, uid=uid, generation=generation)
+        case PoolRecord():
+            return replace(record, status=PoolStatus(), most=None, notice_s=None, advisor_band=None)
+        case PolicyRecord(name=name, uid=uid, generation=generation):
+            return PolicyRecord(name=name, uid=uid, generation=generation)
+        case _:
+            raise TypeError(f"{type(record).__name__} cannot be set aside")
+
+
+def _workload(one: WorkloadRecord) -> WorkloadRecord:
+    return WorkloadRecord(
+        ref=one.ref,
+        kind=one.kind,
+        generation=one.generation,
+        resource_version=one.resource_version,
+        created=one.created,
+        deleting=one.deleting,
+        shape=PodShape(device_container=""),
+        template_hash="",
+        trust_domain=one.trust_domain,
+        gpu=GPURequest(mode=one.gpu.mode),
+        sharing=SharingRules(allow=one.sharing.allow),
+        aside=True,
+    )
+
+
+def _pod(one: PodRecord) -> PodRecord:
+    asked = one.shape.requests
+    requests = Resources(
+        cpu_milli=_sane(asked.cpu_milli),
+        memory_bytes=_sane(asked.memory_bytes),
+        pods=_sane(asked.pods),
+        extended=tuple((name, _sane(amount)) for name, amount in asked.extended),
+    )
+    return replace(
+        one,
+        shape=PodShape(device_container="", requests=requests),
+        priority=_sane(one.priority),
+        world_size=0,
+    )
+
+
+def _sane(amount: int) -> int:
+    return max(-_MOST, min(_MOST, amount))

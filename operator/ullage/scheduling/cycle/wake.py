@@ -1,0 +1,55 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""When the next cycle should come though nothing changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from typing import Final
+
+from ullage.cluster.records.snapshot import Snapshot, WorkloadKind
+from ullage.cluster.records.status import WorkloadStatus
+from ullage.scheduling.inventory.timeouts import rest_ends
+from ullage.scheduling.model.lifecycle_step import Life, earliest
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.view import View
+
+_IN_TURN_S: Final = 1.0
+"""When it should come if only those were left out who know why they wait."""
+_AT_ONCE_S: Final = 0.05
+"""When it should come if this one left something undone."""
+
+
+def resumed_at(snapshot: Snapshot, now: float, postponed: Set[str]) -> float:
+    """When what this cycle had no time for comes next: at once, if it was never told anything."""
+    if not postponed:
+        return 0.0
+    told = all(snapshot.workloads[uid].status.decision is not None for uid in postponed)
+    return now + (_IN_TURN_S if told else _AT_ONCE_S)
+
+
+def follows(view: View, statuses: Mapping[str, WorkloadStatus]) -> float:
+    """When a step comes that only waits for what this cycle tells; 0 = none does.
+
+    A status of ours that is read back is no news, and nothing else need happen before pods of a
+    start that is over are taken down, those of the next are made, or made for another size.
+    """
+    for uid, status in statuses.items():
+        job = view.snapshot.workloads[uid]
+        before = job.status
+        if status is before or job.kind is not WorkloadKind.TRAINING_JOB:
+            continue
+        turns = status.phase != before.phase and Phase.RESTARTING in (status.phase, before.phase)
+        if turns or status.replicas != before.replicas:
+            return view.now + _AT_ONCE_S
+    return 0.0
+
+
+def guards_end(view: View, lives: Mapping[str, Life]) -> float:
+    """When a guard or a back-off ends though nothing changes; 0 = never."""
+    moments = [life.wake_at for life in lives.values() if life.wake_at]
+    for uid, life in lives.items():
+        if life.waiting:
+            workload = view.snapshot.workloads[uid]
+            moments.append(rest_ends(view, workload, view.members_of(workload)))
+    return earliest(*(one for one in moments if one > view.now))

@@ -1,0 +1,255 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Sizes of elastic gangs in the order in which a cycle decides them.
+
+First those whose start is over, then those that start, those that wait, and last those that run:
+what is left then is what nobody who waits can use. Work that is not elastic costs nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+from ullage.api.contract import Reason
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.scheduling.accounting.losses import was_given_back
+from ullage.scheduling.elastic.resize import Growth, Resizer
+from ullage.scheduling.elastic.sizes import Size, resumes
+from ullage.scheduling.elastic.space import Space, other_models, sites_of
+from ullage.scheduling.feasibility.resource_requests import Wants
+from ullage.scheduling.lifecycle.in_place import is_creating
+from ullage.scheduling.model.lifecycle_step import Life, earliest
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.view import View
+from ullage.scheduling.placement.attempt import Outcome, Turn
+from ullage.scheduling.placement.placement import Placer
+from ullage.scheduling.placement.preemption import priority_of
+from ullage.scheduling.placement.queue import Line
+from ullage.scheduling.timeslicing.rounds import Rounds
+
+_BETWEEN = (Phase.RESTARTING, Phase.PENDING)
+
+
+@dataclass(slots=True)
+class Sizing:
+    """Decides the sizes of one cycle.
+
+    Attributes:
+        view: The cycle's picture.
+        resizer: Knows the rules.
+        lives: What everybody needs; those whose size changes are written anew.
+        rounds: The turns of this cycle; ``None`` under FIFO.
+        changes: What was decided so far, by uid.
+        joins: Gangs that so many members are to be created for, beside those that run, and the
+            rank that none of them is below.
+        leaves: Gangs that so many of those that run are to leave.
+        jobs: The elastic jobs, by uid.
+    """
+
+    view: View
+    resizer: Resizer
+    lives: dict[str, Life]
+    rounds: Rounds | None = None
+    changes: dict[str, Size] = field(default_factory=dict)
+    joins: list[tuple[WorkloadRecord, int, int]] = field(default_factory=list)
+    leaves: list[tuple[WorkloadRecord, int]] = field(default_factory=list)
+    jobs: Mapping[str, WorkloadRecord] = field(init=False)
+
+    def __post_init__(self) -> None:
+        workloads = self.view.snapshot.workloads
+        self.jobs = {
+            uid: workloads[uid]
+            for uid in sorted(self.lives)
+            if workloads[uid].elasticity is not None
+        }
+
+    def end(self) -> None:
+        """Gangs that cannot go on as they are go on with what is left."""
+        for uid, job in self.jobs.items():
+            life = self.lives[uid]
+            if life.phase is not Phase.RESTARTING or life.reason is Reason.PREEMPTED:
+                continue
+            ends = job.status.phase != Phase.RESTARTING and life.restarts == job.status.restarts
+            if ends or was_given_back(job, life.restarts):
+                self.lives[uid], self.changes[uid] = self.resizer.at_ending(job, life)
+
+    def count(self) -> None:
+        """Gangs in place are as large as their pods say."""
+        for uid, job in self.jobs.items():
+            headcount = self.lives[uid].headcount
+            if headcount is not None:
+                size = self.resizer.counted(job, headcount)
+                if size is not None:
+                    self.changes[uid] = size
+
+    def create(self, job: WorkloadRecord, life: Life) -> tuple[WorkloadRecord, Life]:
+        """The job and what it needs, in the size that its pods are to be made for."""
+        if job.elasticity is None or len(life.missing) < job.replicas:
+            return job, life
+        size = self.resizer.at_creation(job)
+        if size is None:
+            return job, life
+        self.changes[job.ref.uid] = size
+        self.lives[job.ref.uid] = life = replace(life, missing=tuple(range(size.replicas)))
+        return replace(job, replicas=size.replicas), life
+
+    def coming(self) -> list[Turn]:
+        """Gangs between two starts, whose places are kept until their pods are there."""
+        if self.rounds is not None:
+            return []  # turns keep the places of those who are on their way
+        return [
+            Turn(
+                workload=job,
+                members=self.resizer.space.phantoms(job),
+                priority=priority_of(job, self.view.members_of(job)),
+                waiting_since=self.view.now,
+                returns=True,
+                coming=_least(job),
+            )
+            for uid, job in self.jobs.items()
+            if self.lives[uid].phase in _BETWEEN
+            and not self.lives[uid].waiting
+            and uid not in self.changes
+            and resumes(job, self.view.now)
+        ]
+
+    def settle(self, line: Line, turns: Sequence[Turn], outcomes: dict[str, Outcome]) -> None:
+        """Gangs that wait get the size that there is room for, before anything of them starts."""
+        for turn in turns:
+            uid, job = turn.workload.ref.uid, turn.workload
+            outcome = outcomes.get(uid)
+            if outcome is None or uid not in self.jobs or not self._is_unstarted(job):
+                continue
+            if outcome.seats:
+                size = self.resizer.when_seated(job)
+                if size is None:
+                    continue
+                line.placer.unseat(outcome.seats)
+                name = f"{job.ref.namespace}/{job.ref.name}"
+                line.placer.board.block(sites_of(outcome.seats), name)
+                outcomes[uid] = Outcome()
+                self._anew(job, size)
+            elif outcome.refused is not None and not outcome.refused.prospect:
+                if self.rounds is not None and outcome.refused.never is None:
+                    continue  # it waits for its turn, not for room
+                size = self.resizer.while_waiting(job, outcome.refused.placed)
+                if size is not None:
+                    self.changes[uid] = size
+
+    def run(self, line: Line, turns: Sequence[Turn], outcomes: Mapping[str, Outcome]) -> None:
+        """Gangs that run grow into what nobody who waits can use, one in a cycle."""
+        contested = cache(lambda: _contested(line, turns, outcomes))
+        if any(self._is_expected(job) for job in self.jobs.values()):
+            return  # what has room now may not have it when these are here
+        resizer = self.resizer.while_nothing_moves()
+        for uid, job in self.jobs.items():
+            life = self.lives[uid]
+            if life.phase is not Phase.RUNNING or job.status.phase != Phase.RUNNING:
+                continue
+            if job.in_place:
+                growth = self._in_place(line, resizer, job, contested)
+            else:
+                growth = resizer.while_running(job, contested, self._models(uid))
+            if growth is None:
+                continue
+            self._grow(job, growth)
+            if growth.life is not None or growth.joins:
+                return  # the others count anew when its places are kept
+
+    def _in_place(
+        self,
+        line: Line,
+        resizer: Resizer,
+        job: WorkloadRecord,
+        contested: Callable[[], frozenset[int]],
+    ) -> Growth | None:
+        """What joins a gang in place; nothing while anything else about it changes."""
+        uid = job.ref.uid
+        headcount = self.lives[uid].headcount
+        if uid in self.changes or (headcount is not None and not headcount.settled):
+            return None
+        ground = line.placer.board.ground
+        unlike = other_models(ground, self.view.members_of(job))
+        avoid = (lambda: contested() | unlike) if unlike else contested
+        return resizer.while_in_place(job, avoid, self._models(uid))
+
+    def _is_expected(self, job: WorkloadRecord) -> bool:
+        """Whether pods that are to join a gang in place were asked for and are not there yet."""
+        return job.in_place and is_creating(self.view, job)
+
+    def _grow(self, job: WorkloadRecord, growth: Growth) -> None:
+        uid = job.ref.uid
+        if growth.size.record != job.status.size:
+            self.changes[uid] = growth.size
+        if growth.joins:
+            self.joins.append((job, growth.joins, growth.above))
+        if growth.leaves:
+            self.leaves.append((job, growth.leaves))
+        if growth.life is not None:
+            self.lives[uid] = growth.life
+        elif growth.wake_at:
+            life = self.lives[uid]
+            self.lives[uid] = replace(life, wake_at=earliest(life.wake_at, growth.wake_at))
+
+    def _models(self, uid: str) -> Collection[int] | None:
+        """Models that a job may grow on: those of its turn, where it takes turns."""
+        if self.rounds is None:
+            return None
+        runner = self.rounds.arena.runners.get(uid)
+        return self.rounds.models((runner.holds,)) if runner is not None and runner.holds else None
+
+    def _is_unstarted(self, job: WorkloadRecord) -> bool:
+        return all(one.gated for one in self.view.members_of(job))
+
+    def _anew(self, job: WorkloadRecord, size: Size) -> None:
+        self.changes[job.ref.uid] = size
+        self.lives[job.ref.uid] = Life(
+            phase=Phase.PENDING,
+            reason=Reason.WAITING_FOR_DECISION,
+            message=f"its pods are made anew, for {size.replicas} members",
+            restarts=job.status.restarts,
+        )
+
+
+def sizing_of(
+    wants: Wants,
+    placer: Placer,
+    lives: dict[str, Life],
+    rounds: Rounds | None,
+    limits: Mapping[str, int],
+) -> Sizing:
+    """The sizes of this cycle, none decided yet."""
+    narrow = rounds.tools.typed.of if rounds is not None else None
+    space = Space(wants=wants, placer=placer, narrow=narrow)
+    resizer = Resizer(space=space, now=wants.view.now, limits=limits)
+    return Sizing(view=wants.view, resizer=resizer, lives=lives, rounds=rounds)
+
+
+def is_modest(job: WorkloadRecord) -> bool:
+    """Whether a gang could do with fewer members than it waits for."""
+    return job.elasticity is not None and job.replicas > job.elasticity.min_replicas
+
+
+def _least(job: WorkloadRecord) -> int:
+    return job.elasticity.min_replicas if job.elasticity is not None else job.replicas
+
+
+def _contested(
+    line: Line, turns: Sequence[Turn], outcomes: Mapping[str, Outcome]
+) -> frozenset[int]:
+    """Devices that somebody who waits could use one day: nobody grows into these."""
+    found: set[int] = set()
+    seen: set[int] = set()
+    for turn in turns:
+        if turn.coming:
+            continue
+        outcome = outcomes.get(turn.workload.ref.uid)
+        if outcome is not None and (outcome.refused is None or outcome.refused.never is not None):
+            continue
+        want = line.want(turn, turn.members[0])
+        if want.number not in seen:
+            seen.add(want.number)
+            found.update(line.placer.scout.reachable(want).nonzero()[0].tolist())
+    return frozenset(found)

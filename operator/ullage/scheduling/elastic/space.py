@@ -1,0 +1,257 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""How many members of a gang there is room for, on the board as it stands.
+
+Tried with members whose pods need not exist yet; the board is left as it was. Nothing is decided
+here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from ullage.cluster.records.pod_shape import PodShape
+from ullage.cluster.records.snapshot import PodRecord, PodStage, WorkloadRecord
+from ullage.scheduling.feasibility.occupancy import Occupant
+from ullage.scheduling.feasibility.resource_requests import Want, Wants
+from ullage.scheduling.inventory import timeouts as guards
+from ullage.scheduling.inventory.inventory import Ground
+from ullage.scheduling.inventory.reliable_machines import held_to, staying, terms_of
+from ullage.scheduling.inventory.resource_usage import charged
+from ullage.scheduling.model.view import Member
+from ullage.scheduling.placement.placement import Asked, Placer, Seat, Seating
+
+Narrow = Callable[[Want, frozenset[int]], Want]
+"""Holds a want to some models."""
+
+_NOWHERE: Final[frozenset[int]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What members ask for, and what the first of them ask for instead: machines that stay."""
+
+    shape: PodShape
+    want: Want
+    tied: Want | None = None
+    first: int = 0
+
+    @property
+    def key(self) -> tuple[int, int, int]:
+        """Its identity within a cycle."""
+        return self.want.number, self.tied.number if self.tied is not None else 0, self.first
+
+    def unit(self, job: WorkloadRecord, most: int) -> list[Asked]:
+        """So many members, in order of rank."""
+        return [
+            Asked(job, one, self.tied if self.tied and one.pod.rank < self.first else self.want)
+            for one in phantoms(job, self.shape, most)
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """Counts room for members of gangs."""
+
+    wants: Wants
+    placer: Placer
+    narrow: Narrow | None = None
+    """Set where a gang never mixes types."""
+    known: dict[tuple[object, ...], int] | None = None
+    """What was counted already, as long as the board stays as it is; ``None`` = it does not."""
+
+    def members(
+        self,
+        job: WorkloadRecord,
+        most: int,
+        *,
+        avoid: frozenset[int] = _NOWHERE,
+        only: Collection[int] | None = None,
+        proven: bool = False,
+        reliable: int | None = None,
+    ) -> int:
+        """Members that fit at once beside all that is there, at most ``most``.
+
+        Args:
+            job: whose members they are.
+            most: where counting ends.
+            avoid: devices that will not do, beside those that are passed over anyway.
+            only: models that will do; ``None`` = all, each alone where types are never mixed.
+            proven: places on trial do not count.
+            reliable: so many of them, the first, count on machines that stay; ``None`` = as many as
+                a gang in tiers begins with.
+        """
+        view, board = self.wants.view, self.placer.board
+        known = view.members_of(job)
+        avoid |= guards.passed_over(view, board.ground, job, known)
+        shape = known[0].pod.shape if known else job.shape
+        wanted = self._wanted(job, shape, avoid, reliable)
+        key = (*wanted.key, most, proven, None if only is None else frozenset(only))
+        if self.known is None:
+            return self._found(job, most, wanted, only, proven)
+        if key not in self.known:
+            self.known[key] = self._found(job, most, wanted, only, proven)
+        return self.known[key]
+
+    def phantoms(self, job: WorkloadRecord) -> tuple[Member, ...]:
+        """The members of a gang whose pods are not there yet, as they will ask for places."""
+        found = phantoms(job, job.shape, job.replicas)
+        terms = terms_of(job)
+        if terms is None:
+            return found
+        shape = self._on_machines_that_stay(job.shape)
+        return tuple(
+            Member(replace(one.pod, shape=shape), ()) if one.pod.rank < terms.reliable else one
+            for one in found
+        )
+
+    def _wanted(
+        self, job: WorkloadRecord, shape: PodShape, avoid: frozenset[int], reliable: int | None
+    ) -> _Wanted:
+        terms = terms_of(job)
+        if terms is None:
+            return _Wanted(shape, self.wants.of(job, shape, avoid))
+        # the pod that is looked at may be tied itself, or pinned
+        shape = self.wants.same(replace(shape, affinity=job.shape.affinity))
+        tied = self.wants.of(job, self._on_machines_that_stay(shape), avoid)
+        first = terms.reliable if reliable is None else reliable
+        return _Wanted(shape, self.wants.of(job, shape, avoid), tied, first)
+
+    def _on_machines_that_stay(self, shape: PodShape) -> PodShape:
+        return self.wants.same(held_to(shape, staying(self.wants.view.snapshot.pools)))
+
+    def _found(
+        self,
+        job: WorkloadRecord,
+        most: int,
+        wanted: _Wanted,
+        only: Collection[int] | None,
+        proven: bool,
+    ) -> int:
+        unit, want, narrow = wanted.unit(job, most), wanted.want, self.narrow
+        if not unit:
+            return 0
+        if narrow is None:
+            return self._count(unit, proven)
+        models = self.placer.board.ground.models.values() if only is None else only
+        return max(
+            (
+                self._count(
+                    [replace(one, want=narrow(one.want, frozenset((model,)))) for one in unit],
+                    proven,
+                )
+                for model in sorted(models)
+                if want.accelerators is None or model in want.accelerators
+            ),
+            default=0,
+        )
+
+    def later(self) -> Space:
+        """The same when everything that is leaving has left."""
+        board = self.placer.board
+        if not board.leaving():
+            return self
+        return replace(self, placer=Placer(board.later(), self.placer.rule))
+
+    def without(self, job: WorkloadRecord, most: int) -> int:
+        """Members that fit when those that the job has now are gone.
+
+        Those of them that are leaving must be off the board already.
+        """
+        board = self.placer.board
+        members = self.wants.view.members_of(job)
+        own = {one.pod.uid for one in members}
+        slices = [
+            (site, one)
+            for site in sorted(self._sites_of(members))
+            for one in board.occupants[site]
+            if one.pod_uid in own
+        ]
+        on_nodes = charged(board.ground, members, staying=True)
+        order = {site: list(board.occupants[site]) for site, _ in slices}
+        for site, one in slices:
+            board.lift(site, one)
+        for node, wanted in on_nodes:
+            board.refund(node, wanted)
+        found = self.members(job, most)
+        for site, one in slices:
+            board.put(site, one)
+        for node, wanted in on_nodes:
+            board.charge(node, wanted)
+        _restore(board.occupants, order)
+        return found
+
+    def _sites_of(self, members: Collection[Member]) -> set[int]:
+        index = self.placer.board.ground.site_index
+        found = {index.get((held.node, held.slice.gpu)) for one in members for held in one.held} | {
+            index.get((node, seen.gpu))
+            for one in members
+            for node, seen in self.wants.view.observed.get(one.pod.uid, ())
+        }
+        return {site for site in found if site is not None}
+
+    def _count(self, unit: Sequence[Asked], proven: bool) -> int:
+        fits = self._fitting(unit, proven)
+        if unit[0].want.exclusive or not 0 < fits < len(unit):
+            return fits
+        # held to smaller shares, more may sit on the same devices
+        least, over = fits, len(unit)
+        while over - least > 1:
+            middle = (least + over) // 2
+            if self._fitting(unit[:middle], proven) == middle:
+                least = middle
+            else:
+                over = middle
+        return least
+
+    def _fitting(self, unit: Sequence[Asked], proven: bool) -> int:
+        found = self.placer.seat(unit, set(), explain=False)
+        if not isinstance(found, Seating):
+            return found.placed
+        self.placer.unseat(found.seats)
+        return sum(not (proven and one.spot.grant.trial) for one in found.seats)
+
+
+def other_models(ground: Ground, members: Sequence[Member]) -> frozenset[int]:
+    """Devices of other models than those that the members have: a gang keeps the slowest's pace."""
+    if len(ground.models) < 2:
+        return _NOWHERE
+    sites = {
+        ground.site_index.get((held.node, held.slice.gpu)) for one in members for held in one.held
+    }
+    models = {ground.model.item(site) for site in sites if site is not None}
+    if not models:
+        return _NOWHERE
+    unlike = np.isin(ground.model, sorted(models), invert=True)
+    return frozenset(unlike.nonzero()[0].tolist())
+
+
+def phantoms(job: WorkloadRecord, shape: PodShape, count: int) -> tuple[Member, ...]:
+    """Members whose pods are not there (yet): enough to find places for them."""
+    pod = PodRecord(
+        uid="",
+        namespace=job.ref.namespace,
+        name="",
+        owner=job.ref,
+        created=job.created,
+        stage=PodStage.GATED,
+        stage_since=job.created,
+        shape=shape,
+        priority=job.priority,
+    )
+    return tuple(Member(replace(pod, rank=rank), ()) for rank in range(count))
+
+
+def sites_of(seats: Collection[Seat]) -> list[int]:
+    """Devices of members that are seated."""
+    return [site for seat in seats for site in seat.spot.sites]
+
+
+def _restore(occupants: list[list[Occupant]], order: Mapping[int, list[Occupant]]) -> None:
+    """Everybody stands in the order of before: it is part of what is written."""
+    for site, before in order.items():
+        occupants[site][:] = before

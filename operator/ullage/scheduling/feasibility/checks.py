@@ -1,0 +1,253 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The chain of checks on a device: each says by how much the device falls short of a request.
+
+A check holds for the figures of one device and, unchanged, for the columns of all devices at once;
+the arithmetic of shares, memory and contexts is the admission engine's, and so is its order. A
+positive answer is a refusal; its size tells which device misses by least. The order of the chain
+decides which reason a device is counted under.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Generic, Protocol
+
+import numpy as np
+
+from ullage.api.contract import Reason
+from ullage.engines.admission import limits
+from ullage.engines.admission.limits import N
+from ullage.scheduling.feasibility.occupancy import MIXED, Board
+from ullage.scheduling.feasibility.resource_requests import Want
+from ullage.scheduling.inventory.inventory import (
+    DEVICE_UNHEALTHY,
+    MODE_BIT,
+    NODE_UNHEALTHY,
+    Flags,
+    Ints,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts(Generic[N]):
+    """Figures of one device, or columns of all; memory in MiB, contexts counted as used."""
+
+    model: N
+    health: N
+    modes: N
+    memory: N
+    overhead: N
+    contexts: N
+    sharers: N
+    whole: N
+    domain: N
+    percent_used: N
+    memory_used: N
+    mps: N
+    loose: N
+    unmeasured: N
+
+
+def node_answers(facts: Facts[N], want: Want) -> N:
+    """Its node is ready and its agent is heard."""
+    return facts.health // NODE_UNHEALTHY
+
+
+def device_is_healthy(facts: Facts[N], want: Want) -> N:
+    """Nothing is wrong with the device itself."""
+    return facts.health % NODE_UNHEALTHY // DEVICE_UNHEALTHY
+
+
+def mode_is_offered(facts: Facts[N], want: Want) -> N:
+    """It can be given in this way."""
+    return 1 - facts.modes // MODE_BIT[want.mode] % 2
+
+
+def device_is_free(facts: Facts[N], want: Want) -> N:
+    """Whole devices are empty before; a share joins no whole one."""
+    return facts.sharers if want.lonely else facts.whole
+
+
+def shares_are_served(facts: Facts[N], want: Want) -> N:
+    """What enforces shares there answers."""
+    return facts.mps
+
+
+def everybody_is_held(facts: Facts[N], want: Want) -> N:
+    """Nobody on it runs without verified limits: such a tenant may take the whole device."""
+    return facts.loose
+
+
+def everybody_is_measured(facts: Facts[N], want: Want) -> N:
+    """Nobody on it is being measured alone; who must be measured first joins nobody."""
+    if not want.unmeasured:
+        return facts.unmeasured
+    return facts.unmeasured + facts.sharers * _is_among(facts.model, tuple(want.unmeasured))
+
+
+def trusts_the_others(facts: Facts[N], want: Want) -> N:
+    """Everybody on it is of the same trust domain."""
+    return abs(facts.domain - want.domain) * facts.sharers
+
+
+def context_is_left(facts: Facts[N], want: Want) -> N:
+    """One more container may share it."""
+    return limits.contexts_short(facts.sharers, 1, facts.contexts)
+
+
+def memory_fits(facts: Facts[N], want: Want) -> N:
+    """The least memory the request needs, and its context, fit beside the others."""
+    asked = memory_needed(facts, want, want.min_percent)
+    return limits.memory_short_mib(asked, facts.memory - facts.memory_used, facts.overhead)
+
+
+def memory_needed(facts: Facts[N], want: Want, percent: N | int) -> N:
+    """Memory that the request takes at a share, its context included, MiB."""
+    if want.memory_mib:
+        return limits.with_contexts_mib(want.memory_mib, 1, facts.overhead)
+    return limits.memory_of_share_mib(facts.memory, percent)
+
+
+def percent_fits(facts: Facts[N], want: Want) -> N:
+    """The least share keeps the sum on the device within the policy's limit."""
+    if want.exclusive:
+        return facts.percent_used
+    return limits.percent_short(facts.percent_used, want.min_percent, want.percent_limit)
+
+
+class Check(Protocol):
+    """By how much a device falls short of a request; positive = refused."""
+
+    def __call__(self, facts: Facts[N], want: Want, /) -> N:
+        """Answer for one device, or for all at once."""
+        ...
+
+
+CHAIN: Final[tuple[tuple[Reason, Check], ...]] = (
+    (Reason.NODE_UNHEALTHY, node_answers),
+    (Reason.DEVICE_UNHEALTHY, device_is_healthy),
+    (Reason.MODE_UNSUPPORTED, mode_is_offered),
+    (Reason.NO_CAPACITY, device_is_free),
+    (Reason.TRUST_DOMAIN, trusts_the_others),
+    (Reason.NEED_PROFILE, everybody_is_measured),
+    (Reason.MPS_NOT_READY, shares_are_served),
+    (Reason.ENFORCEMENT_MISSING, everybody_is_held),
+    (Reason.CONTEXT_LIMIT, context_is_left),
+    # before memory: without a limit of its own, memory follows the share and says less
+    (Reason.PERCENT_LIMIT, percent_fits),
+    (Reason.MEMORY_WOULD_OVERFLOW, memory_fits),
+)
+
+
+def passes(facts: Facts[int], want: Want) -> bool:
+    """Whether one device passes the chain; the predictor is asked elsewhere."""
+    return all(check(facts, want) <= 0 for _, check in CHAIN)
+
+
+def ceiling(facts: Facts[N], want: Want) -> N:
+    """Largest share that limits, memory and the request leave, before the predictor is asked."""
+    top = want.percent_limit - facts.percent_used
+    if not want.memory_mib:
+        fits = limits.share_that_fits(facts.memory, facts.memory - facts.memory_used)
+        top = limits.smaller(top, fits)
+    return limits.smaller(top, want.max_percent)
+
+
+def columns(board: Board) -> Facts[Ints]:
+    """The figures of all devices."""
+    ground = board.ground
+    return Facts(
+        ground.model,
+        ground.health,
+        ground.modes,
+        ground.memory_mib,
+        ground.overhead_mib,
+        ground.contexts,
+        board.sharers,
+        board.whole,
+        board.domain,
+        board.percent_used,
+        board.memory_used_mib,
+        ground.mps,
+        board.loose,
+        board.unmeasured,
+    )
+
+
+def picked(facts: Facts[Ints], sites: Ints) -> Facts[Ints]:
+    """The figures of some devices."""
+    return Facts(
+        facts.model[sites],
+        facts.health[sites],
+        facts.modes[sites],
+        facts.memory[sites],
+        facts.overhead[sites],
+        facts.contexts[sites],
+        facts.sharers[sites],
+        facts.whole[sites],
+        facts.domain[sites],
+        facts.percent_used[sites],
+        facts.memory_used[sites],
+        facts.mps[sites],
+        facts.loose[sites],
+        facts.unmeasured[sites],
+    )
+
+
+def figures(board: Board, site: int) -> Facts[int]:
+    """The figures of one device."""
+    ground = board.ground
+    return Facts(
+        ground.model.item(site),
+        ground.health.item(site),
+        ground.modes.item(site),
+        ground.memory_mib.item(site),
+        ground.overhead_mib.item(site),
+        ground.contexts.item(site),
+        board.sharers.item(site),
+        board.whole.item(site),
+        board.domain.item(site),
+        board.percent_used.item(site),
+        board.memory_used_mib.item(site),
+        ground.mps.item(site),
+        board.loose.item(site),
+        board.unmeasured.item(site),
+    )
+
+
+def emptied(facts: Facts[Ints]) -> Facts[Ints]:
+    """The same devices with nobody on them, all healthy: what could ever be."""
+    nothing = np.zeros_like(facts.model)
+    return Facts(
+        facts.model,
+        nothing,
+        facts.modes,
+        facts.memory,
+        facts.overhead,
+        facts.contexts,
+        nothing,
+        nothing,
+        nothing + MIXED,
+        nothing,
+        nothing,
+        nothing,
+        nothing,
+        nothing,
+    )
+
+
+def allowed_model(facts: Facts[Ints], want: Want) -> Flags:
+    """Devices of an accelerator that the request allows, and where its objective makes sense."""
+    mask: Flags = np.ones(len(facts.model), dtype=np.bool_)
+    if want.accelerators is not None:
+        mask = np.isin(facts.model, sorted(want.accelerators))
+    for model in want.barred:
+        mask &= facts.model != model
+    return mask
+
+
+def _is_among(one: N, models: tuple[int, ...]) -> N:
+    if isinstance(one, int):
+        return int(one in models)
+    return np.isin(one, models).astype(np.int64)

@@ -1,0 +1,398 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Who is on which device while a plan is made.
+
+Mutable scratch of one cycle: placements are tried on it and taken back. It counts every slice that
+stands in a spec or in a status, because capacity is free only when it stands in neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from ullage.api.contract import SLOT_RESOURCE, DesiredSlice, GPUMode, ObservedSlice, SlicePhase
+from ullage.cluster.records.pod_shape import Resources
+from ullage.cluster.records.snapshot import PodRecord, WorkloadRecord
+from ullage.engines.admission.limits import WHOLE_PERCENT, with_contexts_mib
+from ullage.engines.admission.records import Tenant
+from ullage.scheduling.inventory.inventory import Flags, Ground, Ints
+from ullage.scheduling.inventory.node_fit import amounts, counted
+from ullage.scheduling.inventory.pairing import paired, runs_here, says_no
+from ullage.scheduling.inventory.resource_usage import where_charged
+from ullage.scheduling.inventory.trust_domains import effective_domain
+from ullage.scheduling.model.slice_ledger import Ledger
+from ullage.scheduling.model.view import View
+from ullage.scheduling.prediction.effort import Effort
+from ullage.scheduling.prediction.workload_classes import Classes, Known
+
+EMPTY: Final = 0
+"""Situation of a device that nobody is on."""
+NOBODY: Final = -1
+MIXED: Final = -2
+"""Trust domain of a device whose tenants differ or are not known: nobody joins them."""
+
+_COUNTED: Final = (
+    "sharers",
+    "whole",
+    "domain",
+    "percent_used",
+    "memory_used_mib",
+    "loose",
+    "unmeasured",
+    "_kind",
+)
+"""Columns that follow from who is on a device."""
+_TURN_S: Final = 30.0
+"""How long the same places are looked at where not all can be, seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Occupant:
+    """A slice on a device; ``leaving`` when it is on its way out and only has to end."""
+
+    pod_uid: str
+    owner_uid: str
+    tenant: Tenant
+    memory_mib: int
+    domain: int
+    whole: bool
+    """Nobody joins it."""
+    leaving: bool = False
+    loose: bool = False
+    """It runs without verified limits."""
+    unmeasured: str = ""
+    """What of it is being measured alone, in words: nobody joins it until that is known."""
+
+    @property
+    def likeness(self) -> tuple[object, ...]:
+        """All of the tenant that matters to a judgement: everything but its name."""
+        one = self.tenant
+        return (
+            one.percent,
+            one.utilisation,
+            one.max_slowdown,
+            one.probation,
+            one.latency,
+            id(one.profile),  # profiles that are equal are one object (Classes)
+        )
+
+
+_Seated = tuple[DesiredSlice | ObservedSlice, PodRecord, WorkloadRecord, Known, int, int, Occupant]
+"""What somebody on a device follows from, with model and domain, and the record of it."""
+_LAST: Final[list[dict[int, _Seated]]] = [{}]
+"""Of the last cycle, by identity of the slice; changes nothing but the cost of a cycle."""
+
+
+class Domains:
+    """Numbers for trust domains, handed out as they are met."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def number(self, name: str) -> int:
+        """The number of a domain."""
+        return self._numbers.setdefault(name, len(self._numbers))
+
+    def name(self, number: int) -> str:
+        """The domain of a number."""
+        return next((one for one, at in self._numbers.items() if at == number), "unknown")
+
+
+class Board:
+    """Occupancy of the ground; columns have one entry per device.
+
+    ``log`` names the devices that changed, in order, so that whoever keeps something derived
+    from the board can catch up.
+    """
+
+    def __init__(self, ground: Ground, domains: Domains) -> None:
+        count = len(ground.sites)
+        self.ground = ground
+        self.domains = domains
+        self.occupants: list[list[Occupant]] = [[] for _ in range(count)]
+        self.sharers: Ints = np.zeros(count, dtype=np.int64)
+        self.whole: Ints = np.zeros(count, dtype=np.int64)
+        self.domain: Ints = np.full(count, NOBODY, dtype=np.int64)
+        self.percent_used: Ints = np.zeros(count, dtype=np.int64)
+        self.memory_used_mib: Ints = np.zeros(count, dtype=np.int64)
+        self.loose: Ints = np.zeros(count, dtype=np.int64)
+        self.unmeasured: Ints = np.zeros(count, dtype=np.int64)
+        self.blocked: Flags = np.zeros(count, dtype=np.bool_)
+        self.held: Flags = np.zeros(count, dtype=np.bool_)
+        """Of the blocked, those held by whoever waited too long; the rest is taken soon anyway."""
+        self.blocker: dict[int, str] = {}
+        """By device: for whom it is blocked."""
+        self.free: list[dict[str, int]] = []
+        self.slot_holders: dict[int, str] = {}
+        """By node: which pods of others hold device slots there, and how many, in words."""
+        self.log: list[int] = []
+        self.effort = Effort()
+        self.turn = 0
+        """Which places are looked at first where not all can be; moves with time."""
+        self._kind: Ints = np.zeros(count, dtype=np.int64)
+        """By device: the number of its situation; -1 = not numbered since it changed."""
+        self._kinds: dict[tuple[object, ...], int] = {(): EMPTY}
+        self._alike: list[tuple[Occupant, ...]] = []
+        """Somebody of every situation: what its number was made from stays alive."""
+        self._columns: dict[str, Ints] = {}
+        self._leaving: bool | None = None
+        self._departing: list[tuple[int, Resources]] = []
+
+    def put(self, site: int, occupant: Occupant) -> None:
+        """Add a slice to a device."""
+        self.occupants[site].append(occupant)
+        self._recount(site)
+        self.log.append(site)
+
+    def lift(self, site: int, occupant: Occupant) -> None:
+        """Take a slice off a device."""
+        self.occupants[site].remove(occupant)
+        self._recount(site)
+        self.log.append(site)
+
+    def charge(self, node: int, wanted: Resources, times: int = 1) -> None:
+        """Count what a pod, or several alike, request against their node."""
+        self._change(node, wanted, -times)
+
+    def refund(self, node: int, wanted: Resources) -> None:
+        """Give back what a pod requested; every device of the node may now fit better."""
+        self._change(node, wanted, 1)
+        self.log.extend(self.ground.sites_on[node])
+
+    def has_room(self, node: int, wanted: Sequence[tuple[str, int]]) -> bool:
+        """Whether the node still has these amounts."""
+        free = self.free[node]
+        return all(amount <= free.get(name, 0) for name, amount in wanted)
+
+    def block(self, sites: Iterable[int], name: str, *, held: bool = False) -> None:
+        """Keep devices for somebody: nobody later in this cycle gets them."""
+        for site in sites:
+            self.held[site] |= held
+            if not self.blocked[site]:
+                self.blocked[site] = True
+                self.blocker[site] = name
+                self.log.append(site)
+
+    def leaving(self) -> bool:
+        """Whether anything is on its way out; nothing starts leaving while a plan is made."""
+        if self._leaving is None:
+            self._leaving = bool(self._departing) or any(
+                one.leaving for here in self.occupants for one in here
+            )
+        return self._leaving
+
+    def later(self) -> Board:
+        """The board as it will be when everything that is leaving has left."""
+        board = Board(self.ground, self.domains)
+        for name in _COUNTED:
+            setattr(board, name, getattr(self, name).copy())
+        board._kinds, board._alike = self._kinds, self._alike
+        for site, here in enumerate(self.occupants):
+            staying = [one for one in here if not one.leaving]
+            board.occupants[site] = staying
+            if len(staying) != len(here):
+                board._recount(site)
+        board.blocked = self.blocked.copy()
+        board.held = self.held.copy()
+        board.blocker = dict(self.blocker)
+        board.free = [dict(one) for one in self.free]
+        board.slot_holders = self.slot_holders
+        for node, wanted in self._departing:
+            board.refund(node, wanted)
+        board.log.clear()
+        board.effort, board.turn = self.effort, self.turn
+        return board
+
+    def kind_of(self, site: int) -> int:
+        """A number for who is on a device: devices of equal numbers are judged alike."""
+        number = self._kind.item(site)
+        if number < 0:
+            here = self.occupants[site]
+            likeness = tuple([one.likeness for one in here])
+            number = self._kinds.get(likeness, number)
+            if number < 0:
+                number = self._kinds[likeness] = len(self._kinds)
+                self._alike.append(tuple(here))
+            self._kind[site] = number
+        return number
+
+    def kinds_of(self, sites: Ints) -> Ints:
+        """The same of several devices."""
+        for site in sites[self._kind[sites] < 0].tolist():
+            self.kind_of(site)
+        return self._kind[sites]
+
+    def departing(self, node: int, wanted: Resources) -> None:
+        """Note that a pod which is charged will leave."""
+        self._departing.append((node, wanted))
+
+    def free_column(self, name: str) -> Ints:
+        """What every node has left of an amount, by node."""
+        column = self._columns.get(name)
+        if column is None:
+            left = [counted(free.get(name, 0)) for free in self.free]
+            column = np.array(left, dtype=np.int64)
+            self._columns[name] = column
+        return column
+
+    def _change(self, node: int, wanted: Resources, times: int) -> None:
+        free = self.free[node]
+        for name, amount in amounts(wanted):
+            free[name] = free.get(name, 0) + times * amount
+            column = self._columns.get(name)
+            if column is not None:
+                column[node] = counted(free[name])
+
+    def _recount(self, site: int) -> None:
+        here = self.occupants[site]
+        overhead = self.ground.sites[site].overhead_mib
+        percent = memory = loose = whole = unmeasured = 0
+        domain = NOBODY
+        for one in here:
+            percent += one.tenant.percent
+            memory += one.memory_mib
+            loose += one.loose
+            whole += one.whole
+            unmeasured += bool(one.unmeasured)
+            domain = one.domain if domain in (NOBODY, one.domain) else MIXED
+        self.sharers[site] = len(here)
+        self.whole[site] = whole
+        self.domain[site] = domain
+        self.percent_used[site] = percent
+        self.memory_used_mib[site] = with_contexts_mib(memory, len(here), overhead)
+        self.loose[site] = loose
+        self._kind[site] = -1 if here else EMPTY
+        self.unmeasured[site] = unmeasured
+
+
+def set_up(view: View, ground: Ground, ledger: Ledger, classes: Classes | None = None) -> Board:
+    """The board of this snapshot."""
+    classes = classes or Classes(view.snapshot, ground)
+    board = Board(ground, Domains())
+    board.turn = int(view.now / _TURN_S)
+    for node in ground.nodes:
+        free = dict(amounts(node.allocatable))
+        free["pods"] = node.allocatable.pods
+        board.free.append(free)
+    for name, use in view.snapshot.foreign_use.items():
+        index = ground.node_index.get(name)
+        if index is not None:
+            free = board.free[index]
+            for what, amount in (*amounts(use)[:2], ("pods", use.pods), *use.extended):
+                free[what] = free.get(what, 0) - amount
+            holders = view.snapshot.slot_holders.get(name)
+            if holders:
+                slots = dict(use.extended).get(SLOT_RESOURCE, 0)
+                board.slot_holders[index] = f"{slots} held by {', '.join(holders)}"
+    _seat_slices(view, board, ledger, classes)
+    _charge_pods(view, board)
+    board.log.clear()
+    return board
+
+
+def _seat_slices(view: View, board: Board, ledger: Ledger, classes: Classes) -> None:
+    ground, snapshot = board.ground, view.snapshot
+    touched: set[int] = set()
+    before = _LAST[0]
+    after: dict[int, _Seated] = {}
+    for name in ground.node_index:
+        record = snapshot.gpu_nodes[name]
+        for wanted, seen in paired(record):
+            slice_ = wanted or seen
+            site = ground.site_index.get((name, slice_.gpu)) if slice_ is not None else None
+            if slice_ is None or site is None:
+                continue
+            if wanted is None:
+                if seen is None or not seen.phase.holds_capacity:
+                    continue
+                leaving = not (seen.phase.started and runs_here(view, seen, name))
+            elif seen is not None and says_no(wanted, seen):
+                continue
+            else:
+                leaving = ledger.dropped(name, wanted.key)
+            occupant = _occupant(view, board, site, slice_, classes, before.get(id(slice_)), after)
+            if leaving and not occupant.leaving:
+                occupant = replace(occupant, leaving=True)
+            if seen is not None and seen.phase is SlicePhase.FAILED:
+                occupant = replace(occupant, loose=True)
+            board.occupants[site].append(occupant)
+            touched.add(site)
+    for site in touched:
+        board._recount(site)
+    _LAST[0] = after
+
+
+def _occupant(
+    view: View,
+    board: Board,
+    site: int,
+    slice_: DesiredSlice | ObservedSlice,
+    classes: Classes,
+    before: _Seated | None,
+    after: dict[int, _Seated],
+) -> Occupant:
+    """Who stands on a device by a slice; the record of the last cycle where nothing changed."""
+    snapshot = view.snapshot
+    pod = snapshot.pods.get(slice_.key.pod_uid)
+    owner = snapshot.workloads.get(pod.owner.uid) if pod is not None else None
+    if pod is None or owner is None:
+        return Occupant(
+            pod_uid=slice_.key.pod_uid,
+            owner_uid="",
+            tenant=Tenant(name=pod.name if pod else "a pod that is gone", percent=slice_.percent),
+            memory_mib=slice_.memory_mib,
+            domain=MIXED,
+            whole=slice_.percent >= WHOLE_PERCENT,
+            leaving=pod is None or pod.stage.finished or pod.deleting,
+        )
+    known, model = classes.seated(owner), board.ground.model.item(site)
+    domain = board.domains.number(effective_domain(snapshot.policy, owner))
+    if before is not None:
+        same = before[0] is slice_ and before[1] is pod and before[2] is owner
+        if same and before[3] is known and before[4:6] == (model, domain):
+            after[id(slice_)] = before
+            return before[6]
+    trial = isinstance(slice_, DesiredSlice) and slice_.probation
+    whole = owner.gpu.mode is GPUMode.EXCLUSIVE or not owner.sharing.allow
+    found = Occupant(
+        pod_uid=pod.uid,
+        owner_uid=owner.ref.uid,
+        tenant=known.tenant(
+            f"{owner.ref.namespace}/{owner.ref.name}", model, slice_.percent, probation=trial
+        ),
+        memory_mib=slice_.memory_mib,
+        domain=domain,
+        whole=whole,
+        unmeasured="" if whole else known.unmeasured.get(model, ""),
+        leaving=pod.stage.finished or pod.deleting,
+    )
+    after[id(slice_)] = (slice_, pod, owner, known, model, domain, found)
+    return found
+
+
+def _charge_pods(view: View, board: Board) -> None:
+    """Our own pods count where they are bound, or where their slice pins them to."""
+    index = board.ground.node_index
+    alike: dict[tuple[int, int], int] = {}
+    requests: dict[int, Resources] = {}
+    for group in view.members.values():
+        for member in group:
+            pod = member.pod
+            node = index.get(where_charged(member))
+            if node is None or not member.live:
+                continue
+            wanted = pod.shape.requests
+            requests[id(wanted)] = wanted
+            key = (node, id(wanted))
+            alike[key] = alike.get(key, 0) + 1
+            if pod.deleting:
+                board.departing(node, wanted)
+    for (node, kind), times in alike.items():
+        board.charge(node, requests[kind], times)
+    for lead in view.leads.values():
+        if lead.node in index and not lead.stage.finished:
+            board.charge(index[lead.node], lead.shape.requests)

@@ -1,0 +1,223 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a pod asks for, reduced to what placing depends on.
+
+Pods that ask for the same are one class: a device is judged once for all of them in a cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from ullage.api.contract import GPUMode, Reason
+from ullage.cluster.records.pod_shape import PodShape
+from ullage.cluster.records.snapshot import Share, WorkloadRecord
+from ullage.engines.admission.limits import WHOLE_PERCENT
+from ullage.engines.admission.records import Tenant
+from ullage.scheduling.feasibility.allowed_nodes import Place
+from ullage.scheduling.feasibility.occupancy import Board
+from ullage.scheduling.feasibility.slices import has_objective
+from ullage.scheduling.inventory.held_shares import bounded, in_force
+from ullage.scheduling.inventory.node_fit import amounts, is_pinned
+from ullage.scheduling.inventory.reliable_machines import is_held_to, staying, terms_of
+from ullage.scheduling.inventory.trust_domains import effective_domain
+from ullage.scheduling.model.plan import Labels
+from ullage.scheduling.model.view import View
+from ullage.scheduling.prediction.latency import Barred
+from ullage.scheduling.prediction.workload_classes import Classes, Known
+
+_CHOICES: Final = ("CostPerWork", "Makespan")
+"""Aims that a recommendation answers to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Want:
+    """One class of request; ``number`` is its identity within a cycle.
+
+    ``memory_mib` 0 = in proportion to the share. ``utilisation`` and ``accelerators`` go by
+    model index of the ground; ``passed_over`` names devices that are left out, with the reason
+    for it in words.
+    """
+
+    number: int
+    shape: PodShape
+    mode: GPUMode
+    exclusive: bool
+    """Whether it asks for whole devices; the mode as a flag, because it is asked so often."""
+    lonely: bool
+    """Whether nobody else may be on its devices."""
+    count: int
+    min_percent: int
+    max_percent: int
+    memory_mib: int
+    accelerators: frozenset[int] | None
+    """Models allowed; ``None`` = any."""
+    domain: int
+    trust_domain: str
+    """The name of the domain."""
+    known: Known
+    percent_limit: int
+    """Most that the shares on one device may sum to (policy)."""
+    needs: tuple[tuple[str, int], ...]
+    """Amounts that the pod requests of its node."""
+    avoid: frozenset[int] = frozenset()
+    """Devices passed over for a while, after refusals there."""
+    place: Place | None = None
+    """Nodes of the pools that were chosen for it; `None` = any."""
+    prefers: int | None = None
+    """Model that is recommended to it: among places as good, one there; `None` = all alike."""
+
+    def tenant(self, name: str, model: int, percent: int, *, probation: bool = False) -> Tenant:
+        """The newcomer as a predictor sees it."""
+        return self.known.tenant(name, model, percent, probation=probation)
+
+    @property
+    def barred(self) -> Mapping[int, Barred]:
+        """Models on which its objective cannot be kept, or not be judged beside others."""
+        found = self.known.barred
+        if not found or not self.exclusive:
+            return found
+        return {at: one for at, one in found.items() if one.reason is not Reason.NEED_PROFILE}
+
+    @property
+    def unmeasured(self) -> Mapping[int, str]:
+        """Models on which it shares with nobody yet: what must be measured first, in words."""
+        return {} if self.exclusive else self.known.unmeasured
+
+
+@dataclass(slots=True)
+class Wants:
+    """Finds the class of a request; equal requests get the same object."""
+
+    view: View
+    board: Board
+    classes: Classes
+    places: Mapping[str, Place] = field(default_factory=dict)
+    """Where jobs may be placed whose pools were chosen, by uid."""
+    _known: dict[tuple[object, ...], Want] = field(default_factory=dict)
+    _last: dict[str, tuple[WorkloadRecord, PodShape, Want]] = field(default_factory=dict)
+    """By uid of the workload: what was asked last without any device to avoid."""
+    _shapes: dict[int, PodShape] = field(default_factory=dict)
+    _by_value: dict[PodShape, PodShape] = field(default_factory=dict)
+    _steady: tuple[Labels, ...] | None = None
+    """Labels of machines that stay, once somebody asked."""
+
+    def of(
+        self, workload: WorkloadRecord, shape: PodShape, avoid: frozenset[int] = frozenset()
+    ) -> Want:
+        """The class of what one member of the workload asks for."""
+        last = self._last.get(workload.ref.uid)
+        if last is not None and not avoid and last[0] is workload and last[1] is shape:
+            return last[2]
+        asked, share = shape, workload.gpu.share
+        if share is not None and workload.status.made_room is not None:
+            here = self.view.snapshot.workloads
+            share = bounded(share, in_force(workload, self.view.now, here))
+        company: tuple[object, ...] = ()
+        if share is not None:
+            # who else may be there matters only to those who share
+            domain = effective_domain(self.view.snapshot.policy, workload)
+            company = (share.min_percent, share.max_percent, domain)
+        shape = self._unpinned(workload, shape)
+        place = self._place(workload, shape) if self.places else None
+        prefers = self._recommended(workload)
+        key: tuple[object, ...] = (
+            id(shape),
+            workload.gpu.mode,
+            workload.gpu.count,
+            workload.gpu.memory_mib,
+            workload.accelerators,
+            workload.sharing.allow,
+            id(self.classes.of(workload)) if share is not None or has_objective(workload) else 0,
+            avoid,
+            company,
+            id(place),
+            prefers,
+        )
+        known = self._known.get(key)
+        if known is None:
+            known = self._make(workload, shape, share, avoid)
+            if place is not None or prefers is not None:
+                known = replace(known, place=place, prefers=prefers)
+            self._known[key] = known
+        if not avoid:
+            self._last[workload.ref.uid] = (workload, asked, known)
+        return known
+
+    def _make(
+        self,
+        workload: WorkloadRecord,
+        shape: PodShape,
+        share: Share | None,
+        avoid: frozenset[int],
+    ) -> Want:
+        models: Mapping[str, int] = self.board.ground.models
+        domain = effective_domain(self.view.snapshot.policy, workload)
+        return Want(
+            number=len(self._known),
+            shape=shape,
+            mode=workload.gpu.mode,
+            exclusive=workload.gpu.mode is GPUMode.EXCLUSIVE,
+            lonely=workload.gpu.mode is GPUMode.EXCLUSIVE or not workload.sharing.allow,
+            count=workload.gpu.count,
+            min_percent=share.min_percent if share else WHOLE_PERCENT,
+            max_percent=share.max_percent if share else WHOLE_PERCENT,
+            memory_mib=workload.gpu.memory_mib,
+            accelerators=(
+                frozenset(models[one] for one in workload.accelerators if one in models)
+                if workload.accelerators
+                else None
+            ),
+            domain=self.board.domains.number(domain),
+            trust_domain=domain if share is not None else "",
+            known=self.classes.of(workload),
+            percent_limit=self.view.snapshot.policy.max_percent_sum,
+            needs=tuple((name, amount) for name, amount in amounts(shape.requests) if amount > 0),
+            avoid=avoid,
+        )
+
+    def _place(self, workload: WorkloadRecord, shape: PodShape) -> Place | None:
+        """Where the chosen pools are; reliable members go elsewhere where none of these stays."""
+        place = self.places.get(workload.ref.uid)
+        if place is None or place.stays or terms_of(workload) is None:
+            return place
+        if shape.affinity == workload.shape.affinity:
+            return place
+        if self._steady is None:
+            self._steady = staying(self.view.snapshot.pools)
+        return None if is_held_to(shape, self._steady) else place
+
+    def _recommended(self, workload: WorkloadRecord) -> int | None:
+        """The model to prefer for whoever says what the choice is for and leaves it open."""
+        cost = workload.cost
+        if cost is None or cost.objective not in _CHOICES or workload.accelerators:
+            return None
+        first = next(iter(workload.status.recommendation), None)
+        if first is None or first.reason is not Reason.RECOMMENDED:
+            return None
+        return self.board.ground.models.get(first.accelerator)
+
+    def _unpinned(self, workload: WorkloadRecord, shape: PodShape) -> PodShape:
+        """What is asked for, without the node that we pinned the pod to when it was let go.
+
+        Work that runs is asked for another place, or for one more like it: its pods are bound to
+        their nodes, what takes their place is not.
+        """
+        if not is_pinned(shape.affinity):
+            return self._canonical(shape)
+        free = replace(shape, affinity=workload.shape.affinity)
+        return self._by_value.setdefault(free, free)
+
+    def same(self, shape: PodShape) -> PodShape:
+        """The one object for equal shapes; it lives as long as the cycle."""
+        return self._by_value.setdefault(shape, shape)
+
+    def _canonical(self, shape: PodShape) -> PodShape:
+        """One object for equal shapes; most are shared already, so identity is asked first."""
+        known = self._shapes.get(id(shape))
+        if known is None:
+            known = self._by_value.setdefault(shape, shape)
+            self._shapes[id(shape)] = known
+        return known

@@ -1,0 +1,65 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a slice says of its tenant, so that node and guard need no other object.
+
+Facts of class and objective only; where it lies and how large it is, is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from ullage.api.contract import DesiredSlice, SliceKey
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.scheduling.prediction.workload_classes import Known
+
+SLOWDOWN_PERCENT: Final = (100, 100_000)
+"""Least and most that a GPUNode holds of an objective; a thousand times slower is none."""
+LONGEST_MICROS: Final = 86_400_000_000
+"""A step longer than a day is no step."""
+_NOWHERE = SliceKey(pod_uid="", container="")
+
+
+def said_of(workload: WorkloadRecord, known: Known, model: int) -> DesiredSlice:
+    """A slice without place and size that says whose it is and what it must keep."""
+    allowed = known.tenants[model].max_slowdown if model not in known.barred else None
+    allowed = workload.max_slowdown if allowed is None else allowed
+    return DesiredSlice(
+        key=_NOWHERE,
+        pod_namespace=workload.ref.namespace,
+        pod_name="",
+        gpu="",
+        percent=0,
+        memory_mib=0,
+        epoch=0,
+        protected=has_objective(workload),
+        klass=workload.klass,
+        family=workload.family,
+        trust_domain=workload.trust_domain,
+        max_slowdown_percent=slowdown_percent(allowed),
+        solo_step_micros=min(known.solo_micros[model], LONGEST_MICROS),
+        slo=workload.slo,
+        alert_only=has_objective(workload) and not workload.sharing.freeze_neighbours,
+    )
+
+
+def priority_held(priority: int) -> int:
+    """A priority as Kubernetes, and so a GPUNode, holds it: 32 bits."""
+    return max(-(2**31), min(priority, 2**31 - 1))
+
+
+def has_objective(workload: WorkloadRecord) -> bool:
+    """Whether there is anything that its neighbours may be stopped for."""
+    return (workload.max_slowdown, workload.min_throughput, workload.slo) != (None, None, None)
+
+
+def slowdown_percent(allowed: float | None) -> int:
+    """A slowdown on the wire; rounded down, so that rounding never allows more; 0 = none.
+
+    Within what a GPUNode holds: the API would refuse the slices of all for one that is not.
+    """
+    if allowed is None:
+        return 0
+    least, most = SLOWDOWN_PERCENT
+    return max(least, math.floor(min(100 * allowed + 1e-6, most)))

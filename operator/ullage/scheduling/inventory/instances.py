@@ -1,0 +1,289 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What happened to the instances of each pool since the last look, from one picture to the next.
+
+A loss is told apart from what somebody wanted:
+
+* A notice of the provider that a node goes is a loss at once, whatever else stands on the node; so
+  is a node that stays unready for five minutes, and one that vanishes without a word.
+* A node that was cordoned, marked by an autoscaler for removal, or being deleted *while it was
+  ready* is going because somebody wants it to; its end is none. Marks that come after a node went
+  unready prove nothing: whoever cleans up sets them too.
+* A node that was moved to another pool by its labels, or whose pool changed its selector, is no
+  loss. A node that was counted as lost and comes back has come anew.
+* A node that is not ready for the first time within a quarter hour of its creation, or vanishes
+  before it ever was, is a launch that failed.
+* What vanished while no process looked can have been either: on spot it is counted as one loss if
+  that gap was shorter than two hours, and never on capacity that is not taken away.
+
+Pure: memory and picture in, memory and sightings out; never writes and never asks for the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from ullage.api.contract import Interruption, InterruptionKind
+from ullage.cluster.projection.notice import CHOSEN_TAINTS
+from ullage.cluster.records.pool import CapacityType, PoolRecord
+from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord, Snapshot
+from ullage.scheduling.inventory.pool_membership import Membership
+
+LOST_AFTER_S: Final = 300.0
+"""A node that stays unready for so long is gone for good."""
+LAUNCH_S: Final = 900.0
+"""A node that is not ready so long after its creation is a launch that failed."""
+ORDER_S: Final = 600.0
+"""A node that was ordered and is not in use so long after is a launch that failed."""
+GAP_S: Final = 7200.0
+"""What is missing after nobody looked for longer says nothing."""
+_FIRST_READY_S: Final = 60.0
+"""An unready node whose readiness changed no later than this after its creation never was ready."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """What is remembered of a node of a pool."""
+
+    pool: str
+    """uid of its pool."""
+    was_ready: bool
+    gone: bool = False
+    """Counted as lost, whether or not the node is still there."""
+    leaving: bool = False
+    """Somebody wants it to go."""
+    failed: bool = False
+    """Counted as a launch that failed."""
+    warned: bool = False
+
+    @property
+    def held(self) -> bool:
+        """Whether it counts as an instance that the pool has."""
+        return self.was_ready and not self.gone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """What happened in one pool since the last look; nothing in it has an order."""
+
+    nodes: int = 0
+    """Instances that are held now."""
+    before: int = 0
+    """Instances that were held at the last look."""
+    lost: int = 0
+    gained: int = 0
+    launched: int = 0
+    """Of those gained, how many were ready for the first time."""
+    failed: int = 0
+    """Launches that failed."""
+    warned: bool = False
+    """The provider newly recommends to leave."""
+    advised: bool = False
+    """Such a recommendation stands on an instance that is held."""
+    held_since_s: float | None = None
+    """Since when an instance that is held now exists; ``None`` = none is held."""
+    gap: bool = False
+    """Nobody looked since what was read back: the rest is pieced together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """The memory from one look to the next."""
+
+    instances: Mapping[str, Instance] = field(default_factory=dict)
+    """By uid of the node."""
+    pools: frozenset[str] = frozenset()
+    """Uids of the pools that were looked at."""
+
+
+@dataclass(slots=True)
+class _Count:
+    """Sums of one pool while the nodes are gone through."""
+
+    nodes: int = 0
+    before: int = 0
+    lost: int = 0
+    gained: int = 0
+    launched: int = 0
+    failed: int = 0
+    warned: bool = False
+    advised: bool = False
+    oldest_s: float | None = None
+    survivors: int = 0
+    """Held instances that existed when the status was written."""
+
+
+def look(
+    watch: Watch, snapshot: Snapshot, written: Iterable[PoolRecord], now: float
+) -> tuple[Watch, dict[str, Sighting]]:
+    """Compare the picture with what was remembered.
+
+    Args:
+        watch: What the last look remembered; an empty one at the start of a process.
+        snapshot: The picture.
+        written: The pools with the statuses that the API shows.
+        now: Seconds since the epoch.
+
+    Returns:
+        What to remember, and what happened in each pool, by its uid.
+    """
+    pools = {pool.uid: pool for pool in written if pool.uid}
+    counts = {uid: _Count() for uid in pools}
+    known: dict[str, Instance] = {}
+    membership = Membership(pools.values())
+    for name in sorted(snapshot.nodes):
+        node = snapshot.nodes[name]
+        pool = membership.pool_of(node.labels)
+        if pool is None:
+            continue
+        met = watch.instances.get(node.uid)
+        before = met if met is not None and met.pool == pool.uid else None
+        notice = provider_notice(node, snapshot.gpu_nodes.get(name))
+        after = known[node.uid] = _seen(node, before, notice, pool, now)
+        count = counts[pool.uid]
+        count.advised |= after.held and _is(notice, InterruptionKind.REBALANCE)
+        _hold(count, node, after)
+        if pool.uid not in watch.pools:
+            _recall(count, node, after, pool.status.observed_at_s)
+        elif before is None:
+            _welcome(count, after, moved=met is not None)
+        else:
+            _compare(count, before, after)
+    names = {pool.name: pool.uid for pool in pools.values()}
+    for order in snapshot.pods.values():
+        if order.order in names and now >= order.created + ORDER_S:
+            if order.uid not in watch.instances:
+                counts[names[order.order]].failed += 1
+            known[order.uid] = Instance(pool=names[order.order], was_ready=False, failed=True)
+    there = {node.uid for node in snapshot.nodes.values()}
+    for uid, instance in watch.instances.items():
+        if instance.pool in counts and uid not in there:
+            _vanished(counts[instance.pool], instance)
+    sightings = {
+        uid: _sighting(count, pools[uid], gap=uid not in watch.pools, now=now)
+        for uid, count in counts.items()
+    }
+    return Watch(instances=known, pools=frozenset(pools)), sightings
+
+
+def provider_notice(node: NodeRecord, agent: GPUNodeRecord | None) -> Interruption | None:
+    """What the provider says of a node: its agent hears it first, taints may say it too."""
+    found = agent.interruption if agent is not None else None
+    if found is not None and found.source not in CHOSEN_TAINTS:
+        return found
+    if node.interruption is not None and node.interruption.source not in CHOSEN_TAINTS:
+        return node.interruption
+    return None
+
+
+def _is(notice: Interruption | None, kind: InterruptionKind) -> bool:
+    return notice is not None and notice.kind is kind
+
+
+def somebody_wants_it_gone(node: NodeRecord) -> bool:
+    """Whether somebody, not the provider, wants the node to go."""
+    chosen = any(taint.key in CHOSEN_TAINTS for taint in node.taints)
+    return node.unschedulable or node.deleting or chosen
+
+
+def _seen(
+    node: NodeRecord,
+    before: Instance | None,
+    notice: Interruption | None,
+    pool: PoolRecord,
+    now: float,
+) -> Instance:
+    """What to remember of a node that is there."""
+    was_ready = before.was_ready if before is not None else _ever_ready(node)
+    unready_s = 0.0 if node.ready or not node.ready_since else now - node.ready_since
+    doomed = _is(notice, InterruptionKind.TERMINATE)
+    base = before or Instance(pool=pool.uid, was_ready=was_ready)
+    leaving = somebody_wants_it_gone(node) if node.ready else base.leaving
+    lost = unready_s >= LOST_AFTER_S and was_ready and not leaving
+    back = base.gone and node.ready and not doomed
+    return replace(
+        base,
+        was_ready=was_ready or node.ready,
+        gone=(base.gone and not back) or doomed or lost,
+        leaving=leaving,
+        failed=base.failed or (not node.ready and not was_ready and now - node.created >= LAUNCH_S),
+        warned=base.warned or _is(notice, InterruptionKind.REBALANCE),
+    )
+
+
+def _ever_ready(node: NodeRecord) -> bool:
+    """Whether a node that is met for the first time was ready at some time."""
+    return node.ready or node.ready_since - node.created > _FIRST_READY_S
+
+
+def _hold(count: _Count, node: NodeRecord, after: Instance) -> None:
+    if after.held:
+        count.nodes += 1
+        known = (count.oldest_s, node.created)
+        count.oldest_s = min(one for one in known if one is not None)
+
+
+def _welcome(count: _Count, after: Instance, *, moved: bool) -> None:
+    """Count a node that was not of the pool at the last look."""
+    count.gained += after.held
+    count.launched += after.was_ready and not moved
+    count.failed += after.failed
+    count.warned |= after.held and after.warned
+
+
+def _compare(count: _Count, before: Instance, after: Instance) -> None:
+    """Count what became of a node of the pool."""
+    count.before += before.held
+    count.lost += before.held and not after.held
+    count.gained += after.held and not before.held
+    count.launched += after.was_ready and not before.was_ready
+    count.failed += after.failed and not before.failed
+    count.warned |= after.held and after.warned and not before.warned
+
+
+def _recall(count: _Count, node: NodeRecord, after: Instance, observed_at_s: float) -> None:
+    """Count a node of a pool that this process looks at for the first time.
+
+    What lies before ``observed_at_s`` stands in the pool's status already.
+    """
+    if node.created > observed_at_s:
+        count.gained += after.held
+        count.launched += after.was_ready
+    else:
+        count.survivors += after.held
+    if after.failed and node.created + LAUNCH_S > observed_at_s > 0:
+        count.failed += 1
+
+
+def _vanished(count: _Count, instance: Instance) -> None:
+    """Count a node that is not there any more."""
+    count.before += instance.held
+    if instance.held and not instance.leaving:
+        count.lost += 1
+    if not instance.was_ready and not instance.failed:
+        count.failed += 1
+
+
+def _sighting(count: _Count, pool: PoolRecord, *, gap: bool, now: float) -> Sighting:
+    lost, before, gained = count.lost, count.before, count.gained
+    if gap:
+        status = pool.status
+        before = status.nodes
+        lost = max(0, before - count.survivors)
+        recent = status.observed_at_s > 0 and now - status.observed_at_s <= GAP_S
+        if pool.capacity_type is not CapacityType.SPOT or not recent:
+            lost = 0
+    return Sighting(
+        nodes=count.nodes,
+        before=before,
+        lost=lost,
+        gained=gained,
+        launched=count.launched,
+        failed=count.failed,
+        warned=count.warned,
+        advised=count.advised,
+        held_since_s=count.oldest_s,
+        gap=gap,
+    )

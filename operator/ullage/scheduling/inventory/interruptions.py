@@ -1,0 +1,62 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The notice in force on a node, whoever gave it, and in words.
+
+Texts name no remaining time: they stand in statuses, and a steady state writes nothing.
+"""
+
+from __future__ import annotations
+
+from ullage.api.contract import Interruption, InterruptionKind, sooner
+from ullage.cluster.projection.notice import CHOSEN_TAINTS
+from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord, Snapshot
+from ullage.cluster.values.quantity import rfc3339
+
+
+def notice_on(node: NodeRecord, record: GPUNodeRecord | None) -> Interruption | None:
+    """What counts of the agent's word and the node's taints."""
+    said = record.interruption if record is not None else None
+    if said is None:
+        return node.interruption
+    return sooner(said, node.interruption)
+
+
+def terminations(snapshot: Snapshot) -> dict[str, Interruption]:
+    """The managed nodes that go, by name, with the notice of each."""
+    found: dict[str, Interruption] = {}
+    for name, node in snapshot.nodes.items():
+        if not node.managed:
+            continue
+        notice = notice_on(node, snapshot.gpu_nodes.get(name))
+        if notice is not None and notice.kind is InterruptionKind.TERMINATE:
+            found[name] = notice
+    return found
+
+
+def words(notice: Interruption) -> str:
+    """A notice for people: who takes the machine, or removes the node, and when."""
+    who = notice.source or "the provider"
+    if notice.source in CHOSEN_TAINTS:
+        if notice.kind is InterruptionKind.REBALANCE:
+            return f"the node is to be removed when its replacement is there (taint {who})"
+        return f"the node is being removed (taint {who})"
+    if notice.kind is InterruptionKind.REBALANCE:
+        return f"the machine is likely to be taken away soon (notice of {who})"
+    if notice.deadline_s is None:
+        return f"the machine is about to be taken away (notice of {who})"
+    return f"the machine is taken away at {rfc3339(notice.deadline_s)} (notice of {who})"
+
+
+def termination(snapshot: Snapshot, name: str) -> Interruption | None:
+    """The notice by which a node goes; ``None`` = it stays."""
+    node = snapshot.nodes.get(name)
+    notice = notice_on(node, snapshot.gpu_nodes.get(name)) if node is not None else None
+    return notice if notice is not None and notice.kind is InterruptionKind.TERMINATE else None
+
+
+def left_s(snapshot: Snapshot, name: str, now: float) -> float | None:
+    """Seconds until a node goes; ``None`` = nobody said when, or it does not go."""
+    notice = termination(snapshot, name)
+    if notice is None or notice.deadline_s is None:
+        return None
+    return notice.deadline_s - now

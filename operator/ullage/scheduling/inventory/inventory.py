@@ -1,0 +1,195 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The devices and nodes that a cycle may place on: what does not change while it decides.
+
+Devices stand in order of their uuid, so an index is also the last tie-breaker. Nodes that are not
+ours, or have no GPUNode, are not on the ground at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ullage.api.contract import Backend, GPUMode, Health, MpsState, ObservedDevice, Reason
+from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord, ProfileRecord, Snapshot
+from ullage.engines.admission.filters import usable_contexts
+from ullage.scheduling.inventory.interruptions import notice_on, words
+from ullage.scheduling.model.view import View
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+HEALTHY: Final = 0
+DEVICE_UNHEALTHY: Final = 1
+NODE_UNHEALTHY: Final = 2
+
+DEFAULT_CONTEXT_OVERHEAD_MIB: Final = 512
+"""What a context costs on an NVIDIA device until a DeviceProfile says it (design default)."""
+
+MODE_BIT: Final[Mapping[GPUMode, int]] = {GPUMode.EXCLUSIVE: 1, GPUMode.FRACTIONAL: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One device where it stands."""
+
+    uuid: str
+    node: int
+    device: ObservedDevice
+    overhead_mib: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """Devices and nodes by index; the arrays have one entry per device."""
+
+    nodes: tuple[NodeRecord, ...]
+    standing: tuple[str, ...]
+    """By node: why nothing new may go there; empty = nothing speaks against it."""
+    sites: tuple[Site, ...]
+    sites_on: tuple[tuple[int, ...], ...]
+    """By node: its devices."""
+    node_index: Mapping[str, int]
+    site_index: Mapping[tuple[str, str], int]
+    """(node, uuid) -> device."""
+    models: Mapping[str, int]
+    model_names: tuple[str, ...]
+    node_of: Ints
+    model: Ints
+    health: Ints
+    modes: Ints
+    memory_mib: Ints
+    overhead_mib: Ints
+    contexts: Ints
+    """Containers that may share it, less what an MPS server needs for itself or has beside."""
+    mps: Ints
+    """1 where an MPS server should serve shares and does not."""
+
+    def place_name(self, site: int) -> str:
+        """A device as users read it: node/uuid."""
+        one = self.sites[site]
+        return f"{self.nodes[one.node].name}/{one.uuid}"
+
+
+def lay_out(view: View) -> Ground:
+    """Arrange the managed nodes that have a GPUNode, and their devices."""
+    snapshot = view.snapshot
+    names = sorted(
+        name
+        for name, record in snapshot.nodes.items()
+        if record.managed and name in snapshot.gpu_nodes
+    )
+    nodes = tuple(snapshot.nodes[name] for name in names)
+    node_index = {name: index for index, name in enumerate(names)}
+    overheads: dict[tuple[str, Backend], int] = {}
+    sites: list[Site] = []
+    for name in names:
+        for device in snapshot.gpu_nodes[name].devices:
+            kind = (device.model, device.backend)
+            if kind not in overheads:
+                overheads[kind] = overhead_mib(snapshot, device)
+            sites.append(Site(device.uuid, node_index[name], device, overheads[kind]))
+    sites.sort(key=lambda site: (site.uuid, site.node))
+    standing = tuple(node_trouble(view, snapshot.gpu_nodes[one.name], one) for one in nodes)
+    on: list[list[int]] = [[] for _ in names]
+    for index, site in enumerate(sites):
+        on[site.node].append(index)
+    models = {model: at for at, model in enumerate(sorted({one.device.model for one in sites}))}
+    return Ground(
+        nodes=nodes,
+        standing=standing,
+        sites=tuple(sites),
+        sites_on=tuple(tuple(one) for one in on),
+        node_index=node_index,
+        site_index={(names[one.node], one.uuid): at for at, one in enumerate(sites)},
+        models=models,
+        model_names=tuple(models),
+        node_of=_column([one.node for one in sites]),
+        model=_column([models[one.device.model] for one in sites]),
+        health=_column([_health(one, standing) for one in sites]),
+        modes=_column([sum(MODE_BIT[mode] for mode in set(one.device.modes)) for one in sites]),
+        memory_mib=_column([one.device.memory_mib for one in sites]),
+        overhead_mib=_column([one.overhead_mib for one in sites]),
+        contexts=_column(
+            [_contexts(snapshot.gpu_nodes[names[one.node]], one.device) for one in sites]
+        ),
+        mps=_column([_mps_is_away(one.device) for one in sites]),
+    )
+
+
+def overhead_mib(snapshot: Snapshot, device: ObservedDevice) -> int:
+    """Memory that one context costs on the device, MiB."""
+    profile = snapshot.device_profiles.get(device.model)
+    if profile is not None and profile.context_overhead_mib > 0:
+        return profile.context_overhead_mib
+    return 0 if device.backend is Backend.EMULATED else DEFAULT_CONTEXT_OVERHEAD_MIB
+
+
+def node_trouble(view: View, record: GPUNodeRecord, node: NodeRecord) -> str:
+    """Why a node takes nothing new, in words; empty when it does."""
+    if record.retire:
+        return "the node is being retired"
+    if not node.ready:
+        return "the node is not Ready"
+    notice = notice_on(node, record)
+    if notice is not None:
+        return words(notice)
+    if record.heartbeat <= 0:
+        return "its agent has not been heard yet"
+    silent_s = view.now - record.heartbeat
+    if silent_s > view.settings.heartbeat_max_age_s:
+        return f"its agent has been silent for {silent_s:.0f} s"
+    for condition in record.conditions:
+        if condition.type == "LateBinding" and condition.status == "False":
+            return f"it cannot bind devices late ({condition.reason or Reason.CDI_UNAVAILABLE})"
+    return ""
+
+
+def _mps_is_away(device: ObservedDevice) -> int:
+    return int(device.mps is not None and device.mps.state is not MpsState.ACTIVE)
+
+
+def _contexts(record: GPUNodeRecord, device: ObservedDevice) -> int:
+    """Containers that may share a device.
+
+    An MPS server takes so many contexts, of which some are kept back; a container that opened
+    more than one leaves less for others.
+    """
+    mps = device.mps
+    if mps is None or not mps.context_limit:
+        return device.contexts
+    containers = {
+        (one.key.pod_uid, one.key.container)
+        for one in record.observed
+        if one.gpu == device.uuid and one.phase.started
+    }
+    more = max(0, mps.contexts - len(containers))
+    return max(0, min(device.contexts, usable_contexts(mps.context_limit)) - more)
+
+
+def utilisation(profile: ProfileRecord | None, model: str) -> float:
+    """Fraction of a device of this model that a class uses when alone on the whole of it.
+
+    From the declared row of the device nearest to the whole device; 1 where nothing is declared.
+    """
+    if profile is None:
+        return 1.0
+    rows = [one for one in profile.solo if one.device == model and one.sm_util > 0]
+    if not rows:
+        return 1.0
+    return min(1.0, max(rows, key=lambda one: (one.share, -one.sm_util)).sm_util)
+
+
+def _health(site: Site, standing: tuple[str, ...]) -> int:
+    if standing[site.node]:
+        return NODE_UNHEALTHY
+    return HEALTHY if site.device.health is Health.HEALTHY else DEVICE_UNHEALTHY
+
+
+def _column(values: list[int]) -> Ints:
+    return np.array(values, dtype=np.int64)

@@ -1,0 +1,209 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""May this pod run on that node at all? kube-scheduler's rules, as far as a pin depends on them.
+
+A pin that kube-scheduler must reject is a dead reservation, so node selector, required affinity,
+taints, cordon and requests are judged here first, by the same rules. Texts are made only for the
+node that is shown to the user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import Final
+
+from ullage.cluster.projection.notice import NOTICE_TAINTS, TAINT_KEY
+from ullage.cluster.records.pod_shape import (
+    NodeAffinity,
+    PodShape,
+    Requirement,
+    Resources,
+    SelectorTerm,
+    Taint,
+    Toleration,
+)
+from ullage.cluster.records.snapshot import NodeRecord
+from ullage.scheduling.inventory.node_affinity import pin_conflict
+
+NAME_FIELD: Final = "metadata.name"
+MOST: Final = 2**53
+"""No machine has more of anything; sums of a few fit columns of 64 bits."""
+_BLOCKING: Final = frozenset({"NoSchedule", "NoExecute"})
+_PASSING_TAINT: Final = "node.kubernetes.io/"
+"""Taints that Kubernetes sets and lifts by itself; they say nothing about what may ever run."""
+_NOTICES: Final = frozenset({*NOTICE_TAINTS, TAINT_KEY})
+"""Taints that are notices, or say that there is one: a node under notice takes nothing at all, and
+that is told in the words of the notice."""
+
+
+class Fit(IntEnum):
+    """How a node answers to a pod's rules, its free amounts apart."""
+
+    OK = 0
+    NO_MATCH = 1
+    PIN_CONFLICT = 2
+    CORDONED = 3
+
+
+def is_pinned(affinity: NodeAffinity) -> bool:
+    """Whether a required term names nodes, as the pin of a pod that was let go does."""
+    if affinity.required is None:
+        return False
+    return any(one.key == NAME_FIELD for term in affinity.required for one in term.fields)
+
+
+def judge_node(shape: PodShape, node: NodeRecord, *, in_principle: bool = False) -> Fit:
+    """Whether a pod of this shape may be pinned to the node.
+
+    Args:
+        shape: what the pod asks.
+        node: the node.
+        in_principle: overlook what passes by itself: a cordon, Kubernetes' own taints.
+    """
+    if shape.node_selector and not _selected(shape, node):
+        return Fit.NO_MATCH
+    required = shape.affinity.required
+    if required is not None and not any(_term_matches(term, node) for term in required):
+        return Fit.PIN_CONFLICT if _empty(required) else Fit.NO_MATCH
+    if node.taints and untolerated(node.taints, shape.tolerations, in_principle) is not None:
+        return Fit.NO_MATCH
+    if required is not None and pin_conflict(shape.affinity, node.name):
+        return Fit.PIN_CONFLICT
+    if node.unschedulable and not in_principle:
+        return Fit.CORDONED
+    return Fit.OK
+
+
+def why_not(shape: PodShape, node: NodeRecord) -> str:
+    """The first rule that keeps a pod of this shape from the node, in words; empty if none."""
+    for key, value in shape.node_selector:
+        if node.labels.get(key) != value:
+            return f"the node selector asks for {key}={value}, the node has {_has(node, key)}"
+    required = shape.affinity.required
+    if required is not None and _empty(required):
+        return "a term of the required node affinity is empty and matches no node"
+    if required is not None and not any(_term_matches(term, node) for term in required):
+        return "the required node affinity does not match the node"
+    taint = untolerated(node.taints, shape.tolerations, False)
+    if taint is not None:
+        return f"the taint {taint.key}={taint.value}:{taint.effect} is not tolerated"
+    conflict = pin_conflict(shape.affinity, node.name)
+    if conflict:
+        return conflict
+    return "the node is cordoned" if node.unschedulable else ""
+
+
+def shortages(wanted: Resources, free: Mapping[str, int]) -> tuple[tuple[str, int, int], ...]:
+    """What a node lacks for a pod: (name, wanted, free), for every amount that falls short."""
+    return tuple(
+        (name, amount, free.get(name, 0))
+        for name, amount in amounts(wanted)
+        if amount > free.get(name, 0)
+    )
+
+
+def amounts(wanted: Resources) -> tuple[tuple[str, int], ...]:
+    """The amounts of a pod by name, up to a bound; every pod counts as at least one."""
+    return (
+        ("cpu", min(wanted.cpu_milli, MOST)),
+        ("memory", min(wanted.memory_bytes, MOST)),
+        ("pods", min(max(1, wanted.pods), MOST)),
+        *((name, min(amount, MOST)) for name, amount in wanted.extended),
+    )
+
+
+def counted(amount: int) -> int:
+    """What is left of an amount as columns of 64 bits hold it: pods of anybody may ask for more."""
+    return max(-MOST, min(amount, MOST))
+
+
+def allocatable(node: NodeRecord, name: str) -> int:
+    """How much of an amount the node has for pods when it is empty."""
+    match name:
+        case "cpu":
+            return node.allocatable.cpu_milli
+        case "memory":
+            return node.allocatable.memory_bytes
+        case "pods":
+            return node.allocatable.pods
+        case _:
+            return dict(node.allocatable.extended).get(name, 0)
+
+
+def untolerated(
+    taints: Sequence[Taint], tolerations: Sequence[Toleration], in_principle: bool
+) -> Taint | None:
+    """The first taint that keeps the pod away."""
+    for taint in taints:
+        if taint.effect not in _BLOCKING:
+            continue
+        if taint.key in _NOTICES or (in_principle and taint.key.startswith(_PASSING_TAINT)):
+            continue
+        if not any(_tolerates(one, taint) for one in tolerations):
+            return taint
+    return None
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if not toleration.key:
+        return toleration.operator == "Exists"
+    if toleration.key != taint.key:
+        return False
+    return toleration.operator == "Exists" or toleration.value == taint.value
+
+
+def _selected(shape: PodShape, node: NodeRecord) -> bool:
+    labels = node.labels
+    return all(labels.get(key) == value for key, value in shape.node_selector)
+
+
+def _empty(terms: Sequence[SelectorTerm]) -> bool:
+    return any(not term.expressions and not term.fields for term in terms)
+
+
+def _term_matches(term: SelectorTerm, node: NodeRecord) -> bool:
+    if not term.expressions and not term.fields:
+        return False
+    return all(_holds(one, node.labels) for one in term.expressions) and all(
+        _field_holds(one, node) for one in term.fields
+    )
+
+
+def _holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+    value = labels.get(requirement.key)
+    match requirement.operator:
+        case "In":
+            return value is not None and value in requirement.values
+        case "NotIn":
+            return value is None or value not in requirement.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt":
+            return _compares(requirement, value)
+        case _:
+            return False
+
+
+def _compares(requirement: Requirement, value: str | None) -> bool:
+    try:
+        have, bound = int(value or ""), int(requirement.values[0])
+    except (ValueError, IndexError):
+        return False
+    return have > bound if requirement.operator == "Gt" else have < bound
+
+
+def _field_holds(requirement: Requirement, node: NodeRecord) -> bool:
+    if requirement.key != NAME_FIELD:
+        return False
+    named = node.name in requirement.values
+    return named if requirement.operator == "In" else not named
+
+
+def _has(node: NodeRecord, key: str) -> str:
+    value = node.labels.get(key)
+    return "no such label" if value is None else f"{key}={value}"

@@ -1,0 +1,55 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which pool a node belongs to: the first one, by name, all of whose labels the node has.
+
+A node has one pool or none. It must never be guessed from prices or names of types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, Self
+
+from ullage.cluster.records.pool import PoolRecord
+
+_NOWHERE: Final[tuple[PoolRecord, ...]] = ()
+
+
+class Membership:
+    """Pools arranged so that a node is looked up by its labels, not pool by pool."""
+
+    def __init__(self, pools: Iterable[PoolRecord]) -> None:
+        """Pools without a selector match nothing."""
+        self._by_label: dict[tuple[str, str], list[PoolRecord]] = {}
+        for pool in sorted(pools, key=lambda one: one.name):
+            if pool.node_selector:
+                # zones are told by few nodes each: the last label in order splits well enough
+                rarest = max(pool.node_selector.items())
+                self._by_label.setdefault(rarest, []).append(pool)
+
+    @classmethod
+    def of(cls, pools: Mapping[str, PoolRecord]) -> Self:
+        """Arrange the pools of a snapshot."""
+        return cls(pools.values())
+
+    def pool_of(self, labels: Mapping[str, str]) -> PoolRecord | None:
+        """The pool of a node with these labels."""
+        found: PoolRecord | None = None
+        for label in labels.items():
+            for pool in self._by_label.get(label, _NOWHERE):
+                if found is not None and pool.name >= found.name:
+                    break
+                if pool.node_selector.items() <= labels.items():
+                    found = pool
+                    break
+        return found
+
+
+def pool_of(labels: Mapping[str, str], pools: Mapping[str, PoolRecord]) -> PoolRecord | None:
+    """The pool of one node; whoever asks for many nodes asks a ``Membership``.
+
+    Args:
+        labels: The node's labels.
+        pools: All pools, by name.
+    """
+    return Membership(pools.values()).pool_of(labels)

@@ -1,0 +1,38 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which node a pod of ours counts on, and with what: the one rule for all who charge or refund.
+
+Whoever gives back on a board another amount than was charged there invents room, or loses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ullage.cluster.records.pod_shape import Resources
+from ullage.scheduling.inventory.inventory import Ground
+from ullage.scheduling.model.view import Member
+
+
+def where_charged(member: Member) -> str:
+    """The node that a pod counts on: where it is bound, or where its slice pins it to."""
+    return member.pod.node or (member.held[0].node if member.held else "")
+
+
+def charged(
+    ground: Ground, members: Sequence[Member], *, staying: bool = False
+) -> list[tuple[int, Resources]]:
+    """Where pods are charged, and with what.
+
+    Args:
+        ground: knows the nodes by name.
+        members: whose pods.
+        staying: leave out those that are on their way out: a board as it will be when they have
+            left does not count them any more.
+    """
+    found = []
+    for one in members:
+        node = ground.node_index.get(where_charged(one))
+        if node is not None and one.live and not (staying and one.pod.deleting):
+            found.append((node, one.pod.shape.requests))
+    return found

@@ -1,0 +1,42 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""With whom a workload shares devices: its own namespace, or a domain that was granted to it.
+
+A name that a workload merely states grants nothing. What runs in a domain that is not granted (any
+more) stays, apart from everyone else, and gets no new place.
+"""
+
+from __future__ import annotations
+
+from ullage.api.contract import default_trust_domain
+from ullage.cluster.records.snapshot import PolicyRecord, WorkloadRecord
+from ullage.cluster.records.spec_fields import EVERY_NAMESPACE
+
+
+def effective_domain(policy: PolicyRecord, workload: WorkloadRecord) -> str:
+    """The domain whose devices a workload may share.
+
+    One that is not granted becomes a domain of its namespace alone; no such name can be stated.
+    """
+    stated, namespace = workload.trust_domain, workload.ref.namespace
+    if is_granted(policy, workload):
+        return stated
+    return f"{default_trust_domain(namespace)}/{stated}"
+
+
+def is_granted(policy: PolicyRecord, workload: WorkloadRecord) -> bool:
+    """Whether the domain is the namespace's own, or the policy lists the namespace for it."""
+    stated, namespace = workload.trust_domain, workload.ref.namespace
+    if stated == default_trust_domain(namespace):
+        return True
+    granted = policy.trust_domains.get(stated, frozenset())
+    return namespace in granted or EVERY_NAMESPACE in granted
+
+
+def not_granted(policy: PolicyRecord, workload: WorkloadRecord) -> str:
+    """What stands in the way of a workload that states a domain; empty = nothing."""
+    if is_granted(policy, workload):
+        return ""
+    return (
+        f"trustDomain {workload.trust_domain} is not granted to namespace {workload.ref.namespace}"
+    )

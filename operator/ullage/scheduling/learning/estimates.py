@@ -1,0 +1,258 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Speeds of a class on types of device where it never ran, from everything that was measured.
+
+Each way of estimating says how far it may be off; the one with the narrowest bounds is taken.
+It must never touch a measured speed, and never estimate without anything to hold on to.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from ullage.cluster.records.profile import Method, ProfileRecord, Source
+from ullage.cluster.records.snapshot import DeviceProfileRecord, Snapshot
+from ullage.engines.allocation.estimator import complete
+from ullage.engines.allocation.model import Floats
+from ullage.engines.devicechoice.intervals import Interval, around, factor_of
+from ullage.engines.devicechoice.transfer import FEWEST_ROWS, Config, learn_transfer
+from ullage.scheduling.learning import operations as by_ops
+from ullage.scheduling.learning.throughput import Throughput, family_of, known
+from ullage.scheduling.prediction.knowledge import by_scope
+
+MOST_CONFIDENT: Final = 0.5
+"""Confidence of an estimate without any error; a measured speed begins there."""
+MOST_REFERENCES: Final = 32
+"""Classes that an estimate compares with; those of the family come first."""
+LEAST_FACTOR: Final = 1.05
+"""Bounds of a comparison are never narrower (our choice: repeats of a step scatter that much)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guess:
+    """An estimated step with its bounds, how it was made, and from how many classes."""
+
+    step: Interval
+    method: Method
+    samples: int = 0
+
+    @property
+    def factor(self) -> float:
+        """How many times longer the step may be than estimated."""
+        return self.step.high_s / self.step.value_s
+
+
+@dataclass(slots=True)
+class Evidence:
+    """What profiles that may learn from each other say together.
+
+    Tables are made when they are first asked for.
+    """
+
+    profiles: Sequence[ProfileRecord]
+    devices: Mapping[str, DeviceProfileRecord]
+    accelerators: frozenset[str]
+    """Types of device in the cluster."""
+    _known: dict[tuple[str, str], Mapping[str, Throughput]] = field(default_factory=dict)
+    _ops: dict[str, by_ops.Fitted | None] = field(default_factory=dict)
+
+    def known(self, profile: ProfileRecord) -> Mapping[str, Throughput]:
+        """Measured and declared speeds of a class."""
+        key = (profile.namespace, profile.name)
+        if key not in self._known:
+            self._known[key] = known(profile)
+        return self._known[key]
+
+    def references(self, profile: ProfileRecord, *needed: str) -> list[ProfileRecord]:
+        """Other classes with speeds on all of these types; those of the family first."""
+        family = family_of(profile)
+        found = [
+            one
+            for one in self.profiles
+            if one.klass != profile.klass and all(name in self.known(one) for name in needed)
+        ]
+        found.sort(key=lambda one: (not family or family_of(one) != family, one.klass, one.name))
+        return found[:MOST_REFERENCES]
+
+    def op_times(self, accelerator: str) -> by_ops.Fitted | None:
+        """Op times fitted on the op tables that were timed on a type."""
+        if accelerator not in self._ops:
+            self._ops[accelerator] = by_ops.fitted(self.profiles, accelerator)
+        return self._ops[accelerator]
+
+
+def gather(snapshot: Snapshot) -> dict[str, Evidence]:
+    """The evidence in a snapshot, by scope of namespaces that learn from each other."""
+    accelerators = frozenset(
+        device.model for node in snapshot.gpu_nodes.values() for device in node.devices
+    )
+    return {
+        scope: Evidence(
+            profiles=profiles, devices=snapshot.device_profiles, accelerators=accelerators
+        )
+        for scope, profiles in by_scope(snapshot).items()
+    }
+
+
+def estimated(profile: ProfileRecord, evidence: Evidence) -> tuple[Throughput, ...]:
+    """Estimates for the types in the cluster where the class was not measured, by accelerator.
+
+    A type with a declared speed gets one too: readers take the surer of both.
+    """
+    have = known(profile)
+    measured = {name for name, one in have.items() if one.source is Source.MEASURED}
+    found: list[Throughput] = []
+    for accelerator in sorted(evidence.accelerators - measured):
+        others = {name: one for name, one in have.items() if name != accelerator}
+        guesses = list(_guesses(profile, others, accelerator, evidence))
+        if guesses:
+            found.append(_entry(accelerator, min(guesses, key=lambda one: one.factor)))
+    return tuple(found)
+
+
+def _entry(accelerator: str, guess: Guess) -> Throughput:
+    step = guess.step if guess.factor > LEAST_FACTOR else around(guess.step.value_s, LEAST_FACTOR)
+    return Throughput(
+        accelerator=accelerator,
+        steps_per_second=1 / step.value_s,
+        low=1 / step.high_s,
+        high=1 / step.low_s,
+        source=Source.ESTIMATED,
+        method=guess.method,
+        confidence=MOST_CONFIDENT * step.value_s / step.high_s,
+        samples=guess.samples,
+    )
+
+
+def _guesses(
+    profile: ProfileRecord, have: Mapping[str, Throughput], accelerator: str, evidence: Evidence
+) -> Iterator[Guess]:
+    """Every way in which the evidence allows an estimate."""
+    anchor = _anchor(have)
+    if anchor is not None:
+        yield from _siblings(profile, anchor, accelerator, evidence)
+        yield from _neighbours(profile, have, (anchor.accelerator, accelerator), evidence)
+        yield from _roofline(profile, anchor, accelerator, evidence)
+    timed = evidence.op_times(accelerator) if profile.op_table is not None else None
+    if timed is not None and profile.op_table is not None:
+        here = have.get(profile.op_table.accelerator)
+        step = by_ops.predicted(timed, profile, 1 / here.steps_per_second if here else None)
+        if step is not None:
+            yield Guess(step=step, method=Method.OPS, samples=timed.networks)
+
+
+def _anchor(have: Mapping[str, Throughput]) -> Throughput | None:
+    """The surest speed of the class: what others are carried over from."""
+    usable = [one for one in have.values() if one.steps_per_second > 0]
+    return max(
+        usable,
+        key=lambda one: (one.source is Source.MEASURED, one.confidence, one.accelerator),
+        default=None,
+    )
+
+
+def _siblings(
+    profile: ProfileRecord, anchor: Throughput, accelerator: str, evidence: Evidence
+) -> Iterator[Guess]:
+    """By family and length of step, from what classes measured on both types did."""
+    rows: list[tuple[Config, float]] = []
+    for one in evidence.references(profile, anchor.accelerator, accelerator):
+        speeds = evidence.known(one)
+        here = speeds[anchor.accelerator].steps_per_second
+        there = speeds[accelerator].steps_per_second
+        if here > 0 and there > 0:
+            rows.append((_config(one, here), 1 / there))
+    if len(rows) < FEWEST_ROWS:
+        return
+    step = learn_transfer(rows).step(_config(profile, anchor.steps_per_second))
+    yield Guess(step=step, method=Method.SIBLINGS, samples=len(rows))
+
+
+def _config(profile: ProfileRecord, steps_per_second: float) -> Config:
+    # batch and number format are in the class itself: another batch is another class
+    return Config(family=family_of(profile), batch=1, gpus=1, step_s=1 / steps_per_second)
+
+
+def _neighbours(
+    profile: ProfileRecord,
+    have: Mapping[str, Throughput],
+    pair: tuple[str, str],
+    evidence: Evidence,
+) -> Iterator[Guess]:
+    """By the classes whose speeds on the observed types have the same ratios (kNN).
+
+    Rows are speeds over that on the anchor; columns are scaled by their largest, so that cells lie
+    in [0, 1] as the completion wants them. The bounds are those that references stay within when
+    each is estimated from the others. Source: derived from allocation's estimator.
+    """
+    anchor, accelerator = pair
+    columns = [*sorted(have), accelerator]
+    alike = [
+        one
+        for one in evidence.references(profile, anchor, accelerator)
+        if evidence.known(one)[anchor].steps_per_second > 0
+    ]
+    if not alike:
+        return
+    table = np.array([_ratios(evidence.known(one), columns, anchor) for one in alike])
+    rate = _completed(table, np.array(_ratios(have, columns, anchor)))
+    if rate is None:
+        return
+    families = [family_of(one) or one.klass for one in alike]
+    # kin of the class vouch for it only where it has kin among the references
+    kin = family_of(profile) in families
+    errors = list(_left_out(table, families, kin=kin))
+    step = around(1 / (rate * have[anchor].steps_per_second), factor_of(errors))
+    yield Guess(step=step, method=Method.NEIGHBOURS, samples=len(alike))
+
+
+def _left_out(table: Floats, families: Sequence[str], *, kin: bool) -> Iterator[float]:
+    """Estimated / true - 1 of each reference's last cell, from the others or from other families.
+
+    Rows are ratios as in ``_neighbours``, with every cell of the last column known.
+    """
+    for at, row in enumerate(table):
+        others = [
+            other
+            for other in range(len(table))
+            if other != at and (kin or families[other] != families[at])
+        ]
+        seen = row.copy()
+        seen[-1] = np.nan
+        rate = _completed(table[others], seen) if others else None
+        if rate is not None and row[-1] > 0:
+            yield rate / float(row[-1]) - 1.0
+
+
+def _completed(table: Floats, mine: Floats) -> float | None:
+    """The last cell of a row of ratios; ``None`` where the references say nothing."""
+    scale = np.fmax.reduce(np.vstack([table, mine]), axis=0)
+    scale = np.where(np.isnan(scale), 1.0, scale)  # a type that neither side knows says nothing
+    if not (scale > 0).all():
+        return None
+    said = complete(np.minimum(table / scale, 1.0), np.minimum(mine / scale, 1.0))
+    value = float(said.values[-1]) * float(scale[-1])
+    return value if value > 0 else None
+
+
+def _ratios(row: Mapping[str, Throughput], columns: Sequence[str], anchor: str) -> list[float]:
+    base = row[anchor].steps_per_second
+    return [row[name].steps_per_second / base if name in row else math.nan for name in columns]
+
+
+def _roofline(
+    profile: ProfileRecord, anchor: Throughput, accelerator: str, evidence: Evidence
+) -> Iterator[Guess]:
+    """By the peak rates of both types."""
+    here = evidence.devices.get(anchor.accelerator)
+    there = evidence.devices.get(accelerator)
+    if here is None or there is None:
+        return
+    step = by_ops.roofline(profile, (here, there), 1 / anchor.steps_per_second)
+    if step is not None:
+        yield Guess(step=step, method=Method.ROOFLINE)

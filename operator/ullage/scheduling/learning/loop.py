@@ -1,0 +1,184 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The learning loop: from what nodes observed to the WorkloadProfiles of the classes.
+
+Nodes keep their newest observations in their status; here they move to one profile per namespace
+and class, which is created when it is missing. Pure and idempotent: the rows' identities are the
+memory, so deciding twice, or after a restart, writes nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Final
+
+from ullage.api.contract import Observation, Reason
+from ullage.cluster.codecs.profile import six_digits
+from ullage.cluster.projection.workload_class import profile_name
+from ullage.cluster.records.profile import ProfileRecord, ProfileStatus
+from ullage.cluster.records.snapshot import ObjectRef, Snapshot
+from ullage.engines.admission.probation import Account
+from ullage.scheduling.learning.acknowledged import taken_in
+from ullage.scheduling.learning.events import profile_news
+from ullage.scheduling.learning.merge import learned, news
+from ullage.scheduling.learning.sift import Dropped, fault
+from ullage.scheduling.model.plan import CreateProfile, Emit, SetProfile
+
+WRITE_EVERY_S: Final = 30.0
+"""A profile's status is written at most so often."""
+KIND: Final = "WorkloadProfile"
+
+Class = tuple[str, str]
+"""Namespace and key of a class."""
+_NO_TRIALS: Final[Mapping[Class, Account]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lessons:
+    """What to write, what was dropped and why, and when to look again (0 = at the next news)."""
+
+    actions: tuple[CreateProfile | SetProfile, ...] = ()
+    events: tuple[Emit, ...] = ()
+    dropped: Mapping[Dropped, int]
+    observations_read: Mapping[str, str] = field(default_factory=dict)
+    """Newest observation to acknowledge, by node."""
+    wake_at: float = 0.0
+
+
+def profiles_to_write(
+    snapshot: Snapshot, now: float, epoch: int, trials: Mapping[Class, Account] = _NO_TRIALS
+) -> Lessons:
+    """The profiles that must be created or written, so that nothing observed is lost.
+
+    Args:
+        snapshot: the picture, with profiles assumed as asked for.
+        now: the moment, seconds since the epoch.
+        epoch: epoch of this leader.
+        trials: what trials of classes have cost by now, to be remembered in their profiles.
+    """
+    dropped: Counter[Dropped] = Counter()
+    groups = _groups(snapshot, now, dropped)
+    profiles = _by_class(snapshot.profiles.values())
+    inhabited = {one.ref.namespace for one in snapshot.workloads.values() if not one.deleting}
+    inflicted: Mapping[Class, Mapping[str, list[float]]] | None = None
+    actions: list[CreateProfile | SetProfile] = []
+    events: list[Emit] = []
+    unsettled: set[str] = set()
+    wake_at = 0.0
+    for at in sorted(groups.keys() | trials.keys()):
+        seen = groups.get(at, [])
+        profile = profiles.get(at)
+        if profile is None:
+            name = profile_name(at[1])
+            if (at[0], name) in snapshot.profiles:
+                dropped[Dropped.NAME_TAKEN] += len(seen)
+            elif at[0] not in inhabited:
+                dropped[Dropped.NOBODY_LEFT] += len(seen)
+            elif (KIND, at[0], name) not in snapshot.refused_writes:
+                actions.append(_create(at, name, epoch))
+                unsettled |= {one.id for one in seen}
+            continue
+        booked = _booked(profile.status, trials.get(at))
+        fresh = news(booked, seen)
+        if (KIND, at[0], profile.name) not in snapshot.refused_writes:
+            unsettled |= {one.id for one in fresh}
+        if not profile.uid or not (fresh or booked != profile.status):
+            continue
+        due = profile.status.updated + WRITE_EVERY_S
+        if now < due:
+            wake_at = min(wake_at or due, due)
+            continue
+        if inflicted is None:
+            inflicted = _inflicted(snapshot.profiles.values())
+        status, odd = learned(replace(profile, status=booked), fresh, inflicted.get(at, {}), now)
+        dropped[Dropped.FINGERPRINT] += odd
+        written = _write(profile, status, len(fresh), epoch)
+        actions.append(written)
+        events += profile_news(profile, written)
+    read = taken_in(snapshot.gpu_nodes.values(), unsettled, now)
+    return Lessons(
+        actions=tuple(actions),
+        events=tuple(events),
+        dropped=+dropped,
+        observations_read=read.up_to,
+        wake_at=min((at for at in (wake_at, read.wake_at) if at), default=0.0),
+    )
+
+
+def _booked(status: ProfileStatus, account: Account | None) -> ProfileStatus:
+    """The status with what trials have cost by now."""
+    if account is None:
+        return status
+    return replace(
+        status,
+        trial_s=six_digits(account.spent_s),
+        trial_rows=account.rows,
+        faults=account.faults,
+    )
+
+
+def _groups(
+    snapshot: Snapshot, now: float, dropped: Counter[Dropped]
+) -> dict[Class, list[Observation]]:
+    groups: dict[Class, list[Observation]] = {}
+    for name in sorted(snapshot.gpu_nodes):
+        node = snapshot.gpu_nodes[name]
+        dropped[Dropped.MALFORMED] += node.unreadable_observations
+        for one in node.observations:
+            wrong = fault(one, node, now)
+            if wrong is None:
+                groups.setdefault((one.namespace, one.klass), []).append(one)
+            else:
+                dropped[wrong] += 1
+    return groups
+
+
+def _by_class(profiles: Iterable[ProfileRecord]) -> dict[Class, ProfileRecord]:
+    """The profile that learns for a class: the operator's own before others, then by name."""
+    found: dict[Class, ProfileRecord] = {}
+    for one in sorted(profiles, key=lambda p: (p.name != profile_name(p.klass), p.name)):
+        found.setdefault((one.namespace, one.klass), one)
+    return found
+
+
+def _inflicted(profiles: Iterable[ProfileRecord]) -> dict[Class, dict[str, list[float]]]:
+    """Slowdowns of others beside one class alone, by that class and accelerator."""
+    found: dict[Class, dict[str, list[float]]] = {}
+    for profile in profiles:
+        for row in profile.status.step_time:
+            if len(row.partners) == 1 and row.slowdown:
+                at = _of_elsewhere(row.partners[0].klass, profile.namespace)
+                found.setdefault(at, {}).setdefault(row.accelerator, []).append(row.slowdown)
+    return found
+
+
+def _of_elsewhere(klass: str, namespace: str) -> Class:
+    """The class of a partner, whose namespace stands before it where it is another one."""
+    other, found, name = klass.partition("/")
+    return (other, name) if found else (namespace, klass)
+
+
+def _create(at: Class, name: str, epoch: int) -> CreateProfile:
+    namespace, klass = at
+    return CreateProfile(
+        target=ObjectRef(kind=KIND, namespace=namespace, name=name, uid=""),
+        klass=klass,
+        epoch=epoch,
+        reason=Reason.MEASURED,
+        text=f"class {klass} was observed for the first time",
+    )
+
+
+def _write(profile: ProfileRecord, status: ProfileStatus, rows: int, epoch: int) -> SetProfile:
+    return SetProfile(
+        target=ObjectRef(
+            kind=KIND, namespace=profile.namespace, name=profile.name, uid=profile.uid
+        ),
+        status=status,
+        epoch=epoch,
+        reason=Reason.MEASURED,
+        text=f"{rows} rows of class {profile.klass} come in, {len(status.step_time)} in all",
+    )

@@ -1,0 +1,393 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Adds observations to what is known of a class of work.
+
+Every row counts once, by its identity; what comes out depends on the rows alone and not on when or
+how often they were seen, so a restart of the operator changes nothing. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from statistics import median
+from typing import Final
+
+from ullage.api.contract import Fingerprint as WireFingerprint
+from ullage.api.contract import Observation, Reason
+from ullage.api.reasons import ConditionType
+from ullage.cluster.codecs.profile import newest_first, profile_as_stored
+from ullage.cluster.codecs.status import whole_second
+from ullage.cluster.records.profile import (
+    InterferenceEntry,
+    ProfileRecord,
+    ProfileStatus,
+    SoloEntry,
+    Source,
+    StepRow,
+)
+from ullage.cluster.values.quantiles import quantile_of
+from ullage.engines.admission.drift import Drift, follow
+from ullage.engines.admission.records import Fingerprint, Partner
+from ullage.scheduling.learning.sift import believable
+from ullage.scheduling.learning.throughput import remeasured
+from ullage.scheduling.model.conditions import Said, merged
+
+MOST_ROWS: Final = 200
+MOST_SOLO: Final = 64
+KNOWN_ROWS: Final = 10
+"""Rows from which a class counts as known, and that make a confidence of one half."""
+OLD_IMAGE_S: Final = 600.0
+"""How long rows of the former image may still come in while a rollout ends."""
+CELL_ROWS: Final = 3
+"""Rows alike from which a further one can be told to be odd."""
+SPREAD_LEAST: Final = 0.05
+"""Least standard deviation of log times: repeats scatter that much (our start value)."""
+MEMORY: Final = 20
+"""Windows that the running means of counters remember, and the load."""
+LOAD_QUANTILE: Final = 0.9
+"""Part of the newest windows whose load is at most what counts as the load (our choice)."""
+MOST_PERCENTILES: Final = 8
+DISAGREE: Final = 0.2
+"""Part by which a declared speed may differ from the measured one."""
+
+
+@dataclass(slots=True)
+class _Book:
+    """What is known while observations are added."""
+
+    status: ProfileStatus
+    rows: list[StepRow]
+    solo: dict[tuple[str, int], SoloEntry]
+    drift: Drift
+    drifted: bool = False
+    image_changed: bool = False
+    odd_prints: int = 0
+    family: str = field(default="")
+
+    def start_anew(self, at_s: float) -> None:
+        """Forget what was measured before; rows up to then count no more."""
+        self.rows.clear()
+        self.solo.clear()
+        self.drift = Drift()
+        self.status = replace(
+            self.status, since=at_s - 1, requests_per_s=None, throughput=(), throughput_basis=""
+        )
+
+
+def news(status: ProfileStatus, seen: Sequence[Observation]) -> list[Observation]:
+    """The observations that are not in the rows yet and would stay there, oldest first."""
+    known = {row.id for row in status.step_time}
+    full = len(status.step_time) >= MOST_ROWS
+    oldest = status.step_time[-1].at_s if full else 0.0
+    found = {
+        one.id: one
+        for one in seen
+        if one.id not in known and one.at_s > max(status.since, oldest) and not _late(status, one)
+    }
+    return sorted(found.values(), key=lambda one: (one.at_s, one.id))
+
+
+def _late(status: ProfileStatus, one: Observation) -> bool:
+    """Whether it is of the former image, while that one's last containers go."""
+    return (
+        bool(one.image)
+        and one.image == status.former_hash
+        and one.at_s <= status.since + OLD_IMAGE_S
+    )
+
+
+def learned(
+    profile: ProfileRecord,
+    fresh: Sequence[Observation],
+    inflicted: Mapping[str, Sequence[float]],
+    now: float,
+) -> tuple[ProfileStatus, int]:
+    """The status with these observations in it, and how many fingerprints were left out.
+
+    Args:
+        profile: what was declared and known.
+        fresh: see :func:`news`.
+        inflicted: slowdowns of others beside this class alone, by accelerator.
+        now: the moment, seconds since the epoch.
+    """
+    before = profile.status
+    book = _Book(
+        status=before,
+        rows=list(before.step_time),
+        solo={(row.device, row.share): row for row in before.solo},
+        drift=Drift(slower=before.drift_slower, faster=before.drift_faster),
+        family=before.family,
+    )
+    for one in fresh:
+        _add(book, one)
+    return _closed(profile, book, inflicted, now), book.odd_prints
+
+
+def _add(book: _Book, one: Observation) -> None:
+    status = book.status
+    if _late(status, one):
+        return
+    if one.image and one.image != status.source_hash:
+        if status.source_hash:
+            book.start_anew(one.at_s)
+            book.image_changed = True
+        book.status = replace(
+            book.status, source_hash=one.image, former_hash=status.source_hash, novel=False
+        )
+    row = _row(one)
+    _follow(book, row)
+    book.rows.append(row)
+    book.family = one.family or book.family
+    if not row.partners:
+        _add_solo(book, one, row)
+
+
+def _row(one: Observation) -> StepRow:
+    solo = one.solo_step_micros
+    return StepRow(
+        id=one.id,
+        accelerator=one.accelerator,
+        share=one.percent,
+        partners=tuple(
+            Partner(klass=other.klass, percent=other.percent)
+            for other in sorted(one.partners, key=lambda other: (other.klass, other.percent))
+        ),
+        step_s=one.step_micros / 1e6,
+        slowdown=one.step_micros / solo if solo else None,
+        max_slowdown=one.max_slowdown_percent / 100 if one.max_slowdown_percent else None,
+        requests_per_s=one.requests_milli / 1e3 if one.requests_milli else None,
+        latency_s=one.latency_micros / 1e6 if _says_latency(one) else None,
+        quantile=quantile_of(one.percentile) if _says_latency(one) else None,
+        at_s=float(one.at_s),
+        counterfactual=one.frozen,
+        probation=one.probation,
+        violated=one.violated,
+    )
+
+
+def _says_latency(one: Observation) -> bool:
+    return bool(one.latency_micros and one.percentile)
+
+
+def _follow(book: _Book, row: StepRow) -> None:
+    """Hold a row against those like it; times that wander off make the class unknown again."""
+    alike = [
+        math.log(other.step_s)
+        for other in book.rows
+        if (other.accelerator, other.share, other.partners)
+        == (row.accelerator, row.share, row.partners)
+    ]
+    if len(alike) < CELL_ROWS:
+        return
+    middle = median(alike)
+    spread = max(SPREAD_LEAST, 1.4826 * median(abs(one - middle) for one in alike))
+    book.drift = follow(book.drift, (math.log(row.step_s) - middle) / spread)
+    if book.drift.drifted():
+        book.start_anew(row.at_s)
+        book.status = replace(book.status, novel=True)
+        book.drifted = True
+
+
+def _add_solo(book: _Book, one: Observation, row: StepRow) -> None:
+    key = (row.accelerator, row.share)
+    held = book.solo.get(key) or SoloEntry(device=row.accelerator, share=row.share)
+    print_ = one.fingerprint
+    if print_ is not None and not believable(print_):
+        print_, book.odd_prints = None, book.odd_prints + 1
+    samples = held.samples + 1
+    mixed = _mixed(held.fingerprint, print_, samples) if print_ is not None else held.fingerprint
+    book.solo[key] = replace(held, fingerprint=mixed, sm_util=mixed.sm or 0.0, samples=samples)
+
+
+def _mixed(old: Fingerprint, new: WireFingerprint, samples: int) -> Fingerprint:
+    """Running means of the counters; of memory the peak."""
+    seen = _measured(new)
+    weight = 1 / min(samples, MEMORY)
+    values: dict[str, float | None] = {}
+    for one in fields(Fingerprint):
+        was, now = getattr(old, one.name), getattr(seen, one.name)
+        if now is None or was is None:
+            values[one.name] = was if now is None else now
+        else:
+            values[one.name] = was + (now - was) * weight
+    if seen.peak_memory_mib is not None:
+        values["peak_memory_mib"] = max(seen.peak_memory_mib, old.peak_memory_mib or 0.0)
+    return Fingerprint(**values)
+
+
+def _measured(new: WireFingerprint) -> Fingerprint:
+    """A wire fingerprint as fractions and SI units; 0 is "not measured" there."""
+
+    def part(permille: int) -> float | None:
+        return min(1.0, permille / 1000) if permille else None
+
+    def amount(value: int, factor: float) -> float | None:
+        return value * factor if value else None
+
+    return Fingerprint(
+        sm=part(new.sm_permille),
+        dram=part(new.dram_permille),
+        tensor=part(new.tensor_permille),
+        fp32=part(new.fp32_permille),
+        fp16=part(new.fp16_permille),
+        fp64=part(new.fp64_permille),
+        occupancy=part(new.occupancy_permille),
+        kernel_idle=part(new.kernel_idle_permille),
+        duty_cycle=part(new.duty_permille),
+        cpu_cores=amount(new.cpu_permille, 1e-3),
+        power_watts=amount(new.power_milliwatts, 1e-3),
+        pcie_tx_bytes_per_s=amount(new.pcie_tx_kib_per_s, 1024.0),
+        pcie_rx_bytes_per_s=amount(new.pcie_rx_kib_per_s, 1024.0),
+        peak_memory_mib=amount(new.peak_memory_mib, 1.0),
+    )
+
+
+def _closed(
+    profile: ProfileRecord, book: _Book, inflicted: Mapping[str, Sequence[float]], now: float
+) -> ProfileStatus:
+    rows = tuple(sorted(book.rows, key=newest_first)[:MOST_ROWS])
+    solo = _solo_table(book, rows)
+    status = replace(
+        book.status,
+        observed_generation=profile.generation,
+        source=Source.MEASURED.value if rows else book.status.source,
+        family=book.family,
+        updated=whole_second(now),
+        last_used=max((row.at_s for row in rows), default=book.status.last_used),
+        confidence=len(rows) / (len(rows) + KNOWN_ROWS),
+        novel=book.status.novel and len(rows) < KNOWN_ROWS,
+        drift_slower=book.drift.slower,
+        drift_faster=book.drift.faster,
+        requests_per_s=_offered(rows, book.status.requests_per_s),
+        solo=solo,
+        step_time=rows,
+        interference=_interference(rows, inflicted),
+        throughput=remeasured(book.status.throughput, rows, solo),
+    )
+    said = _said(profile, status, book)
+    conditions = merged(profile.status.conditions, said, whole_second(now), profile.generation)
+    return profile_as_stored(replace(status, conditions=conditions))
+
+
+def _solo_table(book: _Book, rows: Sequence[StepRow]) -> tuple[SoloEntry, ...]:
+    """Medians of the times alone that are still among the rows, else as known before."""
+    times: dict[tuple[str, int], list[float]] = {}
+    for row in rows:
+        if not row.partners:
+            times.setdefault((row.accelerator, row.share), []).append(row.step_s)
+    for key, seconds in times.items():
+        if key in book.solo:
+            book.solo[key] = replace(book.solo[key], steps_per_second=1 / median(seconds))
+            book.solo[key] = _with_latency(book.solo[key], rows)
+    ranked = sorted(book.solo, key=lambda key: (-book.solo[key].samples, key))[:MOST_SOLO]
+    return tuple(book.solo[key] for key in sorted(ranked))
+
+
+def _with_latency(entry: SoloEntry, rows: Sequence[StepRow]) -> SoloEntry:
+    """Medians of the latency alone, by quantile, and of the load in the same windows.
+
+    Windows of a pause say nothing here: they are short, and begin with what had piled up.
+    """
+    times: dict[float, list[float]] = {}
+    loads: list[float] = []
+    for row in rows:
+        mine = (row.accelerator, row.share) == (entry.device, entry.share)
+        if not mine or row.partners or row.counterfactual or not row.requests_per_s:
+            continue
+        if row.latency_s is not None and row.quantile is not None:
+            times.setdefault(row.quantile, []).append(row.latency_s)
+            loads.append(row.requests_per_s)
+    if not times:
+        return entry
+    kept = sorted(times, key=lambda one: (-len(times[one]), one))[:MOST_PERCENTILES]
+    return replace(
+        entry,
+        measured=tuple((one, median(times[one])) for one in sorted(kept)),
+        requests_per_s=median(loads),
+    )
+
+
+def _offered(rows: Sequence[StepRow], before: float | None) -> float | None:
+    """The load that one replica is offered, from the newest windows (newest first).
+
+    A high quantile, since what is admitted must bear the busy hours too; rounded up to two digits,
+    so that small changes change no decision. Source: derived.
+    """
+    newest = sorted([row.requests_per_s for row in rows if row.requests_per_s][:MEMORY])
+    if not newest:
+        return before
+    load = newest[math.ceil(LOAD_QUANTILE * len(newest)) - 1]
+    digit = 10.0 ** (math.floor(math.log10(load)) - 1)
+    return math.ceil(load / digit - 1e-9) * digit
+
+
+def _interference(
+    rows: Sequence[StepRow], inflicted: Mapping[str, Sequence[float]]
+) -> tuple[InterferenceEntry, ...]:
+    suffered: dict[str, list[float]] = {}
+    for row in rows:
+        if row.partners and row.slowdown:
+            suffered.setdefault(row.accelerator, []).append(math.log(row.slowdown))
+    return tuple(
+        InterferenceEntry(
+            accelerator=accelerator,
+            sensitivity=_mean(suffered[accelerator]),
+            aggressiveness=(
+                _mean([math.log(one) for one in inflicted[accelerator]])
+                if inflicted.get(accelerator)
+                else None
+            ),
+            rows=len(suffered[accelerator]),
+        )
+        for accelerator in sorted(suffered)
+    )
+
+
+def _mean(logs: Sequence[float]) -> float:
+    return math.exp(math.fsum(logs) / len(logs))
+
+
+def _said(profile: ProfileRecord, status: ProfileStatus, book: _Book) -> list[Said]:
+    """Whether the values hold for what runs now, and whether people declared otherwise."""
+    held = profile.status.condition(ConditionType.FRESH)
+    if status.novel:
+        fresh = Said(ConditionType.FRESH, False, Reason.DRIFTED, _DRIFTED)
+    elif len(status.step_time) >= KNOWN_ROWS or held is None:
+        fresh = Said(ConditionType.FRESH, True, Reason.MEASURED)
+    elif book.image_changed:
+        fresh = Said(ConditionType.FRESH, False, Reason.IMAGE_CHANGED, _NEW_IMAGE)
+    else:
+        fresh = Said(ConditionType.FRESH, held.status == "True", _reason(held.reason), held.message)
+    conflict = _conflict(profile.solo, status.solo)
+    if not conflict:
+        return [fresh]
+    # in the order in which conditions are read back
+    return [Said(ConditionType.CONFLICTING, True, Reason.DECLARED_DIFFERS, conflict), fresh]
+
+
+def _reason(word: str) -> Reason:
+    try:
+        return Reason(word)
+    except ValueError:
+        return Reason.MEASURED
+
+
+_DRIFTED: Final = "times are not what they were; the class counts as unknown until it has new rows"
+_NEW_IMAGE: Final = "another image runs under the same name; what was measured starts anew"
+
+
+def _conflict(declared: Sequence[SoloEntry], measured: Sequence[SoloEntry]) -> str:
+    """The first declared speed that measuring does not bear out; empty = none."""
+    known = {(row.device, row.share): row for row in measured}
+    for row in declared:
+        seen = known.get((row.device, row.share))
+        if seen is None or not (row.steps_per_second and seen.steps_per_second):
+            continue
+        if abs(row.steps_per_second / seen.steps_per_second - 1) > DISAGREE:
+            return (
+                f"{row.device} at {row.share} %: declared {row.steps_per_second:g} steps/s, "
+                f"measured {seen.steps_per_second:.4g}; the measured value is used"
+            )
+    return ""

@@ -1,0 +1,257 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Steps per second of a workload on every type of device: the one place where T is read.
+
+Measured, declared and estimated speeds come out as one table, each with its source and confidence.
+An accelerator that is missing is unknown, which is not 0. Nothing is estimated here but what a
+class that nobody ever saw would typically do; it must never be taken for more than ratios.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from ullage.cluster.records.profile import (
+    Method,
+    ProfileRecord,
+    SoloEntry,
+    Source,
+    StepRow,
+    ThroughputEntry,
+)
+from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
+from ullage.engines.allocation.estimator import renewed
+from ullage.scheduling.prediction.knowledge import by_scope
+from ullage.scheduling.prediction.rows import WHOLE, share_curve, solo_rows
+
+Throughput = ThroughputEntry
+
+DECLARED_CONFIDENCE: Final = 0.4
+"""Below every measured one (our choice)."""
+TYPICAL_CONFIDENCE: Final = 0.05
+
+
+def throughputs(snapshot: Snapshot, workload: WorkloadRecord) -> Mapping[str, Throughput]:
+    """Steps per second of one member of a workload on its share of each accelerator, by key.
+
+    In a loop over workloads make one ``Throughputs`` and ask it: alike ones are answered once.
+    """
+    return Throughputs(snapshot).of(workload)
+
+
+@dataclass(slots=True)
+class Throughputs:
+    """Speeds by class, once each for a snapshot."""
+
+    snapshot: Snapshot
+    _known: dict[tuple[object, ...], Mapping[str, Throughput]] = field(default_factory=dict)
+    _by_class: dict[tuple[str, str], ProfileRecord] | None = None
+    _scopes: dict[str, list[ProfileRecord]] | None = None
+    _typical: dict[tuple[str, str], Mapping[str, Throughput]] = field(default_factory=dict)
+    """By scope of namespaces that learn from each other, and family."""
+
+    def of(self, workload: WorkloadRecord) -> Mapping[str, Throughput]:
+        """Steps per second by accelerator; equal workloads get the same mapping."""
+        share = workload.gpu.share
+        percent = share.min_percent if share is not None else WHOLE
+        ref = workload.ref
+        key = (ref.namespace, workload.profile_ref, workload.klass, workload.family, percent)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._make(workload, percent)
+        return found
+
+    def _make(self, workload: WorkloadRecord, percent: int) -> Mapping[str, Throughput]:
+        profiles = self.profiles_of(workload)
+        whole: dict[str, Throughput] = {}
+        for profile in reversed(profiles):
+            whole |= speeds(profile)
+        if not whole:
+            whole |= self._typically(workload)
+        if percent >= WHOLE:
+            return whole
+        return {name: _shared(profiles, one, percent) for name, one in whole.items()}
+
+    def profiles_of(self, workload: WorkloadRecord) -> Sequence[ProfileRecord]:
+        """Profiles that speak of a workload: its class's own, then the one it names."""
+        if self._by_class is None:
+            ranked = sorted(
+                self.snapshot.profiles.values(), key=lambda one: (len(one.rows), one.name)
+            )
+            self._by_class = {(one.namespace, one.klass): one for one in ranked}
+        namespace = workload.ref.namespace
+        own = self._by_class.get((namespace, workload.klass))
+        named = (
+            self.snapshot.profiles.get((namespace, workload.profile_ref))
+            if workload.profile_ref
+            else None
+        )
+        return [one for one in (own, named if named is not own else None) if one is not None]
+
+    def _typically(self, workload: WorkloadRecord) -> Mapping[str, Throughput]:
+        """What classes of the family do, or all classes where it says nothing of any two types."""
+        family = workload.family
+        scope = self.snapshot.policy.knowledge.scope(workload.ref.namespace)
+        if (scope, family) not in self._typical:
+            if self._scopes is None:
+                self._scopes = by_scope(self.snapshot)
+            profiles = self._scopes.get(scope, [])
+            alike = [one for one in profiles if family and family_of(one) == family]
+            self._typical[scope, family] = typical(alike) or typical(profiles)
+        return self._typical[scope, family]
+
+
+def _knowledge(profile: ProfileRecord) -> tuple[int, str]:
+    """What makes one profile of a class answer before another: the later in this order does."""
+    return len(profile.step_time) + len(profile.status.step_time), profile.name
+
+
+def family_of(profile: ProfileRecord) -> str:
+    """Model family of a profile's class, as measured or as declared."""
+    return profile.status.family or profile.family
+
+
+def speeds(profile: ProfileRecord) -> dict[str, Throughput]:
+    """Speeds of a class by accelerator: the measured one, else the one of larger confidence."""
+    found = known(profile)
+    for one in profile.status.throughput:
+        held = found.get(one.accelerator)
+        if held is None or (one.source is not Source.DECLARED and held.confidence < one.confidence):
+            found[one.accelerator] = one
+    return found
+
+
+def known(profile: ProfileRecord) -> dict[str, Throughput]:
+    """Measured speeds of a class, and declared ones where nothing was measured, by accelerator."""
+    found: dict[str, Throughput] = {}
+    for name in sorted({row.device for row in profile.solo}):
+        curve = share_curve([row for row in profile.solo if row.device == name])
+        if curve is not None:
+            found[name] = Throughput(
+                accelerator=name,
+                steps_per_second=1 / curve.seconds(1.0),
+                source=Source.DECLARED,
+                method=Method.DECLARED,
+                confidence=DECLARED_CONFIDENCE,
+            )
+    measured = [one for one in profile.status.throughput if one.source is Source.MEASURED]
+    return found | {
+        one.accelerator: one for one in measured or measured_speeds((), profile.status.solo)
+    }
+
+
+def measured_speeds(rows: Iterable[StepRow], solo: Sequence[SoloEntry]) -> tuple[Throughput, ...]:
+    """Speeds from windows alone, each renewed by half with every window; sorted by accelerator.
+
+    A window at a part of the device counts as what the curve of its type says of the whole. Types
+    whose windows are gone keep the median that the table alone remembers.
+
+    Args:
+        rows: windows of the class, in any order.
+        solo: measured behaviour alone, by type and share.
+    """
+    by_device: dict[str, list[SoloEntry]] = {}
+    for entry in solo:
+        by_device.setdefault(entry.device, []).append(entry)
+    windows: dict[str, list[StepRow]] = {}
+    for row in rows:
+        if not row.partners and not row.counterfactual and row.step_s > 0:
+            windows.setdefault(row.accelerator, []).append(row)
+    found: list[Throughput] = []
+    for name, entries in sorted(by_device.items()):
+        curve = share_curve(entries)
+        if curve is None:
+            continue
+        value, seen = 0.0, sorted(windows.get(name, ()), key=lambda row: (row.at_s, row.id))
+        for row in seen:
+            rate = curve.seconds(row.share / WHOLE) / (row.step_s * curve.seconds(1.0))
+            value = renewed(value, rate) if value else rate
+        samples = len(seen) or sum(entry.samples for entry in entries)
+        found.append(
+            Throughput(
+                accelerator=name,
+                steps_per_second=value or 1 / curve.seconds(1.0),
+                source=Source.MEASURED,
+                method=Method.WINDOWS,
+                confidence=max(samples, 1) / (samples + 1),
+                samples=samples,
+            )
+        )
+    return tuple(found)
+
+
+def remeasured(
+    before: Sequence[Throughput], rows: Iterable[StepRow], solo: Sequence[SoloEntry]
+) -> tuple[Throughput, ...]:
+    """The speeds as measured now, and what was said of types where nothing was measured."""
+    found = {one.accelerator: one for one in before if one.source is not Source.MEASURED}
+    found |= {one.accelerator: one for one in measured_speeds(rows, solo)}
+    return tuple(found[name] for name in sorted(found))
+
+
+def typical(profiles: Sequence[ProfileRecord]) -> dict[str, Throughput]:
+    """What a class would do that is like these on average: log speed = class + accelerator.
+
+    Least squares, so that classes which ran on few types do not bend the ratios of the others.
+    Empty where no class is known on two types. Source: derived (two-way additive model).
+    """
+    rows = [known(one) for one in profiles]
+    rows = [row for row in rows if len(row) > 1]
+    names = sorted({name for row in rows for name in row})
+    cells = [
+        (at, names.index(name), math.log(one.steps_per_second))
+        for at, row in enumerate(rows)
+        for name, one in row.items()
+        if one.steps_per_second > 0
+    ]
+    if not cells:
+        return {}
+    design = np.zeros((len(cells), len(rows) + len(names)))
+    for line, (at, column, _) in enumerate(cells):
+        design[line, at] = design[line, len(rows) + column] = 1.0
+    effects = np.linalg.lstsq(design, np.array([log for *_, log in cells]), rcond=None)[0]
+    level = float(effects[: len(rows)].mean())
+    return {
+        name: Throughput(
+            accelerator=name,
+            steps_per_second=math.exp(level + float(effects[len(rows) + column])),
+            source=Source.ESTIMATED,
+            method=Method.TYPICAL,
+            confidence=TYPICAL_CONFIDENCE,
+            samples=sum(name in row for row in rows),
+        )
+        for column, name in enumerate(names)
+    }
+
+
+def _shared(profiles: Sequence[ProfileRecord], whole: Throughput, percent: int) -> Throughput:
+    """The speed at a part of the device, by a curve measured there or elsewhere.
+
+    Without any, speed is in proportion to the share: the conservative reading.
+    """
+    part = percent / WHOLE
+    for same in (True, False):
+        for profile in profiles:
+            devices = sorted({row.device for row in (*profile.solo, *profile.status.solo)})
+            for device in devices:
+                if same and device != whole.accelerator:
+                    continue
+                rows = solo_rows(profile, device)
+                curve = share_curve(rows) if len(rows) > 1 else None
+                if curve is not None:
+                    return _times(whole, curve.seconds(1.0) / curve.seconds(part))
+    return _times(whole, part)
+
+
+def _times(one: Throughput, factor: float) -> Throughput:
+    return replace(
+        one,
+        steps_per_second=one.steps_per_second * factor,
+        low=None if one.low is None else one.low * factor,
+        high=None if one.high is None else one.high * factor,
+    )

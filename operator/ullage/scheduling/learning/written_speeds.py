@@ -1,0 +1,179 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which profiles get their estimates made anew in this cycle, and what is written of them.
+
+Estimates follow from which class was measured where. Only when that changed are they made again,
+a few classes a cycle and each at most every five minutes, so that a large cluster decides as fast
+as before. It must never write a profile that this cycle writes already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from itertools import permutations
+from typing import Final
+
+from ullage.api.contract import Reason
+from ullage.cluster.codecs.profile import profile_as_stored
+from ullage.cluster.codecs.status import whole_second
+from ullage.cluster.records.profile import ProfileRecord, Source
+from ullage.cluster.records.snapshot import ObjectRef, Snapshot
+from ullage.scheduling.learning.estimates import Evidence, estimated, gather
+from ullage.scheduling.learning.loop import KIND, Lessons
+from ullage.scheduling.learning.throughput import Throughput, known
+from ullage.scheduling.model.lifecycle_step import earliest
+from ullage.scheduling.model.plan import SetProfile
+
+MOST_A_CYCLE: Final = 2
+AGAIN_AFTER_S: Final = 300.0
+_SOON_S: Final = 1.0
+BASIS_CHARACTERS: Final = 12
+_NOBODY: Final[frozenset[str]] = frozenset()
+
+Key = tuple[str, str]
+"""Namespace and name of a profile."""
+
+
+def with_estimates(snapshot: Snapshot, now: float, epoch: int, lessons: Lessons) -> Lessons:
+    """The lessons, and the profiles whose estimates are due.
+
+    Args:
+        snapshot: the picture.
+        now: the moment, seconds since the epoch.
+        epoch: epoch of this leader.
+        lessons: what is written of profiles in this cycle already.
+    """
+    if len({one.model for node in snapshot.gpu_nodes.values() for one in node.devices}) < 2:
+        return lessons
+    taken = {(action.target.namespace, action.target.name) for action in lessons.actions}
+    actions: list[SetProfile] = []
+    wake_at = lessons.wake_at
+    for profile, evidence, table in _read(snapshot):
+        if profile.status.throughput_basis == table.basis or not profile.uid:
+            continue
+        if not _possible(profile, evidence, table):
+            continue
+        at = profile.status.throughput_at
+        if at and now < at + AGAIN_AFTER_S:
+            wake_at = earliest(wake_at, at + AGAIN_AFTER_S)
+        elif len(actions) == MOST_A_CYCLE or (profile.namespace, profile.name) in taken:
+            wake_at = earliest(wake_at, now + _SOON_S)
+        else:
+            actions.append(_write(profile, evidence, (now, epoch, table.basis)))
+    return replace(lessons, actions=(*lessons.actions, *actions), wake_at=wake_at)
+
+
+def _read(snapshot: Snapshot) -> Iterator[tuple[ProfileRecord, Evidence, _Cells]]:
+    """Every profile, with what it may learn from; those that wait longest for it come first."""
+    gathered = gather(snapshot)
+    tables = {scope: _Cells.of(evidence) for scope, evidence in gathered.items()}
+    knowledge = snapshot.policy.knowledge
+    for key in sorted(snapshot.profiles, key=lambda at: (_since(snapshot.profiles[at]), at)):
+        scope = knowledge.scope(key[0])
+        yield snapshot.profiles[key], gathered[scope], tables[scope]
+
+
+def _since(profile: ProfileRecord) -> float:
+    """When its estimates were made last; 0 = never."""
+    return profile.status.throughput_at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cells:
+    """Which class has a speed where, values aside: these move with every window.
+
+    ``known`` and ``measured`` are by profile; ``classes`` has the classes with speeds on a pair of
+    types; ``basis`` is the digest of all that estimates rest on.
+    """
+
+    known: Mapping[Key, frozenset[str]]
+    measured: Mapping[Key, frozenset[str]]
+    classes: Mapping[tuple[str, str], frozenset[str]]
+    basis: str
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> _Cells:
+        known_: dict[Key, frozenset[str]] = {}
+        measured: dict[Key, frozenset[str]] = {}
+        classes: dict[tuple[str, str], set[str]] = {}
+        found = sha256("\n".join(sorted(evidence.accelerators)).encode())
+        for one in evidence.profiles:
+            key = (one.namespace, one.name)
+            rows = one.status.solo
+            measured[key] = frozenset(row.device for row in rows if row.steps_per_second > 0)
+            declared = (row.device for row in one.solo if row.steps_per_second > 0)
+            known_[key] = mine = measured[key].union(declared)
+            for pair in permutations(mine, 2):
+                classes.setdefault(pair, set()).add(one.klass)
+            table = one.op_table.accelerator if one.op_table is not None else "-"
+            line = f"{one.namespace}/{one.name} {one.klass} {one.generation} {table}"
+            found.update(f"\n{line} {sorted(mine)} {sorted(measured[key])}".encode())
+        for name in sorted(evidence.devices):
+            found.update(f"\n{name} {evidence.devices[name].generation}".encode())
+        return cls(
+            known=known_,
+            measured=measured,
+            classes={pair: frozenset(names) for pair, names in classes.items()},
+            basis=found.hexdigest()[:BASIS_CHARACTERS],
+        )
+
+
+def _possible(profile: ProfileRecord, evidence: Evidence, table: _Cells) -> bool:
+    """Whether anything could say something of a missing type: most often nothing does."""
+    key, himself = (profile.namespace, profile.name), {profile.klass}
+    for accelerator in evidence.accelerators - table.measured[key]:
+        others = table.known[key] - {accelerator}
+        if profile.op_table is not None and evidence.op_times(accelerator) is not None:
+            return True
+        if any(_rated(evidence, name) for name in others) and _rated(evidence, accelerator):
+            return True
+        if any(table.classes.get((name, accelerator), _NOBODY) - himself for name in others):
+            return True
+    return False
+
+
+def _rated(evidence: Evidence, accelerator: str) -> bool:
+    record = evidence.devices.get(accelerator)
+    return record is not None and bool(record.peak_flops and record.memory_bytes_per_s)
+
+
+def _write(
+    profile: ProfileRecord, evidence: Evidence, moment: tuple[float, int, str]
+) -> SetProfile:
+    now, epoch, basis = moment
+    found = estimated(profile, evidence)
+    status = replace(
+        profile.status,
+        observed_generation=profile.generation,
+        source=profile.status.source or _source(found),
+        throughput=_table(known(profile).values(), found),
+        throughput_basis=basis,
+        throughput_at=whole_second(now),
+    )
+    return SetProfile(
+        target=ObjectRef(
+            kind=KIND, namespace=profile.namespace, name=profile.name, uid=profile.uid
+        ),
+        status=profile_as_stored(status),
+        epoch=epoch,
+        reason=Reason.ESTIMATED,
+        text=f"speeds of class {profile.klass} are estimated on {len(found)} types of device",
+    )
+
+
+def _source(found: tuple[Throughput, ...]) -> str:
+    return Source.ESTIMATED.value if found else ""
+
+
+def _table(have: Iterable[Throughput], found: Iterable[Throughput]) -> tuple[Throughput, ...]:
+    """One row a type: measured, else the surer of estimated and declared."""
+    table = {one.accelerator: one for one in have}
+    for one in found:
+        held = table.get(one.accelerator)
+        if held is None or (
+            held.source is not Source.MEASURED and held.confidence < one.confidence
+        ):
+            table[one.accelerator] = one
+    return tuple(table[name] for name in sorted(table))

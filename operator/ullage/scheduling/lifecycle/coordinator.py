@@ -1,0 +1,292 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The life of a job in tiers as far as its lead goes: there before anybody starts, gone at the end.
+
+The lead holds the copy of the state in memory, so it outlives restarts of the members, and its own
+loss means another start from a checkpoint. Level-triggered; what members need is decided elsewhere
+and only held back here. Work that is in no tiers costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from ullage.api.contract import Reason
+from ullage.cluster.records.snapshot import ObjectRef, PodRecord, PodStage, Snapshot, WorkloadRecord
+from ullage.cluster.values.names import LABEL_POOL, lead_name
+from ullage.scheduling.inventory.pool_membership import Membership
+from ullage.scheduling.inventory.reliable_machines import is_reliable, staying, terms_of
+from ullage.scheduling.lifecycle.notice_periods import refused, shortest_notice_s
+from ullage.scheduling.lifecycle.termination import Ending, close
+from ullage.scheduling.model.lifecycle_step import Life, write_refused
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.plan import (
+    Action,
+    ApplyService,
+    CreatePod,
+    DeletePod,
+    Labels,
+    Lead,
+    UngatePod,
+)
+from ullage.scheduling.model.view import Member, View
+
+STATE_LOST: Final = 75
+"""Exit code of a lead whose members lost more than the copy holds."""
+NEVER_JOINED: Final = 3
+KILLED: Final = 137
+ENDED: Final = 143
+"""Exit code of a lead that was told to end."""
+_STOPPED: Final = (Phase.SUSPENDING, Phase.SUSPENDED)
+_COMING_UP: Final = (Phase.PENDING, Phase.RESERVING, Phase.STARTING)
+_NOT_ITS_FAULT: Final = (STATE_LOST, ENDED, None)
+"""Exit codes that count as a loss from outside, not as a failure of the job."""
+
+
+def leads_of(snapshot: Snapshot) -> Mapping[str, PodRecord]:
+    """Pods that lead, by uid of the job."""
+    return {pod.owner.uid: pod for pod in snapshot.pods.values() if pod.lead and pod.owner.uid}
+
+
+def led(view: View, job: WorkloadRecord, life: Life) -> Life:
+    """What a job needs, its lead included: nobody starts before it runs, all start anew after it.
+
+    Args:
+        view: The cycle's picture.
+        job: A TrainingJob.
+        life: What it needs without regard to its lead.
+    """
+    if terms_of(job) is None or life.silent:
+        return life
+    lead = view.leads.get(job.ref.uid)
+    members = view.members_of(job)
+    begun = any(one.live and not one.gated for one in members)
+    if life.phase in _COMING_UP and not (begun or job.status.start_time):
+        invalid = life.reason is Reason.INVALID_OBJECT
+        text = "" if invalid else refused(view.snapshot.pools, job)
+        if text:
+            return _not_started(view, job, lead, (life, text))
+    if _is_over(view, job, lead, members, life):
+        return _begin_anew(view, job, lead, members, life)
+    if life.phase.terminal or life.phase in _STOPPED:
+        return _let_go(view, job, lead, life)
+    if lead is not None and (lead.stage.finished or lead.deleting):
+        ends = begun and life.phase is not Phase.RESTARTING  # so do its members, in a moment
+        steps = () if ends else _away(view, job, lead, life)
+        return _held(view, job, life, steps, "that of the last start is still there")
+    if lead is None:
+        wanted = any(isinstance(one, UngatePod) for one in life.steps)
+        return _held(view, job, life, _create(view, job), "") if wanted else life
+    steps = _service(view, job)
+    if lead.stage is PodStage.RUNNING:
+        return replace(life, steps=(*life.steps, *steps)) if steps else life
+    return _held(view, job, life, steps, _why(lead))
+
+
+def on_their_machines(steps: Sequence[Action], snapshot: Snapshot) -> tuple[Action, ...]:
+    """The steps, with what ties members of jobs in tiers to machines, and tells them of these."""
+    found: list[Action] = []
+    stay: tuple[Labels, ...] | None = None
+    pools: Membership | None = None
+    for step in steps:
+        if isinstance(step, CreatePod) and step.order is None and _counts_on_it(step, snapshot):
+            stay = staying(snapshot.pools) if stay is None else stay
+            step = replace(step, on=stay)
+        elif isinstance(step, UngatePod) and _in_tiers(step.owner, snapshot):
+            pools = pools or Membership.of(snapshot.pools)
+            node = snapshot.nodes.get(step.node)
+            pool = pools.pool_of(node.labels) if node is not None else None
+            if pool is not None:
+                step = replace(step, labels=((LABEL_POOL, pool.name),))
+        found.append(step)
+    return tuple(found)
+
+
+def _counts_on_it(step: CreatePod, snapshot: Snapshot) -> bool:
+    job = snapshot.workloads.get(step.owner.uid)
+    return job is not None and (step.lead is not None or is_reliable(job, step.rank))
+
+
+def _in_tiers(owner: ObjectRef, snapshot: Snapshot) -> bool:
+    job = snapshot.workloads.get(owner.uid)
+    return job is not None and terms_of(job) is not None
+
+
+def _is_over(
+    view: View,
+    job: WorkloadRecord,
+    lead: PodRecord | None,
+    members: Sequence[Member],
+    life: Life,
+) -> bool:
+    """Whether those that were let go cannot go on for want of their lead, or of its copy.
+
+    Members notice before the lead has ended, and fail; that is no failure of theirs.
+    """
+    before, now = job.status.phase, life.phase
+    if before == Phase.RESTARTING or before in _STOPPED or all(one.gated for one in members):
+        return False
+    blamed = now is Phase.FAILED or life.restarts > job.status.restarts
+    if (now.terminal or now in (*_STOPPED, Phase.RESTARTING)) and not blamed:
+        return False
+    if view.snapshot.leads.get(job.ref.uid) is not None and _lost_state(members):
+        return True
+    if lead is None:
+        return (job.ref.namespace, lead_name(job.ref.name)) not in view.snapshot.creating
+    # one that succeeded has done all steps, and its members are about to end
+    return lead.stage is PodStage.FAILED or (lead.deleting and not lead.stage.finished)
+
+
+def _lost_state(members: Sequence[Member]) -> bool:
+    """Whether a member says that the state is lost; its lead says the same, and ends later."""
+    return any(
+        one.pod.stage is PodStage.FAILED and one.pod.exit_code == STATE_LOST for one in members
+    )
+
+
+def _begin_anew(
+    view: View,
+    job: WorkloadRecord,
+    lead: PodRecord | None,
+    members: Sequence[Member],
+    life: Life,
+) -> Life:
+    """Every member starts again; what went wrong by itself counts as a failure."""
+    name = lead_name(job.ref.name)
+    code = lead.exit_code if lead is not None else None
+    if lead is not None and not lead.stage.finished and _lost_state(members):
+        code = STATE_LOST
+    failed = lead is not None and lead.stage is PodStage.FAILED and not lead.disrupted
+    counted = failed and code not in _NOT_ITS_FAULT
+    ending = Ending(
+        Reason.LEAD_LOST,
+        _what_happened(name, lead, code),
+        counted=counted,
+        code=code,
+        at=lead.stage_since if lead is not None else view.now,
+    )
+    anew = close(view, job, members, ending)
+    return replace(anew, steps=tuple(one for one in life.steps if not isinstance(one, UngatePod)))
+
+
+def _what_happened(name: str, lead: PodRecord | None, code: int | None) -> str:
+    if lead is None or lead.deleting or lead.disrupted:
+        return f"{name}, which led the job and held the copy of its state, is gone"
+    if code == STATE_LOST:
+        return f"{name}: more members were lost than the copy of the state makes up for"
+    if code == NEVER_JOINED:
+        return (
+            f"{name}: too few members joined, or they begin at different steps; does the program"
+            " use ullage_run.group, and do all members see one folder of checkpoints?"
+        )
+    if code == KILLED:
+        return (
+            f"{name} was killed, as happens without memory left: give elasticity.backup.stateBytes "
+            "what the state really takes"
+        )
+    return f"{name}, which led the job, failed with exit code {code}"
+
+
+def _let_go(view: View, job: WorkloadRecord, lead: PodRecord | None, life: Life) -> Life:
+    """The job has ended or is suspended: a lead that has ended stays for its log."""
+    if lead is None or (lead.stage.finished and life.phase.terminal):
+        return life
+    steps = _away(view, job, lead, life)
+    return replace(life, steps=(*life.steps, *steps)) if steps else life
+
+
+def _away(view: View, job: WorkloadRecord, lead: PodRecord, life: Life) -> tuple[Action, ...]:
+    """Take a lead away; on a node that does not answer, without waiting for it."""
+    node = view.snapshot.nodes.get(lead.node)
+    silent = bool(lead.node) and (node is None or not node.ready)
+    if lead.deleting and not silent:
+        return ()
+    return (
+        DeletePod(
+            pod=ObjectRef(kind="Pod", namespace=lead.namespace, name=lead.name, uid=lead.uid),
+            owner=job.ref,
+            at_once=lead.deleting,
+            epoch=view.settings.epoch,
+            reason=life.reason or Reason.LEAD_LOST,
+            text=f"{lead.name} is not needed any more",
+        ),
+    )
+
+
+def _create(view: View, job: WorkloadRecord) -> tuple[Action, ...]:
+    name = lead_name(job.ref.name)
+    if (job.ref.namespace, name) in view.snapshot.creating:
+        return ()
+    notice_s = shortest_notice_s(view.snapshot.pools, job)
+    pod = CreatePod(
+        owner=job.ref,
+        name=name,
+        rank=-1,
+        template_hash=job.template_hash,
+        lead=Lead(members=job.replicas, notice_s=notice_s),
+        epoch=view.settings.epoch,
+        reason=Reason.WAITS_FOR_LEAD,
+        text=f"leads the {job.replicas} members",
+    )
+    return (*_service(view, job), pod)
+
+
+def _service(view: View, job: WorkloadRecord) -> tuple[Action, ...]:
+    """The name of the lead, whenever it is not there."""
+    name = lead_name(job.ref.name)
+    if (job.ref.namespace, name) in view.snapshot.services:
+        return ()
+    return (
+        ApplyService(
+            owner=job.ref,
+            name=name,
+            headless=True,
+            lead=True,
+            epoch=view.settings.epoch,
+            reason=Reason.WAITS_FOR_LEAD,
+            text="names the lead of the job",
+        ),
+    )
+
+
+def _not_started(
+    view: View, job: WorkloadRecord, lead: PodRecord | None, found: tuple[Life, str]
+) -> Life:
+    """It holds nothing and waits for other pools, or for another word of its owner."""
+    life, text = found
+    away = () if lead is None else _away(view, job, lead, life)
+    return replace(
+        life,
+        phase=Phase.PENDING,
+        reason=Reason.NOTICE_TOO_SHORT,
+        message=text,
+        steps=(*(one for one in life.steps if not isinstance(one, UngatePod)), *away),
+        missing=(),
+        waiting=(),
+        release=tuple(one for one in view.members_of(job) if one.gated and one.held),
+    )
+
+
+def _held(view: View, job: WorkloadRecord, life: Life, steps: tuple[Action, ...], why: str) -> Life:
+    """The same without letting anybody go, and why, if somebody was about to."""
+    kept = tuple(one for one in life.steps if not isinstance(one, UngatePod))
+    if len(kept) == len(life.steps):
+        return replace(life, steps=(*kept, *steps)) if steps else life
+    namespace, name = job.ref.namespace, lead_name(job.ref.name)
+    obstacle = write_refused(view, "Service", namespace, name) or write_refused(
+        view, "Pod", namespace, name
+    )
+    text = f"waits for {name}, which leads it" + (f": {why}" if why else "")
+    reason, message = obstacle or (Reason.WAITS_FOR_LEAD, text)
+    begun = any(one.live and not one.gated for one in view.members_of(job))
+    phase = life.phase if begun else Phase.RESERVING
+    return replace(life, phase=phase, reason=reason, message=message, steps=(*kept, *steps))
+
+
+def _why(lead: PodRecord) -> str:
+    if lead.stage is PodStage.UNSCHEDULED:
+        return lead.scheduling_message or "it has no node yet"
+    said = ": ".join(one for one in (lead.waiting_reason, lead.waiting_message) if one)
+    return said or "it starts"

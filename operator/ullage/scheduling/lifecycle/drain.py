@@ -1,0 +1,135 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Who leaves a node that goes, when, and with how much grace.
+
+Gangs at once, because a checkpoint takes its time and a member that is lost stops the others
+anyway; replicas when their replacements serve, at the latest just before the end; work that loses
+nothing by it last. Level-triggered, times come from the snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import floor
+from typing import Final
+
+from ullage.api.contract import Interruption, Reason
+from ullage.cluster.records.snapshot import (
+    PodRecord,
+    PodStage,
+    Snapshot,
+    WorkloadKind,
+    WorkloadRecord,
+)
+from ullage.cluster.records.spec_fields import OnNotice
+from ullage.scheduling.inventory.interruptions import left_s, termination, words
+from ullage.scheduling.inventory.pool_membership import pool_of
+from ullage.scheduling.model.lifecycle_step import Life, evict
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.plan import Action, EvictPod
+from ullage.scheduling.model.view import Mark, Member, View
+
+MARGIN_S: Final = 5.0
+"""Time before the end by which a pod must be gone (our choice): kubelet still has to say so, or
+the name stays taken until the Node object is removed."""
+LAST_CALL_S: Final = 20.0
+"""Time before the end at which replicas leave though nothing replaces them (our choice): they end
+their requests, and are taken out of their Service before the machine is gone."""
+
+
+def notice_marks(view: View, notices: Mapping[str, Interruption]) -> dict[str, Mark]:
+    """Who has to leave, by uid of the pod."""
+    marks: dict[str, Mark] = {}
+    for name in sorted(notices):
+        record = view.snapshot.gpu_nodes.get(name)
+        if record is None:
+            continue
+        text = f"{name}: {words(notices[name])}"
+        for wanted in record.desired:
+            pod = view.snapshot.pods.get(wanted.key.pod_uid)
+            if pod is not None and pod.stage is not PodStage.SUCCEEDED and not _stays(view, pod):
+                mark = Mark(Reason.SPOT_INTERRUPTED, text, f"{name}/{wanted.gpu}")
+                marks.setdefault(pod.uid, mark)
+    return marks
+
+
+def _stays(view: View, pod: PodRecord) -> bool:
+    """Whether its owner wants it to run until the machine is gone."""
+    owner = view.snapshot.workloads.get(pod.owner.uid)
+    bounds = owner.elasticity if owner is not None else None
+    return bounds is not None and bounds.on_notice is OnNotice.IGNORE
+
+
+def interruption_of(view: View, members: Sequence[Member]) -> Mark | None:
+    """Why a gang must leave because one of its members is on a node that goes."""
+    if not view.marks:
+        return None
+    for one in members:
+        mark = view.marks.get(one.pod.uid)
+        if mark is not None and mark.reason is Reason.SPOT_INTERRUPTED and not one.gated:
+            return mark
+    return None
+
+
+def at_once(view: View, job: WorkloadRecord, members: Sequence[Member], life: Life) -> Life:
+    """The life of an interrupted gang, whose members are asked to checkpoint in this very cycle.
+
+    Nothing is lost if this process dies before the status is written: a member that is being
+    deleted ends the start just the same, and it is not counted either.
+    """
+    if life.phase is not Phase.RESTARTING or life.reason is not Reason.SPOT_INTERRUPTED:
+        return life
+    steps = tuple(
+        in_time(view, evict(job, one, view.settings.epoch, life.reason, life.message), one)
+        for one in members
+        if one.live and not one.gated and not one.pod.deleting
+    )
+    return replace(life, steps=(*life.steps, *steps))
+
+
+def in_time(view: View, step: EvictPod, member: Member) -> EvictPod:
+    """The same eviction with less grace, where the pod's own would outlive its machine."""
+    node = member.pod.node or (member.held[0].node if member.held else "")
+    left = left_s(view.snapshot, node, view.now)
+    if left is None:
+        left = _usual_s(view.snapshot, node)
+    if left is None:
+        return step
+    most = max(1, floor(left - MARGIN_S))
+    return replace(step, grace_s=most) if most < member.pod.grace_s else step
+
+
+def _usual_s(snapshot: Snapshot, name: str) -> float | None:
+    """The warning that a node's pool usually gives, where its notice does not say when."""
+    node = snapshot.nodes.get(name)
+    if node is None or termination(snapshot, name) is None:
+        return None
+    pool = pool_of(node.labels, snapshot.pools)
+    return pool.notice_s if pool is not None else None
+
+
+def by_class(steps: Sequence[Action], snapshot: Snapshot) -> tuple[Action, ...]:
+    """The steps with the evictions from nodes that go in the order of what each would lose."""
+    drained = [one for one in steps if isinstance(one, EvictPod) and _is_drain(one)]
+    if len(drained) < 2:
+        return tuple(steps)
+    drained.sort(key=lambda one: _class_of(snapshot.workloads.get(one.owner.uid)))
+    following = iter(drained)
+    return tuple(
+        next(following) if isinstance(one, EvictPod) and _is_drain(one) else one for one in steps
+    )
+
+
+def _is_drain(step: EvictPod) -> bool:
+    return step.reason is Reason.SPOT_INTERRUPTED
+
+
+def _class_of(owner: WorkloadRecord | None) -> int:
+    """0 = saves its work, 1 = has an objective, 2 = best effort."""
+    if owner is None:
+        return 2
+    if owner.kind is WorkloadKind.TRAINING_JOB and owner.checkpoint:
+        return 0
+    objectives = (owner.slo, owner.max_slowdown, owner.min_throughput)
+    return 1 if any(one is not None for one in objectives) else 2

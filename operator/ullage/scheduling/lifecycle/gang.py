@@ -1,0 +1,149 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""All or nothing on the way to the nodes: reserve, wait for every answer, ungate in one pass.
+
+No member is ungated before every member has a slice that its node acknowledged. The pass can be
+resumed by anybody, because its progress is which gates are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ullage.api.contract import GATE, Reason
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.scheduling.inventory import timeouts as guards
+from ullage.scheduling.inventory.inventory import Ground
+from ullage.scheduling.model.lifecycle_step import Life, Passed, earliest, pod_ref, write_refused
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.plan import UngatePod
+from ullage.scheduling.model.view import Held, Member, View
+
+
+def advance(view: View, ground: Ground, job: WorkloadRecord, members: Sequence[Member]) -> Life:
+    """The next step of a gang whose pods all exist and none of which has failed."""
+    gated = [one for one in members if one.gated]
+    restarts = job.status.restarts
+    if not gated:
+        return _under_way(view, members, restarts)
+    late = [(one, held) for one in gated if (held := guards.overdue(view, one))]
+    if late and len(gated) == len(members):
+        return _expired(job, late[0][1], gated)
+    silent = {one.pod.uid for one, _ in late}
+    release = [
+        one for one in gated if one.held and (one.pod.uid in silent or must_move(view, ground, one))
+    ]
+    lost = {one.pod.uid for one in release}
+    waiting = [one for one in gated if not one.held or one.pod.uid in lost]
+    reserved = len(gated) - len(waiting)
+    if waiting:
+        return Life(
+            phase=Phase.RESERVING if reserved else Phase.PENDING,
+            restarts=restarts,
+            retry_at=job.status.retry_at,
+            waiting=tuple(waiting),
+            release=tuple(release),
+            passed_over=refusal_of(release),
+        )
+    if all(one.reserved for one in gated):
+        return _let_go(view, job, gated)
+    answered = sum(one.reserved for one in gated)
+    return Life(
+        phase=Phase.RESERVING,
+        message=f"{answered} of {len(gated)} members are reserved by their nodes",
+        restarts=restarts,
+        retry_at=job.status.retry_at,
+        wake_at=deadline(view, gated),
+    )
+
+
+def ungate(view: View, workload: WorkloadRecord, member: Member) -> UngatePod:
+    """Let kube-scheduler have a member, pinned to the node of its slices."""
+    pod, node = member.pod, member.held[0].node
+    return UngatePod(
+        pod=pod_ref(member),
+        owner=workload.ref,
+        node=node,
+        gate_index=pod.gates.index(GATE),
+        affinity=pod.shape.affinity,
+        epoch=view.settings.epoch,
+        reason=Reason.PLACED,
+        text=f"every member is reserved; {pod.name} goes to {node}",
+    )
+
+
+def deadline(view: View, gated: Sequence[Member]) -> float:
+    """When the first reservation that is not answered is given up; 0 = all are answered."""
+    return earliest(
+        *(
+            guards.reserve_ends(view, held)
+            for one in gated
+            for held in one.held
+            if held.seen is None
+        )
+    )
+
+
+def _let_go(view: View, job: WorkloadRecord, gated: Sequence[Member]) -> Life:
+    """Ungate everybody; one whose patch the API refuses keeps its gate and says why."""
+    refused = [
+        found
+        for one in gated
+        if (found := write_refused(view, "Pod", one.pod.namespace, one.pod.name))
+    ]
+    ready = [
+        one for one in gated if not write_refused(view, "Pod", one.pod.namespace, one.pod.name)
+    ]
+    if refused and len(gated) == len(view.members_of(job)):
+        ready = []
+    return Life(
+        phase=Phase.STARTING if ready else Phase.RESERVING,
+        reason=refused[0][0] if refused else None,
+        message=refused[0][1] if refused else "",
+        restarts=job.status.restarts,
+        steps=tuple(ungate(view, job, one) for one in ready),
+    )
+
+
+def must_move(view: View, ground: Ground, member: Member) -> bool:
+    """Whether the place that a gated member was given will not do any more."""
+    if any(held.refused for held in member.held) or member.pod.uid in view.marks:
+        return True
+    return bool(guards.node_is_lost(view, ground, member))
+
+
+def refusal_of(release: Sequence[Member]) -> Passed | None:
+    """What a node said to the first of these whose slice it refused."""
+    for one in release:
+        for held in one.held:
+            if held.refused:
+                return Passed(
+                    reason=Reason.RESERVATION_REFUSED,
+                    where=f"{held.node}/{held.slice.gpu}",
+                    message=guards.refused_by_node(held),
+                )
+    return None
+
+
+def _expired(job: WorkloadRecord, late: Held, gated: Sequence[Member]) -> Life:
+    where = f"{late.node}/{late.slice.gpu}"
+    message = f"{late.node} did not answer to the reservation in time; placed anew"
+    return Life(
+        phase=Phase.PENDING,
+        reason=Reason.RESERVATION_EXPIRED,
+        message=message,
+        restarts=job.status.restarts,
+        retry_at=job.status.retry_at,
+        release=tuple(one for one in gated if one.held),
+        passed_over=Passed(reason=Reason.RESERVATION_EXPIRED, where=where, message=message),
+    )
+
+
+def _under_way(view: View, members: Sequence[Member], restarts: int) -> Life:
+    if all(one.runs for one in members):
+        return Life(phase=Phase.RUNNING, restarts=restarts)
+    return Life(
+        phase=Phase.STARTING,
+        restarts=restarts,
+        wake_at=earliest(*(guards.next_look(view, one) for one in members)),
+    )

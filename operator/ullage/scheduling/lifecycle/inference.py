@@ -1,0 +1,268 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The life of an InferenceService: a Deployment whose pods get slices one by one.
+
+Kubernetes replaces pods, we place them. A rolling update starts a new pod first only where the
+plan has a slice for one more; otherwise it makes room by stopping an old one first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ullage.api.contract import Reason
+from ullage.cluster.records.snapshot import DeploymentRecord, PodStage, WorkloadRecord
+from ullage.scheduling.inventory import timeouts as guards
+from ullage.scheduling.inventory.inventory import Ground
+from ullage.scheduling.lifecycle.gang import deadline, ungate
+from ullage.scheduling.lifecycle.surge import leaves_by_surge
+from ullage.scheduling.model.lifecycle_step import (
+    Life,
+    Passed,
+    delete,
+    earliest,
+    evict,
+    refusal_under_retry,
+    write_refused,
+)
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.plan import Action, ApplyDeployment, ApplyService
+from ullage.scheduling.model.view import Member, View
+
+SURGE_FIRST = (1, 0)
+"""Start a new pod before an old one stops."""
+STOP_FIRST = (0, 1)
+"""Stop an old pod before a new one starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """How the Deployment should replace pods; ``waits`` when it cannot for want of a slice."""
+
+    max_surge: int
+    max_unavailable: int
+    waits: bool = False
+
+
+def inference_life(view: View, ground: Ground, service: WorkloadRecord) -> Life:
+    """What the service needs next."""
+    members = view.members_of(service)
+    if service.deleting:
+        return Life(phase=Phase.PENDING, silent=True)
+    if not service.shape.device_container:
+        return Life(phase=Phase.PENDING, reason=Reason.INVALID_OBJECT, message=service.invalid)
+    obstacle = _obstacle(view, service)
+    shown = obstacle or _under_retry(view, service)
+    life = _pods(view, ground, service, members)
+    return Life(
+        phase=_phase(service, members),
+        reason=shown[0] if shown else None,
+        message=shown[1] if shown else "",
+        steps=life.steps,
+        waiting=life.waiting,
+        release=life.release,
+        passed_over=life.passed_over,
+        needs_deployment=obstacle is None,
+        wake_at=life.wake_at,
+    )
+
+
+def rollout(
+    service: WorkloadRecord,
+    deployment: DeploymentRecord | None,
+    members: Sequence[Member],
+    *,
+    room_for_one: bool,
+) -> Rollout:
+    """Surge where a slice is free, else stop first; a single replica waits instead.
+
+    Args:
+        service: what is wanted.
+        deployment: what is there.
+        members: the pods.
+        room_for_one: whether one more pod would find a slice, or the newest has found one.
+    """
+    if deployment is None:
+        return Rollout(*SURGE_FIRST)
+    current = (deployment.max_surge, deployment.max_unavailable)
+    starts = deployment.template_hash != service.template_hash
+    if not starts and not is_rolling(service, members):
+        return Rollout(*(current if current in (SURGE_FIRST, STOP_FIRST) else SURGE_FIRST))
+    if service.replicas <= 1:
+        return Rollout(*SURGE_FIRST, waits=not room_for_one)
+    if starts:
+        return Rollout(*(SURGE_FIRST if room_for_one else STOP_FIRST))
+    return Rollout(*(STOP_FIRST if current == STOP_FIRST or not room_for_one else SURGE_FIRST))
+
+
+def is_rolling(service: WorkloadRecord, members: Sequence[Member]) -> bool:
+    """Whether pods of an older template are still there."""
+    return any(
+        one.live
+        and not one.pod.deleting
+        and one.pod.template_hash
+        and one.pod.template_hash != service.template_hash
+        for one in members
+    )
+
+
+def children(
+    view: View, service: WorkloadRecord, wanted: Rollout, *, extra: int = 0
+) -> tuple[Action, ...]:
+    """The Service and the Deployment as they should be, where they are not.
+
+    Args:
+        view: the cycle's picture.
+        service: what is wanted.
+        wanted: how pods are replaced.
+        extra: replicas beyond those wanted, while one moves to another device.
+    """
+    epoch, ref = view.settings.epoch, service.ref
+    key = (ref.namespace, ref.name)
+    deployment = view.snapshot.deployments.get(key)
+    new_template = deployment is None or deployment.template_hash != service.template_hash
+    steps: list[Action] = []
+    if new_template or key not in view.snapshot.services:
+        steps.append(
+            ApplyService(
+                owner=ref,
+                name=ref.name,
+                headless=False,
+                epoch=epoch,
+                reason=Reason.STARTING,
+                text="serves the ports of the device container",
+            )
+        )
+    apply = ApplyDeployment(
+        owner=ref,
+        name=ref.name,
+        replicas=service.replicas + extra,
+        max_surge=wanted.max_surge,
+        max_unavailable=wanted.max_unavailable,
+        template_hash=service.template_hash,
+        epoch=epoch,
+        reason=Reason.STARTING,
+        text=f"{service.replicas + extra} replicas, surge {wanted.max_surge}",
+    )
+    if deployment is None or _differs(deployment, apply):
+        steps.append(apply)
+    return tuple(steps)
+
+
+def _differs(deployment: DeploymentRecord, apply: ApplyDeployment) -> bool:
+    return (
+        deployment.replicas,
+        deployment.max_surge,
+        deployment.max_unavailable,
+        deployment.template_hash,
+    ) != (apply.replicas, apply.max_surge, apply.max_unavailable, apply.template_hash)
+
+
+def _obstacle(view: View, service: WorkloadRecord) -> tuple[Reason, str] | None:
+    """Why the Deployment and Service cannot be kept."""
+    key = (service.ref.namespace, service.ref.name)
+    if not service.has_port:
+        return Reason.NO_PORT, "the first container of the template names no port to serve"
+    deployment = view.snapshot.deployments.get(key)
+    if deployment is not None and deployment.owner_uid != service.ref.uid:
+        message = f"the Deployment {key[1]} exists and belongs to another owner"
+        return Reason.NAME_CONFLICT, message
+    child = view.snapshot.services.get(key)
+    if child is not None and child.owner_uid != service.ref.uid:
+        return Reason.NAME_CONFLICT, f"the Service {key[1]} exists and belongs to another owner"
+    return write_refused(view, "Deployment", *key) or write_refused(view, "Service", *key)
+
+
+def _under_retry(view: View, service: WorkloadRecord) -> tuple[Reason, str] | None:
+    """What the API said of a child that is not there yet, while it is tried again."""
+    key = (service.ref.namespace, service.ref.name)
+    deployment = view.snapshot.deployments.get(key)
+    made = deployment is not None and deployment.template_hash == service.template_hash
+    if made and key in view.snapshot.services:
+        return None
+    return refusal_under_retry(service)
+
+
+def _pods(view: View, ground: Ground, service: WorkloadRecord, members: Sequence[Member]) -> Life:
+    """What to do with each pod, on its own."""
+    epoch = view.settings.epoch
+    steps: list[Action] = []
+    waiting: list[Member] = []
+    release: list[Member] = []
+    passed: Passed | None = None
+    for one in members:
+        if one.pod.deleting:
+            continue
+        if not one.gated:
+            step = _cure(view, service, one, epoch)
+            steps.extend((step,) if step else ())
+            mark = view.marks.get(one.pod.uid)
+            if mark is not None:
+                passed = passed or Passed(
+                    reason=mark.reason, where=mark.where, message=mark.message
+                )
+            continue
+        failed = _reservation_failed(view, ground, one) if one.held else None
+        if failed is not None:
+            passed = passed or failed
+            release.append(one)
+            if failed.reason is not Reason.RESERVATION_EXPIRED:
+                waiting.append(one)
+        elif not one.held:
+            waiting.append(one)
+        elif one.reserved and not write_refused(view, "Pod", one.pod.namespace, one.pod.name):
+            steps.append(ungate(view, service, one))
+    moments = [guards.next_look(view, one) for one in members]
+    return Life(
+        phase=Phase.PENDING,
+        steps=tuple(steps),
+        waiting=tuple(waiting),
+        release=tuple(release),
+        passed_over=passed,
+        wake_at=earliest(*moments, deadline(view, [one for one in members if one.gated])),
+    )
+
+
+def _cure(view: View, service: WorkloadRecord, member: Member, epoch: int) -> Action | None:
+    """A pod that will not get further is deleted; its ReplicaSet makes another.
+
+    Who serves and has to make way for others is replaced first, where that can be.
+    """
+    if member.pod.lost_race:
+        text = "lost its place at admission"
+        return delete(service, member, epoch, Reason.LOST_RACE, text)
+    found = guards.trouble(view, member)
+    if found is None or (member.pod.stage is PodStage.RUNNING and leaves_by_surge(found.reason)):
+        return None
+    act = evict if member.pod.stage is PodStage.RUNNING else delete
+    return act(service, member, epoch, found.reason, found.message)
+
+
+def _reservation_failed(view: View, ground: Ground, member: Member) -> Passed | None:
+    for held in member.held:
+        where = f"{held.node}/{held.slice.gpu}"
+        if held.refused:
+            message = guards.refused_by_node(held)
+            return Passed(reason=Reason.RESERVATION_REFUSED, where=where, message=message)
+    late = guards.overdue(view, member)
+    if late is not None:
+        return Passed(
+            reason=Reason.RESERVATION_EXPIRED,
+            where=f"{late.node}/{late.slice.gpu}",
+            message=f"{late.node} did not answer to the reservation in time; placed anew",
+        )
+    lost = guards.node_is_lost(view, ground, member)
+    if lost:
+        held = member.held[0]
+        where = f"{held.node}/{held.slice.gpu}"
+        return Passed(reason=Reason.NODE_UNHEALTHY, where=where, message=lost)
+    return None
+
+
+def _phase(service: WorkloadRecord, members: Sequence[Member]) -> Phase:
+    ready = sum(one.pod.ready and one.live and not one.pod.deleting for one in members)
+    if ready >= service.replicas:
+        return Phase.READY
+    served_before = service.status.phase in (Phase.READY, Phase.DEGRADED)
+    return Phase.DEGRADED if ready or served_before else Phase.PENDING

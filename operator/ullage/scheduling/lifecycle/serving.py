@@ -1,0 +1,67 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Among how many replicas the load of a service divides: those that serve, or shortly will.
+
+A replica that waits for a place without hope, or does not become ready, leaves its part to the
+others, and their neighbours must be judged by that. Replicas that come and go in an update or a
+move change nothing: whoever leaves is replaced.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ullage.api.contract import Reason
+from ullage.cluster.records.snapshot import PodStage, WorkloadKind, WorkloadRecord
+from ullage.scheduling.lifecycle.inference import is_rolling
+from ullage.scheduling.model.view import Member, View
+
+_ON_THE_WAY: Final = frozenset(
+    {
+        Reason.PLACED,
+        Reason.WAITING_FOR_DECISION,
+        Reason.NO_ROOM_TO_SURGE,
+        Reason.RESERVATION_REFUSED,
+        Reason.RESERVATION_EXPIRED,
+        Reason.NODE_UNHEALTHY,
+        Reason.INTERFERING,
+        Reason.PROBATION_ROLLED_BACK,
+    }
+)
+"""Last decisions that do not say that there is no place."""
+
+
+def replicas_that_serve(view: View) -> dict[str, int]:
+    """By uid of the service, where it is not as many as wanted; at least one each."""
+    found: dict[str, int] = {}
+    for uid, workload in view.snapshot.workloads.items():
+        if (
+            workload.kind is not WorkloadKind.INFERENCE_SERVICE
+            or workload.load is None
+            or workload.replicas <= 1
+        ):
+            continue
+        members = [one for one in view.members_of(workload) if one.live and not one.pod.deleting]
+        if is_rolling(workload, members):
+            continue
+        idle = sum(_serves_not(view, workload, one) for one in members)
+        serving = max(workload.replicas, len(members)) - idle
+        if serving < workload.replicas:
+            found[uid] = max(1, serving)
+    return found
+
+
+def _serves_not(view: View, workload: WorkloadRecord, member: Member) -> bool:
+    """Whether a replica neither serves nor is on its way to it."""
+    pod, decision = member.pod, workload.status.decision
+    if pod.ready:
+        return False
+    if pod.stage is PodStage.RUNNING:
+        return view.now - pod.stage_since > view.settings.start_timeout_s
+    return (
+        member.gated
+        and not member.held
+        and decision is not None
+        and decision.reason not in _ON_THE_WAY
+        and pod.created <= decision.time
+    )

@@ -1,0 +1,189 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Replicas that have to leave their device: the replacement starts first where there is room.
+
+The Deployment gets one replica more; when that one serves, the old pod is evicted and the number
+goes back. Level-triggered: where a move stands follows from the pods and the Deployment. Without
+room a replica that harms others goes all the same, one at a time; one that would only be better off
+elsewhere stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ullage.api.contract import Reason
+from ullage.cluster.records.snapshot import DeploymentRecord, PodStage, WorkloadRecord
+from ullage.scheduling.feasibility.resource_requests import Wants
+from ullage.scheduling.inventory import timeouts as guards
+from ullage.scheduling.lifecycle.replacement import Doomed, Marked, doomed_of, replaced_ahead
+from ullage.scheduling.model.lifecycle_step import evict
+from ullage.scheduling.model.plan import Action
+from ullage.scheduling.model.view import Mark, Member, View
+from ullage.scheduling.placement.placement import Placer
+from ullage.scheduling.placement.room import beside, elsewhere
+
+URGENT: Final = (Reason.INTERFERING,)
+"""Marks of replicas that harm others where they are."""
+PATIENCE_S: Final = 120.0
+"""How long a replica that harms others waits for its replacement, at most (our choice): a pod has
+as long to be scheduled and to start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaving:
+    """What a service does about replicas that have to leave."""
+
+    steps: tuple[Action, ...] = ()
+    extra: int = 0
+    """Replicas beyond those that are wanted, for a while."""
+    wake_at: float = 0.0
+
+    @property
+    def under_way(self) -> bool:
+        """Whether anything is done."""
+        return bool(self.steps) or self.extra > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """A service with replicas that have to leave, and all that matters to it."""
+
+    view: View
+    placer: Placer
+    wants: Wants
+    service: WorkloadRecord
+    deployment: DeploymentRecord | None
+    """``None`` = there is none to be given one more."""
+    busy: bool
+    """Its template changes: pods come and go anyway."""
+    refused: bool
+    """A pod of it was just refused a place."""
+
+
+def leave(move: Move) -> Leaving:
+    """What is done in this cycle."""
+    view, service = move.view, move.service
+    members = view.members_of(service)
+    marked = [(one, view.marks[one.pod.uid]) for one in members if _must_go(view, one)]
+    marked += _begun(move, members)
+    if not marked or not service.replicas:
+        return Leaving()
+    if doomed := doomed_of(marked):
+        return _ahead(move, members, doomed)
+    marked.sort(key=lambda at: (at[1].reason not in URGENT, at[0].pod.name))
+    first, mark = marked[0]
+    here = [one for one in members if one.live and not one.pod.deleting]
+    now = (evict(service, first, view.settings.epoch, mark.reason, mark.message),)
+    if sum(one.pod.ready for one in here) > service.replicas:
+        return Leaving(steps=now, extra=int(not move.busy))
+    urgent = mark.reason in URGENT
+    patient_until = _told_at(view, service, mark.reason) + PATIENCE_S if urgent else 0.0
+    over = urgent and view.now >= patient_until
+    wake_at = 0.0 if over else patient_until
+    coming = any(_is_coming(view, one) for one in here)
+    if move.deployment is not None and not move.busy and not over:
+        has_more = move.deployment.replicas > service.replicas
+        if coming or (not move.refused and _has_room(move, marked)):
+            return Leaving(extra=int(has_more or not coming), wake_at=wake_at)
+    if coming and not over:
+        return Leaving(wake_at=wake_at)
+    going = any(one.live and one.pod.deleting for one in members)
+    if going or not (urgent or _may_stop_first(move, here, first)):
+        return Leaving(wake_at=wake_at)
+    return Leaving(steps=now)
+
+
+def leaves_by_surge(reason: Reason) -> bool:
+    """Whether a running replica with such a mark is left to this module."""
+    return reason in URGENT or reason is Reason.SPOT_INTERRUPTED
+
+
+def _ahead(move: Move, members: Sequence[Member], doomed: Marked) -> Leaving:
+    """Replicas on a node that goes."""
+    here = [one for one in members if one.live and not one.pod.deleting]
+    deployed = move.deployment is not None and not move.busy
+    way = replaced_ahead(
+        Doomed(
+            view=move.view,
+            service=move.service,
+            replicas=doomed,
+            here=here,
+            coming=any(_is_coming(move.view, one) for one in here),
+            room=(lambda: not move.refused and _has_room(move, doomed)) if deployed else None,
+        )
+    )
+    return Leaving(steps=way.steps, extra=way.extra, wake_at=way.wake_at)
+
+
+def _begun(move: Move, members: Sequence[Member]) -> list[tuple[Member, Mark]]:
+    """Replicas whose replacement is under way though their mark is gone: the move is finished.
+
+    A guard forgets whom it blamed, after a while or with its process. To turn back then would stop
+    the replacement and leave the one that harms others, to be blamed again.
+    """
+    view, service, deployment = move.view, move.service, move.deployment
+    if deployment is None or deployment.replicas <= service.replicas:
+        return []
+    told = {one.nearest: one for one in guards.carried(view, service) if one.reason in URGENT}
+    found = []
+    for one in members:
+        where = next((at for at in _places(one) if at in told), "")
+        runs = one.pod.stage is PodStage.RUNNING and not one.pod.deleting
+        if where and runs and one.pod.uid not in view.marks:
+            found.append((one, Mark(told[where].reason, told[where].message, where)))
+    return found
+
+
+def _places(member: Member) -> list[str]:
+    return [f"{held.node}/{held.slice.gpu}" for held in member.held]
+
+
+def _must_go(view: View, member: Member) -> bool:
+    pod = member.pod
+    mark = view.marks.get(pod.uid)
+    return (
+        mark is not None
+        and mark.reason is not Reason.PROBATION_ROLLED_BACK
+        and pod.stage is PodStage.RUNNING
+        and not pod.deleting
+    )
+
+
+def _is_coming(view: View, member: Member) -> bool:
+    """Whether a replica has its place and shortly serves."""
+    pod = member.pod
+    if pod.ready or not member.held or pod.uid in view.marks:
+        return False
+    if pod.stage is PodStage.RUNNING:
+        return view.now - pod.stage_since <= view.settings.start_timeout_s
+    return True
+
+
+def _told_at(view: View, service: WorkloadRecord, reason: Reason) -> float:
+    """Since when the mark is known; now, where it is news."""
+    if any(one.reason is reason for one in guards.carried(view, service)):
+        decision = service.status.decision
+        return decision.time if decision is not None else view.now
+    return view.now
+
+
+def _has_room(move: Move, marked: Sequence[tuple[Member, Mark]]) -> bool:
+    """Whether one more replica finds a place, away from the devices that these must leave."""
+    sites = move.placer.board.ground.site_index
+    left = (mark.where.partition("/") for _, mark in marked)
+    avoid = frozenset(sites[node, gpu] for node, _, gpu in left if (node, gpu) in sites)
+    first, mark = marked[0]
+    proven = mark.reason not in URGENT
+    return beside(move.placer, move.wants, move.service, first, avoid, proven=proven)
+
+
+def _may_stop_first(move: Move, here: Sequence[Member], first: Member) -> bool:
+    """Whether others serve meanwhile, and what it frees makes the place that it needs."""
+    service = move.service
+    if move.busy or len(here) < 2 or not all(one.pod.ready for one in here):
+        return False
+    here_too = service.sharing.resizable
+    return elsewhere(move.placer, move.wants, service, [first], here_too=here_too)

@@ -1,0 +1,215 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Why a start of a gang is over, and what follows: another start, or the end of the job.
+
+What happened to the pods from outside comes first: it never counts as a failure of the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ullage.api.contract import Reason
+from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
+from ullage.cluster.values.names import pod_name
+from ullage.scheduling.inventory import timeouts as guards
+from ullage.scheduling.lifecycle.drain import interruption_of
+from ullage.scheduling.model.lifecycle_step import Life, Passed
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.view import Member, View
+
+_LARGEST_DOUBLING: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why this start of the gang is over; ``code`` is the exit code that counts, if one does."""
+
+    reason: Reason
+    message: str
+    counted: bool = False
+    code: int | None = None
+    at: float = 0.0
+    where: str = ""
+    """Node/device that it must leave, and not come back to for a while."""
+
+
+def find_ending(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Ending | None:
+    """Why a gang that has started cannot go on; ``None`` when it can.
+
+    What happened to the pods from outside comes first: when a member is taken away, the others
+    fail too, and that is not the job's fault.
+    """
+    if all(one.gated for one in members):
+        return None
+    for one in members:
+        if one.pod.lost_race:
+            return Ending(Reason.LOST_RACE, f"{one.pod.name} lost its place at admission")
+    lost = _lost_member(view, job, members) or cut_off(view, job, members)
+    if lost:
+        return Ending(_loss_reason(job), lost)
+    interruption = interruption_of(view, members)
+    if interruption is not None:
+        return Ending(interruption.reason, interruption.message)
+    for one in members:
+        if one.pod.stage is PodStage.FAILED:
+            return _failure(one)
+    for one in members:
+        found = guards.trouble(view, one)
+        if found is not None:
+            return Ending(found.reason, found.message, where=found.where)
+    return _half_started(view, members)
+
+
+def _lost_member(view: View, job: WorkloadRecord, members: Sequence[Member]) -> str:
+    for one in members:
+        pod = one.pod
+        if pod.stage is PodStage.FAILED and pod.disrupted:
+            return f"{pod.name} was disrupted (evicted, or its node was lost)"
+        if pod.deleting and one.live:
+            return f"{pod.name} is being deleted"
+    if len(members) < job.replicas:
+        present = {one.pod.rank for one in members}
+        for rank in range(job.replicas):
+            name = pod_name(job.ref.name, rank)
+            if rank not in present and (job.ref.namespace, name) not in view.snapshot.creating:
+                return f"{name} is gone"
+    return ""
+
+
+def cut_off(view: View, job: WorkloadRecord, members: Sequence[Member]) -> str:
+    """That members failed because the node of another does not answer.
+
+    They notice before Kubernetes takes the pods of that node away, and it is not their fault.
+    """
+    if all(one.pod.stage is not PodStage.FAILED for one in members):
+        return ""
+    for one in members:
+        node = view.snapshot.nodes.get(one.pod.node) if one.live and one.pod.node else None
+        if node is not None and not node.ready:
+            return f"{one.pod.node}, where {one.pod.name} ran, does not answer"
+    return ""
+
+
+def _loss_reason(job: WorkloadRecord) -> Reason:
+    """A member that goes because we evicted it is preempted, not lost."""
+    decision = job.status.decision
+    preempted = decision is not None and decision.reason is Reason.PREEMPTED
+    return Reason.PREEMPTED if preempted else Reason.MEMBER_LOST
+
+
+def _failure(member: Member) -> Ending:
+    pod = member.pod
+    code = "without an exit code" if pod.exit_code is None else f"with exit code {pod.exit_code}"
+    return Ending(
+        Reason.EXIT_CODE,
+        f"{pod.name} failed {code}",
+        counted=True,
+        code=pod.exit_code,
+        at=pod.stage_since,
+    )
+
+
+def _half_started(view: View, members: Sequence[Member]) -> Ending | None:
+    """Members cannot be gated again: when the rest finds no place in time, all start anew."""
+    left = [one for one in members if one.gated and not one.reserved]
+    if not left:
+        return None
+    first = min(one.pod.stage_since for one in members if not one.gated)
+    if view.now - guards.counted_from(view, first) < view.settings.schedule_timeout_s:
+        return None
+    return Ending(
+        Reason.GANG_INCOMPLETE, f"{left[0].pod.name} found no place after others had started"
+    )
+
+
+def _is_counted_already(view: View, job: WorkloadRecord) -> bool:
+    """Whether a failure is part of the one that was counted last.
+
+    Members of a gang in place fail one after the other for one cause. Until the least back-off is
+    over none of them has begun anew, so none can have failed anew.
+    """
+    last = job.status.last_failure
+    return (
+        last is not None
+        and job.in_place
+        and 0 <= view.now - last.time < view.settings.restart_backoff_s
+    )
+
+
+def close(view: View, job: WorkloadRecord, members: Sequence[Member], ending: Ending) -> Life:
+    """The gang starts again, or the job has failed; pods go once the status says so."""
+    release = tuple(one for one in members if one.gated and one.held)
+    if ending.counted:
+        return _failed(view, job, ending, release)
+    refused = ending.reason is Reason.RESERVATION_REFUSED
+    wait_s = guards.refused_pause(view, members) if refused else 0.0
+    soon = f" in {wait_s:g} s" if wait_s else ""
+    return Life(
+        phase=Phase.RESTARTING,
+        reason=ending.reason,
+        message=(
+            f"{ending.message}; every member starts again{soon} (not counted as a failure)"
+            if job.elasticity is None
+            else ending.message  # how it goes on is said when its size is known
+        ),
+        restarts=job.status.restarts,
+        retry_at=view.now + wait_s if wait_s else 0.0,
+        release=release,
+        passed_over=(
+            Passed(reason=ending.reason, where=ending.where, message=ending.message)
+            if ending.where
+            else None
+        ),
+    )
+
+
+def _failed(view: View, job: WorkloadRecord, ending: Ending, release: tuple[Member, ...]) -> Life:
+    """Another start while the job may fail once more, else its end."""
+    restarts, policy = job.status.restarts, job.failure
+    codes = policy.retry_exit_codes
+    if codes and ending.code not in codes:
+        listed = ", ".join(str(code) for code in sorted(codes))
+        message = f"{ending.message}; failurePolicy retries only {listed}"
+        return Life(
+            phase=Phase.FAILED,
+            reason=Reason.EXIT_CODE,
+            message=message,
+            restarts=restarts,
+            release=release,
+        )
+    if _is_counted_already(view, job):
+        return Life(
+            phase=Phase.RESTARTING,
+            reason=ending.reason,
+            message=f"{ending.message}, so shortly after another that it is the same failure",
+            restarts=restarts,
+            retry_at=job.status.retry_at,
+            release=release,
+        )
+    if restarts >= policy.max_restarts:
+        message = f"{ending.message}, after {restarts} of {policy.max_restarts} restarts"
+        return Life(
+            phase=Phase.FAILED,
+            reason=Reason.RESTART_LIMIT,
+            message=message,
+            restarts=restarts,
+            release=release,
+        )
+    settings = view.settings
+    wait_s = min(
+        settings.restart_backoff_s * 2 ** min(restarts, _LARGEST_DOUBLING),
+        settings.restart_backoff_max_s,
+    )
+    return Life(
+        phase=Phase.RESTARTING,
+        reason=ending.reason,
+        message=(
+            f"{ending.message}; restart {restarts + 1} of {policy.max_restarts} in {wait_s:g} s"
+        ),
+        restarts=restarts + 1,
+        retry_at=ending.at + wait_s,
+        release=release,
+    )

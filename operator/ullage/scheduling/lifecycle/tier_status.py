@@ -1,0 +1,134 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What users read of a job in tiers: ``status.tier``, whether its state survives, what happened.
+
+The status of before stays, to the very object, while nothing is news: a step that goes by is told
+once a minute. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from ullage.api.contract import Reason
+from ullage.api.reasons import ConditionType
+from ullage.cluster.codecs.status import whole_second
+from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
+from ullage.cluster.records.status import Condition, WorkloadStatus
+from ullage.cluster.records.tier import MOST_LAG, LeadReport, TierRecord
+from ullage.scheduling.inventory.reliable_machines import terms_of
+from ullage.scheduling.lifecycle.notice_periods import verdict
+from ullage.scheduling.model.conditions import Said, merged
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.plan import Emit
+from ullage.scheduling.model.view import View
+
+_OURS: Final = (ConditionType.RECOVERABLE, ConditionType.NOTICE_FEASIBLE)
+_RANK: Final = {type_.value: rank for rank, type_ in enumerate(ConditionType)}
+
+
+def with_tier(view: View, job: WorkloadRecord, status: WorkloadStatus) -> WorkloadStatus:
+    """The status with what the lead tells; of work in no tiers the very one that was given."""
+    if terms_of(job) is None:
+        return status
+    tier = job.status.tier
+    report = view.snapshot.leads.get(job.ref.uid)
+    if report is not None:
+        tier = _tier(tier, report, view.now, view.settings.progress_period_s)
+    conditions = _with_ours(view, job, status, report)
+    told = replace(status, tier=tier, conditions=conditions)
+    return job.status if told == job.status else told
+
+
+def tier_news(job: WorkloadRecord, status: WorkloadStatus, epoch: int) -> tuple[Emit, ...]:
+    """Events of what changed: another stage, steps that are done again."""
+    before, now = job.status.tier, status.tier
+    if now is None or now is before:
+        return ()
+    found: list[tuple[Reason, str]] = []
+    if before is not None and now.stage != before.stage:
+        text = f"stage {before.stage} to {now.stage}: {now.ratio} transient to reliable members run"
+        found.append((Reason.STAGE_CHANGED, text))
+    again = now.lost_steps - (before.lost_steps if before is not None else 0)
+    if again > 0:
+        text = f"members were lost without notice: {again} steps are done again, nobody restarts"
+        found.append((Reason.ROLLED_BACK, text))
+    return tuple(
+        Emit(
+            target=job.ref,
+            warning=reason is Reason.ROLLED_BACK,
+            epoch=epoch,
+            reason=reason,
+            text=text,
+        )
+        for reason, text in found
+    )
+
+
+def _tier(before: TierRecord | None, report: LeadReport, now: float, period_s: float) -> TierRecord:
+    """The record of before while it says the same, but for steps that went by lately."""
+    fresh = TierRecord(
+        stage=report.stage,
+        ratio=f"{report.transient}:{report.reliable}",
+        epoch=report.epoch,
+        observed_at=whole_second(now),
+        last_consistent_step=report.committed,
+        backup_lag_steps=(
+            0 if report.committed is None else min(max(0, report.step - report.committed), MOST_LAG)
+        ),
+        lost_steps=report.lost_steps,
+    )
+    if before is None or _news(before) != _news(fresh):
+        return fresh
+    stands = before.last_consistent_step == fresh.last_consistent_step
+    return before if stands or now < before.observed_at + period_s else fresh
+
+
+def _news(tier: TierRecord) -> tuple[object, ...]:
+    return (tier.stage, tier.ratio, tier.epoch, tier.lost_steps, tier.last_consistent_step is None)
+
+
+def _with_ours(
+    view: View, job: WorkloadRecord, status: WorkloadStatus, report: LeadReport | None
+) -> tuple[Condition, ...]:
+    """The conditions with those that only a job in tiers has."""
+    others = tuple(one for one in status.conditions if one.type not in _OURS)
+    held = tuple(one for one in job.status.conditions if one.type in _OURS)
+    said: tuple[Said, ...] = ()
+    kept: tuple[Condition, ...] = ()
+    if not Phase(status.phase).terminal:
+        before = job.status.condition(ConditionType.RECOVERABLE)
+        survives = _said(view, job, before, report)
+        said = (*(survives or ()), *_notice_said(view, job))
+        if survives is None and before is not None:
+            kept = (before,)
+    shown = (*kept, *merged(held, said, whole_second(view.now), job.generation))
+    return tuple(sorted((*others, *shown), key=lambda one: _RANK[one.type]))
+
+
+def _notice_said(view: View, job: WorkloadRecord) -> tuple[Said, ...]:
+    """Whether a notice leaves time to hand over; nothing where nobody says how long it is."""
+    found = verdict(view.snapshot.pools, job)
+    if found is None:
+        return ()
+    reason = Reason.NOTICE_LONG_ENOUGH if found.feasible else Reason.NOTICE_TOO_SHORT
+    type_ = ConditionType.NOTICE_FEASIBLE
+    return (Said(type_, found.feasible, reason, found.text, follows=True),)
+
+
+def _said(
+    view: View, job: WorkloadRecord, before: Condition | None, report: LeadReport | None
+) -> tuple[Said, ...] | None:
+    """Whether the state survives the loss of members; ``None`` = as it was said before."""
+    type_ = ConditionType.RECOVERABLE
+    if report is not None:
+        if report.committed is not None:
+            return (Said(type_, True, Reason.COPY_HELD, "the lead holds a copy of the state"),)
+        if not report.copied:
+            return (Said(type_, True, Reason.RELIABLE_OWN, "members that stay own the state"),)
+        return (Said(type_, False, Reason.NO_COPY, "no copy of the state is whole yet"),)
+    lead = view.leads.get(job.ref.uid)
+    if before is None or (lead is not None and lead.stage is PodStage.RUNNING):
+        return None
+    return (Said(type_, False, Reason.NO_COPY, "no lead runs that would hold a copy"),)

@@ -1,0 +1,382 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The life of a TrainingJob: pods appear, run, fail, start again, end.
+
+Level-triggered: what to do next follows from the pods that exist and the phase that the status
+remembers. A restart is written into the status before a pod is deleted, so that no failure is
+counted twice or forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Final
+
+from ullage.api.contract import Reason, SlicePhase
+from ullage.api.reasons import ConditionType
+from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
+from ullage.cluster.values.names import pod_name, workers_service
+from ullage.scheduling.inventory import timeouts as guards
+from ullage.scheduling.inventory.inventory import Ground
+from ullage.scheduling.lifecycle.drain import at_once
+from ullage.scheduling.lifecycle.gang import advance, deadline
+from ullage.scheduling.lifecycle.in_place import life_in_place
+from ullage.scheduling.lifecycle.node_losses import with_given_back
+from ullage.scheduling.lifecycle.termination import close, find_ending
+from ullage.scheduling.model.lifecycle_step import (
+    EVICTED,
+    Life,
+    delete,
+    evict,
+    refusal_under_retry,
+    write_refused,
+)
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.plan import Action, DeleteWorkload
+from ullage.scheduling.model.view import Member, View
+
+WRITE_OFF_S: Final = 30.0
+"""How long a pod that has to go is waited for on a node that is not Ready: the grace that
+Kubernetes gives by default, after which a kubelet that still ran would have killed it."""
+
+_PHASES: Final = {one.value: one for one in Phase}
+_COMING: Final = (Reason.WAITING_FOR_DECISION, "its pods are being created")
+
+
+def training_life(view: View, ground: Ground, job: WorkloadRecord) -> Life:
+    """What the job needs next."""
+    return _life(view, ground, with_given_back(view, job))
+
+
+def _life(view: View, ground: Ground, job: WorkloadRecord) -> Life:
+    everybody = view.members_of(job)
+    if job.status.phase == Phase.RUNNING and _runs_well(view, job, everybody):
+        return _running(job.status.restarts)
+    members = [one for one in everybody if 0 <= one.pod.rank < job.replicas]
+    phase = _phase(job)
+    if job.deleting:
+        return Life(phase=phase, silent=True)
+    if phase.terminal:
+        return _after_the_end(view, job, everybody)
+    if not job.shape.device_container:
+        return Life(phase=phase, reason=Reason.INVALID_OBJECT, message=job.invalid)
+    if len(members) == job.replicas and _all_succeeded(members):
+        return _kept(job, Phase.SUCCEEDED, Reason.COMPLETED, "every member ended with exit code 0")
+    if job.suspend:
+        return _suspend(view, job, everybody)
+    if phase is Phase.RESTARTING:
+        return _tear_down(view, job, everybody)
+    if job.in_place:
+        life = life_in_place(view, ground, job, everybody)
+        if life is not None:
+            return life
+    ending = find_ending(view, job, members)
+    if ending is not None:
+        return at_once(view, job, members, close(view, job, members, ending))
+    surplus = len(everybody) > len(members)
+    if surplus or len(members) < job.replicas or _outdated(job, members):
+        return _grow(view, job, members)
+    leaving = next((one for one in members if one.gated and one.pod.deleting), None)
+    if leaving is not None:
+        message = f"{leaving.pod.name} is being deleted and is created anew when it is gone"
+        return _kept(job, Phase.PENDING, Reason.WAITING_FOR_DECISION, message)
+    return advance(view, ground, job, members)
+
+
+def _runs_well(view: View, job: WorkloadRecord, members: Sequence[Member]) -> bool:
+    """Whether all members run, nothing ails their slices, and nobody wants it otherwise."""
+    if len(members) != job.replicas or job.deleting or job.suspend:
+        return False
+    if job.in_place and (view.snapshot.creating or job.status.retry_at > view.now):
+        return False
+    for one in members:
+        pod = one.pod
+        if pod.stage is not PodStage.RUNNING or pod.deleting:
+            return False
+        if pod.rank >= job.replicas and not job.in_place:
+            return False
+        if pod.uid in view.marks:
+            return False
+        for held in one.held:
+            if held.seen is not None and held.seen.phase is SlicePhase.FAILED:
+                return False
+    return bool(job.shape.device_container)
+
+
+@lru_cache(maxsize=256)
+def _running(restarts: int) -> Life:
+    return Life(phase=Phase.RUNNING, restarts=restarts)
+
+
+def _tear_down(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Life:
+    """Every pod of the last start goes before the first of the next appears."""
+    reason, message = _standing_reason(job)
+    if not members and not _creating(view, job):
+        return _kept(job, Phase.PENDING, reason, message)
+    epoch, whole = view.settings.epoch, _is_whole(job, members)
+    steps: list[Action] = []
+    for one in members:
+        if one.pod.deleting:
+            if _is_written_off(view, job, one):
+                text = f"{one.pod.node} does not answer; the others go on without {one.pod.name}"
+                gone = delete(job, one, epoch, reason, text)
+                steps.append(replace(gone, at_once=True))
+            continue
+        if reason in EVICTED and whole and one.live and not one.gated:
+            steps.append(evict(job, one, epoch, reason, message))
+        else:
+            steps.append(delete(job, one, epoch, reason, message))
+    return Life(
+        phase=Phase.RESTARTING,
+        reason=reason,
+        message=message,
+        restarts=job.status.restarts,
+        retry_at=job.status.retry_at,
+        steps=tuple(steps),
+        release=tuple(one for one in members if one.gated and one.held),
+        wake_at=_written_off_at(view, job, members),
+    )
+
+
+def _is_whole(job: WorkloadRecord, members: Sequence[Member]) -> bool:
+    """Whether the start still has all its members, so that disruption budgets are honoured.
+
+    What is left of it cannot go on: a budget that held it back would keep the next start away for
+    ever.
+    """
+    wanted = max((one.pod.world_size for one in members), default=0) or job.replicas
+    return len(members) >= wanted and all(one.live and not one.pod.deleting for one in members)
+
+
+def _is_written_off(view: View, job: WorkloadRecord, member: Member) -> bool:
+    """Whether an elastic gang goes on though nobody can say that this pod has ended.
+
+    Only where the others are needed for every step: one alone might still train behind a cut cable
+    and save over the newcomers' work.
+    """
+    size, pod = job.status.size, member.pod
+    node = view.snapshot.nodes.get(pod.node)
+    return (
+        size is not None
+        and bool(size.resumes)
+        and _needs_others(job, member)
+        and bool(pod.node)
+        and (node is None or not node.ready)
+        and view.now >= size.resumes + WRITE_OFF_S
+    )
+
+
+def _needs_others(job: WorkloadRecord, member: Member) -> bool:
+    """Whether a member cannot go on alone."""
+    bounds = job.elasticity
+    if bounds is not None and bounds.in_place:
+        return bounds.min_replicas > 1
+    return member.pod.world_size > 1
+
+
+def _written_off_at(view: View, job: WorkloadRecord, members: Sequence[Member]) -> float:
+    """When pods that hang on a silent node are given up; 0 = none does."""
+    size = job.status.size
+    if size is None or not size.resumes or all(not one.pod.deleting for one in members):
+        return 0.0
+    at = size.resumes + WRITE_OFF_S
+    return at if at > view.now else 0.0
+
+
+def _suspend(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Life:
+    message = "spec.suspend is true"
+    if not members and not _creating(view, job):
+        return _kept(job, Phase.SUSPENDED, Reason.SUSPENDED, message)
+    epoch, whole = view.settings.epoch, _is_whole(job, members)
+    steps: list[Action] = []
+    for one in members:
+        if one.pod.deleting:
+            continue
+        act = evict if whole and one.live and not one.gated else delete
+        steps.append(act(job, one, epoch, Reason.SUSPENDED, message))
+    return Life(
+        phase=Phase.SUSPENDING,
+        reason=Reason.SUSPENDED,
+        message=message,
+        restarts=job.status.restarts,
+        steps=tuple(steps),
+        release=tuple(one for one in members if one.gated and one.held),
+    )
+
+
+def _after_the_end(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Life:
+    """What still runs of a failed gang goes, finished pods stay for their logs, the job in time."""
+    epoch = view.settings.epoch
+    finished = job.status.condition(ConditionType.FINISHED)
+    reason = _reason(finished.reason if finished else "", Reason.COMPLETED)
+    steps: list[Action] = [
+        delete(job, one, epoch, reason, "the job has ended")
+        for one in members
+        if one.live and not one.pod.deleting
+    ]
+    wake_at = 0.0
+    if job.ttl_seconds_after_finished is not None and job.status.completion_time > 0:
+        wake_at = job.status.completion_time + job.ttl_seconds_after_finished
+        if view.now >= wake_at:
+            text = f"ended {view.now - job.status.completion_time:.0f} s ago"
+            steps.append(DeleteWorkload(owner=job.ref, epoch=epoch, reason=reason, text=text))
+            wake_at = 0.0
+    return Life(
+        phase=_phase(job),
+        reason=reason,
+        message=finished.message if finished else "",
+        restarts=job.status.restarts,
+        steps=tuple(steps),
+        release=tuple(one for one in members if one.gated and one.held),
+        wake_at=wake_at,
+    )
+
+
+def _grow(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Life:
+    """Nobody has started: create the pods that are missing, delete those that are out of date."""
+    if view.now < job.status.retry_at:
+        reason, message = _standing_reason(job)
+        return Life(
+            phase=Phase.PENDING,
+            reason=reason,
+            message=message,
+            restarts=job.status.restarts,
+            retry_at=job.status.retry_at,
+            wake_at=job.status.retry_at,
+        )
+    stale = [
+        one
+        for one in view.members_of(job)
+        if not one.pod.deleting and (one not in members or _is_outdated(job, one))
+    ]
+    if stale:
+        text = "the template or the number of replicas changed before the start"
+        return Life(
+            phase=Phase.PENDING,
+            reason=Reason.WAITING_FOR_DECISION,
+            message=text,
+            restarts=job.status.restarts,
+            steps=tuple(
+                delete(job, one, view.settings.epoch, Reason.WAITING_FOR_DECISION, text)
+                for one in stale
+            ),
+            release=tuple(one for one in stale if one.held),
+        )
+    return _missing(view, job, members)
+
+
+def _missing(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Life:
+    namespace = job.ref.namespace
+    obstacle = _obstacle(view, job)
+    present = {one.pod.rank for one in members}
+    missing: list[int] = []
+    for rank in range(job.replicas):
+        name = (namespace, pod_name(job.ref.name, rank))
+        if rank in present or name in view.snapshot.creating:
+            continue
+        holder = view.names.get(name)
+        if holder is not None and not holder.deleting and holder.owner.uid != job.ref.uid:
+            owner = view.snapshot.workloads.get(holder.owner.uid)
+            if owner is not None or not holder.owner.uid:
+                obstacle = obstacle or (
+                    Reason.NAME_CONFLICT,
+                    f"the pod {name[1]} exists and belongs to {holder.owner.name or 'nobody'}",
+                )
+        elif holder is None:
+            missing.append(rank)
+        obstacle = obstacle or write_refused(view, "Pod", *name)
+    late = [one for one in members if one.held and guards.overdue(view, one)]
+    reason, message = obstacle or refusal_under_retry(job) or _COMING
+    if not members and (reason, message) == _COMING:
+        return _coming(job.status.restarts, job.status.retry_at, tuple(missing))
+    return Life(
+        phase=Phase.PENDING,
+        reason=reason,
+        message=message,
+        restarts=job.status.restarts,
+        retry_at=job.status.retry_at,
+        missing=() if obstacle else tuple(missing),
+        release=tuple(late),
+        wake_at=deadline(view, members),
+    )
+
+
+@lru_cache(maxsize=256)
+def _coming(restarts: int, retry_at: float, missing: tuple[int, ...]) -> Life:
+    """Nothing exists yet and nothing is in the way: thousands wait so, mostly all alike."""
+    reason, message = _COMING
+    return Life(
+        phase=Phase.PENDING,
+        reason=reason,
+        message=message,
+        restarts=restarts,
+        retry_at=retry_at,
+        missing=missing,
+    )
+
+
+def _obstacle(view: View, job: WorkloadRecord) -> tuple[Reason, str] | None:
+    """Why the gang's Service cannot be had, if it needs one."""
+    if job.replicas == 1 and not job.in_place:
+        return None
+    name = workers_service(job.ref.name)
+    service = view.snapshot.services.get((job.ref.namespace, name))
+    if service is not None and service.owner_uid != job.ref.uid:
+        return Reason.NAME_CONFLICT, f"the Service {name} exists and belongs to another owner"
+    return write_refused(view, "Service", job.ref.namespace, name)
+
+
+def _kept(job: WorkloadRecord, phase: Phase, reason: Reason, message: str) -> Life:
+    return Life(
+        phase=phase,
+        reason=reason,
+        message=message,
+        restarts=job.status.restarts,
+        retry_at=job.status.retry_at,
+    )
+
+
+def _phase(job: WorkloadRecord) -> Phase:
+    return _PHASES.get(job.status.phase, Phase.PENDING)
+
+
+def _standing_reason(job: WorkloadRecord) -> tuple[Reason, str]:
+    """Why the last start ended, as the status remembers it."""
+    admitted = job.status.condition(ConditionType.ADMITTED)
+    if admitted is None:
+        return Reason.MEMBER_LOST, ""
+    return _reason(admitted.reason, Reason.MEMBER_LOST), admitted.message
+
+
+def _reason(word: str, default: Reason) -> Reason:
+    try:
+        return Reason(word)
+    except ValueError:
+        return default
+
+
+def _all_succeeded(members: Sequence[Member]) -> bool:
+    return all(one.pod.stage is PodStage.SUCCEEDED for one in members)
+
+
+def _creating(view: View, job: WorkloadRecord) -> bool:
+    if not view.snapshot.creating:
+        return False
+    namespace = job.ref.namespace
+    return any(
+        (namespace, pod_name(job.ref.name, rank)) in view.snapshot.creating
+        for rank in range(job.replicas)
+    )
+
+
+def _outdated(job: WorkloadRecord, members: Sequence[Member]) -> bool:
+    return any(_is_outdated(job, one) for one in members) and all(one.gated for one in members)
+
+
+def _is_outdated(job: WorkloadRecord, member: Member) -> bool:
+    if member.pod.world_size and member.pod.world_size != job.replicas:
+        return True
+    made_from = member.pod.template_hash
+    return bool(made_from) and bool(job.template_hash) and made_from != job.template_hash

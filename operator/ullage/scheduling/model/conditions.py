@@ -1,0 +1,67 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Conditions that change only when they say something new.
+
+``since`` moves with the status alone. A text that alone changed is not worth a write: it stays as
+it was when the reason came, so a condition is quiet while nothing happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ullage.api.contract import Reason
+from ullage.api.reasons import ConditionType
+from ullage.cluster.records.status import Condition
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a condition should say now."""
+
+    type: ConditionType
+    holds: bool
+    reason: Reason
+    message: str = ""
+    follows: bool = False
+    """The message is told anew when it changes, though the reason stays."""
+
+
+def merged(
+    before: tuple[Condition, ...], said: Sequence[Said], now: float, generation: int
+) -> tuple[Condition, ...]:
+    """The conditions to show: the very tuple of before when nothing changed.
+
+    Args:
+        before: what is shown.
+        said: what should be shown, in order; other types are dropped.
+        now: moment of a change, whole seconds.
+        generation: generation of the object that was looked at.
+    """
+    shown = {one.type: one for one in before}
+    after = tuple(_one(shown.get(one.type), one, now, generation) for one in said)
+    same = len(after) == len(before) and all(
+        new is old for new, old in zip(after, before, strict=True)
+    )
+    return before if same else after
+
+
+def _one(old: Condition | None, said: Said, now: float, generation: int) -> Condition:
+    status = "True" if said.holds else "False"
+    if (
+        old is not None
+        and old.status == status
+        and old.reason == said.reason
+        and old.observed_generation == generation
+        and not (said.follows and old.message != said.message)
+    ):
+        return old
+    return Condition(
+        type=said.type,
+        status=status,
+        reason=said.reason,
+        message=said.message,
+        since=old.since if old is not None and old.status == status else now,
+        observed_generation=generation,
+    )

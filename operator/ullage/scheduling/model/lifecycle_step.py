@@ -1,0 +1,143 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the life cycle of a workload asks for in this cycle, as a value.
+
+Life cycles look at one workload alone; who gets which device is settled afterwards for all of them
+together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ullage.api.contract import Reason
+from ullage.api.reasons import ConditionType
+from ullage.cluster.records.snapshot import ObjectRef, WorkloadRecord
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.plan import Action, DeletePod, EvictPod
+from ullage.scheduling.model.view import Member, View
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """Where a workload stands and what it needs next."""
+
+    phase: Phase
+    reason: Reason | None = None
+    """What binds; ``None`` where placing has the last word."""
+    message: str = ""
+    restarts: int = 0
+    retry_at: float = 0.0
+    steps: tuple[Action, ...] = ()
+    missing: tuple[int, ...] = ()
+    """Ranks whose pods are to be created, if the workload is feasible."""
+    waiting: tuple[Member, ...] = ()
+    """Members that need slices now."""
+    joining: tuple[Member, ...] = ()
+    """Members that need slices now beside others that run; each finds a place or goes again."""
+    headcount: Headcount | None = None
+    """Of a gang that runs and whose members come and go in place."""
+    release: tuple[Member, ...] = ()
+    """Members whose slices are taken back; none of them can have started."""
+    passed_over: Passed | None = None
+    """A device or node that just failed to serve it."""
+    needs_deployment: bool = False
+    """An InferenceService whose Deployment and Service are to be kept as wanted."""
+    wake_at: float = 0.0
+    silent: bool = False
+    """The object is being deleted: its status is nobody's business any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Headcount:
+    """Who is left of a gang whose members come and go in place, and who came."""
+
+    members: int
+    """Those that were let go and stay, or have ended well."""
+    text: str = ""
+    """Why they are more or fewer than the status says."""
+    settled: bool = False
+    """All of them run and nobody is on the way: more may join."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passed:
+    """Why a reservation came to nothing, and where."""
+
+    reason: Reason
+    where: str
+    """node/device."""
+    message: str
+
+
+EVICTED: Final = (
+    Reason.PREEMPTED,
+    Reason.SPOT_INTERRUPTED,
+    Reason.INTERFERING,
+    Reason.PROBATION_ROLLED_BACK,
+    Reason.PREDICTED_SLO_BREACH,
+    Reason.RESIZING,
+    Reason.OFFER_SWITCHED,
+    Reason.BUDGET_TOO_SMALL,
+    Reason.ON_DEMAND_MISSING,
+    Reason.MADE_ROOM,
+)
+"""Endings that we bring about: budgets are honoured, and the pod gets its signal and grace."""
+_OF_THE_API = (Reason.CREATE_REFUSED, Reason.NAME_CONFLICT, Reason.WRITE_REFUSED)
+
+
+def earliest(*moments: float) -> float:
+    """The first of some moments; 0 stands for never."""
+    return min((moment for moment in moments if moment > 0), default=0.0)
+
+
+def write_refused(view: View, kind: str, namespace: str, name: str) -> tuple[Reason, str] | None:
+    """Why the API does not take an object, while the writer waits before its next try.
+
+    The writer puts its verdict before the text; a text alone is a refused create.
+    """
+    text = view.snapshot.refused_writes.get((kind, namespace, name))
+    if text is None:
+        return None
+    for reason in (Reason.NAME_CONFLICT, Reason.NODE_AFFINITY_CONFLICT, Reason.WRITE_REFUSED):
+        if text.startswith(f"{reason}: "):
+            return reason, text.removeprefix(f"{reason}: ")
+    return Reason.CREATE_REFUSED, text
+
+
+def refusal_under_retry(workload: WorkloadRecord) -> tuple[Reason, str] | None:
+    """What the API last said to a write that is tried again now, as the status remembers it.
+
+    It goes on being shown until something came of the new try, or the user changed the object.
+    """
+    for type_, status in ((ConditionType.ADMITTED, "False"), (ConditionType.DEGRADED, "True")):
+        shown = workload.status.condition(type_)
+        if (
+            shown is not None
+            and shown.status == status
+            and shown.reason in _OF_THE_API
+            and shown.observed_generation == workload.generation
+        ):
+            return Reason(shown.reason), shown.message
+    return None
+
+
+def pod_ref(member: Member) -> ObjectRef:
+    """Names the pod of a member."""
+    pod = member.pod
+    return ObjectRef(kind="Pod", namespace=pod.namespace, name=pod.name, uid=pod.uid)
+
+
+def delete(
+    workload: WorkloadRecord, member: Member, epoch: int, reason: Reason, text: str
+) -> DeletePod:
+    """Delete a member's pod."""
+    return DeletePod(pod=pod_ref(member), owner=workload.ref, epoch=epoch, reason=reason, text=text)
+
+
+def evict(
+    workload: WorkloadRecord, member: Member, epoch: int, reason: Reason, text: str
+) -> EvictPod:
+    """Evict a member's pod: budgets are honoured, the container gets SIGTERM and its grace."""
+    return EvictPod(pod=pod_ref(member), owner=workload.ref, epoch=epoch, reason=reason, text=text)

@@ -1,0 +1,352 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a decision is made of: the plan (what should be) and the actions (what to do about it).
+
+Plain values. ``decide`` makes plans, ``diff`` makes actions, the writer carries them out; bodies
+of pods, Deployments and Services are built from the template only when they are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ullage.api.contract import DesiredSlice, Reason
+from ullage.cluster.records.pod_shape import NodeAffinity
+from ullage.cluster.records.pool import PoolStatus
+from ullage.cluster.records.profile import DeviceModel, ProfileStatus
+from ullage.cluster.records.snapshot import ObjectRef
+from ullage.cluster.records.status import Condition, SolveRecord, WorkloadStatus
+from ullage.scheduling.model.faults import Fault
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyGPUNode:
+    """Write a GPUNode's whole ``spec`` (slice list and epoch); creates the object if needed.
+
+    ``node_uid`` is the owner reference's; ``uid`` is the GPUNode's own, empty when it is new.
+    """
+
+    name: str
+    uid: str
+    node_uid: str
+    epoch: int
+    slices: tuple[DesiredSlice, ...]
+    observations_read: str = ""
+    """Id of the newest observation that the node need not report again."""
+    retire: bool = False
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A node that a placeholder pod asks for: labels of its pool, and the nodes there already."""
+
+    pool: str
+    node_selector: tuple[tuple[str, str], ...]
+    there: tuple[str, ...] = ()
+    """Host names."""
+
+
+Labels = tuple[tuple[str, str], ...]
+"""Labels of a node, sorted by key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lead:
+    """What the lead of a job in tiers is started with, beside what the job itself says."""
+
+    members: int
+    """That the job begins with."""
+    notice_s: float | None = None
+    """The shortest warning that a pool states; ``None`` = none states any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatePod:
+    """Create the gated pod of one rank of a TrainingJob, from its template of this hash."""
+
+    owner: ObjectRef
+    name: str
+    rank: int
+    template_hash: str
+    world_size: int = 0
+    """Members of the gang that it is made for, where that may change; 0 = as the object says."""
+    bounds: tuple[int, int] | None = None
+    """Fewest and most members of a gang whose members come and go in place."""
+    order: Order | None = None
+    """It is no member: it orders a node."""
+    lead: Lead | None = None
+    """It is no member: it leads a job in tiers."""
+    on: tuple[Labels, ...] = ()
+    """It may run only on nodes that have all labels of one of these; empty = on any."""
+    hold: bool = False
+    """Autoscalers must not take its node away to save money."""
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletePod:
+    """Delete a pod of ours, only if it still has this uid."""
+
+    pod: ObjectRef
+    owner: ObjectRef
+    at_once: bool = False
+    """Its node does not answer: the object goes without waiting for it."""
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictPod:
+    """Evict a pod through the Eviction API (honours budgets; SIGTERM, then the grace)."""
+
+    pod: ObjectRef
+    owner: ObjectRef
+    grace_s: int | None = None
+    """Seconds that its containers have at most; ``None`` = what the pod says."""
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UngatePod:
+    """Remove our gate and pin the pod to its node, in one JSON patch."""
+
+    pod: ObjectRef
+    owner: ObjectRef
+    node: str
+    gate_index: int
+    affinity: NodeAffinity
+    labels: Labels = ()
+    """What the pod is told of its machine, as labels of its own."""
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyService:
+    """Apply the Service of a workload: headless for a gang, else the serving ports."""
+
+    owner: ObjectRef
+    name: str
+    headless: bool
+    lead: bool = False
+    """It names the lead of a job in tiers, not its members."""
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyDeployment:
+    """Apply the gated Deployment of an InferenceService."""
+
+    owner: ObjectRef
+    name: str
+    replicas: int
+    max_surge: int
+    max_unavailable: int
+    template_hash: str
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteWorkload:
+    """Delete a finished TrainingJob whose time to live is over."""
+
+    owner: ObjectRef
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetStatus:
+    """Apply the whole status of a workload."""
+
+    owner: ObjectRef
+    resource_version: str
+    status: WorkloadStatus
+    epoch: int
+    reason: Reason
+    text: str
+    passing: bool = False
+    """It only says that things move, and the next is expected soon: it may be overtaken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetConditions:
+    """Apply our conditions on an object that is no workload (policy, profile)."""
+
+    target: ObjectRef
+    generation: int
+    conditions: tuple[Condition, ...]
+    last_solve: SolveRecord | None = None
+    """Of a SchedulingPolicy: stands in the same apply, or the API would take it away."""
+    reading: bool = False
+    """Told of an object that cannot be read, under a field manager of its own: whatever else stands
+    in the status stays, and none of these conditions takes back what was told."""
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateProfile:
+    """Create the WorkloadProfile of a class; ``target`` has no uid yet."""
+
+    target: ObjectRef
+    klass: str
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetProfile:
+    """Apply the whole status of a WorkloadProfile."""
+
+    target: ObjectRef
+    status: ProfileStatus
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateDeviceProfile:
+    """Create the DeviceProfile of a type that nobody declared; ``target`` has no uid yet."""
+
+    target: ObjectRef
+    memory_mib: int
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetDeviceModel:
+    """Apply what was learned of a type of device to its DeviceProfile's status."""
+
+    target: ObjectRef
+    generation: int
+    model: DeviceModel | None
+    conditions: tuple[Condition, ...] = ()
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetPoolStatus:
+    """Apply the whole status of a CapacityPool."""
+
+    target: ObjectRef
+    status: PoolStatus
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaintNode:
+    """Set our taint on a Node to ``value``, or lift it (empty); taints of others stay."""
+
+    node: ObjectRef
+    value: str
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emit:
+    """One Event on the user's own object; aggregated by (object, reason)."""
+
+    target: ObjectRef
+    warning: bool
+    epoch: int
+    reason: Reason
+    text: str
+
+
+Action = (
+    ApplyGPUNode
+    | CreatePod
+    | DeletePod
+    | EvictPod
+    | UngatePod
+    | ApplyService
+    | ApplyDeployment
+    | DeleteWorkload
+    | SetStatus
+    | SetConditions
+    | CreateProfile
+    | SetProfile
+    | CreateDeviceProfile
+    | SetDeviceModel
+    | TaintNode
+    | SetPoolStatus
+    | Emit
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What should be, for the whole cluster.
+
+    ``slices`` holds the wanted slice list of every GPUNode (new ones included); ``steps`` the
+    one-time acts on pods and children, each already carrying its reason; ``wake_at`` when the
+    plan should be looked at again though nothing changes (a guard or a back-off), 0 = never.
+    """
+
+    version: int
+    """Version of the snapshot it was made from."""
+    epoch: int
+    inputs_hash: str
+    slices: Mapping[str, tuple[DesiredSlice, ...]] = field(default_factory=dict)
+    steps: tuple[Action, ...] = ()
+    observations_read: Mapping[str, str] = field(default_factory=dict)
+    """Newest observation to acknowledge, by node, where that is due."""
+    statuses: Mapping[str, WorkloadStatus] = field(default_factory=dict)
+    """By workload uid."""
+    events: tuple[Emit, ...] = ()
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    """Observations in the snapshot that teach nothing, by reason."""
+    wake_at: float = 0.0
+    faults: tuple[Fault, ...] = ()
+    """Objects that were set aside, because decisions about them failed."""
+    division_seconds: float = 0.0
+    """What dividing the cluster's time took, noted by whoever ran the decision; 0 = not done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecideSettings:
+    """What a decision needs beside the snapshot; the clock values of placement's guards."""
+
+    epoch: int
+    seed: int = 0
+    reserve_timeout_s: float = 30.0
+    schedule_timeout_s: float = 60.0
+    start_timeout_s: float = 60.0
+    calm_since: float = 0.0
+    """Since when the API server keeps up and little of ours waits to be written, seconds since the
+    epoch: patience with nodes and pods is counted from here at the earliest."""
+    heartbeat_max_age_s: float = 180.0
+    restart_backoff_s: float = 10.0
+    restart_backoff_max_s: float = 300.0
+    progress_period_s: float = 60.0
+    pre_stop_sleep_s: int = 5
+    aside: tuple[Fault, ...] = ()
+    """Objects that are set aside from the beginning."""
+    orders: bool = False
+    """Nodes of pools are ordered by placeholder pods: an autoscaler buys them."""

@@ -1,0 +1,65 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Where a gang stands in its whole training, from what its members count of the present start.
+
+A container counts its steps from 0 at every start and may say which step it went on from. Whoever
+asks how much is done must come here: the bare count looks undone after every restart. It must
+never guess a step that nobody said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ullage.api.contract import ObservedSlice
+from ullage.cluster.records.status import Progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """The slowest member, and what it has done.
+
+    Attributes:
+        steps: Of this and all earlier starts; of this one alone where nobody says more.
+        resumed_at: Step that the start went on from; 0 = it counts from the beginning.
+        slowest: What its node says of it.
+    """
+
+    steps: int
+    resumed_at: int
+    slowest: ObservedSlice
+
+
+def standing(
+    seen: Iterable[tuple[str, ObservedSlice | None]], before: Progress | None
+) -> Standing | None:
+    """Where a gang stands; ``None`` = not all of its members have said so since they started.
+
+    Members of a gang go on from one checkpoint, so who does not say from where went on from where
+    the others did. A single step from the beginning after more had been done says nothing yet:
+    frameworks take one to build their state before they load a checkpoint into it.
+
+    Args:
+        seen: Slices of all members, each with the uid of its pod.
+        before: What was known so far.
+    """
+    pods: set[str] = set()
+    begun: set[str] = set()
+    told: list[ObservedSlice] = []
+    base = 0
+    for pod, one in seen:
+        pods.add(pod)
+        if one is None or not (one.steps or one.resumed_at):
+            continue
+        begun.add(pod)
+        told.append(one)
+        if one.resumed_at and (not base or one.resumed_at < base):
+            base = one.resumed_at
+    if not told or len(begun) < len(pods):
+        return None
+    slowest = min(told, key=lambda one: ((one.resumed_at or base) + one.steps, -one.step_micros))
+    base = slowest.resumed_at or base
+    if not base and slowest.steps == 1 and before is not None and before.steps > 1:
+        return None
+    return Standing(steps=base + slowest.steps, resumed_at=base, slowest=slowest)

@@ -1,0 +1,58 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The book of wanted slices while a plan is made: what stays, what goes, what comes.
+
+Mutable scratch of one cycle. A node that nothing happens to keeps its very tuple, so that "nothing
+changed" stays cheap to see.
+"""
+
+from __future__ import annotations
+
+from ullage.api.contract import DesiredSlice, SliceKey
+from ullage.cluster.records.snapshot import Snapshot
+
+
+class Ledger:
+    """Wanted slices of every GPUNode."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._records = snapshot.gpu_nodes
+        self._dropped: dict[str, set[SliceKey]] = {}
+        self._added: dict[str, dict[SliceKey, DesiredSlice]] = {}
+
+    def drop(self, node: str, key: SliceKey) -> None:
+        """Take a slice out."""
+        self._dropped.setdefault(node, set()).add(key)
+
+    def add(self, node: str, wanted: DesiredSlice) -> None:
+        """Put a slice in; one of the same key on that node is replaced."""
+        self._added.setdefault(node, {})[wanted.key] = wanted
+
+    def dropped(self, node: str, key: SliceKey) -> bool:
+        """Whether a slice was taken out in this cycle."""
+        return key in self._dropped.get(node, ())
+
+    def drops_on(self, node: str) -> bool:
+        """Whether anything was taken out on a node in this cycle."""
+        return node in self._dropped
+
+    def added(self, node: str, pod_uid: str) -> tuple[tuple[str, DesiredSlice], ...]:
+        """New slices of a pod on a node, with the node's name, in order of their index."""
+        new = self._added.get(node, {})
+        keys = sorted(key for key in new if key.pod_uid == pod_uid)
+        return tuple((node, new[key]) for key in keys)
+
+    def slices(self) -> dict[str, tuple[DesiredSlice, ...]]:
+        """The whole book, every list in order of its keys."""
+        result: dict[str, tuple[DesiredSlice, ...]] = {}
+        for name, record in self._records.items():
+            dropped = self._dropped.get(name)
+            added = self._added.get(name)
+            if not dropped and not added:
+                result[name] = record.desired
+                continue
+            gone = dropped or set()
+            merged = {one.key: one for one in record.desired if one.key not in gone}
+            merged.update(added or {})
+            result[name] = tuple(merged[key] for key in sorted(merged))
+        return result

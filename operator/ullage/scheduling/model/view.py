@@ -1,0 +1,181 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The snapshot, arranged for deciding: members of every workload and the slices they hold.
+
+Built once a cycle; everything after it looks things up here instead of searching the snapshot.
+Frozen records only, nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ullage.api.contract import GATE, DesiredSlice, ObservedSlice, Reason, SlicePhase
+from ullage.cluster.records.snapshot import (
+    GPUNodeRecord,
+    PodRecord,
+    PodStage,
+    Snapshot,
+    WorkloadRecord,
+)
+from ullage.scheduling.model.plan import DecideSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A slice that a member holds by the spec, and what its node says about just this decision."""
+
+    node: str
+    slice: DesiredSlice
+    seen: ObservedSlice | None
+    """``None`` until the node answers to this device, share and epoch."""
+    since: float
+    """When this process first saw the slice in the spec."""
+
+    @property
+    def acknowledged(self) -> bool:
+        """Whether the node holds it for the pod."""
+        return self.seen is not None and self.seen.phase is not SlicePhase.REFUSED
+
+    @property
+    def refused(self) -> bool:
+        """Whether the node said no for good."""
+        return self.seen is not None and self.seen.phase is SlicePhase.REFUSED
+
+    @property
+    def started(self) -> bool:
+        """Whether a container may have been created from it."""
+        return self.seen is not None and self.seen.phase.started
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A pod of a workload with the slices it holds, in order of their index."""
+
+    pod: PodRecord
+    held: tuple[Held, ...]
+
+    @property
+    def gated(self) -> bool:
+        """Whether our gate still keeps it from kube-scheduler."""
+        return GATE in self.pod.gates and not self.pod.stage.finished
+
+    @property
+    def live(self) -> bool:
+        """Whether a process of it may run now or later."""
+        return not self.pod.stage.finished
+
+    @property
+    def runs(self) -> bool:
+        """Whether its containers run, or ran to their end."""
+        return self.pod.stage in (PodStage.RUNNING, PodStage.SUCCEEDED)
+
+    @property
+    def reserved(self) -> bool:
+        """Whether it has slices and its node acknowledged all of them."""
+        return bool(self.held) and all(one.acknowledged for one in self.held)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Why a pod has to leave its device, though it runs; ``where`` is node/device."""
+
+    reason: Reason
+    message: str
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One cycle's picture."""
+
+    snapshot: Snapshot
+    now: float
+    settings: DecideSettings
+    members: Mapping[str, Sequence[Member]]
+    """By uid of the workload, in order of rank, then name."""
+    observed: Mapping[str, Sequence[tuple[str, ObservedSlice]]]
+    """What nodes report, by uid of the pod: (node, slice)."""
+    names: Mapping[tuple[str, str], PodRecord]
+    """Pods of ours by (namespace, name)."""
+    starting: int = 0
+    """Pods of known workloads whose gate is gone and which do not run yet."""
+    marks: Mapping[str, Mark] = field(default_factory=dict)
+    """Pods that have to leave their device, by uid."""
+    orders: Sequence[PodRecord] = ()
+    """Placeholder pods that order nodes for jobs that are known."""
+    leads: Mapping[str, PodRecord] = field(default_factory=dict)
+    """Pods that lead jobs in tiers, by uid of the job."""
+
+    def members_of(self, workload: WorkloadRecord) -> Sequence[Member]:
+        """The pods of a workload that exist."""
+        return self.members.get(workload.ref.uid, ())
+
+    def lingering_nodes(self, member: Member) -> frozenset[str]:
+        """Nodes that still report a slice of the pod which the spec does not give it any more.
+
+        Such a slice may be in the way of a new one of the same name, so nothing is placed there.
+        """
+        reports = self.observed.get(member.pod.uid)
+        if not reports:
+            return frozenset()
+        current = {(one.node, one.slice.key) for one in member.held}
+        return frozenset(node for node, seen in reports if (node, seen.key) not in current)
+
+
+def matching(
+    node: str, wanted: DesiredSlice, reports: Sequence[tuple[str, ObservedSlice]]
+) -> ObservedSlice | None:
+    """The report that answers to this very decision, if there is one.
+
+    A started slice keeps answering when only its epoch was renewed; one that waits does not.
+    """
+    for where, seen in reports:
+        if where != node or seen.key != wanted.key or seen.gpu != wanted.gpu:
+            continue
+        if seen.phase.started:
+            return seen
+        if (seen.percent, seen.epoch) == (wanted.percent, wanted.epoch):
+            return seen
+    return None
+
+
+def members_by_owner(
+    snapshot: Snapshot,
+    kept: Mapping[str, Sequence[tuple[str, DesiredSlice]]],
+    observed: Mapping[str, Sequence[tuple[str, ObservedSlice]]],
+) -> dict[str, list[Member]]:
+    """Group the pods by owner, each with the slices it keeps."""
+    members: dict[str, list[Member]] = {}
+    for uid, pod in snapshot.pods.items():
+        if pod.order or pod.lead:
+            continue
+        slices = kept.get(uid, ())
+        held = (
+            tuple(
+                Held(
+                    node,
+                    wanted,
+                    matching(node, wanted, observed.get(uid, ())),
+                    _since(snapshot.gpu_nodes[node], wanted, snapshot.taken_at),
+                )
+                for node, wanted in slices
+            )
+            if slices
+            else ()
+        )
+        member = Member(pod, held)
+        known = members.get(pod.owner.uid)
+        if known is None:
+            members[pod.owner.uid] = [member]
+        else:
+            known.append(member)
+    for group in members.values():
+        if len(group) > 1:
+            group.sort(key=lambda one: (one.pod.rank, one.pod.name, one.pod.uid))
+    return members
+
+
+def _since(record: GPUNodeRecord, wanted: DesiredSlice, default: float) -> float:
+    return record.desired_since.get(wanted.key, default)

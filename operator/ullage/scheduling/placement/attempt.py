@@ -1,0 +1,83 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What comes to the waiting line, and what becomes of it: values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from ullage.api.contract import Reason
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.status import RefusalLine
+from ullage.scheduling.model.view import Member
+from ullage.scheduling.placement.candidates import Spot
+from ullage.scheduling.placement.downsizing import Concession
+from ullage.scheduling.placement.feasible import Infeasible
+from ullage.scheduling.placement.messages import headline
+from ullage.scheduling.placement.placement import Seat
+from ullage.scheduling.placement.preemption import (
+    Victim,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """A workload with members that wait for slices."""
+
+    workload: WorkloadRecord
+    members: tuple[Member, ...]
+    priority: int
+    waiting_since: float
+    near: frozenset[int] = frozenset()
+    """Nodes that other members are on."""
+    avoid: frozenset[int] = frozenset()
+    """Devices passed over for this workload."""
+    only: frozenset[int] | None = None
+    """Models that its round gives it; ``None`` = it does not go by rounds."""
+    promised: bool = False
+    """It made room for another and comes back to what it was left: before all others."""
+    modest: bool = False
+    """It could do with fewer members: nobody makes way for it, and nothing is held."""
+    returns: bool = False
+    """It starts again where it was, or with what is left of it: before others of its priority."""
+    coming: int = 0
+    """Set while its pods are not there yet: places are kept if there are so many, 0 = it waits."""
+    may_stop: Mapping[str, int] = field(default_factory=dict)
+    """Workloads whose turn is over, by uid, with their place in the order to stop them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why a workload goes on waiting; its text is made only when somebody reads it."""
+
+    reason: Reason
+    lines: tuple[RefusalLine, ...] = ()
+    placed: int = 0
+    """Members that would have fit."""
+    never: Infeasible | None = None
+    """Why not even an empty cluster could take it, if so."""
+    prospect: str = ""
+    """What is under way for it."""
+    turn: Callable[[], str] | None = None
+    """Says where it stands, for those who take turns."""
+
+    def text(self, workload: WorkloadRecord) -> str:
+        """The sentence for the user."""
+        if self.never is not None:
+            return self.never.text(workload)
+        if self.turn is not None:
+            return self.turn() + self.prospect
+        return headline(workload, self.placed, self.lines) + self.prospect
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a turn brought: seats, a refusal, or (members that are placed one by one) both."""
+
+    seats: tuple[Seat, ...] = ()
+    runner_up: Spot | None = None
+    refused: Refused | None = None
+    victims: tuple[Victim, ...] = ()
+    conceded: Concession | None = None
+    """Who starts again with a smaller share for it."""

@@ -1,0 +1,386 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Where one class of request fits, best first, kept current while the board changes.
+
+The first query judges all devices at once; later ones only what changed since. Devices with the
+same tenants are one question; where there are too many questions, the most promising are asked.
+Places that need no trial come first. Then, by worth: larger net value, smaller share, nodes already
+used, uuid; by share: largest share, least percent left over, nodes already used, uuid. The type
+that is recommended to a job counts as a little more worth, as a tie of equal shares, and of whole
+devices comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from ullage.cluster.records.pod_shape import PodShape
+from ullage.engines.admission.limits import WHOLE_PERCENT
+from ullage.scheduling.feasibility.checks import (
+    CHAIN,
+    allowed_model,
+    ceiling,
+    columns,
+    figures,
+    passes,
+    picked,
+)
+from ullage.scheduling.feasibility.occupancy import EMPTY, Board
+from ullage.scheduling.feasibility.resource_requests import Want
+from ullage.scheduling.inventory.inventory import Flags, Ints
+from ullage.scheduling.inventory.node_fit import Fit, judge_node
+from ullage.scheduling.prediction.effort import FEW, SEARCH
+from ullage.scheduling.prediction.verdicts import Breach, Case, Grant, Rule
+
+_CATCH_UP: Final = 1000
+"""More changed devices than this are cheaper judged by judging all."""
+_ONE_BY_ONE: Final = 6
+"""So many changed devices are cheaper judged one by one than in one go."""
+
+NEWCOMER: Final = "this workload"
+
+Key = tuple[int, int, int]
+"""Where a place stands: rank, what decides between equals, device."""
+_NEVER: Final = np.iinfo(np.int64).max
+"""Rank of a device that is no place."""
+
+_TRIAL: Final = 1 << 40
+"""Far above any worth: what has to be tried out comes after what has not."""
+_FAVOUR: Final = 100_000
+"""What the recommended type counts more, in millionths of a device (our choice: a tenth)."""
+_WHOLE: Final = Grant(WHOLE_PERCENT, 1.0)
+_SHARES: Final = 1 << 20
+"""More than the largest share that is asked about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A place for one member: devices of one node, at a share."""
+
+    node: int
+    sites: tuple[int, ...]
+    percent: int
+    grant: Grant
+    """What was said of the first device."""
+
+
+@dataclass(slots=True)
+class Scout:
+    """What all classes of a cycle share: the board, the rule, verdicts by shape."""
+
+    board: Board
+    rule: Rule
+    fits: dict[tuple[int, bool], Ints] = field(default_factory=dict)
+    """Of the nodes, by identity of the shape: a :class:`Fit` each."""
+    grants: dict[tuple[object, ...], Grant | Breach] = field(default_factory=dict)
+
+    def fit(self, shape: PodShape, *, in_principle: bool = False) -> Ints:
+        """How every node answers to a shape."""
+        known = self.fits.get((id(shape), in_principle))
+        if known is None:
+            nodes = self.board.ground.nodes
+            known = np.array(
+                [judge_node(shape, node, in_principle=in_principle) for node in nodes],
+                dtype=np.int64,
+            )
+            self.fits[id(shape), in_principle] = known
+        return known
+
+    def reachable(self, want: Want) -> Flags:
+        """Devices on nodes that fit, of an allowed model, neither held back nor passed over."""
+        board = self.board
+        mask: Flags = (self.fit(want.shape) == int(Fit.OK))[board.ground.node_of]
+        mask &= allowed_model(columns(board), want)
+        mask &= ~board.blocked
+        if want.avoid:
+            mask[sorted(want.avoid)] = False
+        if want.place is not None:
+            mask &= want.place.nodes[board.ground.node_of]
+        return mask
+
+    def predicted(self, want: Want, site: int, top: int) -> Grant | Breach:
+        """What the rule says to shares up to ``top``; asked once per situation."""
+        model = self.board.ground.model.item(site)
+        here = self.board.occupants[site]
+        if want.exclusive and not here:
+            return _WHOLE
+        key = (want.number, model, top, self.board.kind_of(site))
+        found = self.grants.get(key)
+        if found is None:
+            self.board.effort.spent += 1
+            found = self.grants[key] = self.rule.judge(self.case(want, site, top))
+        return found
+
+    def asked(
+        self, want: Want, sites: Ints, tops: Sequence[int]
+    ) -> tuple[Ints, list[Grant | Breach]]:
+        """What the rule says to several devices, each up to its share: answers by number.
+
+        Returns the number of its answer by device, -1 where too much would have had to be asked,
+        and the answers.
+        """
+        if want.exclusive:
+            return np.zeros(len(sites), dtype=np.int64), [_WHOLE]
+        kinds = self.board.kinds_of(sites)
+        shares = np.array(tops, dtype=np.int64)
+        models = len(self.board.ground.models)
+        question = (kinds * models + self.board.ground.model[sites]) * _SHARES + shares
+        _, first, number = np.unique(question, return_index=True, return_inverse=True)
+        chosen: Sequence[int] = range(len(first))
+        if self.board.effort.is_much and len(first) > FEW:
+            chosen = self._promising(kinds[first], shares[first])
+        answers: list[Grant | Breach] = []
+        numbers = np.full(len(first), -1, dtype=np.int64)
+        for at in chosen:
+            place = first.item(at)
+            numbers[at] = len(answers)
+            answers.append(self.predicted(want, sites.item(place), tops[place]))
+        return numbers[number], answers
+
+    def _promising(self, kinds: Ints, shares: Ints) -> list[int]:
+        """The few questions that are asked where they are too many: half of them in turns.
+
+        Empty devices first, then those with most room; the other half moves on with time, so that
+        every device is looked at some day.
+        """
+        order: list[int] = np.lexsort((kinds, -shares, kinds != EMPTY)).tolist()
+        sure, rest = order[: FEW // 2], order[FEW // 2 :]
+        start = self.board.turn * (FEW // 2) % len(rest)
+        return sure + (rest[start:] + rest[:start])[: FEW // 2]
+
+    def case(self, want: Want, site: int, top: int) -> Case:
+        """The question whether a class may join a device, as the rule is asked it."""
+        ground = self.board.ground
+        return self.empty_case(want, ground.model.item(site), top).beside(
+            tuple(one.tenant for one in self.board.occupants[site])
+        )
+
+    def empty_case(self, want: Want, model: int, top: int) -> Case:
+        """The same of an empty device of a model."""
+        # whoever is measured alone takes all it may have: nobody else is there for the rest
+        least = top if model in want.unmeasured else want.min_percent
+        return Case(
+            accelerator=self.board.ground.model_names[model],
+            newcomer=want.tenant(NEWCOMER, model, top),
+            tenants=(),
+            least=least,
+            most=top,
+            percent_limit=want.percent_limit,
+            account=want.known.account,
+            domain=want.trust_domain,
+        )
+
+    def granted(self, want: Want, site: int) -> Grant | None:
+        """What one device would give; ``None`` = refused."""
+        facts = figures(self.board, site)
+        if not passes(facts, want):
+            return None
+        top = WHOLE_PERCENT if want.exclusive else ceiling(facts, want)
+        found = self.predicted(want, site, top)
+        return found if isinstance(found, Grant) else None
+
+
+class Shortlist:
+    """Candidates of one class.
+
+    Columns have one entry per device: its rank (smallest first), what decides between equal ranks,
+    and the number of what it would give, -1 = nothing. Of whole devices, the first free one of a
+    node stands for the node.
+    """
+
+    def __init__(self, scout: Scout, want: Want) -> None:
+        self.want = want
+        self._scout = scout
+        self._board = scout.board
+        count = len(scout.board.ground.sites)
+        self._rank: Ints = np.full(count, _NEVER, dtype=np.int64)
+        self._then: Ints = np.zeros(count, dtype=np.int64)
+        self._gives: Ints = np.full(count, -1, dtype=np.int64)
+        self._grants: list[Grant] = []
+        self._reachable = scout.reachable(want)
+        self._seen = 0
+        self._judge_all()
+
+    def best(self, near: set[int]) -> Spot | None:
+        """The best place now; of equals one on a node in ``near``, which loses full nodes."""
+        self._catch_up()
+        key = self._top()
+        if key is None:
+            return None
+        for node in sorted(near):
+            closer = self._best_on(node)
+            if closer is None:
+                near.discard(node)
+            elif closer[:2] == key[:2] and self._has_room(closer[2]):
+                return self._spot(closer[2])
+        return self._spot(key[2])
+
+    def second(self, spot: Spot) -> Spot | None:
+        """The best place beside this one, for the record."""
+        self._catch_up()
+        aside: list[tuple[int, int]] = []
+        found: Spot | None = None
+        while found is None:
+            key = self._top()
+            if key is None:
+                break
+            candidate = self._spot(key[2])
+            if not set(candidate.sites) & set(spot.sites):
+                found = candidate
+            else:
+                aside.append((key[2], key[0]))
+                self._rank[key[2]] = _NEVER
+        for site, rank in aside:
+            self._rank[site] = rank
+        return found
+
+    def _spot(self, site: int) -> Spot:
+        node = self._board.ground.sites[site].node
+        grant = self._grants[self._gives.item(site)]
+        if not self.want.exclusive:
+            return Spot(node, (site,), grant.percent, grant)
+        return Spot(node, tuple(self._free_on(node)[: self.want.count]), WHOLE_PERCENT, grant)
+
+    def _free_on(self, node: int) -> list[int]:
+        gives = self._gives
+        return [one for one in self._board.ground.sites_on[node] if gives.item(one) >= 0]
+
+    def _top(self) -> Key | None:
+        """The first place of the order whose node has room for the pod."""
+        rank = self._rank
+        while len(rank):
+            least = rank.min()
+            if least == _NEVER:
+                return None
+            equals = np.flatnonzero(rank == least)
+            site = equals.item(self._then[equals].argmin())
+            if self._has_room(site):
+                return int(least), self._then.item(site), site
+            # nothing of the node fits until somebody gives something back, which is logged
+            rank[list(self._board.ground.sites_on[self._board.ground.sites[site].node])] = _NEVER
+        return None
+
+    def _has_room(self, site: int) -> bool:
+        return self._board.has_room(self._board.ground.sites[site].node, self.want.needs)
+
+    def _best_on(self, node: int) -> Key | None:
+        """The best place of one node, full or not."""
+        rank, then = self._rank, self._then
+        keys = [(rank.item(one), then.item(one), one) for one in self._board.ground.sites_on[node]]
+        return min((key for key in keys if key[0] != _NEVER), default=None)
+
+    def _judge_all(self) -> None:
+        """Judge every device at once."""
+        self._board.effort.spent += SEARCH
+        self._seen = len(self._board.log)
+        self._grants.clear()
+        self._gives.fill(-1)
+        self._rank.fill(_NEVER)
+        self._judge_some(None)
+
+    def _judge_some(self, sites: Ints | None) -> None:
+        """Judge some devices (or all) in one go and put them into the order."""
+        board, want = self._board, self.want
+        facts = columns(board)
+        mask = self._reachable & ~board.blocked
+        if sites is not None:
+            facts, mask = picked(facts, sites), mask[sites]
+        for _, check in CHAIN:
+            mask = mask & (check(facts, want) <= 0)
+        at = np.flatnonzero(mask)
+        found = at if sites is None else sites[at]
+        tops: list[int] = [WHOLE_PERCENT] * len(found)
+        if not want.exclusive:
+            tops = ceiling(facts, want)[at].tolist()
+        numbers, answers = self._scout.asked(want, found, tops)
+        self._enter(found, numbers, answers)
+        if want.exclusive:
+            self._renew_nodes(found.tolist())
+
+    def _enter(self, sites: Ints, numbers: Ints, answers: Sequence[Grant | Breach]) -> None:
+        """Put devices into the order by what they would give."""
+        if not answers:
+            return
+        base = len(self._grants)
+        given = [one for one in answers if isinstance(one, Grant)]
+        self._grants.extend(given)
+        # one entry more, which -1 ("not asked") finds at the end
+        index = np.full(len(answers) + 1, -1, dtype=np.int64)
+        places = [at for at, one in enumerate(answers) if isinstance(one, Grant)]
+        index[places] = range(base, base + len(given))
+        gives = index[numbers]
+        sites, gives = sites[gives >= 0], gives[gives >= 0]
+        self._gives[sites] = gives
+        if self.want.exclusive or not len(sites):
+            return
+        percent = np.array([one.percent for one in given], dtype=np.int64)[gives - base]
+        if self._scout.rule.by_worth:
+            worth = [_TRIAL * one.trial - one.net for one in given]
+            self._rank[sites] = np.array(worth, dtype=np.int64)[gives - base]
+            self._then[sites] = percent
+        else:
+            self._rank[sites] = -percent
+            self._then[sites] = self.want.percent_limit - self._board.percent_used[sites] - percent
+        if self.want.prefers is not None:
+            favoured = sites[self._board.ground.model[sites] == self.want.prefers]
+            (self._rank if self._scout.rule.by_worth else self._then)[favoured] -= _FAVOUR
+
+    def _catch_up(self) -> None:
+        """Judge anew what changed since the last query."""
+        log = self._board.log
+        if self._seen == len(log):
+            return
+        changed = list(dict.fromkeys(log[self._seen :]))
+        if len(changed) > _CATCH_UP:
+            self._judge_all()
+            return
+        self._seen = len(log)
+        self._board.effort.spent += len(changed) // _ONE_BY_ONE
+        sites = np.array(changed, dtype=np.int64)
+        self._gives[sites] = -1
+        self._rank[sites] = _NEVER
+        if len(changed) > _ONE_BY_ONE:
+            self._judge_some(sites)
+        else:
+            for site in changed:
+                self._judge(site)
+        if self.want.exclusive:
+            self._renew_nodes(changed)
+
+    def _renew_nodes(self, changed: Iterable[int]) -> None:
+        """Let the first free device stand for every node that has enough of them."""
+        sites = self._board.ground.sites
+        for node in {sites[site].node for site in changed}:
+            free = self._free_on(node)
+            self._rank[list(self._board.ground.sites_on[node])] = _NEVER
+            if len(free) >= self.want.count:
+                self._rank[free[0]] = -WHOLE_PERCENT - self._favour(free[0])
+                self._then[free[0]] = len(free) - self.want.count
+
+    def _judge(self, site: int) -> None:
+        if self._board.blocked.item(site) or not self._reachable.item(site):
+            return
+        grant = self._scout.granted(self.want, site)
+        if grant is None:
+            return
+        self._gives[site] = len(self._grants)
+        self._grants.append(grant)
+        if self.want.exclusive:
+            return
+        if self._scout.rule.by_worth:
+            self._rank[site] = _TRIAL * grant.trial - grant.net - self._favour(site)
+            self._then[site] = grant.percent
+        else:
+            used = self._board.percent_used.item(site)
+            self._rank[site] = -grant.percent
+            left = self.want.percent_limit - used - grant.percent
+            self._then[site] = left - self._favour(site)
+
+    def _favour(self, site: int) -> int:
+        """What speaks for a device because its type is recommended."""
+        prefers = self.want.prefers
+        return 0 if prefers is None or self._board.ground.model.item(site) != prefers else _FAVOUR

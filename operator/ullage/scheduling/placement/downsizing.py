@@ -1,0 +1,355 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Who starts again with a smaller share so that a newcomer fits beside it.
+
+Only where the newcomer fits nowhere as shares stand, both together are foretold to reach more than
+what stopping the resident costs, and nobody's objective is at risk by the rule of the cycle. A
+running share never changes: the resident restarts at its checkpoint, keeps its place, and the
+newcomer gets the rest. Tried on the board of what will be, put back as it was where it is no good.
+It must never ask for more than one restart of a job in :data:`HOLD_S`, nor below its least share.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ullage.api.contract import Reason, SlicePhase
+from ullage.cluster.codecs.status import whole_second
+from ullage.cluster.records.room import MadeRoom
+from ullage.cluster.records.snapshot import PodStage, WorkloadKind, WorkloadRecord
+from ullage.engines.admission.filters import PEAK_MARGIN
+from ullage.scheduling.feasibility.occupancy import Board, Occupant
+from ullage.scheduling.feasibility.resource_requests import Want, Wants
+from ullage.scheduling.inventory.held_shares import HOLD_S
+from ullage.scheduling.model.lifecycle_step import Life
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.view import Member, View
+from ullage.scheduling.placement.placement import Asked, NoRoom, Placer, Seating, memory_mib
+from ullage.scheduling.placement.preemption import priority_of, unsaved_s
+
+RESTART_S: Final = 60.0
+"""What a restart costs beside the work since the last checkpoint, where it was not measured (our
+choice)."""
+STEP_PERCENT: Final = 10
+"""Shares that are tried lie so far apart."""
+MOST_MISSES: Final = 2
+"""Shares of a resident that are tried without success before it is left alone."""
+MOST_TRIED: Final = 16
+"""Residents that are tried for one newcomer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resident:
+    """A job that may be restarted with a smaller share, and what that costs."""
+
+    workload: WorkloadRecord
+    member: Member
+    site: int
+    occupant: Occupant
+    priority: int
+    least: int
+    lost_s: float
+    """Seconds of its work that the restart costs."""
+    needs_mib: int = 0
+    """Memory that it must be left, by what it is known to use; 0 = not known."""
+
+    @property
+    def uid(self) -> str:
+        """Uid of the workload."""
+        return self.workload.ref.uid
+
+    @property
+    def percent(self) -> int:
+        """The share that it has."""
+        return self.occupant.tenant.percent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Concession:
+    """A resident's restart at a smaller share, and where the newcomer then sits."""
+
+    resident: Resident
+    percent: int
+    seating: Seating
+    gain: float
+    """Normalised throughput that the device gains, in units of one tenant's alone."""
+
+    @property
+    def uid(self) -> str:
+        """Uid of the resident."""
+        return self.resident.uid
+
+    @property
+    def name(self) -> str:
+        """Namespace and name of the resident."""
+        return self.resident.occupant.tenant.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """A newcomer that fits nowhere, and the board of what will be."""
+
+    placer: Placer
+    wants: Wants
+    unit: Sequence[Asked]
+    near: frozenset[int] = frozenset()
+
+    def seat(self) -> Seating | NoRoom:
+        """Seat all members on the board as it stands."""
+        return self.placer.seat(self.unit, set(self.near), explain=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    small: Occupant
+    worth: float
+
+
+def residents(
+    view: View, wants: Wants, board: Board, lives: Mapping[str, Life]
+) -> tuple[Resident, ...]:
+    """Jobs that may be asked, in the order of asking.
+
+    Lowest priority first, then who saved its work last, then youngest.
+    """
+    found = []
+    for uid, workload in view.snapshot.workloads.items():
+        if not workload.sharing.resizable or workload.kind is not WorkloadKind.TRAINING_JOB:
+            continue
+        member = _may_restart(view, workload, lives.get(uid))
+        if member is None:
+            continue
+        held = member.held[0]
+        site = board.ground.site_index.get((held.node, held.slice.gpu))
+        here = board.occupants[site] if site is not None else ()
+        occupant = next((one for one in here if one.pod_uid == member.pod.uid), None)
+        least = wants.of(workload, member.pod.shape).min_percent
+        if site is None or occupant is None or _stays_as_it_is(occupant, least):
+            continue
+        found.append(
+            Resident(
+                workload=workload,
+                member=member,
+                site=site,
+                occupant=occupant,
+                priority=priority_of(workload, [member]),
+                least=least,
+                lost_s=unsaved_s(view, [member]) + _restart_s(workload),
+                needs_mib=_needs_mib(member, occupant),
+            )
+        )
+    return tuple(
+        sorted(found, key=lambda one: (one.priority, one.lost_s, -one.workload.created, one.uid))
+    )
+
+
+def _may_restart(view: View, job: WorkloadRecord, life: Life | None) -> Member | None:
+    """The only member of a job that runs undisturbed long enough; ``None`` where it does not."""
+    if not job.checkpoint or job.gpu.share is None or job.replicas != 1:
+        return None
+    if job.elasticity is not None:
+        return None  # its size makes room
+    if life is None or life.phase is not Phase.RUNNING or life.waiting or life.silent:
+        return None
+    members = view.members_of(job)
+    if len(members) != 1 or len(members[0].held) != 1:
+        return None
+    member, held = members[0], members[0].held[0]
+    made, pod = job.status.made_room, members[0].pod
+    calm = (
+        pod.stage is PodStage.RUNNING
+        and not pod.deleting
+        and pod.uid not in view.marks
+        and not held.slice.probation
+        and held.seen is not None
+        and held.seen.phase is SlicePhase.ATTACHED
+    )
+    since = max(pod.stage_since, made.time if made is not None else 0.0)
+    return member if calm and view.now >= since + HOLD_S else None
+
+
+def _stays_as_it_is(occupant: Occupant, least: int) -> bool:
+    return (
+        occupant.tenant.percent <= least
+        or occupant.leaving
+        or occupant.loose
+        or occupant.whole
+        or bool(occupant.unmeasured)
+    )
+
+
+def _needs_mib(member: Member, occupant: Occupant) -> int:
+    seen, profile = member.held[0].seen, occupant.tenant.profile
+    peak = profile.fingerprint.peak_memory_mib if profile is not None else None
+    used = seen.memory_used_mib if seen is not None else 0
+    return math.ceil(PEAK_MARGIN * max(peak or 0, used))
+
+
+def _restart_s(job: WorkloadRecord) -> float:
+    """What its last restart took, where that was measured."""
+    known = job.status.allocation
+    return float(known.restart_seconds) if known and known.restart_seconds else RESTART_S
+
+
+def make_room_beside(ask: Asking, asked: Sequence[Resident]) -> Concession | None:
+    """The first resident whose restart at a smaller share lets all members sit, and is worth it.
+
+    Args:
+        ask: who wants in, and where; afterwards the resident has its smaller share on that board
+            and the newcomer its place, or all is as it was.
+        asked: residents in the order of asking.
+    """
+    want, placer = ask.unit[0].want, ask.placer
+    if want.lonely or want.unmeasured:
+        return None
+    reach = placer.scout.reachable(want)
+    tried = 0
+    for one in asked:
+        if not reach[one.site] or not _could_fit(placer.board, one, want):
+            continue
+        if tried >= MOST_TRIED or placer.board.effort.is_much:
+            return None
+        tried += 1
+        found = _concession(ask, one)
+        if found is not None:
+            return found
+    return None
+
+
+def _could_fit(board: Board, one: Resident, want: Want) -> bool:
+    """Whether the shares alone would leave room; anything else costs a judgement."""
+    used = board.percent_used.item(one.site) - (one.percent - one.least)
+    fits = used + want.min_percent <= want.percent_limit
+    return fits and one.occupant in board.occupants[one.site]
+
+
+def _concession(ask: Asking, one: Resident) -> Concession | None:
+    """The share of a resident at which its device is worth most; ``None`` = none is worth it."""
+    board, rule = ask.placer.board, ask.placer.rule
+    here = list(board.occupants[one.site])
+    standing = rule.slowdowns(_model(board, one), [at.tenant for at in here])
+    best: _Trial | None = None
+    for number, small in enumerate(_smaller(ask, one)):
+        trial = _try(ask, one, small)
+        if trial is not None and (best is None or trial.worth >= best.worth):
+            best = trial
+        if best is None and number + 1 >= MOST_MISSES:
+            return None  # the least shares leave most room
+    if best is None:
+        return None
+    gain = best.worth - _worth(here, standing)
+    speed = one.occupant.tenant.weight / standing[here.index(one.occupant)]
+    if gain * HOLD_S <= speed * one.lost_s:
+        return None
+    _swap(board, one, one.occupant, best.small)
+    seating = ask.seat()
+    if not isinstance(seating, Seating):
+        raise AssertionError("members that fitted before no longer fit on an unchanged board")
+    percent = best.small.tenant.percent
+    return Concession(resident=one, percent=percent, seating=seating, gain=gain)
+
+
+def _smaller(ask: Asking, one: Resident) -> list[Occupant]:
+    """The resident with each share that is tried, the least first.
+
+    None that leaves it less memory than it is known to use, or too slow even with nobody beside it.
+    """
+    made = []
+    placer = ask.placer
+    model = placer.board.ground.model.item(one.site)
+    for percent in sorted({one.least, *range(STEP_PERCENT, one.percent, STEP_PERCENT)}):
+        if percent < one.least:
+            continue
+        want = _want(ask, one, percent)
+        memory = memory_mib(placer.board, want, one.site, percent)
+        case = placer.scout.empty_case(want, model, percent)
+        if memory >= one.needs_mib and placer.rule.alone(case, percent) is None:
+            tenant = replace(one.occupant.tenant, percent=percent)
+            made.append(replace(one.occupant, tenant=tenant, memory_mib=memory))
+    return made
+
+
+def _try(ask: Asking, one: Resident, small: Occupant) -> _Trial | None:
+    """What the device is worth with the resident at a share; ``None`` = it does not work out."""
+    board = ask.placer.board
+    order = list(board.occupants[one.site])
+    _swap(board, one, one.occupant, small)
+    worth: float | None = None
+    seating = ask.seat()
+    if isinstance(seating, Seating):
+        there = any(one.site in seat.spot.sites for seat in seating.seats)
+        proven = not any(seat.spot.grant.trial for seat in seating.seats)
+        if there and proven and _comes_back(ask, one, small):
+            here = board.occupants[one.site]
+            slowdowns = ask.placer.rule.slowdowns(_model(board, one), [at.tenant for at in here])
+            worth = _worth(here, slowdowns)
+        ask.placer.unseat(seating.seats)
+    _swap(board, one, small, one.occupant)
+    board.occupants[one.site][:] = order
+    return _Trial(small, worth) if worth is not None else None
+
+
+def _comes_back(ask: Asking, one: Resident, small: Occupant) -> bool:
+    """Whether the resident itself is granted its place beside the newcomer, without a trial."""
+    board = ask.placer.board
+    order = list(board.occupants[one.site])
+    board.lift(one.site, small)
+    grant = ask.placer.scout.granted(_want(ask, one, small.tenant.percent), one.site)
+    board.put(one.site, small)
+    board.occupants[one.site][:] = order
+    return grant is not None and not grant.trial
+
+
+def _want(ask: Asking, one: Resident, percent: int) -> Want:
+    """What the resident asks for when it starts with no more than this."""
+    share = one.workload.gpu.share
+    assert share is not None  # only who has a share is asked
+    less = replace(share, max_percent=max(share.min_percent, percent))
+    asks = replace(one.workload, gpu=replace(one.workload.gpu, share=less))
+    return ask.wants.of(asks, one.member.pod.shape)
+
+
+def _swap(board: Board, one: Resident, old: Occupant, new: Occupant) -> None:
+    board.lift(one.site, old)
+    board.put(one.site, new)
+
+
+def _worth(here: Sequence[Occupant], slowdowns: Sequence[float]) -> float:
+    """Weighted sum of normalised throughputs."""
+    return math.fsum(
+        one.tenant.weight / value for one, value in zip(here, slowdowns, strict=True) if value > 0
+    )
+
+
+def _model(board: Board, one: Resident) -> str:
+    return board.ground.model_names[board.ground.model.item(one.site)]
+
+
+def remembered(made: Concession, winner: WorkloadRecord, now: float, board: Board) -> MadeRoom:
+    """What the resident's status has to say of it."""
+    site = board.ground.sites[made.resident.site]
+    return MadeRoom(
+        time=whole_second(now),
+        percent=made.percent,
+        node=board.ground.nodes[site.node].name,
+        gpu=site.uuid,
+        beneficiary=f"{winner.ref.namespace}/{winner.ref.name}",
+        beneficiary_uid=winner.ref.uid,
+    )
+
+
+def starts_again(made: Concession, room: MadeRoom) -> Life:
+    """The resident's life from now on; its pods go once its status says what it was left."""
+    return Life(
+        phase=Phase.RESTARTING,
+        reason=Reason.MADE_ROOM,
+        message=(
+            f"makes room for {room.beneficiary} on {room.node}/{room.gpu}: starts again from its"
+            f" checkpoint at {made.percent} % instead of {made.resident.percent} %; the device"
+            f" gains {made.gain:.2f} of a job's speed (predicted)"
+        ),
+        restarts=made.resident.workload.status.restarts,
+    )

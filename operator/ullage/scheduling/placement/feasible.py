@@ -1,0 +1,274 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Could this ever run here? Judged on an empty, healthy cluster, so that nobody waits in vain.
+
+What passes by itself (a cordon, a silent agent, today's tenants) does not count. No pod is created
+for a workload that fails here; its status says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ullage.api.contract import SLOT_RESOURCE, Reason
+from ullage.cluster.records.snapshot import Snapshot, WorkloadKind, WorkloadRecord
+from ullage.engines.admission.limits import WHOLE_PERCENT
+from ullage.scheduling.feasibility.checks import (
+    CHAIN,
+    Facts,
+    allowed_model,
+    ceiling,
+    columns,
+    emptied,
+    memory_needed,
+)
+from ullage.scheduling.feasibility.resource_requests import Want
+from ullage.scheduling.inventory.inventory import Flags, Ints
+from ullage.scheduling.inventory.node_fit import Fit, allocatable, counted, why_not
+from ullage.scheduling.inventory.trust_domains import not_granted
+from ullage.scheduling.placement.candidates import Scout
+from ullage.scheduling.placement.messages import HELP, wanted
+from ullage.scheduling.prediction.verdicts import Breach, Case
+
+
+@dataclass(frozen=True, slots=True)
+class Infeasible:
+    """Why a workload can never run on this cluster: the reason and what binds."""
+
+    reason: Reason
+    binds: str
+
+    def text(self, workload: WorkloadRecord) -> str:
+        """The whole sentence for the user."""
+        help_ = HELP.get(self.reason, "see kubectl ullage why")
+        return f"needs {wanted(workload)}; {self.binds}; to help: {help_}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """Members that an empty cluster takes, or what stops every device."""
+
+    members: int
+    reason: Reason | None = None
+    message: str = ""
+
+
+def _least(workload: WorkloadRecord) -> int:
+    """Members without which a workload does nothing."""
+    if workload.elasticity is not None:
+        return workload.elasticity.min_replicas
+    gang = workload.kind is WorkloadKind.TRAINING_JOB
+    return workload.replicas if gang else min(1, workload.replicas)
+
+
+@dataclass(slots=True)
+class Feasibility:
+    """Answers by class, once each."""
+
+    scout: Scout
+    snapshot: Snapshot
+    _rooms: dict[int, _Room] = field(default_factory=dict)
+    _amounts: dict[str, Ints] = field(default_factory=dict)
+
+    def judge(
+        self, workload: WorkloadRecord, want: Want, members: int | None = None
+    ) -> Infeasible | None:
+        """Why the workload can never run here; ``None`` when it could.
+
+        Args:
+            workload: a gang is judged as a whole.
+            want: what each member asks for.
+            members: of a gang; ``None`` = the fewest that it can do with.
+        """
+        apart = self.stands_apart(workload)
+        if apart is not None:
+            return apart
+        if want.place is not None and want.place.grows:
+            return None  # nodes that are not there yet may be of any size
+        if workload.accelerators:
+            unknown = self._unknown_accelerators(workload)
+            if unknown is not None:
+                return unknown
+        barred = self._barred(want)
+        if barred is not None:
+            return barred
+        room = self._rooms.get(want.number)
+        if room is None:
+            room = self._rooms[want.number] = self._room(want)
+        if room.reason is not None:
+            return Infeasible(room.reason, room.message)
+        needed = members or _least(workload)
+        if room.members >= needed:
+            return None
+        return Infeasible(
+            Reason.GANG_TOO_LARGE,
+            f"even empty, the cluster has room for {room.members} of {needed} members",
+        )
+
+    def stands_apart(self, workload: WorkloadRecord) -> Infeasible | None:
+        """The domain that it names is not granted to it; ``None`` where it is."""
+        text = not_granted(self.snapshot.policy, workload)
+        return Infeasible(Reason.TRUST_DOMAIN_NOT_GRANTED, text) if text else None
+
+    def _barred(self, want: Want) -> Infeasible | None:
+        """An objective that is impossible, or cannot be judged, on every model that is allowed."""
+        models = set(self.scout.board.ground.models.values())
+        if want.accelerators is not None:
+            models &= want.accelerators
+        if not models or not models <= want.barred.keys():
+            return None
+        # what only lacks a declaration is nearer than what is impossible
+        said = sorted(
+            (want.barred[at] for at in models),
+            key=lambda one: (one.reason is not Reason.NEED_PROFILE, one.reason, one.text),
+        )
+        return Infeasible(said[0].reason, said[0].text)
+
+    def _unknown_accelerators(self, workload: WorkloadRecord) -> Infeasible | None:
+        known = self.scout.board.ground.models.keys() | self.snapshot.device_profiles.keys()
+        if any(one in known for one in workload.accelerators):
+            return None
+        if not self.scout.board.ground.sites:
+            return None
+        return Infeasible(
+            Reason.UNKNOWN_ACCELERATOR,
+            f"no device or DeviceProfile is called {' or '.join(workload.accelerators)}; known:"
+            f" {', '.join(sorted(known))}",
+        )
+
+    def _room(self, want: Want) -> _Room:
+        ground = self.scout.board.ground
+        if not ground.nodes:
+            return _Room(0, Reason.NO_NODE_MATCHES, "no node is labelled ullage.dev/node=true")
+        if not ground.sites:
+            return _Room(0, Reason.NODE_UNHEALTHY, "no node has reported a device yet")
+        fits = self.scout.fit(want.shape, in_principle=True)
+        held = np.where(fits == int(Fit.OK), self._pods_on_empty_nodes(want), 0)
+        if not held.any():
+            return _Room(0, *self._no_node(want, fits.tolist()))
+        facts = emptied(columns(self.scout.board))
+        alive = (held > 0)[ground.node_of] & allowed_model(facts, want)
+        if not alive.any():
+            return _Room(
+                0, Reason.NO_NODE_MATCHES, "no node that fits has one of the accelerators asked for"
+            )
+        for reason, check in CHAIN:
+            left = alive & (check(facts, want) <= 0)
+            if not left.any():
+                return _Room(0, reason, self._on_empty(want, reason, alive))
+            alive = left
+        least = self._least_shares(want, facts, alive)
+        if isinstance(least, Breach):
+            return _Room(
+                0,
+                Reason.PREDICTED_SLO_BREACH,
+                f"even alone on a device, at {least.percent} % it would run"
+                f" {least.predicted:.2f} times slower than on a whole one (predicted), its"
+                f" objective allows {least.allowed:g}",
+            )
+        alive = alive & (least > 0)
+        return _Room(self._count(want, facts, np.where(alive, least, 0), held))
+
+    def _pods_on_empty_nodes(self, want: Want) -> Ints:
+        """Pods of a shape that every node takes when empty; slots come and go with its agent."""
+        room: Ints | None = None
+        for name, amount in want.needs:
+            if name == SLOT_RESOURCE:
+                continue
+            takes = self._allocatable(name) // amount
+            room = takes if room is None else np.minimum(room, takes)
+        if room is None:
+            raise ValueError("a pod counts as one pod at least")
+        return room
+
+    def _allocatable(self, name: str) -> Ints:
+        column = self._amounts.get(name)
+        if column is None:
+            nodes = self.scout.board.ground.nodes
+            most = [counted(allocatable(node, name)) for node in nodes]
+            column = np.array(most, dtype=np.int64)
+            self._amounts[name] = column
+        return column
+
+    def _no_node(self, want: Want, fits: Sequence[int]) -> tuple[Reason, str]:
+        """What stops every node; the one that comes closest is shown."""
+        nodes = self.scout.board.ground.nodes
+        if Fit.OK in fits:
+            node = nodes[fits.index(Fit.OK)]
+            return (
+                Reason.NO_NODE_MATCHES,
+                f"the pod requests more cpu, memory or other resources than any node has, such as"
+                f" {node.name}",
+            )
+        conflict = Fit.PIN_CONFLICT in fits
+        node = nodes[fits.index(Fit.PIN_CONFLICT if conflict else Fit.NO_MATCH)]
+        reason = Reason.NODE_AFFINITY_CONFLICT if conflict else Reason.NO_NODE_MATCHES
+        return reason, f"no node fits; {node.name}: {why_not(want.shape, node)}"
+
+    def _on_empty(self, want: Want, reason: Reason, alive: Flags) -> str:
+        ground = self.scout.board.ground
+        most = int(ground.memory_mib[alive].max())
+        match reason:
+            case Reason.MODE_UNSUPPORTED:
+                return f"no suitable device offers {want.mode}"
+            case Reason.MEMORY_WOULD_OVERFLOW if want.memory_mib:
+                return f"even the largest suitable device has {most} MiB in all"
+            case Reason.MEMORY_WOULD_OVERFLOW:
+                return f"{want.min_percent} % of {most} MiB does not hold a context"
+            case Reason.PERCENT_LIMIT:
+                return f"the policy lets the shares on a device sum to {want.percent_limit} %"
+            case _:
+                return "no suitable device could take it even when empty"
+
+    def _least_shares(self, want: Want, facts: Facts[Ints], alive: Flags) -> Ints | Breach:
+        """By device, the least share that keeps the newcomer's own objective; 0 = none does.
+
+        Where no device has one, the breach that misses by least.
+        """
+        least = np.full(len(alive), want.min_percent, dtype=np.int64)
+        if all(one.max_slowdown is None for one in want.known.tenants):
+            return least
+        nearest: Breach | None = None
+        suits = False
+        tops = ceiling(facts, want)
+        for model in np.unique(facts.model[alive]).tolist():
+            site = int(np.flatnonzero(alive & (facts.model == model))[0])
+            top = WHOLE_PERCENT if want.exclusive else tops.item(site)
+            case = self.scout.empty_case(want, model, top)
+            fits, missed = self._least_share(case, want.min_percent, top)
+            suits = suits or bool(fits)
+            least[facts.model == model] = fits
+            if missed is not None and (nearest is None or missed.excess < nearest.excess):
+                nearest = missed
+        return least if suits or nearest is None else nearest
+
+    def _least_share(self, case: Case, least: int, top: int) -> tuple[int, Breach | None]:
+        """The least share that keeps the newcomer's objective; 0 = none, and what comes nearest."""
+        nearest: Breach | None = None
+        for percent in range(least, top + 1):
+            one = self.scout.rule.alone(case, percent)
+            if one is None:
+                return percent, None
+            if nearest is None or one.excess < nearest.excess:
+                nearest = one
+        return 0, nearest
+
+    def _count(self, want: Want, facts: Facts[Ints], least: Ints, held: Ints) -> int:
+        """Members that fit at once on empty nodes, each at its least share (0 = refused)."""
+        node_of = self.scout.board.ground.node_of
+        alive = least > 0
+        if want.exclusive:
+            on_node = np.bincount(node_of[alive], minlength=len(held)) // want.count
+        else:
+            shares = np.maximum(least, 1)
+            need = memory_needed(facts, want, shares)
+            each = np.minimum(
+                np.minimum(facts.contexts, want.percent_limit // shares),
+                facts.memory // np.maximum(need, 1),
+            )
+            on_node = np.zeros(len(held), dtype=np.int64)
+            np.add.at(on_node, node_of[alive], each[alive])
+        return int(np.minimum(on_node, held).sum())

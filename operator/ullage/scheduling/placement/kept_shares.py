@@ -1,0 +1,74 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The places of those who restart with a smaller share are kept while they are away.
+
+Between the last pod of the old start and the first of the new one nobody holds the share that was
+agreed; whoever comes first would have all of it. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ullage.cluster.records.room import MadeRoom
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.scheduling.feasibility.occupancy import Board, Occupant
+from ullage.scheduling.feasibility.resource_requests import Wants
+from ullage.scheduling.inventory.held_shares import in_force
+from ullage.scheduling.inventory.resource_usage import charged
+from ullage.scheduling.model.lifecycle_step import Life
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.view import View
+from ullage.scheduling.placement.placement import memory_mib
+
+
+def keep_rooms(view: View, wants: Wants, board: Board, lives: Mapping[str, Life]) -> None:
+    """Keep the place of everybody who is on the way to a smaller share.
+
+    What it has now is about to be free; what it was left is taken, until it asks for it itself.
+    """
+    for uid, workload in view.snapshot.workloads.items():
+        if workload.status.made_room is None:
+            continue
+        made = in_force(workload, view.now, view.snapshot.workloads)
+        life = lives.get(uid)
+        if made is None or life is None or not _is_on_its_way(view, workload, life):
+            continue
+        for site, here in enumerate(board.occupants):
+            for one in [at for at in here if at.owner_uid == uid and not at.leaving]:
+                board.lift(site, one)
+                board.put(site, replace(one, leaving=True))
+        for node, wanted in charged(board.ground, view.members_of(workload), staying=True):
+            board.departing(node, wanted)
+        _put_back_smaller(wants, board, workload, made)
+
+
+def _is_on_its_way(view: View, job: WorkloadRecord, life: Life) -> bool:
+    """Whether a job stops, or has stopped and does not yet ask for a place."""
+    if life.silent or life.waiting:
+        return False
+    if life.phase is Phase.RESTARTING:
+        return True
+    return life.phase is Phase.PENDING and not any(one.held for one in view.members_of(job))
+
+
+def _put_back_smaller(wants: Wants, board: Board, job: WorkloadRecord, made: MadeRoom) -> None:
+    site = board.ground.site_index.get((made.node, made.gpu))
+    if site is None:
+        return
+    want = wants.of(job, job.shape)
+    percent = min(want.max_percent, made.percent)
+    model = board.ground.model.item(site)
+    board.put(
+        site,
+        Occupant(
+            pod_uid="",
+            owner_uid=job.ref.uid,
+            tenant=want.tenant(f"{job.ref.namespace}/{job.ref.name}", model, percent),
+            memory_mib=memory_mib(board, want, site, percent),
+            domain=want.domain,
+            whole=False,
+        ),
+    )
+    board.charge(board.ground.sites[site].node, job.shape.requests)

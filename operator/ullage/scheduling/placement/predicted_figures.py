@@ -1,0 +1,320 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Live figures of a workload: progress, and slowdown predicted and observed.
+
+A figure is rewritten at most about once a minute and only when it moved enough to matter; what is
+exact to the second belongs to the agents' metrics.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Final
+
+from ullage.api.contract import DesiredSlice, ObservedSlice, Reason, SlicePhase
+from ullage.api.times import LATEST
+from ullage.cluster.codecs.status import whole_second
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.status import Progress, Sharing
+from ullage.engines.admission.records import Tenant
+from ullage.engines.admission.verdict import Verdict
+from ullage.scheduling.feasibility.occupancy import Board
+from ullage.scheduling.model.progress import Standing, standing
+from ullage.scheduling.model.view import View
+from ullage.scheduling.prediction.verdicts import Rule
+
+UPPER_Z: Final = 1.645
+"""One-sided 95 % bound of a normal."""
+_MICROS = 1e6
+_TENTH = 0.1
+_SAME_PREDICTION = 0.005
+_SAME_ATTAINMENT = 0.005
+_SIX_PLACES: Final = Decimal("0.000001")
+"""That the schema holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One slice of a workload as planned, and what its node says of it."""
+
+    pod_uid: str
+    pod: str
+    node: str
+    slice: DesiredSlice
+    seen: ObservedSlice | None
+
+
+@dataclass(slots=True)
+class Predictions:
+    """Predicted slowdown of everybody on a device, asked once per mixture of tenants."""
+
+    board: Board
+    rule: Rule
+    admissions: Mapping[str, Verdict] = field(default_factory=dict)
+    """By uid of the pod: what was foretold to those who are placed now."""
+    _known: dict[tuple[object, ...], tuple[float, ...]] = field(default_factory=dict)
+    _foretold: dict[int, dict[str, float]] = field(default_factory=dict)
+    """By device, then by uid of the pod."""
+
+    def of(self, node: str, gpu: str, pod_uid: str) -> float:
+        """Predicted slowdown of a pod on a device; 0 = it is not there."""
+        site = self.board.ground.site_index.get((node, gpu))
+        if site is None:
+            return 0.0
+        foretold = self._foretold.get(site)
+        if foretold is None:
+            foretold = self._foretold[site] = self._of_all(site)
+        return foretold.get(pod_uid, 0.0)
+
+    def _of_all(self, site: int) -> dict[str, float]:
+        """Predicted slowdown of everybody on a device."""
+        here = self.board.occupants[site]
+        if not here:
+            return {}
+        model = self.board.ground.sites[site].device.model
+        found: dict[str, float] = {}
+        slowdowns = self._slowdowns(model, [one.tenant for one in here])
+        for one, value in zip(here, slowdowns, strict=True):
+            found.setdefault(one.pod_uid, value)
+        return found
+
+    def admission(self, pod_uid: str) -> Verdict | None:
+        """What was foretold to a pod that is placed now."""
+        return self.admissions.get(pod_uid)
+
+    def _slowdowns(self, model: str, tenants: Sequence[Tenant]) -> tuple[float, ...]:
+        # profiles that are equal are one object (Classes), alive while their tenants are
+        key = (model, *[(one.percent, one.utilisation, id(one.profile)) for one in tenants])
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self.rule.slowdowns(model, tenants)
+        return known
+
+
+def sharing(
+    workload: WorkloadRecord, parts: Sequence[Part], predictions: Predictions
+) -> Sharing | None:
+    """Share and slowdown of the slowest member; the record of before when it still says so."""
+    if not parts:
+        return None
+    predicted, slowest, member = 0.0, parts[0].slice, parts[0].pod_uid
+    for one in parts:
+        value = predictions.of(one.node, one.slice.gpu, one.pod_uid)
+        if value > predicted:
+            predicted, slowest, member = value, one.slice, one.pod_uid
+    before = workload.status.sharing
+    foreseen = _kept_prediction(before, predicted)
+    slowdown, micros, windows, broken = _figures(parts)
+    observed = _kept_observation(before, slowdown, workload.max_slowdown)
+    latency_ms = _kept_latency(before, workload, micros)
+    attainment = _kept_attainment(before, windows, broken)
+    share = (slowest.percent, slowest.memory_mib)
+    verdict = predictions.admission(member)
+    if before is not None and verdict is None:
+        # most records say all there is to say already, and a copy costs more than looking
+        said = (before.percent, before.memory_mib), before.predicted, before.observed
+        told = before.latency_ms, before.attainment
+        if said == (share, foreseen, observed) and told == (latency_ms, attainment):
+            return before
+    # what the admission said stands as long as its share does
+    base = before if before is not None and (before.percent, before.memory_mib) == share else None
+    base = _with_admission(base or Sharing(percent=share[0], memory_mib=share[1]), verdict)
+    after = replace(
+        base,
+        predicted=foreseen,
+        observed=observed,
+        latency_ms=latency_ms,
+        attainment=attainment,
+    )
+    return before if after == before else after
+
+
+def _with_admission(base: Sharing, verdict: Verdict | None) -> Sharing:
+    """The record with what the admission foretold; unchanged where nothing was decided now."""
+    if verdict is None or not verdict.tenants:
+        return base
+    own = verdict.tenants[-1]
+    bound = math.isfinite(verdict.z)
+    lax = math.isinf(verdict.required) and verdict.required < 0
+    asked = "Refuse" if math.isinf(verdict.required) else f"{max(0.0, verdict.required):.2f}"
+    return replace(
+        base,
+        predicted_upper=f"{math.exp(own.mean + UPPER_Z * own.sd):.2f}",
+        group=str(verdict.group or ""),
+        source=str(verdict.rung or ""),
+        z=f"{max(0.0, verdict.z):.2f}" if bound else "",
+        threshold=asked if bound and not lax else "",
+        risk_used=f"{verdict.risk:.4f}" if bound else "",
+    )
+
+
+def slo_reason(parts: Sequence[Part], met: bool) -> Reason:
+    """Why the objective is kept or broken: a guard tells when it is the tenant's own load."""
+    if met:
+        return Reason.WITHIN_OBJECTIVE
+    own = any(one.seen is not None and one.seen.reason == Reason.SELF_VIOLATING for one in parts)
+    return Reason.SELF_VIOLATING if own else Reason.ABOVE_OBJECTIVE
+
+
+def observed_slowdown(parts: Sequence[Part]) -> float:
+    """Greatest observed slowdown among the members, 0 = not known.
+
+    Recent step time over the step time alone on the whole device, both from the step record.
+    """
+    return _figures(parts)[0]
+
+
+def _figures(parts: Sequence[Part]) -> tuple[float, int, int, int]:
+    """What nodes say: greatest slowdown, greatest latency in µs, windows, and those broken."""
+    slowdown, micros, windows, broken = 0.0, 0, 0, 0
+    for one in parts:
+        seen = one.seen
+        if seen is None:
+            continue
+        if seen.step_micros and seen.solo_step_micros:
+            slowdown = max(slowdown, seen.step_micros / seen.solo_step_micros)
+        if seen.latency_micros > micros:
+            micros = seen.latency_micros
+        windows += seen.windows
+        broken += seen.violations
+    return slowdown, micros, windows, broken
+
+
+def objective_met(workload: WorkloadRecord, parts: Sequence[Part]) -> tuple[bool, str] | None:
+    """Whether the objective is kept, and in which words; ``None`` = nobody can tell.
+
+    The guard's windows decide (broken = above in two of three, phase Violating); until it has
+    judged one, the observed slowdown does.
+    """
+    allowed = workload.max_slowdown
+    if allowed is None and workload.slo is None and workload.min_throughput is None:
+        return None
+    seen = [one.seen for one in parts if one.seen is not None]
+    windows = sum(one.windows for one in seen)
+    if windows:
+        kept = windows - sum(one.violations for one in seen)
+        met = all(one.phase is not SlicePhase.VIOLATING for one in seen)
+        return met, f"kept in {kept} of {windows} windows since the start"
+    observed = observed_slowdown(parts)
+    if allowed is None or not observed:
+        return None
+    return (
+        observed <= allowed,
+        f"observed {observed:.2f} times slower than alone, allowed {allowed:g}",
+    )
+
+
+def progress(view: View, workload: WorkloadRecord, parts: Sequence[Part]) -> Progress | None:
+    """Progress of the slowest member; the record of before while it moved too little."""
+    before = workload.status.progress
+    now = standing(((one.pod_uid, one.seen) for one in parts), before)
+    if now is None:
+        return before
+    after = _progress(view, workload, now)
+    if before is not None and not _worth_writing(view, before, after, now.slowest):
+        return before
+    return after
+
+
+def finished(workload: WorkloadRecord) -> Progress | None:
+    """Progress of a job whose every member ended with success: its declared work is done."""
+    total = workload.work_steps
+    if not total:
+        return workload.status.progress
+    before = workload.status.progress
+    resumed_at = before.resumed_at if before is not None else 0
+    return Progress(steps=total, total=total, percent=100, resumed_at=resumed_at)
+
+
+def _progress(view: View, workload: WorkloadRecord, now: Standing) -> Progress:
+    total, micros = workload.work_steps, now.slowest.step_micros
+    rate = _MICROS / micros if micros else 0.0
+    left = max(0, total - now.steps)
+    return Progress(
+        steps=now.steps,
+        resumed_at=now.resumed_at,
+        total=total,
+        percent=min(100, 100 * now.steps // total) if total else 0,
+        expected_percent=_expected_percent(workload, view.now),
+        steps_per_second=_three_digits(rate) if rate else "",
+        eta=_end(view.now + left / rate) if rate and total else 0.0,
+    )
+
+
+def _end(moment: float) -> float:
+    """When the work is done; 0 = not told, because no time that can be written is so late."""
+    return whole_second(moment) if moment <= LATEST else 0.0
+
+
+def _expected_percent(workload: WorkloadRecord, now: float) -> int:
+    """Where the line from the creation to the deadline is, in percent; 0 = there is none."""
+    due_s = workload.cost.deadline_s if workload.cost is not None else None
+    if not due_s:
+        return 0
+    return max(0, min(100, int(100 * (now - workload.created) / due_s)))
+
+
+def _three_digits(value: float) -> str:
+    """Three significant digits, never with an exponent: the API takes plain decimals."""
+    return format(Decimal(f"{value:.3g}").quantize(_SIX_PLACES).normalize(), "f")
+
+
+def _worth_writing(view: View, before: Progress, after: Progress, seen: ObservedSlice) -> bool:
+    """Whether enough moved, and enough time passed by the job's own pace, for another write."""
+    if after.steps < before.steps or after.total != before.total:
+        return True
+    if after.resumed_at != before.resumed_at:
+        return True  # another start, though it went further by now
+    passed_s = (after.steps - before.steps) * seen.step_micros / _MICROS
+    if seen.step_micros and passed_s < view.settings.progress_period_s:
+        return False
+    if after.total:
+        return after.percent > before.percent
+    return after.steps >= before.steps * (1 + _TENTH)
+
+
+def _kept_prediction(before: Sharing | None, value: float) -> str:
+    if not value:
+        return ""
+    old = _number(before.predicted if before is not None else "")
+    if before is not None and old and abs(old - value) <= _SAME_PREDICTION:
+        return before.predicted
+    return f"{value:.2f}"
+
+
+def _kept_observation(before: Sharing | None, value: float, allowed: float | None) -> str:
+    if before is None or not before.observed:
+        return f"{value:.2f}" if value else ""
+    old = _number(before.observed)
+    crossed = allowed is not None and (old > allowed) != (value > allowed)
+    if value and (crossed or abs(value - old) >= _TENTH * old):
+        return f"{value:.2f}"
+    return before.observed
+
+
+def _kept_latency(before: Sharing | None, workload: WorkloadRecord, micros: int) -> int:
+    """Latency at the objective's percentile of the slowest member, ms; as before while close."""
+    value = -(-micros // 1000)
+    old = before.latency_ms if before is not None else 0
+    allowed = workload.slo.latency_ms if workload.slo is not None else 0
+    crossed = bool(allowed) and (old > allowed) != (value > allowed)
+    return value if value and (crossed or abs(value - old) >= _TENTH * old) else old
+
+
+def _kept_attainment(before: Sharing | None, windows: int, broken: int) -> str:
+    """Part of the windows that kept the objective; as before while it moved too little."""
+    old = before.attainment if before is not None else ""
+    if not windows:
+        return old
+    value = max(0.0, 1 - broken / windows)
+    return old if old and abs(_number(old) - value) < _SAME_ATTAINMENT else f"{value:.3f}"
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text) if text else 0.0
+    except ValueError:
+        return 0.0

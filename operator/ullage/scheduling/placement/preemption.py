@@ -1,0 +1,309 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Who has to go so that somebody more important fits.
+
+Only TrainingJobs that can checkpoint, of strictly lower priority or whose turn is over. Elastic
+gangs give up what they can spare before anybody goes wholly; then lowest priority first, then who
+saved its work last, then youngest, and no more of them than needed. Tried on the board as it will
+be when what is leaving has left; nothing is evicted here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ullage.api.contract import Reason
+from ullage.cluster.records.pod_shape import Resources
+from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
+from ullage.cluster.records.status import WorkloadStatus
+from ullage.scheduling.feasibility.occupancy import Board, Occupant
+from ullage.scheduling.inventory.resource_usage import charged
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.view import Member, View
+from ullage.scheduling.placement.placement import Asked, NoRoom, Placer, Seating
+
+_MOST_TRIALS = 16
+"""Victims that are spared one by one; above it only those on other devices are spared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A workload that may be evicted, and what it would give back."""
+
+    uid: str
+    priority: int
+    created: float
+    slices: tuple[tuple[int, Occupant], ...]
+    pods: tuple[tuple[int, Resources], ...]
+    unsaved_s: float = 0.0
+    """Work that stopping it now may lose: time since its last checkpoint, 0 = not known."""
+    spare: tuple[Victim, ...] = ()
+    """Its members above the fewest that it can train with, each as a part, the last first."""
+    part: bool = False
+    """A member that goes while the rest of its gang goes on."""
+
+    @property
+    def name(self) -> str:
+        """As people read it."""
+        return self.slices[0][1].tenant.name
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """The victims whose leaving makes room, and where the newcomer then sits."""
+
+    victims: tuple[Victim, ...]
+    seating: Seating
+
+
+def possible_victims(
+    view: View, board: Board, candidates: Sequence[WorkloadRecord]
+) -> tuple[Victim, ...]:
+    """Victims in the order in which they are taken.
+
+    Lowest priority first, then who saved its work last, then youngest.
+    """
+    here: dict[str, list[tuple[int, Occupant]]] = {}
+    for site, occupants in enumerate(board.occupants):
+        for one in occupants:
+            if one.owner_uid and not one.leaving:
+                here.setdefault(one.owner_uid, []).append((site, one))
+    victims = [
+        _victim(view, board, workload, own)
+        for workload in candidates
+        if workload.checkpoint
+        and workload.kind is WorkloadKind.TRAINING_JOB
+        and (own := here.get(workload.ref.uid))
+    ]
+    order = sorted(victims, key=lambda one: (one.priority, one.unsaved_s, -one.created, one.uid))
+    return tuple(order)
+
+
+def _victim(
+    view: View, board: Board, workload: WorkloadRecord, own: Sequence[tuple[int, Occupant]]
+) -> Victim:
+    members = view.members_of(workload)
+    return Victim(
+        uid=workload.ref.uid,
+        priority=priority_of(workload, members),
+        created=workload.created,
+        unsaved_s=unsaved_s(view, members),
+        slices=tuple(own),
+        pods=tuple(charged(board.ground, members, staying=True)),
+        spare=_spare_members(view, board, workload, own) if workload.elasticity else (),
+    )
+
+
+def _spare_members(
+    view: View, board: Board, job: WorkloadRecord, slices: Sequence[tuple[int, Occupant]]
+) -> tuple[Victim, ...]:
+    """Members that an elastic gang can do without, the last first."""
+    members = view.members_of(job)
+    if job.in_place:
+        members = present(view, members)
+    elif len(members) != job.replicas:
+        return ()
+    if job.elasticity is None:
+        return ()
+    return tuple(
+        Victim(
+            uid=job.ref.uid,
+            priority=priority_of(job, members),
+            created=job.created,
+            slices=own,
+            pods=tuple(charged(board.ground, [one], staying=True)),
+            part=True,
+        )
+        for one in reversed(members[job.elasticity.min_replicas :])
+        if (own := tuple(held for held in slices if held[1].pod_uid == one.pod.uid))
+    )
+
+
+def present(view: View, members: Sequence[Member]) -> list[Member]:
+    """Members of a gang in place that nothing takes away, those that only join last."""
+    here = [
+        one
+        for one in members
+        if one.live and not one.pod.deleting and one.pod.uid not in view.marks
+    ]
+    return sorted(here, key=lambda one: (one.gated, one.pod.rank))
+
+
+def smaller_first(victims: Sequence[Victim], priority: int) -> list[Victim]:
+    """The same victims, but what gangs of lower priority can spare comes before all of them."""
+    parts = [part for one in victims if one.priority < priority for part in one.spare]
+    if not parts:
+        return list(victims)
+    return [*parts, *(_rest(one) if one.priority < priority else one for one in victims)]
+
+
+def _rest(victim: Victim) -> Victim:
+    """A victim without what it can spare."""
+    spared = {one[1].pod_uid for part in victim.spare for one in part.slices}
+    pods = list(victim.pods)
+    for part in victim.spare:
+        for pod in part.pods:
+            pods.remove(pod)
+    kept = tuple(one for one in victim.slices if one[1].pod_uid not in spared)
+    return replace(victim, slices=kept, pods=tuple(pods), spare=())
+
+
+def divided(victims: Sequence[Victim]) -> tuple[list[Victim], Counter[str]]:
+    """Those who go wholly, and of the other gangs how many members each gives up, by uid."""
+    whole = [one for one in victims if not one.part]
+    going = {one.uid for one in whole}
+    return whole, Counter(one.uid for one in victims if one.part and one.uid not in going)
+
+
+def pods_of(victims: Sequence[Victim], uid: str) -> frozenset[str]:
+    """The pods that a gang gives up, by uid."""
+    return frozenset(
+        one.pod_uid
+        for victim in victims
+        if victim.part and victim.uid == uid
+        for _, one in victim.slices
+    )
+
+
+def wave_is_leaving(view: View) -> bool:
+    """Whether pods of an earlier preemption are still there; the next wave waits for them."""
+    return any(
+        job.status.phase == Phase.RESTARTING
+        and _gave_way(job.status)
+        and any(one.live for one in view.members_of(job))
+        for job in view.snapshot.workloads.values()
+    )
+
+
+def _gave_way(status: WorkloadStatus) -> bool:
+    if status.size is not None and status.size.reason is Reason.SHRUNK:
+        return True
+    return status.decision is not None and status.decision.reason is Reason.PREEMPTED
+
+
+def in_words(victims: Sequence[Victim]) -> str:
+    """What is done to whom."""
+    gone = dict.fromkeys(one.name for one in victims if not one.part)
+    less = dict.fromkeys(one.name for one in victims if one.part and one.name not in gone)
+    done = (("preempting", list(gone)), ("making smaller", list(less)))
+    return " and ".join(f"{verb} {_listed(names)}" for verb, names in done if names)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{', '.join(names[:3])}{more}"
+
+
+def unsaved_s(view: View, members: Sequence[Member]) -> float:
+    """Seconds since the last checkpoint of the member whose is oldest; 0 = nobody told of one."""
+    oldest = 0.0
+    for one in members:
+        for held in one.held:
+            seen = held.seen
+            if seen is not None and seen.checkpoint_age_s:
+                silent_s = max(0.0, view.now - view.snapshot.gpu_nodes[held.node].heartbeat)
+                oldest = max(oldest, seen.checkpoint_age_s + silent_s)
+    return oldest
+
+
+def priority_of(workload: WorkloadRecord, members: Sequence[Member]) -> int:
+    """Priority of a workload: its pods know what their class resolved to."""
+    if len(members) == 1:
+        return members[0].pod.priority
+    return max((one.pod.priority for one in members), default=workload.priority)
+
+
+def make_room(
+    placer: Placer, unit: Sequence[Asked], near: set[int], victims: Sequence[Victim]
+) -> Eviction | None:
+    """The fewest victims, taken in order, that let all members sit; they stay off the board.
+
+    Args:
+        placer: seats on the board of what will be; left as it was when there is no way.
+        unit: the members that want in.
+        near: nodes that the rest of the gang is on.
+        victims: those of lower priority, in the order to take them.
+    """
+    reach = placer.scout.reachable(unit[0].want).tolist()
+    if unit[-1].want is not unit[0].want:  # in tiers the first ask for other machines
+        reach = reach | placer.scout.reachable(unit[-1].want)
+    useful = [one for one in victims if any(reach[site] for site, _ in one.slices)]
+    taken: list[Victim] = []
+    batch = 1
+    while len(taken) < len(useful):
+        chunk = useful[len(taken) : len(taken) + batch]
+        for victim in chunk:
+            lift(placer.board, victim)
+        taken.extend(chunk)
+        seating = placer.seat(unit, near, explain=False)
+        if not isinstance(seating, NoRoom):
+            return _spare(placer, unit, near, (taken, seating))
+        batch = min(2 * batch, 256)
+    for victim in reversed(taken):
+        put_back(placer.board, victim)
+    return None
+
+
+def _spare(
+    placer: Placer,
+    unit: Sequence[Asked],
+    near: set[int],
+    found: tuple[list[Victim], Seating],
+) -> Eviction:
+    """Let every victim stay that need not go."""
+    taken, seating = found
+    placer.unseat(seating.seats)
+    used = {site for seat in seating.seats for site in seat.spot.sites}
+    on_nodes = {seat.spot.node for seat in seating.seats}
+    for keep in (used, _sites_on(placer.board, on_nodes)):
+        spared = [one for one in taken if not any(site in keep for site, _ in one.slices)]
+        if spared and _fits_with(placer, unit, near, spared):
+            # by identity: comparing records of hundreds with one another takes longer than the rest
+            stay = {id(one) for one in spared}
+            taken = [one for one in taken if id(one) not in stay]
+            break
+    if len(taken) <= _MOST_TRIALS:
+        for victim in list(reversed(taken)):
+            if len(taken) > 1 and _fits_with(placer, unit, near, [victim]):
+                taken.remove(victim)
+    final = placer.seat(unit, near, explain=False)
+    if isinstance(final, NoRoom):
+        raise AssertionError("members that fitted before no longer fit on an unchanged board")
+    return Eviction(tuple(taken), final)
+
+
+def _fits_with(
+    placer: Placer, unit: Sequence[Asked], near: set[int], spared: Sequence[Victim]
+) -> bool:
+    """Put victims back for good if everybody still fits; else leave them off."""
+    for victim in spared:
+        put_back(placer.board, victim)
+    seating = placer.seat(unit, near, explain=False)
+    if not isinstance(seating, NoRoom):
+        placer.unseat(seating.seats)
+        return True
+    for victim in spared:
+        lift(placer.board, victim)
+    return False
+
+
+def _sites_on(board: Board, nodes: set[int]) -> set[int]:
+    return {site for node in nodes for site in board.ground.sites_on[node]}
+
+
+def lift(board: Board, victim: Victim) -> None:
+    """Take a victim off the board."""
+    for site, occupant in victim.slices:
+        board.lift(site, occupant)
+    for node, requests in victim.pods:
+        board.refund(node, requests)
+
+
+def put_back(board: Board, victim: Victim) -> None:
+    """Put a victim on the board again."""
+    for site, occupant in victim.slices:
+        board.put(site, occupant)
+    for node, requests in victim.pods:
+        board.charge(node, requests)

@@ -1,0 +1,395 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The waiting line: who is placed, who is passed over, for whom room is kept or made.
+
+Owners in order of priority, age and uid. Capacity only shrinks while the line is served, so a
+class that was refused once is refused for the rest of the cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from ullage.api.contract import Reason
+from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
+from ullage.scheduling.feasibility.checks import CHAIN, columns, emptied
+from ullage.scheduling.feasibility.resource_requests import Want, Wants
+from ullage.scheduling.inventory.inventory import HEALTHY
+from ullage.scheduling.inventory.reliable_machines import terms_of
+from ullage.scheduling.model.view import Member, View
+from ullage.scheduling.placement.attempt import Outcome, Refused, Turn
+from ullage.scheduling.placement.downsizing import Asking, Concession, Resident, make_room_beside
+from ullage.scheduling.placement.feasible import Feasibility, Infeasible
+from ullage.scheduling.placement.placement import Asked, NoRoom, Placer, Seating
+from ullage.scheduling.placement.preemption import (
+    Victim,
+    in_words,
+    lift,
+    make_room,
+    put_back,
+    smaller_first,
+)
+from ullage.scheduling.prediction.effort import in_turns
+
+MOST_SEATED: Final = 500
+"""Members seated in one cycle, at least; the rest follows in the next, which bounds a cycle."""
+_IN_ORDER: Final = 0.5
+"""Part of a cycle's effort that goes strictly by the order of the line."""
+_MOST_PREEMPTORS: Final = 64
+"""Owners that may make room in one cycle."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Hopeless:
+    """A class for which nothing can be done in this cycle: so many members, up to this priority."""
+
+    members: int
+    priority: int
+    outcome: Outcome
+
+
+@dataclass(slots=True)
+class Line:
+    """Serves the waiting owners of one cycle."""
+
+    view: View
+    wants: Wants
+    placer: Placer
+    feasibility: Feasibility
+    victims: Callable[[], Sequence[Victim]]
+    """Asked only when somebody does not fit; empty while an earlier wave is still leaving."""
+    residents: Callable[[], Sequence[Resident]] | None = None
+    """Who may be asked to make room with a part of its share; ``None`` = nobody is."""
+    narrow: Callable[[Want, frozenset[int]], Want] | None = None
+    """Holds a want to some models."""
+    idle: Mapping[str, tuple[Reason, str]] = field(default_factory=dict)
+    """Who has no pool to be placed in now, by uid, and why."""
+    budget: int = MOST_SEATED
+    """Members that are still seated in this cycle."""
+    _hopeless: dict[int, _Hopeless] = field(default_factory=dict)
+    _later: Placer | None = None
+    _refused: dict[int, tuple[int, NoRoom]] = field(default_factory=dict)
+    _refused_later: dict[int, int] = field(default_factory=dict)
+    _no_victims: dict[int, int] = field(default_factory=dict)
+    _nobody_concedes: dict[int, int] = field(default_factory=dict)
+    _evicted: set[str] = field(default_factory=set)
+    _preemptors: int = 0
+    _holder: str = ""
+
+    def serve(self, turns: Sequence[Turn]) -> dict[str, Outcome]:
+        """The outcome of every turn, by uid of the workload.
+
+        Turns that come when the budget of the cycle is spent have none: they are next. So are new
+        questions once half of the cycle's effort is spent: of those the other half takes some,
+        each time others.
+        """
+        ordered = sorted(
+            turns,
+            key=lambda one: (
+                not one.promised,
+                -one.priority,
+                not one.returns,
+                one.workload.created,
+                one.workload.ref.uid,
+            ),
+        )
+        outcomes: dict[str, Outcome] = {}
+        effort, passed = self.placer.board.effort, list[Turn]()
+        for turn in ordered:
+            if self.budget <= 0:
+                return outcomes
+            if turn.coming:
+                self._expect(turn)
+                continue
+            if effort.is_spent(_IN_ORDER) and not self.is_known(turn):
+                passed.append(turn)
+                continue
+            outcomes[turn.workload.ref.uid] = self.turn(turn)
+        for turn in in_turns(passed, self.view.now):
+            if self.budget <= 0 or effort.is_spent():
+                break
+            outcomes[turn.workload.ref.uid] = self.turn(turn)
+        return outcomes
+
+    def is_known(self, turn: Turn) -> bool:
+        """Whether this cycle has judged the devices for all that a turn asks for."""
+        return all(self.placer.knows(self.want(turn, one)) for one in turn.members)
+
+    def turn(self, turn: Turn) -> Outcome:
+        """Place one workload, make way for it, or say why not."""
+        idle = self.idle.get(turn.workload.ref.uid)
+        if idle is not None:
+            return Outcome(refused=Refused(idle[0], turn=lambda: idle[1]))
+        apart = self.feasibility.stands_apart(turn.workload)
+        if apart is not None:
+            return Outcome(refused=Refused(apart.reason, never=apart))
+        outcome = self._turn(turn)
+        self.budget -= len(outcome.seats)
+        return outcome
+
+    def fill(self, turn: Turn) -> Outcome | NoRoom:
+        """Place a gang where there is room as it is; nobody makes way and nothing is kept."""
+        asked = self.asked(turn)
+        number = _class_of(asked)
+        known = self._refused.get(number)
+        if known is None or known[0] > len(asked):
+            found = self.placer.seat(asked, set(turn.near), explain=True)
+            if isinstance(found, Seating):
+                self._mirror(found)
+                self.budget -= len(found.seats)
+                return Outcome(found.seats, found.runner_up)
+            self._refused[number] = known = (len(asked), found)
+        return known[1]
+
+    def move(self, turn: Turn, mover: Victim) -> tuple[Victim, ...] | None:
+        """Keep a better place for a workload that runs elsewhere; it has to leave to get there.
+
+        Returns:
+            Who has to leave beside it; ``None`` when there is no such place.
+        """
+        if mover.uid in self._evicted:
+            return None
+        later, asked = self._future(), self.asked(turn)
+        lift(later.board, mover)
+        found = later.seat(asked, set(), explain=False)
+        victims: tuple[Victim, ...] = ()
+        if isinstance(found, NoRoom):
+            others = [one for one in self._eligible(turn) if one.uid != mover.uid]
+            way = make_room(later, asked, set(), others) if others else None
+            if way is None:
+                put_back(later.board, mover)
+                return None
+            found, victims = way.seating, way.victims
+        self._evicted |= {mover.uid, *(one.uid for one in victims)}
+        self._keep(turn, found)
+        return victims
+
+    def _expect(self, turn: Turn) -> None:
+        """Keep places for members whose pods are on their way, if there are enough."""
+        later, asked = self._future(), self.asked(turn)
+        found = later.seat(asked, set(), explain=False)
+        if isinstance(found, NoRoom) and found.placed >= turn.coming:
+            found = later.seat(asked[: found.placed], set(), explain=False)
+        if isinstance(found, Seating):
+            self._keep(turn, found)
+
+    def asked(self, turn: Turn) -> list[Asked]:
+        """The members of a turn, each with the class of what it asks for."""
+        return [Asked(turn.workload, one, self.want(turn, one)) for one in turn.members]
+
+    def _turn(self, turn: Turn) -> Outcome:
+        asked = self.asked(turn)
+        if turn.workload.kind is WorkloadKind.TRAINING_JOB:
+            return self._unit(turn, asked)
+        outcome = Outcome()
+        for one in asked:
+            single = self._unit(turn, [one])
+            outcome = Outcome(
+                seats=outcome.seats + single.seats,
+                runner_up=outcome.runner_up or single.runner_up,
+                refused=outcome.refused or single.refused,
+                victims=outcome.victims + single.victims,
+                conceded=outcome.conceded or single.conceded,
+            )
+        return outcome
+
+    def want(self, turn: Turn, member: Member) -> Want:
+        """The class of what a member asks for, less where its own old slices linger."""
+        avoid = turn.avoid
+        lingering = self.view.lingering_nodes(member)
+        if lingering:
+            ground = self.placer.board.ground
+            on_them = [
+                ground.sites_on[ground.node_index[node]]
+                for node in sorted(lingering)
+                if node in ground.node_index
+            ]
+            avoid = avoid.union(*on_them)
+        found = self.wants.of(turn.workload, member.pod.shape, avoid)
+        if turn.only is None or self.narrow is None:
+            return found
+        return self.narrow(found, turn.only)
+
+    def _unit(self, turn: Turn, unit: Sequence[Asked]) -> Outcome:
+        """Place members that stand or fall together, or say why not."""
+        number, near = _class_of(unit), set(turn.near)
+        hopeless = self._hopeless.get(number)
+        if (
+            hopeless is not None
+            and len(unit) >= hopeless.members
+            and turn.priority <= hopeless.priority
+            and (self._holder or not self._waited_too_long(turn))
+        ):
+            return hopeless.outcome
+        known = self._refused.get(number)
+        if known is None or known[0] > len(unit):
+            found = self.placer.seat(unit, near, explain=True)
+            if isinstance(found, Seating):
+                self._mirror(found)
+                return Outcome(found.seats, found.runner_up)
+            self._refused[number] = known = (len(unit), found)
+        infeasible = self._infeasible(turn.workload, unit)
+        if infeasible is not None:
+            return Outcome(refused=Refused(infeasible.reason, never=infeasible))
+        return self._make_way(turn, unit, known[1])
+
+    def _infeasible(self, workload: WorkloadRecord, unit: Sequence[Asked]) -> Infeasible | None:
+        """Why the members can never all run here; in tiers the first are judged by themselves."""
+        first, freest, terms = unit[0].want, _freest(unit), terms_of(workload)
+        if terms is None or freest is first:
+            return self.feasibility.judge(workload, first)
+        tied = self.feasibility.judge(workload, first, terms.reliable)
+        if tied is None:
+            return self.feasibility.judge(workload, freest)
+        text = "members of elasticity.reliableReplicas run on machines that are not taken away"
+        return Infeasible(tied.reason, f"{text}: {tied.binds}")
+
+    def _make_way(self, turn: Turn, unit: Sequence[Asked], no_room: NoRoom) -> Outcome:
+        """It does not fit now: wait for what is leaving, make room, or hold what becomes free."""
+        reason = no_room.lines[0].reason if no_room.lines else Reason.NO_CAPACITY
+        refused = Refused(reason, no_room.lines, no_room.placed)
+        if self._fits_later(turn, unit):
+            prospect = "; what it needs is about to become free"
+            return Outcome(refused=replace(refused, prospect=prospect))
+        if turn.modest and not turn.may_stop:
+            return Outcome(refused=refused)
+        made = self._ask_residents(turn, unit)
+        if made is not None:
+            prospect = (
+                f"; room is made by restarting {made.name} at {made.percent} % instead of"
+                f" {made.resident.percent} %"
+            )
+            return Outcome(refused=replace(refused, prospect=prospect), conceded=made)
+        victims = self._preempt(turn, unit)
+        if victims:
+            prospect = f"; room is made by {in_words(victims)}"
+            return Outcome(refused=replace(refused, prospect=prospect), victims=victims)
+        self._maybe_hold(turn, _freest(unit))
+        outcome = Outcome(refused=refused)
+        self._hopeless[_class_of(unit)] = _Hopeless(len(unit), turn.priority, outcome)
+        return outcome
+
+    def _fits_later(self, turn: Turn, unit: Sequence[Asked]) -> bool:
+        """Whether it fits once everything that is leaving has left; then it keeps those devices."""
+        if self._later is None and not self.placer.board.leaving():
+            return False
+        number = _class_of(unit)
+        if self._refused_later.get(number, len(unit) + 1) <= len(unit):
+            return False
+        later = self._future()
+        found = later.seat(unit, set(turn.near), explain=False)
+        if isinstance(found, NoRoom):
+            self._refused_later[number] = len(unit)
+            return False
+        self._keep(turn, found)
+        return True
+
+    def _ask_residents(self, turn: Turn, unit: Sequence[Asked]) -> Concession | None:
+        """Somebody who goes on with less; that stops less than to make it go."""
+        number = _class_of(unit)
+        hopeless = self._nobody_concedes.get(number)
+        if self.residents is None or (hopeless is not None and turn.priority <= hopeless):
+            return None
+        asked = [
+            one
+            for one in self.residents()
+            if one.uid not in self._evicted and one.priority <= turn.priority
+        ]
+        made: Concession | None = None
+        if asked and len(self._evicted) < _MOST_PREEMPTORS:
+            ask = Asking(placer=self._future(), wants=self.wants, unit=unit, near=turn.near)
+            made = make_room_beside(ask, asked)
+        if made is None:
+            self._nobody_concedes[number] = turn.priority
+            return None
+        self._evicted.add(made.uid)
+        self._keep(turn, made.seating)
+        return made
+
+    def _preempt(self, turn: Turn, unit: Sequence[Asked]) -> tuple[Victim, ...]:
+        number = _class_of(unit)
+        hopeless = self._no_victims.get(number)
+        if self._preemptors >= _MOST_PREEMPTORS or (
+            hopeless is not None and turn.priority <= hopeless
+        ):
+            return ()
+        eligible = self._eligible(turn)
+        asked = smaller_first(eligible, turn.priority)
+        eviction = make_room(self._future(), unit, set(turn.near), asked) if asked else None
+        if eviction is None:
+            self._no_victims[number] = turn.priority
+            return ()
+        self._preemptors += 1
+        self._evicted |= {one.uid for one in eviction.victims}
+        self._keep(turn, eviction.seating)
+        return eviction.victims
+
+    def _eligible(self, turn: Turn) -> list[Victim]:
+        """Whom a workload may make leave, in the order to take them."""
+        found = [
+            one
+            for one in self.victims()
+            if one.uid not in self._evicted
+            and ((one.priority < turn.priority and not turn.modest) or one.uid in turn.may_stop)
+        ]
+        if turn.may_stop:
+            last = len(turn.may_stop)
+            found.sort(key=lambda one: (one.priority, turn.may_stop.get(one.uid, last)))
+        return found
+
+    def _maybe_hold(self, turn: Turn, want: Want) -> None:
+        """The first who waited too long holds every device that could ever suit it."""
+        if turn.only is not None:
+            return  # rounds keep devices themselves
+        if self._holder or not self._waited_too_long(turn):
+            return
+        self._holder = f"{turn.workload.ref.namespace}/{turn.workload.ref.name}"
+        board = self.placer.board
+        facts = emptied(columns(board))
+        mask = self.placer.scout.reachable(want) & (board.ground.health == HEALTHY)
+        for _, check in CHAIN:
+            mask &= check(facts, want) <= 0
+        held = mask.nonzero()[0].tolist()
+        board.block(held, self._holder, held=True)
+        if self._later is not None:
+            self._later.board.block(held, self._holder, held=True)
+
+    def _waited_too_long(self, turn: Turn) -> bool:
+        policy = self.view.snapshot.policy
+        patience_s = policy.gang_skip_limit * policy.round_seconds
+        return self.view.now - turn.waiting_since > patience_s
+
+    def _keep(self, turn: Turn, seating: Seating) -> None:
+        """Nobody later in the line gets the devices that this one is about to get."""
+        name = f"{turn.workload.ref.namespace}/{turn.workload.ref.name}"
+        sites = [site for seat in seating.seats for site in seat.spot.sites]
+        self.placer.board.block(sites, name)
+
+    def _future(self) -> Placer:
+        if self._later is None:
+            self._later = Placer(self.placer.board.later(), self.placer.rule)
+        return self._later
+
+    def _mirror(self, seating: Seating) -> None:
+        """Who is placed now is there later too."""
+        if self._later is not None:
+            for seat in seating.seats:
+                self._later.take(seat)
+
+
+def _class_of(unit: Sequence[Asked]) -> int:
+    """What members ask for together, as a number; that of the first where all ask for the same.
+
+    In tiers the first ask for other machines than the rest, and how many do counts as well.
+    """
+    first, last = unit[0].want.number, _freest(unit).number
+    if first == last:
+        return first
+    return hash((first, last, sum(one.want.number == first for one in unit), len(unit)))
+
+
+def _freest(unit: Sequence[Asked]) -> Want:
+    """What the members ask for that may run on most machines: in tiers those that come last."""
+    return unit[0 if terms_of(unit[0].workload) is None else -1].want

@@ -1,0 +1,142 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Why nothing fits: every device counted once, under the first reason that stops it.
+
+The same chain that places also counts, so what a user reads is what decided. Made only for classes
+that were refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from ullage.api.contract import Reason
+from ullage.scheduling.feasibility.checks import CHAIN, allowed_model, ceiling, columns
+from ullage.scheduling.feasibility.resource_requests import Want
+from ullage.scheduling.inventory.inventory import Flags, Ints
+from ullage.scheduling.inventory.node_fit import Fit
+from ullage.scheduling.placement.candidates import Scout
+from ullage.scheduling.prediction.effort import SEARCH
+from ullage.scheduling.prediction.verdicts import Breach
+
+Shortfalls = npt.NDArray[np.float64] | Ints | Flags
+"""By how much each device falls short, or only that it does."""
+
+
+class Stage(StrEnum):
+    """What exactly stopped a device, finer than the reason; in the order of judging."""
+
+    FIT = "fit"
+    POOL = "pool"
+    CORDON = "cordon"
+    PIN = "pin"
+    MODEL = "model"
+    OBJECTIVE = "objective"
+    BLOCKED = "blocked"
+    ROOM = "room"
+    CHECK = "check"
+    PASSED_OVER = "passed over"
+    COUNT = "count"
+    PREDICTION = "prediction"
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Devices that one reason stops: how many, and the one that misses by least."""
+
+    reason: Reason
+    stage: Stage
+    devices: int
+    nearest: int
+    """Index of the device."""
+
+
+@dataclass(slots=True)
+class _Count:
+    """Takes devices out of the game, reason by reason."""
+
+    alive: Flags
+    tallies: dict[Reason, Tally] = field(default_factory=dict)
+
+    def stop(self, reason: Reason, stage: Stage, short: Shortfalls) -> None:
+        """Count and take out the devices that fall short."""
+        at = (self.alive & (short > 0)).nonzero()[0]
+        if not len(at):
+            return
+        nearest: int = at.item(short[at].argmin())
+        before = self.tallies.pop(reason, None)
+        # the later stage came closer to fitting, so its device is the one to show
+        total = len(at) + (before.devices if before else 0)
+        self.tallies[reason] = Tally(reason, stage, total, nearest)
+        self.alive[at] = False
+
+
+def survey(scout: Scout, want: Want) -> tuple[Tally, ...]:
+    """Count every device under the reason that stops it; the closest miss stands last."""
+    board = scout.board
+    board.effort.spent += SEARCH
+    ground = board.ground
+    count = _Count(np.ones(len(ground.sites), dtype=np.bool_))
+    fit = scout.fit(want.shape)[ground.node_of]
+    count.stop(Reason.NO_NODE_MATCHES, Stage.FIT, fit == int(Fit.NO_MATCH))
+    count.stop(Reason.NODE_AFFINITY_CONFLICT, Stage.PIN, fit == int(Fit.PIN_CONFLICT))
+    facts = columns(board)
+    if want.place is not None:
+        outside = ~want.place.nodes[ground.node_of]
+        count.stop(Reason.NO_NODE_MATCHES, Stage.POOL, outside)
+    for model, why in want.barred.items():
+        count.stop(why.reason, Stage.OBJECTIVE, facts.model == model)
+    count.stop(Reason.NO_NODE_MATCHES, Stage.MODEL, ~allowed_model(facts, want))
+    count.stop(Reason.NO_NODE_MATCHES, Stage.CORDON, fit == int(Fit.CORDONED))
+    # Blocked devices are counted before their tenants are looked at: else every device that comes
+    # free for a moment would change what everybody in the line is told.
+    count.stop(Reason.HELD_FOR_ANOTHER, Stage.BLOCKED, board.held)
+    count.stop(Reason.NO_CAPACITY, Stage.BLOCKED, board.blocked)
+    count.stop(Reason.NO_CAPACITY, Stage.ROOM, _short_of_room(scout, want))
+    for reason, check in CHAIN:
+        count.stop(reason, Stage.CHECK, check(facts, want))
+    if want.avoid:
+        avoided = np.zeros(len(ground.sites), dtype=np.int64)
+        avoided[sorted(want.avoid)] = 1
+        count.stop(Reason.RESERVATION_REFUSED, Stage.PASSED_OVER, avoided)
+    for reason, excess in _excesses(scout, want, count.alive).items():
+        count.stop(reason, Stage.PREDICTION, excess)
+    if want.count > 1:
+        count.stop(Reason.NO_CAPACITY, Stage.COUNT, _short_of_count(scout, want, count.alive))
+    return tuple(count.tallies.values())
+
+
+def _short_of_room(scout: Scout, want: Want) -> Shortfalls:
+    """By how much (as a fraction of what is asked) the worst amount of the node falls short."""
+    board = scout.board
+    worst = np.zeros(len(board.free), dtype=np.float64)
+    for name, amount in want.needs:
+        worst = np.maximum(worst, (amount - board.free_column(name)) / amount)
+    return worst[board.ground.node_of]
+
+
+def _short_of_count(scout: Scout, want: Want, alive: Flags) -> Ints:
+    """How many more devices the node would need to have free at once."""
+    node_of = scout.board.ground.node_of
+    free = np.bincount(node_of[alive], minlength=len(scout.board.free))
+    short: Ints = want.count - free[node_of]
+    return short
+
+
+def _excesses(scout: Scout, want: Want, alive: Flags) -> dict[Reason, Shortfalls]:
+    """By which factor the nearest prediction on a device is beyond an objective, by reason."""
+    found: dict[Reason, npt.NDArray[np.float64]] = {}
+    if want.exclusive:
+        return {}  # what passes for whole devices is empty
+    sites = np.flatnonzero(alive)
+    tops = ceiling(columns(scout.board), want)[sites]
+    numbers, answers = scout.asked(want, sites, tops.tolist())
+    for number, said in enumerate(answers):
+        if isinstance(said, Breach):
+            excess = found.setdefault(said.reason, np.zeros(len(alive), dtype=np.float64))
+            excess[sites[numbers == number]] = said.excess
+    return {reason: found[reason] for reason in sorted(found)}

@@ -1,0 +1,324 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The learned rule: the risk of breaking anybody's objective first, then what the place is worth.
+
+Hands the engine what it needs and reads its verdict. Memory, contexts and trust are judged before,
+for all devices at once, so the engine is told of a device on which they cannot bind. What nothing
+certifies yet may be tried out, and stands behind every place that needs no trial.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from ullage.api.contract import Reason
+from ullage.cluster.records.spec_fields import RiskSettings as RiskTerms
+from ullage.cluster.values.bounded import MIB, Memo
+from ullage.engines.admission.calibration import TightSLO
+from ullage.engines.admission.decision import admit
+from ullage.engines.admission.filters import Device, Newcomer, Resident
+from ullage.engines.admission.limits import WHOLE_PERCENT
+from ullage.engines.admission.margin import margin
+from ullage.engines.admission.model import LearnedModel
+from ullage.engines.admission.probation import NoTrial, may_probe
+from ullage.engines.admission.records import Forecast, Tenant
+from ullage.engines.admission.verdict import Basis, RiskSettings, Verdict
+from ullage.scheduling.prediction.recall import Forecasts, Numbers, Recall, no_forecasts
+from ullage.scheduling.prediction.verdicts import MICROS, TOLERANCE, Breach, Case, Grant
+
+_ROOMY_MIB: Final = 2**40
+_ROOMY_CONTEXTS: Final = 2**20
+_PLACE: Final = "the device"
+
+
+def settings_of(terms: RiskTerms) -> RiskSettings:
+    """The policy's risk budget in the engine's words."""
+    return RiskSettings(
+        eps_percent=terms.eps_percent,
+        confidence_percent=terms.confidence_percent,
+        min_combined_percent=terms.min_combined_percent,
+        tight_slo=TightSLO.CONFORMAL if terms.conformal else TightSLO.REFUSE,
+        probation_seconds_per_class=terms.probation_seconds_per_class,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """The classes that ask for an accelerator or a share of it, as often as they are there.
+
+    ``weights`` by trust domain and least percent; a whole device (100) must be empty. Counts are
+    rounded down to powers of two, so that one job more or less changes no price.
+    """
+
+    weights: tuple[tuple[tuple[str, int], int], ...] = ()
+
+    def lost(self, case: Case, percent: int) -> float:
+        """Share of them that find room on the device before a placement and none after it, 0..1.
+
+        By shares and trust alone: to ask the risk of each as well would cost more than all
+        decisions together (derived).
+        """
+        used = sum(one.percent for one in case.tenants)
+        total = lost = 0
+        for (domain, least), weight in self.weights:
+            total += weight
+            mine = domain == case.domain and least < WHOLE_PERCENT
+            if (mine or not case.tenants) and used + least <= case.percent_limit:
+                lost += weight * (not mine or used + percent + least > case.percent_limit)
+        return lost / total if total else 0.0
+
+
+Answers = Memo[tuple[object, ...], Grant | Breach]
+"""By everything of a case that matters."""
+_ANSWERS_BYTES: Final = 64 * MIB
+"""Of one accelerator: about 20,000."""
+
+
+def _weigh_answer(_: object) -> int:
+    """Half of what an answer takes with its key (derived): weighing each would cost more."""
+    return 1_500
+
+
+@dataclass(slots=True)
+class _Memo:
+    """What holds as long as the model is the same; answers also ask for settings and usual."""
+
+    model: LearnedModel | None
+    settings: RiskSettings
+    usual: Usual
+    forecasts: Forecasts = field(default_factory=no_forecasts)
+    answers: Answers = field(default_factory=lambda: Memo(_ANSWERS_BYTES, _weigh_answer))
+
+
+_MEMOS: Final[dict[str, _Memo]] = {}
+"""By accelerator of the nodes. A pure function's answers, kept over cycles: they change nothing but
+its cost."""
+
+
+@dataclass(slots=True)
+class RiskRule:
+    """Judges by the engine; one per cycle."""
+
+    models: Mapping[str, LearnedModel]
+    settings: RiskSettings
+    usual: Mapping[str, Usual] = field(default_factory=dict)
+    """By accelerator."""
+    by_worth: bool = True
+    _numbers: Numbers = field(default_factory=Numbers)
+    _ready: dict[str, tuple[_Memo, Recall]] = field(default_factory=dict)
+
+    def judge(self, case: Case) -> Grant | Breach:
+        """The share of largest net value within the risk, a trial, or what stands in the way.
+
+        The names in the answer may be those of other tenants, alike in all that matters.
+        """
+        if case.least >= WHOLE_PERCENT and not case.tenants:
+            return _whole()
+        answers = self._at(case.accelerator)[0].answers
+        key = (
+            *map(self._likeness, (case.newcomer, *case.tenants)),
+            case.least,
+            case.most,
+            case.percent_limit,
+            case.account,
+            case.domain,
+        )
+        found = answers.get(key)
+        if found is None:
+            found = self.explain(case)
+            answers.put(key, found)
+        return found
+
+    def explain(self, case: Case) -> Grant | Breach:
+        """The same, always judged anew, with the names of just these tenants."""
+        usual = self.usual.get(case.accelerator, Usual())
+        recall = self._at(case.accelerator)[1]
+        device = _device(case)
+        newcomer = _newcomer(replace(case, most=self._best_alone(case, usual)))
+        settings = replace(self.settings, min_combined_percent=self._floor_percent(case))
+        basis = Basis(
+            forecaster=recall,
+            thresholds=recall.model.thresholds,
+            settings=settings,
+        )
+        verdict = admit(device, newcomer, basis)
+        if not verdict.admitted and newcomer.max_percent < case.most:
+            verdict = admit(device, _newcomer(case), basis)
+        if verdict.chosen is not None:
+            price = self.settings.fragmentation_weight * usual.lost(case, verdict.percent)
+            net = verdict.chosen.net - price
+            return Grant(
+                verdict.percent, verdict.tenants[-1].predicted, _micros(net), verdict=verdict
+            )
+        if not case.tenants:
+            return self._alone_at_most(case, newcomer.max_percent, usual) or _breach(verdict)
+        return self._trial(case, verdict) or _breach(verdict)
+
+    def _alone_at_most(self, case: Case, percent: int, usual: Usual) -> Grant | None:
+        """A place alone that needs no margin: a whole device, or a share judged at its worst."""
+        for share in dict.fromkeys((percent, case.most)):
+            if self.alone(case, share) is None:
+                speed = self._speed(case.accelerator, _newcomer(case).at(share))
+                price = self.settings.fragmentation_weight * usual.lost(case, share)
+                return Grant(share, 1 / speed, _micros(speed - price))
+        return None
+
+    def _at(self, accelerator: str) -> tuple[_Memo, Recall]:
+        """What is kept of an accelerator, looked up once a cycle."""
+        ready = self._ready.get(accelerator)
+        if ready is None:
+            model, usual = self.models.get(accelerator), self.usual.get(accelerator, Usual())
+            memo = _MEMOS.get(accelerator)
+            if memo is None or memo.model is not model:
+                memo = _MEMOS[accelerator] = _Memo(model, self.settings, usual)
+            elif (memo.settings, memo.usual) != (self.settings, usual):
+                memo.settings, memo.usual = self.settings, usual
+                memo.answers.clear()
+            found = model if model is not None else LearnedModel(accelerator=accelerator)
+            ready = memo, Recall(found, self._numbers, memo.forecasts)
+            self._ready[accelerator] = ready
+        return ready
+
+    def _forecast(self, accelerator: str, tenants: Sequence[Tenant]) -> Forecast:
+        return self._at(accelerator)[1].forecast(accelerator, tenants)
+
+    def _likeness(self, tenant: Tenant) -> tuple[object, ...]:
+        """All of a tenant that matters to a judgement: everything but its name."""
+        return (
+            tenant.percent,
+            tenant.utilisation,
+            tenant.max_slowdown,
+            tenant.weight,
+            tenant.latency,
+            tenant.probation,
+            self._numbers.of(tenant.profile),
+        )
+
+    def _best_alone(self, case: Case, usual: Usual) -> int:
+        """The most to ask for: beyond it, the room that others lose is worth more than speed.
+
+        By the newcomer's speed alone, which its speed beside others follows.
+        """
+        weight = self.settings.fragmentation_weight
+        shares = sorted({case.least, case.most, *range(10, WHOLE_PERCENT, 10)})
+        inside: list[int] = [one for one in shares if case.least <= one <= case.most]
+        lost = [weight * usual.lost(case, one) for one in inside]
+        if lost[0] == lost[-1]:
+            return case.most
+        newcomer = _newcomer(case)
+        worth = [
+            _micros(self._speed(case.accelerator, newcomer.at(one)) - price)
+            for one, price in zip(inside, lost, strict=True)
+        ]
+        return inside[worth.index(max(worth))]
+
+    def alone(self, case: Case, percent: int) -> Breach | None:
+        """Whether the newcomer keeps its own objective alone on a device at this share."""
+        if percent >= WHOLE_PERCENT and _keeps_alone(case):
+            return None
+        tenants = (_newcomer(case).at(percent),)
+        forecast = self._forecast(case.accelerator, tenants)
+        found = margin(tenants, forecast, {})
+        if found.passes or (found.z >= -TOLERANCE and _at_its_worst(case.newcomer)):
+            return None
+        predicted = math.exp(found.reach(found.required))
+        return Breach(percent, case.newcomer.name, predicted, found.allowed)
+
+    def slowdowns(self, accelerator: str, tenants: Sequence[Tenant]) -> tuple[float, ...]:
+        """Foretold slowdown (median) of everybody on a device, each at its own share."""
+        found = self._forecast(accelerator, tenants)
+        return tuple(math.exp(mean) for mean in found.mean)
+
+    def _trial(self, case: Case, verdict: Verdict) -> Grant | Breach | None:
+        """A place on probation for what is refused only because too little was seen."""
+        if verdict.reason is not Reason.NEED_PROFILE or case.account is None:
+            return None
+        if case.newcomer.latency:
+            text = "and nobody is tried out who has a latency objective"
+            return _breach(verdict, Reason.NEED_PROFILE, f"{verdict.text}; {text}")
+        found = may_probe(verdict, _device(case), _newcomer(case), case.account, self.settings)
+        if isinstance(found, NoTrial):
+            return _breach(verdict, found.reason, f"{verdict.text}; {found.text}")
+        own = verdict.tenants[-1]
+        worth = 1 / own.predicted - verdict.risk
+        return Grant(found.percent, own.predicted, _micros(worth), trial=True, verdict=verdict)
+
+    def _floor_percent(self, case: Case) -> float:
+        """Least sum of speeds: what the tenants would reach one after the other, as they are.
+
+        Of whole devices that is one device's worth; whoever may never have more than a part of one
+        is measured by the largest part that any of them has (derived).
+        """
+        if not case.tenants:
+            return self.settings.min_combined_percent
+        newcomer = _newcomer(case).at(case.most)
+        best = max(self._speed(case.accelerator, one) for one in (*case.tenants, newcomer))
+        return self.settings.min_combined_percent * best
+
+    def _speed(self, accelerator: str, tenant: Tenant) -> float:
+        """Normalised throughput alone at its share."""
+        return math.exp(-self._forecast(accelerator, (tenant,)).mean[0])
+
+
+def _keeps_alone(case: Case) -> bool:
+    """Whether an undivided device is enough: there the slowdown is 1, by what the word means."""
+    return case.newcomer.max_slowdown is None or case.newcomer.max_slowdown >= 1
+
+
+def _at_its_worst(tenant: Tenant) -> bool:
+    """Whether its time at a share is taken as compute-bound, than which nothing is slower."""
+    curve = tenant.profile.curve if tenant.profile is not None else None
+    return curve is None or curve.fixed_s == 0
+
+
+def _whole() -> Grant:
+    return Grant(WHOLE_PERCENT, 1.0, MICROS)
+
+
+def _device(case: Case) -> Device:
+    """The device as the engine must see it: only shares, objectives and trials can bind."""
+    return Device(
+        uuid=_PLACE,
+        accelerator=case.accelerator,
+        memory_mib=_ROOMY_MIB,
+        contexts=_ROOMY_CONTEXTS,
+        context_overhead_mib=0,
+        percent_limit=max(case.percent_limit, sum(one.percent for one in case.tenants)),
+        residents=tuple(
+            Resident(tenant=one, memory_mib=0, trust_domain=case.domain) for one in case.tenants
+        ),
+    )
+
+
+def _newcomer(case: Case) -> Newcomer:
+    return Newcomer(
+        tenant=case.newcomer,
+        min_percent=case.least,
+        max_percent=case.most,
+        memory_mib=1,
+        trust_domain=case.domain,
+    )
+
+
+def _micros(worth: float) -> int:
+    return round(worth * MICROS)
+
+
+def _breach(verdict: Verdict, reason: Reason | None = None, text: str = "") -> Breach:
+    """A refusal in the words of the caller."""
+    bound: Sequence[float] = [
+        one.predicted for one in verdict.tenants if one.name == verdict.binding
+    ]
+    allowed = next((one.allowed for one in verdict.tenants if one.name == verdict.binding), None)
+    percent = verdict.tenants[-1].percent if verdict.tenants else 0
+    return Breach(
+        percent,
+        verdict.binding,
+        bound[0] if bound else 0.0,
+        allowed or 0.0,
+        reason=reason or verdict.reason or Reason.PREDICTED_SLO_BREACH,
+        text=text or verdict.text,
+    )

@@ -1,0 +1,170 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What was learned, in the words of admission: rows and profiles of one type of accelerator.
+
+The operator builds its predictors from these after every restart, so they must follow from the
+snapshot alone, in one order. ``None`` stays "not measured".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from ullage.cluster.records.profile import ProfileRecord, SoloEntry, StepRow
+from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
+from ullage.cluster.records.spec_fields import Knowledge
+from ullage.engines.admission.records import ClassProfile, Fingerprint, Row, ShareCurve
+from ullage.scheduling.prediction.knowledge import (
+    class_of,
+    is_shared,
+    measured_only,
+    named,
+    partner_of,
+)
+
+WHOLE = 100
+NOTHING_SHARED: Final = Knowledge()
+
+
+def rows_of(snapshot: Snapshot, accelerator: str) -> tuple[Row, ...]:
+    """Every row of an accelerator that was measured and has a slowdown, oldest first, then by id.
+
+    A row without one takes the profile's own time alone on the whole device as its reference.
+    Classes and families bear the name of their namespace.
+    """
+    knowledge = snapshot.policy.knowledge
+    found: list[Row] = []
+    for profile in _in_order(snapshot):
+        taught = measured_only(profile, knowledge)
+        alone_s = solo_step_s(taught, accelerator)
+        for row in taught.rows:
+            if row.accelerator != accelerator:
+                continue
+            slowdown = row.slowdown or (row.step_s / alone_s if alone_s else 0.0)
+            if slowdown:
+                found.append(_row(profile, row, slowdown, knowledge))
+    return tuple(sorted(found, key=lambda row: (row.at_s, row.id)))
+
+
+def _row(profile: ProfileRecord, row: StepRow, slowdown: float, knowledge: Knowledge) -> Row:
+    """A row in the words of admission."""
+    namespace = profile.namespace
+    return Row(
+        id=row.id,
+        klass=class_of(profile, knowledge),
+        family=named(profile.status.family or profile.family, namespace, knowledge),
+        accelerator=row.accelerator,
+        percent=row.share,
+        partners=tuple(
+            replace(one, klass=partner_of(one.klass, namespace, knowledge)) for one in row.partners
+        ),
+        step_s=row.step_s,
+        slowdown=slowdown,
+        at_s=row.at_s,
+        max_slowdown=row.max_slowdown,
+        requests_per_s=row.requests_per_s,
+        counterfactual=row.counterfactual,
+        probation=row.probation,
+    )
+
+
+def class_profiles(snapshot: Snapshot, accelerator: str) -> dict[str, ClassProfile]:
+    """What is known of every class on an accelerator, by the class's key among all namespaces.
+
+    Where several profiles know a class, the one with most rows there answers. What was declared
+    fills gaps inside its own namespace only. A class whose behaviour changed lately (``novel``)
+    has no rows.
+    """
+    knowledge = snapshot.policy.knowledge
+    found: dict[str, ClassProfile] = {}
+    for profile in _in_order(snapshot):
+        shared = is_shared(profile, knowledge)
+        told = measured_only(profile, knowledge) if shared else profile
+        one = class_profile(told, accelerator, knowledge)
+        held = found.get(one.klass)
+        if held is None or (one.rows, one.curve is not None) > (held.rows, held.curve is not None):
+            found[one.klass] = one
+    return found
+
+
+def class_profile(
+    profile: ProfileRecord, accelerator: str, knowledge: Knowledge = NOTHING_SHARED
+) -> ClassProfile:
+    """What one profile knows of its class on an accelerator; declared rows fill gaps."""
+    taught = measured_only(profile, knowledge)
+    measured, rows = solo_rows(taught, accelerator), solo_rows(profile, accelerator)
+    print_ = _fingerprint(measured)
+    gaps = print_ == Fingerprint() or share_curve(measured) is None
+    if print_ == Fingerprint():
+        print_ = _fingerprint(rows)
+    status = profile.status
+    beside = sum(1 for row in taught.rows if row.accelerator == accelerator and row.partners)
+    return ClassProfile(
+        klass=class_of(profile, knowledge),
+        family=named(status.family or profile.family, profile.namespace, knowledge),
+        fingerprint=print_,
+        curve=share_curve(rows),
+        rows=0 if status.novel else beside,
+        declared=gaps and len(rows) > len(measured),
+    )
+
+
+def _fingerprint(rows: Sequence[SoloEntry]) -> Fingerprint:
+    """That of the largest share."""
+    return rows[-1].fingerprint if rows else Fingerprint()
+
+
+def profile_of(snapshot: Snapshot, workload: WorkloadRecord) -> ProfileRecord | None:
+    """The profile of a workload: the one it names, else its class's in its namespace."""
+    namespace = workload.ref.namespace
+    if workload.profile_ref:
+        return snapshot.profiles.get((namespace, workload.profile_ref))
+    mine = [
+        one
+        for one in snapshot.profiles.values()
+        if (one.namespace, one.klass) == (namespace, workload.klass)
+    ]
+    return max(mine, key=lambda one: (len(one.rows), one.name), default=None)
+
+
+def solo_rows(profile: ProfileRecord, accelerator: str) -> tuple[SoloEntry, ...]:
+    """Rows alone on an accelerator by rising share; a measured one beats the declared one."""
+    rows = {row.share: row for row in profile.solo if row.device == accelerator}
+    rows |= {row.share: row for row in profile.status.solo if row.device == accelerator}
+    return tuple(rows[share] for share in sorted(rows))
+
+
+def solo_step_s(profile: ProfileRecord, accelerator: str) -> float:
+    """Seconds of a step alone on the whole device, by the fitted curve; 0 = not known."""
+    curve = share_curve(solo_rows(profile, accelerator))
+    return curve.seconds(1.0) if curve else 0.0
+
+
+def share_curve(rows: Sequence[SoloEntry]) -> ShareCurve | None:
+    """``T(p) = a + b / p`` with a, b >= 0 by least squares over the rows that have a time.
+
+    With one share only a = 0: wholly compute-bound, the conservative reading. Source: derived.
+    """
+    points = [(WHOLE / row.share, row.step_s) for row in rows if row.step_s > 0]
+    if not points:
+        return None
+    if len(points) == 1:
+        return ShareCurve(fixed_s=0.0, scaled_s=points[0][1] / points[0][0])
+    n = len(points)
+    mean_x, mean_y = sum(x for x, _ in points) / n, sum(y for _, y in points) / n
+    slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / sum(
+        (x - mean_x) ** 2 for x, _ in points
+    )
+    fixed = mean_y - slope * mean_x
+    if slope < 0:
+        return ShareCurve(fixed_s=mean_y, scaled_s=0.0)
+    if fixed < 0:
+        through = sum(x * y for x, y in points) / sum(x * x for x, _ in points)
+        return ShareCurve(fixed_s=0.0, scaled_s=through)
+    return ShareCurve(fixed_s=fixed, scaled_s=slope)
+
+
+def _in_order(snapshot: Snapshot) -> Iterable[ProfileRecord]:
+    return (snapshot.profiles[key] for key in sorted(snapshot.profiles))

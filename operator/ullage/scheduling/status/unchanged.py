@@ -1,0 +1,115 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Shortcuts for the many to whom nothing happened: their status says all there is to say.
+
+Most workloads of a large cluster run, or wait for the same reason as a moment ago. These checks
+are strict: when in doubt they say no, and the status is worked out in full, with the same result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ullage.api.contract import Reason
+from ullage.api.reasons import ConditionType
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.status import Condition
+from ullage.scheduling.model.lifecycle_step import Life
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.view import View
+from ullage.scheduling.placement import predicted_figures as figures
+from ullage.scheduling.placement.attempt import Refused
+from ullage.scheduling.placement.predicted_figures import Part, Predictions
+from ullage.scheduling.status.workload_status import ENFORCED, same_placement
+
+_RUNNING: Final = (
+    ConditionType.ADMITTED,
+    ConditionType.PLACED,
+    ConditionType.READY,
+    ConditionType.ENFORCED,
+)
+
+
+def still_runs(
+    view: View, workload: WorkloadRecord, parts: Sequence[Part], predictions: Predictions
+) -> bool:
+    """Whether a job that runs is shown as running, in the same place and as well as before."""
+    status = workload.status
+    decision = status.decision
+    if (
+        status.phase != Phase.RUNNING
+        or status.retry_at
+        or decision is None
+        or decision.reason is not Reason.PLACED
+        or not same_placement(status.placement, parts)
+        or not _good(workload, status.conditions)
+    ):
+        return False
+    if any(one.seen is None or one.seen.phase not in ENFORCED for one in parts):
+        return False
+    return (
+        figures.sharing(workload, parts, predictions) is status.sharing
+        and figures.progress(view, workload, parts) is status.progress
+        and _objective_shown(workload, parts)
+    )
+
+
+def still_waits(workload: WorkloadRecord, life: Life, refused: Refused) -> bool:
+    """Whether a workload that is refused is shown as refused, for the same reasons."""
+    status = workload.status
+    decision = status.decision
+    if (
+        status.phase != Phase.PENDING
+        or status.placement
+        or status.sharing is not None
+        or decision is None
+        or decision.reason is not refused.reason
+        or decision.chosen
+        or workload.invalid
+        or workload.generation != status.observed_generation
+        or (status.restarts, status.retry_at) != (life.restarts, life.retry_at)
+        or life.passed_over is not None
+        or len(status.conditions) != 2
+    ):
+        return False
+    if {one.reason for one in decision.refusals} != {one.reason for one in refused.lines}:
+        return False
+    return all(
+        one.type == type_
+        and one.status == "False"
+        and one.reason == refused.reason
+        and one.observed_generation == workload.generation
+        for one, type_ in zip(
+            status.conditions, (ConditionType.ADMITTED, ConditionType.READY), strict=True
+        )
+    )
+
+
+def _good(workload: WorkloadRecord, conditions: tuple[Condition, ...]) -> bool:
+    """Whether the conditions of a running job all hold, for this generation of it."""
+    generation = workload.generation
+    if workload.invalid or workload.status.observed_generation != generation:
+        return False
+    if not 4 <= len(conditions) <= 5:
+        return False
+    return all(
+        one.type == type_ and one.status == "True" and one.observed_generation == generation
+        for one, type_ in zip(conditions, _RUNNING, strict=False)
+    )
+
+
+def _objective_shown(workload: WorkloadRecord, parts: Sequence[Part]) -> bool:
+    """Whether the condition on the objective is there when it should be, and says the truth."""
+    conditions = workload.status.conditions
+    judged = figures.objective_met(workload, parts)
+    if judged is None:
+        return len(conditions) == 4
+    met = "True" if judged[0] else "False"
+    return (
+        len(conditions) == 5
+        and conditions[4].type == ConditionType.SLO_MET
+        and conditions[4].status == met
+        and conditions[4].reason == figures.slo_reason(parts, judged[0])
+        and conditions[4].observed_generation == workload.generation
+    )

@@ -1,0 +1,263 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What users read: phase, conditions, placement and the decision with its reason.
+
+A status is the record of before, to the very object, as long as nothing in it changed. Nothing is
+decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ullage.api.contract import Reason, SlicePhase
+from ullage.api.reasons import ConditionType
+from ullage.cluster.codecs.status import whole_second
+from ullage.cluster.records.room import MadeRoom
+from ullage.cluster.records.snapshot import PodStage, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.status import (
+    AllocationRecord,
+    DecisionRecord,
+    Placement,
+    SizeRecord,
+    WorkloadStatus,
+)
+from ullage.scheduling.capacity.capacity_choice import Stand
+from ullage.scheduling.capacity.status import deadline_said, spend_of
+from ullage.scheduling.lifecycle.node_losses import noted
+from ullage.scheduling.model.conditions import Said, merged
+from ullage.scheduling.model.lifecycle_step import Life
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.selectors import selector_text
+from ullage.scheduling.model.view import Member, View
+from ullage.scheduling.placement import predicted_figures as figures
+from ullage.scheduling.placement.predicted_figures import Part, Predictions
+
+ENFORCED: Final = (SlicePhase.ATTACHED, SlicePhase.VIOLATING, SlicePhase.FROZEN)
+_ON_THE_WAY: Final = (Phase.PENDING, Phase.RESERVING, Phase.STARTING, Phase.RUNNING)
+_MOVES: Final = (Reason.WAITING_FOR_DECISION, Reason.RESERVING, Reason.STARTING)
+"""Reasons of what does not hold yet and will shortly, by itself."""
+_BAD: Final = (ConditionType.DEGRADED, ConditionType.INVALID, ConditionType.SLO_MET)
+"""Conditions that are news whatever they say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """All that a status is made of, beside the record itself."""
+
+    workload: WorkloadRecord
+    life: Life
+    phase: Phase
+    members: Sequence[Member]
+    parts: Sequence[Part]
+    admitted: bool
+    reason: Reason
+    """Why it is not further, or that it is placed."""
+    message: str
+    decision: DecisionRecord | None
+    allocation: AllocationRecord | None = None
+    """What it is promised and had, where jobs take turns."""
+    degraded: tuple[Reason, str] | None = None
+    endpoint: str = ""
+    stand: Stand | None = None
+    """What was decided of its pools."""
+    size: tuple[int, SizeRecord | None] = (0, None)
+    """Members of an elastic gang, and why so many."""
+    made_room: MadeRoom | None = None
+    """The last time that it made room for another."""
+
+
+def tell(view: View, told: Told, predictions: Predictions) -> WorkloadStatus:
+    """The status of a workload."""
+    before = told.workload.status
+    changes = _common(view, told, predictions)
+    if told.workload.kind is WorkloadKind.TRAINING_JOB:
+        changes |= _training(view, told)
+    else:
+        changes |= _serving(told)
+    changed = {name: value for name, value in changes.items() if getattr(before, name) != value}
+    return replace(before, **changed) if changed else before  # type: ignore[arg-type]
+
+
+def is_passing(before: WorkloadStatus, after: WorkloadStatus) -> bool:
+    """Whether a TrainingJob's status only says that things move: the next is expected soon.
+
+    Anything that users must act on or wait for, and all that a restart must remember, is not.
+    """
+    unmet = [one for one in after.conditions if one.status != "True"]
+    return (
+        after.phase in _ON_THE_WAY
+        and before.phase in ("", *_ON_THE_WAY)
+        and (before.restarts, before.retry_at) == (after.restarts, after.retry_at)
+        and bool(unmet)
+        and all(one.reason in _MOVES for one in unmet)
+        and not any(one.type in _BAD for one in after.conditions)
+        and not any(one.type in _BAD for one in before.conditions)
+    )
+
+
+def _common(view: View, told: Told, predictions: Predictions) -> dict[str, object]:
+    workload, before = told.workload, told.workload.status
+    ended = told.phase.terminal
+    return {
+        "observed_generation": workload.generation,
+        "phase": told.phase.value,
+        "placement": _placement(before.placement, told.parts),
+        "decision": told.decision,
+        "sharing": (
+            before.sharing if ended else figures.sharing(workload, told.parts, predictions)
+        ),
+        "template_hash": next(
+            (one.pod.template_hash for one in told.members if one.pod.template_hash),
+            before.template_hash,
+        ),
+        "conditions": merged(
+            before.conditions, _said(told), whole_second(view.now), workload.generation
+        ),
+    }
+
+
+def _training(view: View, told: Told) -> dict[str, object]:
+    workload, before, life = told.workload, told.workload.status, told.life
+    now = whole_second(view.now)
+    running = told.phase is Phase.RUNNING
+    return {
+        "restarts": life.restarts,
+        "retry_at": whole_second(life.retry_at),
+        "last_failure": noted(view, workload, life.restarts, told.members),
+        # where it ran stays readable after the end
+        "nodes": (
+            before.nodes
+            if told.phase.terminal
+            else ",".join(sorted({one.node for one in told.parts}))
+        ),
+        "gpus": len(told.parts),
+        "allocation": told.allocation,
+        "spend": spend_of(workload, told.stand),
+        "made_room": told.made_room,
+        "replicas": told.size[0],
+        "size": told.size[1],
+        "start_time": now if running and not before.start_time else before.start_time,
+        "completion_time": (before.completion_time or now) if told.phase.terminal else 0.0,
+        "progress": (
+            figures.finished(workload)
+            if told.phase is Phase.SUCCEEDED
+            else figures.progress(view, workload, told.parts)
+        ),
+    }
+
+
+def _serving(told: Told) -> dict[str, object]:
+    staying = [one for one in told.members if one.live and not one.pod.deleting]
+    return {
+        "replicas": len(staying),
+        "ready_replicas": sum(one.pod.ready for one in staying),
+        "selector": selector_text(told.workload.ref),
+        "endpoint": told.endpoint,
+    }
+
+
+def same_placement(before: tuple[Placement, ...], parts: Sequence[Part]) -> bool:
+    """Whether the summary says already where the slices are."""
+    if len(before) != len(parts):
+        return False
+    if len(parts) == 1:
+        return _says(before[0], parts[0])
+    return all(_says(one, part) for one, part in zip(before, parts, strict=True))
+
+
+def _placement(before: tuple[Placement, ...], parts: Sequence[Part]) -> tuple[Placement, ...]:
+    if same_placement(before, parts):
+        return before
+    return tuple(
+        Placement(
+            key=part.slice.key,
+            pod=part.pod,
+            node=part.node,
+            gpu=part.slice.gpu,
+            percent=part.slice.percent,
+            memory_mib=part.slice.memory_mib,
+            epoch=part.slice.epoch,
+        )
+        for part in parts
+    )
+
+
+def _says(placement: Placement, part: Part) -> bool:
+    wanted = part.slice
+    return (
+        placement.key == wanted.key
+        and placement.node == part.node
+        and placement.gpu == wanted.gpu
+        and placement.percent == wanted.percent
+        and placement.memory_mib == wanted.memory_mib
+        and placement.epoch == wanted.epoch
+    )
+
+
+def _said(told: Told) -> list[Said]:
+    workload = told.workload
+    if told.phase.terminal:
+        said = _ended(told)
+    elif not told.admitted:
+        said = [
+            Said(ConditionType.ADMITTED, False, told.reason, told.message),
+            Said(ConditionType.READY, False, told.reason),
+        ]
+        if workload.kind is not WorkloadKind.TRAINING_JOB and told.phase is Phase.READY:
+            said[1] = Said(ConditionType.READY, True, Reason.RUNNING)
+    else:
+        said = _admitted(told)
+    said.extend(deadline_said(told.stand))
+    if told.degraded is not None:
+        said.append(Said(ConditionType.DEGRADED, True, *told.degraded))
+    if workload.invalid:
+        said.append(Said(ConditionType.INVALID, True, Reason.INVALID_OBJECT, workload.invalid))
+    return said
+
+
+def _ended(told: Told) -> list[Said]:
+    reason, message = told.reason, told.message
+    before = told.workload.status.condition(ConditionType.FINISHED)
+    if before is not None:
+        reason, message = Reason(before.reason), before.message
+    return [
+        Said(ConditionType.ADMITTED, False, reason),
+        Said(ConditionType.READY, False, reason),
+        Said(ConditionType.FINISHED, True, reason, message),
+    ]
+
+
+def _admitted(told: Told) -> list[Said]:
+    """Conditions of a workload whose members all hold slices."""
+    live = [one for one in told.members if one.live and not one.pod.deleting]
+    bound = all(one.pod.stage in (PodStage.BOUND, PodStage.RUNNING) for one in live)
+    started = all(part.seen is not None and part.seen.phase.started for part in told.parts)
+    waits = Reason.RESERVING if any(one.gated for one in live) else Reason.STARTING
+    placed = bound and started
+    ready = told.phase in (Phase.RUNNING, Phase.READY)
+    said = [
+        Said(ConditionType.ADMITTED, True, Reason.PLACED, told.message, told.workload.in_place),
+        Said(ConditionType.PLACED, placed, Reason.PLACED if placed else waits, told.life.message),
+        Said(ConditionType.READY, ready, Reason.RUNNING if ready else waits),
+        _enforced(told, waits),
+    ]
+    judged = figures.objective_met(told.workload, told.parts)
+    if judged is not None:
+        met, text = judged
+        reason = figures.slo_reason(told.parts, met)
+        said.append(Said(ConditionType.SLO_MET, met, reason, text))
+    return said
+
+
+def _enforced(told: Told, waits: Reason) -> Said:
+    loose = next(
+        (one for one in told.parts if one.seen is None or one.seen.phase not in ENFORCED), None
+    )
+    if loose is None:
+        return Said(ConditionType.ENFORCED, True, Reason.ENFORCED)
+    if loose.seen is not None and loose.seen.phase is SlicePhase.FAILED:
+        return Said(ConditionType.ENFORCED, False, Reason.UNENFORCED, loose.seen.message)
+    return Said(ConditionType.ENFORCED, False, waits)

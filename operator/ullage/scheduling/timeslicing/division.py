@@ -1,0 +1,220 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""How the cluster's time is divided among those who take turns.
+
+Divided anew only when jobs, speeds, prices or devices changed; until then what the jobs were told
+stands, so a leader that starts anew goes on with the same division. A solver that fails never stops
+a decision: the last division stands, and says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+from ullage.cluster.codecs.status import whole_second
+from ullage.cluster.records.snapshot import PolicyRecord
+from ullage.cluster.records.status import DroppedDeadline, SolveRecord
+from ullage.engines.allocation.model import Allocation, DroppedSLO, Objective, Result
+from ullage.scheduling.timeslicing.contenders import Arena, Runner
+from ullage.scheduling.timeslicing.problem import (
+    Goal,
+    allocation_of,
+    goal_of,
+    has_unknown_work,
+    inputs_hash,
+    isolated_seconds,
+    problem_of,
+)
+from ullage.scheduling.timeslicing.round_records import as_text, number
+from ullage.scheduling.timeslicing.solving import Allocate as Allocate
+from ullage.scheduling.timeslicing.solving import solved
+
+FIFO: Final = Objective.FIFO.value
+FELL_BACK: Final = "FellBack"
+"""Result of a division by another objective than the one asked for."""
+_SAME: Final = 0.01
+"""Fractions that differ by less are not worth a write (our choice)."""
+_HASH: Final = 16
+
+_Parts = tuple[tuple[str, str], ...]
+"""Fractions of one job as its status holds them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Division:
+    """The fractions in force.
+
+    Attributes:
+        goal: What they aim at.
+        fractions: By uid, as the status holds them, sorted by type.
+        effective: Steps/s that they amount to, by uid.
+        normalised: The same against a proportional part of the cluster.
+        isolated: By uid, seconds on an equal part that one second on each type is worth; empty
+            where the objective does not count them.
+        dropped: Deadlines that they do not keep, by uid.
+        record: What the policy's status should say; the very record of before where it says it.
+        allocation: The same fractions for the engine.
+    """
+
+    goal: Goal
+    fractions: Mapping[str, tuple[tuple[str, str], ...]]
+    effective: Mapping[str, float]
+    normalised: Mapping[str, float]
+    isolated: Mapping[str, Mapping[str, float]]
+    dropped: Mapping[str, DroppedDeadline]
+    record: SolveRecord | None
+    allocation: Allocation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Said:
+    """What jobs are told: fractions by uid, and deadlines that are not kept."""
+
+    fractions: Mapping[str, tuple[tuple[str, str], ...]]
+    dropped: Mapping[str, DroppedDeadline]
+
+    def digest(self) -> str:
+        """Hash by which it is seen that some was lost."""
+        lines = [f"{uid} {self.fractions[uid]!r}\n" for uid in sorted(self.fractions)]
+        lines += [f"{uid} {self.dropped[uid].cause}\n" for uid in sorted(self.dropped)]
+        return sha256("".join(lines).encode()).hexdigest()[:_HASH]
+
+
+def divide(
+    policy: PolicyRecord, arena: Arena, now: float, allocate: Allocate | None = None
+) -> Division:
+    """The division for this cycle: that of before where nothing it rests on changed."""
+    goal = goal_of(policy, arena)
+    inputs = inputs_hash(policy, goal, arena, now)
+    told = _told(arena)
+    last = policy.last_solve
+    if last is not None and last.inputs_hash == inputs and last.fractions_hash == told.digest():
+        return _division(arena, goal, told, last)
+    problem = problem_of(policy, goal, arena, told.fractions, now)
+    found = solved(goal.objective, problem, allocate)
+    said = _Said(
+        fractions=_rewritten(told.fractions, found), dropped=_dropped(goal, arena, found, told)
+    )
+    result = found.result.value
+    if goal.unpriced and found.result is Result.OPTIMAL:
+        result = FELL_BACK
+    record = SolveRecord(
+        time=whole_second(now),
+        result=result,
+        jobs=len(arena.runners),
+        objective_value=number(found.objective, 6) if math.isfinite(found.objective) else "",
+        inputs_hash=inputs,
+        fractions_hash=said.digest(),
+        prices=as_text(found.capacity_prices),
+        dropped=len(said.dropped),
+    )
+    return _division(arena, goal, said, record)
+
+
+def _told(arena: Arena) -> _Said:
+    """What the statuses of the jobs say."""
+    known = {uid: one.workload.status.allocation for uid, one in arena.runners.items()}
+    return _Said(
+        fractions={uid: one.fractions if one is not None else () for uid, one in known.items()},
+        dropped={
+            uid: one.dropped
+            for uid, one in known.items()
+            if one is not None and one.dropped is not None
+        },
+    )
+
+
+def _rewritten(
+    told: Mapping[str, tuple[tuple[str, str], ...]], found: Allocation
+) -> dict[str, tuple[tuple[str, str], ...]]:
+    """New fractions; those that stayed about the same stay the very words of before.
+
+    Whoever the answer does not name, as one that was kept names no newcomers, is told nothing new.
+    """
+    said = dict(told)
+    rows: Sequence[list[float]] = found.fractions.tolist()
+    known: dict[tuple[_Parts, tuple[float, ...]], _Parts] = {}
+    for uid, row in zip(found.jobs, rows, strict=True):
+        # equals are given the same, and mostly were told the same
+        key = told[uid], tuple(row)
+        parts = known.get(key)
+        if parts is None:
+            fresh = dict(zip(found.types, row, strict=True))
+            parts = known[key] = told[uid] if _close(told[uid], fresh) else as_text(fresh)
+        said[uid] = parts
+    return said
+
+
+def _close(told: _Parts, fresh: Mapping[str, float]) -> bool:
+    """Whether new fractions are about what was told."""
+    before = dict(told)
+    return bool(before) and all(
+        abs(float(before.get(kind, "0")) - fresh.get(kind, 0.0)) <= _SAME
+        for kind in before.keys() | fresh.keys()
+    )
+
+
+def _dropped(
+    goal: Goal, arena: Arena, found: Allocation, told: _Said
+) -> dict[str, DroppedDeadline]:
+    """Deadlines that are not kept; what the solver could not look at stays as it was told."""
+    if goal.objective is not Objective.MIN_COST_SLO:
+        return {}
+    if found.result is Result.KEPT_LAST:
+        return dict(told.dropped)
+    now = {one.job: _words(one) for one in found.dropped}
+    unknown = DroppedDeadline(cause="WorkUnknown")
+    now |= {uid: unknown for uid, one in arena.runners.items() if has_unknown_work(one)}
+    before = told.dropped
+    # the speeds are as of when it was found; new ones alone are not worth a write
+    return {
+        uid: before[uid] if uid in before and before[uid].cause == one.cause else one
+        for uid, one in now.items()
+    }
+
+
+def _words(one: DroppedSLO) -> DroppedDeadline:
+    needed, best = one.needed_steps_per_s, one.best_steps_per_s
+    cause = "TooSlow" if needed > best else "Contended"
+    return DroppedDeadline(
+        cause=cause if math.isfinite(needed) else "Passed",
+        needed=number(needed) if math.isfinite(needed) else "",
+        best=number(best),
+        approximate=one.approximate,
+    )
+
+
+def _division(arena: Arena, goal: Goal, said: _Said, record: SolveRecord | None) -> Division:
+    total = sum(arena.room.values())
+    effective: dict[str, float] = {}
+    normalised: dict[str, float] = {}
+    known: dict[tuple[int, _Parts], tuple[float, float]] = {}
+    for uid, one in arena.runners.items():
+        # alike jobs share one table of speeds, and mostly one promise
+        key = id(one.speeds), said.fractions[uid]
+        both = known.get(key)
+        if both is None:
+            rate = sum(one.speeds.get(kind, 0.0) * float(part) for kind, part in key[1])
+            fair = _fair(one, arena)
+            both = known[key] = rate, rate * total / fair if fair > 0 else 0.0
+        effective[uid], normalised[uid] = both
+    counts_alone = goal.objective is Objective.FINISH_TIME_FAIRNESS
+    return Division(
+        goal=goal,
+        fractions=said.fractions,
+        effective=effective,
+        normalised=normalised,
+        isolated=isolated_seconds(arena) if counts_alone else {},
+        dropped=said.dropped,
+        record=record,
+        allocation=allocation_of(arena, said.fractions),
+    )
+
+
+def _fair(one: Runner, arena: Arena) -> float:
+    """Speed on every device of the cluster in turn, summed."""
+    return sum(one.speeds.get(kind, 0.0) * room for kind, room in arena.room.items())

@@ -1,0 +1,98 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Turns in words: what is promised, what is owed, who is ahead, what is scarce. Decides nothing."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ullage.cluster.records.profile import Source
+from ullage.cluster.records.status import AllocationRecord, DroppedDeadline
+from ullage.scheduling.timeslicing.contenders import NEUTRAL, Arena
+from ullage.scheduling.timeslicing.division import Division
+from ullage.scheduling.timeslicing.plan import Turnout
+from ullage.scheduling.timeslicing.problem import Goal
+
+GUESSED: Final = (NEUTRAL, Source.ESTIMATED.value)
+"""Sources of speeds that are no knowledge of the job itself."""
+
+
+def turn_text(arena: Arena, division: Division, turnout: Turnout, uid: str) -> str:
+    """Where a job stands that waits for its turn."""
+    runner = arena.runners[uid]
+    parts = division.fractions[uid]
+    dropped = division.dropped.get(uid)
+    late = f"; {dropped_text(dropped)}" if dropped is not None else ""
+    if not parts:
+        return (
+            "the objective promises it no time while others want the devices; it runs when some"
+            f" are idle{_scarce(division)}{late}"
+        )
+    shares = ", ".join(f"{float(part):.0%} of the time on {kind}" for kind, part in parts)
+    best = max(parts, key=lambda one: (turnout.owed.get((uid, one[0]), 0.0), float(one[1])))[0]
+    owed = turnout.owed.get((uid, best), 0.0)
+    standing = f"is owed {owed:.0f} s" if owed >= 0 else f"had {-owed:.0f} s more than that"
+    count, names = turnout.ahead(uid, best)
+    ahead = "nobody is ahead of it"
+    if count:
+        who = ", ".join(arena.runners[one].name for one in names)
+        more = f" and {count - len(names)} more" if count > len(names) else ""
+        ahead = f"{count} ahead of it there: {who}{more}"
+    books = runner.workload.status.allocation
+    skipped = "; smaller jobs pass it by" if books is not None and books.skipped_since else ""
+    guessed = "; its speeds are estimates" if runner.source in GUESSED else ""
+    return (
+        f"waits for its turn: promised {shares}; {standing} on {best}, {ahead}"
+        f"{_scarce(division)}{skipped}{guessed}{late}"
+    )
+
+
+def dropped_text(dropped: DroppedDeadline) -> str:
+    """Why a deadline is not kept, with the speeds that say so."""
+    speeds = f"it needs {dropped.needed} steps/s, at most {dropped.best} can be had"
+    match dropped.cause:
+        case "Passed":
+            return "its deadline has passed"
+        case "WorkUnknown":
+            return (
+                "its deadline is not looked at: nothing says how much there is to do; state"
+                " spec.work.steps or spec.cost.estimatedWork"
+            )
+        case "TooSlow":
+            return f"its deadline cannot be kept: {speeds}, on its fastest accelerator all the time"
+    rough = (
+        "those that lacked most were dropped, which need not be the fewest"
+        if dropped.approximate
+        else "the fewest were dropped, and this is one"
+    )
+    return (
+        f"its deadline cannot be kept: it needs {dropped.needed} of {dropped.best} steps/s, and"
+        f" other deadlines need the same devices; {rough}"
+    )
+
+
+def unpriced_text(goal: Goal) -> str:
+    """Why time is not divided by the objective that was asked for."""
+    return (
+        f"{goal.asked} needs a price above 0 for {', '.join(goal.unpriced)}: set spec.pricePerHour"
+        f" of its DeviceProfile, or a CapacityPool; until then time is divided by {goal.objective}"
+    )
+
+
+def _scarce(division: Division) -> str:
+    """The type whose devices bind most, by what one more of them would be worth."""
+    record = division.record
+    if record is None or not record.prices:
+        return ""
+    kind, price = max(record.prices, key=lambda one: (float(one[1]), one[0]))
+    return f"; scarcest is {kind} (one more adds {float(price):.3g} to the objective)"
+
+
+def estimate_text(allocation: AllocationRecord) -> str:
+    """What is said once to the owner of a job whose speeds are not known."""
+    if allocation.source == NEUTRAL:
+        return (
+            "its speed is not known on every accelerator type: types that lack one count as equal"
+            " until it ran there; declare stepsPerSecond in a WorkloadProfile to be divided rightly"
+        )
+    return "its speeds are estimated from other classes of work until it ran itself"

@@ -1,0 +1,296 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The cluster and its jobs as the engine reads them, and what tells one such picture from another.
+
+Speeds and prices stand on a grid: what is measured wanders, and must not divide the cluster anew.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+import numpy as np
+
+from ullage.cluster.records.snapshot import PolicyRecord, WorkloadRecord
+from ullage.engines.allocation.model import (
+    Allocation,
+    Floats,
+    Inner,
+    JobView,
+    Objective,
+    Problem,
+    TenantView,
+    Throughputs,
+    TypeView,
+)
+from ullage.scheduling.timeslicing.contenders import Arena, Runner
+from ullage.scheduling.timeslicing.round_records import isolated_now
+
+COSTED: Final = (Objective.MIN_COST, Objective.MIN_COST_SLO)
+"""Objectives that weigh prices."""
+_OF_THE_CLOCK: Final = (
+    Objective.FINISH_TIME_FAIRNESS,
+    Objective.MAKESPAN,
+    Objective.SJF,
+    Objective.MIN_COST_SLO,
+)
+"""Objectives that look at work left or time gone: divided anew every round."""
+_GRID: Final = 0.02
+"""Speeds and prices count as equal within this part."""
+_JUST: Final = 1.05
+"""A deadline that asks for this much more than the best speed still counts as reachable: progress
+is told once a minute, and speeds wander."""
+_HASH: Final = 16
+_WHOLE: Final = 100
+
+_Viewed = tuple[WorkloadRecord, JobView]
+_LAST: Final[list[dict[str, _Viewed]]] = [{}]
+"""Jobs of the last problem with the records that they follow from, by uid; changes nothing but the
+cost of a cycle."""
+
+Told = Mapping[str, tuple[tuple[str, str], ...]]
+"""Fractions by uid, as the status holds them, sorted by type."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """What is aimed at in this cycle, and what stood in the way of what was asked for.
+
+    Attributes:
+        asked: The policy's objective.
+        objective: The one in force.
+        unpriced: Types whose price is missing; the reason where the two differ.
+    """
+
+    asked: Objective
+    objective: Objective
+    unpriced: tuple[str, ...] = ()
+
+
+def goal_of(policy: PolicyRecord, arena: Arena) -> Goal:
+    """The objective in force: one that weighs prices needs them of all types that jobs may use."""
+    asked = Objective(policy.objective)
+    if asked not in COSTED:
+        return Goal(asked=asked, objective=asked)
+    tables = {id(one.speeds): one.speeds for one in arena.runners.values()}
+    used = {kind for speeds in tables.values() for kind in speeds if arena.room.get(kind)}
+    missing = tuple(kind for kind in sorted(used) if not arena.prices.get(kind, 0.0) > 0)
+    in_force = Objective.MAX_MIN_FAIRNESS if missing else asked
+    return Goal(asked=asked, objective=in_force, unpriced=missing)
+
+
+def problem_of(policy: PolicyRecord, goal: Goal, arena: Arena, told: Told, now: float) -> Problem:
+    """The problem of this moment.
+
+    Args:
+        policy: The policy in force.
+        goal: What is aimed at.
+        arena: Who takes part, and what there is.
+        told: Fractions that the jobs were told last.
+        now: The moment, seconds since the epoch.
+    """
+    priced = goal.objective in COSTED
+    types = tuple(
+        TypeView(
+            name=kind,
+            devices=arena.units(room),
+            # one unit is a part of a device, and costs that part
+            dollars_per_hour=arena.prices.get(kind, 0.0) * arena.unit / _WHOLE if priced else 0.0,
+        )
+        for kind, room in arena.room.items()
+    )
+    iso = isolated_seconds(arena) if goal.objective is Objective.FINISH_TIME_FAIRNESS else {}
+    with_deadlines = goal.objective is Objective.MIN_COST_SLO
+    clocked = goal.objective in _OF_THE_CLOCK or any(one.fifo for one in policy.tenants)
+    jobs = tuple(
+        (
+            _job(one, iso.get(uid, {}), arena, (now, policy.round_seconds), with_deadlines)
+            for uid, one in arena.runners.items()
+        )
+        if clocked
+        else _timeless(arena.runners.values(), arena.unit)
+    )
+    return Problem(
+        jobs=jobs,
+        types=types,
+        throughputs=Throughputs(rates=_rates(arena)),
+        previous=_in_force(arena, told),
+        min_service=policy.min_service_percent / _WHOLE if priced else 0.0,
+        tenants=tuple(
+            TenantView(
+                name=one.name,
+                weight=float(one.weight),
+                inner=Inner.FIFO if one.fifo else Inner.FAIRNESS,
+            )
+            for one in policy.tenants
+        ),
+    )
+
+
+def _in_force(arena: Arena, told: Told) -> Allocation | None:
+    """What the jobs were told; who was never told anything is not in it."""
+    if not any(told.values()):
+        return None
+    said = [uid for uid, one in arena.runners.items() if one.workload.status.allocation is not None]
+    return allocation_of(arena, told, said)
+
+
+def allocation_of(arena: Arena, told: Told, uids: Iterable[str] | None = None) -> Allocation:
+    """Told fractions of some jobs, or of all, as the engine reads them."""
+    uids, types = tuple(arena.runners if uids is None else uids), tuple(arena.room)
+    column = {kind: at for at, kind in enumerate(types)}
+    # equals were mostly told the same
+    numbers: dict[tuple[tuple[str, str], ...], int] = {}
+    which = [numbers.setdefault(told[uid], len(numbers)) for uid in uids]
+    rows = np.zeros((len(numbers), len(types)))
+    for parts, row in numbers.items():
+        for kind, part in parts:
+            if kind in column:
+                rows[row, column[kind]] = float(part)
+    return Allocation(jobs=uids, types=types, fractions=rows[np.array(which, int)])
+
+
+def isolated_seconds(arena: Arena) -> dict[str, dict[str, float]]:
+    """Seconds alone on an equal part of the cluster that a second on each type is worth.
+
+    Source: X^iso = (W_j / n) / s_m, the row rescaled to a sum of at most 1.
+    """
+    found: dict[str, dict[str, float]] = {}
+    for uid, one in arena.runners.items():
+        parts = {kind: room / len(arena.runners) / one.points for kind, room in arena.room.items()}
+        scale = max(1.0, sum(parts.values()))
+        rate = sum(one.speeds.get(kind, 0.0) * part / scale for kind, part in parts.items())
+        if rate > 0:
+            found[uid] = {kind: speed / rate for kind, speed in one.speeds.items()}
+    return found
+
+
+def inputs_hash(policy: PolicyRecord, goal: Goal, arena: Arena, now: float) -> str:
+    """What the division rests on, except the one before it."""
+    lines = [f"{goal.objective} {policy.tenants!r}"]
+    if goal.objective in _OF_THE_CLOCK:
+        lines.append(f"round {math.floor(now / policy.round_seconds)}")
+    if goal.unpriced:
+        lines.append(f"unpriced {goal.unpriced!r}")
+    if goal.objective in COSTED:
+        lines.append(f"at least {policy.min_service_percent}")
+        prices = {kind: arena.prices.get(kind, 0.0) for kind in arena.room}
+        lines += [f"{kind} costs {_step(price)}" for kind, price in prices.items() if price > 0]
+    lines += [f"{kind} {arena.units(room)}" for kind, room in arena.room.items()]
+    if goal.objective is Objective.MIN_COST_SLO:
+        lines += [f"{uid} by {_deadline(one)}" for uid, one in arena.runners.items()]
+    lines += _lines(arena)
+    return sha256("\n".join(lines).encode()).hexdigest()[:_HASH]
+
+
+def has_unknown_work(one: Runner) -> bool:
+    """Whether a job has a deadline and nothing says how much it has to do."""
+    cost = one.workload.cost
+    if cost is None or cost.deadline_s is None:
+        return False
+    return not (one.workload.work_steps or cost.estimated_work_s)
+
+
+def _deadline(one: Runner) -> float | None:
+    """When a job has to be done, seconds since the epoch."""
+    cost = one.workload.cost
+    if cost is None or cost.deadline_s is None or has_unknown_work(one):
+        return None
+    return one.workload.created + cost.deadline_s
+
+
+def _timeless(runners: Iterable[Runner], unit: int) -> Iterator[JobView]:
+    """Jobs for objectives that ask nothing of the clock: most are the very ones of before."""
+    before = _LAST[0]
+    after: dict[str, _Viewed] = {}
+    for one in runners:
+        job, gang = one.workload, one.points // unit
+        known = before.get(job.ref.uid)
+        if known is None or known[0] is not job or known[1].gang != gang:
+            view = JobView(name=job.ref.uid, gang=gang, weight=float(job.weight), tenant=job.tenant)
+            known = job, view
+        after[job.ref.uid] = known
+        yield known[1]
+    _LAST[0] = after
+
+
+def _job(
+    one: Runner,
+    iso: Mapping[str, float],
+    arena: Arena,
+    clock: tuple[float, int],
+    with_deadlines: bool,
+) -> JobView:
+    now, round_s = clock
+    job = one.workload
+    left = _steps_left(one, now, round_s)
+    return JobView(
+        name=one.uid,
+        gang=arena.units(one.points),
+        weight=float(job.weight),
+        steps_left=left,
+        age_s=max(0.0, now - job.created),
+        isolated_s=isolated_now(job.status.allocation, iso.get(one.holds, 0.0), now),
+        deadline_in_s=_time_left(one, left, now) if with_deadlines else None,
+        tenant=job.tenant,
+    )
+
+
+def _time_left(one: Runner, steps: float, now: float) -> float | None:
+    """Seconds until the deadline; no less than it takes at best where that is nearly enough."""
+    at = _deadline(one)
+    if at is None:
+        return None
+    least_s = steps / (max(one.speeds.values()) * (1 - _GRID))
+    return max(at - now, least_s) if (at - now) * _JUST >= least_s else at - now
+
+
+def _steps_left(one: Runner, now: float, round_s: float) -> float:
+    """Steps still to do; of what nothing is said as many as were done, one round's at least.
+
+    ``spec.cost.estimatedWork`` counts at the job's best speed.
+    """
+    job = one.workload
+    done = job.status.progress.steps if job.status.progress is not None else 0
+    best = max(one.speeds.values())
+    if job.work_steps:
+        return float(max(1, job.work_steps - done))
+    if job.cost is not None and job.cost.estimated_work_s:
+        return max(1.0, job.cost.estimated_work_s * best - done)
+    books = job.status.allocation
+    had = sum(received.at(now) for _, received in books.received) if books is not None else 0.0
+    return max(float(done), best * max(had, round_s))
+
+
+def _rates(arena: Arena) -> Floats:
+    """Speeds on a grid, so that equal classes stay equal while their measurements wander."""
+    # alike jobs share one table of speeds
+    tables = {id(one.speeds): one.speeds for one in arena.runners.values()}
+    number = {table: at for at, table in enumerate(tables)}
+    rows = np.zeros((len(tables), len(arena.room)))
+    for row, table in enumerate(tables.values()):
+        speeds = [table.get(kind, 0.0) for kind in arena.room]
+        rows[row] = [math.exp(_step(s) * _GRID) if s > 0 else 0.0 for s in speeds]
+    which = [number[id(one.speeds)] for one in arena.runners.values()]
+    return np.asarray(rows[np.array(which, int)])
+
+
+def _step(value: float) -> int:
+    return round(math.log(value) / _GRID)
+
+
+def _lines(arena: Arena) -> Iterator[str]:
+    """What of each job the division rests on."""
+    said: dict[int, str] = {}
+    for uid, one in arena.runners.items():
+        # alike jobs share one table of speeds
+        speeds = said.get(id(one.speeds))
+        if speeds is None:
+            speeds = " ".join(f"{kind}={_step(one.speeds[kind])}" for kind in sorted(one.speeds))
+            said[id(one.speeds)] = speeds
+        job = one.workload
+        yield f"{uid} {arena.units(one.points)} {job.weight} {job.tenant} {speeds}"

@@ -1,0 +1,223 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The books of fairness: what a job was promised, what it had, what it is owed.
+
+They live in the job's status and are written only when the promise changes or a turn begins or
+ends; in between everything follows from the clock. Nobody is ever owed more than a job remembers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ullage.cluster.codecs.status import whole_second
+from ullage.cluster.records.status import AllocationRecord, DroppedDeadline, Received
+from ullage.engines.allocation.round_records import MEMORY_ROUNDS
+
+_LARGEST: Final = 999_999_999.0
+"""What a decimal of the API can hold."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What the books of one job should say from now on.
+
+    Attributes:
+        fractions: Promise by type, as decimal strings, sorted.
+        holds: Type whose devices it has; empty for none.
+        began: Since when.
+        effective: Steps/s that the promise amounts to.
+        normalised: The same against its proportional part of the cluster.
+        source: Weakest source of the speeds.
+        isolated_rate: Seconds on an equal part that a second on the held type is worth;
+            ``None`` where that is not counted.
+        skipped: Smaller jobs pass it by.
+        started_s: What the start took that just ended; 0 = no start ended.
+        dropped: Why its deadline is not kept; ``None`` = it is, or there is none.
+    """
+
+    fractions: tuple[tuple[str, str], ...] = ()
+    holds: str = ""
+    began: float = 0.0
+    effective: float = 0.0
+    normalised: float = 0.0
+    source: str = ""
+    isolated_rate: float | None = None
+    skipped: bool = False
+    started_s: float = 0.0
+    dropped: DroppedDeadline | None = None
+
+
+def number(value: float, digits: int = 4) -> str:
+    """A decimal string of the API, without zeros at its end."""
+    said = f"{max(-_LARGEST, min(_LARGEST, value)):.{digits}f}"
+    said = said.rstrip("0").rstrip(".") if "." in said else said
+    return "0" if said == "-0" else said
+
+
+def promised(record: AllocationRecord | None) -> dict[str, float]:
+    """Fractions in force by type."""
+    return {kind: float(said) for kind, said in record.fractions} if record is not None else {}
+
+
+def current(record: AllocationRecord | None) -> tuple[str, float]:
+    """Type of the turn that the books say is on, and since when; empty and 0 for none."""
+    if record is not None:
+        for kind, had in record.received:
+            if had.since:
+                return kind, had.since
+    return "", 0.0
+
+
+def owed_s(record: AllocationRecord | None, now: float, most_s: float) -> dict[str, float]:
+    """Promised less received time of each type now, seconds; bounded by ``most_s`` both ways."""
+    if record is None:
+        return {}
+    kind, began = current(record)
+    return _owed(record, now, (kind, began), most_s)
+
+
+def received_s(record: AllocationRecord | None, now: float) -> dict[str, float]:
+    """Time had on each type until now, seconds."""
+    return {kind: had.at(now) for kind, had in record.received} if record is not None else {}
+
+
+Said = tuple[str, tuple[tuple[str, str], ...], str, bool, DroppedDeadline | None]
+"""What has to be written when it changes: held type, fractions, source, skipped, dropped."""
+
+
+def says(record: AllocationRecord, said: Said) -> bool:
+    """Whether the books say this already, whatever the clock says."""
+    holds, fractions, source, skipped, dropped = said
+    return (
+        current(record)[0] == holds
+        and record.fractions == fractions
+        and record.source == source
+        and bool(record.skipped_since) == skipped
+        and record.dropped == dropped
+    )
+
+
+def written(
+    before: AllocationRecord | None, entry: Entry, now: float, round_s: float
+) -> AllocationRecord:
+    """The books of a job; the very record of before where nothing has to be said."""
+    said = (entry.holds, entry.fractions, entry.source, entry.skipped, entry.dropped)
+    if before is not None and not entry.started_s and says(before, said):
+        return before
+    moment = whole_second(now)
+    began = whole_second(entry.began)
+    kind, since = current(before)
+    same_turn = kind == entry.holds
+    if same_turn and since:
+        began = since
+    old = before or AllocationRecord(since=moment)
+    most_s = MEMORY_ROUNDS * round_s
+    # a turn that ended, ended now; one that began may have begun a moment ago
+    turn = (kind, since) if kind else (entry.holds, began)
+    owed = _owed(old, moment, turn, most_s)
+    kinds = {one for one, _ in entry.fractions}
+    return AllocationRecord(
+        since=moment,
+        fractions=entry.fractions,
+        effective_throughput=number(entry.effective) if entry.fractions else "",
+        normalised_share=number(entry.normalised) if entry.fractions else "",
+        source=entry.source,
+        deficit_seconds=tuple(
+            (one, number(owed.get(one, 0.0), 1))
+            for one in sorted(kinds | owed.keys())
+            if one in kinds
+        ),
+        received=_received(old, (kind, since), (entry.holds, began), moment),
+        isolated_seconds=_isolated(old, entry, (kind, since), moment),
+        skipped_since=(old.skipped_since or moment) if entry.skipped else 0.0,
+        restart_seconds=number(entry.started_s, 1) if entry.started_s else old.restart_seconds,
+        dropped=entry.dropped,
+    )
+
+
+def closed(before: AllocationRecord | None, now: float) -> AllocationRecord | None:
+    """The books of a job that takes no turns now: what it had stays, debts lapse."""
+    if before is None:
+        return None
+    kind, since = current(before)
+    open_ = (kind, before.fractions, before.deficit_seconds, before.skipped_since, before.dropped)
+    if not any(open_):
+        return before
+    moment = whole_second(now)
+    return replace(
+        before,
+        since=moment,
+        fractions=(),
+        effective_throughput="",
+        normalised_share="",
+        source="",
+        deficit_seconds=(),
+        received=_received(before, (kind, since), ("", 0.0), moment),
+        skipped_since=0.0,
+        dropped=None,
+    )
+
+
+def _owed(
+    record: AllocationRecord, now: float, turn: tuple[str, float], most_s: float
+) -> dict[str, float]:
+    """Debts of a moment when ``turn`` = (type, beginning) is the one that is on."""
+    elapsed = max(0.0, now - record.since)
+    kind, began = turn
+    had = max(0.0, now - max(record.since, began)) if kind else 0.0
+    owed = {one: float(said) for one, said in record.deficit_seconds}
+    for one, said in record.fractions:
+        owed[one] = owed.get(one, 0.0) + float(said) * elapsed
+    if kind:
+        owed[kind] = owed.get(kind, 0.0) - had
+    for one, seconds in owed.items():
+        if not -most_s <= seconds <= most_s:
+            owed[one] = math.copysign(most_s, seconds)
+    return owed
+
+
+def _received(
+    old: AllocationRecord,
+    before: tuple[str, float],
+    after: tuple[str, float],
+    moment: float,
+) -> tuple[tuple[str, Received], ...]:
+    """Time had by type: the turn that ended is added, the one that is on has its beginning."""
+    had = dict(old.received)
+    if before[0] and before[0] != after[0]:
+        had[before[0]] = Received(seconds=int(had[before[0]].at(moment)))
+    if after[0] and before[0] != after[0]:
+        earlier = had.get(after[0], Received()).seconds
+        had[after[0]] = Received(seconds=earlier, since=after[1])
+    return tuple(sorted(had.items()))
+
+
+def _isolated(old: AllocationRecord, entry: Entry, turn: tuple[str, float], moment: float) -> str:
+    """What the steps done would have taken alone on an equal part, where that is counted."""
+    if entry.isolated_rate is None:
+        return old.isolated_seconds
+    kind, began = turn
+    ran_s = max(0.0, moment - max(old.since, began)) if kind else 0.0
+    before = float(old.isolated_seconds) if old.isolated_seconds else 0.0
+    return number(before + ran_s * entry.isolated_rate, 1)
+
+
+def isolated_now(record: AllocationRecord | None, rate: float, now: float) -> float:
+    """Isolated time until now when a second of the turn that is on is worth ``rate`` seconds."""
+    if record is None:
+        return 0.0
+    kind, began = current(record)
+    ran_s = max(0.0, now - max(record.since, began)) if kind else 0.0
+    before = float(record.isolated_seconds) if record.isolated_seconds else 0.0
+    return before + ran_s * rate
+
+
+def as_text(fractions: Mapping[str, float]) -> tuple[tuple[str, str], ...]:
+    """Fractions as the status holds them; what is rounding is left out."""
+    return tuple(
+        (kind, number(fractions[kind])) for kind in sorted(fractions) if fractions[kind] >= 5e-5
+    )

@@ -1,0 +1,216 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Taking turns, as one value of a cycle: who takes part, the division, the plan, the books.
+
+Made only where the policy's objective is not FIFO. What must survive stands in the statuses of the
+jobs and the policy; nothing here remembers anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ullage.api.contract import Reason
+from ullage.api.reasons import ConditionType
+from ullage.cluster.codecs.status import whole_second
+from ullage.cluster.records.snapshot import ObjectRef, PolicyRecord, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.status import AllocationRecord, Condition, SolveRecord
+from ullage.scheduling.model.lifecycle_step import Life
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.plan import SetConditions
+from ullage.scheduling.model.slice_ledger import Ledger
+from ullage.scheduling.model.view import Member, View
+from ullage.scheduling.placement.feasible import Infeasible
+from ullage.scheduling.placement.placement import Seat
+from ullage.scheduling.timeslicing.contenders import (
+    Arena,
+    Runner,
+    Tools,
+    arena,
+    began_at,
+    held_type,
+)
+from ullage.scheduling.timeslicing.division import FIFO, Allocate, Division, divide
+from ullage.scheduling.timeslicing.messages import turn_text, unpriced_text
+from ullage.scheduling.timeslicing.plan import Turnout, plan
+from ullage.scheduling.timeslicing.problem import Goal
+from ullage.scheduling.timeslicing.round_records import Entry, closed, says, written
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """The turns of one cycle."""
+
+    tools: Tools
+    arena: Arena
+    division: Division
+    turnout: Turnout
+
+    def models(self, kinds: Iterable[str]) -> frozenset[int]:
+        """Types by their number on the ground."""
+        return frozenset(self.tools.ground.models[kind] for kind in kinds)
+
+    def infeasible(self, uid: str) -> Infeasible | None:
+        """Why a job never gets a turn; ``None`` where it does."""
+        if uid not in self.arena.nowhere:
+            return None
+        replicas = self.tools.view.snapshot.workloads[uid].replicas
+        return Infeasible(
+            Reason.NO_FEASIBLE_ACCELERATOR,
+            f"no single accelerator type has room for {replicas} members, even empty, and turns"
+            " never mix types",
+        )
+
+    def ended(self, uid: str, winner: str) -> str:
+        """What is told to a job whose turn ends for another's sake."""
+        runner = self.arena.runners.get(uid)
+        kind = f" on {runner.holds}" if runner is not None and runner.holds else ""
+        return (
+            f"its turn{kind} is over: {winner} is owed more time; goes on from its checkpoint when"
+            " its turn comes again"
+        )
+
+    def why(self, uid: str) -> str:
+        """Where a job that waits stands, in words."""
+        return turn_text(self.arena, self.division, self.turnout, uid)
+
+    def books(
+        self, job: WorkloadRecord, life: Life, members: Sequence[Member], seats: Sequence[Seat]
+    ) -> AllocationRecord | None:
+        """What the status of a job should say of its turns; the very record of before if nothing.
+
+        Args:
+            job: A TrainingJob.
+            life: What it needs in this cycle.
+            members: Its pods.
+            seats: Places that it got in this cycle.
+        """
+        view, before = self.tools.view, job.status.allocation
+        runner = self.arena.runners.get(job.ref.uid)
+        if runner is None:
+            return closed(before, view.now)
+        holds, began = self._held(runner, members, seats)
+        started = life.phase is Phase.RUNNING and job.status.phase != Phase.RUNNING
+        fractions = self.division.fractions[job.ref.uid]
+        skipped = job.ref.uid in self.turnout.skipped and not holds
+        dropped = self.division.dropped.get(job.ref.uid)
+        said = (holds, fractions, runner.source, skipped, dropped)
+        if before is not None and not started and says(before, said):
+            return before
+        worth = self.division.isolated.get(job.ref.uid)
+        entry = Entry(
+            fractions=fractions,
+            holds=holds,
+            began=began,
+            effective=self.division.effective[job.ref.uid],
+            normalised=self.division.normalised[job.ref.uid],
+            source=runner.source,
+            isolated_rate=None if worth is None else worth.get(holds or runner.holds, 0.0),
+            skipped=skipped,
+            started_s=max(1.0, view.now - began) if started and began else 0.0,
+            dropped=dropped,
+        )
+        return written(before, entry, view.now, view.snapshot.policy.round_seconds)
+
+    def _held(
+        self, runner: Runner, members: Sequence[Member], seats: Sequence[Seat]
+    ) -> tuple[str, float]:
+        """Type that the job holds by the plan of this cycle, and since when."""
+        ground, ledger, job = self.tools.ground, self.tools.ledger, runner.workload
+        if runner.holds and not _lost_some(ledger, members):
+            return runner.holds, runner.began
+        holds, seen = held_type(ground, ledger, members)
+        if not holds and seats:
+            holds = ground.model_names[ground.model.item(seats[0].spot.sites[0])]
+            seen = self.tools.view.now
+        return holds, began_at(job, holds, seen) if holds else 0.0
+
+    @property
+    def record(self) -> SolveRecord | None:
+        """What the policy's status should say of the division."""
+        return self.division.record
+
+
+def _lost_some(ledger: Ledger, members: Sequence[Member]) -> bool:
+    """Whether something was taken from the members, as far as their nodes tell."""
+    for one in members:
+        for held in one.held:
+            if ledger.drops_on(held.node):
+                return True
+    return False
+
+
+def take_turns(
+    tools: Tools, lives: Mapping[str, Life], allocate: Allocate | None = None
+) -> Rounds | None:
+    """The turns of this cycle; ``None`` under FIFO."""
+    view = tools.view
+    policy = view.snapshot.policy
+    if policy.objective == FIFO:
+        return None
+    who = arena(tools, lives)
+    division = divide(policy, who, view.now, allocate)
+    return Rounds(tools, who, division, plan(policy, who, division, view.now))
+
+
+def next_turn(rounds: Rounds | None) -> float:
+    """When a turn may end though nothing else happens; 0 = never."""
+    return rounds.turnout.wake_at if rounds is not None else 0.0
+
+
+def books_of(
+    rounds: Rounds | None,
+    job: WorkloadRecord,
+    life: Life,
+    members: Sequence[Member],
+    seats: Sequence[Seat],
+) -> AllocationRecord | None:
+    """``status.allocation`` of a workload; ``None`` for services and under FIFO."""
+    if rounds is None or job.kind is not WorkloadKind.TRAINING_JOB:
+        return None
+    return rounds.books(job, life, members, seats)
+
+
+def division_news(view: View, rounds: Rounds | None) -> list[SetConditions]:
+    """Writes the division in force into the policy's status, when that changed."""
+    policy = view.snapshot.policy
+    record = rounds.record if rounds is not None else None
+    goal = rounds.division.goal if rounds is not None else None
+    conditions = _conditions(policy, goal, view.now)
+    if not policy.uid or (record is policy.last_solve and conditions == policy.conditions):
+        return []
+    return [
+        SetConditions(
+            target=ObjectRef(
+                kind="SchedulingPolicy", namespace="", name=policy.name, uid=policy.uid
+            ),
+            generation=policy.generation,
+            conditions=conditions,
+            last_solve=record,
+            epoch=view.settings.epoch,
+            reason=Reason.ROUND_SCHEDULED,
+            text=f"divided among {record.jobs} jobs" if record else "the objective is FIFO",
+        )
+    ]
+
+
+def _conditions(policy: PolicyRecord, goal: Goal | None, now: float) -> tuple[Condition, ...]:
+    """The policy's conditions, Degraded among them as long as a price is missing."""
+    before = next((c for c in policy.conditions if c.type == ConditionType.DEGRADED), None)
+    if goal is None or not goal.unpriced:
+        if before is None:
+            return policy.conditions
+        return tuple(one for one in policy.conditions if one is not before)
+    message = unpriced_text(goal)
+    if before is not None and before.message == message:
+        return policy.conditions
+    condition = Condition(
+        type=ConditionType.DEGRADED,
+        status="True",
+        reason=Reason.PRICE_MISSING,
+        message=message,
+        since=before.since if before is not None else whole_second(now),
+        observed_generation=policy.generation,
+    )
+    return (*(one for one in policy.conditions if one is not before), condition)

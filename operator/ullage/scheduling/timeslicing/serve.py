@@ -1,0 +1,266 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Carries a plan of turns out: who is placed, who makes way, what stays kept.
+
+Services come first, then those whose turn it is on the type that it is on, then whoever can use
+what would stand idle. Every place is found by the placer, so the hard limits hold as ever; nobody
+leaves before a place for another was found.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from ullage.api.contract import Reason
+from ullage.cluster.records.snapshot import WorkloadKind
+from ullage.scheduling.feasibility.occupancy import Board
+from ullage.scheduling.inventory.inventory import HEALTHY
+from ullage.scheduling.placement.attempt import Outcome, Refused, Turn
+from ullage.scheduling.placement.placement import NoRoom
+from ullage.scheduling.placement.preemption import Victim
+from ullage.scheduling.placement.queue import Line
+from ullage.scheduling.prediction.effort import in_turns
+from ullage.scheduling.timeslicing.contenders import WHOLE, Runner
+from ullage.scheduling.timeslicing.rounds import Rounds
+
+_SERVICES: Final = (0.25, 0.5)
+_TURNS: Final = (0.75, 1.0)
+_FILLING: Final = (1.0, 1.25)
+"""Parts of a cycle's effort until which services, turns and idle devices go strictly in order, and
+where each ends: whoever comes later keeps something of it."""
+
+
+@dataclass(slots=True)
+class Served:
+    """What serving the turns brought.
+
+    Attributes:
+        outcomes: By uid of those who waited.
+        movers: Those who leave for a better type, by uid: the type, and who leaves beside them.
+    """
+
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    movers: dict[str, tuple[str, tuple[Victim, ...]]] = field(default_factory=dict)
+
+
+def serve(rounds: Rounds, line: Line, turns: Sequence[Turn], movable: Mapping[str, Turn]) -> Served:
+    """Serve everybody who waits.
+
+    Whoever has no outcome afterwards is next: the cycle had no room or no effort left for it.
+
+    Args:
+        rounds: The plan of this cycle.
+        line: Places members and makes way.
+        turns: Those who wait.
+        movable: By uid, those who run and may be stopped; as turns of all their members.
+    """
+    served = Served()
+    jobs: dict[str, Turn] = {}
+    services: list[Turn] = []
+    for one in turns:
+        if one.workload.kind is WorkloadKind.TRAINING_JOB:
+            jobs[one.workload.ref.uid] = one
+        else:
+            services.append(one)
+    services.sort(key=lambda one: (-one.priority, one.workload.created, one.workload.ref.uid))
+    order = {uid: place for place, uid in enumerate(rounds.turnout.stops)}
+    unsure: dict[str, Refused] = {}
+
+    def serve_one(turn: Turn) -> None:
+        served.outcomes[turn.workload.ref.uid] = line.turn(turn)
+
+    def take_turn(turn: Turn) -> None:
+        uid = turn.workload.ref.uid
+        outcome = line.turn(turn)
+        refused = outcome.refused
+        if turn.only and refused is not None and refused.never is None and not refused.prospect:
+            unsure[uid] = refused
+        else:
+            served.outcomes[uid] = _coming(rounds, uid, outcome) if turn.only else outcome
+
+    _each(line, services, serve_one, _SERVICES)
+    asked: list[Turn] = []
+    for uid in _first(rounds, jobs):
+        if uid in rounds.arena.nowhere:
+            served.outcomes[uid] = _nowhere(rounds, uid)
+        else:
+            asked.append(_narrowed(rounds, jobs[uid], order))
+    _each(line, asked, take_turn, _TURNS)
+    _move(rounds, line, movable, served, order)
+    _keep(rounds, line.placer.board, jobs.keys() & (served.outcomes.keys() | unsure.keys()), served)
+    _fill(rounds, line, jobs, served, unsure)
+    return served
+
+
+def _each(
+    line: Line, turns: Sequence[Turn], act: Callable[[Turn], None], parts: tuple[float, float]
+) -> None:
+    """Do it for each, in order; new questions past the first part of a cycle's effort in turns.
+
+    Args:
+        line: Whose budget and effort count.
+        turns: In the order to serve them.
+        act: What to do for each.
+        parts: Of the effort: until where it goes strictly in order, and where it ends.
+    """
+    effort, passed = line.placer.board.effort, list[Turn]()
+    for turn in turns:
+        if line.budget <= 0:
+            return
+        if effort.is_spent(parts[0]) and not line.is_known(turn):
+            passed.append(turn)
+        else:
+            act(turn)
+    for turn in in_turns(passed, line.view.now):
+        if line.budget <= 0 or effort.is_spent(parts[1]):
+            return
+        act(turn)
+
+
+def _narrowed(rounds: Rounds, turn: Turn, order: Mapping[str, int]) -> Turn:
+    """The turn held to the type that it is on; as it is for those who take none."""
+    uid = turn.workload.ref.uid
+    runner = rounds.arena.runners.get(uid)
+    if runner is None:
+        return turn
+    kind = runner.holds or rounds.turnout.types[uid]
+    return replace(turn, only=rounds.models((kind,)), may_stop=order)
+
+
+def _first(rounds: Rounds, jobs: Mapping[str, Turn]) -> list[str]:
+    """Those who are placed before idle devices are given away, in order.
+
+    Members that are missing beside others which run come first, then turns as planned, then
+    whoever takes none.
+    """
+    runners = rounds.arena.runners
+    running = {uid: None for uid in jobs if uid in runners and runners[uid].holds}
+    planned = [uid for uid in rounds.turnout.types if uid in jobs and uid not in running]
+    others = [uid for uid in jobs if uid not in runners]
+    others.sort(key=lambda uid: (-jobs[uid].priority, jobs[uid].workload.created, uid))
+    return [*running, *planned, *others]
+
+
+def _nowhere(rounds: Rounds, uid: str) -> Outcome:
+    found = rounds.infeasible(uid)
+    return Outcome(refused=Refused(found.reason, never=found)) if found else Outcome()
+
+
+def _coming(rounds: Rounds, uid: str, outcome: Outcome) -> Outcome:
+    """A turn that is about to begin is told as a turn, not as a lack of devices."""
+    refused = outcome.refused
+    if refused is None or refused.never is not None:
+        return outcome
+    return replace(outcome, refused=_told(rounds, uid, refused))
+
+
+def _told(rounds: Rounds, uid: str, refused: Refused) -> Refused:
+    return replace(refused, reason=Reason.WAITS_FOR_ROUND, turn=lambda: rounds.why(uid))
+
+
+def _move(
+    rounds: Rounds,
+    line: Line,
+    movable: Mapping[str, Turn],
+    served: Served,
+    order: Mapping[str, int],
+) -> None:
+    """Those who run go to the type that their turn is on, where a place for them is found."""
+    victims = {one.uid: one for one in line.victims()}
+    for uid, kind in rounds.turnout.stops.items():
+        if line.placer.board.effort.is_spent(_FILLING[1]):
+            return
+        if not kind or uid not in movable or uid not in victims:
+            continue
+        turn = replace(movable[uid], only=rounds.models((kind,)), may_stop=order)
+        beside = line.move(turn, victims[uid])
+        if beside is not None:
+            served.movers[uid] = (kind, beside)
+
+
+def _keep(rounds: Rounds, board: Board, answered: Set[str], served: Served) -> None:
+    """What is planned for whoever has no answer yet is not given to others meanwhile.
+
+    Their pods are not there, or this cycle had no effort left for them.
+    """
+    stopped = {
+        victim.uid
+        for outcome in served.outcomes.values()
+        for victim in outcome.victims
+        if not victim.part
+    }
+    empty = _empty(board)
+    models = board.ground.models
+    for uid, kind in rounds.turnout.types.items():
+        runner = rounds.arena.runners[uid]
+        if uid in answered or (runner.holds and uid not in stopped):
+            continue
+        _block(board, empty[models[kind]], runner.points, runner.name)
+    for kept in rounds.turnout.reserved:
+        runner = rounds.arena.runners[kept.job]
+        points = kept.devices * rounds.arena.unit
+        _block(board, empty[models[kept.type]], points, runner.name)
+
+
+def _empty(board: Board) -> dict[int, deque[int]]:
+    """Devices that may be kept for somebody, by model: healthy, empty, not kept yet."""
+    ground = board.ground
+    found: dict[int, deque[int]] = {model: deque() for model in ground.models.values()}
+    for site, here in enumerate(board.occupants):
+        if not here and not board.blocked.item(site) and ground.health.item(site) == HEALTHY:
+            found[ground.model.item(site)].append(site)
+    return found
+
+
+def _block(board: Board, empty: deque[int], points: int, name: str) -> None:
+    """Block as many of these devices as the points need, if there are any."""
+    while points > 0 and empty:
+        board.block((empty.popleft(),), name)
+        points -= WHOLE
+
+
+def _fill(
+    rounds: Rounds,
+    line: Line,
+    jobs: Mapping[str, Turn],
+    served: Served,
+    unsure: Mapping[str, Refused],
+) -> None:
+    """No device idles while somebody who waits could use it."""
+    waiting = [uid for uid in rounds.turnout.waiting if uid in jobs]
+    asked: dict[str, Turn] = {}
+    for uid in (*unsure, *waiting):
+        if uid not in served.outcomes:
+            first = _choices(rounds.arena.runners[uid])[0]
+            asked[uid] = replace(jobs[uid], only=rounds.models(first))
+
+    def fill(turn: Turn) -> None:
+        uid = turn.workload.ref.uid
+        served.outcomes[uid] = _filled(rounds, line, turn, unsure.get(uid))
+
+    _each(line, tuple(asked.values()), fill, _FILLING)
+
+
+def _filled(rounds: Rounds, line: Line, turn: Turn, unsure: Refused | None) -> Outcome:
+    uid = turn.workload.ref.uid
+    no_room = NoRoom(0, ())
+    for kinds in _choices(rounds.arena.runners[uid]):
+        found = line.fill(replace(turn, only=rounds.models(kinds)))
+        if isinstance(found, Outcome):
+            return found
+        no_room = found
+    if unsure is not None:
+        return Outcome(refused=unsure)
+    refused = Refused(Reason.WAITS_FOR_ROUND, no_room.lines, no_room.placed)
+    return Outcome(refused=_told(rounds, uid, refused))
+
+
+def _choices(runner: Runner) -> list[tuple[str, ...]]:
+    """Sets of types to try: a gang never mixes types, one member takes the best place of all."""
+    kinds = sorted(runner.speeds, key=lambda kind: (-runner.speeds[kind], kind))
+    if runner.workload.replicas == 1:
+        return [tuple(kinds)]
+    return [(kind,) for kind in kinds]

@@ -1,0 +1,164 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import pytest
+
+from builders import a_device, a_slice, reported
+from builders_raw import (
+    raw_deployment,
+    raw_device_profile,
+    raw_gpu_node,
+    raw_kube_service,
+    raw_node,
+    raw_policy,
+    raw_profile,
+)
+from ullage.api.contract import SLOT_RESOURCE, SlicePhase, WireError
+from ullage.cluster.codecs.allocation import solve_to_wire
+from ullage.cluster.projection.node import project_gpu_node, project_node
+from ullage.cluster.projection.policy import project_policy
+from ullage.cluster.projection.rest import (
+    project_deployment,
+    project_device_profile,
+    project_profile,
+    project_service,
+)
+from ullage.cluster.records.pod_shape import Taint
+from ullage.cluster.records.spec_fields import Party
+from ullage.cluster.records.status import SolveRecord
+
+
+def test_a_node_is_read() -> None:
+    record = project_node(
+        raw_node(spec={"unschedulable": True, "taints": [{"key": "spot", "effect": "NoSchedule"}]})
+    )
+    assert record.managed
+    assert record.ready
+    assert record.unschedulable
+    assert record.taints == (Taint(key="spot", value="", effect="NoSchedule"),)
+    assert record.allocatable.cpu_milli == 8000
+    assert record.allocatable.pods == 110
+    assert record.allocatable.extended == ((SLOT_RESOURCE, 16),)
+    assert not project_node(raw_node(managed=False, ready=False)).managed
+
+
+def test_a_gpu_node_is_read_with_its_slices_in_order() -> None:
+    one, two = a_slice("uid-b"), a_slice("uid-a")
+    record = project_gpu_node(
+        raw_gpu_node(
+            desired=[one, two], observed=[reported(one, SlicePhase.PREPARED)], devices=[a_device()]
+        ),
+        100.0,
+        {two: 40.0},
+    )
+    assert record.desired == (two, one)
+    assert record.desired_since == {one.key: 100.0, two.key: 40.0}
+    assert record.observed[0].phase is SlicePhase.PREPARED
+    assert record.devices == (a_device(),)
+    assert record.slots == 8
+    assert record.heartbeat == 1767326400.0
+
+
+def test_a_malformed_slice_names_its_field() -> None:
+    raw = raw_gpu_node()
+    raw["spec"]["slices"] = [{"podUID": "u", "container": "c"}]
+    with pytest.raises(WireError, match=r"spec\.podNamespace"):
+        project_gpu_node(raw, 0.0, {})
+
+
+def test_a_deployment_is_settled_when_every_replica_is_new_and_ready() -> None:
+    done = {"replicas": 2, "readyReplicas": 2, "updatedReplicas": 2}
+    settled = project_deployment(
+        raw_deployment(replicas=2, status=done | {"observedGeneration": 1})
+    )
+    assert settled.settled
+    assert (settled.max_surge, settled.max_unavailable) == (1, 0)
+    assert settled.owner_uid == "uid-serve"
+    assert settled.template_hash == "0123456789ab"
+    assert not project_deployment(raw_deployment(replicas=2, status=done)).settled
+    behind = done | {"updatedReplicas": 1}
+    assert not project_deployment(
+        raw_deployment(replicas=2, status=behind | {"observedGeneration": 1})
+    ).settled
+
+
+def test_percent_bounds_of_a_rolling_update_are_resolved() -> None:
+    raw = raw_deployment(replicas=10)
+    raw["spec"]["strategy"] = {"rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}}
+    record = project_deployment(raw)
+    assert (record.max_surge, record.max_unavailable) == (3, 2)
+    raw["spec"]["strategy"]["rollingUpdate"]["maxSurge"] = "some"
+    with pytest.raises(WireError, match="maxSurge: expected a whole number or percent"):
+        project_deployment(raw)
+
+
+def test_a_service_is_read() -> None:
+    record = project_service(raw_kube_service(ports=(80, 443)))
+    assert (record.ports, record.owner_uid) == ((80, 443), "uid-serve")
+
+
+def test_profiles_are_read() -> None:
+    row = {"device": "emulated", "share": 50, "smUtil": 0.5, "stepsPerSecond": 3}
+    record = project_profile(raw_profile(solo=[row]))
+    assert record.klass == "resnet"
+    assert (record.solo[0].sm_util, record.solo[0].steps_per_second) == (0.5, 3.0)
+    with pytest.raises(WireError, match=r"spec\.smUtil: expected a number, got str"):
+        project_profile(raw_profile(solo=[row | {"smUtil": "half"}]))
+    device = project_device_profile(raw_device_profile(contextOverheadMiB=300))
+    assert (device.memory_mib, device.context_overhead_mib) == (16384, 300)
+
+
+def test_the_policy_has_defaults_for_what_it_does_not_say() -> None:
+    name, record = project_policy(raw_policy(packing={"maxPercentSum": 120}))
+    assert name == "default"
+    assert (record.objective, record.max_percent_sum, record.round_seconds) == ("FIFO", 120, 360)
+
+
+def test_grants_of_trust_domains_are_read() -> None:
+    granted = [
+        {"name": "vision", "namespaces": ["a", "b"]},
+        {"name": "all", "namespaces": ["*"]},
+    ]
+    record = project_policy(raw_policy(trustDomains=granted))[1]
+    assert record.trust_domains == {"vision": frozenset({"a", "b"}), "all": frozenset({"*"})}
+    imitated = raw_policy(trustDomains=[{"name": "namespace/a", "namespaces": ["b"]}])
+    with pytest.raises(WireError, match="must not hold a slash"):
+        project_policy(imitated)
+
+
+def test_who_learns_from_whom_is_read() -> None:
+    said = {"shareAmong": ["a", "b"], "trustDeclared": ["*"]}
+    knowledge = project_policy(raw_policy(learning=said))[1].knowledge
+    assert [knowledge.scope(one) for one in ("a", "b", "c")] == ["*", "*", "c"]
+    assert knowledge.trusts("anywhere")
+    nothing = project_policy(raw_policy())[1].knowledge
+    assert nothing.scope("a") == "a"
+    assert not nothing.trusts("a")
+
+
+def test_parties_and_the_last_division_are_read_from_the_policy() -> None:
+    raw = raw_policy(
+        objective="MaxMinFairness",
+        tenants=[{"name": "b", "weight": 2, "inner": "FIFO"}, {"name": "a"}],
+    )
+    solve = SolveRecord(
+        time=1_700_000_000.0,
+        result="Optimal",
+        inputs_hash="in",
+        fractions_hash="out",
+        jobs=2,
+        objective_value="0.5",
+        prices=(("a100", "0.25"),),
+    )
+    _, record = project_policy(raw | {"status": {"lastSolve": solve_to_wire(solve)}})
+    assert record.objective == "MaxMinFairness"
+    assert record.tenants == (Party(name="a"), Party(name="b", weight=2, fifo=True))
+    assert record.last_solve == solve
+
+
+def test_a_division_that_is_no_number_is_refused_by_name() -> None:
+    broken = {"time": "2026-01-05T10:00:00Z", "result": "Optimal", "inputsHash": "a"}
+    broken |= {"fractionsHash": "b", "prices": {"a100": "much"}}
+    with pytest.raises(WireError, match=r"status\.lastSolve\.prices\.a100"):
+        project_policy(raw_policy() | {"status": {"lastSolve": broken}})

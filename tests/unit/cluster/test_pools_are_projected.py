@@ -1,0 +1,85 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import pytest
+
+from builders_raw import raw_policy, raw_pool
+from golden_manifests import goldens
+from ullage.api.contract import WireError
+from ullage.cluster.projection.policy import project_policy
+from ullage.cluster.projection.pool import project_pool
+from ullage.cluster.records.pool import (
+    AWSFrom,
+    AzureFrom,
+    CapacityType,
+    ConfigMapFrom,
+    FileFrom,
+    GCPFrom,
+    HTTPFrom,
+    PoolStatus,
+    PriceFrom,
+    StaticFrom,
+)
+from ullage.cluster.records.spec_fields import SpotTerms
+from ullage.engines.capacity.hazard import AdvisorBand
+
+SOURCES: dict[str, PriceFrom] = {
+    "pool-static": StaticFrom(price_per_hour=3.06),
+    "pool-everything": HTTPFrom(
+        url="http://prices.default.svc:9090/metrics",
+        metric="spot_price",
+        labels={"zone": "us-east-1b"},
+    ),
+    "pool-of-config-map": ConfigMapFrom(name="gpu-prices", key="prices.json", row="l4"),
+    "pool-of-file": FileFrom(path="spot/prices.json", row="pool-of-file"),
+    "pool-of-json": HTTPFrom(
+        url="https://prices.example.com/v1?kind=spot", pointer="/pools/l4/price"
+    ),
+    "pool-of-aws": AWSFrom(product="Linux/UNIX"),
+    "pool-of-gcp": GCPFrom(parts=(("1F8B-71B0-3D1B", 4.0), ("5812-D8DD-2AB5", 1.0))),
+    "pool-of-azure": AzureFrom(region="eastus"),
+}
+
+
+@pytest.mark.parametrize("case", SOURCES)
+def test_every_source_of_prices_is_read(case: str) -> None:
+    body = goldens()[case].body
+    metadata = {"name": case, "uid": "u"}
+    assert project_pool({**body, "metadata": metadata}).price_source == SOURCES[case]
+
+
+def test_everything_that_a_pool_says_is_read() -> None:
+    body = goldens()["pool-everything"].body
+    record = project_pool({**body, "metadata": {"name": "p", "uid": "u", "generation": 3}})
+    assert (record.instance_type, record.zone) == ("p3.8xlarge", "us-east-1b")
+    assert record.capacity_type is CapacityType.SPOT
+    assert (record.gpus_per_instance, record.most, record.notice_s) == (4, 16, 120.0)
+    assert (record.advisor_band, record.placement_score) == (AdvisorBand.FROM_5_TO_10, 7)
+    assert record.node_selector["topology.kubernetes.io/zone"] == "us-east-1b"
+    assert (record.generation, record.status) == (3, PoolStatus())
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"capacityType": "spot"}, "spec.capacityType"),
+        ({"priceSource": {"type": "Rumour"}}, "no price source this version knows"),
+        (
+            {"priceSource": {"type": "Static"}},
+            "priceSource.type: Static needs the object static",
+        ),
+        ({"prior": {"advisorBand": "Low"}}, "none of Under5"),
+        ({"nodeSelector": {"a": 1}}, "expected a string"),
+    ],
+)
+def test_what_cannot_be_read_names_its_place(spec: dict[str, object], words: str) -> None:
+    with pytest.raises(WireError, match=words):
+        project_pool(raw_pool(**spec))
+
+
+def test_the_policy_says_how_fast_is_forgotten() -> None:
+    _, policy = project_policy(raw_policy(spot={"hazardHalfLife": "72h", "priorHours": 20}))
+    assert (policy.spot.hazard_half_life_s, policy.spot.prior_hours) == (72 * 3600.0, 20)
+    _, policy = project_policy(raw_policy())
+    assert policy.spot == SpotTerms()

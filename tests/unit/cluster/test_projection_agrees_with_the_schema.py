@@ -1,0 +1,79 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""An operator in front of an older CRD, or of none, comes to the verdict of the newest CRD.
+
+Every golden manifest that the schema or a rule refuses is refused by the projection too, or stands
+in a list that says why it does no harm.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from builders_raw import raw_meta
+from golden_manifests import Golden, goldens
+from ullage.api.rules import RULES
+from ullage.app.effects import effect_of
+from ullage.cluster.cache.cluster import ClusterState
+from ullage.cluster.values import streams
+
+STREAMS: Final = {stream.kind.kind: stream for stream in streams.STREAMS}
+HARMLESS: Final[dict[str, str]] = {
+    "policy-without-spec": "every field has its default",
+    "node-without-epoch": "the next write brings it",
+    "node-slice-twice": "the operator writes the list again",
+    "service-replicas-above-scaling": "scaling binds who writes replicas, nothing reads it",
+    "service-default-replicas-below-scaling": "as above",
+    "service-scaling-upside-down": "as above",
+    "service-scaling-without-maximum": "as above",
+    "profile-row-twice": "one of the two rows counts",
+    "profile-with-op-twice": "both count, in the order of the list",
+    "profile-device-as-product-name": "no device has that key",
+    "profile-with-unknown-counter": "it is told and nothing else",
+    "job-accelerator-twice": "the same type twice is that type",
+    "job-checkpoint-signal-unknown": "the signal is SIGTERM whatever it says",
+    "job-profile-with-bad-name": "no profile has that name",
+}
+"""Cases that the projection takes, and why nothing comes of them."""
+
+
+def read(golden: Golden) -> tuple[ClusterState, str]:
+    """The picture after this object, and what is wrong with it."""
+    state = ClusterState(effect_of)
+    stream = STREAMS[golden.kind]
+    body: dict[str, Any] = dict(golden.body)
+    stated = body.get("metadata") or {}
+    space = "default" if stream.kind.namespaced else ""
+    body["metadata"] = raw_meta(str(stated.get("name", "")), space) | {
+        key: value for key, value in stated.items() if key != "name"
+    }
+    state.upsert(stream, body, 1.0)
+    return state, state.projection_messages.get(stream.name, "")
+
+
+def case(golden: Golden) -> str:
+    return golden.case
+
+
+@pytest.mark.parametrize("golden", [one for one in goldens().values() if one.valid], ids=case)
+def test_what_the_schema_takes_is_read(golden: Golden) -> None:
+    state, fault = read(golden)
+    assert not fault
+    state.freeze(2.0)
+
+
+@pytest.mark.parametrize(
+    "golden",
+    [one for one in goldens().values() if not (one.valid or one.after or one.by == "unknown")],
+    ids=case,
+)
+def test_what_the_schema_refuses_is_refused_or_harmless(golden: Golden) -> None:
+    _, fault = read(golden)
+    assert bool(fault) is (golden.case not in HARMLESS), fault
+
+
+def test_every_rule_is_walked() -> None:
+    walked = {rule for one in goldens().values() for rule in one.rules}
+    assert {rule.name for rule in RULES} <= walked

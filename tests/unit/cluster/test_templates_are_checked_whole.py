@@ -1,0 +1,162 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the operator reads or changes of a template is found wrong with its path, or built."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from builders_raw import Raw, raw_job, raw_service, raw_template
+from ullage.api.contract import (
+    ANNOTATION_WORLD_SIZE,
+    LABEL_CLASS,
+    LABEL_FAMILY,
+    LABEL_LEAD,
+    LABEL_ORDER,
+)
+from ullage.cluster.codecs.objects import Sharer
+from ullage.cluster.projection.template import MOST_BYTES
+from ullage.cluster.projection.workload import project_workload
+from ullage.cluster.records.snapshot import WorkloadKind
+from ullage.kube.manifests.children import Fleet, Member, deployment_body, pod_body, service_body
+
+JOB, SERVICE = WorkloadKind.TRAINING_JOB, WorkloadKind.INFERENCE_SERVICE
+FIRST = "spec.template.spec.containers[0]"
+
+
+def said(template: Raw, kind: WorkloadKind = JOB) -> str:
+    """What is wrong with a template; where nothing is, what is made from it can be built."""
+    raw = raw_job(template=template) if kind is JOB else raw_service(template=template)
+    record, blueprint = project_workload(kind, raw, None, Sharer())
+    if blueprint is not None:
+        owner, made = record.ref, blueprint.template()
+        member = Member(
+            owner=owner, name="a-0", rank=0, replicas=2, slots=1, template_hash="", grace_s=60
+        )
+        fleet = Fleet(
+            owner=owner,
+            replicas=1,
+            max_surge=1,
+            max_unavailable=0,
+            slots=1,
+            template_hash="",
+            pre_stop_sleep_s=5,
+        )
+        pod_body(member, made)
+        deployment_body(fleet, blueprint.template())
+        service_body(owner, "a", made, headless=False)
+    return record.invalid
+
+
+def container(**fields: Any) -> Raw:
+    template = raw_template()
+    template["spec"]["containers"][0] |= fields
+    return template
+
+
+@pytest.mark.parametrize("kind", [JOB, SERVICE])
+@pytest.mark.parametrize(
+    ("field", "key"),
+    [
+        ("labels", LABEL_LEAD),
+        ("labels", LABEL_ORDER),
+        ("labels", "ullage.dev/of-a-later-version"),
+        ("annotations", ANNOTATION_WORLD_SIZE),
+    ],
+)
+def test_keys_of_the_operator_are_not_the_users_to_set(
+    kind: WorkloadKind, field: str, key: str
+) -> None:
+    template = raw_template(ports=(80,)) | {"metadata": {field: {key: "true"}}}
+    assert f"template.metadata.{field}['{key}']: the operator sets it" in said(template, kind)
+
+
+def test_class_and_family_are_the_users_to_set() -> None:
+    labels = {LABEL_CLASS: "resnet", LABEL_FAMILY: "cnn", "app": "train", "example.com/x": "y"}
+    assert not said(raw_template() | {"metadata": {"labels": labels, "annotations": {"a/b": "c"}}})
+
+
+@pytest.mark.parametrize(
+    ("template", "where"),
+    [
+        (container(env=[{"name": {"a": 1}}]), f"{FIRST}.env[0].name: expected a string"),
+        (container(env=[{"name": "A"}, {"name": ""}]), f"{FIRST}.env[1].name: must not be empty"),
+        (container(env=[{"name": "A", "value": 7}]), f"{FIRST}.env[0].value: expected a string"),
+        (container(env={"name": "A"}), f"{FIRST}.env: expected a list of objects"),
+        (container(env=0), f"{FIRST}.env: expected a list of objects"),
+        (container(ports=[{"containerPort": "80"}]), f"{FIRST}.ports[0].containerPort: expected"),
+        (container(ports=[{"containerPort": 70_000}]), f"{FIRST}.ports[0].containerPort: 70000"),
+        (container(ports=[{"containerPort": 80, "name": []}]), f"{FIRST}.ports[0].name: expected"),
+        (
+            container(ports=[{"containerPort": 80, "protocol": "IP"}]),
+            f"{FIRST}.ports[0].protocol: 'IP' is none of TCP",
+        ),
+        (container(volumeMounts="x"), f"{FIRST}.volumeMounts: expected a list of objects"),
+        (container(lifecycle=[]), f"{FIRST}.lifecycle: expected an object"),
+        (container(lifecycle={"preStop": 1}), f"{FIRST}.lifecycle.preStop: expected an object"),
+        (container(resources={"limits": {"cpu": []}}), f"{FIRST}.resources.limits[cpu]: expected"),
+        (
+            container(resources={"limits": {"nvidia.com/gpu": 1}}),
+            f"{FIRST}.resources.limits[nvidia.com/gpu]: say in spec.gpu",
+        ),
+        (container(image=3), f"{FIRST}.image: expected a string"),
+        (container(args=[1]), f"{FIRST}.args: expected a list of strings"),
+        (container(name=""), f"{FIRST}.name: '' must have 1 to 63 characters"),
+        (raw_template(schedulingGates=[{}]), "spec.template.spec.schedulingGates[0].name"),
+        (raw_template(volumes=[{"name": 1}]), "spec.template.spec.volumes[0].name: expected"),
+        (raw_template(tolerations=[{"key": 1}]), "spec.template.spec.tolerations[0].key: expected"),
+        (
+            raw_template(imagePullSecrets="x"),
+            "spec.template.spec.imagePullSecrets: expected a list",
+        ),
+        (
+            raw_template(terminationGracePeriodSeconds=True),
+            "spec.template.spec.terminationGracePeriodSeconds: expected a whole number",
+        ),
+        (raw_template(affinity={"nodeAffinity": 1}), "spec.template.spec.affinity.nodeAffinity:"),
+        (raw_template(nodeSelector={"a": 1}), "spec.template.spec.nodeSelector[a]: expected"),
+        (raw_template(priorityClassName=[]), "spec.template.spec.priorityClassName: expected"),
+        (raw_template(restartPolicy="Always"), "spec.template.spec.restartPolicy: 'Always' must"),
+        (
+            raw_template(initContainers=[{"name": "main"}]),
+            "spec.template.spec.containers: two are called 'main'",
+        ),
+        ({"metadata": {"labels": {"a": 1}}, **raw_template()}, ""),
+        (
+            raw_template() | {"metadata": {"annotations": {"a": 1}}},
+            "spec.template.metadata.annotations[a]: expected a string",
+        ),
+        (
+            raw_template(other="x" * MOST_BYTES),
+            f"at most {MOST_BYTES}: put large texts into a ConfigMap",
+        ),
+    ],
+)
+def test_a_wild_field_is_named_with_its_path(template: Raw, where: str) -> None:
+    assert where in said(template)
+    assert bool(where) is bool(said(template))
+
+
+@pytest.mark.parametrize("kind", [JOB, SERVICE])
+def test_what_pods_really_hold_is_taken(kind: WorkloadKind) -> None:
+    template = raw_template(
+        ports=(80,),
+        terminationGracePeriodSeconds=0,
+        priorityClassName="high",
+        imagePullSecrets=[{"name": "registry"}],
+        volumes=[{"name": "data", "emptyDir": {}}],
+        tolerations=[{"operator": "Exists"}],
+        affinity={"podAffinity": {}, "nodeAffinity": {}},
+        schedulingGates=[{"name": "other"}],
+        initContainers=[{"name": "first", "image": "a"}],
+        topologySpreadConstraints=[{"maxSkew": 1}],
+    )
+    template["spec"]["containers"][0] |= {
+        "env": [{"name": "A"}, {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}],
+        "lifecycle": {"preStop": {"exec": {"command": ["true"]}}},
+        "command": ["python"],
+        "securityContext": {"capabilities": {"drop": ["ALL"]}},
+    }
+    assert said(template, kind) == ""

@@ -1,0 +1,209 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from builders import a_slice, an_owner
+from builders_raw import raw_template
+from ullage.api.contract import GATE, SLOT_RESOURCE, Reason
+from ullage.api.gpunode import GPUNodeSpec
+from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind
+from ullage.cluster.records.status import Condition, SolveRecord, WorkloadStatus
+from ullage.kube.manifests.applied import conditions_body, gpunode_body, status_body
+from ullage.kube.manifests.children import Fleet, deployment_body, service_body
+from ullage.scheduling.model.plan import ApplyGPUNode, SetConditions, SetStatus
+
+SERVE = an_owner("serve", kind=WorkloadKind.INFERENCE_SERVICE)
+LABELS = {
+    "ullage.dev/managed": "true",
+    "ullage.dev/kind": "InferenceService",
+    "ullage.dev/owner": "serve",
+}
+
+
+def deployment(template: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "owner": SERVE,
+        "replicas": 3,
+        "max_surge": 1,
+        "max_unavailable": 0,
+        "slots": 1,
+        "template_hash": "0123456789ab",
+        "pre_stop_sleep_s": 5,
+    }
+    uid = changes.pop("uid", "")
+    return deployment_body(Fleet(**fields | changes), template or raw_template(), uid)
+
+
+def test_a_deployment_is_gated_and_selects_its_own_pods() -> None:
+    body = deployment(raw_template(labels={"app": "x"}))
+    assert body["metadata"]["labels"] == LABELS
+    assert "uid" not in body["metadata"]
+    assert body["metadata"]["annotations"] == {"ullage.dev/template-hash": "0123456789ab"}
+    spec = body["spec"]
+    assert spec["selector"] == {"matchLabels": LABELS}
+    assert spec["template"]["metadata"]["labels"] == {"app": "x", **LABELS}
+    assert spec["template"]["metadata"]["annotations"] == body["metadata"]["annotations"]
+    assert spec["template"]["spec"]["schedulingGates"] == [{"name": GATE}]
+    container = spec["template"]["spec"]["containers"][0]
+    assert container["resources"]["limits"] == {SLOT_RESOURCE: "1"}
+    assert spec["strategy"] == {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
+    }
+    assert spec["replicas"] == 3
+    assert deployment(uid="u")["metadata"]["uid"] == "u"
+
+
+@pytest.mark.parametrize(
+    ("lifecycle", "grace", "sleep", "expected"),
+    [
+        (None, None, 5, {"preStop": {"sleep": {"seconds": 5}}}),
+        (None, None, 0, None),
+        (None, 3, 5, {"preStop": {"sleep": {"seconds": 3}}}),
+        (None, 0, 5, None),
+        (
+            {"postStart": {"exec": {}}},
+            None,
+            5,
+            {"postStart": {"exec": {}}, "preStop": {"sleep": {"seconds": 5}}},
+        ),
+        ({"preStop": {"exec": {}}}, None, 5, {"preStop": {"exec": {}}}),
+    ],
+)
+def test_serving_pods_sleep_before_they_stop_unless_they_say_what_to_do(
+    lifecycle: object, grace: int | None, sleep: int, expected: object
+) -> None:
+    template = raw_template()
+    if lifecycle is not None:
+        template["spec"]["containers"][0]["lifecycle"] = lifecycle
+    if grace is not None:
+        template["spec"]["terminationGracePeriodSeconds"] = grace
+    body = deployment(template, pre_stop_sleep_s=sleep)
+    assert body["spec"]["template"]["spec"]["containers"][0].get("lifecycle") == expected
+
+
+def test_a_gangs_service_is_headless_and_names_members_before_they_are_ready() -> None:
+    job = an_owner("train")
+    body = service_body(job, "train-workers", raw_template(), headless=True)
+    assert body["metadata"]["name"] == "train-workers"
+    assert body["spec"]["clusterIP"] == "None"
+    assert body["spec"]["publishNotReadyAddresses"] is True
+    assert body["spec"]["selector"]["ullage.dev/owner"] == "train"
+
+
+def test_a_serving_service_offers_the_device_containers_ports() -> None:
+    template = raw_template(ports=(8080,))
+    named = {"containerPort": 9090, "name": "metrics", "protocol": "UDP"}
+    template["spec"]["containers"][0]["ports"].append(named)
+    body = service_body(SERVE, "serve", template, headless=False, uid="u")
+    assert body["metadata"]["uid"] == "u"
+    assert body["spec"] == {
+        "selector": LABELS,
+        "ports": [
+            {"name": "port-8080", "port": 8080, "targetPort": 8080, "protocol": "TCP"},
+            {"name": "metrics", "port": 9090, "targetPort": 9090, "protocol": "UDP"},
+        ],
+    }
+
+
+def apply(uid: str = "") -> ApplyGPUNode:
+    return ApplyGPUNode(
+        name="node-1",
+        uid=uid,
+        node_uid="uid-node",
+        epoch=7,
+        slices=(a_slice("uid-b"), a_slice("uid-a")),
+        retire=True,
+        reason=Reason.PLACED,
+        text="",
+    )
+
+
+def test_a_gpu_nodes_body_is_its_slices_and_its_owner() -> None:
+    body = gpunode_body(apply())
+    assert body["metadata"] == {
+        "name": "node-1",
+        "ownerReferences": [
+            {"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "uid-node"}
+        ],
+    }
+    spec = body["spec"]
+    assert isinstance(spec, dict)
+    assert [piece["podUID"] for piece in spec["slices"]] == ["uid-a", "uid-b"]
+    GPUNodeSpec.model_validate(spec)
+    assert "retire" not in spec, "who retires a node owns the field"
+
+
+def test_an_existing_gpu_node_is_named_by_uid_so_that_a_namesake_is_refused() -> None:
+    metadata = gpunode_body(apply("uid-gn"))["metadata"]
+    assert isinstance(metadata, dict)
+    assert metadata["uid"] == "uid-gn"
+
+
+def test_a_status_body_is_tied_to_uid_and_version() -> None:
+    action = SetStatus(
+        owner=SERVE,
+        resource_version="ignored",
+        status=WorkloadStatus(phase="Ready", replicas=1),
+        epoch=1,
+        reason=Reason.RUNNING,
+        text="",
+    )
+    assert status_body(action, "12") == {
+        "apiVersion": "ullage.dev/v1alpha1",
+        "kind": "InferenceService",
+        "metadata": {
+            "name": "serve",
+            "namespace": "default",
+            "uid": SERVE.uid,
+            "resourceVersion": "12",
+        },
+        "status": {"phase": "Ready", "replicas": 1, "readyReplicas": 0},
+    }
+
+
+def test_conditions_of_the_policy_carry_its_generation() -> None:
+    action = SetConditions(
+        target=ObjectRef(kind="SchedulingPolicy", namespace="", name="default", uid="u"),
+        generation=3,
+        conditions=(Condition(type="SolverDegraded", status="True", reason="SolverTimeout"),),
+        epoch=1,
+        reason=Reason.SOLVER_TIMEOUT,
+        text="",
+    )
+    body = conditions_body(action)
+    assert body["metadata"] == {"name": "default", "uid": "u"}
+    assert body["status"] == {
+        "observedGeneration": 3,
+        "conditions": [
+            {
+                "type": "SolverDegraded",
+                "status": "True",
+                "reason": "SolverTimeout",
+                "lastTransitionTime": "1970-01-01T00:00:00Z",
+            }
+        ],
+    }
+
+
+def test_the_division_in_force_stands_in_every_apply_of_the_policy() -> None:
+    solve = SolveRecord(time=0.0, result="Optimal", inputs_hash="in", fractions_hash="out")
+    action = SetConditions(
+        target=ObjectRef(kind="SchedulingPolicy", namespace="", name="default", uid="u"),
+        generation=3,
+        conditions=(),
+        last_solve=solve,
+        epoch=1,
+        reason=Reason.ROUND_SCHEDULED,
+        text="",
+    )
+    assert conditions_body(action)["status"]["lastSolve"] == {
+        "time": "1970-01-01T00:00:00Z",
+        "result": "Optimal",
+        "inputsHash": "in",
+        "fractionsHash": "out",
+    }

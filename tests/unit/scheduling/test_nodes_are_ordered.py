@@ -1,0 +1,217 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""A chosen pool without room gets orders: bounded, once, taken back, and counted when they fail."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from builders import (
+    EPOCH,
+    NOW,
+    WorkloadBuilder,
+    a_gpu_node,
+    a_job,
+    a_node,
+    a_pod,
+    a_snapshot,
+)
+from fakes.deciding import Decided, decided_on
+from fakes.toy_pools import a_pool, aim
+from ullage.api.contract import (
+    ANNOTATION_KARPENTER_KEEP,
+    ANNOTATION_SAFE_TO_EVICT,
+    GATE,
+    LABEL_ORDER,
+    Reason,
+)
+from ullage.cluster.records.pool import PoolRecord
+from ullage.cluster.records.snapshot import PodRecord, PodStage
+from ullage.kube.manifests.children import Member, pod_body
+from ullage.kube.manifests.node_requests import order_body
+from ullage.scheduling.inventory.instances import ORDER_S, Watch, look
+from ullage.scheduling.model.plan import CreatePod, DecideSettings, DeletePod, Emit, Order
+
+SETTINGS = DecideSettings(epoch=EPOCH, orders=True)
+POOL = a_pool("spot-a", most=None)
+
+
+def job(replicas: int = 1) -> WorkloadBuilder:
+    return a_job().exclusive(2).gang(replicas).checkpointed().with_(cost=aim(), work_steps=9000)
+
+
+def plan(
+    *parts: object,
+    pool: PoolRecord = POOL,
+    settings: DecideSettings = SETTINGS,
+    at: float = NOW,
+) -> Decided:
+    snapshot = replace(a_snapshot(*parts, now=at), pools={pool.name: pool})  # type: ignore[arg-type]
+    return decided_on(snapshot, at=at, settings=settings)
+
+
+def waiting(replicas: int = 1) -> tuple[object, ...]:
+    built = job(replicas)
+    return (built, *built.pods())
+
+
+def an_order(number: int = 0, *, pool: str = "spot-a", **fields: object) -> PodRecord:
+    pod = a_pod(f"train-order-{number}", owner=job().build(), rank=-1)
+    said: dict[str, object] = {
+        "stage": PodStage.UNSCHEDULED,
+        "created": NOW - 60,
+        "gates": (),
+        "order": pool,
+    }
+    return replace(pod, **(said | fields))  # type: ignore[arg-type]
+
+
+def orders(found: Decided) -> list[CreatePod]:
+    return [one for one in found.all(CreatePod) if one.order is not None]
+
+
+def test_every_node_that_is_missing_is_ordered_once() -> None:
+    found = plan(*waiting(3))
+    assert [one.name for one in orders(found)] == [f"train-order-{at}" for at in range(3)]
+    assert {one.order.pool for one in orders(found) if one.order} == {"spot-a"}
+    again = plan(*waiting(3), *(an_order(at) for at in range(3)))
+    assert orders(again) == []
+    assert again.all(DeletePod) == []
+
+
+def test_what_has_room_is_not_ordered() -> None:
+    node = a_node("node-1", labels={"pool": "spot-a"})
+    found = plan(*waiting(), node, a_gpu_node())
+    assert orders(found) == []
+    assert found.slices() != []
+
+
+def test_nodes_that_are_there_already_are_ruled_out() -> None:
+    node = a_node("node-1", labels={"pool": "spot-a"}, unschedulable=True)
+    (order,) = orders(plan(*waiting(), node, a_gpu_node()))
+    assert order.order == Order(
+        pool="spot-a", node_selector=(("pool", "spot-a"),), there=("node-1",)
+    )
+
+
+@pytest.mark.parametrize(("most", "expected"), [(0, 0), (2, 2), (None, 3)])
+def test_a_pool_never_gets_more_than_it_may_have(most: int | None, expected: int) -> None:
+    found = plan(*waiting(3), pool=a_pool("spot-a", most=most))
+    assert len(orders(found)) <= expected
+    if most == 2:
+        assert orders(found) == [], "half a gang is worth nothing, so nothing is bought for it"
+    if most is None:
+        assert len(orders(found)) == expected
+
+
+def test_without_an_image_for_orders_none_is_given() -> None:
+    found = plan(*waiting(), settings=DecideSettings(epoch=EPOCH))
+    assert orders(found) == []
+    assert found.decision("train").reason is Reason.NO_CAPACITY
+
+
+def test_a_pool_that_cannot_launch_gets_no_order() -> None:
+    away = replace(POOL, status=replace(POOL.status, available=False))
+    assert orders(plan(*waiting(), pool=away)) == []
+
+
+def test_a_job_in_a_domain_that_is_not_granted_orders_nothing() -> None:
+    built = job().trusting("vision")
+    for parts in ((built, *built.pods()), (built,)):
+        found = plan(*parts)
+        assert not orders(found)
+        assert found.decision(built).reason is Reason.TRUST_DOMAIN_NOT_GRANTED
+
+
+def test_an_order_is_no_member() -> None:
+    built = job()
+    found = plan(built, *built.pods(), an_order())
+    assert [one.pod.name for one in found.all(DeletePod)] == []
+    assert found.status("train").phase == "Pending"
+
+
+def test_an_order_goes_when_the_members_run_or_the_plan_changes() -> None:
+    running = job().status(phase="Running", observed_generation=1)
+    (gone,) = plan(running, an_order()).all(DeletePod)
+    assert (gone.pod.name, gone.reason) == ("train-order-0", Reason.PLACED)
+    (gone,) = plan(*waiting(), an_order(pool="another")).all(DeletePod)
+    assert gone.reason is Reason.POOL_RELEASED
+
+
+def test_an_order_that_nobody_serves_fails_and_is_told() -> None:
+    late = an_order(created=NOW - ORDER_S - 61, scheduling_message="0/3 nodes are available")
+    found = plan(*waiting(), late)
+    (gone,) = found.all(DeletePod)
+    assert gone.reason is Reason.LAUNCH_FAILED
+    assert "no usable node of spot-a within 10 min: 0/3 nodes are available" in gone.text
+    assert Reason.LAUNCH_FAILED in [one.reason for one in found.all(Emit)]
+
+
+def test_a_failed_order_counts_as_one_failed_launch_of_its_pool() -> None:
+    late = an_order(created=NOW - ORDER_S - 1)
+    snapshot = replace(a_snapshot(*waiting(), late), pools={"spot-a": POOL})  # type: ignore[arg-type]
+    watch, seen = look(Watch(), snapshot, [POOL], NOW)
+    assert seen[POOL.uid].failed == 1
+    watch, seen = look(watch, snapshot, [POOL], NOW + 5)
+    assert seen[POOL.uid].failed == 0
+    gone = replace(snapshot, pods={})
+    watch, seen = look(watch, gone, [POOL], NOW + 10)
+    assert (seen[POOL.uid].failed, seen[POOL.uid].lost) == (0, 0)
+
+
+def test_members_of_jobs_that_choose_pools_keep_their_nodes() -> None:
+    (member,) = [one for one in plan(job()).all(CreatePod) if one.order is None]
+    assert member.hold
+    ref = job().build().ref
+    one = Member(owner=ref, name="train-0", rank=0, replicas=1, slots=1, template_hash="x")
+    template = {"spec": {"containers": [{"name": "main"}]}}
+    plain = pod_body(one, template)["metadata"]["annotations"]  # type: ignore[index]
+    held = pod_body(replace(one, hold=True), template)["metadata"]["annotations"]  # type: ignore[index]
+    assert held == plain | {ANNOTATION_KARPENTER_KEEP: "true", ANNOTATION_SAFE_TO_EVICT: "false"}
+
+
+def test_the_body_of_an_order_asks_for_a_new_node_of_the_pool_alone() -> None:
+    template = {
+        "spec": {
+            "nodeSelector": {"disk": "ssd"},
+            "tolerations": [{"key": "gpu", "operator": "Exists"}],
+            "affinity": {
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {
+                        "nodeSelectorTerms": [
+                            {"matchExpressions": [{"key": "a", "operator": "Exists"}]}
+                        ]
+                    }
+                }
+            },
+            "containers": [{"name": "main", "resources": {"limits": {"memory": "64Gi"}}}],
+        }
+    }
+    order = Order(pool="spot-a", node_selector=(("pool", "spot-a"),), there=("n1", "n2"))
+    create = CreatePod(
+        owner=job().build().ref,
+        name="train-order-0",
+        rank=-1,
+        template_hash="x",
+        order=order,
+        epoch=1,
+        reason=Reason.POOL_ORDERED,
+        text="",
+    )
+    body = order_body(create, order, template, "image:1")
+    metadata, spec = body["metadata"], body["spec"]
+    assert metadata["labels"][LABEL_ORDER] == "spot-a"  # type: ignore[index]
+    assert metadata["ownerReferences"][0]["name"] == "train"  # type: ignore[index]
+    assert spec["nodeSelector"] == {"disk": "ssd", "pool": "spot-a"}  # type: ignore[index]
+    assert spec["tolerations"] == [{"key": "gpu", "operator": "Exists"}]  # type: ignore[index]
+    (term,) = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][  # type: ignore[index]
+        "nodeSelectorTerms"
+    ]
+    assert [one["key"] for one in term["matchExpressions"]] == ["a", "kubernetes.io/hostname"]
+    assert term["matchExpressions"][1]["values"] == ["n1", "n2"]
+    assert "podAntiAffinity" in spec["affinity"]  # type: ignore[index]
+    assert "schedulingGates" not in spec  # type: ignore[operator]
+    assert "resources" not in spec["containers"][0]  # type: ignore[index]
+    assert GATE not in str(body)

@@ -1,0 +1,68 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Only what changed is sent to the deciding process, and a missed piece is noticed."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+import pytest
+
+from builders import EPOCH, NOW, a_gpu_node, a_job, a_node, a_snapshot
+from fakes.deciding import SETTINGS, decided
+from ullage.app.transfer import LostBase, Packer, Unpacker, pack_answer, unpack_answer
+from ullage.scheduling.model.plan import ApplyGPUNode
+
+FIRST = a_snapshot(a_gpu_node(), *[a_job(f"job-{at}") for at in range(50)])
+
+
+def test_an_unchanged_picture_costs_next_to_nothing() -> None:
+    packer = Packer()
+    whole = packer.pack(FIRST, NOW, SETTINGS)
+    again = packer.pack(replace(FIRST, version=2), NOW, SETTINGS)
+    assert len(again) * 10 < len(whole)
+
+
+def test_changes_additions_and_removals_arrive() -> None:
+    packer, unpacker = Packer(), Unpacker()
+    assert unpacker.unpack(packer.pack(FIRST, NOW, SETTINGS)) == (FIRST, NOW, SETTINGS)
+    workloads = dict(FIRST.workloads)
+    del workloads["uid-default-job-3"]
+    workloads["uid-default-new"] = a_job("new").build()
+    workloads["uid-default-job-4"] = a_job("job-4").priority(9).build()
+    second = replace(
+        FIRST,
+        version=2,
+        workloads=workloads,
+        nodes=FIRST.nodes | {"node-9": a_node("node-9")},  # type: ignore[operator]
+        creating=frozenset({("default", "new-0")}),
+    )
+    found, now, _ = unpacker.unpack(packer.pack(second, NOW + 1, SETTINGS))
+    assert found == second
+    assert now == NOW + 1
+
+
+def test_a_receiver_that_missed_a_piece_says_so() -> None:
+    packer, unpacker = Packer(), Unpacker()
+    packer.pack(FIRST, NOW, SETTINGS)
+    with pytest.raises(LostBase, match="builds on 1"):
+        unpacker.unpack(packer.pack(FIRST, NOW, SETTINGS))
+    packer.reset()
+    assert unpacker.unpack(packer.pack(FIRST, NOW, SETTINGS))[0] == FIRST
+
+
+def test_a_plain_snapshot_is_understood_too() -> None:
+    payload = pickle.dumps((FIRST, NOW, SETTINGS))
+    assert Unpacker().unpack(payload) == (FIRST, NOW, SETTINGS)
+
+
+def test_the_answer_bears_what_changes_and_no_more() -> None:
+    job = a_job()
+    found = decided(a_gpu_node(), a_gpu_node("node-2"), job, *job.pods())
+    plan, actions = unpack_answer(pack_answer(found.plan, found.actions, found.snapshot))
+    assert actions == found.actions
+    assert set(plan.slices) == {"node-1"}
+    assert set(plan.statuses) == {job.build().ref.uid}
+    applied = [one for one in actions if isinstance(one, ApplyGPUNode)]
+    assert [(one.name, one.epoch) for one in applied] == [("node-1", EPOCH)]

@@ -1,0 +1,232 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Estimates hold on to something, say how sure they are, and give way to what is measured."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders import NOW, a_device, a_device_profile, a_gpu_node, a_job, a_profile, a_snapshot
+from ullage.cluster.records.profile import (
+    DeviceProfileRecord,
+    Method,
+    OpRow,
+    OpTable,
+    ProfileRecord,
+    ProfileStatus,
+    SoloEntry,
+    Source,
+)
+from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot
+from ullage.engines.admission.records import Fingerprint
+from ullage.scheduling.learning.estimates import MOST_CONFIDENT, estimated, gather
+from ullage.scheduling.learning.loop import Lessons
+from ullage.scheduling.learning.throughput import throughputs
+from ullage.scheduling.learning.written_speeds import AGAIN_AFTER_S, MOST_A_CYCLE, with_estimates
+from ullage.scheduling.model.plan import SetProfile
+
+TYPES = ("k80", "p100", "v100")
+LESSONS = Lessons(dropped={})
+
+
+def node(*models: str) -> GPUNodeRecord:
+    return a_gpu_node(devices=[a_device(f"GPU-{one}", model=one) for one in models])
+
+
+def a_class(name: str, family: str = "", /, **rates: float) -> ProfileRecord:
+    """A class with measured speeds, steps per second by accelerator."""
+    solo = tuple(
+        SoloEntry(device=device, share=100, steps_per_second=rate, samples=9)
+        for device, rate in sorted(rates.items())
+    )
+    profile = replace(a_profile(name, klass=name), uid=f"uid-{name}", family=family)
+    return replace(profile, status=ProfileStatus(solo=solo))
+
+
+def rated(name: str, tflops: float, gbytes: float) -> DeviceProfileRecord:
+    return replace(
+        a_device_profile(name),
+        peak_flops=(("FP32", tflops * 1e12),),
+        memory_bytes_per_s=gbytes * 1e9,
+    )
+
+
+def estimates(snapshot: Snapshot, profile: ProfileRecord) -> dict[str, tuple[Method, float]]:
+    found = estimated(profile, gather(snapshot)["default"])
+    assert all(one.source is Source.ESTIMATED for one in found)
+    assert all(0 < one.confidence < MOST_CONFIDENT for one in found)
+    assert all(one.low <= one.steps_per_second <= one.high for one in found)  # type: ignore[operator]
+    return {one.accelerator: (one.method, one.steps_per_second) for one in found}
+
+
+def test_siblings_carry_a_measured_speed_to_other_types() -> None:
+    others = [a_class(f"c{n}", k80=1.0 * n, v100=4.0 * n) for n in range(1, 7)]
+    mine = a_class("mine", k80=2.5)
+    found = estimates(a_snapshot(node(*TYPES), mine, *others), mine)
+    assert set(found) == {"v100"}  # nobody was ever seen on p100
+    assert found["v100"][1] == pytest.approx(10.0, rel=0.1)
+
+
+def test_the_family_counts_more_than_strangers() -> None:
+    kin = [a_class(f"kin{n}", "resnet", k80=1.0 + n / 10, v100=8.0 + n) for n in range(5)]
+    strangers = [a_class(f"far{n}", "bert", k80=1.0 + n / 10, v100=2.0 + n / 10) for n in range(5)]
+    mine = a_class("mine", "resnet", k80=1.2)
+    world = a_snapshot(node(*TYPES), mine, *kin, *strangers)
+    assert estimates(world, mine)["v100"][1] / 1.2 == pytest.approx(8.0, rel=0.15)
+
+
+def test_one_reference_is_enough_for_an_estimate_and_never_for_much_trust() -> None:
+    mine, other = a_class("mine", k80=2.0), a_class("other", k80=1.0, v100=5.0)
+    (found,) = estimated(mine, gather(a_snapshot(node(*TYPES), mine, other))["default"])
+    assert (found.method, found.samples) == (Method.NEIGHBOURS, 1)
+    assert found.steps_per_second == pytest.approx(10.0)
+    assert found.confidence < 0.25
+
+
+def test_neighbours_are_those_whose_ratios_look_alike() -> None:
+    compute = [a_class(f"dense{n}", k80=1.0, p100=5.0, v100=10.0) for n in range(4)]
+    waiting = [a_class(f"input{n}", k80=1.0, p100=1.1, v100=1.2) for n in range(4)]
+    mine = a_class("mine", k80=2.0, p100=2.2)
+    world = a_snapshot(node(*TYPES), mine, *compute, *waiting)
+    method, rate = estimates(world, mine)["v100"]
+    assert method is Method.NEIGHBOURS
+    assert rate == pytest.approx(2.4, rel=0.1)
+
+
+def test_peak_rates_carry_a_speed_over_where_no_other_class_ran() -> None:
+    mine = a_class("mine", k80=1.0)
+    world = a_snapshot(
+        node("k80", "v100"), mine, rated("k80", 4.0, 240.0), rated("v100", 16.0, 960.0)
+    )
+    assert estimates(world, mine) == {"v100": (Method.ROOFLINE, pytest.approx(4.0))}
+
+
+@pytest.mark.parametrize(
+    ("busy", "rate"),
+    [(Fingerprint(dram=0.9, fp32=0.01), 2.0), (Fingerprint(dram=0.01, fp32=0.9), 4.0)],
+)
+def test_counters_say_which_peak_binds(busy: Fingerprint, rate: float) -> None:
+    mine = a_class("mine", k80=1.0)
+    (solo,) = mine.status.solo
+    mine = replace(mine, status=ProfileStatus(solo=(replace(solo, fingerprint=busy),)))
+    world = a_snapshot(
+        node("k80", "v100"), mine, rated("k80", 4.0, 240.0), rated("v100", 16.0, 480.0)
+    )
+    (found,) = estimated(mine, gather(world)["default"])
+    assert found.steps_per_second == pytest.approx(rate)
+
+
+def test_an_op_table_says_which_peak_binds() -> None:
+    heavy = OpRow(type="mm", flops=1e12, bytes_read=1e6, seconds=0.25)
+    mine = replace(a_class("mine", k80=1.0), op_table=OpTable(ops=(heavy,), accelerator="k80"))
+    world = a_snapshot(
+        node("k80", "v100"), mine, rated("k80", 4.0, 240.0), rated("v100", 16.0, 240.0)
+    )
+    assert estimates(world, mine) == {"v100": (Method.ROOFLINE, pytest.approx(4.0))}
+
+
+def timed(name: str, scale: float, accelerator: str, second_per_flop: float) -> ProfileRecord:
+    ops = tuple(
+        OpRow(type="mm", flops=flops, bytes_read=1e6, seconds=flops * second_per_flop)
+        for flops in (scale * 1e9 * n for n in range(1, 8))
+    )
+    table = OpTable(ops=ops, accelerator=accelerator)
+    return replace(a_profile(name, klass=name), uid=f"uid-{name}", op_table=table)
+
+
+def test_op_times_of_other_tables_price_a_class_that_never_ran() -> None:
+    others = [timed(f"c{n}", 1.0 + n, "v100", 1e-13) for n in range(4)]
+    mine = replace(a_profile("mine", klass="mine"), op_table=OpTable(ops=others[1].op_table.ops))  # type: ignore[union-attr]
+    world = a_snapshot(node("k80", "v100"), mine, *others)
+    method, rate = estimates(world, mine)["v100"]
+    assert method is Method.OPS
+    assert rate == pytest.approx(1 / (28 * 2e9 * 1e-13), rel=1e-6)
+
+
+def test_a_class_without_any_hold_gets_no_estimate() -> None:
+    others = [a_class(f"c{n}", k80=1.0, v100=4.0) for n in range(5)]
+    mine = a_class("mine", p100=3.0)
+    assert estimates(a_snapshot(node(*TYPES), mine, *others), mine) == {}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    rows=st.lists(
+        st.dictionaries(st.sampled_from(TYPES), st.floats(1e-3, 1e5), min_size=1),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_estimates_are_finite_and_never_of_what_was_measured(rows: list[dict[str, float]]) -> None:
+    classes = [a_class(f"c{at}", **row) for at, row in enumerate(rows)]
+    evidence = gather(a_snapshot(node(*TYPES), *classes))["default"]
+    for profile, row in zip(classes, rows, strict=True):
+        for one in estimated(profile, evidence):
+            assert one.accelerator not in row
+            assert math.isfinite(one.steps_per_second)
+            assert one.steps_per_second > 0
+
+
+def written(snapshot: Snapshot, now: float = NOW, lessons: Lessons = LESSONS) -> list[SetProfile]:
+    found = with_estimates(snapshot, now, 7, lessons).actions
+    return [one for one in found if isinstance(one, SetProfile)]
+
+
+def world_of(count: int, missing: int) -> list[ProfileRecord]:
+    whole = [a_class(f"c{n}", k80=1.0 + n, v100=4.0 + n) for n in range(count)]
+    return whole + [a_class(f"new{n}", k80=2.0 + n) for n in range(missing)]
+
+
+def test_estimates_are_written_once_and_read_by_jobs() -> None:
+    profiles = world_of(5, 1)
+    (action,) = written(a_snapshot(node("k80", "v100"), *profiles))
+    assert action.target.name == "new0"
+    stored = replace(profiles[-1], status=action.status)
+    job = a_job().with_(klass="new0").build()
+    after = a_snapshot(node("k80", "v100"), *profiles[:-1], stored, job)
+    assert written(after, NOW + 10_000) == []
+    found = throughputs(after, job)
+    assert {name: one.source for name, one in found.items()} == {
+        "k80": Source.MEASURED,
+        "v100": Source.ESTIMATED,
+    }
+    assert {one.accelerator: one.source for one in action.status.throughput} == {
+        "k80": Source.MEASURED,
+        "v100": Source.ESTIMATED,
+    }
+
+
+def test_only_a_few_classes_a_cycle_and_the_rest_soon() -> None:
+    snapshot = a_snapshot(node("k80", "v100"), *world_of(3, MOST_A_CYCLE + 2))
+    lessons = with_estimates(snapshot, NOW, 7, LESSONS)
+    assert len(lessons.actions) == MOST_A_CYCLE
+    assert lessons.wake_at == NOW + 1
+
+
+def test_new_evidence_is_taken_in_after_a_while() -> None:
+    profiles = world_of(3, 1)
+    (action,) = written(a_snapshot(node("k80", "v100"), *profiles))
+    stored = replace(profiles[-1], status=action.status)
+    more = a_snapshot(node("k80", "v100"), *world_of(4, 0), stored)
+    assert written(more, NOW + 10) == []
+    assert with_estimates(more, NOW + 10, 7, LESSONS).wake_at == NOW + AGAIN_AFTER_S
+    (again,) = written(more, NOW + AGAIN_AFTER_S)
+    assert again.status.throughput[1].samples == 4
+
+
+def test_a_profile_that_is_written_already_waits_its_turn() -> None:
+    snapshot = a_snapshot(node("k80", "v100"), *world_of(3, 1))
+    (busy,) = written(snapshot)
+    lessons = with_estimates(snapshot, NOW, 7, replace(LESSONS, actions=(busy,)))
+    assert lessons.actions == (busy,)
+    assert lessons.wake_at == NOW + 1
+
+
+def test_one_type_of_device_needs_no_estimates() -> None:
+    snapshot = a_snapshot(node("k80"), *world_of(3, 1))
+    assert with_estimates(snapshot, NOW, 7, LESSONS) is LESSONS

@@ -1,0 +1,48 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What one cycle of turns leaves for the next changes its cost alone, never its plan."""
+
+from __future__ import annotations
+
+from builders import NOW, Part, a_gpu_node, a_job, a_policy
+from fakes.deciding import Decided, decided
+from ullage.scheduling.timeslicing import problem, solving
+
+LATER = NOW + 7.0
+
+
+def _picture(weight: int) -> list[Part]:
+    """Four jobs for two devices; the first counts as much as its weight says."""
+    jobs = [a_job(f"job-{at}").checkpointed().aged(100 - at) for at in range(4)]
+    jobs[0] = jobs[0].with_(weight=weight)
+    policy = a_policy(objective="MaxMinFairness", round_seconds=60, uid="uid-policy")
+    return [policy, a_gpu_node(devices=2), *jobs, *(pod for job in jobs for pod in job.pods())]
+
+
+def _fractions(found: Decided) -> list[object]:
+    books = [status.allocation for status in found.plan.statuses.values()]
+    return [one.fractions for one in books if one is not None]
+
+
+def _forget() -> None:
+    problem._LAST[0] = {}
+    solving._answer.cache_clear()
+
+
+def test_a_job_that_changed_is_seen_as_it_is_now() -> None:
+    before, after = _picture(weight=1), _picture(weight=3)
+    _forget()
+    cold = decided(*after, at=LATER)
+    _forget()
+    first = decided(*before)
+    warm = decided(*after, at=LATER)
+    assert warm.plan == cold.plan
+    assert _fractions(first) != _fractions(warm)
+
+
+def test_the_same_problem_is_solved_once_though_time_passes() -> None:
+    parts = _picture(weight=1)
+    _forget()
+    for later_s in range(3):
+        decided(*parts, at=NOW + later_s)
+    assert solving._answer.cache_info().misses == 1
