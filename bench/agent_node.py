@@ -26,8 +26,8 @@ from ullage.api.contract import (
     SliceKey,
     SlicePhase,
 )
+from ullage_node.model.slices import HeldSlice
 from ullage_node.slices.checkpoint import Checkpoint, save
-from ullage_node.slices.records import HeldSlice
 from ullage_node.slices.restore import boot_id
 from ullage_node.slices.table import binding_of
 from ullage_run.record import StepWriter

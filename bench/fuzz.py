@@ -37,9 +37,9 @@ from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.engines.allocation.model import Allocation, Objective, Problem
 from ullage.kube.coordinators import Leads
 from ullage.kube.decoding import decoded
+from ullage.kube.errors import Refused
 from ullage.kube.reflector import Packed
 from ullage.kube.requests import Request, Requests, key_of, verb_of
-from ullage.kube.writer.errors import Refused
 from ullage.ports import ApiError
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff

@@ -33,9 +33,9 @@ from ullage_node.guard.guard import Guard, Surroundings
 from ullage_node.guard.learning import RecentObservations
 from ullage_node.guard.machine import GuardMachine, Limits
 from ullage_node.guard.metrics import GuardMetrics
-from ullage_node.guard.records import Subject, Verdict, Window, Windows
 from ullage_node.guard.watched import HISTORY, VIOLATED
 from ullage_node.logs import configure_logs
+from ullage_node.model.guard import Subject, Verdict, Window, Windows
 from ullage_node.settings import LogLevel
 
 TRIALS: Final = 50

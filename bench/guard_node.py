@@ -26,7 +26,8 @@ from typing import Final
 from ullage.api.contract import STEP_RECORD_BYTES, DesiredSlice, SliceKey, SlicePhase
 from ullage_node.devices.backend import open_backend
 from ullage_node.devices.cgroups import CgroupVersion, detect_version, machine_cores
-from ullage_node.devices.protocol import (
+from ullage_node.guard.protocol import guard_socket
+from ullage_node.model.devices import (
     Attachment,
     BackendPaths,
     ContainerKey,
@@ -34,8 +35,7 @@ from ullage_node.devices.protocol import (
     Hook,
     Progress,
 )
-from ullage_node.guard.protocol import guard_socket
-from ullage_node.slices.records import Device, Pod, container_of
+from ullage_node.model.slices import Device, Pod, container_of
 from ullage_node.slices.table import SliceTable, binding_of
 from ullage_node.telemetry.progress import StepTelemetry
 

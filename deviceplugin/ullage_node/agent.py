@@ -21,9 +21,9 @@ from prometheus_client import CollectorRegistry
 
 from ullage.api.contract import SliceKey
 from ullage_node.api_client import CORE, GPU_NODES, ApiClient
+from ullage_node.assemble import watchers_of
 from ullage_node.containers import Containers
 from ullage_node.device_watch import DeviceWatch
-from ullage_node.devices.protocol import DeviceBackend, ProgressSource
 from ullage_node.events import Event, Events, Subject
 from ullage_node.follow import Follower
 from ullage_node.follow import Subject as Followed
@@ -31,9 +31,9 @@ from ullage_node.health import HealthChange, HealthTracker
 from ullage_node.kubelet.plugin_server import DevicePluginService, PluginServer
 from ullage_node.kubelet.pod_resources import PodResources
 from ullage_node.kubelet.registrar import PLUGIN_SOCKET, Registrar, Rhythm
-from ullage_node.kubelet.rooms import rooms_of
 from ullage_node.kubelet.slot_board import SlotBoard, offered_slots
 from ullage_node.mirrors import ApiPods, NodeMirror, PodMirror
+from ullage_node.model.devices import DeviceBackend, ProgressSource
 from ullage_node.mps.metrics import MpsCollector
 from ullage_node.publisher import Publisher
 from ullage_node.reporter import Parts, Reporter
@@ -47,10 +47,10 @@ from ullage_node.slices.reconcile import Reconciler, in_use
 from ullage_node.slices.restore import boot_id, restore
 from ullage_node.slices.retire import remove_everything
 from ullage_node.slices.saver import Saver
+from ullage_node.slices.step_mounts import rooms_of
 from ullage_node.slices.steps import StepRecords
 from ullage_node.slices.table import SliceTable
 from ullage_node.tasks import Supervisor, end
-from ullage_node.telemetry.assemble import watchers_of
 from ullage_node.telemetry.station import Sources
 from ullage_node.web import AgentCollector, Instruments, WebServer
 

@@ -18,7 +18,10 @@ import structlog
 from prometheus_client import Histogram
 
 from ullage.api.contract import Reason, SlicePhase
-from ullage_node.devices.protocol import (
+from ullage_node.events import Event, Events, Subject
+from ullage_node.health import HealthChange
+from ullage_node.kubelet.plugin_server import StartDenied
+from ullage_node.model.devices import (
     Attachment,
     ContainerBinding,
     ContainerKey,
@@ -26,12 +29,9 @@ from ullage_node.devices.protocol import (
     ProgressSource,
     ShareDriver,
 )
-from ullage_node.events import Event, Events, Subject
-from ullage_node.health import HealthChange
-from ullage_node.kubelet.plugin_server import StartDenied
+from ullage_node.model.slices import Refusal
 from ullage_node.slices.binder import Binder, StartRefused
 from ullage_node.slices.observer import Observer, PhaseChange
-from ullage_node.slices.records import Refusal
 from ullage_node.slices.table import SliceTable
 
 OBSERVE_SECONDS: Final = 5.0

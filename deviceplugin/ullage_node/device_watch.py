@@ -18,10 +18,10 @@ from typing import Final
 import structlog
 
 from ullage.api.contract import Backend, MpsState, ObservedDevice, Reason
-from ullage_node.devices.protocol import BackendUnavailable, DeviceProbe, ShareDriver
 from ullage_node.health import HealthChange, HealthTracker
+from ullage_node.model.devices import BackendUnavailable, DeviceProbe, ShareDriver
+from ullage_node.model.slices import Device, Refusal
 from ullage_node.settings import PeriodSettings
-from ullage_node.slices.records import Device, Refusal
 from ullage_node.status import effective
 
 UNSERVED: Final = frozenset({MpsState.FAULT, MpsState.DOWN, MpsState.UNKNOWN})

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ullage.api.contract import Reason
-from ullage_node.devices.protocol import DeviceReading
-from ullage_node.slices.records import Refusal
+from ullage_node.model.devices import DeviceReading
+from ullage_node.model.slices import Refusal
 
 WINDOW: Final = 5
 """Probes that are looked back at."""

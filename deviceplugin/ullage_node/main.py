@@ -21,9 +21,9 @@ from ullage_node.agent import Agent
 from ullage_node.alone import alone_in
 from ullage_node.api_client import ApiClient, ApiError
 from ullage_node.devices.backend import open_backend
-from ullage_node.devices.protocol import BackendPaths
 from ullage_node.guard.main import run_guard
 from ullage_node.logs import configure_logs
+from ullage_node.model.devices import BackendPaths
 from ullage_node.mps.main import DIRECTORY
 from ullage_node.mps.main import serve as serve_mps
 from ullage_node.settings import PREFIX, Settings, SettingsError, load_settings

@@ -22,6 +22,7 @@ from ullage.api.contract import (
     text,
 )
 from ullage_node.api_client import CORE, ApiClient, ApiError
+from ullage_node.model.slices import Pod
 from ullage_node.slices.binder import PodUnreachable
 from ullage_node.slices.desired import (
     NodeSpec,
@@ -33,7 +34,6 @@ from ullage_node.slices.desired import (
     read_reported,
 )
 from ullage_node.slices.pods import PodCache
-from ullage_node.slices.records import Pod
 from ullage_node.tasks import fault_text
 
 NOT_FOUND = 404

@@ -28,6 +28,7 @@ from ullage.api.contract import (
     Reason,
 )
 from ullage_node.guard.metrics import GuardMetrics
+from ullage_node.model.samples import DeviceSample, Metric
 from ullage_node.mps.metrics import MpsCollector
 from ullage_node.notices.metrics import NoticeCollector
 from ullage_node.notices.watch import NoticeWatch
@@ -39,7 +40,6 @@ from ullage_node.telemetry.metrics import (
     TelemetryCollector,
     TelemetryFigures,
 )
-from ullage_node.telemetry.samples import DeviceSample, Metric
 from ullage_node.web import AgentCollector, Figures, Instruments
 
 DEVICE = ObservedDevice(

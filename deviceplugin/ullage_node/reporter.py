@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from ullage.api.contract import JsonObject
 from ullage_node.containers import Containers
 from ullage_node.device_watch import DeviceWatch
-from ullage_node.devices.protocol import ProgressSource, ShareDriver
 from ullage_node.events import Events
 from ullage_node.guard.guard import Guard
 from ullage_node.kubelet.registrar import Registrar
 from ullage_node.kubelet.slot_board import SlotBoard
 from ullage_node.mirrors import NodeMirror
+from ullage_node.model.devices import ProgressSource, ShareDriver
 from ullage_node.notices.watch import NoticeWatch
 from ullage_node.publisher import Publisher
 from ullage_node.settings import Settings

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, TypeVar, get_type_hints
 
 from ullage.api.contract import HEARTBEAT_SECONDS
-from ullage_node.devices.protocol import Hardware
+from ullage_node.model.devices import Hardware
 
 PREFIX: Final = "ULLAGE_NODE_"
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")

@@ -29,10 +29,10 @@ from ullage.api.contract import (
     Reason,
     SlicePhase,
 )
-from ullage_node.devices.protocol import Attachment, AttachState, ContainerKey, Progress
-from ullage_node.guard.records import Mark, Tally
 from ullage_node.kubelet.registrar import Standing
-from ullage_node.slices.records import HeldSlice, Refusal
+from ullage_node.model.devices import Attachment, AttachState, ContainerKey, Progress
+from ullage_node.model.guard import Mark, Tally
+from ullage_node.model.slices import HeldSlice, Refusal
 
 COUNTERS: Final = frozenset(
     {

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from ullage_node.devices.protocol import BackendPaths, Hook
+from ullage_node.model.devices import BackendPaths, Hook
 
 CONTROLLERS_V1 = ("cpu", "cpuset", "cpuacct", "pids", "memory")
 

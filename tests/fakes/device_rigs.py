@@ -23,7 +23,7 @@ from ullage_node.devices.emulated_hook import HookScript
 from ullage_node.devices.nvidia.driver import NvidiaDriver
 from ullage_node.devices.nvidia.known import MpsShares, NvidiaDevices
 from ullage_node.devices.nvidia.probe import NvidiaProbe
-from ullage_node.devices.protocol import (
+from ullage_node.model.devices import (
     BoundSlice,
     ContainerBinding,
     ContainerEdits,

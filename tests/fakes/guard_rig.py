@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from prometheus_client import CollectorRegistry
 
 from fakes.clock import FakeClock
-from ullage_node.devices.protocol import ContainerKey
 from ullage_node.events import Event
 from ullage_node.guard.guard import Guard, Surroundings
 from ullage_node.guard.learning import RecentObservations
 from ullage_node.guard.metrics import GuardMetrics
 from ullage_node.guard.protocol import Target
-from ullage_node.guard.records import Subject, Tenant, Window
+from ullage_node.model.devices import ContainerKey
+from ullage_node.model.guard import Subject, Tenant, Window
 
 GPU = "gpu-0"
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 from fakes.guard_rig import VICTIM, a_tenant, a_window
 from ullage.api.contract import Reason
 from ullage_node.guard.machine import GuardMachine, Limits
-from ullage_node.guard.records import Action, Freeze, Tell, Tenant
+from ullage_node.model.guard import Action, Freeze, Tell, Tenant
 
 Kind = TypeVar("Kind")
 NOISE = a_tenant("noise")

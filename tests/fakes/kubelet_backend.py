@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ullage.api.contract import Backend, GPUMode, Health, ObservedDevice, Reason
-from ullage_node.devices.protocol import (
+from ullage_node.model.devices import (
     Attachment,
     AttachState,
     BackendUnavailable,

@@ -24,16 +24,16 @@ from fakes.kubelet_backend import FakeDevices, a_device
 from fakes.kubelet_runtime import FakeRuntime, UnresolvableDevice
 from fakes.kubelet_state import AdmissionFailed, DeviceManager, KubeletPod
 from ullage.api.contract import DesiredSlice, SliceKey
-from ullage_node.devices.protocol import ContainerKey
 from ullage_node.kubelet.plugin_server import DevicePluginService, StartDenied
 from ullage_node.kubelet.pod_resources import Listing, SlotOwner
 from ullage_node.kubelet.proto.deviceplugin.v1beta1 import api_pb2
 from ullage_node.kubelet.slot_board import SlotBoard
+from ullage_node.model.devices import ContainerKey
+from ullage_node.model.slices import Device, Pod
 from ullage_node.slices.binder import Binder, PodUnreachable, StartRefused, Surroundings
 from ullage_node.slices.cdi import CDIDirectory, device_name
 from ullage_node.slices.pods import PodCache
 from ullage_node.slices.reconcile import Reconciler
-from ullage_node.slices.records import Device, Pod
 from ullage_node.slices.steps import StepRecords
 from ullage_node.slices.table import SliceTable
 

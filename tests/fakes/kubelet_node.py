@@ -26,7 +26,7 @@ from ullage.api.contract import DesiredSlice, ObservedSlice, SliceKey
 from ullage.ports import EVENT, GPU_NODE, POD
 from ullage_node.agent import Agent
 from ullage_node.api_client import ApiClient
-from ullage_node.devices.protocol import ContainerKey
+from ullage_node.model.devices import ContainerKey
 from ullage_node.settings import ApiSettings, HttpSettings, PathSettings, PeriodSettings, Settings
 
 NODE = "node-a"

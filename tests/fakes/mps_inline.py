@@ -16,7 +16,7 @@ from ullage_node.devices.nvidia.driver import NvidiaDriver
 from ullage_node.devices.nvidia.known import MpsShares, NvidiaDevices
 from ullage_node.devices.nvidia.nvml import NvmlApi, NvmlThread
 from ullage_node.devices.nvidia.probe import NvidiaProbe
-from ullage_node.devices.protocol import DeviceBackend
+from ullage_node.model.devices import DeviceBackend
 from ullage_node.mps.client import MpsUnreachable
 from ullage_node.mps.records import Limits, Order, Report
 

@@ -24,7 +24,7 @@ from ullage.api.contract import STEP_LAYOUT, STEP_MAGIC, STEP_VERSION, STEPS_FIL
 from ullage_node.devices.nvidia.driver import NvidiaDriver
 from ullage_node.devices.nvidia.known import MpsShares, NvidiaDevices
 from ullage_node.devices.nvidia.probe import NvidiaProbe
-from ullage_node.devices.protocol import (
+from ullage_node.model.devices import (
     ContainerBinding,
     ContainerEdits,
     ContainerKey,

@@ -19,12 +19,12 @@ from fakes.mps_rig import MpsRig
 from ullage.api.contract import Backend, DesiredSlice, SliceKey
 from ullage_node.devices.nvidia.sharing import namespace_of
 from ullage_node.kubelet.pod_resources import KubeletUnavailable, Listing, SlotOwner
+from ullage_node.model.slices import Device, Pod
 from ullage_node.slices.binder import Binder, StartRefused, Surroundings
 from ullage_node.slices.cdi import CDIDirectory
 from ullage_node.slices.checkpoint import decode, encode, snapshot
 from ullage_node.slices.pods import PodCache
 from ullage_node.slices.reconcile import Reconciler
-from ullage_node.slices.records import Device, Pod
 from ullage_node.slices.steps import StepRecords
 from ullage_node.slices.table import SliceTable
 

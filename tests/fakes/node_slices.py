@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ullage.api.contract import DesiredSlice, Reason, SliceKey, SlicePhase
-from ullage_node.slices.records import HeldSlice
+from ullage_node.model.slices import HeldSlice
 
 
 def a_slice(uid: str, **change: object) -> DesiredSlice:

@@ -16,12 +16,12 @@ import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ullage_node.devices.protocol import ContainerKey
 from ullage_node.guard.finder import Kind, hierarchy
 from ullage_node.guard.freezer import Freezer
 from ullage_node.guard.journal import Journal
 from ullage_node.guard.keeper import Keeper
 from ullage_node.guard.protocol import Target
+from ullage_node.model.devices import ContainerKey
 
 CGROUP = Path("/sys/fs/cgroup")
 _TICK = """

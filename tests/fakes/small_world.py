@@ -28,7 +28,7 @@ from ullage.cluster.values.streams import STREAMS, Stream
 from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.kube.client import K8sCluster
 from ullage.kube.coordinators import Leads
-from ullage.kube.writer.errors import Refused
+from ullage.kube.errors import Refused
 from ullage.kube.writer.writer import WriteLimits, Writer, WriterStats
 from ullage.ports import ApiError
 from ullage.scheduling.cycle.decide import decide

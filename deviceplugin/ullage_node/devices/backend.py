@@ -8,7 +8,7 @@ reads no cgroup file of the emulation.
 
 from __future__ import annotations
 
-from ullage_node.devices.protocol import BackendPaths, DeviceBackend, Hardware
+from ullage_node.model.devices import BackendPaths, DeviceBackend, Hardware
 
 
 def open_backend(
@@ -39,12 +39,12 @@ def open_backend(
             driver=EmulatedDriver(cores, hook, places),
         )
     from ullage_node.devices.nvidia.driver import NvidiaDriver
+    from ullage_node.devices.nvidia.gpm import NvmlSampler
     from ullage_node.devices.nvidia.known import MpsShares, NvidiaDevices
     from ullage_node.devices.nvidia.nvml import load_nvml
     from ullage_node.devices.nvidia.probe import NvidiaProbe
     from ullage_node.mps.client import MpsClient
     from ullage_node.mps.server import SOCKET
-    from ullage_node.telemetry.gpm import NvmlSampler
 
     port = MpsClient(places.run_dir / "mps" / SOCKET)
     gpus = NvidiaDevices(load_nvml(), MpsShares(port))

@@ -47,7 +47,7 @@ from ullage_node.devices.emulated_config import (
     load_config,
 )
 from ullage_node.devices.emulated_hook import HookScript, SlotRecord
-from ullage_node.devices.protocol import (
+from ullage_node.model.devices import (
     Attachment,
     AttachState,
     BackendPaths,

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from ullage.api.contract import Reason, WireError, accelerator_key, text, whole
-from ullage_node.devices.protocol import BackendUnavailable
-from ullage_node.slices.files import read_bounded
+from ullage_node.files import read_bounded
+from ullage_node.model.devices import BackendUnavailable
 
 CONFIG_FILE: Final = "emulated.json"
 EXAMPLE: Final = (

@@ -25,7 +25,7 @@ from ullage_node.devices.cgroups import (
     format_cores,
     read_text,
 )
-from ullage_node.devices.protocol import BackendPaths, Hook, HookStage
+from ullage_node.model.devices import BackendPaths, Hook, HookStage
 
 HOOK_NAME: Final = "slice-hook"
 TIMEOUT_SECONDS: Final = 5

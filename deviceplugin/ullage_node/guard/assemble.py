@@ -15,7 +15,6 @@ from prometheus_client import CollectorRegistry
 from ullage.api.contract import STEPS_FILE, StepRecord
 from ullage_node.containers import Containers
 from ullage_node.device_watch import DeviceWatch
-from ullage_node.devices.protocol import ContainerKey
 from ullage_node.events import Events
 from ullage_node.guard.client import FreezerClient
 from ullage_node.guard.gather import subjects, tenants
@@ -23,12 +22,13 @@ from ullage_node.guard.guard import Guard, Surroundings
 from ullage_node.guard.learning import ObservationSink, RecentObservations
 from ullage_node.guard.metrics import GuardMetrics
 from ullage_node.guard.protocol import guard_socket
-from ullage_node.guard.records import Windows
 from ullage_node.guard.windows import StepWindows
+from ullage_node.model.devices import ContainerKey
+from ullage_node.model.guard import Windows
 from ullage_node.settings import PathSettings
 from ullage_node.slices.pods import PodCache
 from ullage_node.slices.table import SliceTable
-from ullage_node.telemetry.record import read_step_record
+from ullage_node.step_record import read_step_record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,11 +15,11 @@ from itertools import groupby
 from typing import Final
 
 from ullage.api.contract import SlicePhase
-from ullage_node.devices.protocol import Attachment, ContainerKey, Progress
 from ullage_node.guard.protocol import MAX_FREEZE_SECONDS
-from ullage_node.guard.records import Subject, Tenant
-from ullage_node.guard.standstill import Standstill
-from ullage_node.slices.records import HeldSlice, Pod
+from ullage_node.model.devices import Attachment, ContainerKey, Progress
+from ullage_node.model.guard import Subject, Tenant
+from ullage_node.model.slices import HeldSlice, Pod
+from ullage_node.model.standstill import Standstill
 
 RUNNING: Final = (SlicePhase.ATTACHED, SlicePhase.FAILED)
 """Phases in which a container's processes are known to run."""

@@ -16,14 +16,14 @@ from typing import Final
 
 import structlog
 
-from ullage_node.devices.protocol import ContainerKey
 from ullage_node.events import Event, Subject
 from ullage_node.guard.client import FreezerPort
 from ullage_node.guard.learning import ObservationSink, observations
 from ullage_node.guard.machine import GuardMachine
 from ullage_node.guard.metrics import GuardMetrics
 from ullage_node.guard.protocol import HEARTBEAT_SECONDS, Target
-from ullage_node.guard.records import (
+from ullage_node.model.devices import ContainerKey
+from ullage_node.model.guard import (
     Action,
     Cut,
     Ended,
@@ -36,7 +36,7 @@ from ullage_node.guard.records import (
     Thaw,
     Windows,
 )
-from ullage_node.guard.records import Subject as Watched
+from ullage_node.model.guard import Subject as Watched
 
 LOOK_SECONDS: Final = 0.25
 """Between two looks at the windows; a tenth of what a brake may take."""

@@ -15,8 +15,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from ullage_node.files import read_bounded
 from ullage_node.guard.finder import Kind, Place
-from ullage_node.slices.files import read_bounded
 
 SUFFIX = ".json"
 MOST_BYTES = 64 << 10

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Final, Protocol
 
 from ullage.api.contract import Observation, ObservedPartner
-from ullage_node.guard.records import Learned, Tenant, Window
+from ullage_node.model.guard import Learned, Tenant, Window
 
 MAX_PARTNERS: Final = 16
 """Most neighbours that one observation names."""

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ullage.api.contract import Reason, SlicePhase
-from ullage_node.devices.protocol import ContainerKey
 from ullage_node.guard.pause import Pause, Stage
-from ullage_node.guard.records import (
+from ullage_node.guard.watched import HISTORY, VIOLATED, Watched, figures
+from ullage_node.model.devices import ContainerKey
+from ullage_node.model.guard import (
     Action,
     Cut,
     Ended,
@@ -33,7 +34,6 @@ from ullage_node.guard.records import (
     Verdict,
     Window,
 )
-from ullage_node.guard.watched import HISTORY, VIOLATED, Watched, figures
 
 DOUBLINGS: Final = 4
 _ALERT: Final = "onViolation is Alert, nobody is paused for it"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from ullage_node.guard.records import Result, Verdict
+from ullage_node.model.guard import Result, Verdict
 
 BUCKETS = (0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 12.5)
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from ullage_node.devices.protocol import ContainerKey
-from ullage_node.guard.records import Window
+from ullage_node.model.devices import ContainerKey
+from ullage_node.model.guard import Window
 
 ANSWER_SECONDS: Final = 2.0
 """How long the freezer may take to answer."""

@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from ullage_node.devices.protocol import ContainerKey
+from ullage_node.model.devices import ContainerKey
 
 VERSION: Final = 1
 FOLDER: Final = "guard"

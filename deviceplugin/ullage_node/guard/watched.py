@@ -11,8 +11,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from ullage_node.devices.protocol import ContainerKey
-from ullage_node.guard.records import Tally, Verdict, Window
+from ullage_node.model.devices import ContainerKey
+from ullage_node.model.guard import Tally, Verdict, Window
 
 HISTORY: Final = 3
 VIOLATED: Final = 2

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from ullage.api.contract import StepRecord, WireError
-from ullage_node.devices.protocol import ContainerKey
-from ullage_node.guard.records import Subject, Window
+from ullage_node.model.devices import ContainerKey
+from ullage_node.model.guard import Subject, Window
 
 WINDOW_SECONDS: Final = 1.0
 WARM_UP_SECONDS: Final = 5.0

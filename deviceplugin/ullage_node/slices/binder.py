@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from ullage.api.contract import SLOT_PATTERN, Reason
-from ullage_node.devices.protocol import (
+from ullage_node.kubelet.pod_resources import KubeletUnavailable, Listing, SlotOwner
+from ullage_node.model.devices import (
     Attachment,
     ContainerBinding,
     ContainerEdits,
@@ -29,11 +30,10 @@ from ullage_node.devices.protocol import (
     PrepareRefused,
     ShareDriver,
 )
-from ullage_node.kubelet.pod_resources import KubeletUnavailable, Listing, SlotOwner
+from ullage_node.model.slices import Pod, Refusal
 from ullage_node.slices.cdi import CDIDirectory, render
 from ullage_node.slices.pods import PodCache
 from ullage_node.slices.prestart import Leftover, Start, decide, owner_of
-from ullage_node.slices.records import Pod, Refusal
 from ullage_node.slices.steps import StepRecords
 from ullage_node.slices.table import SliceTable
 

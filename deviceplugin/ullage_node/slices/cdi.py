@@ -26,7 +26,8 @@ from ullage.api.contract import (
     STEPS_MOUNT,
     DesiredSlice,
 )
-from ullage_node.devices.protocol import (
+from ullage_node.files import read_bounded, remove_temporaries, write_whole
+from ullage_node.model.devices import (
     BindMount,
     ContainerBinding,
     ContainerEdits,
@@ -34,7 +35,6 @@ from ullage_node.devices.protocol import (
     Hook,
 )
 from ullage_node.slices.desired import read_decision
-from ullage_node.slices.files import read_bounded, remove_temporaries, write_whole
 
 CDI_VERSION: Final = "0.6.0"
 """Oldest version with annotations on devices; containerd 1.7 and CRI-O 1.28 read it."""

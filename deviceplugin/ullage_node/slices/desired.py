@@ -29,9 +29,9 @@ from ullage.api.contract import (
     text,
     whole,
 )
-from ullage_node.guard.standstill import read_standstill
-from ullage_node.slices.endpoints import read_endpoint, read_images
-from ullage_node.slices.records import Pod
+from ullage_node.model.endpoints import read_endpoint, read_images
+from ullage_node.model.slices import Pod
+from ullage_node.model.standstill import read_standstill
 
 SAFE_NAME: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9.-]{0,252}$")
 """What a pod's uid, name and namespace and a container's name may be, because directories and

@@ -18,14 +18,14 @@ from typing import Final
 
 import structlog
 
-from ullage_node.devices.protocol import (
+from ullage_node.model.devices import (
     Attachment,
     ContainerBinding,
     ContainerKey,
     ShareDriver,
 )
+from ullage_node.model.slices import Pod
 from ullage_node.slices.pods import PodCache
-from ullage_node.slices.records import Pod
 from ullage_node.slices.table import SliceTable
 from ullage_node.tasks import fault_text
 

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from ullage.api.contract import DesiredSlice, Reason, SlicePhase
-from ullage_node.devices.protocol import ContainerBinding, ContainerKey
-from ullage_node.slices.last_word import last_word
-from ullage_node.slices.records import (
+from ullage_node.model.devices import ContainerBinding, ContainerKey
+from ullage_node.model.slices import (
     WHOLE_PERCENT,
     Device,
     HeldSlice,
@@ -27,6 +26,7 @@ from ullage_node.slices.records import (
     context_costs_mib,
     trust_domain_of,
 )
+from ullage_node.slices.last_word import last_word
 
 _WITHOUT_PROCESS: Final = frozenset({SlicePhase.RESERVED, SlicePhase.PREPARED})
 

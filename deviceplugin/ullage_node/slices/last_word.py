@@ -18,7 +18,7 @@ from ullage.api.contract import DesiredSlice, Reason
 from ullage.engines.admission import filters
 from ullage.engines.admission.decision import confirm
 from ullage.engines.admission.records import Tenant
-from ullage_node.slices.records import (
+from ullage_node.model.slices import (
     WHOLE_PERCENT,
     Device,
     HeldSlice,

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from ullage.api.contract import Reason, SlicePhase
-from ullage_node.devices.protocol import Attachment, AttachState, ContainerKey
-from ullage_node.slices.records import Refusal
+from ullage_node.model.devices import Attachment, AttachState, ContainerKey
+from ullage_node.model.slices import Refusal
 
 UNENFORCED_READINGS: Final = 2
 UNVERIFIED_FIRST_SECONDS: Final = 10.0

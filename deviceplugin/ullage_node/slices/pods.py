@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from ullage_node.slices.records import Pod
+from ullage_node.model.slices import Pod
 
 
 class PodCache:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from ullage.api.contract import DesiredSlice, Reason, SlicePhase
-from ullage_node.devices.protocol import ContainerBinding, ContainerKey
 from ullage_node.kubelet.pod_resources import Listing, SlotOwner
+from ullage_node.model.devices import ContainerBinding, ContainerKey
+from ullage_node.model.slices import Device, HeldSlice, Pod, Refusal, same_share
 from ullage_node.slices.invariants import candidate_for, first_refusal
-from ullage_node.slices.records import Device, HeldSlice, Pod, Refusal, same_share
 from ullage_node.slices.table import binding_of
 
 

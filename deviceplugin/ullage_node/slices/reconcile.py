@@ -17,10 +17,10 @@ from typing import Final
 import structlog
 
 from ullage.api.contract import DesiredSlice
-from ullage_node.devices.protocol import ContainerKey
 from ullage_node.kubelet.pod_resources import KubeletUnavailable, Listing, SlotOwner
+from ullage_node.model.devices import ContainerKey
+from ullage_node.model.slices import container_of
 from ullage_node.slices.binder import Binder, StartRefused, Surroundings, owner_of_binding
-from ullage_node.slices.records import container_of
 
 LIST_SECONDS: Final = 2.0
 

@@ -12,7 +12,7 @@ import contextlib
 from pathlib import Path
 from typing import Final
 
-from ullage_node.devices.protocol import ShareDriver
+from ullage_node.model.devices import ShareDriver
 from ullage_node.settings import PathSettings
 from ullage_node.slices import checkpoint
 from ullage_node.slices.cdi import CDIDirectory

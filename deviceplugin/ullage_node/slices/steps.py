@@ -20,7 +20,7 @@ from typing import Final
 import structlog
 
 from ullage.api.contract import STEP_RECORD_BYTES, STEPS_FILE, slot_id
-from ullage_node.devices.protocol import ContainerKey
+from ullage_node.model.devices import ContainerKey
 from ullage_node.mounts import MS_NODEV, MS_NOEXEC, MS_NOSUID, mount_tmpfs
 from ullage_node.slices.removal import Trash
 

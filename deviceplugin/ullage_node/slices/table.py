@@ -17,9 +17,8 @@ from types import MappingProxyType
 import structlog
 
 from ullage.api.contract import DesiredSlice, ObservedSlice, Reason, SliceKey, SlicePhase
-from ullage_node.devices.protocol import BoundSlice, ContainerBinding, ContainerKey
-from ullage_node.slices.invariants import candidate_for, first_refusal, violations
-from ullage_node.slices.records import (
+from ullage_node.model.devices import BoundSlice, ContainerBinding, ContainerKey
+from ullage_node.model.slices import (
     Device,
     HeldSlice,
     Pod,
@@ -27,6 +26,7 @@ from ullage_node.slices.records import (
     container_of,
     same_share,
 )
+from ullage_node.slices.invariants import candidate_for, first_refusal, violations
 from ullage_node.tasks import fault_text
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)

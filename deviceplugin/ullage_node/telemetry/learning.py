@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ullage.api.contract import MAX_PARTNERS
-from ullage_node.devices.protocol import ContainerKey
+from ullage_node.model.devices import ContainerKey
+from ullage_node.model.samples import Samples
 from ullage_node.telemetry.observations import ObservationBook
 from ullage_node.telemetry.rows import STEPS_MIN, Reading, RowMaker, Stretch
-from ullage_node.telemetry.samples import Samples
 from ullage_node.telemetry.tenants import Tenant
 from ullage_node.telemetry.windows import Page
 

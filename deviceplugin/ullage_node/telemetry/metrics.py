@@ -16,8 +16,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from ullage.api.contract import ObservedDevice
-from ullage_node.devices.protocol import Attachment, ContainerBinding, ContainerKey
-from ullage_node.telemetry.samples import DeviceSample
+from ullage_node.model.devices import Attachment, ContainerBinding, ContainerKey
+from ullage_node.model.samples import DeviceSample
 
 _MIB = 1 << 20
 

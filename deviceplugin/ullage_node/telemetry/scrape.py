@@ -19,7 +19,7 @@ from typing import Final
 import aiohttp
 import structlog
 
-from ullage_node.devices.protocol import ContainerKey
+from ullage_node.model.devices import ContainerKey
 from ullage_node.telemetry.histograms import (
     DEFAULT_METRIC,
     HistogramUnusable,

@@ -17,15 +17,15 @@ from typing import Final
 from ullage.api.contract import LatencyObjective
 from ullage_node.containers import Containers
 from ullage_node.device_watch import DeviceWatch
-from ullage_node.devices.protocol import ContainerKey
 from ullage_node.events import Event, Events, Subject
-from ullage_node.guard.records import Windows
+from ullage_node.model.devices import ContainerKey
+from ullage_node.model.guard import Windows
+from ullage_node.model.samples import DeviceSampler, Samples
 from ullage_node.slices.binder import Surroundings
 from ullage_node.telemetry.histograms import DEFAULT_METRIC
 from ullage_node.telemetry.learning import Learning, Look
 from ullage_node.telemetry.metrics import MemoryFigures, TelemetryFigures
 from ullage_node.telemetry.observations import ObservationBook
-from ullage_node.telemetry.samples import DeviceSampler, Samples
 from ullage_node.telemetry.scrape import Scraper, Target
 from ullage_node.telemetry.tenants import Tenant, tenants_of
 from ullage_node.telemetry.windows import MIN_SECONDS, Page, TenantWindows

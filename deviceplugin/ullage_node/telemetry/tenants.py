@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ullage.api.contract import DesiredSlice, LatencyObjective
-from ullage_node.devices.protocol import Attachment, AttachState, ContainerKey, Progress
-from ullage_node.slices.records import HeldSlice
+from ullage_node.model.devices import Attachment, AttachState, ContainerKey, Progress
+from ullage_node.model.slices import HeldSlice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from ullage.api.contract import LatencyObjective
-from ullage_node.devices.protocol import ContainerKey
-from ullage_node.guard.records import Subject, Window, Windows
+from ullage_node.model.devices import ContainerKey
+from ullage_node.model.guard import Subject, Window, Windows
 from ullage_node.telemetry.histograms import Histogram, quantile
 
 MIN_SECONDS: Final = 2.0

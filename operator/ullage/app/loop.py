@@ -27,8 +27,8 @@ from ullage.cluster.records.snapshot import ObjectRef, Snapshot
 from ullage.cluster.records.status import Condition
 from ullage.cluster.values.faults import fault_text, shortened
 from ullage.kube.backoff import Backoff
+from ullage.kube.errors import FAILED, Refused
 from ullage.kube.failure_streak import Streak
-from ullage.kube.writer.errors import FAILED, Refused
 from ullage.metrics.collector import Buckets, SectionGuard
 from ullage.ports import ApiError, Clock
 from ullage.scheduling.model.plan import (

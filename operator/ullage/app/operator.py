@@ -27,12 +27,12 @@ from prometheus_client import CollectorRegistry
 from ullage.app.calm import Calm, Traffic
 from ullage.app.complaints import Complaints
 from ullage.app.effects import effect_of
-from ullage.app.figures.operator import ReplicaFigures
 from ullage.app.health import HealthView
 from ullage.app.http import Endpoints
 from ullage.app.kopf_shell import Poker, connection_info, run_kopf
 from ullage.app.learner import Learner, own_process
 from ullage.app.memory import give_back
+from ullage.app.operator_figures import ReplicaFigures
 from ullage.app.pool_service import Hooks, PoolService
 from ullage.app.replica import Counters, Replica
 from ullage.app.settings import LeaseSettings, Settings

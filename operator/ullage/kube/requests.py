@@ -18,13 +18,13 @@ from ullage.api.contract import MANAGER_OPERATOR, MANAGER_READER, Reason, WireEr
 from ullage.cluster.projection.pod_template import Blueprint, Seen
 from ullage.cluster.records.snapshot import ObjectRef
 from ullage.kube.coordinators import Leads, named
+from ullage.kube.errors import Refused
 from ullage.kube.manifests import applied, children
 from ullage.kube.manifests import profiles as profile_bodies
 from ullage.kube.manifests.node_requests import order_body
 from ullage.kube.manifests.pools import pool_status_body
 from ullage.kube.manifests.tiers import guard_name
 from ullage.kube.manifests.ungate import NodeAffinityConflict, ungate_patch
-from ullage.kube.writer.errors import Refused
 from ullage.ports import BadRequest, Conflict, Invalid, JsonObject, JsonPatch, Kind
 from ullage.scheduling.model.plan import (
     Action,

@@ -16,10 +16,9 @@ from typing import Final
 
 import numpy as np
 
-from ullage.engines.allocation import waterfill
 from ullage.engines.allocation.agnostic import all_alike, like_type
 from ullage.engines.allocation.model import Allocation, JobView, Problem, Throughputs, TypeView
-from ullage.engines.allocation.policies import finish_time, makespan, max_min
+from ullage.engines.allocation.policies import finish_time, makespan, max_min, waterfill
 from ullage.engines.allocation.rounds_compat import (
     ROUND_S,
     CompatCounters,

@@ -14,11 +14,10 @@ from typing import Final
 
 import numpy as np
 
-from ullage.engines.allocation import waterfill
 from ullage.engines.allocation.agnostic import all_alike
 from ullage.engines.allocation.model import Allocation, Objective, Problem
 from ullage.engines.allocation.policies import POLICIES as OBJECTIVES
-from ullage.engines.allocation.policies import max_min
+from ullage.engines.allocation.policies import max_min, waterfill
 from ullage.simulate.priorities import Victims
 from ullage.simulate.trace import TraceError
 

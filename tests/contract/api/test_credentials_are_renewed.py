@@ -24,7 +24,7 @@ from ullage.kube.credentials import (
     from_kubeconfig,
     in_cluster,
 )
-from ullage.kube.writer.errors import Fenced
+from ullage.kube.errors import Fenced
 from ullage.kube.writer.writer import Writer
 from ullage.ports import GPU_NODE, ApiError, Forbidden
 

@@ -13,7 +13,7 @@ import pytest_asyncio
 from fakes.device_rigs import EmulatedRig, NvidiaRig, Rig, a_binding
 from fakes.mps_rig import MpsRig
 from ullage.api.contract import Backend, GPUMode, Health, ObservedDevice
-from ullage_node.devices.protocol import (
+from ullage_node.model.devices import (
     Attachment,
     AttachState,
     BackendUnavailable,

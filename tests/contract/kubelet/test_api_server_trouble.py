@@ -16,7 +16,7 @@ from fakes.kubelet_node import NODE, NodeRig
 from ullage.ports import GPU_NODE, POD
 from ullage_node import tasks
 from ullage_node.api_client import ApiClient
-from ullage_node.devices.protocol import ContainerKey, Progress
+from ullage_node.model.devices import ContainerKey, Progress
 
 
 @pytest_asyncio.fixture

@@ -12,7 +12,7 @@ from fakes.kubelet_node import CONTAINER, NodeRig
 from fakes.kubelet_state import KubeletPod
 from ullage.api.contract import DesiredSlice, LatencyObjective, Observation
 from ullage.ports import POD
-from ullage_node.devices.protocol import Attachment, AttachState, ContainerKey, Progress
+from ullage_node.model.devices import Attachment, AttachState, ContainerKey, Progress
 from ullage_node.telemetry import scrape
 from ullage_run.requests import RequestHistogram
 

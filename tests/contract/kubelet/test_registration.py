@@ -13,8 +13,8 @@ import pytest_asyncio
 
 from fakes.kubelet_node import CONTAINER, NodeRig
 from ullage.api.contract import Health
-from ullage_node.devices.protocol import DeviceReading
 from ullage_node.kubelet.proto.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+from ullage_node.model.devices import DeviceReading
 
 
 @pytest_asyncio.fixture

@@ -15,7 +15,7 @@ from fakes.kubelet_node import CONTAINER, NodeRig
 from fakes.kubelet_runtime import UnresolvableDevice
 from ullage.api.contract import STEP_RECORD_BYTES, Reason
 from ullage.ports import POD
-from ullage_node.devices.protocol import PrepareRefused
+from ullage_node.model.devices import PrepareRefused
 
 
 @pytest_asyncio.fixture

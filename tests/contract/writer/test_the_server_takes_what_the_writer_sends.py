@@ -18,7 +18,7 @@ from ullage.api.contract import MANAGER_OPERATOR, Reason
 from ullage.cluster.records.snapshot import ObjectRef, PodRecord, Snapshot, WorkloadRecord
 from ullage.cluster.records.status import Condition, WorkloadStatus
 from ullage.kube.client import K8sCluster
-from ullage.kube.writer.errors import Refused
+from ullage.kube.errors import Refused
 from ullage.ports import ApiError, Conflict, Invalid, NotFound, Throttled
 from ullage.scheduling.model.plan import (
     Action,

@@ -19,10 +19,10 @@ from hypothesis.stateful import (
 )
 
 from ullage.api.contract import DesiredSlice, Reason, SliceKey, SlicePhase
-from ullage_node.devices.protocol import ContainerBinding, ContainerKey
+from ullage_node.model.devices import ContainerBinding, ContainerKey
+from ullage_node.model.slices import Device, Pod, Refusal
 from ullage_node.slices.checkpoint import decode, encode, snapshot
 from ullage_node.slices.prestart import Leftover, Start, decide
-from ullage_node.slices.records import Device, Pod, Refusal
 from ullage_node.slices.table import SliceTable
 
 DEVICES = (

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fakes import wild
 from ullage.api.contract import Interruption, InterruptionKind
-from ullage_node.devices.protocol import ContainerKey
+from ullage_node.model.devices import ContainerKey
 from ullage_node.notices.azure import Azure
 from ullage_node.notices.ec2 import EC2
 from ullage_node.notices.endpoint import Answer, AnswerUnreadable, EndpointAway

@@ -18,12 +18,13 @@ from fakes.scratch import fast_directory
 from property.node.test_wild_objects_of_the_api import SLICE
 from ullage.api.contract import STEP_LAYOUT, StepRecord, WireError
 from ullage_node.devices.emulated_config import ConfigInvalid, parse_config
-from ullage_node.devices.protocol import Attachment, AttachState, ContainerBinding, ContainerKey
+from ullage_node.files import read_bounded
 from ullage_node.guard.journal import Entry, Journal
 from ullage_node.guard.machine import GuardMachine
 from ullage_node.guard.protocol import ProtocolError, decode_answer, decode_request
-from ullage_node.guard.records import Freeze, Subject, Tenant
 from ullage_node.guard.windows import StepWindows
+from ullage_node.model.devices import Attachment, AttachState, ContainerBinding, ContainerKey
+from ullage_node.model.guard import Freeze, Subject, Tenant
 from ullage_node.slices.cdi import ANNOTATION, CDIDirectory
 from ullage_node.slices.checkpoint import (
     Checkpoint,
@@ -33,11 +34,10 @@ from ullage_node.slices.checkpoint import (
     encode,
     load,
 )
-from ullage_node.slices.files import read_bounded
 from ullage_node.slices.restore import restore
 from ullage_node.slices.table import SliceTable, binding_of
+from ullage_node.step_record import read_step_record
 from ullage_node.telemetry.progress import StepTelemetry
-from ullage_node.telemetry.record import read_step_record
 
 HELD = {"desired": SLICE, "phase": "Attached", "seen": True, "reason": "", "message": ""}
 STATE: dict[str, Any] = {

@@ -18,6 +18,7 @@ from ullage.api.crd import schema
 from ullage.api.gpunode import GPUNode
 from ullage_node.kubelet.registrar import Standing
 from ullage_node.mirrors import NodeMirror, PodMirror
+from ullage_node.model.slices import Device
 from ullage_node.slices.desired import (
     read_gpu_node,
     read_interruption,
@@ -26,7 +27,6 @@ from ullage_node.slices.desired import (
     read_reported,
 )
 from ullage_node.slices.pods import PodCache
-from ullage_node.slices.records import Device
 from ullage_node.slices.table import SliceTable
 from ullage_node.status import (
     NodeFacts,

@@ -19,7 +19,7 @@ from ullage.app.trigger import Trigger
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.admission.utilisation import UtilisationSum
-from ullage.kube.writer.errors import FAILED, Refused
+from ullage.kube.errors import FAILED, Refused
 from ullage.ports import BadRequest, Invalid
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff

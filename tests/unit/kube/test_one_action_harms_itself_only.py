@@ -13,8 +13,8 @@ from fakes import writer_rig as do
 from fakes.virtual_time import run_virtual
 from fakes.writer_rig import Rig, a_rig
 from ullage.api.contract import Reason
+from ullage.kube.errors import Refused
 from ullage.kube.requests import Requests
-from ullage.kube.writer.errors import Refused
 from ullage.ports import ApiError, JsonObject
 from ullage.scheduling.model.plan import Action, SetStatus
 

@@ -18,7 +18,7 @@ from fakes.writer_rig import Rig, a_rig
 from ullage import ports
 from ullage.api.contract import Reason
 from ullage.cluster.records.pod_shape import NodeAffinity, SelectorTerm
-from ullage.kube.writer.errors import Refused
+from ullage.kube.errors import Refused
 from ullage.ports import (
     ApiError,
     BadRequest,

@@ -10,7 +10,7 @@ from builders import a_slice
 from fakes import writer_rig as do
 from fakes.virtual_time import run_virtual
 from fakes.writer_rig import Rig, a_rig
-from ullage.kube.writer.errors import Fenced
+from ullage.kube.errors import Fenced
 from ullage.ports import Conflict, Invalid, Unavailable
 
 EPOCH_REFUSED = Invalid(

@@ -21,14 +21,14 @@ import yaml
 
 from ullage.api.contract import JsonObject, WireError, objects, section, text, whole
 from ullage_node.devices.nvidia.read import NvidiaDevice
-from ullage_node.devices.protocol import (
+from ullage_node.files import read_bounded
+from ullage_node.model.devices import (
     BindMount,
     ContainerEdits,
     DeviceNode,
     Hook,
     HookStage,
 )
-from ullage_node.slices.files import read_bounded
 
 MOST_BYTES: Final = 4 << 20
 TOOLKIT_KIND: Final = "nvidia.com/gpu"

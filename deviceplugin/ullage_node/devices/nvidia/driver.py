@@ -26,7 +26,7 @@ from ullage_node.devices.nvidia.nvml import NvmlError, NvmlStuck
 from ullage_node.devices.nvidia.read import GpuProcess, NvidiaDevice, read_processes
 from ullage_node.devices.nvidia.sharing import client_edits, limits_of, namespace_of
 from ullage_node.devices.nvidia.sight import Sight, attachment_of
-from ullage_node.devices.protocol import (
+from ullage_node.model.devices import (
     Attachment,
     AttachState,
     BackendPaths,
@@ -38,7 +38,7 @@ from ullage_node.devices.protocol import (
 )
 from ullage_node.mps.client import MpsUnreachable
 from ullage_node.mps.records import Server
-from ullage_node.telemetry.record import read_step_record
+from ullage_node.step_record import read_step_record
 
 CONTEXT_OVERHEAD_MIB: Final = 512
 """What a context costs beside its tenant's memory, where neither the slice nor the node's setting

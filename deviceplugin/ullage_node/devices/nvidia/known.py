@@ -20,7 +20,7 @@ from ullage.api.contract import MpsState, MpsStatus
 from ullage_node.devices.nvidia.choice import MPS_BACKENDS, WHOLE_PERCENT, Choice, Driver, choose
 from ullage_node.devices.nvidia.nvml import NvmlApi, NvmlError, NvmlThread
 from ullage_node.devices.nvidia.read import NvidiaDevice, explain
-from ullage_node.devices.protocol import ContainerBinding, ContainerKey
+from ullage_node.model.devices import ContainerBinding, ContainerKey
 from ullage_node.mps.client import MpsPort, MpsUnreachable
 from ullage_node.mps.records import INDEX_MAX, Installed, Order, Report, Server
 

@@ -32,7 +32,7 @@ from ullage_node.devices.nvidia.read import (
     read_inventory,
     read_state,
 )
-from ullage_node.devices.protocol import (
+from ullage_node.model.devices import (
     BackendUnavailable,
     DeviceReading,
 )

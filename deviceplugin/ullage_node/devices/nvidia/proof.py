@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ullage.api.contract import Reason
-from ullage_node.devices.protocol import AttachState
+from ullage_node.model.devices import AttachState
 
 SM_STEP: Final = 2
 """Hardware step that a share is rounded down to; even SMs (NVIDIA's measurements on 188 SMs: 50 %

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from ullage_node.devices.nvidia.read import NvidiaDevice
-from ullage_node.devices.protocol import BindMount, BoundSlice, ContainerEdits, ContainerKey
+from ullage_node.model.devices import BindMount, BoundSlice, ContainerEdits, ContainerKey
 from ullage_node.mps.control import SERVER
 from ullage_node.mps.records import Limits
 

@@ -21,7 +21,7 @@ from ullage_node.devices.nvidia.proof import (
     sms_of,
 )
 from ullage_node.devices.nvidia.read import GpuProcess, NvidiaDevice
-from ullage_node.devices.protocol import (
+from ullage_node.model.devices import (
     Attachment,
     AttachState,
     BoundSlice,

@@ -13,10 +13,10 @@ from typing import Final
 from ullage.api.contract import section
 from ullage.cluster.codecs.objects import controller_of
 from ullage.cluster.records.snapshot import ObjectRef
+from ullage.kube.errors import name_conflict
 from ullage.kube.events import EventRecorder
 from ullage.kube.requests import Request, Requests, Verb, key_of
 from ullage.kube.writer.cache import Gates, digest
-from ullage.kube.writer.errors import name_conflict
 from ullage.ports import NODE, ClusterPort, Conflict, JsonObject, NotFound
 from ullage.scheduling.lifecycle.taints import taint_patch
 from ullage.scheduling.model.plan import Action, Emit, SetStatus, TaintNode

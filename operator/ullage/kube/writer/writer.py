@@ -22,11 +22,11 @@ import structlog
 from ullage.api.contract import Reason
 from ullage.cluster.values.faults import fault_text
 from ullage.kube.coordinators import Leads
+from ullage.kube.errors import CREATES, FAILED, Fenced, Refused, Verdict, judge
 from ullage.kube.events import EventRecorder
 from ullage.kube.requests import BodySource, Requests, verb_of
 from ullage.kube.writer.bucket import Bucket, Window
 from ullage.kube.writer.cache import Gates
-from ullage.kube.writer.errors import CREATES, FAILED, Fenced, Refused, Verdict, judge
 from ullage.kube.writer.queue import Strikes, Waiting, WriteQueue
 from ullage.kube.writer.send import SENT, Sender
 from ullage.ports import ApiError, BadRequest, Clock, ClusterPort, Invalid, Throttled

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from ullage.engines.allocation import waterfill
 from ullage.engines.allocation.agnostic import all_alike, like_type
 from ullage.engines.allocation.explain import Limit, binding
 from ullage.engines.allocation.lp import SolveError
@@ -26,7 +25,7 @@ from ullage.engines.allocation.model import (
     Throughputs,
     TypeView,
 )
-from ullage.engines.allocation.policies import allocate
+from ullage.engines.allocation.policies import allocate, waterfill
 from unit.engines.allocation.instances import alone, pair_rows, random_problem, violation
 
 RATES = np.array([[4.0, 1.0], [2.0, 2.0], [1.0, 3.0]])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ullage.api.contract import Reason
-from ullage_node.devices.protocol import DeviceReading
 from ullage_node.health import LONGEST_RECOVERY_SECONDS, HealthTracker
+from ullage_node.model.devices import DeviceReading
 
 GOOD = DeviceReading(uuid="gpu-0", healthy=True)
 SOFT = DeviceReading(uuid="gpu-0", healthy=False, message="no answer")

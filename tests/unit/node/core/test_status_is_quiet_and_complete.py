@@ -12,10 +12,10 @@ from fakes.kubelet_backend import a_device
 from ullage.api.contract import DesiredSlice, Reason, SliceKey, SlicePhase
 from ullage.api.gpunode import GPUNode
 from ullage_node.api_client import ApiError
-from ullage_node.devices.protocol import Attachment, AttachState, ContainerKey, Progress
 from ullage_node.kubelet.registrar import Standing
+from ullage_node.model.devices import Attachment, AttachState, ContainerKey, Progress
+from ullage_node.model.slices import HeldSlice, Refusal
 from ullage_node.publisher import Publisher
-from ullage_node.slices.records import HeldSlice, Refusal
 from ullage_node.status import (
     NodeFacts,
     StatusFacts,

@@ -15,7 +15,7 @@ from ullage_node.devices.emulated_config import (
     load_config,
     parse_config,
 )
-from ullage_node.devices.protocol import BackendUnavailable
+from ullage_node.model.devices import BackendUnavailable
 
 GOOD = {"core": 0, "percent": 100, "memoryMiB": 8192, "model": "emulated"}
 

@@ -11,7 +11,7 @@ from fakes.device_rigs import EmulatedRig, a_binding
 from ullage.api.contract import GPUMode, Reason
 from ullage_node.devices.cgroups import CpuLimits
 from ullage_node.devices.emulated import Share, judge
-from ullage_node.devices.protocol import (
+from ullage_node.model.devices import (
     AttachState,
     BackendUnavailable,
     BoundSlice,

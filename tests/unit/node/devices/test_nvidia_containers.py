@@ -12,7 +12,7 @@ import yaml
 
 from fakes.device_rigs import NvidiaRig, a_binding
 from ullage.api.contract import Reason
-from ullage_node.devices.protocol import (
+from ullage_node.model.devices import (
     AttachState,
     BindMount,
     ContainerKey,

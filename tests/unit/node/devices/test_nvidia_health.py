@@ -16,7 +16,7 @@ from ullage_node.devices.backend import open_backend
 from ullage_node.devices.nvidia.known import MpsShares, NvidiaDevices
 from ullage_node.devices.nvidia.nvml import NvmlStuck, NvmlThread
 from ullage_node.devices.nvidia.probe import NvidiaProbe
-from ullage_node.devices.protocol import BackendUnavailable, DeviceReading, Hardware
+from ullage_node.model.devices import BackendUnavailable, DeviceReading, Hardware
 
 
 class Node:

@@ -20,7 +20,7 @@ from fakes.mps_programs import MEMORY, PIPE, SHARE
 from fakes.mps_rig import SMS, MpsRig
 from fakes.virtual_time import run_virtual
 from ullage.api.contract import Backend, Reason, SlicePhase
-from ullage_node.devices.protocol import (
+from ullage_node.model.devices import (
     Attachment,
     AttachState,
     ContainerBinding,

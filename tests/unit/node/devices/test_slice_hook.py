@@ -15,7 +15,7 @@ import pytest
 from fakes.cgroup_tree import CgroupTree, run_hook
 from ullage_node.devices.cgroups import CgroupUnreadable
 from ullage_node.devices.emulated_hook import HookScript
-from ullage_node.devices.protocol import Hook, HookStage
+from ullage_node.model.devices import Hook, HookStage
 
 UID = "0b54f1a2-3c4d-4e5f-8a9b-0c1d2e3f4a5b"
 PID = 4711

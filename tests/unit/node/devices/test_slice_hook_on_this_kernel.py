@@ -20,7 +20,7 @@ from fakes.real_cgroup import RealTree, what_is_missing
 from ullage.api.contract import Reason
 from ullage_node.devices.backend import open_backend
 from ullage_node.devices.cgroups import CgroupVersion, detect_version
-from ullage_node.devices.protocol import (
+from ullage_node.model.devices import (
     AttachState,
     BackendPaths,
     BoundSlice,

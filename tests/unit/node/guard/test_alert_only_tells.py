@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from fakes.guard_rig import VICTIM, a_tenant, a_window
 from ullage.api.contract import DesiredSlice, Reason, SliceKey, SlicePhase
-from ullage_node.devices.protocol import Attachment, AttachState, ContainerKey
 from ullage_node.guard.gather import tenants
 from ullage_node.guard.machine import GuardMachine
-from ullage_node.guard.records import Action, Freeze, Tell, Tenant
-from ullage_node.slices.records import HeldSlice
+from ullage_node.model.devices import Attachment, AttachState, ContainerKey
+from ullage_node.model.guard import Action, Freeze, Tell, Tenant
+from ullage_node.model.slices import HeldSlice
 
 TOLD = replace(VICTIM, alert_only=True)
 NOISE = a_tenant("noise")

@@ -12,7 +12,7 @@ from fakes.guard_rig import VICTIM, a_tenant
 from fakes.guard_story import NOISE, Story, one, reasons, some
 from ullage.api.contract import Reason
 from ullage_node.guard.machine import Limits
-from ullage_node.guard.records import Ended, Freeze, Result, Thaw
+from ullage_node.model.guard import Ended, Freeze, Result, Thaw
 
 
 def test_a_pause_ends_before_the_probes_of_anybody_in_it_fail() -> None:

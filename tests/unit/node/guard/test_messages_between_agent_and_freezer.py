@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage_node.devices.protocol import ContainerKey
 from ullage_node.guard.protocol import (
     Answer,
     ProtocolError,
@@ -21,6 +20,7 @@ from ullage_node.guard.protocol import (
     encode_answer,
     encode_request,
 )
+from ullage_node.model.devices import ContainerKey
 
 UID = "0a1b2c3d-0000-4000-8000-00000000000a"
 TARGET = Target(key=ContainerKey(pod_uid=UID, container="main"), pids=(4711, 4712))

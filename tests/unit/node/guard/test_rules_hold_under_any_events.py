@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fakes.guard_rig import a_tenant, a_window
-from ullage_node.devices.protocol import ContainerKey
 from ullage_node.guard.machine import GuardMachine
-from ullage_node.guard.records import Action, Ended, Freeze, Tenant, Thaw
+from ullage_node.model.devices import ContainerKey
+from ullage_node.model.guard import Action, Ended, Freeze, Tenant, Thaw
 
 EVERYBODY = (
     a_tenant("victim", protected=True),

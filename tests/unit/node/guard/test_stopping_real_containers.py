@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 from fakes.real_freezer import FreezerBench, TickingPod
-from ullage_node.devices.protocol import ContainerKey
 from ullage_node.guard.finder import Kind, NotFound, Place, find, hierarchy, is_container, members
 from ullage_node.guard.freezer import FreezeFailed, Freezer
 from ullage_node.guard.journal import Entry, Journal
 from ullage_node.guard.protocol import Request, Target, Verb
+from ullage_node.model.devices import ContainerKey
 
 FORKS = """
 import os, time

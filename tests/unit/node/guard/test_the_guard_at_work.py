@@ -11,7 +11,7 @@ import pytest
 from fakes.guard_rig import VICTIM, GuardRig, a_tenant, a_window, key_of
 from ullage.api.contract import ObservedPartner, ObservedSlice, Reason, SliceKey, SlicePhase
 from ullage_node.guard.learning import observations
-from ullage_node.guard.records import Learned, Mark, Tally
+from ullage_node.model.guard import Learned, Mark, Tally
 from ullage_node.status import guarded_slices
 
 NOISE = key_of("noise")

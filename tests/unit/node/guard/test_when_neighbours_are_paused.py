@@ -11,7 +11,7 @@ import pytest
 from fakes.guard_rig import GPU, VICTIM, a_tenant, a_window, key_of
 from fakes.guard_story import NOISE, Story, one, reasons, some
 from ullage.api.contract import Reason, SlicePhase
-from ullage_node.guard.records import Ended, Freeze, Learned, Result, Tenant, Thaw
+from ullage_node.model.guard import Ended, Freeze, Learned, Result, Tenant, Thaw
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from fakes.guard_rig import VICTIM, a_tenant
 from fakes.guard_story import NOISE, Story, reasons, some
 from ullage.api.contract import Reason, SlicePhase
-from ullage_node.guard.records import Freeze, Tell, Tenant
+from ullage_node.model.guard import Freeze, Tell, Tenant
 
 
 @pytest.mark.parametrize(

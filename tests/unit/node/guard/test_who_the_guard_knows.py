@@ -10,12 +10,12 @@ from dataclasses import replace
 import pytest
 
 from ullage.api.contract import DesiredSlice, LatencyObjective, SliceKey, SlicePhase
-from ullage_node.devices.protocol import Attachment, AttachState, ContainerKey, Progress
 from ullage_node.guard.gather import subjects, tenants
-from ullage_node.guard.records import Tenant
-from ullage_node.guard.standstill import Standstill, read_standstill
+from ullage_node.model.devices import Attachment, AttachState, ContainerKey, Progress
+from ullage_node.model.guard import Tenant
+from ullage_node.model.slices import HeldSlice, Pod
+from ullage_node.model.standstill import Standstill, read_standstill
 from ullage_node.slices.desired import read_pod
-from ullage_node.slices.records import HeldSlice, Pod
 
 PART = DesiredSlice(
     key=SliceKey(pod_uid="uid-1", container="main"),

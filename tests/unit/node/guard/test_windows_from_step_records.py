@@ -8,9 +8,9 @@ import pytest
 
 from fakes.guard_rig import key_of
 from ullage.api.contract import StepRecord, WireError
-from ullage_node.devices.protocol import ContainerKey
-from ullage_node.guard.records import Subject, Verdict, Window
 from ullage_node.guard.windows import StepWindows
+from ullage_node.model.devices import ContainerKey
+from ullage_node.model.guard import Subject, Verdict, Window
 
 KEY = key_of("a")
 SUBJECT = Subject(key=KEY, max_slowdown_percent=130, solo_micros=10_000)

@@ -13,7 +13,7 @@ from fakes.mps_inline import inline
 from fakes.mps_rig import MpsRig
 from fakes.virtual_time import run_virtual
 from ullage.api.contract import Backend
-from ullage_node.devices.protocol import AttachState, DeviceBackend
+from ullage_node.model.devices import AttachState, DeviceBackend
 from ullage_node.mps.records import Stranger
 
 MINE, OTHER, _ = MpsRig.gpus

@@ -16,7 +16,7 @@ from fakes.mps_inline import inline
 from fakes.mps_rig import MpsRig
 from fakes.virtual_time import run_virtual
 from ullage.api.contract import Backend, MpsState
-from ullage_node.devices.protocol import AttachState, DeviceBackend
+from ullage_node.model.devices import AttachState, DeviceBackend
 
 GPU = MpsRig.gpus[0]
 BOTH = pytest.mark.parametrize("kind", [Backend.MPS2, Backend.MPS3])

@@ -19,17 +19,17 @@ from fakes.mps_inline import inline
 from fakes.mps_rig import MpsRig
 from fakes.virtual_time import LoopClock, run_virtual
 from ullage.api.contract import Backend, DesiredSlice, SliceKey
-from ullage_node.devices.protocol import (
+from ullage_node.model.devices import (
     Attachment,
     AttachState,
     ContainerBinding,
     DeviceBackend,
     ShareDriver,
 )
+from ullage_node.model.slices import Device, Pod
 from ullage_node.slices.desired import read_pod
 from ullage_node.slices.detach import Detacher
 from ullage_node.slices.pods import PodCache
-from ullage_node.slices.records import Device, Pod
 from ullage_node.slices.table import SliceTable
 
 GRACE = 30

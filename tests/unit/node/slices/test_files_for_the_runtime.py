@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from ullage.api.contract import DesiredSlice, SliceKey
-from ullage_node.devices.protocol import (
+from ullage_node.files import write_whole
+from ullage_node.model.devices import (
     BindMount,
     ContainerEdits,
     ContainerKey,
@@ -18,7 +19,6 @@ from ullage_node.devices.protocol import (
     HookStage,
 )
 from ullage_node.slices.cdi import CDIDirectory, device_name, render
-from ullage_node.slices.files import write_whole
 from ullage_node.slices.table import binding_of
 
 PART = DesiredSlice(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ullage.api.contract import Reason, SlicePhase
-from ullage_node.devices.protocol import Attachment, AttachState, ContainerKey
+from ullage_node.model.devices import Attachment, AttachState, ContainerKey
+from ullage_node.model.slices import Refusal
 from ullage_node.slices.observer import Observer, PhaseChange
-from ullage_node.slices.records import Refusal
 
 KEY = ContainerKey(pod_uid="uid-1", container="main")
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from ullage.api.contract import DesiredSlice, Reason, SliceKey, SlicePhase
-from ullage_node.devices.protocol import ContainerKey
 from ullage_node.kubelet.pod_resources import Listing, SlotOwner
+from ullage_node.model.devices import ContainerKey
+from ullage_node.model.slices import Device, HeldSlice, Pod, Refusal
 from ullage_node.slices.prestart import Leftover, Start, decide, owner_of
-from ullage_node.slices.records import Device, HeldSlice, Pod, Refusal
 from ullage_node.slices.table import binding_of
 
 OWNER = SlotOwner(namespace="team", pod="trainer", container="main")

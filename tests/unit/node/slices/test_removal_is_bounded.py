@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ullage_node.devices.protocol import ContainerKey
+from ullage_node.model.devices import ContainerKey
 from ullage_node.slices.removal import Trash
 from ullage_node.slices.steps import StepRecords
 

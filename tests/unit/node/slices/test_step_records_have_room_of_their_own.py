@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ullage_node import mounts
-from ullage_node.devices.protocol import ContainerKey
+from ullage_node.model.devices import ContainerKey
 from ullage_node.mounts import unmount
 from ullage_node.slices.steps import HOMES, StepRecords, mount_homes
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ullage.api.contract import DesiredSlice, SliceKey, SlicePhase
+from ullage_node.model.slices import Device
 from ullage_node.slices.checkpoint import (
     Checkpoint,
     CheckpointCorrupt,
@@ -21,7 +22,6 @@ from ullage_node.slices.checkpoint import (
     save,
     snapshot,
 )
-from ullage_node.slices.records import Device
 from ullage_node.slices.restore import restore
 from ullage_node.slices.saver import Saver
 from ullage_node.slices.table import SliceTable, binding_of

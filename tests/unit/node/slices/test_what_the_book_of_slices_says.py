@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from ullage.api.contract import DesiredSlice, Reason, SliceKey, SlicePhase
-from ullage_node.devices.protocol import ContainerKey
-from ullage_node.slices.records import Device, Pod, Refusal, container_of
+from ullage_node.model.devices import ContainerKey
+from ullage_node.model.slices import Device, Pod, Refusal, container_of
 from ullage_node.slices.table import SliceTable, binding_of
 
 KEY = ContainerKey(pod_uid="uid-1", container="main")

@@ -10,8 +10,8 @@ import pytest
 
 from fakes.node_slices import a_held, a_slice
 from ullage.api.contract import DesiredSlice, Reason, SlicePhase
+from ullage_node.model.slices import Device, HeldSlice, Refusal
 from ullage_node.slices.invariants import candidate_for, first_refusal, violations
-from ullage_node.slices.records import Device, HeldSlice, Refusal
 
 DEVICE = Device(uuid="gpu-0", memory_mib=80_000, contexts=8, context_limit=44)
 

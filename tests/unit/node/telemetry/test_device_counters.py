@@ -10,10 +10,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fakes.nvml import FakeGpu, FakeNvml
+from ullage_node.devices.nvidia.gpm import NvmlSampler
 from ullage_node.devices.nvidia.nvml import NvmlThread
-from ullage_node.telemetry.gpm import NvmlSampler
+from ullage_node.model.samples import DeviceSample, Metric, Samples, fingerprint_of
 from ullage_node.telemetry.metrics import DeviceCollector
-from ullage_node.telemetry.samples import DeviceSample, Metric, Samples, fingerprint_of
 
 SM, DRAM, GRAPHICS = (
     pynvml.NVML_GPM_METRIC_SM_UTIL,

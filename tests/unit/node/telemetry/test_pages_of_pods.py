@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from ullage_node.devices.protocol import ContainerKey
+from ullage_node.model.devices import ContainerKey
 from ullage_node.slices.desired import read_pod
 from ullage_node.telemetry import scrape
 from ullage_node.telemetry.scrape import PAGE_BYTES_MAX, PageUnreadable, Scraper, Target

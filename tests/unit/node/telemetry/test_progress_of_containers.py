@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from fakes.device_rigs import a_binding
 from ullage.api.contract import STEP_LAYOUT, STEP_MAGIC, STEP_VERSION
-from ullage_node.devices.protocol import (
+from ullage_node.model.devices import (
     Attachment,
     AttachState,
     ContainerBinding,

@@ -16,12 +16,12 @@ from ullage.api.contract import (
     SlicePhase,
 )
 from ullage.api.nodeobservation import NodeObservation
-from ullage_node.devices.protocol import Attachment, AttachState, ContainerKey, Progress
-from ullage_node.slices.records import HeldSlice
+from ullage_node.model.devices import Attachment, AttachState, ContainerKey, Progress
+from ullage_node.model.samples import DeviceSample, Metric, Samples
+from ullage_node.model.slices import HeldSlice
 from ullage_node.telemetry.histograms import Histogram
 from ullage_node.telemetry.learning import Learning, Look
 from ullage_node.telemetry.observations import ObservationBook
-from ullage_node.telemetry.samples import DeviceSample, Metric, Samples
 from ullage_node.telemetry.tenants import Tenant, tenants_of
 from ullage_node.telemetry.windows import Page
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ullage.api.contract import STEP_LAYOUT, STEP_MAGIC, STEP_VERSION, StepRecord, WireError
-from ullage_node.telemetry import record as record_module
-from ullage_node.telemetry.record import read_step_record
+from ullage_node import step_record as record_module
+from ullage_node.step_record import read_step_record
 
 SPIN = """
 import struct, sys

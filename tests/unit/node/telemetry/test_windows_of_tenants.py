@@ -7,8 +7,8 @@ import math
 import pytest
 
 from ullage.api.contract import LatencyObjective
-from ullage_node.devices.protocol import ContainerKey
-from ullage_node.guard.records import Subject, Verdict, Window, Windows
+from ullage_node.model.devices import ContainerKey
+from ullage_node.model.guard import Subject, Verdict, Window, Windows
 from ullage_node.telemetry.histograms import Histogram
 from ullage_node.telemetry.windows import LatencyWindows, Page, TenantWindows
 

@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from ullage.engines.allocation import waterfill
 from ullage.engines.allocation.model import Allocation, Objective, Problem
-from ullage.engines.allocation.policies import cost, finish_time, makespan, max_min, sums
+from ullage.engines.allocation.policies import cost, finish_time, makespan, max_min, sums, waterfill
 
 Policy = Callable[[Problem], Allocation]
 

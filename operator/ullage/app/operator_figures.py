@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from ullage.app.figures.cost import CostSums
 from ullage.app.figures.device import device_figures
 from ullage.app.figures.party import Parties
-from ullage.app.figures.sharing import sharing_figures
 from ullage.app.figures.spend import SpendSums
 from ullage.app.figures.tier import TierSums
 from ullage.app.figures.turn import turn_figures
 from ullage.app.replica import Replica
+from ullage.app.sharing_figures import sharing_figures
 from ullage.app.term import Term
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.cluster.values.streams import WORKLOAD_PROFILES

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from ullage.api.contract import Reason, SlicePhase
-from ullage_node.devices.protocol import ContainerKey
+from ullage_node.model.devices import ContainerKey
 
 AT_RISK_RATIO: Final = 0.9
 """Above this part of its objective a tenant is at risk."""

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ullage.api.contract import DesiredSlice, Reason, SlicePhase, default_trust_domain
-from ullage_node.devices.protocol import ContainerKey
-from ullage_node.guard.standstill import Standstill
-from ullage_node.slices.endpoints import MetricsEndpoint
+from ullage_node.model.devices import ContainerKey
+from ullage_node.model.endpoints import MetricsEndpoint
+from ullage_node.model.standstill import Standstill
 
 WHOLE_PERCENT: Final = 100
 REFUSAL_LENGTH: Final = 200

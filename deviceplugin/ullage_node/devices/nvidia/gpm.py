@@ -20,7 +20,7 @@ import pynvml
 import structlog
 
 from ullage_node.devices.nvidia.nvml import NvmlApi, NvmlError, NvmlStuck
-from ullage_node.telemetry.samples import DeviceSample, Metric
+from ullage_node.model.samples import DeviceSample, Metric
 
 SAMPLE_GAP_MAX_SECONDS: Final = 10.0
 """Samples further apart say nothing of now."""

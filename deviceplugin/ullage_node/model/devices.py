@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ullage.api.contract import ObservedDevice, Reason, SliceKey
-from ullage_node.telemetry.samples import DeviceSampler
+from ullage_node.model.samples import DeviceSampler
 
 
 class Hardware(StrEnum):
