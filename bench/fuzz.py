@@ -35,7 +35,7 @@ from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.values.streams import Stream
 from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.engines.allocation.model import Allocation, Objective, Problem
-from ullage.kube.coordinators import Leads
+from ullage.kube.coordinators import Coordinators
 from ullage.kube.decoding import decoded
 from ullage.kube.errors import Refused
 from ullage.kube.reflector import Packed
@@ -144,7 +144,10 @@ def _decide(state: ClusterState, tally: Tally, place: str, judge: Judge | None =
         tally.escapes.append(f"{place} decision:\n{traceback.format_exc()}")
         return
     requests = Requests(
-        state, pre_stop_sleep_s=5, order_image="order", leads=Leads(image="lead", namespace="ops")
+        state,
+        pre_stop_sleep_s=5,
+        order_image="order",
+        leads=Coordinators(image="lead", namespace="ops"),
     )
     for action in actions:
         try:

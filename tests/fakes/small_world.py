@@ -27,7 +27,7 @@ from ullage.cluster.records.snapshot import ObjectRef, Snapshot
 from ullage.cluster.values.streams import STREAMS, Stream
 from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.kube.client import K8sCluster
-from ullage.kube.coordinators import Leads
+from ullage.kube.coordinators import Coordinators
 from ullage.kube.errors import Refused
 from ullage.kube.writer.writer import WriteLimits, Writer, WriterStats
 from ullage.ports import ApiError
@@ -202,7 +202,7 @@ class Brain:
                 per_second=10_000.0,
                 moved_on_s=0.0,
                 passing_s=0.0,
-                leads=Leads(image="ullage-operator:1", namespace="ullage-system"),
+                leads=Coordinators(image="ullage-operator:1", namespace="ullage-system"),
             ),
             stats=self.stats,
         )

@@ -23,13 +23,13 @@ from ullage.scheduling.assignment.cycle_state import look
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.feasibility.checks import CHAIN, ceiling, columns, figures
-from ullage.scheduling.feasibility.occupancy import Board, Domains, Occupant
-from ullage.scheduling.feasibility.resource_requests import Wants
-from ullage.scheduling.inventory.inventory import lay_out
+from ullage.scheduling.feasibility.occupancy import Domains, Occupancy, Occupant
+from ullage.scheduling.feasibility.resource_requests import ResourceRequests
+from ullage.scheduling.inventory.inventory import take_inventory
 from ullage.scheduling.inventory.node_fit import amounts
 from ullage.scheduling.model.plan import DecideSettings, SetStatus
 from ullage.scheduling.model.slice_ledger import Ledger
-from ullage.scheduling.placement.candidates import Scout, Shortlist
+from ullage.scheduling.placement.candidates import CandidateIndex, CandidateList
 from ullage.scheduling.prediction.verdicts import SumRule
 from ullage.scheduling.prediction.workload_classes import Classes
 
@@ -109,13 +109,13 @@ def test_changes_sent_in_pieces_make_the_same_picture(seed: int, other: int) -> 
 def test_a_shortlist_kept_current_equals_one_made_afresh(seed: int) -> None:
     chance = random.Random(seed)
     view = _view(chance)
-    ground = lay_out(view)
-    board = Board(ground, Domains())
+    ground = take_inventory(view)
+    board = Occupancy(ground, Domains())
     board.free = [dict(amounts(node.allocatable)) | {"pods": 99} for node in ground.nodes]
-    wants = Wants(view, board, Classes(view.snapshot, ground))
-    scout = Scout(board, SumRule(UtilisationSum()))
+    wants = ResourceRequests(view, board, Classes(view.snapshot, ground))
+    scout = CandidateIndex(board, SumRule(UtilisationSum()))
     classes = [wants.of(one, one.shape) for one in view.snapshot.workloads.values()]
-    kept = [Shortlist(scout, want) for want in classes]
+    kept = [CandidateList(scout, want) for want in classes]
     seated: list[tuple[int, Occupant]] = []
     for _ in range(120):
         if seated and chance.random() < 0.4:
@@ -128,19 +128,19 @@ def test_a_shortlist_kept_current_equals_one_made_afresh(seed: int) -> None:
             board.charge(ground.sites[site].node, classes[0].shape.requests)
             seated.append((site, occupant))
         at = chance.randrange(len(classes))
-        assert kept[at].best(set()) == Shortlist(scout, classes[at]).best(set())
+        assert kept[at].best(set()) == CandidateList(scout, classes[at]).best(set())
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_check_says_the_same_of_one_device_and_of_all(seed: int) -> None:
     chance = random.Random(seed)
     view = _view(chance)
-    ground = lay_out(view)
-    board = Board(ground, Domains())
+    ground = take_inventory(view)
+    board = Occupancy(ground, Domains())
     for site in range(len(ground.sites)):
         for _ in range(chance.randrange(4)):
             board.put(site, _occupant(chance))
-    wants = Wants(view, board, Classes(view.snapshot, ground))
+    wants = ResourceRequests(view, board, Classes(view.snapshot, ground))
     for workload in view.snapshot.workloads.values():
         want = wants.of(workload, workload.shape)
         everything = columns(board)

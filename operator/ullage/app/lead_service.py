@@ -70,7 +70,7 @@ class _Asked:
     """Not to be asked before, seconds of the event loop."""
 
 
-class LeadService:
+class CoordinatorService:
     """Asks every lead every few seconds; who is silent is asked ever less often."""
 
     def __init__(

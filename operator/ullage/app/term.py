@@ -14,11 +14,11 @@ from typing import Final
 
 from ullage.app.device_models import ModelTeller
 from ullage.app.foreign_pods import ForeignPodReporter
-from ullage.app.lead_service import LeadService
+from ullage.app.lead_service import CoordinatorService
 from ullage.app.loop import DecisionLoop
 from ullage.app.replica import Replica
 from ullage.kube.coordinator_reader import LeadReader
-from ullage.kube.coordinators import Leads
+from ullage.kube.coordinators import Coordinators
 from ullage.kube.writer.writer import WriteLimits, Writer
 from ullage.scheduling.model.plan import DecideSettings
 
@@ -57,7 +57,7 @@ class Term:
         )
         self._models = ModelTeller()
         self._foreign = ForeignPodReporter()
-        self._leads = LeadService(
+        self._leads = CoordinatorService(
             LeadReader(), replica.state, leads=replica.leads, poke=replica.trigger.poke
         )
 
@@ -143,7 +143,9 @@ class Term:
                 in_flight=settings.write.in_flight,
                 pre_stop_sleep_s=settings.decide.pre_stop_sleep_seconds,
                 order_image=settings.decide.order_image,
-                leads=Leads(image=settings.decide.lead_image, namespace=settings.lease.namespace),
+                leads=Coordinators(
+                    image=settings.decide.lead_image, namespace=settings.lease.namespace
+                ),
             ),
             stats=replica.counters.writer,
         )

@@ -26,7 +26,7 @@ TOKEN_BYTES: Final = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leads:
+class Coordinators:
     """What pods that lead run, and from which namespace they may be asked where the job stands."""
 
     image: str = ""

@@ -17,7 +17,7 @@ from ullage import ports
 from ullage.api.contract import MANAGER_OPERATOR, MANAGER_READER, Reason, WireError
 from ullage.cluster.projection.pod_template import Blueprint, Seen
 from ullage.cluster.records.snapshot import ObjectRef
-from ullage.kube.coordinators import Leads, named
+from ullage.kube.coordinators import Coordinators, named
 from ullage.kube.errors import Refused
 from ullage.kube.manifests import applied, children
 from ullage.kube.manifests import profiles as profile_bodies
@@ -193,14 +193,14 @@ class Requests:
         *,
         pre_stop_sleep_s: int,
         order_image: str = "",
-        leads: Leads | None = None,
+        leads: Coordinators | None = None,
     ) -> None:
         """``pre_stop_sleep_s`` is given to serving pods that have no preStop of their own.
 
         ``order_image`` is what the placeholder pods of orders run, ``leads`` those that lead.
         """
         self._source = source
-        self._order_image, self._leads = order_image, leads or Leads()
+        self._order_image, self._leads = order_image, leads or Coordinators()
         self._pre_stop_sleep_s = pre_stop_sleep_s
 
     def request(self, action: Action, resource_version: str = "") -> Request:

@@ -12,7 +12,7 @@ import pytest
 
 from fakes.virtual_time import run_virtual
 from ullage.app.effects import effect_of
-from ullage.app.lead_service import AT_ONCE_OF_A_NAMESPACE, WAIT_S, LeadService
+from ullage.app.lead_service import AT_ONCE_OF_A_NAMESPACE, WAIT_S, CoordinatorService
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.tier import LeadReport
@@ -32,7 +32,7 @@ class Replica:
         self.asked: list[str] = []
         self.pokes: list[str] = []
         self.state = ClusterState(effect_of)
-        self.service = LeadService(
+        self.service = CoordinatorService(
             self,
             self.state,
             leads=lambda: self.leading,
@@ -175,7 +175,7 @@ class Crowd:
         self.now_open: Counter[str] = Counter()
         self.most_open = 0
         self.fault: Exception | None = None
-        self.service = LeadService(self, self.state, leads=lambda: True, poke=lambda _: None)
+        self.service = CoordinatorService(self, self.state, leads=lambda: True, poke=lambda _: None)
         for at in range(hostile):
             self._add(f"bad-{at}", "tenant-b", f"10.1.{at // 250}.{at % 250}")
         self._add("well", "tenant-a", "10.0.0.9")

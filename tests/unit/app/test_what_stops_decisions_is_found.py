@@ -20,10 +20,10 @@ from ullage.app.solver import Solver, SolverCrashed, solve
 from ullage.app.transfer import unpack_answer
 from ullage.app.watchdog import Watchdog
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
-from ullage.scheduling.inventory.inventory import Ground
+from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.lifecycle import training
 from ullage.scheduling.model.faults import WORKLOADS, Fault, Subject
-from ullage.scheduling.model.lifecycle_step import Life
+from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.plan import DecideSettings, Plan
 from ullage.scheduling.model.view import View
 
@@ -274,7 +274,7 @@ def test_a_workload_that_is_looked_at_for_ever_is_set_aside_in_the_same_decision
 ) -> None:
     really = training._life
 
-    def life(view: View, ground: Ground, job: WorkloadRecord) -> Life:
+    def life(view: View, ground: Inventory, job: WorkloadRecord) -> LifecycleStep:
         while job.ref.uid == BAD:
             pass
         return really(view, ground, job)

@@ -13,7 +13,7 @@ from builders import NOW, a_device_profile, a_job, a_policy, a_snapshot
 from ullage.cli import tables_policy
 from ullage.cli.main import app
 from ullage.cluster.records.snapshot import Snapshot
-from ullage.cluster.records.spec_fields import Party
+from ullage.cluster.records.spec_fields import Tenant
 from ullage.cluster.records.status import (
     AllocationRecord,
     Condition,
@@ -63,7 +63,7 @@ def test_promise_received_and_owed_stand_side_by_side() -> None:
             a_policy(
                 objective="MaxMinFairness",
                 last_solve=SOLVE,
-                tenants=(Party(name="research", weight=2, fifo=True),),
+                tenants=(Tenant(name="research", weight=2, fifo=True),),
             ),
         )
     )

@@ -25,7 +25,7 @@ from ullage.cluster.projection.rest import (
     project_service,
 )
 from ullage.cluster.records.pod_shape import Taint
-from ullage.cluster.records.spec_fields import Party
+from ullage.cluster.records.spec_fields import Tenant
 from ullage.cluster.records.status import SolveRecord
 
 
@@ -153,7 +153,7 @@ def test_parties_and_the_last_division_are_read_from_the_policy() -> None:
     )
     _, record = project_policy(raw | {"status": {"lastSolve": solve_to_wire(solve)}})
     assert record.objective == "MaxMinFairness"
-    assert record.tenants == (Party(name="a"), Party(name="b", weight=2, fifo=True))
+    assert record.tenants == (Tenant(name="a"), Tenant(name="b", weight=2, fifo=True))
     assert record.last_solve == solve
 
 

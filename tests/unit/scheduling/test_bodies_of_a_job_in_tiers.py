@@ -15,7 +15,7 @@ from ullage.cluster.projection.pod_template import Blueprint, canonical_json
 from ullage.cluster.records.pod_shape import NodeAffinity
 from ullage.cluster.records.spec_fields import TierTerms
 from ullage.engines.tiers.flush import BYTES_PER_SECOND
-from ullage.kube.coordinators import Leads, named
+from ullage.kube.coordinators import Coordinators, named
 from ullage.kube.manifests.children import Member, pod_body
 from ullage.kube.manifests.tiers import guard_name, narrowed
 from ullage.kube.manifests.ungate import ungate_patch
@@ -42,7 +42,7 @@ TEMPLATE: Json = {
         "nodeSelector": {"accelerator": "h100"},
     },
 }
-LEADS = Leads(image="ullage-operator:1", namespace="ullage-system")
+LEADS = Coordinators(image="ullage-operator:1", namespace="ullage-system")
 
 
 def blueprint(terms: TierTerms | None = TERMS) -> Blueprint:
@@ -262,7 +262,7 @@ def test_a_pod_is_told_its_pool_when_it_is_let_go() -> None:
 
 def test_without_an_image_it_is_said_what_to_set() -> None:
     with pytest.raises(BadRequest, match="ULLAGE_DECIDE_LEAD_IMAGE"):
-        Leads().pod(a_lead(), blueprint())
+        Coordinators().pod(a_lead(), blueprint())
 
 
 def test_a_job_that_left_its_tiers_gets_no_lead() -> None:

@@ -15,7 +15,7 @@ from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
 from ullage.cluster.records.spend import SpendRecord
 from ullage.scheduling.capacity.budgets import limits_of
-from ullage.scheduling.capacity.capacity_choice import Spending, Stand
+from ullage.scheduling.capacity.capacity_choice import CapacityChoices, PoolChoice
 from ullage.scheduling.capacity.market import affordable
 from ullage.scheduling.model.gang_speed import HOLD_S
 
@@ -120,9 +120,9 @@ def test_a_share_pays_its_part_of_a_device() -> None:
 
 
 def limits(job: WorkloadRecord, *pools: PoolRecord) -> dict[str, int]:
-    stand = Stand(spend=SpendRecord(), pools=frozenset(one.name for one in pools))
+    stand = PoolChoice(spend=SpendRecord(), pools=frozenset(one.name for one in pools))
     named = {one.name: one for one in pools}
-    return limits_of(Spending(stands={job.ref.uid: stand}), {job.ref.uid: job}, named)
+    return limits_of(CapacityChoices(stands={job.ref.uid: stand}), {job.ref.uid: job}, named)
 
 
 def test_the_dearest_of_the_chosen_pools_limits() -> None:

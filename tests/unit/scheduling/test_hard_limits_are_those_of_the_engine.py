@@ -21,9 +21,9 @@ from ullage.engines.admission.filters import (
 from ullage.engines.admission.records import Tenant
 from ullage.scheduling.assignment.cycle_state import look
 from ullage.scheduling.feasibility.checks import CHAIN, ceiling, columns, figures
-from ullage.scheduling.feasibility.occupancy import Board, Domains, Occupant
-from ullage.scheduling.feasibility.resource_requests import Want, Wants
-from ullage.scheduling.inventory.inventory import lay_out
+from ullage.scheduling.feasibility.occupancy import Domains, Occupancy, Occupant
+from ullage.scheduling.feasibility.resource_requests import ResourceRequest, ResourceRequests
+from ullage.scheduling.inventory.inventory import take_inventory
 from ullage.scheduling.model.plan import DecideSettings
 from ullage.scheduling.model.slice_ledger import Ledger
 from ullage.scheduling.prediction.workload_classes import Classes
@@ -76,7 +76,9 @@ def _free(device: Device) -> int:
     return device.memory_mib - sum(held) - len(held) * device.context_overhead_mib
 
 
-def _as_the_engine_sees(board: Board, want: Want, site: int) -> tuple[Device, Newcomer]:
+def _as_the_engine_sees(
+    board: Occupancy, want: ResourceRequest, site: int
+) -> tuple[Device, Newcomer]:
     ground, one = board.ground, board.ground.sites[site]
     device = Device(
         uuid=one.uuid,
@@ -105,7 +107,7 @@ def _as_the_engine_sees(board: Board, want: Want, site: int) -> tuple[Device, Ne
     return device, newcomer
 
 
-def _crowded(chance: random.Random) -> tuple[Board, list[Want]]:
+def _crowded(chance: random.Random) -> tuple[Occupancy, list[ResourceRequest]]:
     jobs = [
         builders.a_job("share").fractional(20, 60),
         builders.a_job("wide").fractional(10, 100),
@@ -121,11 +123,11 @@ def _crowded(chance: random.Random) -> tuple[Board, list[Want]]:
     return board, wants
 
 
-def _laid_out(snapshot) -> tuple[Board, list[Want]]:  # type: ignore[no-untyped-def]
+def _laid_out(snapshot) -> tuple[Occupancy, list[ResourceRequest]]:  # type: ignore[no-untyped-def]
     view = look(snapshot, builders.NOW, DecideSettings(epoch=3), Ledger(snapshot))
-    ground = lay_out(view)
-    board = Board(ground, Domains())
-    wants = Wants(view, board, Classes(view.snapshot, ground))
+    ground = take_inventory(view)
+    board = Occupancy(ground, Domains())
+    wants = ResourceRequests(view, board, Classes(view.snapshot, ground))
     return board, [wants.of(one, one.shape) for one in view.snapshot.workloads.values()]
 
 

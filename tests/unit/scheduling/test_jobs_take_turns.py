@@ -13,7 +13,7 @@ from fakes.deciding import decided
 from fakes.toy_rounds import FAST, SLOW, Turns, a_turn_policy, rates
 from ullage.api.contract import Reason
 from ullage.api.reasons import ConditionType
-from ullage.cluster.records.spec_fields import Party
+from ullage.cluster.records.spec_fields import Tenant
 from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
@@ -250,7 +250,7 @@ def test_fifo_knows_nothing_of_turns() -> None:
     pods = [pod for one in jobs for pod in one.pods()]
     room = a_gpu_node(devices=1)
     plain = decided(room, *jobs, *pods)
-    parties = (Party(name="research", weight=3),)
+    parties = (Tenant(name="research", weight=3),)
     other = decided(room, *weighted, *pods, a_policy(tenants=parties))
     assert other.plan == plain.plan
     assert all(status.allocation is None for status in plain.plan.statuses.values())

@@ -18,7 +18,7 @@ from ullage.cluster.records.spec_fields import Knowledge
 from ullage.engines.admission.features import class_features
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Partner
 from ullage.scheduling.assignment.cycle_state import look
-from ullage.scheduling.inventory.inventory import lay_out
+from ullage.scheduling.inventory.inventory import take_inventory
 from ullage.scheduling.learning.estimates import gather
 from ullage.scheduling.learning.loop import profiles_to_write
 from ullage.scheduling.learning.throughput import throughputs
@@ -75,7 +75,7 @@ def profile_for(snapshot: Snapshot, namespace: str) -> ClassProfile:
     """What admission goes by for a job of class resnet."""
     job = a_job("train", namespace).with_(klass="resnet", family="f").build()
     view = look(snapshot, NOW, SETTINGS, Ledger(snapshot))
-    ground = lay_out(view)
+    ground = take_inventory(view)
     found = Classes(snapshot, ground).of(job).tenants[ground.models[MODEL]].profile
     assert found is not None
     return found

@@ -7,7 +7,7 @@ from __future__ import annotations
 from builders import NOW, a_gpu_node, a_job, a_node, a_snapshot
 from fakes.deciding import SETTINGS
 from ullage.scheduling.assignment.cycle_state import look
-from ullage.scheduling.inventory.inventory import lay_out
+from ullage.scheduling.inventory.inventory import take_inventory
 from ullage.scheduling.model.slice_ledger import Ledger
 from ullage.scheduling.prediction.workload_classes import SPARE, Classes
 
@@ -18,7 +18,7 @@ def test_what_is_kept_over_cycles_follows_the_workloads_that_exist() -> None:
         jobs = [a_job(f"j-{generation}-{n}").with_(klass=f"c-{generation}-{n}") for n in range(100)]
         snapshot = a_snapshot(*place, *jobs)
         view = look(snapshot, NOW, SETTINGS, Ledger(snapshot))
-        classes = Classes(snapshot, lay_out(view))
+        classes = Classes(snapshot, take_inventory(view))
         for one in snapshot.workloads.values():
             classes.of(one)
         assert classes.remembered <= 3 * len(jobs) + SPARE

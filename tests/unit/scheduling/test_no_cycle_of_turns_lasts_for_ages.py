@@ -12,9 +12,9 @@ import pytest
 from builders import NOW, Part, WorkloadBuilder, a_gpu_node, a_job, a_policy, a_service
 from fakes.deciding import Decided, decided
 from ullage.scheduling.placement import candidates
-from ullage.scheduling.placement.candidates import Scout
+from ullage.scheduling.placement.candidates import CandidateIndex
 from ullage.scheduling.prediction import effort
-from ullage.scheduling.prediction.verdicts import Case
+from ullage.scheduling.prediction.verdicts import AdmissionQuery
 from ullage.scheduling.timeslicing import serve
 
 JOBS = 12
@@ -52,13 +52,13 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(effort, "MOST", 40)
     monkeypatch.setattr(candidates, "FEW", 2)
     questions: list[str] = []
-    case = Scout.case
+    case = CandidateIndex.case
 
-    def counted(scout: Scout, *about: object) -> Case:
+    def counted(scout: CandidateIndex, *about: object) -> AdmissionQuery:
         questions.append("")
         return case(scout, *about)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Scout, "case", counted)
+    monkeypatch.setattr(CandidateIndex, "case", counted)
     return questions
 
 

@@ -12,9 +12,9 @@ from ullage.api.contract import SlicePhase
 from ullage.cluster.records.snapshot import PodRecord, PodStage
 from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.scheduling.assignment.cycle_state import look
-from ullage.scheduling.feasibility.occupancy import Board, set_up
-from ullage.scheduling.feasibility.resource_requests import Wants
-from ullage.scheduling.inventory.inventory import lay_out
+from ullage.scheduling.feasibility.occupancy import Occupancy, occupancy_of
+from ullage.scheduling.feasibility.resource_requests import ResourceRequests
+from ullage.scheduling.inventory.inventory import take_inventory
 from ullage.scheduling.inventory.resource_usage import charged
 from ullage.scheduling.model.slice_ledger import Ledger
 from ullage.scheduling.model.view import View
@@ -37,17 +37,17 @@ def _pod(stage: PodStage, deleting: bool) -> PodRecord:
     return a_pod("train-0", owner=JOB.build(), stage=stage, node=node, deleting=deleting)
 
 
-def _set(*parts: Part) -> tuple[View, Board, Wants]:
+def _set(*parts: Part) -> tuple[View, Occupancy, ResourceRequests]:
     snapshot = a_snapshot(*parts)
     ledger = Ledger(snapshot)
     view = look(snapshot, NOW, SETTINGS, ledger)
-    ground = lay_out(view)
+    ground = take_inventory(view)
     classes = Classes(snapshot, ground)
-    board = set_up(view, ground, ledger, classes)
-    return view, board, Wants(view, board, classes)
+    board = occupancy_of(view, ground, ledger, classes)
+    return view, board, ResourceRequests(view, board, classes)
 
 
-def _with(pod: PodRecord) -> tuple[View, Board, Wants]:
+def _with(pod: PodRecord) -> tuple[View, Occupancy, ResourceRequests]:
     held = a_slice(pod, percent=40, memory_mib=1000)
     phase = SlicePhase.RESERVED if pod.stage is PodStage.GATED else SlicePhase.ATTACHED
     node = a_gpu_node(devices=1, desired=[held], observed=[reported(held, phase)])

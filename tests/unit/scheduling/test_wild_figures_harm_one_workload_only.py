@@ -32,7 +32,7 @@ from ullage.app.set_aside import SetAside
 from ullage.app.watchdog import Watchdog
 from ullage.cluster.records.pod_shape import Resources
 from ullage.cluster.records.snapshot import PodRecord, Snapshot, SoloEntry, WorkloadRecord
-from ullage.cluster.records.spec_fields import Party
+from ullage.cluster.records.spec_fields import Tenant
 from ullage.cluster.values.faults import fault_text
 from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.kube.manifests.applied import gpunode_body, status_body
@@ -174,7 +174,7 @@ def _sharing(name: str) -> tuple[Part, ...]:
 def test_a_wild_figure_of_any_other_object_sets_that_object_aside(table: str) -> None:
     solo = SoloEntry(device=MODEL, share=50, sm_util=0.5, steps_per_second=2.0)
     parts = (
-        a_policy(objective="MaxMinFairness", learned=True, tenants=(Party(name="a"),)),
+        a_policy(objective="MaxMinFairness", learned=True, tenants=(Tenant(name="a"),)),
         a_pool(),
         a_device_profile(),
         replace(a_profile("third", solo, namespace="three"), uid="uid-profile"),

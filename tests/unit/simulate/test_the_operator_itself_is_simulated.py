@@ -14,10 +14,10 @@ from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.engines.allocation.round_records import RoundSettings
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
-from ullage.scheduling.inventory.inventory import Ground
+from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.learning.acknowledged import ENOUGH_ROWS
 from ullage.scheduling.lifecycle import training
-from ullage.scheduling.model.lifecycle_step import Life
+from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.plan import DecideSettings
 from ullage.scheduling.model.view import View
 from ullage.simulate.decided import resume, run_decided
@@ -85,7 +85,7 @@ def test_a_job_that_no_decision_can_be_made_about_ends_the_simulation_by_name(
 ) -> None:
     really = training._life
 
-    def life(view: View, ground: Ground, job: WorkloadRecord) -> Life:
+    def life(view: View, ground: Inventory, job: WorkloadRecord) -> LifecycleStep:
         if job.ref.name.endswith("b"):
             raise OverflowError("math range error")
         return really(view, ground, job)

@@ -22,7 +22,7 @@ from ullage.cluster.codecs.objects import (
     within,
 )
 from ullage.cluster.records.snapshot import PolicyRecord
-from ullage.cluster.records.spec_fields import Knowledge, Party, RiskSettings, SpotTerms
+from ullage.cluster.records.spec_fields import Knowledge, RiskSettings, SpotTerms, Tenant
 from ullage.cluster.records.status import SolveRecord
 from ullage.cluster.values.quantity import duration_s
 
@@ -106,15 +106,15 @@ def _time_s(raw: JsonObject, field: str, default: float) -> float:
     return found
 
 
-def _party(raw: JsonObject) -> Party:
-    return Party(
+def _party(raw: JsonObject) -> Tenant:
+    return Tenant(
         name=text(raw, "name"),
         weight=bounded(raw, "weight", 1, 1000, 1),
         fifo=one_of(raw, "inner", Inner.FAIRNESS) is Inner.FIFO,
     )
 
 
-def _parties(spec: JsonObject) -> tuple[Party, ...]:
+def _parties(spec: JsonObject) -> tuple[Tenant, ...]:
     with within("tenants"):
         parties = sorted(
             (_party(one) for one in objects(spec, "tenants")), key=lambda one: one.name

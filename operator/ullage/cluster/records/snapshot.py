@@ -33,10 +33,10 @@ from ullage.cluster.records.spec_fields import (
     Elasticity,
     Knowledge,
     OfferedLoad,
-    Party,
     RiskSettings,
     SharingRules,
     SpotTerms,
+    Tenant,
 )
 from ullage.cluster.records.status import Condition, SolveRecord, WorkloadStatus
 from ullage.cluster.records.tier import LeadReport
@@ -317,7 +317,7 @@ class PolicyRecord:
     """Floor under the objectives that weigh cost, percent of a proportional part."""
     risk: RiskSettings = field(default_factory=RiskSettings)
     spot: SpotTerms = field(default_factory=SpotTerms)
-    tenants: tuple[Party, ...] = ()
+    tenants: tuple[Tenant, ...] = ()
     """Parties by name; empty = jobs share the cluster directly."""
     trust_domains: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Namespaces that may share devices across their borders, by name of the trust domain."""

@@ -158,7 +158,7 @@ def _lists(namespaces: frozenset[str], namespace: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Party:
+class Tenant:
     """One of ``SchedulingPolicy.spec.tenants``."""
 
     name: str

@@ -21,7 +21,7 @@ import structlog
 
 from ullage.api.contract import Reason
 from ullage.cluster.values.faults import fault_text
-from ullage.kube.coordinators import Leads
+from ullage.kube.coordinators import Coordinators
 from ullage.kube.errors import CREATES, FAILED, Fenced, Refused, Verdict, judge
 from ullage.kube.events import EventRecorder
 from ullage.kube.requests import BodySource, Requests, verb_of
@@ -83,7 +83,7 @@ class WriteLimits:
     """Sleep before SIGTERM given to serving pods."""
     order_image: str = ""
     """Image of the placeholder pods that order nodes."""
-    leads: Leads = field(default_factory=Leads)
+    leads: Coordinators = field(default_factory=Coordinators)
     """What the pods that lead jobs in tiers run."""
 
 

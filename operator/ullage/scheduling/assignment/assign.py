@@ -13,7 +13,7 @@ from functools import cache
 
 from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import DeploymentRecord, WorkloadKind, WorkloadRecord
-from ullage.scheduling.assignment.cycle_context import Allotment, Desk
+from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
 from ullage.scheduling.assignment.pods import create_pods, give_up, name_members, release
 from ullage.scheduling.elastic.sizing import Sizing, is_modest, sizing_of
 from ullage.scheduling.elastic.space import other_models
@@ -22,12 +22,17 @@ from ullage.scheduling.inventory.held_shares import in_force
 from ullage.scheduling.lifecycle import inference as lifecycle_inference
 from ullage.scheduling.lifecycle.in_place import JOIN_AGAIN_S, free_ranks
 from ullage.scheduling.lifecycle.surge import Leaving, Move, leave
-from ullage.scheduling.model.lifecycle_step import Life, delete, earliest, evict
+from ullage.scheduling.model.lifecycle_step import LifecycleStep, delete, earliest, evict
 from ullage.scheduling.model.phases import Phase
-from ullage.scheduling.placement.attempt import Outcome, Refused, Turn
-from ullage.scheduling.placement.downsizing import Resident, remembered, residents, starts_again
+from ullage.scheduling.placement.attempt import Outcome, Refused, SchedulingAttempt
+from ullage.scheduling.placement.downsizing import (
+    DownsizeCandidate,
+    remembered,
+    residents,
+    starts_again,
+)
 from ullage.scheduling.placement.feasible import Infeasible
-from ullage.scheduling.placement.placement import Seat, slices_of
+from ullage.scheduling.placement.placement import Placement, slices_of
 from ullage.scheduling.placement.preemption import (
     Victim,
     divided,
@@ -37,7 +42,7 @@ from ullage.scheduling.placement.preemption import (
     priority_of,
     wave_is_leaving,
 )
-from ullage.scheduling.placement.queue import MOST_SEATED, Line
+from ullage.scheduling.placement.queue import MOST_SEATED, SchedulingQueue
 from ullage.scheduling.timeslicing.rounds import Rounds
 from ullage.scheduling.timeslicing.serve import serve
 
@@ -46,11 +51,11 @@ _NAMED = (Phase.PENDING, Phase.RESERVING, Phase.STARTING, Phase.RUNNING)
 _EVICTABLE = (Phase.RUNNING, Phase.STARTING, Phase.RESERVING)
 
 
-def allot(desk: Desk, lives: dict[str, Life]) -> Allotment:
+def assign(desk: CycleContext, lives: dict[str, LifecycleStep]) -> Assignments:
     """Serve every workload in order; new slices are entered into the ledger."""
     workloads = desk.view.snapshot.workloads
     sizing = sizing_of(desk.wants, desk.placer, lives, desk.rounds, desk.limits)
-    result = Allotment(lives, sizes=sizing.changes)
+    result = Assignments(lives, sizes=sizing.changes)
     sizing.end()
     sizing.count()
     _create_all(desk, lives, sizing, result)
@@ -94,7 +99,9 @@ def allot(desk: Desk, lives: dict[str, Life]) -> Allotment:
     return result
 
 
-def _create_all(desk: Desk, lives: Mapping[str, Life], sizing: Sizing, result: Allotment) -> None:
+def _create_all(
+    desk: CycleContext, lives: Mapping[str, LifecycleStep], sizing: Sizing, result: Assignments
+) -> None:
     """Create what is missing, first those who are first in line; the rest in the next cycle."""
     workloads = desk.view.snapshot.workloads
     lacking = [workloads[uid] for uid, life in lives.items() if life.missing]
@@ -107,7 +114,7 @@ def _create_all(desk: Desk, lives: Mapping[str, Life], sizing: Sizing, result: A
         budget -= _create(desk, job, sizing, result)
 
 
-def _create(desk: Desk, job: WorkloadRecord, sizing: Sizing, result: Allotment) -> int:
+def _create(desk: CycleContext, job: WorkloadRecord, sizing: Sizing, result: Assignments) -> int:
     """Create the pods that are missing, if the job could ever run.
 
     Returns:
@@ -127,7 +134,7 @@ def _create(desk: Desk, job: WorkloadRecord, sizing: Sizing, result: Allotment) 
     return len(life.missing)
 
 
-def _turn(desk: Desk, workload: WorkloadRecord, life: Life) -> Turn:
+def _turn(desk: CycleContext, workload: WorkloadRecord, life: LifecycleStep) -> SchedulingAttempt:
     members = desk.view.members_of(workload)
     index = desk.ground.node_index
     near: frozenset[int] = frozenset()
@@ -145,7 +152,7 @@ def _turn(desk: Desk, workload: WorkloadRecord, life: Life) -> Turn:
         node, _, gpu = life.passed_over.where.partition("/")
         site = desk.ground.site_index.get((node, gpu))
         avoid |= {site} if site is not None else set()
-    return Turn(
+    return SchedulingAttempt(
         workload=workload,
         members=life.waiting,
         priority=priority_of(workload, members),
@@ -159,7 +166,11 @@ def _turn(desk: Desk, workload: WorkloadRecord, life: Life) -> Turn:
 
 
 def _take_turns(
-    desk: Desk, rounds: Rounds, line: Line, turns: Sequence[Turn], result: Allotment
+    desk: CycleContext,
+    rounds: Rounds,
+    line: SchedulingQueue,
+    turns: Sequence[SchedulingAttempt],
+    result: Assignments,
 ) -> None:
     """Serve everybody by the plan of this cycle's turns; who is to move leaves for it."""
     workloads = desk.view.snapshot.workloads
@@ -179,11 +190,11 @@ def _take_turns(
             _send_away(desk, victim.uid, rounds.ended(victim.uid, name), result)
 
 
-def _may_leave(life: Life) -> bool:
+def _may_leave(life: LifecycleStep) -> bool:
     return life.phase in _EVICTABLE and not life.waiting and not life.silent
 
 
-def _line(desk: Desk, lives: Mapping[str, Life]) -> Line:
+def _line(desk: CycleContext, lives: Mapping[str, LifecycleStep]) -> SchedulingQueue:
     ended = desk.rounds.turnout.stops if desk.rounds is not None else {}
 
     def victims() -> Sequence[Victim]:
@@ -196,11 +207,11 @@ def _line(desk: Desk, lives: Mapping[str, Life]) -> Line:
         ]
         return possible_victims(desk.view, desk.placer.board, candidates)
 
-    def asked() -> Sequence[Resident]:
+    def asked() -> Sequence[DownsizeCandidate]:
         return residents(desk.view, desk.wants, desk.placer.board, lives)
 
     narrow = desk.rounds.tools.typed.of if desk.rounds is not None else None
-    return Line(
+    return SchedulingQueue(
         desk.view,
         desk.wants,
         desk.placer,
@@ -212,7 +223,9 @@ def _line(desk: Desk, lives: Mapping[str, Life]) -> Line:
     )
 
 
-def _enter(desk: Desk, workload: WorkloadRecord, sizing: Sizing, result: Allotment) -> None:
+def _enter(
+    desk: CycleContext, workload: WorkloadRecord, sizing: Sizing, result: Assignments
+) -> None:
     """Write an outcome into the ledger; a gang that got nothing gives back what it had."""
     uid = workload.ref.uid
     outcome = result.outcomes[uid]
@@ -243,7 +256,9 @@ def _enter(desk: Desk, workload: WorkloadRecord, sizing: Sizing, result: Allotme
         result.lives[made.uid] = starts_again(made, room)
 
 
-def _preempt(desk: Desk, victim: Victim, winner: WorkloadRecord, result: Allotment) -> None:
+def _preempt(
+    desk: CycleContext, victim: Victim, winner: WorkloadRecord, result: Assignments
+) -> None:
     """The victim goes for the sake of a winner."""
     name = f"{winner.ref.namespace}/{winner.ref.name}"
     message = f"preempted by {name}, which has a higher priority; starts again when room is free"
@@ -252,12 +267,16 @@ def _preempt(desk: Desk, victim: Victim, winner: WorkloadRecord, result: Allotme
     _send_away(desk, victim.uid, message, result)
 
 
-def _priority(desk: Desk, workload: WorkloadRecord) -> int:
+def _priority(desk: CycleContext, workload: WorkloadRecord) -> int:
     return priority_of(workload, desk.view.members_of(workload))
 
 
 def _send_away(
-    desk: Desk, uid: str, message: str, result: Allotment, reason: Reason = Reason.PREEMPTED
+    desk: CycleContext,
+    uid: str,
+    message: str,
+    result: Assignments,
+    reason: Reason = Reason.PREEMPTED,
 ) -> None:
     """It starts anew later; its pods are evicted, reservations simply end."""
     job = desk.view.snapshot.workloads[uid]
@@ -266,7 +285,7 @@ def _send_away(
     for one in members:
         if one.gated:
             release(desk.ledger, one)
-    result.lives[uid] = Life(
+    result.lives[uid] = LifecycleStep(
         phase=Phase.RESTARTING,
         reason=reason,
         message=message,
@@ -279,7 +298,13 @@ def _send_away(
     )
 
 
-def _join(desk: Desk, line: Line, job: WorkloadRecord, sizing: Sizing, result: Allotment) -> None:
+def _join(
+    desk: CycleContext,
+    line: SchedulingQueue,
+    job: WorkloadRecord,
+    sizing: Sizing,
+    result: Assignments,
+) -> None:
     """Members come to a gang that runs, each where there is room as it is, or its pod goes again.
 
     They come last: nobody makes way for them, and nothing that others wait for is taken.
@@ -289,7 +314,7 @@ def _join(desk: Desk, line: Line, job: WorkloadRecord, sizing: Sizing, result: A
         return  # it was sent away in this cycle
     turn = _turn(desk, job, replace(life, waiting=life.joining))
     turn = replace(turn, avoid=turn.avoid | other_models(desk.ground, members))
-    seats: list[Seat] = []
+    seats: list[Placement] = []
     for one in life.joining:
         if line.budget <= 0:
             break
@@ -307,7 +332,7 @@ def _join(desk: Desk, line: Line, job: WorkloadRecord, sizing: Sizing, result: A
         _enter(desk, job, sizing, result)
 
 
-def _deploy(desk: Desk, service: WorkloadRecord, result: Allotment) -> None:
+def _deploy(desk: CycleContext, service: WorkloadRecord, result: Assignments) -> None:
     """Keep the Deployment and the Service of an InferenceService as wanted."""
     uid = service.ref.uid
     key = (service.ref.namespace, service.ref.name)
@@ -338,9 +363,9 @@ def _deploy(desk: Desk, service: WorkloadRecord, result: Allotment) -> None:
 
 
 def _leave(
-    desk: Desk,
+    desk: CycleContext,
     service: WorkloadRecord,
-    result: Allotment,
+    result: Assignments,
     deployment: DeploymentRecord | None,
     *,
     busy: bool,

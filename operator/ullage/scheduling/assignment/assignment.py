@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from ullage.api.contract import Reason
 from ullage.engines.admission.prediction import Predictor
 from ullage.engines.admission.verdict import Verdict
-from ullage.scheduling.assignment.assign import allot
-from ullage.scheduling.assignment.cycle_context import Allotment, Desk
-from ullage.scheduling.assignment.cycle_state import Scene
+from ullage.scheduling.assignment.assign import assign
+from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
+from ullage.scheduling.assignment.cycle_state import CycleState
 from ullage.scheduling.assignment.digest import board_digest
 from ullage.scheduling.assignment.reevaluation import move, rejudge, with_marks
 from ullage.scheduling.assignment.trials import spent
 from ullage.scheduling.capacity.budgets import limits_of
 from ullage.scheduling.capacity.node_requests import Ordering, order_nodes
 from ullage.scheduling.capacity.places import places
-from ullage.scheduling.feasibility.occupancy import set_up
-from ullage.scheduling.feasibility.resource_requests import Wants
+from ullage.scheduling.feasibility.occupancy import occupancy_of
+from ullage.scheduling.feasibility.resource_requests import ResourceRequests
 from ullage.scheduling.learning.loop import Class
 from ullage.scheduling.lifecycle.restated import restate
 from ullage.scheduling.lifecycle.serving import replicas_that_serve
@@ -39,7 +39,7 @@ from ullage.scheduling.timeslicing.rounds import take_turns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Award:
+class CycleAssignment:
     """What was given, and why.
 
     Attributes:
@@ -52,8 +52,8 @@ class Award:
         spent_s: Seconds of trials, by class.
     """
 
-    desk: Desk
-    allotment: Allotment
+    desk: CycleContext
+    allotment: Assignments
     ordering: Ordering
     predictions: Predictions
     told: Mapping[str, tuple[Reason, str]]
@@ -61,22 +61,24 @@ class Award:
     spent_s: Mapping[Class, float]
 
 
-def award(scene: Scene, predictor: Predictor, allocate: Allocate | None) -> Award:
+def assign_resources(
+    scene: CycleState, predictor: Predictor, allocate: Allocate | None
+) -> CycleAssignment:
     """Who gets what; arguments as of ``decide``."""
     view, ground, ledger, lives = scene.view, scene.ground, scene.ledger, scene.lives
     snapshot, spending = view.snapshot, scene.spending
     spent_s = spent(view, scene.trials)
     classes = Classes(snapshot, ground, spent_s, replicas_that_serve(view))
     restated = restate(view, classes, ledger)
-    board = set_up(view, ground, ledger, classes)
+    board = occupancy_of(view, ground, ledger, classes)
     devices = board_digest(board)
-    wants = Wants(view, board, classes, places(spending, ground))
+    wants = ResourceRequests(view, board, classes, places(spending, ground))
     placer = Placer(board, rule_of(view, wants, predictor))
     keep_rooms(view, wants, board, lives)
     findings = rejudge(view, board, wants, placer.rule, restated)
     feasibility = Feasibility(placer.scout, snapshot)
     tools = Tools(view, ground, board, ledger, Typed(wants, feasibility))
-    desk = Desk(
+    desk = CycleContext(
         view=with_marks(view, findings),
         ground=ground,
         ledger=ledger,
@@ -87,9 +89,9 @@ def award(scene: Scene, predictor: Predictor, allocate: Allocate | None) -> Awar
         spending=spending,
         limits=limits_of(spending, snapshot.workloads, snapshot.pools),
     )
-    allotment = allot(desk, lives)
+    allotment = assign(desk, lives)
     told = move(desk, allotment, findings)
-    return Award(
+    return CycleAssignment(
         desk=desk,
         allotment=allotment,
         ordering=order_nodes(view, spending, allotment.outcomes),
@@ -100,7 +102,7 @@ def award(scene: Scene, predictor: Predictor, allocate: Allocate | None) -> Awar
     )
 
 
-def _verdicts(allotment: Allotment) -> dict[str, Verdict]:
+def _verdicts(allotment: Assignments) -> dict[str, Verdict]:
     """What admission said of who was given a place, by uid of the pod."""
     return {
         seat.asked.member.pod.uid: seat.spot.grant.verdict

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ullage.cluster.records.room import MadeRoom
-from ullage.scheduling.capacity.capacity_choice import NOTHING, Spending
+from ullage.scheduling.capacity.capacity_choice import NOTHING, CapacityChoices
 from ullage.scheduling.elastic.sizes import Size
-from ullage.scheduling.feasibility.resource_requests import Wants
-from ullage.scheduling.inventory.inventory import Ground
+from ullage.scheduling.feasibility.resource_requests import ResourceRequests
+from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.lifecycle.inference import Rollout
 from ullage.scheduling.lifecycle.surge import Leaving
-from ullage.scheduling.model.lifecycle_step import Life
+from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.plan import Action
 from ullage.scheduling.model.slice_ledger import Ledger
 from ullage.scheduling.model.view import View
@@ -25,10 +25,10 @@ from ullage.scheduling.timeslicing.rounds import Rounds
 
 
 @dataclass(slots=True)
-class Allotment:
+class Assignments:
     """What a cycle gives out; filled by :func:`allot`."""
 
-    lives: dict[str, Life]
+    lives: dict[str, LifecycleStep]
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     steps: list[Action] = field(default_factory=list)
     rollouts: dict[str, Rollout] = field(default_factory=dict)
@@ -43,18 +43,18 @@ class Allotment:
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class CycleContext:
     """The tools of one cycle."""
 
     view: View
-    ground: Ground
+    ground: Inventory
     ledger: Ledger
     placer: Placer
-    wants: Wants
+    wants: ResourceRequests
     feasibility: Feasibility
     rounds: Rounds | None = None
     """The turns of this cycle; ``None`` under FIFO."""
-    spending: Spending = NOTHING
+    spending: CapacityChoices = NOTHING
     """Pools that were chosen for jobs."""
     limits: Mapping[str, int] = field(default_factory=dict)
     """Most members that the budgets of elastic jobs pay for, by uid."""

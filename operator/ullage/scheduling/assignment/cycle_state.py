@@ -15,17 +15,17 @@ from ullage.api.contract import Interruption
 from ullage.cluster.records.snapshot import PodStage, Snapshot, WorkloadKind, WorkloadRecord
 from ullage.scheduling.assignment.pods import release
 from ullage.scheduling.assignment.trials import Trials, commit, look_at_trials
-from ullage.scheduling.capacity.capacity_choice import Spending, decide_pools
+from ullage.scheduling.capacity.capacity_choice import CapacityChoices, decide_pools
 from ullage.scheduling.elastic import sizes
 from ullage.scheduling.inventory.interruptions import terminations
-from ullage.scheduling.inventory.inventory import Ground, lay_out
+from ullage.scheduling.inventory.inventory import Inventory, take_inventory
 from ullage.scheduling.lifecycle.adopt import drop_refused, settle
 from ullage.scheduling.lifecycle.coordinator import leads_of, led
 from ullage.scheduling.lifecycle.drain import notice_marks
 from ullage.scheduling.lifecycle.inference import inference_life
 from ullage.scheduling.lifecycle.training import training_life
 from ullage.scheduling.model.faults import Blames
-from ullage.scheduling.model.lifecycle_step import Life
+from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import DecideSettings, Emit
 from ullage.scheduling.model.slice_ledger import Ledger
@@ -35,7 +35,7 @@ _STARTING: Final = (PodStage.UNSCHEDULED, PodStage.BOUND)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class CycleState:
     """The cluster as a cycle finds it.
 
     Attributes:
@@ -50,16 +50,16 @@ class Scene:
     """
 
     view: View
-    ground: Ground
+    ground: Inventory
     ledger: Ledger
-    lives: dict[str, Life]
+    lives: dict[str, LifecycleStep]
     trials: Trials
-    spending: Spending
+    spending: CapacityChoices
     notices: Mapping[str, Interruption]
     committed: Sequence[Emit]
 
 
-def set_scene(snapshot: Snapshot, now: float, settings: DecideSettings) -> Scene:
+def begin_cycle(snapshot: Snapshot, now: float, settings: DecideSettings) -> CycleState:
     """What stands, and what everybody needs; arguments as of ``decide``."""
     snapshot = sizes.with_sizes(snapshot)
     ledger = Ledger(snapshot)
@@ -69,14 +69,14 @@ def set_scene(snapshot: Snapshot, now: float, settings: DecideSettings) -> Scene
     notices = terminations(snapshot)
     marks = notice_marks(view, notices)
     view = replace(view, marks={**trials.marks, **spending.marks, **marks})
-    ground = lay_out(view)
+    ground = take_inventory(view)
     lives = _live(view, ground)
     drop_refused(view, ledger)
     committed = commit(view, trials, ledger)
     for life in lives.values():
         for member in life.release:
             release(ledger, member)
-    return Scene(
+    return CycleState(
         view=view,
         ground=ground,
         ledger=ledger,
@@ -106,9 +106,9 @@ def look(snapshot: Snapshot, now: float, settings: DecideSettings, ledger: Ledge
     )
 
 
-def _live(view: View, ground: Ground) -> dict[str, Life]:
+def _live(view: View, ground: Inventory) -> dict[str, LifecycleStep]:
     """What every workload needs, by its uid."""
-    lives: dict[str, Life] = {}
+    lives: dict[str, LifecycleStep] = {}
     blames = Blames(view.snapshot)
     for uid, workload in view.snapshot.workloads.items():
         with blames.of(workload.ref):
@@ -117,9 +117,9 @@ def _live(view: View, ground: Ground) -> dict[str, Life]:
     return lives
 
 
-def _life(view: View, ground: Ground, workload: WorkloadRecord) -> Life:
+def _life(view: View, ground: Inventory, workload: WorkloadRecord) -> LifecycleStep:
     if workload.aside:
-        return Life(phase=Phase.PENDING, silent=True)
+        return LifecycleStep(phase=Phase.PENDING, silent=True)
     if workload.kind is WorkloadKind.TRAINING_JOB:
         return led(view, workload, training_life(view, ground, workload))
     return inference_life(view, ground, workload)

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from hashlib import sha256
 
 from ullage.cluster.records.snapshot import WorkloadRecord
-from ullage.scheduling.feasibility.occupancy import Board
-from ullage.scheduling.feasibility.resource_requests import Want
+from ullage.scheduling.feasibility.occupancy import Occupancy
+from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.model.view import View
 
 
-def board_digest(board: Board) -> bytes:
+def board_digest(board: Occupancy) -> bytes:
     """The devices and what is taken of them."""
     ground = board.ground
     found = sha256("\n".join(site.uuid for site in ground.sites).encode())
@@ -58,7 +58,7 @@ def decision_digest(devices: bytes, workload: WorkloadRecord, asked: bytes) -> s
     return found.hexdigest()
 
 
-def in_bytes(want: Want) -> bytes:
+def in_bytes(want: ResourceRequest) -> bytes:
     """What is asked for, as it enters the digest of a decision."""
     return (
         f" {want.mode} {want.count} {want.min_percent} {want.max_percent} {want.memory_mib}"

@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 
 from ullage.api.contract import Reason
-from ullage.scheduling.assignment.cycle_context import Allotment, Desk
+from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
 from ullage.scheduling.model.plan import Emit
-from ullage.scheduling.placement.placement import Seat
-from ullage.scheduling.prediction.verdicts import Grant
+from ullage.scheduling.placement.placement import Placement
+from ullage.scheduling.prediction.verdicts import Admission
 
 
-def sharing_news(desk: Desk, allotment: Allotment) -> list[Emit]:
+def sharing_news(desk: CycleContext, allotment: Assignments) -> list[Emit]:
     """One Event for every workload that now joins others."""
     news: list[Emit] = []
     for uid in sorted(allotment.outcomes):
@@ -27,12 +27,12 @@ def sharing_news(desk: Desk, allotment: Allotment) -> list[Emit]:
     return news
 
 
-def _joins(seat: Seat) -> bool:
+def _joins(seat: Placement) -> bool:
     verdict = seat.spot.grant.verdict
     return verdict is not None and len(verdict.tenants) > 1
 
 
-def _told(desk: Desk, seat: Seat) -> Emit:
+def _told(desk: CycleContext, seat: Placement) -> Emit:
     """Names come from the device itself: a verdict may have been made on another one like it."""
     grant, site = seat.spot.grant, seat.spot.sites[0]
     uid = seat.asked.member.pod.uid
@@ -48,7 +48,7 @@ def _told(desk: Desk, seat: Seat) -> Emit:
     )
 
 
-def _why(grant: Grant) -> str:
+def _why(grant: Admission) -> str:
     verdict = grant.verdict
     assert verdict is not None  # only those who join others are told of
     own = verdict.tenants[-1]

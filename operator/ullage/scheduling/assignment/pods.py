@@ -13,14 +13,16 @@ from dataclasses import replace
 from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 from ullage.cluster.values.names import pod_name, workers_service
-from ullage.scheduling.assignment.cycle_context import Allotment, Desk
+from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
 from ullage.scheduling.model.lifecycle_step import delete, evict
 from ullage.scheduling.model.plan import ApplyService, CreatePod, UngatePod
 from ullage.scheduling.model.slice_ledger import Ledger
 from ullage.scheduling.model.view import Member
 
 
-def create_pods(desk: Desk, job: WorkloadRecord, ranks: Sequence[int], result: Allotment) -> None:
+def create_pods(
+    desk: CycleContext, job: WorkloadRecord, ranks: Sequence[int], result: Assignments
+) -> None:
     """Create the pods of these members, and what gives them their names."""
     bounds = job.elasticity
     in_place = (bounds.min_replicas, bounds.max_replicas) if bounds and bounds.in_place else None
@@ -43,7 +45,7 @@ def create_pods(desk: Desk, job: WorkloadRecord, ranks: Sequence[int], result: A
     )
 
 
-def name_members(desk: Desk, job: WorkloadRecord, result: Allotment) -> None:
+def name_members(desk: CycleContext, job: WorkloadRecord, result: Assignments) -> None:
     """The headless Service of a gang, whenever it is not there.
 
     Its creation may be lost when the process dies, or it may be deleted behind our back.
@@ -74,7 +76,7 @@ def release(ledger: Ledger, member: Member) -> None:
 
 
 def give_up(
-    desk: Desk, job: WorkloadRecord, pods: Set[str], message: str, result: Allotment
+    desk: CycleContext, job: WorkloadRecord, pods: Set[str], message: str, result: Assignments
 ) -> None:
     """Some members of a gang in place go, the others are left alone."""
     life, epoch = result.lives[job.ref.uid], desk.view.settings.epoch

@@ -16,15 +16,15 @@ from typing import Final
 from ullage.api.contract import DesiredSlice, Reason
 from ullage.api.reasons import ConditionType
 from ullage.cluster.records.snapshot import PodStage, WorkloadKind, WorkloadRecord
-from ullage.scheduling.assignment.cycle_context import Allotment, Desk
-from ullage.scheduling.feasibility.occupancy import Board
-from ullage.scheduling.feasibility.resource_requests import Wants
-from ullage.scheduling.model.lifecycle_step import Life
+from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
+from ullage.scheduling.feasibility.occupancy import Occupancy
+from ullage.scheduling.feasibility.resource_requests import ResourceRequests
+from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
-from ullage.scheduling.model.view import Held, Mark, Member, View
+from ullage.scheduling.model.view import Held, Member, PendingEviction, View
 from ullage.scheduling.placement.predicted_figures import Predictions
 from ullage.scheduling.placement.room import elsewhere
-from ullage.scheduling.prediction.verdicts import TOLERANCE, Rule
+from ullage.scheduling.prediction.verdicts import TOLERANCE, AdmissionRule
 
 _TOLD: Final = (
     Reason.PREDICTED_SLO_BREACH,
@@ -56,7 +56,11 @@ class Finding:
 
 
 def rejudge(
-    view: View, board: Board, wants: Wants, rule: Rule, restated: frozenset[str]
+    view: View,
+    board: Occupancy,
+    wants: ResourceRequests,
+    rule: AdmissionRule,
+    restated: frozenset[str],
 ) -> dict[str, Finding]:
     """What does not fit any more, by uid of the workload.
 
@@ -84,11 +88,13 @@ def with_marks(view: View, findings: Mapping[str, Finding]) -> View:
     for uid, finding in findings.items():
         service = view.snapshot.workloads[uid].kind is WorkloadKind.INFERENCE_SERVICE
         for pod in sorted(finding.pods) if service and not finding.stays else ():
-            marks.setdefault(pod, Mark(finding.because, finding.text, ""))
+            marks.setdefault(pod, PendingEviction(finding.because, finding.text, ""))
     return replace(view, marks=marks) if findings else view
 
 
-def move(desk: Desk, allotment: Allotment, findings: Mapping[str, Finding]) -> dict[str, Told]:
+def move(
+    desk: CycleContext, allotment: Assignments, findings: Mapping[str, Finding]
+) -> dict[str, Told]:
     """Let jobs start again where they are predicted to fit.
 
     Comes after everybody who waits was served, so that nobody is moved to a place that is given
@@ -111,7 +117,7 @@ def move(desk: Desk, allotment: Allotment, findings: Mapping[str, Finding]) -> d
             if stays:
                 told[uid] = (finding.reason, f"{finding.text}; {stays}")
                 continue
-            allotment.lives[uid] = Life(
+            allotment.lives[uid] = LifecycleStep(
                 phase=Phase.RESTARTING,
                 reason=finding.because,
                 message=f"{finding.text}; it starts again from its checkpoint",
@@ -120,7 +126,7 @@ def move(desk: Desk, allotment: Allotment, findings: Mapping[str, Finding]) -> d
     return told
 
 
-def _replaced(allotment: Allotment, uid: str) -> str:
+def _replaced(allotment: Assignments, uid: str) -> str:
     """What is done about a service."""
     leaving = allotment.leaving.get(uid)
     if leaving is not None and leaving.under_way:
@@ -128,7 +134,7 @@ def _replaced(allotment: Allotment, uid: str) -> str:
     return "it stays until there is room for a replacement that fits"
 
 
-def _stays(desk: Desk, job: WorkloadRecord, finding: Finding) -> str:
+def _stays(desk: CycleContext, job: WorkloadRecord, finding: Finding) -> str:
     """Why a job is not moved; empty when it is."""
     if finding.stays:
         return finding.stays
@@ -199,7 +205,7 @@ def _asks(workload: WorkloadRecord) -> str:
 
 
 def _objective(
-    view: View, wants: Wants, predictions: Predictions, workload: WorkloadRecord
+    view: View, wants: ResourceRequests, predictions: Predictions, workload: WorkloadRecord
 ) -> Finding | None:
     """The worst of its members; ``None`` where all keep the objective, or none runs."""
     worst, text = 0.0, ""

@@ -33,7 +33,7 @@ from ullage.scheduling.model.lifecycle_step import earliest
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Emit
 from ullage.scheduling.model.slice_ledger import Ledger
-from ullage.scheduling.model.view import Mark, View
+from ullage.scheduling.model.view import PendingEviction, View
 
 _INTERFERING: Final = Reason.INTERFERING
 _SEEN: Final = (SlicePhase.ATTACHED, SlicePhase.VIOLATING, SlicePhase.FROZEN)
@@ -43,7 +43,7 @@ _SEEN: Final = (SlicePhase.ATTACHED, SlicePhase.VIOLATING, SlicePhase.FROZEN)
 class Trials:
     """How all trials of a cycle stand."""
 
-    marks: Mapping[str, Mark] = field(default_factory=dict)
+    marks: Mapping[str, PendingEviction] = field(default_factory=dict)
     """Who has to leave, by uid of the pod."""
     committed: tuple[tuple[str, DesiredSlice], ...] = ()
     """(node, slice) whose trial ended well."""
@@ -52,7 +52,7 @@ class Trials:
 
 def look_at_trials(view: View) -> Trials:
     """Judge every slice on probation, and collect whom the guards want gone."""
-    marks: dict[str, Mark] = {}
+    marks: dict[str, PendingEviction] = {}
     committed: list[tuple[str, DesiredSlice]] = []
     moments: list[float] = []
     for name in sorted(view.snapshot.gpu_nodes):
@@ -61,7 +61,7 @@ def look_at_trials(view: View) -> Trials:
             if seen.reason == _INTERFERING and seen.phase.started:
                 where = f"{name}/{seen.gpu}"
                 text = f"{where}: {seen.message}" if seen.message else f"{where}: it interferes"
-                marks[seen.key.pod_uid] = Mark(Reason.INTERFERING, text, where)
+                marks[seen.key.pod_uid] = PendingEviction(Reason.INTERFERING, text, where)
         for wanted in record.desired:
             if not wanted.probation:
                 continue
@@ -74,7 +74,7 @@ def look_at_trials(view: View) -> Trials:
                 committed.append((name, wanted))
             elif outcome is Outcome.ROLL_BACK:
                 where = f"{name}/{wanted.gpu}"
-                mark = Mark(Reason.PROBATION_ROLLED_BACK, f"{where}: {text}", where)
+                mark = PendingEviction(Reason.PROBATION_ROLLED_BACK, f"{where}: {text}", where)
                 marks.setdefault(pod.uid, mark)
             else:
                 moments += [since + LEAST_SECONDS, since + MOST_SECONDS]

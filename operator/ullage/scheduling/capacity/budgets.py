@@ -12,12 +12,14 @@ from collections.abc import Mapping
 
 from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.snapshot import WorkloadRecord
-from ullage.scheduling.capacity.capacity_choice import Spending
+from ullage.scheduling.capacity.capacity_choice import CapacityChoices
 from ullage.scheduling.capacity.market import affordable
 
 
 def limits_of(
-    spending: Spending, workloads: Mapping[str, WorkloadRecord], pools: Mapping[str, PoolRecord]
+    spending: CapacityChoices,
+    workloads: Mapping[str, WorkloadRecord],
+    pools: Mapping[str, PoolRecord],
 ) -> dict[str, int]:
     """Most members of elastic jobs within their budgets, by uid; who may have all is left out.
 

@@ -27,7 +27,7 @@ from ullage.scheduling.capacity.remaining_work import TICK_S, due_of, spare_s, t
 from ullage.scheduling.capacity.separate_pools import bound
 from ullage.scheduling.model.lifecycle_step import earliest
 from ullage.scheduling.model.phases import Phase
-from ullage.scheduling.model.view import Mark, Member, View
+from ullage.scheduling.model.view import Member, PendingEviction, View
 from ullage.scheduling.prediction.effort import in_turns
 
 MOST_URGENT: Final = 200
@@ -40,7 +40,7 @@ _NEVER_STARTED: Final = (Reason.DEADLINE_INFEASIBLE, Reason.WORK_UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stand:
+class PoolChoice:
     """Where one job stands.
 
     Attributes:
@@ -61,7 +61,7 @@ class Stand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spending:
+class CapacityChoices:
     """What a cycle decides about pools; empty where there are none.
 
     Attributes:
@@ -72,13 +72,13 @@ class Spending:
         lapsed: What to say of jobs whose pools are gone, by uid; they are left alone.
     """
 
-    stands: Mapping[str, Stand] = field(default_factory=dict)
-    marks: Mapping[str, Mark] = field(default_factory=dict)
+    stands: Mapping[str, PoolChoice] = field(default_factory=dict)
+    marks: Mapping[str, PendingEviction] = field(default_factory=dict)
     market: Market | None = None
     wake_at: float = 0.0
-    lapsed: Mapping[str, Stand] = field(default_factory=dict)
+    lapsed: Mapping[str, PoolChoice] = field(default_factory=dict)
 
-    def said(self, uid: str) -> Stand | None:
+    def said(self, uid: str) -> PoolChoice | None:
         """What is told of a job; `None` = what its status says already."""
         return self.stands.get(uid) or self.lapsed.get(uid)
 
@@ -101,10 +101,10 @@ class Spending:
         return decision.reason, decision.message
 
 
-NOTHING: Final = Spending()
+NOTHING: Final = CapacityChoices()
 
 
-def decide_pools(view: View) -> Spending:
+def decide_pools(view: View) -> CapacityChoices:
     """The pools of every job with a cost objective.
 
     Args:
@@ -126,7 +126,7 @@ def decide_pools(view: View) -> Spending:
             job, stand, bound(job, view.members_of(job), stand.pools, market), market
         )
     }
-    return Spending(
+    return CapacityChoices(
         stands=clerk.stands,
         marks=marks,
         market=market,
@@ -138,7 +138,7 @@ def decide_pools(view: View) -> Spending:
     )
 
 
-def _without_pools(view: View) -> Spending:
+def _without_pools(view: View) -> CapacityChoices:
     """Where there are no pools nobody chooses; whoever did so before is told."""
     found = {}
     for uid, job in view.snapshot.workloads.items():
@@ -146,8 +146,8 @@ def _without_pools(view: View) -> Spending:
         if spend is not None and spend.decision is not None and chooses(job):
             said = lapsed(job, (), now=view.now, epoch=view.settings.epoch)
             if said is not None:
-                found[uid] = Stand(spend=said, pools=frozenset())
-    return Spending(lapsed=found) if found else NOTHING
+                found[uid] = PoolChoice(spend=said, pools=frozenset())
+    return CapacityChoices(lapsed=found) if found else NOTHING
 
 
 def chooses(job: WorkloadRecord) -> bool:
@@ -168,9 +168,9 @@ class _Clerk:
 
     view: View
     market: Market
-    stands: dict[str, Stand] = field(default_factory=dict)
+    stands: dict[str, PoolChoice] = field(default_factory=dict)
     moments: list[float] = field(default_factory=list)
-    lapsed: dict[str, Stand] = field(default_factory=dict)
+    lapsed: dict[str, PoolChoice] = field(default_factory=dict)
 
     def see(self, jobs: Sequence[WorkloadRecord]) -> bool:
         """Decide for whom it is due; says whether somebody has to wait for the next cycle."""
@@ -201,7 +201,7 @@ class _Clerk:
         view = self.view
         said = lapsed(job, view.snapshot.pools, now=view.now, epoch=view.settings.epoch)
         if said is not None:
-            self.lapsed[job.ref.uid] = Stand(spend=said, pools=frozenset())
+            self.lapsed[job.ref.uid] = PoolChoice(spend=said, pools=frozenset())
 
     def _facts(self, job: WorkloadRecord) -> Facts | None:
         members = self.view.members_of(job)
@@ -341,7 +341,7 @@ class _Clerk:
             if not facts.held and not pools:
                 self.moments.append(turns_at(facts.job.created, due))
         self.moments.append(spend.next_decision)
-        self.stands[facts.job.ref.uid] = Stand(
+        self.stands[facts.job.ref.uid] = PoolChoice(
             spend=spend,
             pools=pools,
             grows=any(name in stalls and stalls[name].grows for name in pools),
@@ -352,8 +352,8 @@ class _Clerk:
 
 
 def _marks(
-    job: WorkloadRecord, stand: Stand, members: Sequence[Member], market: Market
-) -> Iterable[tuple[str, Mark]]:
+    job: WorkloadRecord, stand: PoolChoice, members: Sequence[Member], market: Market
+) -> Iterable[tuple[str, PendingEviction]]:
     """Members that leave: they are in a pool that is not chosen any more."""
     decision = stand.spend.decision
     if decision is None or job.status.phase not in _LIVE:
@@ -370,7 +370,7 @@ def _marks(
     for one in leaving:
         yield (
             one.pod.uid,
-            Mark(reason=reason, message=f"goes to {aim}: {decision.message}", where=""),
+            PendingEviction(reason=reason, message=f"goes to {aim}: {decision.message}", where=""),
         )
 
 

@@ -18,7 +18,7 @@ from ullage.api.contract import Reason
 from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.snapshot import ObjectRef, PodRecord, PodStage, WorkloadRecord
 from ullage.cluster.values.names import HOSTNAME, order_name
-from ullage.scheduling.capacity.capacity_choice import Spending
+from ullage.scheduling.capacity.capacity_choice import CapacityChoices
 from ullage.scheduling.capacity.market import members_per_node
 from ullage.scheduling.capacity.separate_pools import apart_pools, cheapest
 from ullage.scheduling.inventory.instances import ORDER_S
@@ -51,7 +51,7 @@ class Ordering:
     wake_at: float = 0.0
 
 
-def order_nodes(view: View, spending: Spending, outcomes: Mapping[str, Outcome]) -> Ordering:
+def order_nodes(view: View, spending: CapacityChoices, outcomes: Mapping[str, Outcome]) -> Ordering:
     """Give and take back orders.
 
     Args:
@@ -84,7 +84,7 @@ class _Desk:
     """Counts orders of one cycle."""
 
     view: View
-    spending: Spending
+    spending: CapacityChoices
     steps: list[Action] = field(default_factory=list)
     events: list[Emit] = field(default_factory=list)
     moments: list[float] = field(default_factory=list)

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ullage.scheduling.capacity.capacity_choice import Spending
+from ullage.scheduling.capacity.capacity_choice import CapacityChoices
 from ullage.scheduling.feasibility.allowed_nodes import Place
-from ullage.scheduling.inventory.inventory import Ground
+from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.inventory.reliable_machines import stays
 
 
-def places(spending: Spending, ground: Ground) -> Mapping[str, Place]:
+def places(spending: CapacityChoices, ground: Inventory) -> Mapping[str, Place]:
     """Where jobs may be placed, by uid; jobs that are not in it may go anywhere."""
     if spending.market is None:
         return {}

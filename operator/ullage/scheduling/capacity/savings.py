@@ -15,7 +15,7 @@ from typing import Final
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.spend import Offer
 from ullage.cluster.records.status import WorkloadStatus
-from ullage.scheduling.capacity.capacity_choice import Spending
+from ullage.scheduling.capacity.capacity_choice import CapacityChoices
 from ullage.scheduling.capacity.choice import MOST_LOST, Facts
 from ullage.scheduling.capacity.market import Market, member_price
 from ullage.scheduling.model.phases import OVER
@@ -25,7 +25,7 @@ _MOST: Final = 999_999_999.0
 
 
 def with_savings(
-    spending: Spending, workload: WorkloadRecord, status: WorkloadStatus
+    spending: CapacityChoices, workload: WorkloadRecord, status: WorkloadStatus
 ) -> WorkloadStatus:
     """The status with the forecast as of now; the very status where nothing else is new in it.
 
@@ -43,7 +43,7 @@ def with_savings(
     return replace(status, spend=replace(spend, expected_savings=said))
 
 
-def _said(spending: Spending, workload: WorkloadRecord, status: WorkloadStatus) -> str:
+def _said(spending: CapacityChoices, workload: WorkloadRecord, status: WorkloadStatus) -> str:
     stand, spend = spending.said(workload.ref.uid), status.spend
     if spend is None or spend.decision is None or status.phase in OVER:
         return ""

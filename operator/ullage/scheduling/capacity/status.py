@@ -16,7 +16,7 @@ from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.spend import SpendDecision, SpendRecord
 from ullage.cluster.records.status import WorkloadStatus
 from ullage.engines.capacity.deadline import Mode
-from ullage.scheduling.capacity.capacity_choice import Stand
+from ullage.scheduling.capacity.capacity_choice import PoolChoice
 from ullage.scheduling.model.conditions import Said
 from ullage.scheduling.model.plan import Emit
 
@@ -32,7 +32,7 @@ _BAD: Final = frozenset(
 """Reasons that ask somebody to do something; each is told once, when it comes."""
 
 
-def spend_of(workload: WorkloadRecord, stand: Stand | None) -> SpendRecord | None:
+def spend_of(workload: WorkloadRecord, stand: PoolChoice | None) -> SpendRecord | None:
     """`status.spend` of a job; what stood there stays where nothing is decided any more."""
     if stand is None:
         spend = workload.status.spend
@@ -43,12 +43,12 @@ def spend_of(workload: WorkloadRecord, stand: Stand | None) -> SpendRecord | Non
     return stand.spend if stand.spend.decision is not None else workload.status.spend
 
 
-def says_already(workload: WorkloadRecord, stand: Stand | None) -> bool:
+def says_already(workload: WorkloadRecord, stand: PoolChoice | None) -> bool:
     """Whether the status says all that was decided of the pools."""
     return spend_of(workload, stand) is workload.status.spend
 
 
-def deadline_said(stand: Stand | None) -> Iterator[Said]:
+def deadline_said(stand: PoolChoice | None) -> Iterator[Said]:
     """The conditions of a job with a deadline."""
     decision = stand.spend.decision if stand is not None else None
     if stand is None or decision is None:

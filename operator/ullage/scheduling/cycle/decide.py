@@ -5,7 +5,7 @@
 Pure: the same snapshot, moment, settings and predictor give the same plan, byte for byte. No I/O,
 no clock, no randomness. An object whose data makes its decision fail is set aside (``aside``), and
 the rest is decided. Read it top to bottom: what stands and what everybody needs (``scene``),
-who gets what (``award``), what everybody is told (``telling``).
+who gets what (``assign_resources``), what everybody is told (``telling``).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Final
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.admission.prediction import Predictor
 from ullage.scheduling.accounting.account import Accountant
-from ullage.scheduling.assignment.assignment import Award, award
-from ullage.scheduling.assignment.cycle_state import Scene, set_scene
+from ullage.scheduling.assignment.assignment import CycleAssignment, assign_resources
+from ullage.scheduling.assignment.cycle_state import CycleState, begin_cycle
 from ullage.scheduling.assignment.digest import cycle_digest
 from ullage.scheduling.assignment.events import sharing_news
 from ullage.scheduling.assignment.trials import bookings
@@ -64,8 +64,8 @@ def decide(
     aside = {one.subject: one for one in settings.aside}
     for _ in range(MOST_PASSES):
         try:
-            scene = set_scene(without(snapshot, aside.values()), now, settings)
-            plan = _plan(scene, award(scene, predictor, allocate))
+            scene = begin_cycle(without(snapshot, aside.values()), now, settings)
+            plan = _plan(scene, assign_resources(scene, predictor, allocate))
         except Exception as error:  # the seam of one object's decision
             fresh = {
                 one.subject: one for one in faults_of(error, snapshot) if one.subject not in aside
@@ -105,7 +105,7 @@ def _undecided(
     )
 
 
-def _plan(scene: Scene, given: Award) -> Plan:
+def _plan(scene: CycleState, given: CycleAssignment) -> Plan:
     """All that is to be done and said."""
     view, lives, snapshot = scene.view, scene.lives, scene.view.snapshot
     now, epoch = view.now, view.settings.epoch
@@ -156,7 +156,7 @@ def _plan(scene: Scene, given: Award) -> Plan:
     )
 
 
-def _lessons(scene: Scene, given: Award) -> Lessons:
+def _lessons(scene: CycleState, given: CycleAssignment) -> Lessons:
     """What profiles learn from what was seen."""
     snapshot, now, epoch = scene.view.snapshot, scene.view.now, scene.view.settings.epoch
     booked = bookings(given.spent_s, tuple(snapshot.profiles.values()))

@@ -10,7 +10,7 @@ from typing import Final
 from ullage.cluster.records.snapshot import Snapshot, WorkloadKind
 from ullage.cluster.records.status import WorkloadStatus
 from ullage.scheduling.inventory.timeouts import rest_ends
-from ullage.scheduling.model.lifecycle_step import Life, earliest
+from ullage.scheduling.model.lifecycle_step import LifecycleStep, earliest
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import View
 
@@ -45,7 +45,7 @@ def follows(view: View, statuses: Mapping[str, WorkloadStatus]) -> float:
     return 0.0
 
 
-def guards_end(view: View, lives: Mapping[str, Life]) -> float:
+def guards_end(view: View, lives: Mapping[str, LifecycleStep]) -> float:
     """When a guard or a back-off ends though nothing changes; 0 = never."""
     moments = [life.wake_at for life in lives.values() if life.wake_at]
     for uid, life in lives.items():

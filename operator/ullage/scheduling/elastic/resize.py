@@ -33,7 +33,7 @@ from ullage.scheduling.model.gang_speed import (
     wanted_members,
 )
 from ullage.scheduling.model.gang_speed import left_s as left_of
-from ullage.scheduling.model.lifecycle_step import Headcount, Life
+from ullage.scheduling.model.lifecycle_step import Headcount, LifecycleStep
 from ullage.scheduling.model.phases import Phase
 
 _SOON_S: Final = 1.0
@@ -50,7 +50,7 @@ class Growth:
     """
 
     size: Size
-    life: Life | None = None
+    life: LifecycleStep | None = None
     wake_at: float = 0.0
     joins: int = 0
     above: int = 0
@@ -83,7 +83,7 @@ class Resizer:
         text = self._at_start(job, members, room)
         return self._changed(job, members, text, resumes=known.resumes)
 
-    def at_ending(self, job: WorkloadRecord, life: Life) -> tuple[Life, Size]:
+    def at_ending(self, job: WorkloadRecord, life: LifecycleStep) -> tuple[LifecycleStep, Size]:
         """How a start that is over goes on: with what is left, and with what may replace the rest.
 
         Args:
@@ -287,7 +287,7 @@ class Resizer:
 
     def _restart(self, job: WorkloadRecord, members: int, why: str) -> Growth:
         text = f"{why}; goes on with {_part(_bounds(job), members)} from its checkpoint"
-        life = Life(
+        life = LifecycleStep(
             phase=Phase.RESTARTING,
             reason=Reason.RESIZING,
             message=text,

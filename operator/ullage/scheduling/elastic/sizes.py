@@ -17,10 +17,10 @@ from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import PodStage, Snapshot, WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import SizeRecord
 from ullage.scheduling.model.gang_speed import KEEP_S
-from ullage.scheduling.model.lifecycle_step import Life
+from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Emit
-from ullage.scheduling.placement.placement import Seat
+from ullage.scheduling.placement.placement import Placement
 
 _BETWEEN: Final = (Phase.RESTARTING, Phase.PENDING)
 _SENT_AWAY: Final = (Reason.PREEMPTED, Reason.EXIT_CODE, Reason.SUSPENDED)
@@ -74,7 +74,11 @@ def resumes(job: WorkloadRecord, now: float) -> bool:
 
 
 def told(
-    job: WorkloadRecord, life: Life, seats: Sequence[Seat], change: Size | None, now: float
+    job: WorkloadRecord,
+    life: LifecycleStep,
+    seats: Sequence[Placement],
+    change: Size | None,
+    now: float,
 ) -> tuple[int, SizeRecord | None]:
     """``status.replicas`` and ``status.size``; the very record of before if nothing is new."""
     if job.elasticity is None:

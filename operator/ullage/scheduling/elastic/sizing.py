@@ -18,15 +18,15 @@ from ullage.scheduling.accounting.losses import was_given_back
 from ullage.scheduling.elastic.resize import Growth, Resizer
 from ullage.scheduling.elastic.sizes import Size, resumes
 from ullage.scheduling.elastic.space import Space, other_models, sites_of
-from ullage.scheduling.feasibility.resource_requests import Wants
+from ullage.scheduling.feasibility.resource_requests import ResourceRequests
 from ullage.scheduling.lifecycle.in_place import is_creating
-from ullage.scheduling.model.lifecycle_step import Life, earliest
+from ullage.scheduling.model.lifecycle_step import LifecycleStep, earliest
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import View
-from ullage.scheduling.placement.attempt import Outcome, Turn
+from ullage.scheduling.placement.attempt import Outcome, SchedulingAttempt
 from ullage.scheduling.placement.placement import Placer
 from ullage.scheduling.placement.preemption import priority_of
-from ullage.scheduling.placement.queue import Line
+from ullage.scheduling.placement.queue import SchedulingQueue
 from ullage.scheduling.timeslicing.rounds import Rounds
 
 _BETWEEN = (Phase.RESTARTING, Phase.PENDING)
@@ -50,7 +50,7 @@ class Sizing:
 
     view: View
     resizer: Resizer
-    lives: dict[str, Life]
+    lives: dict[str, LifecycleStep]
     rounds: Rounds | None = None
     changes: dict[str, Size] = field(default_factory=dict)
     joins: list[tuple[WorkloadRecord, int, int]] = field(default_factory=list)
@@ -84,7 +84,9 @@ class Sizing:
                 if size is not None:
                     self.changes[uid] = size
 
-    def create(self, job: WorkloadRecord, life: Life) -> tuple[WorkloadRecord, Life]:
+    def create(
+        self, job: WorkloadRecord, life: LifecycleStep
+    ) -> tuple[WorkloadRecord, LifecycleStep]:
         """The job and what it needs, in the size that its pods are to be made for."""
         if job.elasticity is None or len(life.missing) < job.replicas:
             return job, life
@@ -95,12 +97,12 @@ class Sizing:
         self.lives[job.ref.uid] = life = replace(life, missing=tuple(range(size.replicas)))
         return replace(job, replicas=size.replicas), life
 
-    def coming(self) -> list[Turn]:
+    def coming(self) -> list[SchedulingAttempt]:
         """Gangs between two starts, whose places are kept until their pods are there."""
         if self.rounds is not None:
             return []  # turns keep the places of those who are on their way
         return [
-            Turn(
+            SchedulingAttempt(
                 workload=job,
                 members=self.resizer.space.phantoms(job),
                 priority=priority_of(job, self.view.members_of(job)),
@@ -115,7 +117,12 @@ class Sizing:
             and resumes(job, self.view.now)
         ]
 
-    def settle(self, line: Line, turns: Sequence[Turn], outcomes: dict[str, Outcome]) -> None:
+    def settle(
+        self,
+        line: SchedulingQueue,
+        turns: Sequence[SchedulingAttempt],
+        outcomes: dict[str, Outcome],
+    ) -> None:
         """Gangs that wait get the size that there is room for, before anything of them starts."""
         for turn in turns:
             uid, job = turn.workload.ref.uid, turn.workload
@@ -138,7 +145,12 @@ class Sizing:
                 if size is not None:
                     self.changes[uid] = size
 
-    def run(self, line: Line, turns: Sequence[Turn], outcomes: Mapping[str, Outcome]) -> None:
+    def run(
+        self,
+        line: SchedulingQueue,
+        turns: Sequence[SchedulingAttempt],
+        outcomes: Mapping[str, Outcome],
+    ) -> None:
         """Gangs that run grow into what nobody who waits can use, one in a cycle."""
         contested = cache(lambda: _contested(line, turns, outcomes))
         if any(self._is_expected(job) for job in self.jobs.values()):
@@ -160,7 +172,7 @@ class Sizing:
 
     def _in_place(
         self,
-        line: Line,
+        line: SchedulingQueue,
         resizer: Resizer,
         job: WorkloadRecord,
         contested: Callable[[], frozenset[int]],
@@ -205,7 +217,7 @@ class Sizing:
 
     def _anew(self, job: WorkloadRecord, size: Size) -> None:
         self.changes[job.ref.uid] = size
-        self.lives[job.ref.uid] = Life(
+        self.lives[job.ref.uid] = LifecycleStep(
             phase=Phase.PENDING,
             reason=Reason.WAITING_FOR_DECISION,
             message=f"its pods are made anew, for {size.replicas} members",
@@ -214,9 +226,9 @@ class Sizing:
 
 
 def sizing_of(
-    wants: Wants,
+    wants: ResourceRequests,
     placer: Placer,
-    lives: dict[str, Life],
+    lives: dict[str, LifecycleStep],
     rounds: Rounds | None,
     limits: Mapping[str, int],
 ) -> Sizing:
@@ -237,7 +249,7 @@ def _least(job: WorkloadRecord) -> int:
 
 
 def _contested(
-    line: Line, turns: Sequence[Turn], outcomes: Mapping[str, Outcome]
+    line: SchedulingQueue, turns: Sequence[SchedulingAttempt], outcomes: Mapping[str, Outcome]
 ) -> frozenset[int]:
     """Devices that somebody who waits could use one day: nobody grows into these."""
     found: set[int] = set()

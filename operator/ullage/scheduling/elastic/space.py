@@ -17,15 +17,15 @@ import numpy as np
 from ullage.cluster.records.pod_shape import PodShape
 from ullage.cluster.records.snapshot import PodRecord, PodStage, WorkloadRecord
 from ullage.scheduling.feasibility.occupancy import Occupant
-from ullage.scheduling.feasibility.resource_requests import Want, Wants
+from ullage.scheduling.feasibility.resource_requests import ResourceRequest, ResourceRequests
 from ullage.scheduling.inventory import timeouts as guards
-from ullage.scheduling.inventory.inventory import Ground
+from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.inventory.reliable_machines import held_to, staying, terms_of
 from ullage.scheduling.inventory.resource_usage import charged
 from ullage.scheduling.model.view import Member
-from ullage.scheduling.placement.placement import Asked, Placer, Seat, Seating
+from ullage.scheduling.placement.placement import Placement, PlacementRequest, Placements, Placer
 
-Narrow = Callable[[Want, frozenset[int]], Want]
+Narrow = Callable[[ResourceRequest, frozenset[int]], ResourceRequest]
 """Holds a want to some models."""
 
 _NOWHERE: Final[frozenset[int]] = frozenset()
@@ -36,8 +36,8 @@ class _Wanted:
     """What members ask for, and what the first of them ask for instead: machines that stay."""
 
     shape: PodShape
-    want: Want
-    tied: Want | None = None
+    want: ResourceRequest
+    tied: ResourceRequest | None = None
     first: int = 0
 
     @property
@@ -45,10 +45,12 @@ class _Wanted:
         """Its identity within a cycle."""
         return self.want.number, self.tied.number if self.tied is not None else 0, self.first
 
-    def unit(self, job: WorkloadRecord, most: int) -> list[Asked]:
+    def unit(self, job: WorkloadRecord, most: int) -> list[PlacementRequest]:
         """So many members, in order of rank."""
         return [
-            Asked(job, one, self.tied if self.tied and one.pod.rank < self.first else self.want)
+            PlacementRequest(
+                job, one, self.tied if self.tied and one.pod.rank < self.first else self.want
+            )
             for one in phantoms(job, self.shape, most)
         ]
 
@@ -57,7 +59,7 @@ class _Wanted:
 class Space:
     """Counts room for members of gangs."""
 
-    wants: Wants
+    wants: ResourceRequests
     placer: Placer
     narrow: Narrow | None = None
     """Set where a gang never mixes types."""
@@ -194,7 +196,7 @@ class Space:
         }
         return {site for site in found if site is not None}
 
-    def _count(self, unit: Sequence[Asked], proven: bool) -> int:
+    def _count(self, unit: Sequence[PlacementRequest], proven: bool) -> int:
         fits = self._fitting(unit, proven)
         if unit[0].want.exclusive or not 0 < fits < len(unit):
             return fits
@@ -208,15 +210,15 @@ class Space:
                 over = middle
         return least
 
-    def _fitting(self, unit: Sequence[Asked], proven: bool) -> int:
+    def _fitting(self, unit: Sequence[PlacementRequest], proven: bool) -> int:
         found = self.placer.seat(unit, set(), explain=False)
-        if not isinstance(found, Seating):
+        if not isinstance(found, Placements):
             return found.placed
         self.placer.unseat(found.seats)
         return sum(not (proven and one.spot.grant.trial) for one in found.seats)
 
 
-def other_models(ground: Ground, members: Sequence[Member]) -> frozenset[int]:
+def other_models(ground: Inventory, members: Sequence[Member]) -> frozenset[int]:
     """Devices of other models than those that the members have: a gang keeps the slowest's pace."""
     if len(ground.models) < 2:
         return _NOWHERE
@@ -246,7 +248,7 @@ def phantoms(job: WorkloadRecord, shape: PodShape, count: int) -> tuple[Member, 
     return tuple(Member(replace(pod, rank=rank), ()) for rank in range(count))
 
 
-def sites_of(seats: Collection[Seat]) -> list[int]:
+def sites_of(seats: Collection[Placement]) -> list[int]:
     """Devices of members that are seated."""
     return [site for seat in seats for site in seat.spot.sites]
 

@@ -18,8 +18,8 @@ import numpy as np
 from ullage.api.contract import Reason
 from ullage.engines.admission import limits
 from ullage.engines.admission.limits import N
-from ullage.scheduling.feasibility.occupancy import MIXED, Board
-from ullage.scheduling.feasibility.resource_requests import Want
+from ullage.scheduling.feasibility.occupancy import MIXED, Occupancy
+from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.inventory.inventory import (
     DEVICE_UNHEALTHY,
     MODE_BIT,
@@ -49,67 +49,67 @@ class Facts(Generic[N]):
     unmeasured: N
 
 
-def node_answers(facts: Facts[N], want: Want) -> N:
+def node_answers(facts: Facts[N], want: ResourceRequest) -> N:
     """Its node is ready and its agent is heard."""
     return facts.health // NODE_UNHEALTHY
 
 
-def device_is_healthy(facts: Facts[N], want: Want) -> N:
+def device_is_healthy(facts: Facts[N], want: ResourceRequest) -> N:
     """Nothing is wrong with the device itself."""
     return facts.health % NODE_UNHEALTHY // DEVICE_UNHEALTHY
 
 
-def mode_is_offered(facts: Facts[N], want: Want) -> N:
+def mode_is_offered(facts: Facts[N], want: ResourceRequest) -> N:
     """It can be given in this way."""
     return 1 - facts.modes // MODE_BIT[want.mode] % 2
 
 
-def device_is_free(facts: Facts[N], want: Want) -> N:
+def device_is_free(facts: Facts[N], want: ResourceRequest) -> N:
     """Whole devices are empty before; a share joins no whole one."""
     return facts.sharers if want.lonely else facts.whole
 
 
-def shares_are_served(facts: Facts[N], want: Want) -> N:
+def shares_are_served(facts: Facts[N], want: ResourceRequest) -> N:
     """What enforces shares there answers."""
     return facts.mps
 
 
-def everybody_is_held(facts: Facts[N], want: Want) -> N:
+def everybody_is_held(facts: Facts[N], want: ResourceRequest) -> N:
     """Nobody on it runs without verified limits: such a tenant may take the whole device."""
     return facts.loose
 
 
-def everybody_is_measured(facts: Facts[N], want: Want) -> N:
+def everybody_is_measured(facts: Facts[N], want: ResourceRequest) -> N:
     """Nobody on it is being measured alone; who must be measured first joins nobody."""
     if not want.unmeasured:
         return facts.unmeasured
     return facts.unmeasured + facts.sharers * _is_among(facts.model, tuple(want.unmeasured))
 
 
-def trusts_the_others(facts: Facts[N], want: Want) -> N:
+def trusts_the_others(facts: Facts[N], want: ResourceRequest) -> N:
     """Everybody on it is of the same trust domain."""
     return abs(facts.domain - want.domain) * facts.sharers
 
 
-def context_is_left(facts: Facts[N], want: Want) -> N:
+def context_is_left(facts: Facts[N], want: ResourceRequest) -> N:
     """One more container may share it."""
     return limits.contexts_short(facts.sharers, 1, facts.contexts)
 
 
-def memory_fits(facts: Facts[N], want: Want) -> N:
+def memory_fits(facts: Facts[N], want: ResourceRequest) -> N:
     """The least memory the request needs, and its context, fit beside the others."""
     asked = memory_needed(facts, want, want.min_percent)
     return limits.memory_short_mib(asked, facts.memory - facts.memory_used, facts.overhead)
 
 
-def memory_needed(facts: Facts[N], want: Want, percent: N | int) -> N:
+def memory_needed(facts: Facts[N], want: ResourceRequest, percent: N | int) -> N:
     """Memory that the request takes at a share, its context included, MiB."""
     if want.memory_mib:
         return limits.with_contexts_mib(want.memory_mib, 1, facts.overhead)
     return limits.memory_of_share_mib(facts.memory, percent)
 
 
-def percent_fits(facts: Facts[N], want: Want) -> N:
+def percent_fits(facts: Facts[N], want: ResourceRequest) -> N:
     """The least share keeps the sum on the device within the policy's limit."""
     if want.exclusive:
         return facts.percent_used
@@ -119,7 +119,7 @@ def percent_fits(facts: Facts[N], want: Want) -> N:
 class Check(Protocol):
     """By how much a device falls short of a request; positive = refused."""
 
-    def __call__(self, facts: Facts[N], want: Want, /) -> N:
+    def __call__(self, facts: Facts[N], want: ResourceRequest, /) -> N:
         """Answer for one device, or for all at once."""
         ...
 
@@ -140,12 +140,12 @@ CHAIN: Final[tuple[tuple[Reason, Check], ...]] = (
 )
 
 
-def passes(facts: Facts[int], want: Want) -> bool:
+def passes(facts: Facts[int], want: ResourceRequest) -> bool:
     """Whether one device passes the chain; the predictor is asked elsewhere."""
     return all(check(facts, want) <= 0 for _, check in CHAIN)
 
 
-def ceiling(facts: Facts[N], want: Want) -> N:
+def ceiling(facts: Facts[N], want: ResourceRequest) -> N:
     """Largest share that limits, memory and the request leave, before the predictor is asked."""
     top = want.percent_limit - facts.percent_used
     if not want.memory_mib:
@@ -154,7 +154,7 @@ def ceiling(facts: Facts[N], want: Want) -> N:
     return limits.smaller(top, want.max_percent)
 
 
-def columns(board: Board) -> Facts[Ints]:
+def columns(board: Occupancy) -> Facts[Ints]:
     """The figures of all devices."""
     ground = board.ground
     return Facts(
@@ -195,7 +195,7 @@ def picked(facts: Facts[Ints], sites: Ints) -> Facts[Ints]:
     )
 
 
-def figures(board: Board, site: int) -> Facts[int]:
+def figures(board: Occupancy, site: int) -> Facts[int]:
     """The figures of one device."""
     ground = board.ground
     return Facts(
@@ -237,7 +237,7 @@ def emptied(facts: Facts[Ints]) -> Facts[Ints]:
     )
 
 
-def allowed_model(facts: Facts[Ints], want: Want) -> Flags:
+def allowed_model(facts: Facts[Ints], want: ResourceRequest) -> Flags:
     """Devices of an accelerator that the request allows, and where its objective makes sense."""
     mask: Flags = np.ones(len(facts.model), dtype=np.bool_)
     if want.accelerators is not None:

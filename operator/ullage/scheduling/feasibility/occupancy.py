@@ -19,7 +19,7 @@ from ullage.cluster.records.pod_shape import Resources
 from ullage.cluster.records.snapshot import PodRecord, WorkloadRecord
 from ullage.engines.admission.limits import WHOLE_PERCENT, with_contexts_mib
 from ullage.engines.admission.records import Tenant
-from ullage.scheduling.inventory.inventory import Flags, Ground, Ints
+from ullage.scheduling.inventory.inventory import Flags, Ints, Inventory
 from ullage.scheduling.inventory.node_fit import amounts, counted
 from ullage.scheduling.inventory.pairing import paired, runs_here, says_no
 from ullage.scheduling.inventory.resource_usage import where_charged
@@ -102,14 +102,14 @@ class Domains:
         return next((one for one, at in self._numbers.items() if at == number), "unknown")
 
 
-class Board:
+class Occupancy:
     """Occupancy of the ground; columns have one entry per device.
 
     ``log`` names the devices that changed, in order, so that whoever keeps something derived
     from the board can catch up.
     """
 
-    def __init__(self, ground: Ground, domains: Domains) -> None:
+    def __init__(self, ground: Inventory, domains: Domains) -> None:
         count = len(ground.sites)
         self.ground = ground
         self.domains = domains
@@ -185,9 +185,9 @@ class Board:
             )
         return self._leaving
 
-    def later(self) -> Board:
+    def later(self) -> Occupancy:
         """The board as it will be when everything that is leaving has left."""
-        board = Board(self.ground, self.domains)
+        board = Occupancy(self.ground, self.domains)
         for name in _COUNTED:
             setattr(board, name, getattr(self, name).copy())
         board._kinds, board._alike = self._kinds, self._alike
@@ -269,10 +269,12 @@ class Board:
         self.unmeasured[site] = unmeasured
 
 
-def set_up(view: View, ground: Ground, ledger: Ledger, classes: Classes | None = None) -> Board:
+def occupancy_of(
+    view: View, ground: Inventory, ledger: Ledger, classes: Classes | None = None
+) -> Occupancy:
     """The board of this snapshot."""
     classes = classes or Classes(view.snapshot, ground)
-    board = Board(ground, Domains())
+    board = Occupancy(ground, Domains())
     board.turn = int(view.now / _TURN_S)
     for node in ground.nodes:
         free = dict(amounts(node.allocatable))
@@ -294,7 +296,7 @@ def set_up(view: View, ground: Ground, ledger: Ledger, classes: Classes | None =
     return board
 
 
-def _seat_slices(view: View, board: Board, ledger: Ledger, classes: Classes) -> None:
+def _seat_slices(view: View, board: Occupancy, ledger: Ledger, classes: Classes) -> None:
     ground, snapshot = board.ground, view.snapshot
     touched: set[int] = set()
     before = _LAST[0]
@@ -328,7 +330,7 @@ def _seat_slices(view: View, board: Board, ledger: Ledger, classes: Classes) -> 
 
 def _occupant(
     view: View,
-    board: Board,
+    board: Occupancy,
     site: int,
     slice_: DesiredSlice | ObservedSlice,
     classes: Classes,
@@ -374,7 +376,7 @@ def _occupant(
     return found
 
 
-def _charge_pods(view: View, board: Board) -> None:
+def _charge_pods(view: View, board: Occupancy) -> None:
     """Our own pods count where they are bound, or where their slice pins them to."""
     index = board.ground.node_index
     alike: dict[tuple[int, int], int] = {}

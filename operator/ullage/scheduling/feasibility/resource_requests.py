@@ -17,7 +17,7 @@ from ullage.cluster.records.snapshot import Share, WorkloadRecord
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.records import Tenant
 from ullage.scheduling.feasibility.allowed_nodes import Place
-from ullage.scheduling.feasibility.occupancy import Board
+from ullage.scheduling.feasibility.occupancy import Occupancy
 from ullage.scheduling.feasibility.slices import has_objective
 from ullage.scheduling.inventory.held_shares import bounded, in_force
 from ullage.scheduling.inventory.node_fit import amounts, is_pinned
@@ -33,7 +33,7 @@ _CHOICES: Final = ("CostPerWork", "Makespan")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Want:
+class ResourceRequest:
     """One class of request; ``number`` is its identity within a cycle.
 
     ``memory_mib` 0 = in proportion to the share. ``utilisation`` and ``accelerators`` go by
@@ -88,16 +88,16 @@ class Want:
 
 
 @dataclass(slots=True)
-class Wants:
+class ResourceRequests:
     """Finds the class of a request; equal requests get the same object."""
 
     view: View
-    board: Board
+    board: Occupancy
     classes: Classes
     places: Mapping[str, Place] = field(default_factory=dict)
     """Where jobs may be placed whose pools were chosen, by uid."""
-    _known: dict[tuple[object, ...], Want] = field(default_factory=dict)
-    _last: dict[str, tuple[WorkloadRecord, PodShape, Want]] = field(default_factory=dict)
+    _known: dict[tuple[object, ...], ResourceRequest] = field(default_factory=dict)
+    _last: dict[str, tuple[WorkloadRecord, PodShape, ResourceRequest]] = field(default_factory=dict)
     """By uid of the workload: what was asked last without any device to avoid."""
     _shapes: dict[int, PodShape] = field(default_factory=dict)
     _by_value: dict[PodShape, PodShape] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class Wants:
 
     def of(
         self, workload: WorkloadRecord, shape: PodShape, avoid: frozenset[int] = frozenset()
-    ) -> Want:
+    ) -> ResourceRequest:
         """The class of what one member of the workload asks for."""
         last = self._last.get(workload.ref.uid)
         if last is not None and not avoid and last[0] is workload and last[1] is shape:
@@ -152,10 +152,10 @@ class Wants:
         shape: PodShape,
         share: Share | None,
         avoid: frozenset[int],
-    ) -> Want:
+    ) -> ResourceRequest:
         models: Mapping[str, int] = self.board.ground.models
         domain = effective_domain(self.view.snapshot.policy, workload)
-        return Want(
+        return ResourceRequest(
             number=len(self._known),
             shape=shape,
             mode=workload.gpu.mode,

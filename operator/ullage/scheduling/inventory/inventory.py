@@ -35,7 +35,7 @@ MODE_BIT: Final[Mapping[GPUMode, int]] = {GPUMode.EXCLUSIVE: 1, GPUMode.FRACTION
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class Device:
     """One device where it stands."""
 
     uuid: str
@@ -45,13 +45,13 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class Inventory:
     """Devices and nodes by index; the arrays have one entry per device."""
 
     nodes: tuple[NodeRecord, ...]
     standing: tuple[str, ...]
     """By node: why nothing new may go there; empty = nothing speaks against it."""
-    sites: tuple[Site, ...]
+    sites: tuple[Device, ...]
     sites_on: tuple[tuple[int, ...], ...]
     """By node: its devices."""
     node_index: Mapping[str, int]
@@ -76,7 +76,7 @@ class Ground:
         return f"{self.nodes[one.node].name}/{one.uuid}"
 
 
-def lay_out(view: View) -> Ground:
+def take_inventory(view: View) -> Inventory:
     """Arrange the managed nodes that have a GPUNode, and their devices."""
     snapshot = view.snapshot
     names = sorted(
@@ -87,20 +87,20 @@ def lay_out(view: View) -> Ground:
     nodes = tuple(snapshot.nodes[name] for name in names)
     node_index = {name: index for index, name in enumerate(names)}
     overheads: dict[tuple[str, Backend], int] = {}
-    sites: list[Site] = []
+    sites: list[Device] = []
     for name in names:
         for device in snapshot.gpu_nodes[name].devices:
             kind = (device.model, device.backend)
             if kind not in overheads:
                 overheads[kind] = overhead_mib(snapshot, device)
-            sites.append(Site(device.uuid, node_index[name], device, overheads[kind]))
+            sites.append(Device(device.uuid, node_index[name], device, overheads[kind]))
     sites.sort(key=lambda site: (site.uuid, site.node))
     standing = tuple(node_trouble(view, snapshot.gpu_nodes[one.name], one) for one in nodes)
     on: list[list[int]] = [[] for _ in names]
     for index, site in enumerate(sites):
         on[site.node].append(index)
     models = {model: at for at, model in enumerate(sorted({one.device.model for one in sites}))}
-    return Ground(
+    return Inventory(
         nodes=nodes,
         standing=standing,
         sites=tuple(sites),
@@ -185,7 +185,7 @@ def utilisation(profile: ProfileRecord | None, model: str) -> float:
     return min(1.0, max(rows, key=lambda one: (one.share, -one.sm_util)).sm_util)
 
 
-def _health(site: Site, standing: tuple[str, ...]) -> int:
+def _health(site: Device, standing: tuple[str, ...]) -> int:
     if standing[site.node]:
         return NODE_UNHEALTHY
     return HEALTHY if site.device.health is Health.HEALTHY else DEVICE_UNHEALTHY

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ullage.cluster.records.pod_shape import Resources
-from ullage.scheduling.inventory.inventory import Ground
+from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.model.view import Member
 
 
@@ -20,7 +20,7 @@ def where_charged(member: Member) -> str:
 
 
 def charged(
-    ground: Ground, members: Sequence[Member], *, staying: bool = False
+    ground: Inventory, members: Sequence[Member], *, staying: bool = False
 ) -> list[tuple[int, Resources]]:
     """Where pods are charged, and with what.
 

@@ -14,7 +14,7 @@ from typing import Final
 from ullage.api.contract import Reason, SlicePhase
 from ullage.cluster.records.snapshot import PodRecord, PodStage, WorkloadRecord
 from ullage.cluster.records.status import RefusalLine
-from ullage.scheduling.inventory.inventory import Ground
+from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.model.lifecycle_step import earliest
 from ullage.scheduling.model.view import Held, Member, View
 
@@ -137,7 +137,7 @@ def overdue(view: View, member: Member) -> Held | None:
     )
 
 
-def node_is_lost(view: View, ground: Ground, member: Member) -> str:
+def node_is_lost(view: View, ground: Inventory, member: Member) -> str:
     """Why a gated member must not be sent to the node of its slices; empty when it may."""
     for held in member.held:
         index = ground.node_index.get(held.node)
@@ -151,7 +151,7 @@ def node_is_lost(view: View, ground: Ground, member: Member) -> str:
 
 
 def passed_over(
-    view: View, ground: Ground, workload: WorkloadRecord, members: Sequence[Member]
+    view: View, ground: Inventory, workload: WorkloadRecord, members: Sequence[Member]
 ) -> frozenset[int]:
     """Devices that failed this workload lately and get a rest from it."""
     lines = _lines_in_force(view, workload)

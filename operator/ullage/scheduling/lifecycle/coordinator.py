@@ -19,8 +19,8 @@ from ullage.cluster.values.names import LABEL_POOL, lead_name
 from ullage.scheduling.inventory.pool_membership import Membership
 from ullage.scheduling.inventory.reliable_machines import is_reliable, staying, terms_of
 from ullage.scheduling.lifecycle.notice_periods import refused, shortest_notice_s
-from ullage.scheduling.lifecycle.termination import Ending, close
-from ullage.scheduling.model.lifecycle_step import Life, write_refused
+from ullage.scheduling.lifecycle.termination import Termination, close
+from ullage.scheduling.model.lifecycle_step import LifecycleStep, write_refused
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import (
     Action,
@@ -50,7 +50,7 @@ def leads_of(snapshot: Snapshot) -> Mapping[str, PodRecord]:
     return {pod.owner.uid: pod for pod in snapshot.pods.values() if pod.lead and pod.owner.uid}
 
 
-def led(view: View, job: WorkloadRecord, life: Life) -> Life:
+def led(view: View, job: WorkloadRecord, life: LifecycleStep) -> LifecycleStep:
     """What a job needs, its lead included: nobody starts before it runs, all start anew after it.
 
     Args:
@@ -119,7 +119,7 @@ def _is_over(
     job: WorkloadRecord,
     lead: PodRecord | None,
     members: Sequence[Member],
-    life: Life,
+    life: LifecycleStep,
 ) -> bool:
     """Whether those that were let go cannot go on for want of their lead, or of its copy.
 
@@ -151,8 +151,8 @@ def _begin_anew(
     job: WorkloadRecord,
     lead: PodRecord | None,
     members: Sequence[Member],
-    life: Life,
-) -> Life:
+    life: LifecycleStep,
+) -> LifecycleStep:
     """Every member starts again; what went wrong by itself counts as a failure."""
     name = lead_name(job.ref.name)
     code = lead.exit_code if lead is not None else None
@@ -160,7 +160,7 @@ def _begin_anew(
         code = STATE_LOST
     failed = lead is not None and lead.stage is PodStage.FAILED and not lead.disrupted
     counted = failed and code not in _NOT_ITS_FAULT
-    ending = Ending(
+    ending = Termination(
         Reason.LEAD_LOST,
         _what_happened(name, lead, code),
         counted=counted,
@@ -189,7 +189,9 @@ def _what_happened(name: str, lead: PodRecord | None, code: int | None) -> str:
     return f"{name}, which led the job, failed with exit code {code}"
 
 
-def _let_go(view: View, job: WorkloadRecord, lead: PodRecord | None, life: Life) -> Life:
+def _let_go(
+    view: View, job: WorkloadRecord, lead: PodRecord | None, life: LifecycleStep
+) -> LifecycleStep:
     """The job has ended or is suspended: a lead that has ended stays for its log."""
     if lead is None or (lead.stage.finished and life.phase.terminal):
         return life
@@ -197,7 +199,9 @@ def _let_go(view: View, job: WorkloadRecord, lead: PodRecord | None, life: Life)
     return replace(life, steps=(*life.steps, *steps)) if steps else life
 
 
-def _away(view: View, job: WorkloadRecord, lead: PodRecord, life: Life) -> tuple[Action, ...]:
+def _away(
+    view: View, job: WorkloadRecord, lead: PodRecord, life: LifecycleStep
+) -> tuple[Action, ...]:
     """Take a lead away; on a node that does not answer, without waiting for it."""
     node = view.snapshot.nodes.get(lead.node)
     silent = bool(lead.node) and (node is None or not node.ready)
@@ -252,8 +256,8 @@ def _service(view: View, job: WorkloadRecord) -> tuple[Action, ...]:
 
 
 def _not_started(
-    view: View, job: WorkloadRecord, lead: PodRecord | None, found: tuple[Life, str]
-) -> Life:
+    view: View, job: WorkloadRecord, lead: PodRecord | None, found: tuple[LifecycleStep, str]
+) -> LifecycleStep:
     """It holds nothing and waits for other pools, or for another word of its owner."""
     life, text = found
     away = () if lead is None else _away(view, job, lead, life)
@@ -269,7 +273,9 @@ def _not_started(
     )
 
 
-def _held(view: View, job: WorkloadRecord, life: Life, steps: tuple[Action, ...], why: str) -> Life:
+def _held(
+    view: View, job: WorkloadRecord, life: LifecycleStep, steps: tuple[Action, ...], why: str
+) -> LifecycleStep:
     """The same without letting anybody go, and why, if somebody was about to."""
     kept = tuple(one for one in life.steps if not isinstance(one, UngatePod))
     if len(kept) == len(life.steps):

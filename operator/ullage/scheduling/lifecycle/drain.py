@@ -25,10 +25,10 @@ from ullage.cluster.records.snapshot import (
 from ullage.cluster.records.spec_fields import OnNotice
 from ullage.scheduling.inventory.interruptions import left_s, termination, words
 from ullage.scheduling.inventory.pool_membership import pool_of
-from ullage.scheduling.model.lifecycle_step import Life, evict
+from ullage.scheduling.model.lifecycle_step import LifecycleStep, evict
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Action, EvictPod
-from ullage.scheduling.model.view import Mark, Member, View
+from ullage.scheduling.model.view import Member, PendingEviction, View
 
 MARGIN_S: Final = 5.0
 """Time before the end by which a pod must be gone (our choice): kubelet still has to say so, or
@@ -38,9 +38,9 @@ LAST_CALL_S: Final = 20.0
 their requests, and are taken out of their Service before the machine is gone."""
 
 
-def notice_marks(view: View, notices: Mapping[str, Interruption]) -> dict[str, Mark]:
+def notice_marks(view: View, notices: Mapping[str, Interruption]) -> dict[str, PendingEviction]:
     """Who has to leave, by uid of the pod."""
-    marks: dict[str, Mark] = {}
+    marks: dict[str, PendingEviction] = {}
     for name in sorted(notices):
         record = view.snapshot.gpu_nodes.get(name)
         if record is None:
@@ -49,7 +49,7 @@ def notice_marks(view: View, notices: Mapping[str, Interruption]) -> dict[str, M
         for wanted in record.desired:
             pod = view.snapshot.pods.get(wanted.key.pod_uid)
             if pod is not None and pod.stage is not PodStage.SUCCEEDED and not _stays(view, pod):
-                mark = Mark(Reason.SPOT_INTERRUPTED, text, f"{name}/{wanted.gpu}")
+                mark = PendingEviction(Reason.SPOT_INTERRUPTED, text, f"{name}/{wanted.gpu}")
                 marks.setdefault(pod.uid, mark)
     return marks
 
@@ -61,7 +61,7 @@ def _stays(view: View, pod: PodRecord) -> bool:
     return bounds is not None and bounds.on_notice is OnNotice.IGNORE
 
 
-def interruption_of(view: View, members: Sequence[Member]) -> Mark | None:
+def interruption_of(view: View, members: Sequence[Member]) -> PendingEviction | None:
     """Why a gang must leave because one of its members is on a node that goes."""
     if not view.marks:
         return None
@@ -72,7 +72,9 @@ def interruption_of(view: View, members: Sequence[Member]) -> Mark | None:
     return None
 
 
-def at_once(view: View, job: WorkloadRecord, members: Sequence[Member], life: Life) -> Life:
+def at_once(
+    view: View, job: WorkloadRecord, members: Sequence[Member], life: LifecycleStep
+) -> LifecycleStep:
     """The life of an interrupted gang, whose members are asked to checkpoint in this very cycle.
 
     Nothing is lost if this process dies before the status is written: a member that is being

@@ -13,14 +13,22 @@ from collections.abc import Sequence
 from ullage.api.contract import GATE, Reason
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.scheduling.inventory import timeouts as guards
-from ullage.scheduling.inventory.inventory import Ground
-from ullage.scheduling.model.lifecycle_step import Life, Passed, earliest, pod_ref, write_refused
+from ullage.scheduling.inventory.inventory import Inventory
+from ullage.scheduling.model.lifecycle_step import (
+    LifecycleStep,
+    Passed,
+    earliest,
+    pod_ref,
+    write_refused,
+)
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import UngatePod
 from ullage.scheduling.model.view import Held, Member, View
 
 
-def advance(view: View, ground: Ground, job: WorkloadRecord, members: Sequence[Member]) -> Life:
+def advance(
+    view: View, ground: Inventory, job: WorkloadRecord, members: Sequence[Member]
+) -> LifecycleStep:
     """The next step of a gang whose pods all exist and none of which has failed."""
     gated = [one for one in members if one.gated]
     restarts = job.status.restarts
@@ -37,7 +45,7 @@ def advance(view: View, ground: Ground, job: WorkloadRecord, members: Sequence[M
     waiting = [one for one in gated if not one.held or one.pod.uid in lost]
     reserved = len(gated) - len(waiting)
     if waiting:
-        return Life(
+        return LifecycleStep(
             phase=Phase.RESERVING if reserved else Phase.PENDING,
             restarts=restarts,
             retry_at=job.status.retry_at,
@@ -48,7 +56,7 @@ def advance(view: View, ground: Ground, job: WorkloadRecord, members: Sequence[M
     if all(one.reserved for one in gated):
         return _let_go(view, job, gated)
     answered = sum(one.reserved for one in gated)
-    return Life(
+    return LifecycleStep(
         phase=Phase.RESERVING,
         message=f"{answered} of {len(gated)} members are reserved by their nodes",
         restarts=restarts,
@@ -84,7 +92,7 @@ def deadline(view: View, gated: Sequence[Member]) -> float:
     )
 
 
-def _let_go(view: View, job: WorkloadRecord, gated: Sequence[Member]) -> Life:
+def _let_go(view: View, job: WorkloadRecord, gated: Sequence[Member]) -> LifecycleStep:
     """Ungate everybody; one whose patch the API refuses keeps its gate and says why."""
     refused = [
         found
@@ -96,7 +104,7 @@ def _let_go(view: View, job: WorkloadRecord, gated: Sequence[Member]) -> Life:
     ]
     if refused and len(gated) == len(view.members_of(job)):
         ready = []
-    return Life(
+    return LifecycleStep(
         phase=Phase.STARTING if ready else Phase.RESERVING,
         reason=refused[0][0] if refused else None,
         message=refused[0][1] if refused else "",
@@ -105,7 +113,7 @@ def _let_go(view: View, job: WorkloadRecord, gated: Sequence[Member]) -> Life:
     )
 
 
-def must_move(view: View, ground: Ground, member: Member) -> bool:
+def must_move(view: View, ground: Inventory, member: Member) -> bool:
     """Whether the place that a gated member was given will not do any more."""
     if any(held.refused for held in member.held) or member.pod.uid in view.marks:
         return True
@@ -125,10 +133,10 @@ def refusal_of(release: Sequence[Member]) -> Passed | None:
     return None
 
 
-def _expired(job: WorkloadRecord, late: Held, gated: Sequence[Member]) -> Life:
+def _expired(job: WorkloadRecord, late: Held, gated: Sequence[Member]) -> LifecycleStep:
     where = f"{late.node}/{late.slice.gpu}"
     message = f"{late.node} did not answer to the reservation in time; placed anew"
-    return Life(
+    return LifecycleStep(
         phase=Phase.PENDING,
         reason=Reason.RESERVATION_EXPIRED,
         message=message,
@@ -139,10 +147,10 @@ def _expired(job: WorkloadRecord, late: Held, gated: Sequence[Member]) -> Life:
     )
 
 
-def _under_way(view: View, members: Sequence[Member], restarts: int) -> Life:
+def _under_way(view: View, members: Sequence[Member], restarts: int) -> LifecycleStep:
     if all(one.runs for one in members):
-        return Life(phase=Phase.RUNNING, restarts=restarts)
-    return Life(
+        return LifecycleStep(phase=Phase.RUNNING, restarts=restarts)
+    return LifecycleStep(
         phase=Phase.STARTING,
         restarts=restarts,
         wake_at=earliest(*(guards.next_look(view, one) for one in members)),

@@ -18,15 +18,15 @@ from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
 from ullage.cluster.values.names import pod_name
 from ullage.scheduling.inventory import timeouts as guards
-from ullage.scheduling.inventory.inventory import Ground
+from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.inventory.reliable_machines import staying, terms_of
 from ullage.scheduling.lifecycle.drain import at_once, in_time
 from ullage.scheduling.lifecycle.gang import deadline, must_move, refusal_of, ungate
-from ullage.scheduling.lifecycle.termination import Ending, close, cut_off
+from ullage.scheduling.lifecycle.termination import Termination, close, cut_off
 from ullage.scheduling.model.lifecycle_step import (
     EVICTED,
     Headcount,
-    Life,
+    LifecycleStep,
     Passed,
     delete,
     earliest,
@@ -50,7 +50,7 @@ class _Loss:
     """A member that was let go and cannot stay; ``ending`` says why."""
 
     member: Member
-    ending: Ending
+    ending: Termination
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,8 @@ class _Roll:
 
 
 def life_in_place(
-    view: View, ground: Ground, job: WorkloadRecord, members: Sequence[Member]
-) -> Life | None:
+    view: View, ground: Inventory, job: WorkloadRecord, members: Sequence[Member]
+) -> LifecycleStep | None:
     """What the gang needs next; ``None`` where it is to be treated as any other gang is.
 
     Args:
@@ -94,7 +94,7 @@ def life_in_place(
         return None
     roll = _called(view, job, members)
     if roll.staying and all(one.pod.stage is PodStage.SUCCEEDED for one in roll.staying):
-        return Life(
+        return LifecycleStep(
             phase=Phase.SUCCEEDED,
             reason=Reason.COMPLETED,
             message="every member that was left ended with exit code 0",
@@ -184,22 +184,22 @@ def _called(view: View, job: WorkloadRecord, members: Sequence[Member]) -> _Roll
     )
 
 
-def _loss(view: View, member: Member) -> Ending | None:
+def _loss(view: View, member: Member) -> Termination | None:
     """Why a member cannot stay, in the order in which causes count; ``None`` when it can."""
     pod = member.pod
     if pod.lost_race:
-        return Ending(Reason.LOST_RACE, f"{pod.name} lost its place at admission")
+        return Termination(Reason.LOST_RACE, f"{pod.name} lost its place at admission")
     if pod.stage is PodStage.FAILED and pod.disrupted:
         text = f"{pod.name} was disrupted (evicted, or its node was lost)"
-        return Ending(Reason.MEMBER_LOST, text)
+        return Termination(Reason.MEMBER_LOST, text)
     mark = view.marks.get(pod.uid)
     if mark is not None and not pod.stage.finished:
-        return Ending(mark.reason, f"{pod.name} leaves: {mark.message}", where=mark.where)
+        return Termination(mark.reason, f"{pod.name} leaves: {mark.message}", where=mark.where)
     if pod.deleting:
-        return Ending(Reason.MEMBER_LOST, f"{pod.name} is being deleted")
+        return Termination(Reason.MEMBER_LOST, f"{pod.name} is being deleted")
     if pod.stage is PodStage.FAILED:
         code = "no exit code" if pod.exit_code is None else f"exit code {pod.exit_code}"
-        return Ending(
+        return Termination(
             Reason.EXIT_CODE,
             f"{pod.name} failed with {code}",
             counted=True,
@@ -207,10 +207,12 @@ def _loss(view: View, member: Member) -> Ending | None:
             at=pod.stage_since,
         )
     found = guards.trouble(view, member)
-    return Ending(found.reason, found.message, where=found.where) if found is not None else None
+    return (
+        Termination(found.reason, found.message, where=found.where) if found is not None else None
+    )
 
 
-def _failure(view: View, job: WorkloadRecord, roll: _Roll) -> Ending | None:
+def _failure(view: View, job: WorkloadRecord, roll: _Roll) -> Termination | None:
     """A failure that counts, once: the same status tells of it and of the smaller gang.
 
     Members that fail when another is cut off, or when the one where they meet is gone or has not
@@ -227,7 +229,7 @@ def _failure(view: View, job: WorkloadRecord, roll: _Roll) -> Ending | None:
     return failed[0] if first_there or first_failed else None
 
 
-def _first_vanished(view: View, job: WorkloadRecord, roll: _Roll) -> Ending | None:
+def _first_vanished(view: View, job: WorkloadRecord, roll: _Roll) -> Termination | None:
     """That the member at which the others meet was lost together with its machine.
 
     Connections to a pod that was killed break, and the others fail by themselves. Those to a
@@ -246,7 +248,7 @@ def _first_vanished(view: View, job: WorkloadRecord, roll: _Roll) -> Ending | No
         record = view.snapshot.nodes.get(node)
         if record is None or (not record.ready and bounds.min_replicas > 1):
             text = f"{name}, where the members meet, was lost with {node}, so all start again"
-            return Ending(Reason.MEMBER_LOST, text)
+            return Termination(Reason.MEMBER_LOST, text)
     return None
 
 
@@ -254,8 +256,8 @@ def _over(
     view: View,
     job: WorkloadRecord,
     members: Sequence[Member],
-    found: tuple[_Roll, Ending | None],
-) -> Life:
+    found: tuple[_Roll, Termination | None],
+) -> LifecycleStep:
     """Too few are left: every member starts again, as those of any gang."""
     roll, failure = found
     bounds = job.elasticity
@@ -274,17 +276,17 @@ def _over(
     )
     reason = first.reason if first is not None else Reason.MEMBER_LOST
     reason = Reason.MEMBER_LOST if reason is Reason.EXIT_CODE else reason
-    return at_once(view, job, members, close(view, job, members, Ending(reason, text)))
+    return at_once(view, job, members, close(view, job, members, Termination(reason, text)))
 
 
-def _all_moved(view: View, roll: _Roll) -> Ending | None:
+def _all_moved(view: View, roll: _Roll) -> Termination | None:
     """Why all of them leave, where it is one reason: then nothing is to be said of each."""
     marks = {view.marks.get(one.member.pod.uid) for one in roll.losses}
     causes = {(mark.reason, mark.message) if mark is not None else None for mark in marks}
     mark = next(iter(marks), None)
     if roll.staying or roll.gone or len(causes) != 1 or mark is None:
         return None
-    return Ending(mark.reason, mark.message, where=mark.where)
+    return Termination(mark.reason, mark.message, where=mark.where)
 
 
 def _in_words(roll: _Roll) -> str:
@@ -300,11 +302,11 @@ def _in_words(roll: _Roll) -> str:
 
 def _goes_on(
     view: View,
-    ground: Ground,
+    ground: Inventory,
     job: WorkloadRecord,
     roll: _Roll,
     said: tuple[int, float, str],
-) -> Life:
+) -> LifecycleStep:
     """Who is lost is retired, who joins is brought in; the others are left alone."""
     restarts, retry_at, text = said
     joining, dropped = _sorted_out(view, ground, job, roll)
@@ -321,7 +323,7 @@ def _goes_on(
         elif one.reserved and not write_refused(view, "Pod", one.pod.namespace, one.pod.name):
             steps.append(ungate(view, job, one))
     coming = bool(roll.gated) or is_creating(view, job)
-    return Life(
+    return LifecycleStep(
         phase=phase,
         restarts=restarts,
         retry_at=retry_at if waits else 0.0,
@@ -357,7 +359,7 @@ def _retired(
 
 
 def _sorted_out(
-    view: View, ground: Ground, job: WorkloadRecord, roll: _Roll
+    view: View, ground: Inventory, job: WorkloadRecord, roll: _Roll
 ) -> tuple[tuple[Member, ...], list[Member]]:
     """Of those who join, who needs a place now, and who goes again because it got none."""
     room = 0 if roll.ended else _most(job) - len(roll.staying)

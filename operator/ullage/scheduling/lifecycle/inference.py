@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import DeploymentRecord, PodStage, WorkloadRecord
 from ullage.scheduling.inventory import timeouts as guards
-from ullage.scheduling.inventory.inventory import Ground
+from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.lifecycle.gang import deadline, ungate
 from ullage.scheduling.lifecycle.surge import leaves_by_surge
 from ullage.scheduling.model.lifecycle_step import (
-    Life,
+    LifecycleStep,
     Passed,
     delete,
     earliest,
@@ -45,17 +45,19 @@ class Rollout:
     waits: bool = False
 
 
-def inference_life(view: View, ground: Ground, service: WorkloadRecord) -> Life:
+def inference_life(view: View, ground: Inventory, service: WorkloadRecord) -> LifecycleStep:
     """What the service needs next."""
     members = view.members_of(service)
     if service.deleting:
-        return Life(phase=Phase.PENDING, silent=True)
+        return LifecycleStep(phase=Phase.PENDING, silent=True)
     if not service.shape.device_container:
-        return Life(phase=Phase.PENDING, reason=Reason.INVALID_OBJECT, message=service.invalid)
+        return LifecycleStep(
+            phase=Phase.PENDING, reason=Reason.INVALID_OBJECT, message=service.invalid
+        )
     obstacle = _obstacle(view, service)
     shown = obstacle or _under_retry(view, service)
     life = _pods(view, ground, service, members)
-    return Life(
+    return LifecycleStep(
         phase=_phase(service, members),
         reason=shown[0] if shown else None,
         message=shown[1] if shown else "",
@@ -184,7 +186,9 @@ def _under_retry(view: View, service: WorkloadRecord) -> tuple[Reason, str] | No
     return refusal_under_retry(service)
 
 
-def _pods(view: View, ground: Ground, service: WorkloadRecord, members: Sequence[Member]) -> Life:
+def _pods(
+    view: View, ground: Inventory, service: WorkloadRecord, members: Sequence[Member]
+) -> LifecycleStep:
     """What to do with each pod, on its own."""
     epoch = view.settings.epoch
     steps: list[Action] = []
@@ -214,7 +218,7 @@ def _pods(view: View, ground: Ground, service: WorkloadRecord, members: Sequence
         elif one.reserved and not write_refused(view, "Pod", one.pod.namespace, one.pod.name):
             steps.append(ungate(view, service, one))
     moments = [guards.next_look(view, one) for one in members]
-    return Life(
+    return LifecycleStep(
         phase=Phase.PENDING,
         steps=tuple(steps),
         waiting=tuple(waiting),
@@ -239,7 +243,7 @@ def _cure(view: View, service: WorkloadRecord, member: Member, epoch: int) -> Ac
     return act(service, member, epoch, found.reason, found.message)
 
 
-def _reservation_failed(view: View, ground: Ground, member: Member) -> Passed | None:
+def _reservation_failed(view: View, ground: Inventory, member: Member) -> Passed | None:
     for held in member.held:
         where = f"{held.node}/{held.slice.gpu}"
         if held.refused:

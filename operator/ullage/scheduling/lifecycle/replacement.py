@@ -18,9 +18,9 @@ from ullage.scheduling.inventory.interruptions import left_s
 from ullage.scheduling.lifecycle.drain import LAST_CALL_S, in_time
 from ullage.scheduling.model.lifecycle_step import earliest, evict
 from ullage.scheduling.model.plan import EvictPod
-from ullage.scheduling.model.view import Mark, Member, View
+from ullage.scheduling.model.view import Member, PendingEviction, View
 
-Marked = Sequence[tuple[Member, Mark]]
+Marked = Sequence[tuple[Member, PendingEviction]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ def replaced_ahead(case: Doomed) -> Way:
     return Way(steps=steps, extra=extra, wake_at=wake_at if wake_at > case.view.now else 0.0)
 
 
-def _evict(case: Doomed, member: Member, mark: Mark) -> EvictPod:
+def _evict(case: Doomed, member: Member, mark: PendingEviction) -> EvictPod:
     epoch = case.view.settings.epoch
     step = evict(case.service, member, epoch, mark.reason, mark.message)
     return in_time(case.view, step, member)

@@ -16,12 +16,12 @@ from typing import Final
 
 from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import DeploymentRecord, PodStage, WorkloadRecord
-from ullage.scheduling.feasibility.resource_requests import Wants
+from ullage.scheduling.feasibility.resource_requests import ResourceRequests
 from ullage.scheduling.inventory import timeouts as guards
 from ullage.scheduling.lifecycle.replacement import Doomed, Marked, doomed_of, replaced_ahead
 from ullage.scheduling.model.lifecycle_step import evict
 from ullage.scheduling.model.plan import Action
-from ullage.scheduling.model.view import Mark, Member, View
+from ullage.scheduling.model.view import Member, PendingEviction, View
 from ullage.scheduling.placement.placement import Placer
 from ullage.scheduling.placement.room import beside, elsewhere
 
@@ -53,7 +53,7 @@ class Move:
 
     view: View
     placer: Placer
-    wants: Wants
+    wants: ResourceRequests
     service: WorkloadRecord
     deployment: DeploymentRecord | None
     """``None`` = there is none to be given one more."""
@@ -118,7 +118,7 @@ def _ahead(move: Move, members: Sequence[Member], doomed: Marked) -> Leaving:
     return Leaving(steps=way.steps, extra=way.extra, wake_at=way.wake_at)
 
 
-def _begun(move: Move, members: Sequence[Member]) -> list[tuple[Member, Mark]]:
+def _begun(move: Move, members: Sequence[Member]) -> list[tuple[Member, PendingEviction]]:
     """Replicas whose replacement is under way though their mark is gone: the move is finished.
 
     A guard forgets whom it blamed, after a while or with its process. To turn back then would stop
@@ -133,7 +133,7 @@ def _begun(move: Move, members: Sequence[Member]) -> list[tuple[Member, Mark]]:
         where = next((at for at in _places(one) if at in told), "")
         runs = one.pod.stage is PodStage.RUNNING and not one.pod.deleting
         if where and runs and one.pod.uid not in view.marks:
-            found.append((one, Mark(told[where].reason, told[where].message, where)))
+            found.append((one, PendingEviction(told[where].reason, told[where].message, where)))
     return found
 
 
@@ -170,7 +170,7 @@ def _told_at(view: View, service: WorkloadRecord, reason: Reason) -> float:
     return view.now
 
 
-def _has_room(move: Move, marked: Sequence[tuple[Member, Mark]]) -> bool:
+def _has_room(move: Move, marked: Sequence[tuple[Member, PendingEviction]]) -> bool:
     """Whether one more replica finds a place, away from the devices that these must leave."""
     sites = move.placer.board.ground.site_index
     left = (mark.where.partition("/") for _, mark in marked)

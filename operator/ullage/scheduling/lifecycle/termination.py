@@ -16,7 +16,7 @@ from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
 from ullage.cluster.values.names import pod_name
 from ullage.scheduling.inventory import timeouts as guards
 from ullage.scheduling.lifecycle.drain import interruption_of
-from ullage.scheduling.model.lifecycle_step import Life, Passed
+from ullage.scheduling.model.lifecycle_step import LifecycleStep, Passed
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import Member, View
 
@@ -24,7 +24,7 @@ _LARGEST_DOUBLING: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class Termination:
     """Why this start of the gang is over; ``code`` is the exit code that counts, if one does."""
 
     reason: Reason
@@ -36,7 +36,7 @@ class Ending:
     """Node/device that it must leave, and not come back to for a while."""
 
 
-def find_ending(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Ending | None:
+def find_ending(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Termination | None:
     """Why a gang that has started cannot go on; ``None`` when it can.
 
     What happened to the pods from outside comes first: when a member is taken away, the others
@@ -46,20 +46,20 @@ def find_ending(view: View, job: WorkloadRecord, members: Sequence[Member]) -> E
         return None
     for one in members:
         if one.pod.lost_race:
-            return Ending(Reason.LOST_RACE, f"{one.pod.name} lost its place at admission")
+            return Termination(Reason.LOST_RACE, f"{one.pod.name} lost its place at admission")
     lost = _lost_member(view, job, members) or cut_off(view, job, members)
     if lost:
-        return Ending(_loss_reason(job), lost)
+        return Termination(_loss_reason(job), lost)
     interruption = interruption_of(view, members)
     if interruption is not None:
-        return Ending(interruption.reason, interruption.message)
+        return Termination(interruption.reason, interruption.message)
     for one in members:
         if one.pod.stage is PodStage.FAILED:
             return _failure(one)
     for one in members:
         found = guards.trouble(view, one)
         if found is not None:
-            return Ending(found.reason, found.message, where=found.where)
+            return Termination(found.reason, found.message, where=found.where)
     return _half_started(view, members)
 
 
@@ -100,10 +100,10 @@ def _loss_reason(job: WorkloadRecord) -> Reason:
     return Reason.PREEMPTED if preempted else Reason.MEMBER_LOST
 
 
-def _failure(member: Member) -> Ending:
+def _failure(member: Member) -> Termination:
     pod = member.pod
     code = "without an exit code" if pod.exit_code is None else f"with exit code {pod.exit_code}"
-    return Ending(
+    return Termination(
         Reason.EXIT_CODE,
         f"{pod.name} failed {code}",
         counted=True,
@@ -112,7 +112,7 @@ def _failure(member: Member) -> Ending:
     )
 
 
-def _half_started(view: View, members: Sequence[Member]) -> Ending | None:
+def _half_started(view: View, members: Sequence[Member]) -> Termination | None:
     """Members cannot be gated again: when the rest finds no place in time, all start anew."""
     left = [one for one in members if one.gated and not one.reserved]
     if not left:
@@ -120,7 +120,7 @@ def _half_started(view: View, members: Sequence[Member]) -> Ending | None:
     first = min(one.pod.stage_since for one in members if not one.gated)
     if view.now - guards.counted_from(view, first) < view.settings.schedule_timeout_s:
         return None
-    return Ending(
+    return Termination(
         Reason.GANG_INCOMPLETE, f"{left[0].pod.name} found no place after others had started"
     )
 
@@ -139,7 +139,9 @@ def _is_counted_already(view: View, job: WorkloadRecord) -> bool:
     )
 
 
-def close(view: View, job: WorkloadRecord, members: Sequence[Member], ending: Ending) -> Life:
+def close(
+    view: View, job: WorkloadRecord, members: Sequence[Member], ending: Termination
+) -> LifecycleStep:
     """The gang starts again, or the job has failed; pods go once the status says so."""
     release = tuple(one for one in members if one.gated and one.held)
     if ending.counted:
@@ -147,7 +149,7 @@ def close(view: View, job: WorkloadRecord, members: Sequence[Member], ending: En
     refused = ending.reason is Reason.RESERVATION_REFUSED
     wait_s = guards.refused_pause(view, members) if refused else 0.0
     soon = f" in {wait_s:g} s" if wait_s else ""
-    return Life(
+    return LifecycleStep(
         phase=Phase.RESTARTING,
         reason=ending.reason,
         message=(
@@ -166,14 +168,16 @@ def close(view: View, job: WorkloadRecord, members: Sequence[Member], ending: En
     )
 
 
-def _failed(view: View, job: WorkloadRecord, ending: Ending, release: tuple[Member, ...]) -> Life:
+def _failed(
+    view: View, job: WorkloadRecord, ending: Termination, release: tuple[Member, ...]
+) -> LifecycleStep:
     """Another start while the job may fail once more, else its end."""
     restarts, policy = job.status.restarts, job.failure
     codes = policy.retry_exit_codes
     if codes and ending.code not in codes:
         listed = ", ".join(str(code) for code in sorted(codes))
         message = f"{ending.message}; failurePolicy retries only {listed}"
-        return Life(
+        return LifecycleStep(
             phase=Phase.FAILED,
             reason=Reason.EXIT_CODE,
             message=message,
@@ -181,7 +185,7 @@ def _failed(view: View, job: WorkloadRecord, ending: Ending, release: tuple[Memb
             release=release,
         )
     if _is_counted_already(view, job):
-        return Life(
+        return LifecycleStep(
             phase=Phase.RESTARTING,
             reason=ending.reason,
             message=f"{ending.message}, so shortly after another that it is the same failure",
@@ -191,7 +195,7 @@ def _failed(view: View, job: WorkloadRecord, ending: Ending, release: tuple[Memb
         )
     if restarts >= policy.max_restarts:
         message = f"{ending.message}, after {restarts} of {policy.max_restarts} restarts"
-        return Life(
+        return LifecycleStep(
             phase=Phase.FAILED,
             reason=Reason.RESTART_LIMIT,
             message=message,
@@ -203,7 +207,7 @@ def _failed(view: View, job: WorkloadRecord, ending: Ending, release: tuple[Memb
         settings.restart_backoff_s * 2 ** min(restarts, _LARGEST_DOUBLING),
         settings.restart_backoff_max_s,
     )
-    return Life(
+    return LifecycleStep(
         phase=Phase.RESTARTING,
         reason=ending.reason,
         message=(

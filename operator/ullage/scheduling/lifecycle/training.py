@@ -19,7 +19,7 @@ from ullage.api.reasons import ConditionType
 from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
 from ullage.cluster.values.names import pod_name, workers_service
 from ullage.scheduling.inventory import timeouts as guards
-from ullage.scheduling.inventory.inventory import Ground
+from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.lifecycle.drain import at_once
 from ullage.scheduling.lifecycle.gang import advance, deadline
 from ullage.scheduling.lifecycle.in_place import life_in_place
@@ -27,7 +27,7 @@ from ullage.scheduling.lifecycle.node_losses import with_given_back
 from ullage.scheduling.lifecycle.termination import close, find_ending
 from ullage.scheduling.model.lifecycle_step import (
     EVICTED,
-    Life,
+    LifecycleStep,
     delete,
     evict,
     refusal_under_retry,
@@ -45,23 +45,23 @@ _PHASES: Final = {one.value: one for one in Phase}
 _COMING: Final = (Reason.WAITING_FOR_DECISION, "its pods are being created")
 
 
-def training_life(view: View, ground: Ground, job: WorkloadRecord) -> Life:
+def training_life(view: View, ground: Inventory, job: WorkloadRecord) -> LifecycleStep:
     """What the job needs next."""
     return _life(view, ground, with_given_back(view, job))
 
 
-def _life(view: View, ground: Ground, job: WorkloadRecord) -> Life:
+def _life(view: View, ground: Inventory, job: WorkloadRecord) -> LifecycleStep:
     everybody = view.members_of(job)
     if job.status.phase == Phase.RUNNING and _runs_well(view, job, everybody):
         return _running(job.status.restarts)
     members = [one for one in everybody if 0 <= one.pod.rank < job.replicas]
     phase = _phase(job)
     if job.deleting:
-        return Life(phase=phase, silent=True)
+        return LifecycleStep(phase=phase, silent=True)
     if phase.terminal:
         return _after_the_end(view, job, everybody)
     if not job.shape.device_container:
-        return Life(phase=phase, reason=Reason.INVALID_OBJECT, message=job.invalid)
+        return LifecycleStep(phase=phase, reason=Reason.INVALID_OBJECT, message=job.invalid)
     if len(members) == job.replicas and _all_succeeded(members):
         return _kept(job, Phase.SUCCEEDED, Reason.COMPLETED, "every member ended with exit code 0")
     if job.suspend:
@@ -106,11 +106,11 @@ def _runs_well(view: View, job: WorkloadRecord, members: Sequence[Member]) -> bo
 
 
 @lru_cache(maxsize=256)
-def _running(restarts: int) -> Life:
-    return Life(phase=Phase.RUNNING, restarts=restarts)
+def _running(restarts: int) -> LifecycleStep:
+    return LifecycleStep(phase=Phase.RUNNING, restarts=restarts)
 
 
-def _tear_down(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Life:
+def _tear_down(view: View, job: WorkloadRecord, members: Sequence[Member]) -> LifecycleStep:
     """Every pod of the last start goes before the first of the next appears."""
     reason, message = _standing_reason(job)
     if not members and not _creating(view, job):
@@ -128,7 +128,7 @@ def _tear_down(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Li
             steps.append(evict(job, one, epoch, reason, message))
         else:
             steps.append(delete(job, one, epoch, reason, message))
-    return Life(
+    return LifecycleStep(
         phase=Phase.RESTARTING,
         reason=reason,
         message=message,
@@ -185,7 +185,7 @@ def _written_off_at(view: View, job: WorkloadRecord, members: Sequence[Member]) 
     return at if at > view.now else 0.0
 
 
-def _suspend(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Life:
+def _suspend(view: View, job: WorkloadRecord, members: Sequence[Member]) -> LifecycleStep:
     message = "spec.suspend is true"
     if not members and not _creating(view, job):
         return _kept(job, Phase.SUSPENDED, Reason.SUSPENDED, message)
@@ -196,7 +196,7 @@ def _suspend(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Life
             continue
         act = evict if whole and one.live and not one.gated else delete
         steps.append(act(job, one, epoch, Reason.SUSPENDED, message))
-    return Life(
+    return LifecycleStep(
         phase=Phase.SUSPENDING,
         reason=Reason.SUSPENDED,
         message=message,
@@ -206,7 +206,7 @@ def _suspend(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Life
     )
 
 
-def _after_the_end(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Life:
+def _after_the_end(view: View, job: WorkloadRecord, members: Sequence[Member]) -> LifecycleStep:
     """What still runs of a failed gang goes, finished pods stay for their logs, the job in time."""
     epoch = view.settings.epoch
     finished = job.status.condition(ConditionType.FINISHED)
@@ -223,7 +223,7 @@ def _after_the_end(view: View, job: WorkloadRecord, members: Sequence[Member]) -
             text = f"ended {view.now - job.status.completion_time:.0f} s ago"
             steps.append(DeleteWorkload(owner=job.ref, epoch=epoch, reason=reason, text=text))
             wake_at = 0.0
-    return Life(
+    return LifecycleStep(
         phase=_phase(job),
         reason=reason,
         message=finished.message if finished else "",
@@ -234,11 +234,11 @@ def _after_the_end(view: View, job: WorkloadRecord, members: Sequence[Member]) -
     )
 
 
-def _grow(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Life:
+def _grow(view: View, job: WorkloadRecord, members: Sequence[Member]) -> LifecycleStep:
     """Nobody has started: create the pods that are missing, delete those that are out of date."""
     if view.now < job.status.retry_at:
         reason, message = _standing_reason(job)
-        return Life(
+        return LifecycleStep(
             phase=Phase.PENDING,
             reason=reason,
             message=message,
@@ -253,7 +253,7 @@ def _grow(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Life:
     ]
     if stale:
         text = "the template or the number of replicas changed before the start"
-        return Life(
+        return LifecycleStep(
             phase=Phase.PENDING,
             reason=Reason.WAITING_FOR_DECISION,
             message=text,
@@ -267,7 +267,7 @@ def _grow(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Life:
     return _missing(view, job, members)
 
 
-def _missing(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Life:
+def _missing(view: View, job: WorkloadRecord, members: Sequence[Member]) -> LifecycleStep:
     namespace = job.ref.namespace
     obstacle = _obstacle(view, job)
     present = {one.pod.rank for one in members}
@@ -291,7 +291,7 @@ def _missing(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Life
     reason, message = obstacle or refusal_under_retry(job) or _COMING
     if not members and (reason, message) == _COMING:
         return _coming(job.status.restarts, job.status.retry_at, tuple(missing))
-    return Life(
+    return LifecycleStep(
         phase=Phase.PENDING,
         reason=reason,
         message=message,
@@ -304,10 +304,10 @@ def _missing(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Life
 
 
 @lru_cache(maxsize=256)
-def _coming(restarts: int, retry_at: float, missing: tuple[int, ...]) -> Life:
+def _coming(restarts: int, retry_at: float, missing: tuple[int, ...]) -> LifecycleStep:
     """Nothing exists yet and nothing is in the way: thousands wait so, mostly all alike."""
     reason, message = _COMING
-    return Life(
+    return LifecycleStep(
         phase=Phase.PENDING,
         reason=reason,
         message=message,
@@ -328,8 +328,8 @@ def _obstacle(view: View, job: WorkloadRecord) -> tuple[Reason, str] | None:
     return write_refused(view, "Service", job.ref.namespace, name)
 
 
-def _kept(job: WorkloadRecord, phase: Phase, reason: Reason, message: str) -> Life:
-    return Life(
+def _kept(job: WorkloadRecord, phase: Phase, reason: Reason, message: str) -> LifecycleStep:
+    return LifecycleStep(
         phase=phase,
         reason=reason,
         message=message,

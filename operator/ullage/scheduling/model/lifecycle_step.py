@@ -20,7 +20,7 @@ from ullage.scheduling.model.view import Member, View
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Life:
+class LifecycleStep:
     """Where a workload stands and what it needs next."""
 
     phase: Phase

@@ -11,18 +11,18 @@ from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import RefusalLine
 from ullage.scheduling.model.view import Member
-from ullage.scheduling.placement.candidates import Spot
-from ullage.scheduling.placement.downsizing import Concession
+from ullage.scheduling.placement.candidates import Candidate
+from ullage.scheduling.placement.downsizing import Downsize
 from ullage.scheduling.placement.feasible import Infeasible
 from ullage.scheduling.placement.messages import headline
-from ullage.scheduling.placement.placement import Seat
+from ullage.scheduling.placement.placement import Placement
 from ullage.scheduling.placement.preemption import (
     Victim,
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class SchedulingAttempt:
     """A workload with members that wait for slices."""
 
     workload: WorkloadRecord
@@ -75,9 +75,9 @@ class Refused:
 class Outcome:
     """What a turn brought: seats, a refusal, or (members that are placed one by one) both."""
 
-    seats: tuple[Seat, ...] = ()
-    runner_up: Spot | None = None
+    seats: tuple[Placement, ...] = ()
+    runner_up: Candidate | None = None
     refused: Refused | None = None
     victims: tuple[Victim, ...] = ()
-    conceded: Concession | None = None
+    conceded: Downsize | None = None
     """Who starts again with a smaller share for it."""

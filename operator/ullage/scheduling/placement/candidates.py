@@ -29,12 +29,17 @@ from ullage.scheduling.feasibility.checks import (
     passes,
     picked,
 )
-from ullage.scheduling.feasibility.occupancy import EMPTY, Board
-from ullage.scheduling.feasibility.resource_requests import Want
+from ullage.scheduling.feasibility.occupancy import EMPTY, Occupancy
+from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.inventory.inventory import Flags, Ints
 from ullage.scheduling.inventory.node_fit import Fit, judge_node
 from ullage.scheduling.prediction.effort import FEW, SEARCH
-from ullage.scheduling.prediction.verdicts import Breach, Case, Grant, Rule
+from ullage.scheduling.prediction.verdicts import (
+    Admission,
+    AdmissionQuery,
+    AdmissionRule,
+    SLOViolation,
+)
 
 _CATCH_UP: Final = 1000
 """More changed devices than this are cheaper judged by judging all."""
@@ -52,31 +57,31 @@ _TRIAL: Final = 1 << 40
 """Far above any worth: what has to be tried out comes after what has not."""
 _FAVOUR: Final = 100_000
 """What the recommended type counts more, in millionths of a device (our choice: a tenth)."""
-_WHOLE: Final = Grant(WHOLE_PERCENT, 1.0)
+_WHOLE: Final = Admission(WHOLE_PERCENT, 1.0)
 _SHARES: Final = 1 << 20
 """More than the largest share that is asked about."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class Candidate:
     """A place for one member: devices of one node, at a share."""
 
     node: int
     sites: tuple[int, ...]
     percent: int
-    grant: Grant
+    grant: Admission
     """What was said of the first device."""
 
 
 @dataclass(slots=True)
-class Scout:
+class CandidateIndex:
     """What all classes of a cycle share: the board, the rule, verdicts by shape."""
 
-    board: Board
-    rule: Rule
+    board: Occupancy
+    rule: AdmissionRule
     fits: dict[tuple[int, bool], Ints] = field(default_factory=dict)
     """Of the nodes, by identity of the shape: a :class:`Fit` each."""
-    grants: dict[tuple[object, ...], Grant | Breach] = field(default_factory=dict)
+    grants: dict[tuple[object, ...], Admission | SLOViolation] = field(default_factory=dict)
 
     def fit(self, shape: PodShape, *, in_principle: bool = False) -> Ints:
         """How every node answers to a shape."""
@@ -90,7 +95,7 @@ class Scout:
             self.fits[id(shape), in_principle] = known
         return known
 
-    def reachable(self, want: Want) -> Flags:
+    def reachable(self, want: ResourceRequest) -> Flags:
         """Devices on nodes that fit, of an allowed model, neither held back nor passed over."""
         board = self.board
         mask: Flags = (self.fit(want.shape) == int(Fit.OK))[board.ground.node_of]
@@ -102,7 +107,7 @@ class Scout:
             mask &= want.place.nodes[board.ground.node_of]
         return mask
 
-    def predicted(self, want: Want, site: int, top: int) -> Grant | Breach:
+    def predicted(self, want: ResourceRequest, site: int, top: int) -> Admission | SLOViolation:
         """What the rule says to shares up to ``top``; asked once per situation."""
         model = self.board.ground.model.item(site)
         here = self.board.occupants[site]
@@ -116,8 +121,8 @@ class Scout:
         return found
 
     def asked(
-        self, want: Want, sites: Ints, tops: Sequence[int]
-    ) -> tuple[Ints, list[Grant | Breach]]:
+        self, want: ResourceRequest, sites: Ints, tops: Sequence[int]
+    ) -> tuple[Ints, list[Admission | SLOViolation]]:
         """What the rule says to several devices, each up to its share: answers by number.
 
         Returns the number of its answer by device, -1 where too much would have had to be asked,
@@ -133,7 +138,7 @@ class Scout:
         chosen: Sequence[int] = range(len(first))
         if self.board.effort.is_much and len(first) > FEW:
             chosen = self._promising(kinds[first], shares[first])
-        answers: list[Grant | Breach] = []
+        answers: list[Admission | SLOViolation] = []
         numbers = np.full(len(first), -1, dtype=np.int64)
         for at in chosen:
             place = first.item(at)
@@ -152,18 +157,18 @@ class Scout:
         start = self.board.turn * (FEW // 2) % len(rest)
         return sure + (rest[start:] + rest[:start])[: FEW // 2]
 
-    def case(self, want: Want, site: int, top: int) -> Case:
+    def case(self, want: ResourceRequest, site: int, top: int) -> AdmissionQuery:
         """The question whether a class may join a device, as the rule is asked it."""
         ground = self.board.ground
         return self.empty_case(want, ground.model.item(site), top).beside(
             tuple(one.tenant for one in self.board.occupants[site])
         )
 
-    def empty_case(self, want: Want, model: int, top: int) -> Case:
+    def empty_case(self, want: ResourceRequest, model: int, top: int) -> AdmissionQuery:
         """The same of an empty device of a model."""
         # whoever is measured alone takes all it may have: nobody else is there for the rest
         least = top if model in want.unmeasured else want.min_percent
-        return Case(
+        return AdmissionQuery(
             accelerator=self.board.ground.model_names[model],
             newcomer=want.tenant(NEWCOMER, model, top),
             tenants=(),
@@ -174,17 +179,17 @@ class Scout:
             domain=want.trust_domain,
         )
 
-    def granted(self, want: Want, site: int) -> Grant | None:
+    def granted(self, want: ResourceRequest, site: int) -> Admission | None:
         """What one device would give; ``None`` = refused."""
         facts = figures(self.board, site)
         if not passes(facts, want):
             return None
         top = WHOLE_PERCENT if want.exclusive else ceiling(facts, want)
         found = self.predicted(want, site, top)
-        return found if isinstance(found, Grant) else None
+        return found if isinstance(found, Admission) else None
 
 
-class Shortlist:
+class CandidateList:
     """Candidates of one class.
 
     Columns have one entry per device: its rank (smallest first), what decides between equal ranks,
@@ -192,7 +197,7 @@ class Shortlist:
     node stands for the node.
     """
 
-    def __init__(self, scout: Scout, want: Want) -> None:
+    def __init__(self, scout: CandidateIndex, want: ResourceRequest) -> None:
         self.want = want
         self._scout = scout
         self._board = scout.board
@@ -200,12 +205,12 @@ class Shortlist:
         self._rank: Ints = np.full(count, _NEVER, dtype=np.int64)
         self._then: Ints = np.zeros(count, dtype=np.int64)
         self._gives: Ints = np.full(count, -1, dtype=np.int64)
-        self._grants: list[Grant] = []
+        self._grants: list[Admission] = []
         self._reachable = scout.reachable(want)
         self._seen = 0
         self._judge_all()
 
-    def best(self, near: set[int]) -> Spot | None:
+    def best(self, near: set[int]) -> Candidate | None:
         """The best place now; of equals one on a node in ``near``, which loses full nodes."""
         self._catch_up()
         key = self._top()
@@ -219,11 +224,11 @@ class Shortlist:
                 return self._spot(closer[2])
         return self._spot(key[2])
 
-    def second(self, spot: Spot) -> Spot | None:
+    def second(self, spot: Candidate) -> Candidate | None:
         """The best place beside this one, for the record."""
         self._catch_up()
         aside: list[tuple[int, int]] = []
-        found: Spot | None = None
+        found: Candidate | None = None
         while found is None:
             key = self._top()
             if key is None:
@@ -238,12 +243,12 @@ class Shortlist:
             self._rank[site] = rank
         return found
 
-    def _spot(self, site: int) -> Spot:
+    def _spot(self, site: int) -> Candidate:
         node = self._board.ground.sites[site].node
         grant = self._grants[self._gives.item(site)]
         if not self.want.exclusive:
-            return Spot(node, (site,), grant.percent, grant)
-        return Spot(node, tuple(self._free_on(node)[: self.want.count]), WHOLE_PERCENT, grant)
+            return Candidate(node, (site,), grant.percent, grant)
+        return Candidate(node, tuple(self._free_on(node)[: self.want.count]), WHOLE_PERCENT, grant)
 
     def _free_on(self, node: int) -> list[int]:
         gives = self._gives
@@ -301,16 +306,18 @@ class Shortlist:
         if want.exclusive:
             self._renew_nodes(found.tolist())
 
-    def _enter(self, sites: Ints, numbers: Ints, answers: Sequence[Grant | Breach]) -> None:
+    def _enter(
+        self, sites: Ints, numbers: Ints, answers: Sequence[Admission | SLOViolation]
+    ) -> None:
         """Put devices into the order by what they would give."""
         if not answers:
             return
         base = len(self._grants)
-        given = [one for one in answers if isinstance(one, Grant)]
+        given = [one for one in answers if isinstance(one, Admission)]
         self._grants.extend(given)
         # one entry more, which -1 ("not asked") finds at the end
         index = np.full(len(answers) + 1, -1, dtype=np.int64)
-        places = [at for at, one in enumerate(answers) if isinstance(one, Grant)]
+        places = [at for at, one in enumerate(answers) if isinstance(one, Admission)]
         index[places] = range(base, base + len(given))
         gives = index[numbers]
         sites, gives = sites[gives >= 0], gives[gives >= 0]

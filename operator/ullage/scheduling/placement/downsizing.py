@@ -21,13 +21,19 @@ from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.room import MadeRoom
 from ullage.cluster.records.snapshot import PodStage, WorkloadKind, WorkloadRecord
 from ullage.engines.admission.filters import PEAK_MARGIN
-from ullage.scheduling.feasibility.occupancy import Board, Occupant
-from ullage.scheduling.feasibility.resource_requests import Want, Wants
+from ullage.scheduling.feasibility.occupancy import Occupancy, Occupant
+from ullage.scheduling.feasibility.resource_requests import ResourceRequest, ResourceRequests
 from ullage.scheduling.inventory.held_shares import HOLD_S
-from ullage.scheduling.model.lifecycle_step import Life
+from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import Member, View
-from ullage.scheduling.placement.placement import Asked, NoRoom, Placer, Seating, memory_mib
+from ullage.scheduling.placement.placement import (
+    NoRoom,
+    PlacementRequest,
+    Placements,
+    Placer,
+    memory_mib,
+)
 from ullage.scheduling.placement.preemption import priority_of, unsaved_s
 
 RESTART_S: Final = 60.0
@@ -42,7 +48,7 @@ MOST_TRIED: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resident:
+class DownsizeCandidate:
     """A job that may be restarted with a smaller share, and what that costs."""
 
     workload: WorkloadRecord
@@ -68,12 +74,12 @@ class Resident:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Concession:
+class Downsize:
     """A resident's restart at a smaller share, and where the newcomer then sits."""
 
-    resident: Resident
+    resident: DownsizeCandidate
     percent: int
-    seating: Seating
+    seating: Placements
     gain: float
     """Normalised throughput that the device gains, in units of one tenant's alone."""
 
@@ -93,11 +99,11 @@ class Asking:
     """A newcomer that fits nowhere, and the board of what will be."""
 
     placer: Placer
-    wants: Wants
-    unit: Sequence[Asked]
+    wants: ResourceRequests
+    unit: Sequence[PlacementRequest]
     near: frozenset[int] = frozenset()
 
-    def seat(self) -> Seating | NoRoom:
+    def seat(self) -> Placements | NoRoom:
         """Seat all members on the board as it stands."""
         return self.placer.seat(self.unit, set(self.near), explain=False)
 
@@ -109,8 +115,8 @@ class _Trial:
 
 
 def residents(
-    view: View, wants: Wants, board: Board, lives: Mapping[str, Life]
-) -> tuple[Resident, ...]:
+    view: View, wants: ResourceRequests, board: Occupancy, lives: Mapping[str, LifecycleStep]
+) -> tuple[DownsizeCandidate, ...]:
     """Jobs that may be asked, in the order of asking.
 
     Lowest priority first, then who saved its work last, then youngest.
@@ -130,7 +136,7 @@ def residents(
         if site is None or occupant is None or _stays_as_it_is(occupant, least):
             continue
         found.append(
-            Resident(
+            DownsizeCandidate(
                 workload=workload,
                 member=member,
                 site=site,
@@ -146,7 +152,7 @@ def residents(
     )
 
 
-def _may_restart(view: View, job: WorkloadRecord, life: Life | None) -> Member | None:
+def _may_restart(view: View, job: WorkloadRecord, life: LifecycleStep | None) -> Member | None:
     """The only member of a job that runs undisturbed long enough; ``None`` where it does not."""
     if not job.checkpoint or job.gpu.share is None or job.replicas != 1:
         return None
@@ -194,7 +200,7 @@ def _restart_s(job: WorkloadRecord) -> float:
     return float(known.restart_seconds) if known and known.restart_seconds else RESTART_S
 
 
-def make_room_beside(ask: Asking, asked: Sequence[Resident]) -> Concession | None:
+def make_room_beside(ask: Asking, asked: Sequence[DownsizeCandidate]) -> Downsize | None:
     """The first resident whose restart at a smaller share lets all members sit, and is worth it.
 
     Args:
@@ -219,14 +225,14 @@ def make_room_beside(ask: Asking, asked: Sequence[Resident]) -> Concession | Non
     return None
 
 
-def _could_fit(board: Board, one: Resident, want: Want) -> bool:
+def _could_fit(board: Occupancy, one: DownsizeCandidate, want: ResourceRequest) -> bool:
     """Whether the shares alone would leave room; anything else costs a judgement."""
     used = board.percent_used.item(one.site) - (one.percent - one.least)
     fits = used + want.min_percent <= want.percent_limit
     return fits and one.occupant in board.occupants[one.site]
 
 
-def _concession(ask: Asking, one: Resident) -> Concession | None:
+def _concession(ask: Asking, one: DownsizeCandidate) -> Downsize | None:
     """The share of a resident at which its device is worth most; ``None`` = none is worth it."""
     board, rule = ask.placer.board, ask.placer.rule
     here = list(board.occupants[one.site])
@@ -246,13 +252,13 @@ def _concession(ask: Asking, one: Resident) -> Concession | None:
         return None
     _swap(board, one, one.occupant, best.small)
     seating = ask.seat()
-    if not isinstance(seating, Seating):
+    if not isinstance(seating, Placements):
         raise AssertionError("members that fitted before no longer fit on an unchanged board")
     percent = best.small.tenant.percent
-    return Concession(resident=one, percent=percent, seating=seating, gain=gain)
+    return Downsize(resident=one, percent=percent, seating=seating, gain=gain)
 
 
-def _smaller(ask: Asking, one: Resident) -> list[Occupant]:
+def _smaller(ask: Asking, one: DownsizeCandidate) -> list[Occupant]:
     """The resident with each share that is tried, the least first.
 
     None that leaves it less memory than it is known to use, or too slow even with nobody beside it.
@@ -272,14 +278,14 @@ def _smaller(ask: Asking, one: Resident) -> list[Occupant]:
     return made
 
 
-def _try(ask: Asking, one: Resident, small: Occupant) -> _Trial | None:
+def _try(ask: Asking, one: DownsizeCandidate, small: Occupant) -> _Trial | None:
     """What the device is worth with the resident at a share; ``None`` = it does not work out."""
     board = ask.placer.board
     order = list(board.occupants[one.site])
     _swap(board, one, one.occupant, small)
     worth: float | None = None
     seating = ask.seat()
-    if isinstance(seating, Seating):
+    if isinstance(seating, Placements):
         there = any(one.site in seat.spot.sites for seat in seating.seats)
         proven = not any(seat.spot.grant.trial for seat in seating.seats)
         if there and proven and _comes_back(ask, one, small):
@@ -292,7 +298,7 @@ def _try(ask: Asking, one: Resident, small: Occupant) -> _Trial | None:
     return _Trial(small, worth) if worth is not None else None
 
 
-def _comes_back(ask: Asking, one: Resident, small: Occupant) -> bool:
+def _comes_back(ask: Asking, one: DownsizeCandidate, small: Occupant) -> bool:
     """Whether the resident itself is granted its place beside the newcomer, without a trial."""
     board = ask.placer.board
     order = list(board.occupants[one.site])
@@ -303,7 +309,7 @@ def _comes_back(ask: Asking, one: Resident, small: Occupant) -> bool:
     return grant is not None and not grant.trial
 
 
-def _want(ask: Asking, one: Resident, percent: int) -> Want:
+def _want(ask: Asking, one: DownsizeCandidate, percent: int) -> ResourceRequest:
     """What the resident asks for when it starts with no more than this."""
     share = one.workload.gpu.share
     assert share is not None  # only who has a share is asked
@@ -312,7 +318,7 @@ def _want(ask: Asking, one: Resident, percent: int) -> Want:
     return ask.wants.of(asks, one.member.pod.shape)
 
 
-def _swap(board: Board, one: Resident, old: Occupant, new: Occupant) -> None:
+def _swap(board: Occupancy, one: DownsizeCandidate, old: Occupant, new: Occupant) -> None:
     board.lift(one.site, old)
     board.put(one.site, new)
 
@@ -324,11 +330,11 @@ def _worth(here: Sequence[Occupant], slowdowns: Sequence[float]) -> float:
     )
 
 
-def _model(board: Board, one: Resident) -> str:
+def _model(board: Occupancy, one: DownsizeCandidate) -> str:
     return board.ground.model_names[board.ground.model.item(one.site)]
 
 
-def remembered(made: Concession, winner: WorkloadRecord, now: float, board: Board) -> MadeRoom:
+def remembered(made: Downsize, winner: WorkloadRecord, now: float, board: Occupancy) -> MadeRoom:
     """What the resident's status has to say of it."""
     site = board.ground.sites[made.resident.site]
     return MadeRoom(
@@ -341,9 +347,9 @@ def remembered(made: Concession, winner: WorkloadRecord, now: float, board: Boar
     )
 
 
-def starts_again(made: Concession, room: MadeRoom) -> Life:
+def starts_again(made: Downsize, room: MadeRoom) -> LifecycleStep:
     """The resident's life from now on; its pods go once its status says what it was left."""
-    return Life(
+    return LifecycleStep(
         phase=Phase.RESTARTING,
         reason=Reason.MADE_ROOM,
         message=(

@@ -25,13 +25,13 @@ from ullage.scheduling.feasibility.checks import (
     emptied,
     memory_needed,
 )
-from ullage.scheduling.feasibility.resource_requests import Want
+from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.inventory.inventory import Flags, Ints
 from ullage.scheduling.inventory.node_fit import Fit, allocatable, counted, why_not
 from ullage.scheduling.inventory.trust_domains import not_granted
-from ullage.scheduling.placement.candidates import Scout
+from ullage.scheduling.placement.candidates import CandidateIndex
 from ullage.scheduling.placement.messages import HELP, wanted
-from ullage.scheduling.prediction.verdicts import Breach, Case
+from ullage.scheduling.prediction.verdicts import AdmissionQuery, SLOViolation
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +68,13 @@ def _least(workload: WorkloadRecord) -> int:
 class Feasibility:
     """Answers by class, once each."""
 
-    scout: Scout
+    scout: CandidateIndex
     snapshot: Snapshot
     _rooms: dict[int, _Room] = field(default_factory=dict)
     _amounts: dict[str, Ints] = field(default_factory=dict)
 
     def judge(
-        self, workload: WorkloadRecord, want: Want, members: int | None = None
+        self, workload: WorkloadRecord, want: ResourceRequest, members: int | None = None
     ) -> Infeasible | None:
         """Why the workload can never run here; ``None`` when it could.
 
@@ -113,7 +113,7 @@ class Feasibility:
         text = not_granted(self.snapshot.policy, workload)
         return Infeasible(Reason.TRUST_DOMAIN_NOT_GRANTED, text) if text else None
 
-    def _barred(self, want: Want) -> Infeasible | None:
+    def _barred(self, want: ResourceRequest) -> Infeasible | None:
         """An objective that is impossible, or cannot be judged, on every model that is allowed."""
         models = set(self.scout.board.ground.models.values())
         if want.accelerators is not None:
@@ -139,7 +139,7 @@ class Feasibility:
             f" {', '.join(sorted(known))}",
         )
 
-    def _room(self, want: Want) -> _Room:
+    def _room(self, want: ResourceRequest) -> _Room:
         ground = self.scout.board.ground
         if not ground.nodes:
             return _Room(0, Reason.NO_NODE_MATCHES, "no node is labelled ullage.dev/node=true")
@@ -161,7 +161,7 @@ class Feasibility:
                 return _Room(0, reason, self._on_empty(want, reason, alive))
             alive = left
         least = self._least_shares(want, facts, alive)
-        if isinstance(least, Breach):
+        if isinstance(least, SLOViolation):
             return _Room(
                 0,
                 Reason.PREDICTED_SLO_BREACH,
@@ -172,7 +172,7 @@ class Feasibility:
         alive = alive & (least > 0)
         return _Room(self._count(want, facts, np.where(alive, least, 0), held))
 
-    def _pods_on_empty_nodes(self, want: Want) -> Ints:
+    def _pods_on_empty_nodes(self, want: ResourceRequest) -> Ints:
         """Pods of a shape that every node takes when empty; slots come and go with its agent."""
         room: Ints | None = None
         for name, amount in want.needs:
@@ -193,7 +193,7 @@ class Feasibility:
             self._amounts[name] = column
         return column
 
-    def _no_node(self, want: Want, fits: Sequence[int]) -> tuple[Reason, str]:
+    def _no_node(self, want: ResourceRequest, fits: Sequence[int]) -> tuple[Reason, str]:
         """What stops every node; the one that comes closest is shown."""
         nodes = self.scout.board.ground.nodes
         if Fit.OK in fits:
@@ -208,7 +208,7 @@ class Feasibility:
         reason = Reason.NODE_AFFINITY_CONFLICT if conflict else Reason.NO_NODE_MATCHES
         return reason, f"no node fits; {node.name}: {why_not(want.shape, node)}"
 
-    def _on_empty(self, want: Want, reason: Reason, alive: Flags) -> str:
+    def _on_empty(self, want: ResourceRequest, reason: Reason, alive: Flags) -> str:
         ground = self.scout.board.ground
         most = int(ground.memory_mib[alive].max())
         match reason:
@@ -223,7 +223,9 @@ class Feasibility:
             case _:
                 return "no suitable device could take it even when empty"
 
-    def _least_shares(self, want: Want, facts: Facts[Ints], alive: Flags) -> Ints | Breach:
+    def _least_shares(
+        self, want: ResourceRequest, facts: Facts[Ints], alive: Flags
+    ) -> Ints | SLOViolation:
         """By device, the least share that keeps the newcomer's own objective; 0 = none does.
 
         Where no device has one, the breach that misses by least.
@@ -231,7 +233,7 @@ class Feasibility:
         least = np.full(len(alive), want.min_percent, dtype=np.int64)
         if all(one.max_slowdown is None for one in want.known.tenants):
             return least
-        nearest: Breach | None = None
+        nearest: SLOViolation | None = None
         suits = False
         tops = ceiling(facts, want)
         for model in np.unique(facts.model[alive]).tolist():
@@ -245,9 +247,11 @@ class Feasibility:
                 nearest = missed
         return least if suits or nearest is None else nearest
 
-    def _least_share(self, case: Case, least: int, top: int) -> tuple[int, Breach | None]:
+    def _least_share(
+        self, case: AdmissionQuery, least: int, top: int
+    ) -> tuple[int, SLOViolation | None]:
         """The least share that keeps the newcomer's objective; 0 = none, and what comes nearest."""
-        nearest: Breach | None = None
+        nearest: SLOViolation | None = None
         for percent in range(least, top + 1):
             one = self.scout.rule.alone(case, percent)
             if one is None:
@@ -256,7 +260,7 @@ class Feasibility:
                 nearest = one
         return 0, nearest
 
-    def _count(self, want: Want, facts: Facts[Ints], least: Ints, held: Ints) -> int:
+    def _count(self, want: ResourceRequest, facts: Facts[Ints], least: Ints, held: Ints) -> int:
         """Members that fit at once on empty nodes, each at its least share (0 = refused)."""
         node_of = self.scout.board.ground.node_of
         alive = least > 0

@@ -13,17 +13,19 @@ from dataclasses import replace
 
 from ullage.cluster.records.room import MadeRoom
 from ullage.cluster.records.snapshot import WorkloadRecord
-from ullage.scheduling.feasibility.occupancy import Board, Occupant
-from ullage.scheduling.feasibility.resource_requests import Wants
+from ullage.scheduling.feasibility.occupancy import Occupancy, Occupant
+from ullage.scheduling.feasibility.resource_requests import ResourceRequests
 from ullage.scheduling.inventory.held_shares import in_force
 from ullage.scheduling.inventory.resource_usage import charged
-from ullage.scheduling.model.lifecycle_step import Life
+from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import View
 from ullage.scheduling.placement.placement import memory_mib
 
 
-def keep_rooms(view: View, wants: Wants, board: Board, lives: Mapping[str, Life]) -> None:
+def keep_rooms(
+    view: View, wants: ResourceRequests, board: Occupancy, lives: Mapping[str, LifecycleStep]
+) -> None:
     """Keep the place of everybody who is on the way to a smaller share.
 
     What it has now is about to be free; what it was left is taken, until it asks for it itself.
@@ -44,7 +46,7 @@ def keep_rooms(view: View, wants: Wants, board: Board, lives: Mapping[str, Life]
         _put_back_smaller(wants, board, workload, made)
 
 
-def _is_on_its_way(view: View, job: WorkloadRecord, life: Life) -> bool:
+def _is_on_its_way(view: View, job: WorkloadRecord, life: LifecycleStep) -> bool:
     """Whether a job stops, or has stopped and does not yet ask for a place."""
     if life.silent or life.waiting:
         return False
@@ -53,7 +55,9 @@ def _is_on_its_way(view: View, job: WorkloadRecord, life: Life) -> bool:
     return life.phase is Phase.PENDING and not any(one.held for one in view.members_of(job))
 
 
-def _put_back_smaller(wants: Wants, board: Board, job: WorkloadRecord, made: MadeRoom) -> None:
+def _put_back_smaller(
+    wants: ResourceRequests, board: Occupancy, job: WorkloadRecord, made: MadeRoom
+) -> None:
     site = board.ground.site_index.get((made.node, made.gpu))
     if site is None:
         return

@@ -16,12 +16,12 @@ from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import RefusalLine
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.scheduling.feasibility.checks import ceiling, figures, memory_needed
-from ullage.scheduling.feasibility.occupancy import Board
-from ullage.scheduling.feasibility.resource_requests import Want
+from ullage.scheduling.feasibility.occupancy import Occupancy
+from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.inventory.node_fit import shortages, why_not
-from ullage.scheduling.placement.candidates import Scout
+from ullage.scheduling.placement.candidates import CandidateIndex
 from ullage.scheduling.placement.survey import Stage, Tally
-from ullage.scheduling.prediction.verdicts import Breach
+from ullage.scheduling.prediction.verdicts import SLOViolation
 
 MOST_LINES: Final = 8
 _GIB: Final = 2**30
@@ -82,7 +82,9 @@ def wanted(workload: WorkloadRecord) -> str:
     return each if workload.replicas == 1 else f"{workload.replicas} x {each}"
 
 
-def refusal_lines(scout: Scout, want: Want, tallies: Sequence[Tally]) -> tuple[RefusalLine, ...]:
+def refusal_lines(
+    scout: CandidateIndex, want: ResourceRequest, tallies: Sequence[Tally]
+) -> tuple[RefusalLine, ...]:
     """One line per reason, the closest miss first."""
     return tuple(
         RefusalLine(
@@ -107,7 +109,7 @@ def headline(workload: WorkloadRecord, placed: int, lines: Sequence[RefusalLine]
     )
 
 
-def _why(scout: Scout, want: Want, tally: Tally) -> str:
+def _why(scout: CandidateIndex, want: ResourceRequest, tally: Tally) -> str:
     board, site = scout.board, tally.nearest
     ground = board.ground
     node = ground.sites[site].node
@@ -140,7 +142,7 @@ def _why(scout: Scout, want: Want, tally: Tally) -> str:
             return _check(board, want, tally.reason, site)
 
 
-def _check(board: Board, want: Want, reason: Reason, site: int) -> str:
+def _check(board: Occupancy, want: ResourceRequest, reason: Reason, site: int) -> str:
     ground = board.ground
     facts = figures(board, site)
     match reason:
@@ -180,7 +182,7 @@ def _check(board: Board, want: Want, reason: Reason, site: int) -> str:
             return f"needs {want.min_percent} %, {free} % are free{_beside(board, site)}"
 
 
-def _unmeasured(board: Board, want: Want, site: int) -> str:
+def _unmeasured(board: Occupancy, want: ResourceRequest, site: int) -> str:
     """Who is being measured alone there, or that the newcomer must be."""
     one = next((one for one in board.occupants[site] if one.unmeasured), None)
     if one is not None:
@@ -189,20 +191,20 @@ def _unmeasured(board: Board, want: Want, site: int) -> str:
     return f"taken by {_tenants(board, site)}, and it starts alone: {what}"
 
 
-def _breach(scout: Scout, want: Want, site: int) -> str:
+def _breach(scout: CandidateIndex, want: ResourceRequest, site: int) -> str:
     board = scout.board
     top = WHOLE_PERCENT if want.exclusive else ceiling(figures(board, site), want)
     # what is remembered of like situations may name other tenants
     found = scout.rule.explain(scout.case(want, site, top))
-    text = found.text if isinstance(found, Breach) else "an objective would break"
+    text = found.text if isinstance(found, SLOViolation) else "an objective would break"
     return f"{text}{_beside(board, site)}"
 
 
-def _beside(board: Board, site: int) -> str:
+def _beside(board: Occupancy, site: int) -> str:
     return f" beside {_tenants(board, site)}" if board.occupants[site] else ""
 
 
-def _tenants(board: Board, site: int) -> str:
+def _tenants(board: Occupancy, site: int) -> str:
     here = board.occupants[site]
     names = [f"{one.tenant.name} ({one.tenant.percent} %)" for one in here[:3]]
     more = f" and {len(here) - 3} more" if len(here) > 3 else ""

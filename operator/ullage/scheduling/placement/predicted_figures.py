@@ -21,10 +21,10 @@ from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import Progress, Sharing
 from ullage.engines.admission.records import Tenant
 from ullage.engines.admission.verdict import Verdict
-from ullage.scheduling.feasibility.occupancy import Board
+from ullage.scheduling.feasibility.occupancy import Occupancy
 from ullage.scheduling.model.progress import Standing, standing
 from ullage.scheduling.model.view import View
-from ullage.scheduling.prediction.verdicts import Rule
+from ullage.scheduling.prediction.verdicts import AdmissionRule
 
 UPPER_Z: Final = 1.645
 """One-sided 95 % bound of a normal."""
@@ -51,8 +51,8 @@ class Part:
 class Predictions:
     """Predicted slowdown of everybody on a device, asked once per mixture of tenants."""
 
-    board: Board
-    rule: Rule
+    board: Occupancy
+    rule: AdmissionRule
     admissions: Mapping[str, Verdict] = field(default_factory=dict)
     """By uid of the pod: what was foretold to those who are placed now."""
     _known: dict[tuple[object, ...], tuple[float, ...]] = field(default_factory=dict)

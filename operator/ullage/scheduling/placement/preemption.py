@@ -18,11 +18,11 @@ from ullage.api.contract import Reason
 from ullage.cluster.records.pod_shape import Resources
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import WorkloadStatus
-from ullage.scheduling.feasibility.occupancy import Board, Occupant
+from ullage.scheduling.feasibility.occupancy import Occupancy, Occupant
 from ullage.scheduling.inventory.resource_usage import charged
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import Member, View
-from ullage.scheduling.placement.placement import Asked, NoRoom, Placer, Seating
+from ullage.scheduling.placement.placement import NoRoom, PlacementRequest, Placements, Placer
 
 _MOST_TRIALS = 16
 """Victims that are spared one by one; above it only those on other devices are spared."""
@@ -55,11 +55,11 @@ class Eviction:
     """The victims whose leaving makes room, and where the newcomer then sits."""
 
     victims: tuple[Victim, ...]
-    seating: Seating
+    seating: Placements
 
 
 def possible_victims(
-    view: View, board: Board, candidates: Sequence[WorkloadRecord]
+    view: View, board: Occupancy, candidates: Sequence[WorkloadRecord]
 ) -> tuple[Victim, ...]:
     """Victims in the order in which they are taken.
 
@@ -82,7 +82,7 @@ def possible_victims(
 
 
 def _victim(
-    view: View, board: Board, workload: WorkloadRecord, own: Sequence[tuple[int, Occupant]]
+    view: View, board: Occupancy, workload: WorkloadRecord, own: Sequence[tuple[int, Occupant]]
 ) -> Victim:
     members = view.members_of(workload)
     return Victim(
@@ -97,7 +97,7 @@ def _victim(
 
 
 def _spare_members(
-    view: View, board: Board, job: WorkloadRecord, slices: Sequence[tuple[int, Occupant]]
+    view: View, board: Occupancy, job: WorkloadRecord, slices: Sequence[tuple[int, Occupant]]
 ) -> tuple[Victim, ...]:
     """Members that an elastic gang can do without, the last first."""
     members = view.members_of(job)
@@ -216,7 +216,7 @@ def priority_of(workload: WorkloadRecord, members: Sequence[Member]) -> int:
 
 
 def make_room(
-    placer: Placer, unit: Sequence[Asked], near: set[int], victims: Sequence[Victim]
+    placer: Placer, unit: Sequence[PlacementRequest], near: set[int], victims: Sequence[Victim]
 ) -> Eviction | None:
     """The fewest victims, taken in order, that let all members sit; they stay off the board.
 
@@ -248,9 +248,9 @@ def make_room(
 
 def _spare(
     placer: Placer,
-    unit: Sequence[Asked],
+    unit: Sequence[PlacementRequest],
     near: set[int],
-    found: tuple[list[Victim], Seating],
+    found: tuple[list[Victim], Placements],
 ) -> Eviction:
     """Let every victim stay that need not go."""
     taken, seating = found
@@ -275,7 +275,7 @@ def _spare(
 
 
 def _fits_with(
-    placer: Placer, unit: Sequence[Asked], near: set[int], spared: Sequence[Victim]
+    placer: Placer, unit: Sequence[PlacementRequest], near: set[int], spared: Sequence[Victim]
 ) -> bool:
     """Put victims back for good if everybody still fits; else leave them off."""
     for victim in spared:
@@ -289,11 +289,11 @@ def _fits_with(
     return False
 
 
-def _sites_on(board: Board, nodes: set[int]) -> set[int]:
+def _sites_on(board: Occupancy, nodes: set[int]) -> set[int]:
     return {site for node in nodes for site in board.ground.sites_on[node]}
 
 
-def lift(board: Board, victim: Victim) -> None:
+def lift(board: Occupancy, victim: Victim) -> None:
     """Take a victim off the board."""
     for site, occupant in victim.slices:
         board.lift(site, occupant)
@@ -301,7 +301,7 @@ def lift(board: Board, victim: Victim) -> None:
         board.refund(node, requests)
 
 
-def put_back(board: Board, victim: Victim) -> None:
+def put_back(board: Occupancy, victim: Victim) -> None:
     """Put a victim on the board again."""
     for site, occupant in victim.slices:
         board.put(site, occupant)

@@ -15,14 +15,19 @@ from typing import Final
 from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 from ullage.scheduling.feasibility.checks import CHAIN, columns, emptied
-from ullage.scheduling.feasibility.resource_requests import Want, Wants
+from ullage.scheduling.feasibility.resource_requests import ResourceRequest, ResourceRequests
 from ullage.scheduling.inventory.inventory import HEALTHY
 from ullage.scheduling.inventory.reliable_machines import terms_of
 from ullage.scheduling.model.view import Member, View
-from ullage.scheduling.placement.attempt import Outcome, Refused, Turn
-from ullage.scheduling.placement.downsizing import Asking, Concession, Resident, make_room_beside
+from ullage.scheduling.placement.attempt import Outcome, Refused, SchedulingAttempt
+from ullage.scheduling.placement.downsizing import (
+    Asking,
+    Downsize,
+    DownsizeCandidate,
+    make_room_beside,
+)
 from ullage.scheduling.placement.feasible import Feasibility, Infeasible
-from ullage.scheduling.placement.placement import Asked, NoRoom, Placer, Seating
+from ullage.scheduling.placement.placement import NoRoom, PlacementRequest, Placements, Placer
 from ullage.scheduling.placement.preemption import (
     Victim,
     in_words,
@@ -51,18 +56,18 @@ class _Hopeless:
 
 
 @dataclass(slots=True)
-class Line:
+class SchedulingQueue:
     """Serves the waiting owners of one cycle."""
 
     view: View
-    wants: Wants
+    wants: ResourceRequests
     placer: Placer
     feasibility: Feasibility
     victims: Callable[[], Sequence[Victim]]
     """Asked only when somebody does not fit; empty while an earlier wave is still leaving."""
-    residents: Callable[[], Sequence[Resident]] | None = None
+    residents: Callable[[], Sequence[DownsizeCandidate]] | None = None
     """Who may be asked to make room with a part of its share; ``None`` = nobody is."""
-    narrow: Callable[[Want, frozenset[int]], Want] | None = None
+    narrow: Callable[[ResourceRequest, frozenset[int]], ResourceRequest] | None = None
     """Holds a want to some models."""
     idle: Mapping[str, tuple[Reason, str]] = field(default_factory=dict)
     """Who has no pool to be placed in now, by uid, and why."""
@@ -78,7 +83,7 @@ class Line:
     _preemptors: int = 0
     _holder: str = ""
 
-    def serve(self, turns: Sequence[Turn]) -> dict[str, Outcome]:
+    def serve(self, turns: Sequence[SchedulingAttempt]) -> dict[str, Outcome]:
         """The outcome of every turn, by uid of the workload.
 
         Turns that come when the budget of the cycle is spent have none: they are next. So are new
@@ -96,7 +101,7 @@ class Line:
             ),
         )
         outcomes: dict[str, Outcome] = {}
-        effort, passed = self.placer.board.effort, list[Turn]()
+        effort, passed = self.placer.board.effort, list[SchedulingAttempt]()
         for turn in ordered:
             if self.budget <= 0:
                 return outcomes
@@ -113,11 +118,11 @@ class Line:
             outcomes[turn.workload.ref.uid] = self.turn(turn)
         return outcomes
 
-    def is_known(self, turn: Turn) -> bool:
+    def is_known(self, turn: SchedulingAttempt) -> bool:
         """Whether this cycle has judged the devices for all that a turn asks for."""
         return all(self.placer.knows(self.want(turn, one)) for one in turn.members)
 
-    def turn(self, turn: Turn) -> Outcome:
+    def turn(self, turn: SchedulingAttempt) -> Outcome:
         """Place one workload, make way for it, or say why not."""
         idle = self.idle.get(turn.workload.ref.uid)
         if idle is not None:
@@ -129,21 +134,21 @@ class Line:
         self.budget -= len(outcome.seats)
         return outcome
 
-    def fill(self, turn: Turn) -> Outcome | NoRoom:
+    def fill(self, turn: SchedulingAttempt) -> Outcome | NoRoom:
         """Place a gang where there is room as it is; nobody makes way and nothing is kept."""
         asked = self.asked(turn)
         number = _class_of(asked)
         known = self._refused.get(number)
         if known is None or known[0] > len(asked):
             found = self.placer.seat(asked, set(turn.near), explain=True)
-            if isinstance(found, Seating):
+            if isinstance(found, Placements):
                 self._mirror(found)
                 self.budget -= len(found.seats)
                 return Outcome(found.seats, found.runner_up)
             self._refused[number] = known = (len(asked), found)
         return known[1]
 
-    def move(self, turn: Turn, mover: Victim) -> tuple[Victim, ...] | None:
+    def move(self, turn: SchedulingAttempt, mover: Victim) -> tuple[Victim, ...] | None:
         """Keep a better place for a workload that runs elsewhere; it has to leave to get there.
 
         Returns:
@@ -166,20 +171,20 @@ class Line:
         self._keep(turn, found)
         return victims
 
-    def _expect(self, turn: Turn) -> None:
+    def _expect(self, turn: SchedulingAttempt) -> None:
         """Keep places for members whose pods are on their way, if there are enough."""
         later, asked = self._future(), self.asked(turn)
         found = later.seat(asked, set(), explain=False)
         if isinstance(found, NoRoom) and found.placed >= turn.coming:
             found = later.seat(asked[: found.placed], set(), explain=False)
-        if isinstance(found, Seating):
+        if isinstance(found, Placements):
             self._keep(turn, found)
 
-    def asked(self, turn: Turn) -> list[Asked]:
+    def asked(self, turn: SchedulingAttempt) -> list[PlacementRequest]:
         """The members of a turn, each with the class of what it asks for."""
-        return [Asked(turn.workload, one, self.want(turn, one)) for one in turn.members]
+        return [PlacementRequest(turn.workload, one, self.want(turn, one)) for one in turn.members]
 
-    def _turn(self, turn: Turn) -> Outcome:
+    def _turn(self, turn: SchedulingAttempt) -> Outcome:
         asked = self.asked(turn)
         if turn.workload.kind is WorkloadKind.TRAINING_JOB:
             return self._unit(turn, asked)
@@ -195,7 +200,7 @@ class Line:
             )
         return outcome
 
-    def want(self, turn: Turn, member: Member) -> Want:
+    def want(self, turn: SchedulingAttempt, member: Member) -> ResourceRequest:
         """The class of what a member asks for, less where its own old slices linger."""
         avoid = turn.avoid
         lingering = self.view.lingering_nodes(member)
@@ -212,7 +217,7 @@ class Line:
             return found
         return self.narrow(found, turn.only)
 
-    def _unit(self, turn: Turn, unit: Sequence[Asked]) -> Outcome:
+    def _unit(self, turn: SchedulingAttempt, unit: Sequence[PlacementRequest]) -> Outcome:
         """Place members that stand or fall together, or say why not."""
         number, near = _class_of(unit), set(turn.near)
         hopeless = self._hopeless.get(number)
@@ -226,7 +231,7 @@ class Line:
         known = self._refused.get(number)
         if known is None or known[0] > len(unit):
             found = self.placer.seat(unit, near, explain=True)
-            if isinstance(found, Seating):
+            if isinstance(found, Placements):
                 self._mirror(found)
                 return Outcome(found.seats, found.runner_up)
             self._refused[number] = known = (len(unit), found)
@@ -235,7 +240,9 @@ class Line:
             return Outcome(refused=Refused(infeasible.reason, never=infeasible))
         return self._make_way(turn, unit, known[1])
 
-    def _infeasible(self, workload: WorkloadRecord, unit: Sequence[Asked]) -> Infeasible | None:
+    def _infeasible(
+        self, workload: WorkloadRecord, unit: Sequence[PlacementRequest]
+    ) -> Infeasible | None:
         """Why the members can never all run here; in tiers the first are judged by themselves."""
         first, freest, terms = unit[0].want, _freest(unit), terms_of(workload)
         if terms is None or freest is first:
@@ -246,7 +253,9 @@ class Line:
         text = "members of elasticity.reliableReplicas run on machines that are not taken away"
         return Infeasible(tied.reason, f"{text}: {tied.binds}")
 
-    def _make_way(self, turn: Turn, unit: Sequence[Asked], no_room: NoRoom) -> Outcome:
+    def _make_way(
+        self, turn: SchedulingAttempt, unit: Sequence[PlacementRequest], no_room: NoRoom
+    ) -> Outcome:
         """It does not fit now: wait for what is leaving, make room, or hold what becomes free."""
         reason = no_room.lines[0].reason if no_room.lines else Reason.NO_CAPACITY
         refused = Refused(reason, no_room.lines, no_room.placed)
@@ -271,7 +280,7 @@ class Line:
         self._hopeless[_class_of(unit)] = _Hopeless(len(unit), turn.priority, outcome)
         return outcome
 
-    def _fits_later(self, turn: Turn, unit: Sequence[Asked]) -> bool:
+    def _fits_later(self, turn: SchedulingAttempt, unit: Sequence[PlacementRequest]) -> bool:
         """Whether it fits once everything that is leaving has left; then it keeps those devices."""
         if self._later is None and not self.placer.board.leaving():
             return False
@@ -286,7 +295,9 @@ class Line:
         self._keep(turn, found)
         return True
 
-    def _ask_residents(self, turn: Turn, unit: Sequence[Asked]) -> Concession | None:
+    def _ask_residents(
+        self, turn: SchedulingAttempt, unit: Sequence[PlacementRequest]
+    ) -> Downsize | None:
         """Somebody who goes on with less; that stops less than to make it go."""
         number = _class_of(unit)
         hopeless = self._nobody_concedes.get(number)
@@ -297,7 +308,7 @@ class Line:
             for one in self.residents()
             if one.uid not in self._evicted and one.priority <= turn.priority
         ]
-        made: Concession | None = None
+        made: Downsize | None = None
         if asked and len(self._evicted) < _MOST_PREEMPTORS:
             ask = Asking(placer=self._future(), wants=self.wants, unit=unit, near=turn.near)
             made = make_room_beside(ask, asked)
@@ -308,7 +319,9 @@ class Line:
         self._keep(turn, made.seating)
         return made
 
-    def _preempt(self, turn: Turn, unit: Sequence[Asked]) -> tuple[Victim, ...]:
+    def _preempt(
+        self, turn: SchedulingAttempt, unit: Sequence[PlacementRequest]
+    ) -> tuple[Victim, ...]:
         number = _class_of(unit)
         hopeless = self._no_victims.get(number)
         if self._preemptors >= _MOST_PREEMPTORS or (
@@ -326,7 +339,7 @@ class Line:
         self._keep(turn, eviction.seating)
         return eviction.victims
 
-    def _eligible(self, turn: Turn) -> list[Victim]:
+    def _eligible(self, turn: SchedulingAttempt) -> list[Victim]:
         """Whom a workload may make leave, in the order to take them."""
         found = [
             one
@@ -339,7 +352,7 @@ class Line:
             found.sort(key=lambda one: (one.priority, turn.may_stop.get(one.uid, last)))
         return found
 
-    def _maybe_hold(self, turn: Turn, want: Want) -> None:
+    def _maybe_hold(self, turn: SchedulingAttempt, want: ResourceRequest) -> None:
         """The first who waited too long holds every device that could ever suit it."""
         if turn.only is not None:
             return  # rounds keep devices themselves
@@ -356,12 +369,12 @@ class Line:
         if self._later is not None:
             self._later.board.block(held, self._holder, held=True)
 
-    def _waited_too_long(self, turn: Turn) -> bool:
+    def _waited_too_long(self, turn: SchedulingAttempt) -> bool:
         policy = self.view.snapshot.policy
         patience_s = policy.gang_skip_limit * policy.round_seconds
         return self.view.now - turn.waiting_since > patience_s
 
-    def _keep(self, turn: Turn, seating: Seating) -> None:
+    def _keep(self, turn: SchedulingAttempt, seating: Placements) -> None:
         """Nobody later in the line gets the devices that this one is about to get."""
         name = f"{turn.workload.ref.namespace}/{turn.workload.ref.name}"
         sites = [site for seat in seating.seats for site in seat.spot.sites]
@@ -372,14 +385,14 @@ class Line:
             self._later = Placer(self.placer.board.later(), self.placer.rule)
         return self._later
 
-    def _mirror(self, seating: Seating) -> None:
+    def _mirror(self, seating: Placements) -> None:
         """Who is placed now is there later too."""
         if self._later is not None:
             for seat in seating.seats:
                 self._later.take(seat)
 
 
-def _class_of(unit: Sequence[Asked]) -> int:
+def _class_of(unit: Sequence[PlacementRequest]) -> int:
     """What members ask for together, as a number; that of the first where all ask for the same.
 
     In tiers the first ask for other machines than the rest, and how many do counts as well.
@@ -390,6 +403,6 @@ def _class_of(unit: Sequence[Asked]) -> int:
     return hash((first, last, sum(one.want.number == first for one in unit), len(unit)))
 
 
-def _freest(unit: Sequence[Asked]) -> Want:
+def _freest(unit: Sequence[PlacementRequest]) -> ResourceRequest:
     """What the members ask for that may run on most machines: in tiers those that come last."""
     return unit[0 if terms_of(unit[0].workload) is None else -1].want

@@ -11,17 +11,17 @@ from collections.abc import Sequence
 
 from ullage.cluster.records.pod_shape import Resources
 from ullage.cluster.records.snapshot import WorkloadRecord
-from ullage.scheduling.feasibility.occupancy import Board, Occupant
-from ullage.scheduling.feasibility.resource_requests import Wants
+from ullage.scheduling.feasibility.occupancy import Occupancy, Occupant
+from ullage.scheduling.feasibility.resource_requests import ResourceRequests
 from ullage.scheduling.inventory import timeouts as guards
 from ullage.scheduling.inventory.resource_usage import charged
 from ullage.scheduling.model.view import Member
-from ullage.scheduling.placement.placement import Asked, Placer, Seating
+from ullage.scheduling.placement.placement import PlacementRequest, Placements, Placer
 
 
 def elsewhere(
     placer: Placer,
-    wants: Wants,
+    wants: ResourceRequests,
     workload: WorkloadRecord,
     members: Sequence[Member],
     *,
@@ -48,7 +48,8 @@ def elsewhere(
     if not here_too:
         avoid |= {site for site, _ in slices}
     unit = [
-        Asked(workload, one, wants.of(workload, one.pod.shape, frozenset(avoid))) for one in members
+        PlacementRequest(workload, one, wants.of(workload, one.pod.shape, frozenset(avoid)))
+        for one in members
     ]
     on_nodes = charged(board.ground, members)
     order = {site: list(board.occupants[site]) for site, _ in slices}
@@ -65,7 +66,7 @@ def elsewhere(
 
 def beside(
     placer: Placer,
-    wants: Wants,
+    wants: ResourceRequests,
     workload: WorkloadRecord,
     like: Member,
     avoid: frozenset[int],
@@ -85,19 +86,21 @@ def beside(
     view = wants.view
     passed = guards.passed_over(view, placer.board.ground, workload, view.members_of(workload))
     want = wants.of(workload, like.pod.shape, passed | avoid)
-    return _fits(placer, [Asked(workload, like, want)], proven=proven)
+    return _fits(placer, [PlacementRequest(workload, like, want)], proven=proven)
 
 
-def _fits(placer: Placer, unit: Sequence[Asked], *, proven: bool) -> bool:
+def _fits(placer: Placer, unit: Sequence[PlacementRequest], *, proven: bool) -> bool:
     seating = placer.seat(unit, set(), explain=False)
-    if not isinstance(seating, Seating):
+    if not isinstance(seating, Placements):
         return False
     placer.unseat(seating.seats)
     return not (proven and any(seat.spot.grant.trial for seat in seating.seats))
 
 
 def _lift(
-    board: Board, slices: Sequence[tuple[int, Occupant]], on_nodes: Sequence[tuple[int, Resources]]
+    board: Occupancy,
+    slices: Sequence[tuple[int, Occupant]],
+    on_nodes: Sequence[tuple[int, Resources]],
 ) -> None:
     for site, one in slices:
         board.lift(site, one)

@@ -8,16 +8,16 @@ from collections import Counter
 from typing import Final
 
 from ullage.engines.admission.prediction import Predictor
-from ullage.scheduling.feasibility.resource_requests import Want, Wants
+from ullage.scheduling.feasibility.resource_requests import ResourceRequest, ResourceRequests
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import View
 from ullage.scheduling.prediction.risk import RiskRule, Usual, settings_of
-from ullage.scheduling.prediction.verdicts import Rule, SumRule
+from ullage.scheduling.prediction.verdicts import AdmissionRule, SumRule
 
 _OVER: Final = (Phase.SUCCEEDED, Phase.FAILED)
 
 
-def rule_of(view: View, wants: Wants, predictor: Predictor) -> Rule:
+def rule_of(view: View, wants: ResourceRequests, predictor: Predictor) -> AdmissionRule:
     """The rule that the policy chooses."""
     policy = view.snapshot.policy
     if not policy.risk.learned:
@@ -29,10 +29,10 @@ def rule_of(view: View, wants: Wants, predictor: Predictor) -> Rule:
     )
 
 
-def _usual(view: View, wants: Wants) -> dict[str, Usual]:
+def _usual(view: View, wants: ResourceRequests) -> dict[str, Usual]:
     """The classes that ask for devices or shares of them, by accelerator."""
     counts: Counter[int] = Counter()
-    known: dict[int, Want] = {}
+    known: dict[int, ResourceRequest] = {}
     for workload in view.snapshot.workloads.values():
         if workload.status.phase in _OVER:
             continue

@@ -16,12 +16,12 @@ import numpy.typing as npt
 
 from ullage.api.contract import Reason
 from ullage.scheduling.feasibility.checks import CHAIN, allowed_model, ceiling, columns
-from ullage.scheduling.feasibility.resource_requests import Want
+from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.inventory.inventory import Flags, Ints
 from ullage.scheduling.inventory.node_fit import Fit
-from ullage.scheduling.placement.candidates import Scout
+from ullage.scheduling.placement.candidates import CandidateIndex
 from ullage.scheduling.prediction.effort import SEARCH
-from ullage.scheduling.prediction.verdicts import Breach
+from ullage.scheduling.prediction.verdicts import SLOViolation
 
 Shortfalls = npt.NDArray[np.float64] | Ints | Flags
 """By how much each device falls short, or only that it does."""
@@ -75,7 +75,7 @@ class _Count:
         self.alive[at] = False
 
 
-def survey(scout: Scout, want: Want) -> tuple[Tally, ...]:
+def survey(scout: CandidateIndex, want: ResourceRequest) -> tuple[Tally, ...]:
     """Count every device under the reason that stops it; the closest miss stands last."""
     board = scout.board
     board.effort.spent += SEARCH
@@ -110,7 +110,7 @@ def survey(scout: Scout, want: Want) -> tuple[Tally, ...]:
     return tuple(count.tallies.values())
 
 
-def _short_of_room(scout: Scout, want: Want) -> Shortfalls:
+def _short_of_room(scout: CandidateIndex, want: ResourceRequest) -> Shortfalls:
     """By how much (as a fraction of what is asked) the worst amount of the node falls short."""
     board = scout.board
     worst = np.zeros(len(board.free), dtype=np.float64)
@@ -119,7 +119,7 @@ def _short_of_room(scout: Scout, want: Want) -> Shortfalls:
     return worst[board.ground.node_of]
 
 
-def _short_of_count(scout: Scout, want: Want, alive: Flags) -> Ints:
+def _short_of_count(scout: CandidateIndex, want: ResourceRequest, alive: Flags) -> Ints:
     """How many more devices the node would need to have free at once."""
     node_of = scout.board.ground.node_of
     free = np.bincount(node_of[alive], minlength=len(scout.board.free))
@@ -127,7 +127,9 @@ def _short_of_count(scout: Scout, want: Want, alive: Flags) -> Ints:
     return short
 
 
-def _excesses(scout: Scout, want: Want, alive: Flags) -> dict[Reason, Shortfalls]:
+def _excesses(
+    scout: CandidateIndex, want: ResourceRequest, alive: Flags
+) -> dict[Reason, Shortfalls]:
     """By which factor the nearest prediction on a device is beyond an objective, by reason."""
     found: dict[Reason, npt.NDArray[np.float64]] = {}
     if want.exclusive:
@@ -136,7 +138,7 @@ def _excesses(scout: Scout, want: Want, alive: Flags) -> dict[Reason, Shortfalls
     tops = ceiling(columns(scout.board), want)[sites]
     numbers, answers = scout.asked(want, sites, tops.tolist())
     for number, said in enumerate(answers):
-        if isinstance(said, Breach):
+        if isinstance(said, SLOViolation):
             excess = found.setdefault(said.reason, np.zeros(len(alive), dtype=np.float64))
             excess[sites[numbers == number]] = said.excess
     return {reason: found[reason] for reason in sorted(found)}

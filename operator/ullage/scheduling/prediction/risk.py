@@ -27,7 +27,13 @@ from ullage.engines.admission.probation import NoTrial, may_probe
 from ullage.engines.admission.records import Forecast, Tenant
 from ullage.engines.admission.verdict import Basis, RiskSettings, Verdict
 from ullage.scheduling.prediction.recall import Forecasts, Numbers, Recall, no_forecasts
-from ullage.scheduling.prediction.verdicts import MICROS, TOLERANCE, Breach, Case, Grant
+from ullage.scheduling.prediction.verdicts import (
+    MICROS,
+    TOLERANCE,
+    Admission,
+    AdmissionQuery,
+    SLOViolation,
+)
 
 _ROOMY_MIB: Final = 2**40
 _ROOMY_CONTEXTS: Final = 2**20
@@ -55,7 +61,7 @@ class Usual:
 
     weights: tuple[tuple[tuple[str, int], int], ...] = ()
 
-    def lost(self, case: Case, percent: int) -> float:
+    def lost(self, case: AdmissionQuery, percent: int) -> float:
         """Share of them that find room on the device before a placement and none after it, 0..1.
 
         By shares and trust alone: to ask the risk of each as well would cost more than all
@@ -71,7 +77,7 @@ class Usual:
         return lost / total if total else 0.0
 
 
-Answers = Memo[tuple[object, ...], Grant | Breach]
+Answers = Memo[tuple[object, ...], Admission | SLOViolation]
 """By everything of a case that matters."""
 _ANSWERS_BYTES: Final = 64 * MIB
 """Of one accelerator: about 20,000."""
@@ -110,7 +116,7 @@ class RiskRule:
     _numbers: Numbers = field(default_factory=Numbers)
     _ready: dict[str, tuple[_Memo, Recall]] = field(default_factory=dict)
 
-    def judge(self, case: Case) -> Grant | Breach:
+    def judge(self, case: AdmissionQuery) -> Admission | SLOViolation:
         """The share of largest net value within the risk, a trial, or what stands in the way.
 
         The names in the answer may be those of other tenants, alike in all that matters.
@@ -132,7 +138,7 @@ class RiskRule:
             answers.put(key, found)
         return found
 
-    def explain(self, case: Case) -> Grant | Breach:
+    def explain(self, case: AdmissionQuery) -> Admission | SLOViolation:
         """The same, always judged anew, with the names of just these tenants."""
         usual = self.usual.get(case.accelerator, Usual())
         recall = self._at(case.accelerator)[1]
@@ -150,20 +156,20 @@ class RiskRule:
         if verdict.chosen is not None:
             price = self.settings.fragmentation_weight * usual.lost(case, verdict.percent)
             net = verdict.chosen.net - price
-            return Grant(
+            return Admission(
                 verdict.percent, verdict.tenants[-1].predicted, _micros(net), verdict=verdict
             )
         if not case.tenants:
             return self._alone_at_most(case, newcomer.max_percent, usual) or _breach(verdict)
         return self._trial(case, verdict) or _breach(verdict)
 
-    def _alone_at_most(self, case: Case, percent: int, usual: Usual) -> Grant | None:
+    def _alone_at_most(self, case: AdmissionQuery, percent: int, usual: Usual) -> Admission | None:
         """A place alone that needs no margin: a whole device, or a share judged at its worst."""
         for share in dict.fromkeys((percent, case.most)):
             if self.alone(case, share) is None:
                 speed = self._speed(case.accelerator, _newcomer(case).at(share))
                 price = self.settings.fragmentation_weight * usual.lost(case, share)
-                return Grant(share, 1 / speed, _micros(speed - price))
+                return Admission(share, 1 / speed, _micros(speed - price))
         return None
 
     def _at(self, accelerator: str) -> tuple[_Memo, Recall]:
@@ -197,7 +203,7 @@ class RiskRule:
             self._numbers.of(tenant.profile),
         )
 
-    def _best_alone(self, case: Case, usual: Usual) -> int:
+    def _best_alone(self, case: AdmissionQuery, usual: Usual) -> int:
         """The most to ask for: beyond it, the room that others lose is worth more than speed.
 
         By the newcomer's speed alone, which its speed beside others follows.
@@ -215,7 +221,7 @@ class RiskRule:
         ]
         return inside[worth.index(max(worth))]
 
-    def alone(self, case: Case, percent: int) -> Breach | None:
+    def alone(self, case: AdmissionQuery, percent: int) -> SLOViolation | None:
         """Whether the newcomer keeps its own objective alone on a device at this share."""
         if percent >= WHOLE_PERCENT and _keeps_alone(case):
             return None
@@ -225,14 +231,14 @@ class RiskRule:
         if found.passes or (found.z >= -TOLERANCE and _at_its_worst(case.newcomer)):
             return None
         predicted = math.exp(found.reach(found.required))
-        return Breach(percent, case.newcomer.name, predicted, found.allowed)
+        return SLOViolation(percent, case.newcomer.name, predicted, found.allowed)
 
     def slowdowns(self, accelerator: str, tenants: Sequence[Tenant]) -> tuple[float, ...]:
         """Foretold slowdown (median) of everybody on a device, each at its own share."""
         found = self._forecast(accelerator, tenants)
         return tuple(math.exp(mean) for mean in found.mean)
 
-    def _trial(self, case: Case, verdict: Verdict) -> Grant | Breach | None:
+    def _trial(self, case: AdmissionQuery, verdict: Verdict) -> Admission | SLOViolation | None:
         """A place on probation for what is refused only because too little was seen."""
         if verdict.reason is not Reason.NEED_PROFILE or case.account is None:
             return None
@@ -244,9 +250,9 @@ class RiskRule:
             return _breach(verdict, found.reason, f"{verdict.text}; {found.text}")
         own = verdict.tenants[-1]
         worth = 1 / own.predicted - verdict.risk
-        return Grant(found.percent, own.predicted, _micros(worth), trial=True, verdict=verdict)
+        return Admission(found.percent, own.predicted, _micros(worth), trial=True, verdict=verdict)
 
-    def _floor_percent(self, case: Case) -> float:
+    def _floor_percent(self, case: AdmissionQuery) -> float:
         """Least sum of speeds: what the tenants would reach one after the other, as they are.
 
         Of whole devices that is one device's worth; whoever may never have more than a part of one
@@ -263,7 +269,7 @@ class RiskRule:
         return math.exp(-self._forecast(accelerator, (tenant,)).mean[0])
 
 
-def _keeps_alone(case: Case) -> bool:
+def _keeps_alone(case: AdmissionQuery) -> bool:
     """Whether an undivided device is enough: there the slowdown is 1, by what the word means."""
     return case.newcomer.max_slowdown is None or case.newcomer.max_slowdown >= 1
 
@@ -274,11 +280,11 @@ def _at_its_worst(tenant: Tenant) -> bool:
     return curve is None or curve.fixed_s == 0
 
 
-def _whole() -> Grant:
-    return Grant(WHOLE_PERCENT, 1.0, MICROS)
+def _whole() -> Admission:
+    return Admission(WHOLE_PERCENT, 1.0, MICROS)
 
 
-def _device(case: Case) -> Device:
+def _device(case: AdmissionQuery) -> Device:
     """The device as the engine must see it: only shares, objectives and trials can bind."""
     return Device(
         uuid=_PLACE,
@@ -293,7 +299,7 @@ def _device(case: Case) -> Device:
     )
 
 
-def _newcomer(case: Case) -> Newcomer:
+def _newcomer(case: AdmissionQuery) -> Newcomer:
     return Newcomer(
         tenant=case.newcomer,
         min_percent=case.least,
@@ -307,14 +313,14 @@ def _micros(worth: float) -> int:
     return round(worth * MICROS)
 
 
-def _breach(verdict: Verdict, reason: Reason | None = None, text: str = "") -> Breach:
+def _breach(verdict: Verdict, reason: Reason | None = None, text: str = "") -> SLOViolation:
     """A refusal in the words of the caller."""
     bound: Sequence[float] = [
         one.predicted for one in verdict.tenants if one.name == verdict.binding
     ]
     allowed = next((one.allowed for one in verdict.tenants if one.name == verdict.binding), None)
     percent = verdict.tenants[-1].percent if verdict.tenants else 0
-    return Breach(
+    return SLOViolation(
         percent,
         verdict.binding,
         bound[0] if bound else 0.0,

@@ -25,7 +25,7 @@ MICROS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class AdmissionQuery:
     """Who wants to join whom, and between which shares."""
 
     accelerator: str
@@ -39,13 +39,13 @@ class Case:
     """What trials of the newcomer's class have cost; ``None`` = it may not be tried out."""
     domain: str = ""
 
-    def beside(self, tenants: Sequence[Tenant]) -> Case:
+    def beside(self, tenants: Sequence[Tenant]) -> AdmissionQuery:
         """The same question on a device with these tenants."""
         return replace(self, tenants=tenants)
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class Admission:
     """A share that keeps everybody's objective, or may be tried out."""
 
     percent: int
@@ -59,7 +59,7 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class Breach:
+class SLOViolation:
     """No share in the bounds is granted; what stands here is of the one that misses by least."""
 
     percent: int
@@ -75,7 +75,7 @@ class Breach:
         return max(self.predicted / self.allowed, TOLERANCE) if self.allowed else TOLERANCE
 
 
-class Rule(Protocol):
+class AdmissionRule(Protocol):
     """Judges devices that pass the hard limits."""
 
     @property
@@ -83,15 +83,15 @@ class Rule(Protocol):
         """Whether devices stand in order of worth, not of the share that they give."""
         ...
 
-    def judge(self, case: Case) -> Grant | Breach:
+    def judge(self, case: AdmissionQuery) -> Admission | SLOViolation:
         """The share that the newcomer gets, or why it gets none."""
         ...
 
-    def explain(self, case: Case) -> Grant | Breach:
+    def explain(self, case: AdmissionQuery) -> Admission | SLOViolation:
         """The same answer, with the names of just these tenants."""
         ...
 
-    def alone(self, case: Case, percent: int) -> Breach | None:
+    def alone(self, case: AdmissionQuery, percent: int) -> SLOViolation | None:
         """Whether the newcomer keeps its own objective alone on a device at this share."""
         ...
 
@@ -107,20 +107,20 @@ class SumRule:
     predictor: Predictor
     by_worth: bool = False
 
-    def judge(self, case: Case) -> Grant | Breach:
+    def judge(self, case: AdmissionQuery) -> Admission | SLOViolation:
         """The largest whole percent in the bounds that breaks nobody's objective."""
         if case.newcomer.max_slowdown is None and all(
             one.max_slowdown is None for one in case.tenants
         ):
-            return Grant(case.most, 0.0)
+            return Admission(case.most, 0.0)
         return largest_share(case.newcomer, case.tenants, (case.least, case.most), self.predictor)
 
     explain = judge
 
-    def alone(self, case: Case, percent: int) -> Breach | None:
+    def alone(self, case: AdmissionQuery, percent: int) -> SLOViolation | None:
         """Whether the newcomer keeps its own objective alone on a device at this share."""
         found = largest_share(case.newcomer, (), (percent, percent), self.predictor)
-        return found if isinstance(found, Breach) else None
+        return found if isinstance(found, SLOViolation) else None
 
     def slowdowns(self, accelerator: str, tenants: Sequence[Tenant]) -> tuple[float, ...]:
         """Foretold slowdown of everybody on a device, each at its own share."""
@@ -129,15 +129,15 @@ class SumRule:
 
 def largest_share(
     newcomer: Tenant, tenants: Sequence[Tenant], bounds: tuple[int, int], predictor: Predictor
-) -> Grant | Breach:
+) -> Admission | SLOViolation:
     """The largest whole percent in the bounds that breaks nobody's objective, by prediction."""
     least, most = bounds
-    nearest: Breach | None = None
+    nearest: SLOViolation | None = None
     for percent in range(most, least - 1, -1):
         slowdowns = predictor.predict(tenants, newcomer, percent)
         breach = _worst_breach((*tenants, newcomer), slowdowns, percent)
         if breach is None:
-            return Grant(percent, slowdowns[-1])
+            return Admission(percent, slowdowns[-1])
         if nearest is None or breach.excess < nearest.excess - TOLERANCE:
             nearest = breach
     if nearest is None:
@@ -147,8 +147,8 @@ def largest_share(
 
 def _worst_breach(
     everybody: Sequence[Tenant], slowdowns: Sequence[float], percent: int
-) -> Breach | None:
-    worst: Breach | None = None
+) -> SLOViolation | None:
+    worst: SLOViolation | None = None
     for tenant, predicted in zip(everybody, slowdowns, strict=True):
         allowed = tenant.max_slowdown
         if allowed is None or predicted <= allowed + TOLERANCE:
@@ -157,7 +157,7 @@ def _worst_breach(
             f"at {percent} % {tenant.name} would run {predicted:.2f} times slower than alone, its"
             f" objective allows {allowed:g} (predicted)"
         )
-        breach = Breach(percent, tenant.name, predicted, allowed, text=text)
+        breach = SLOViolation(percent, tenant.name, predicted, allowed, text=text)
         if worst is None or breach.excess > worst.excess:
             worst = breach
     return worst

@@ -21,7 +21,7 @@ from ullage.cluster.records.spec_fields import Knowledge
 from ullage.engines.admission.filters import check_profile
 from ullage.engines.admission.probation import Account
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Tenant
-from ullage.scheduling.inventory.inventory import Ground, utilisation
+from ullage.scheduling.inventory.inventory import Inventory, utilisation
 from ullage.scheduling.prediction.knowledge import named
 from ullage.scheduling.prediction.latency import Barred, Unmeasured, latency_limit
 from ullage.scheduling.prediction.rows import class_profile, class_profiles
@@ -104,7 +104,7 @@ class Classes:
     """Answers by class, once each while profiles stay as they are."""
 
     snapshot: Snapshot
-    ground: Ground
+    ground: Inventory
     spent_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """Seconds of trial that classes have used up, which profiles may not say yet."""
     serving: Mapping[str, int] = field(default_factory=dict)

@@ -15,9 +15,9 @@ from typing import Final
 from ullage.api.contract import Reason
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.status import DecisionRecord, RefusalLine
-from ullage.scheduling.inventory.inventory import Ground
+from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.model.view import View
-from ullage.scheduling.placement.candidates import Spot
+from ullage.scheduling.placement.candidates import Candidate
 from ullage.scheduling.placement.predicted_figures import Part
 
 _MOST_NAMED = 3
@@ -70,7 +70,7 @@ def chosen_text(parts: Sequence[Part]) -> str:
     return f"{named} and {more} more" if more > 0 else named
 
 
-def spot_text(ground: Ground, spot: Spot | None) -> str:
+def spot_text(ground: Inventory, spot: Candidate | None) -> str:
     """A place that was not taken, in one line."""
     if spot is None:
         return ""

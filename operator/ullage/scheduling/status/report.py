@@ -11,13 +11,13 @@ from ullage.api.contract import DesiredSlice, Reason
 from ullage.api.reasons import ConditionType
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import DecisionRecord, RefusalLine, WorkloadStatus
-from ullage.scheduling.assignment.cycle_context import Allotment, Desk
+from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
 from ullage.scheduling.assignment.digest import decision_digest, in_bytes
 from ullage.scheduling.capacity.status import says_already
 from ullage.scheduling.elastic.sizes import told as told_size
-from ullage.scheduling.feasibility.resource_requests import Want
+from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.inventory import timeouts as guards
-from ullage.scheduling.model.lifecycle_step import Life
+from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Emit
 from ullage.scheduling.model.view import Member, View
@@ -38,8 +38,8 @@ _GOOD = frozenset({Reason.PLACED, Reason.COMPLETED, Reason.SUSPENDED, Reason.ROU
 class Reporter:
     """Tells workloads where they stand."""
 
-    desk: Desk
-    allotment: Allotment
+    desk: CycleContext
+    allotment: Assignments
     predictions: Predictions
     devices: bytes
     """Fingerprint of the devices at the start of the cycle."""
@@ -140,7 +140,7 @@ class Reporter:
     def _decision(
         self,
         workload: WorkloadRecord,
-        life: Life,
+        life: LifecycleStep,
         outcome: Outcome | None,
         placed: tuple[Sequence[Part], bool],
     ) -> DecisionRecord | None:
@@ -167,7 +167,7 @@ class Reporter:
             lambda: decision_digest(self.devices, workload, self._asked(want)),
         )
 
-    def _asked(self, want: Want) -> bytes:
+    def _asked(self, want: ResourceRequest) -> bytes:
         """What is asked for, in bytes; made once for all who ask for it."""
         said = self._in_bytes.get(want.number)
         if said is None:
@@ -177,7 +177,7 @@ class Reporter:
     def _placed(
         self,
         workload: WorkloadRecord,
-        life: Life,
+        life: LifecycleStep,
         outcome: Outcome | None,
         parts: Sequence[Part],
     ) -> Ruling:
@@ -211,7 +211,7 @@ class Reporter:
         return decisions.ALONE if models & unmeasured.keys() else ""
 
     def _waits(
-        self, workload: WorkloadRecord, life: Life, outcome: Outcome | None
+        self, workload: WorkloadRecord, life: LifecycleStep, outcome: Outcome | None
     ) -> Ruling | None:
         """What keeps a workload from its place; ``None`` where this cycle ruled nothing."""
         if life.phase is Phase.RESTARTING and life.reason is Reason.PREEMPTED:
@@ -228,7 +228,7 @@ class Reporter:
             return None
         return Ruling(reason=passed.reason, text=lambda: passed.message, lines=lines)
 
-    def _lines(self, workload: WorkloadRecord, life: Life) -> tuple[RefusalLine, ...]:
+    def _lines(self, workload: WorkloadRecord, life: LifecycleStep) -> tuple[RefusalLine, ...]:
         """What lately failed to serve the workload, and goes on counting."""
         carried = guards.carried(self.desk.view, workload)
         passed = life.passed_over
@@ -240,7 +240,7 @@ class Reporter:
         return _joined((line,), carried)
 
     def _degraded(
-        self, workload: WorkloadRecord, life: Life, admitted: bool
+        self, workload: WorkloadRecord, life: LifecycleStep, admitted: bool
     ) -> tuple[Reason, str] | None:
         """What is wrong with work that runs all the same."""
         told = self.told.get(workload.ref.uid)
@@ -263,7 +263,7 @@ class Reporter:
         return f"{ref.name}.{ref.namespace}.svc:{service.ports[0]}"
 
 
-def _blamed_anew(view: View, workload: WorkloadRecord, life: Life) -> bool:
+def _blamed_anew(view: View, workload: WorkloadRecord, life: LifecycleStep) -> bool:
     """Whether it has to leave a device, and its record does not keep it away from there yet."""
     passed = life.passed_over
     return (
@@ -327,7 +327,7 @@ def _emit(workload: WorkloadRecord, reason: Reason, text: str, epoch: int) -> Em
 
 
 def _is_admitted(
-    workload: WorkloadRecord, life: Life, members: Sequence[Member], parts: Sequence[Part]
+    workload: WorkloadRecord, life: LifecycleStep, members: Sequence[Member], parts: Sequence[Part]
 ) -> bool:
     """Whether every member has its slices: all of a gang, as many as wanted of a service."""
     if life.reason is not None and workload.kind is WorkloadKind.TRAINING_JOB:
@@ -343,7 +343,7 @@ def _is_admitted(
     return live >= workload.replicas
 
 
-def _phase(workload: WorkloadRecord, life: Life, admitted: bool) -> Phase:
+def _phase(workload: WorkloadRecord, life: LifecycleStep, admitted: bool) -> Phase:
     gang = workload.kind is WorkloadKind.TRAINING_JOB
     if gang and life.waiting and life.phase in (Phase.PENDING, Phase.RESERVING):
         return Phase.RESERVING if admitted else Phase.PENDING
@@ -351,7 +351,7 @@ def _phase(workload: WorkloadRecord, life: Life, admitted: bool) -> Phase:
 
 
 def _head(
-    life: Life, refused: Refused | None, admitted: bool, decision: DecisionRecord | None
+    life: LifecycleStep, refused: Refused | None, admitted: bool, decision: DecisionRecord | None
 ) -> tuple[Reason, str]:
     """The one reason to show: what binds, or that nothing does."""
     if admitted:

@@ -17,7 +17,7 @@ from ullage.scheduling.learning.recommend import Advisor
 from ullage.scheduling.learning.recommendation import advice_news, advised
 from ullage.scheduling.lifecycle.tier_status import tier_news, with_tier
 from ullage.scheduling.model.faults import Blames
-from ullage.scheduling.model.lifecycle_step import Life
+from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.plan import Emit
 from ullage.scheduling.model.view import View
 from ullage.scheduling.status.report import Reporter, event
@@ -25,7 +25,7 @@ from ullage.scheduling.timeslicing.events import turn_news
 
 
 def tell(
-    view: View, reporter: Reporter, lives: Mapping[str, Life], accountant: Accountant
+    view: View, reporter: Reporter, lives: Mapping[str, LifecycleStep], accountant: Accountant
 ) -> tuple[dict[str, WorkloadStatus], list[Emit]]:
     """The statuses by workload, those that did not change included, and Events of those that did.
 

@@ -15,7 +15,7 @@ from ullage.api.contract import Reason
 from ullage.api.reasons import ConditionType
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import Condition
-from ullage.scheduling.model.lifecycle_step import Life
+from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import View
 from ullage.scheduling.placement import predicted_figures as figures
@@ -55,7 +55,7 @@ def still_runs(
     )
 
 
-def still_waits(workload: WorkloadRecord, life: Life, refused: Refused) -> bool:
+def still_waits(workload: WorkloadRecord, life: LifecycleStep, refused: Refused) -> bool:
     """Whether a workload that is refused is shown as refused, for the same reasons."""
     status = workload.status
     decision = status.decision

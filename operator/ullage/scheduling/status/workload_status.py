@@ -24,11 +24,11 @@ from ullage.cluster.records.status import (
     SizeRecord,
     WorkloadStatus,
 )
-from ullage.scheduling.capacity.capacity_choice import Stand
+from ullage.scheduling.capacity.capacity_choice import PoolChoice
 from ullage.scheduling.capacity.status import deadline_said, spend_of
 from ullage.scheduling.lifecycle.node_losses import noted
 from ullage.scheduling.model.conditions import Said, merged
-from ullage.scheduling.model.lifecycle_step import Life
+from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.selectors import selector_text
 from ullage.scheduling.model.view import Member, View
@@ -48,7 +48,7 @@ class Told:
     """All that a status is made of, beside the record itself."""
 
     workload: WorkloadRecord
-    life: Life
+    life: LifecycleStep
     phase: Phase
     members: Sequence[Member]
     parts: Sequence[Part]
@@ -61,7 +61,7 @@ class Told:
     """What it is promised and had, where jobs take turns."""
     degraded: tuple[Reason, str] | None = None
     endpoint: str = ""
-    stand: Stand | None = None
+    stand: PoolChoice | None = None
     """What was decided of its pools."""
     size: tuple[int, SizeRecord | None] = (0, None)
     """Members of an elastic gang, and why so many."""

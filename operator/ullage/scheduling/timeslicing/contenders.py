@@ -16,13 +16,13 @@ from ullage.api.contract import Reason
 from ullage.cluster.records.profile import Source
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 from ullage.engines.allocation.model import Objective
-from ullage.scheduling.feasibility.occupancy import Board
-from ullage.scheduling.feasibility.resource_requests import Want, Wants
-from ullage.scheduling.inventory.inventory import HEALTHY, Ground
+from ullage.scheduling.feasibility.occupancy import Occupancy
+from ullage.scheduling.feasibility.resource_requests import ResourceRequest, ResourceRequests
+from ullage.scheduling.inventory.inventory import HEALTHY, Inventory
 from ullage.scheduling.learning.device_prices import prices_of
 from ullage.scheduling.learning.throughput import Throughput, Throughputs
 from ullage.scheduling.model.gang_speed import DEFAULT_RESTART_S
-from ullage.scheduling.model.lifecycle_step import Life
+from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.slice_ledger import Ledger
 from ullage.scheduling.model.view import Held, Member, View
@@ -93,12 +93,12 @@ class Runner(NamedTuple):
 class Typed:
     """Wants that are held to some types, one object for equal ones."""
 
-    wants: Wants
+    wants: ResourceRequests
     feasibility: Feasibility
-    _known: dict[tuple[int, frozenset[int]], Want] = field(default_factory=dict)
+    _known: dict[tuple[int, frozenset[int]], ResourceRequest] = field(default_factory=dict)
     _fits: dict[tuple[int, int], Infeasible | None] = field(default_factory=dict)
 
-    def of(self, want: Want, models: frozenset[int]) -> Want:
+    def of(self, want: ResourceRequest, models: frozenset[int]) -> ResourceRequest:
         """The same want on these models only."""
         found = self._known.get((want.number, models))
         if found is None:
@@ -143,13 +143,13 @@ class Tools:
     """What finding the runners needs of a cycle."""
 
     view: View
-    ground: Ground
-    board: Board
+    ground: Inventory
+    board: Occupancy
     ledger: Ledger
     typed: Typed
 
 
-def arena(tools: Tools, lives: Mapping[str, Life]) -> Arena:
+def arena(tools: Tools, lives: Mapping[str, LifecycleStep]) -> Arena:
     """Everybody who takes turns, and what there is to take."""
     workloads = tools.view.snapshot.workloads
     kinds = _Kinds(tools, Throughputs(tools.view.snapshot))
@@ -228,14 +228,14 @@ class _Kinds:
         return self._known[alike]
 
 
-def points_of(want: Want) -> int:
+def points_of(want: ResourceRequest) -> int:
     """Percent of devices that one member takes: all of each, or the most of its share."""
     if want.exclusive:
         return WHOLE * want.count
     return min(want.max_percent, want.percent_limit, WHOLE)
 
 
-def held_type(ground: Ground, ledger: Ledger, members: Sequence[Member]) -> tuple[str, float]:
+def held_type(ground: Inventory, ledger: Ledger, members: Sequence[Member]) -> tuple[str, float]:
     """Type that most slices of the members are on, and since when they are held."""
     if len(members) == 1 and not members[0].held:
         return "", 0.0
@@ -258,7 +258,7 @@ def held_type(ground: Ground, ledger: Ledger, members: Sequence[Member]) -> tupl
     return min(counts, key=lambda name: (-counts[name], name)), since
 
 
-def _held_alone(ground: Ground, ledger: Ledger, held: Held) -> tuple[str, float]:
+def _held_alone(ground: Inventory, ledger: Ledger, held: Held) -> tuple[str, float]:
     """The same for a job of one slice, as most are."""
     site = ground.site_index.get((held.node, held.slice.gpu))
     if site is None or ledger.dropped(held.node, held.slice.key):
@@ -276,14 +276,14 @@ def began_at(job: WorkloadRecord, holds: str, seen: float) -> float:
     return seen
 
 
-def _may_take_part(job: WorkloadRecord, life: Life) -> bool:
+def _may_take_part(job: WorkloadRecord, life: LifecycleStep) -> bool:
     """Whether a job is of those who take turns while they are not over."""
     if job.kind is not WorkloadKind.TRAINING_JOB or life.silent or not job.shape.device_container:
         return False
     return not (life.phase.terminal or life.phase in _GONE)
 
 
-def _takes_part(view: View, life: Life) -> bool:
+def _takes_part(view: View, life: LifecycleStep) -> bool:
     """Whether a job that holds nothing waits for devices, or soon will."""
     if life.waiting or life.missing:
         return True
@@ -291,7 +291,7 @@ def _takes_part(view: View, life: Life) -> bool:
 
 
 def _speeds(
-    tools: Tools, job: WorkloadRecord, want: Want, known: Mapping[str, Throughput]
+    tools: Tools, job: WorkloadRecord, want: ResourceRequest, known: Mapping[str, Throughput]
 ) -> tuple[dict[str, float], str]:
     """Steps/s on every type that could run the job, and the weakest source of them.
 

@@ -16,13 +16,13 @@ from ullage.api.reasons import ConditionType
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import ObjectRef, PolicyRecord, WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import AllocationRecord, Condition, SolveRecord
-from ullage.scheduling.model.lifecycle_step import Life
+from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import SetConditions
 from ullage.scheduling.model.slice_ledger import Ledger
 from ullage.scheduling.model.view import Member, View
 from ullage.scheduling.placement.feasible import Infeasible
-from ullage.scheduling.placement.placement import Seat
+from ullage.scheduling.placement.placement import Placement
 from ullage.scheduling.timeslicing.contenders import (
     Arena,
     Runner,
@@ -76,7 +76,11 @@ class Rounds:
         return turn_text(self.arena, self.division, self.turnout, uid)
 
     def books(
-        self, job: WorkloadRecord, life: Life, members: Sequence[Member], seats: Sequence[Seat]
+        self,
+        job: WorkloadRecord,
+        life: LifecycleStep,
+        members: Sequence[Member],
+        seats: Sequence[Placement],
     ) -> AllocationRecord | None:
         """What the status of a job should say of its turns; the very record of before if nothing.
 
@@ -114,7 +118,7 @@ class Rounds:
         return written(before, entry, view.now, view.snapshot.policy.round_seconds)
 
     def _held(
-        self, runner: Runner, members: Sequence[Member], seats: Sequence[Seat]
+        self, runner: Runner, members: Sequence[Member], seats: Sequence[Placement]
     ) -> tuple[str, float]:
         """Type that the job holds by the plan of this cycle, and since when."""
         ground, ledger, job = self.tools.ground, self.tools.ledger, runner.workload
@@ -142,7 +146,7 @@ def _lost_some(ledger: Ledger, members: Sequence[Member]) -> bool:
 
 
 def take_turns(
-    tools: Tools, lives: Mapping[str, Life], allocate: Allocate | None = None
+    tools: Tools, lives: Mapping[str, LifecycleStep], allocate: Allocate | None = None
 ) -> Rounds | None:
     """The turns of this cycle; ``None`` under FIFO."""
     view = tools.view
@@ -162,9 +166,9 @@ def next_turn(rounds: Rounds | None) -> float:
 def books_of(
     rounds: Rounds | None,
     job: WorkloadRecord,
-    life: Life,
+    life: LifecycleStep,
     members: Sequence[Member],
-    seats: Sequence[Seat],
+    seats: Sequence[Placement],
 ) -> AllocationRecord | None:
     """``status.allocation`` of a workload; ``None`` for services and under FIFO."""
     if rounds is None or job.kind is not WorkloadKind.TRAINING_JOB:

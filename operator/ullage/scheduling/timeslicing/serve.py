@@ -16,12 +16,12 @@ from typing import Final
 
 from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import WorkloadKind
-from ullage.scheduling.feasibility.occupancy import Board
+from ullage.scheduling.feasibility.occupancy import Occupancy
 from ullage.scheduling.inventory.inventory import HEALTHY
-from ullage.scheduling.placement.attempt import Outcome, Refused, Turn
+from ullage.scheduling.placement.attempt import Outcome, Refused, SchedulingAttempt
 from ullage.scheduling.placement.placement import NoRoom
 from ullage.scheduling.placement.preemption import Victim
-from ullage.scheduling.placement.queue import Line
+from ullage.scheduling.placement.queue import SchedulingQueue
 from ullage.scheduling.prediction.effort import in_turns
 from ullage.scheduling.timeslicing.contenders import WHOLE, Runner
 from ullage.scheduling.timeslicing.rounds import Rounds
@@ -46,7 +46,12 @@ class Served:
     movers: dict[str, tuple[str, tuple[Victim, ...]]] = field(default_factory=dict)
 
 
-def serve(rounds: Rounds, line: Line, turns: Sequence[Turn], movable: Mapping[str, Turn]) -> Served:
+def serve(
+    rounds: Rounds,
+    line: SchedulingQueue,
+    turns: Sequence[SchedulingAttempt],
+    movable: Mapping[str, SchedulingAttempt],
+) -> Served:
     """Serve everybody who waits.
 
     Whoever has no outcome afterwards is next: the cycle had no room or no effort left for it.
@@ -58,8 +63,8 @@ def serve(rounds: Rounds, line: Line, turns: Sequence[Turn], movable: Mapping[st
         movable: By uid, those who run and may be stopped; as turns of all their members.
     """
     served = Served()
-    jobs: dict[str, Turn] = {}
-    services: list[Turn] = []
+    jobs: dict[str, SchedulingAttempt] = {}
+    services: list[SchedulingAttempt] = []
     for one in turns:
         if one.workload.kind is WorkloadKind.TRAINING_JOB:
             jobs[one.workload.ref.uid] = one
@@ -69,10 +74,10 @@ def serve(rounds: Rounds, line: Line, turns: Sequence[Turn], movable: Mapping[st
     order = {uid: place for place, uid in enumerate(rounds.turnout.stops)}
     unsure: dict[str, Refused] = {}
 
-    def serve_one(turn: Turn) -> None:
+    def serve_one(turn: SchedulingAttempt) -> None:
         served.outcomes[turn.workload.ref.uid] = line.turn(turn)
 
-    def take_turn(turn: Turn) -> None:
+    def take_turn(turn: SchedulingAttempt) -> None:
         uid = turn.workload.ref.uid
         outcome = line.turn(turn)
         refused = outcome.refused
@@ -82,7 +87,7 @@ def serve(rounds: Rounds, line: Line, turns: Sequence[Turn], movable: Mapping[st
             served.outcomes[uid] = _coming(rounds, uid, outcome) if turn.only else outcome
 
     _each(line, services, serve_one, _SERVICES)
-    asked: list[Turn] = []
+    asked: list[SchedulingAttempt] = []
     for uid in _first(rounds, jobs):
         if uid in rounds.arena.nowhere:
             served.outcomes[uid] = _nowhere(rounds, uid)
@@ -96,7 +101,10 @@ def serve(rounds: Rounds, line: Line, turns: Sequence[Turn], movable: Mapping[st
 
 
 def _each(
-    line: Line, turns: Sequence[Turn], act: Callable[[Turn], None], parts: tuple[float, float]
+    line: SchedulingQueue,
+    turns: Sequence[SchedulingAttempt],
+    act: Callable[[SchedulingAttempt], None],
+    parts: tuple[float, float],
 ) -> None:
     """Do it for each, in order; new questions past the first part of a cycle's effort in turns.
 
@@ -106,7 +114,7 @@ def _each(
         act: What to do for each.
         parts: Of the effort: until where it goes strictly in order, and where it ends.
     """
-    effort, passed = line.placer.board.effort, list[Turn]()
+    effort, passed = line.placer.board.effort, list[SchedulingAttempt]()
     for turn in turns:
         if line.budget <= 0:
             return
@@ -120,7 +128,9 @@ def _each(
         act(turn)
 
 
-def _narrowed(rounds: Rounds, turn: Turn, order: Mapping[str, int]) -> Turn:
+def _narrowed(
+    rounds: Rounds, turn: SchedulingAttempt, order: Mapping[str, int]
+) -> SchedulingAttempt:
     """The turn held to the type that it is on; as it is for those who take none."""
     uid = turn.workload.ref.uid
     runner = rounds.arena.runners.get(uid)
@@ -130,7 +140,7 @@ def _narrowed(rounds: Rounds, turn: Turn, order: Mapping[str, int]) -> Turn:
     return replace(turn, only=rounds.models((kind,)), may_stop=order)
 
 
-def _first(rounds: Rounds, jobs: Mapping[str, Turn]) -> list[str]:
+def _first(rounds: Rounds, jobs: Mapping[str, SchedulingAttempt]) -> list[str]:
     """Those who are placed before idle devices are given away, in order.
 
     Members that are missing beside others which run come first, then turns as planned, then
@@ -163,8 +173,8 @@ def _told(rounds: Rounds, uid: str, refused: Refused) -> Refused:
 
 def _move(
     rounds: Rounds,
-    line: Line,
-    movable: Mapping[str, Turn],
+    line: SchedulingQueue,
+    movable: Mapping[str, SchedulingAttempt],
     served: Served,
     order: Mapping[str, int],
 ) -> None:
@@ -181,7 +191,7 @@ def _move(
             served.movers[uid] = (kind, beside)
 
 
-def _keep(rounds: Rounds, board: Board, answered: Set[str], served: Served) -> None:
+def _keep(rounds: Rounds, board: Occupancy, answered: Set[str], served: Served) -> None:
     """What is planned for whoever has no answer yet is not given to others meanwhile.
 
     Their pods are not there, or this cycle had no effort left for them.
@@ -205,7 +215,7 @@ def _keep(rounds: Rounds, board: Board, answered: Set[str], served: Served) -> N
         _block(board, empty[models[kept.type]], points, runner.name)
 
 
-def _empty(board: Board) -> dict[int, deque[int]]:
+def _empty(board: Occupancy) -> dict[int, deque[int]]:
     """Devices that may be kept for somebody, by model: healthy, empty, not kept yet."""
     ground = board.ground
     found: dict[int, deque[int]] = {model: deque() for model in ground.models.values()}
@@ -215,7 +225,7 @@ def _empty(board: Board) -> dict[int, deque[int]]:
     return found
 
 
-def _block(board: Board, empty: deque[int], points: int, name: str) -> None:
+def _block(board: Occupancy, empty: deque[int], points: int, name: str) -> None:
     """Block as many of these devices as the points need, if there are any."""
     while points > 0 and empty:
         board.block((empty.popleft(),), name)
@@ -224,27 +234,29 @@ def _block(board: Board, empty: deque[int], points: int, name: str) -> None:
 
 def _fill(
     rounds: Rounds,
-    line: Line,
-    jobs: Mapping[str, Turn],
+    line: SchedulingQueue,
+    jobs: Mapping[str, SchedulingAttempt],
     served: Served,
     unsure: Mapping[str, Refused],
 ) -> None:
     """No device idles while somebody who waits could use it."""
     waiting = [uid for uid in rounds.turnout.waiting if uid in jobs]
-    asked: dict[str, Turn] = {}
+    asked: dict[str, SchedulingAttempt] = {}
     for uid in (*unsure, *waiting):
         if uid not in served.outcomes:
             first = _choices(rounds.arena.runners[uid])[0]
             asked[uid] = replace(jobs[uid], only=rounds.models(first))
 
-    def fill(turn: Turn) -> None:
+    def fill(turn: SchedulingAttempt) -> None:
         uid = turn.workload.ref.uid
         served.outcomes[uid] = _filled(rounds, line, turn, unsure.get(uid))
 
     _each(line, tuple(asked.values()), fill, _FILLING)
 
 
-def _filled(rounds: Rounds, line: Line, turn: Turn, unsure: Refused | None) -> Outcome:
+def _filled(
+    rounds: Rounds, line: SchedulingQueue, turn: SchedulingAttempt, unsure: Refused | None
+) -> Outcome:
     uid = turn.workload.ref.uid
     no_room = NoRoom(0, ())
     for kinds in _choices(rounds.arena.runners[uid]):
