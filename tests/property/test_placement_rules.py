@@ -109,49 +109,51 @@ def test_changes_sent_in_pieces_make_the_same_picture(seed: int, other: int) -> 
 def test_a_shortlist_kept_current_equals_one_made_afresh(seed: int) -> None:
     chance = random.Random(seed)
     view = _view(chance)
-    ground = take_inventory(view)
-    board = Occupancy(ground, Domains())
-    board.free = [dict(amounts(node.allocatable)) | {"pods": 99} for node in ground.nodes]
-    wants = ResourceRequests(view, board, Classes(view.snapshot, ground))
-    scout = CandidateIndex(board, SumRule(UtilisationSum()))
-    classes = [wants.of(one, one.shape) for one in view.snapshot.workloads.values()]
-    kept = [CandidateList(scout, want) for want in classes]
+    inventory = take_inventory(view)
+    occupancy = Occupancy(inventory, Domains())
+    occupancy.free = [dict(amounts(node.allocatable)) | {"pods": 99} for node in inventory.nodes]
+    requests = ResourceRequests(view, occupancy, Classes(view.snapshot, inventory))
+    candidate_index = CandidateIndex(occupancy, SumRule(UtilisationSum()))
+    classes = [requests.of(one, one.shape) for one in view.snapshot.workloads.values()]
+    kept = [CandidateList(candidate_index, request) for request in classes]
     seated: list[tuple[int, Occupant]] = []
     for _ in range(120):
         if seated and chance.random() < 0.4:
             site, occupant = seated.pop(chance.randrange(len(seated)))
-            board.lift(site, occupant)
-            board.refund(ground.sites[site].node, classes[0].shape.requests)
+            occupancy.lift(site, occupant)
+            occupancy.refund(inventory.sites[site].node, classes[0].shape.requests)
         else:
-            site, occupant = chance.randrange(len(ground.sites)), _occupant(chance)
-            board.put(site, occupant)
-            board.charge(ground.sites[site].node, classes[0].shape.requests)
+            site, occupant = chance.randrange(len(inventory.sites)), _occupant(chance)
+            occupancy.put(site, occupant)
+            occupancy.charge(inventory.sites[site].node, classes[0].shape.requests)
             seated.append((site, occupant))
         at = chance.randrange(len(classes))
-        assert kept[at].best(set()) == CandidateList(scout, classes[at]).best(set())
+        assert kept[at].best(set()) == CandidateList(candidate_index, classes[at]).best(set())
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_check_says_the_same_of_one_device_and_of_all(seed: int) -> None:
     chance = random.Random(seed)
     view = _view(chance)
-    ground = take_inventory(view)
-    board = Occupancy(ground, Domains())
-    for site in range(len(ground.sites)):
+    inventory = take_inventory(view)
+    occupancy = Occupancy(inventory, Domains())
+    for site in range(len(inventory.sites)):
         for _ in range(chance.randrange(4)):
-            board.put(site, _occupant(chance))
-    wants = ResourceRequests(view, board, Classes(view.snapshot, ground))
+            occupancy.put(site, _occupant(chance))
+    requests = ResourceRequests(view, occupancy, Classes(view.snapshot, inventory))
     for workload in view.snapshot.workloads.values():
-        want = wants.of(workload, workload.shape)
-        everything = columns(board)
+        request = requests.of(workload, workload.shape)
+        everything = columns(occupancy)
         for _, check in CHAIN:
-            together = np.broadcast_to(check(everything, want), (len(ground.sites),))
-            alone = [check(figures(board, site), want) for site in range(len(ground.sites))]
+            together = np.broadcast_to(check(everything, request), (len(inventory.sites),))
+            alone = [
+                check(figures(occupancy, site), request) for site in range(len(inventory.sites))
+            ]
             assert together.tolist() == alone
-        if not want.exclusive:
-            together = ceiling(everything, want)
+        if not request.exclusive:
+            together = ceiling(everything, request)
             assert together.tolist() == [
-                ceiling(figures(board, site), want) for site in range(len(ground.sites))
+                ceiling(figures(occupancy, site), request) for site in range(len(inventory.sites))
             ]
 
 

@@ -226,23 +226,23 @@ def test_the_list_is_written_once_and_again_when_it_says_something_new() -> None
     one = job()
     status = told(one, world(one))
     assert as_stored(one.kind, status) == status
-    stands = after(one, status)
-    assert told(stands, world(stands)) is stands.status
+    choices = after(one, status)
+    assert told(choices, world(choices)) is choices.status
     nearly = {name: rate * 1.02 for name, rate in RATES.items()}
-    still = told(stands, world(stands, known(**nearly), *prices()))
-    assert still.recommendation is stands.status.recommendation
-    dearer = told(stands, world(stands, known(), *prices(middle=3.0)))
+    still = told(choices, world(choices, known(**nearly), *prices()))
+    assert still.recommendation is choices.status.recommendation
+    dearer = told(choices, world(choices, known(), *prices(middle=3.0)))
     assert dearer.recommendation[0].accelerator == "large"
 
 
 def test_a_measured_speed_takes_the_estimates_place_in_the_list() -> None:
     one = job()
-    stands = after(one, told(one, world(one)))
+    choices = after(one, told(one, world(one)))
     fast = known(small=1.0, middle=4.0, large=2.0)
     measured = SoloEntry(device="large", share=100, steps_per_second=20.0, samples=3)
     solo = (*fast.status.solo, replace(measured, fingerprint=Fingerprint(peak_memory_mib=5e3)))
     fast = replace(fast, status=replace(fast.status, solo=solo, throughput=()))
-    first = told(stands, world(stands, fast, *prices())).recommendation[0]
+    first = told(choices, world(choices, fast, *prices())).recommendation[0]
     assert (first.accelerator, first.source) == ("large", "Measured")
 
 
@@ -263,8 +263,8 @@ def test_an_event_tells_who_comes_first_and_only_when_that_changes() -> None:
     assert isinstance(news, Emit)
     assert news.reason is Reason.INSTANCE_SELECTED
     assert news.text.startswith("take 1 x middle, 2.50 h, cost 3.75, measured; next 1 x large")
-    stands = after(one, status)
-    assert advice_news(advisor, stands, stands.status, 7) is None
+    choices = after(one, status)
+    assert advice_news(advisor, choices, choices.status, 7) is None
     none_left = replace(one, gpu=replace(one.gpu, memory_mib=100_000))
     advisor = Advisor.of(world(none_left))
     warned = advice_news(advisor, none_left, advised(advisor, none_left, one.status), 7)
@@ -278,8 +278,8 @@ def test_the_cycle_puts_it_into_the_status_and_then_keeps_still() -> None:
     status = plan.statuses[one.ref.uid]
     assert status.recommendation[0].accelerator == "middle"
     assert Reason.INSTANCE_SELECTED in {event.reason for event in plan.events}
-    stands = after(one, status)
-    again = decided_on(world(stands)).plan
+    choices = after(one, status)
+    again = decided_on(world(choices)).plan
     assert Reason.INSTANCE_SELECTED not in {event.reason for event in again.events}
     later = again.statuses[one.ref.uid]
     assert later.recommendation == status.recommendation
@@ -303,11 +303,11 @@ def test_a_crowd_of_new_jobs_is_answered_in_parts() -> None:
 
 def test_who_was_answered_alike_leaves_the_answers_of_a_cycle_to_others() -> None:
     one = job()
-    stands = after(one, told(one, world(one)))
-    other = world(stands, known(**{name: rate * 1.07 for name, rate in RATES.items()}), *prices())
-    again = after(stands, told(stands, other))
-    assert again.status.recommendation == stands.status.recommendation
-    assert again.status.recommendation_basis != stands.status.recommendation_basis
+    choices = after(one, told(one, world(one)))
+    other = world(choices, known(**{name: rate * 1.07 for name, rate in RATES.items()}), *prices())
+    again = after(choices, told(choices, other))
+    assert again.status.recommendation == choices.status.recommendation
+    assert again.status.recommendation_basis != choices.status.recommendation_basis
     advisor = Advisor.of(other)
     assert advised(advisor, again, again.status) is again.status
     assert advisor.left == Advisor.of(other).left

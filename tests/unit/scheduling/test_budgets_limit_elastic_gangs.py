@@ -120,9 +120,9 @@ def test_a_share_pays_its_part_of_a_device() -> None:
 
 
 def limits(job: WorkloadRecord, *pools: PoolRecord) -> dict[str, int]:
-    stand = PoolChoice(spend=SpendRecord(), pools=frozenset(one.name for one in pools))
+    pool_choice = PoolChoice(spend=SpendRecord(), pools=frozenset(one.name for one in pools))
     named = {one.name: one for one in pools}
-    return limits_of(CapacityChoices(stands={job.ref.uid: stand}), {job.ref.uid: job}, named)
+    return limits_of(CapacityChoices(choices={job.ref.uid: pool_choice}), {job.ref.uid: job}, named)
 
 
 def test_the_dearest_of_the_chosen_pools_limits() -> None:

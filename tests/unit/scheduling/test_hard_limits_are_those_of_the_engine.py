@@ -38,19 +38,19 @@ def test_the_chain_asks_in_the_order_of_the_engine() -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_every_device_is_refused_for_the_reason_that_the_engine_says(seed: int) -> None:
     chance = random.Random(seed)
-    board, wants = _crowded(chance)
+    occupancy, requests = _crowded(chance)
     refused: set[Reason | None] = set()
-    for want in wants:
-        everything = columns(board)
-        chain = {reason: check(everything, want) for reason, check in CHAIN if reason in ENGINES}
-        tops = ceiling(everything, want)
-        for site in range(len(board.ground.sites)):
-            device, newcomer = _as_the_engine_sees(board, want, site)
+    for request in requests:
+        everything = columns(occupancy)
+        chain = {reason: check(everything, request) for reason, check in CHAIN if reason in ENGINES}
+        tops = ceiling(everything, request)
+        for site in range(len(occupancy.inventory.sites)):
+            device, newcomer = _as_the_engine_sees(occupancy, request, site)
             said = first_refusal(newcomer, device)
             mine = next((one for one, short in chain.items() if short[site] > 0), None)
             assert mine == (said.reason if said is not None else None)
             assert tops[site] == share_ceiling(newcomer, device)
-            assert figures(board, site).memory_used == device.memory_mib - _free(device)
+            assert figures(occupancy, site).memory_used == device.memory_mib - _free(device)
             refused.add(mine)
     assert {None, Reason.TRUST_DOMAIN, Reason.PERCENT_LIMIT} <= refused
 
@@ -62,12 +62,12 @@ def test_a_share_smaller_than_its_context_is_refused_by_both() -> None:
         builders.a_job("small").fractional(1, 1),
         builders.a_device_profile(context_overhead_mib=4000),
     )
-    board, wants = _laid_out(view_of)
-    device, newcomer = _as_the_engine_sees(board, wants[0], 0)
+    occupancy, requests = _laid_out(view_of)
+    device, newcomer = _as_the_engine_sees(occupancy, requests[0], 0)
     said = first_refusal(newcomer, device)
     assert said is not None
     assert said.reason is Reason.MEMORY_WOULD_OVERFLOW
-    shorts = {reason: check(figures(board, 0), wants[0]) for reason, check in CHAIN}
+    shorts = {reason: check(figures(occupancy, 0), requests[0]) for reason, check in CHAIN}
     assert [one for one, short in shorts.items() if short > 0] == [said.reason]
 
 
@@ -77,16 +77,16 @@ def _free(device: Device) -> int:
 
 
 def _as_the_engine_sees(
-    board: Occupancy, want: ResourceRequest, site: int
+    occupancy: Occupancy, request: ResourceRequest, site: int
 ) -> tuple[Device, Newcomer]:
-    ground, one = board.ground, board.ground.sites[site]
+    inventory, one = occupancy.inventory, occupancy.inventory.sites[site]
     device = Device(
         uuid=one.uuid,
         accelerator=one.device.model,
         memory_mib=one.device.memory_mib,
-        contexts=ground.contexts.item(site),
+        contexts=inventory.contexts.item(site),
         context_overhead_mib=one.overhead_mib,
-        percent_limit=want.percent_limit,
+        percent_limit=request.percent_limit,
         residents=tuple(
             Resident(
                 tenant=here.tenant,
@@ -94,15 +94,15 @@ def _as_the_engine_sees(
                 trust_domain=str(here.domain),
                 enforced=not here.loose,
             )
-            for here in board.occupants[site]
+            for here in occupancy.occupants[site]
         ),
     )
     newcomer = Newcomer(
         tenant=Tenant(name="newcomer", percent=1),
-        min_percent=want.min_percent,
-        max_percent=want.max_percent,
-        memory_mib=want.memory_mib,
-        trust_domain=str(want.domain),
+        min_percent=request.min_percent,
+        max_percent=request.max_percent,
+        memory_mib=request.memory_mib,
+        trust_domain=str(request.domain),
     )
     return device, newcomer
 
@@ -116,19 +116,19 @@ def _crowded(chance: random.Random) -> tuple[Occupancy, list[ResourceRequest]]:
     ]
     nodes = [builders.a_gpu_node(f"node-{at}", devices=4) for at in range(6)]
     shapes = [builders.a_node(f"node-{at}") for at in range(6)]
-    board, wants = _laid_out(builders.a_snapshot(*shapes, *nodes, *jobs))
-    for site in range(len(board.ground.sites)):
+    occupancy, requests = _laid_out(builders.a_snapshot(*shapes, *nodes, *jobs))
+    for site in range(len(occupancy.inventory.sites)):
         for _ in range(chance.randrange(6)):
-            board.put(site, _occupant(chance))
-    return board, wants
+            occupancy.put(site, _occupant(chance))
+    return occupancy, requests
 
 
 def _laid_out(snapshot) -> tuple[Occupancy, list[ResourceRequest]]:  # type: ignore[no-untyped-def]
     view = look(snapshot, builders.NOW, DecideSettings(epoch=3), Ledger(snapshot))
-    ground = take_inventory(view)
-    board = Occupancy(ground, Domains())
-    wants = ResourceRequests(view, board, Classes(view.snapshot, ground))
-    return board, [wants.of(one, one.shape) for one in view.snapshot.workloads.values()]
+    inventory = take_inventory(view)
+    occupancy = Occupancy(inventory, Domains())
+    requests = ResourceRequests(view, occupancy, Classes(view.snapshot, inventory))
+    return occupancy, [requests.of(one, one.shape) for one in view.snapshot.workloads.values()]
 
 
 def _occupant(chance: random.Random) -> Occupant:

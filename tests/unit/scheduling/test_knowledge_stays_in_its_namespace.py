@@ -75,8 +75,8 @@ def profile_for(snapshot: Snapshot, namespace: str) -> ClassProfile:
     """What admission goes by for a job of class resnet."""
     job = a_job("train", namespace).with_(klass="resnet", family="f").build()
     view = look(snapshot, NOW, SETTINGS, Ledger(snapshot))
-    ground = take_inventory(view)
-    found = Classes(snapshot, ground).of(job).tenants[ground.models[MODEL]].profile
+    inventory = take_inventory(view)
+    found = Classes(snapshot, inventory).of(job).tenants[inventory.models[MODEL]].profile
     assert found is not None
     return found
 

@@ -54,9 +54,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     questions: list[str] = []
     case = CandidateIndex.case
 
-    def counted(scout: CandidateIndex, *about: object) -> AdmissionQuery:
+    def counted(candidate_index: CandidateIndex, *about: object) -> AdmissionQuery:
         questions.append("")
-        return case(scout, *about)  # type: ignore[arg-type]
+        return case(candidate_index, *about)  # type: ignore[arg-type]
 
     monkeypatch.setattr(CandidateIndex, "case", counted)
     return questions

@@ -197,6 +197,6 @@ def test_a_list_with_numbers_is_written_once() -> None:
     status = decided_on(world(one)).plan.statuses[one.ref.uid]
     assert status.recommendation[0].devices == 8
     assert as_stored(one.kind, status) == status
-    stands = replace(one, status=status)
-    again = advised(Advisor.of(world(stands)), stands, stands.status)
-    assert again is stands.status
+    choices = replace(one, status=status)
+    again = advised(Advisor.of(world(choices)), choices, choices.status)
+    assert again is choices.status

@@ -41,10 +41,10 @@ def _set(*parts: Part) -> tuple[View, Occupancy, ResourceRequests]:
     snapshot = a_snapshot(*parts)
     ledger = Ledger(snapshot)
     view = look(snapshot, NOW, SETTINGS, ledger)
-    ground = take_inventory(view)
-    classes = Classes(snapshot, ground)
-    board = occupancy_of(view, ground, ledger, classes)
-    return view, board, ResourceRequests(view, board, classes)
+    inventory = take_inventory(view)
+    classes = Classes(snapshot, inventory)
+    occupancy = occupancy_of(view, inventory, ledger, classes)
+    return view, occupancy, ResourceRequests(view, occupancy, classes)
 
 
 def _with(pod: PodRecord) -> tuple[View, Occupancy, ResourceRequests]:
@@ -56,25 +56,28 @@ def _with(pod: PodRecord) -> tuple[View, Occupancy, ResourceRequests]:
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_what_is_charged_is_what_is_given_back(stage: str) -> None:
-    view, board, _ = _with(_pod(*STAGES[stage]))
+    view, occupancy, _ = _with(_pod(*STAGES[stage]))
     _, empty, _ = _set(a_node("node-1"), a_gpu_node(devices=1))
-    for node, wanted in charged(board.ground, view.members_of(JOB.build())):
-        board.refund(node, wanted)
-    assert board.free == empty.free
+    for node, wanted in charged(occupancy.inventory, view.members_of(JOB.build())):
+        occupancy.refund(node, wanted)
+    assert occupancy.free == empty.free
 
 
 def test_a_board_of_later_gives_back_only_who_stays_until_then() -> None:
     for stage, staying in (("bound", 1), ("pinned by its slice", 1), ("on its way out", 0)):
-        view, board, _ = _with(_pod(*STAGES[stage]))
-        found = charged(board.ground, view.members_of(JOB.build()), staying=True)
+        view, occupancy, _ = _with(_pod(*STAGES[stage]))
+        found = charged(occupancy.inventory, view.members_of(JOB.build()), staying=True)
         assert len(found) == staying, stage
 
 
 @pytest.mark.parametrize("stage", ["bound", "pinned by its slice"])
 def test_asking_for_room_leaves_the_board_as_it_was(stage: str) -> None:
-    view, board, wants = _with(_pod(*STAGES[stage]))
-    before = ([dict(one) for one in board.free], [list(one) for one in board.occupants])
-    placer = Placer(board, SumRule(UtilisationSum()))
+    view, occupancy, requests = _with(_pod(*STAGES[stage]))
+    before = ([dict(one) for one in occupancy.free], [list(one) for one in occupancy.occupants])
+    placer = Placer(occupancy, SumRule(UtilisationSum()))
     job = JOB.build()
-    assert elsewhere(placer, wants, job, view.members_of(job), here_too=True)
-    assert ([dict(one) for one in board.free], [list(one) for one in board.occupants]) == before
+    assert elsewhere(placer, requests, job, view.members_of(job), here_too=True)
+    assert (
+        [dict(one) for one in occupancy.free],
+        [list(one) for one in occupancy.occupants],
+    ) == before

@@ -51,92 +51,99 @@ _NAMED = (Phase.PENDING, Phase.RESERVING, Phase.STARTING, Phase.RUNNING)
 _EVICTABLE = (Phase.RUNNING, Phase.STARTING, Phase.RESERVING)
 
 
-def assign(desk: CycleContext, lives: dict[str, LifecycleStep]) -> Assignments:
+def assign(context: CycleContext, lifecycles: dict[str, LifecycleStep]) -> Assignments:
     """Serve every workload in order; new slices are entered into the ledger."""
-    workloads = desk.view.snapshot.workloads
-    sizing = sizing_of(desk.wants, desk.placer, lives, desk.rounds, desk.limits)
-    result = Assignments(lives, sizes=sizing.changes)
+    workloads = context.view.snapshot.workloads
+    sizing = sizing_of(context.requests, context.placer, lifecycles, context.rounds, context.limits)
+    result = Assignments(lifecycles, sizes=sizing.changes)
     sizing.end()
     sizing.count()
-    _create_all(desk, lives, sizing, result)
-    for uid, life in sorted(lives.items()):
+    _create_all(context, lifecycles, sizing, result)
+    for uid, life in sorted(lifecycles.items()):
         if (
             life.phase in _NAMED
             and not (life.silent or life.missing)
-            and desk.view.members_of(workloads[uid])
+            and context.view.members_of(workloads[uid])
         ):
-            name_members(desk, workloads[uid], result)
+            name_members(context, workloads[uid], result)
     turns = [
-        _turn(desk, workloads[uid], life) for uid, life in sorted(lives.items()) if life.waiting
+        _turn(context, workloads[uid], life)
+        for uid, life in sorted(lifecycles.items())
+        if life.waiting
     ]
-    line = _line(desk, lives)
-    line.idle = desk.spending.idle()
-    if desk.rounds is None:
+    line = _line(context, lifecycles)
+    line.idle = context.spending.idle()
+    if context.rounds is None:
         result.outcomes |= line.serve([*turns, *sizing.coming()])
     else:
-        _take_turns(desk, desk.rounds, line, turns, result)
+        _take_turns(context, context.rounds, line, turns, result)
     sizing.settle(line, turns, result.outcomes)
     for turn in turns:
         if turn.workload.ref.uid in result.outcomes:
-            _enter(desk, turn.workload, sizing, result)
+            _enter(context, turn.workload, sizing, result)
         else:
             result.postponed.add(turn.workload.ref.uid)
-    for uid in sorted(uid for uid, life in lives.items() if life.joining):
-        _join(desk, line, workloads[uid], sizing, result)
-    for uid in sorted(lives):
-        if lives[uid].needs_deployment:
-            _deploy(desk, workloads[uid], result)
-        elif workloads[uid].kind is WorkloadKind.INFERENCE_SERVICE and not lives[uid].silent:
-            _leave(desk, workloads[uid], result, None, busy=False)
+    for uid in sorted(uid for uid, life in lifecycles.items() if life.joining):
+        _join(context, line, workloads[uid], sizing, result)
+    for uid in sorted(lifecycles):
+        if lifecycles[uid].needs_deployment:
+            _deploy(context, workloads[uid], result)
+        elif workloads[uid].kind is WorkloadKind.INFERENCE_SERVICE and not lifecycles[uid].silent:
+            _leave(context, workloads[uid], result, None, busy=False)
     if not result.postponed:
         sizing.run(line, turns, result.outcomes)
     for job, count in sizing.leaves:
-        leaving = present(desk.view, desk.view.members_of(job))[-count:]
+        leaving = present(context.view, context.view.members_of(job))[-count:]
         pods = {one.pod.uid for one in leaving}
-        give_up(desk, job, pods, sizing.changes[job.ref.uid].record.message, result)
+        give_up(context, job, pods, sizing.changes[job.ref.uid].record.message, result)
     for job, count, above in sizing.joins:
-        create_pods(desk, job, free_ranks(desk.view, job, count, above), result)
+        create_pods(context, job, free_ranks(context.view, job, count, above), result)
     return result
 
 
 def _create_all(
-    desk: CycleContext, lives: Mapping[str, LifecycleStep], sizing: Sizing, result: Assignments
+    context: CycleContext,
+    lifecycles: Mapping[str, LifecycleStep],
+    sizing: Sizing,
+    result: Assignments,
 ) -> None:
     """Create what is missing, first those who are first in line; the rest in the next cycle."""
-    workloads = desk.view.snapshot.workloads
-    lacking = [workloads[uid] for uid, life in lives.items() if life.missing]
+    workloads = context.view.snapshot.workloads
+    lacking = [workloads[uid] for uid, life in lifecycles.items() if life.missing]
     lacking.sort(key=lambda one: (-one.priority, one.created, one.ref.uid))
     budget = MOST_SEATED
     for job in lacking:
         if budget <= 0:
             result.postponed.add(job.ref.uid)
             continue
-        budget -= _create(desk, job, sizing, result)
+        budget -= _create(context, job, sizing, result)
 
 
-def _create(desk: CycleContext, job: WorkloadRecord, sizing: Sizing, result: Assignments) -> int:
+def _create(context: CycleContext, job: WorkloadRecord, sizing: Sizing, result: Assignments) -> int:
     """Create the pods that are missing, if the job could ever run.
 
     Returns:
         How many; a gang of thousands that can never run takes no other job's turn.
     """
-    refused = desk.spending.never(job.ref.uid)
-    found = desk.feasibility.judge(job, desk.wants.of(job, job.shape))
+    refused = context.spending.never(job.ref.uid)
+    found = context.feasibility.judge(job, context.requests.of(job, job.shape))
     if refused is not None:
         found = Infeasible(*refused)
-    if found is None and desk.rounds is not None:
-        found = desk.rounds.infeasible(job.ref.uid)
+    if found is None and context.rounds is not None:
+        found = context.rounds.infeasible(job.ref.uid)
     if found is not None:
         result.outcomes[job.ref.uid] = Outcome(refused=Refused(found.reason, never=found))
         return 0
-    job, life = sizing.create(job, result.lives[job.ref.uid])
-    create_pods(desk, job, life.missing, result)
+    job, life = sizing.create(job, result.lifecycles[job.ref.uid])
+    create_pods(context, job, life.missing, result)
     return len(life.missing)
 
 
-def _turn(desk: CycleContext, workload: WorkloadRecord, life: LifecycleStep) -> SchedulingAttempt:
-    members = desk.view.members_of(workload)
-    index = desk.ground.node_index
+def _turn(
+    context: CycleContext, workload: WorkloadRecord, life: LifecycleStep
+) -> SchedulingAttempt:
+    members = context.view.members_of(workload)
+    index = context.inventory.node_index
     near: frozenset[int] = frozenset()
     if len(members) > len(life.waiting):
         waiting = {one.pod.uid for one in life.waiting}
@@ -147,10 +154,10 @@ def _turn(desk: CycleContext, workload: WorkloadRecord, life: LifecycleStep) -> 
             for held in one.held
             if held.node in index
         )
-    avoid = guards.passed_over(desk.view, desk.ground, workload, members)
+    avoid = guards.passed_over(context.view, context.inventory, workload, members)
     if life.passed_over is not None and life.passed_over.reason is Reason.RESERVATION_REFUSED:
         node, _, gpu = life.passed_over.where.partition("/")
-        site = desk.ground.site_index.get((node, gpu))
+        site = context.inventory.site_index.get((node, gpu))
         avoid |= {site} if site is not None else set()
     return SchedulingAttempt(
         workload=workload,
@@ -161,131 +168,131 @@ def _turn(desk: CycleContext, workload: WorkloadRecord, life: LifecycleStep) -> 
         avoid=avoid,
         modest=is_modest(workload),
         returns=workload.status.size is not None and bool(workload.status.size.resumes),
-        promised=in_force(workload, desk.view.now, desk.view.snapshot.workloads) is not None,
+        promised=in_force(workload, context.view.now, context.view.snapshot.workloads) is not None,
     )
 
 
 def _take_turns(
-    desk: CycleContext,
+    context: CycleContext,
     rounds: Rounds,
     line: SchedulingQueue,
     turns: Sequence[SchedulingAttempt],
     result: Assignments,
 ) -> None:
     """Serve everybody by the plan of this cycle's turns; who is to move leaves for it."""
-    workloads = desk.view.snapshot.workloads
+    workloads = context.view.snapshot.workloads
     movable = {}
     for uid, kind in rounds.turnout.stops.items():
-        life, job = result.lives[uid], workloads[uid]
+        life, job = result.lifecycles[uid], workloads[uid]
         if kind and _may_leave(life):
-            members = tuple(one for one in desk.view.members_of(job) if one.live)
-            movable[uid] = _turn(desk, job, replace(life, waiting=members))
+            members = tuple(one for one in context.view.members_of(job) if one.live)
+            movable[uid] = _turn(context, job, replace(life, waiting=members))
     served = serve(rounds, line, turns, movable)
     result.outcomes |= served.outcomes
     for uid, (kind, beside) in served.movers.items():
         name = f"{workloads[uid].ref.namespace}/{workloads[uid].ref.name}"
         message = f"leaves for {kind}, where its time is worth more; goes on from its checkpoint"
-        _send_away(desk, uid, message, result)
+        _send_away(context, uid, message, result)
         for victim in beside:
-            _send_away(desk, victim.uid, rounds.ended(victim.uid, name), result)
+            _send_away(context, victim.uid, rounds.ended(victim.uid, name), result)
 
 
 def _may_leave(life: LifecycleStep) -> bool:
     return life.phase in _EVICTABLE and not life.waiting and not life.silent
 
 
-def _line(desk: CycleContext, lives: Mapping[str, LifecycleStep]) -> SchedulingQueue:
-    ended = desk.rounds.turnout.stops if desk.rounds is not None else {}
+def _line(context: CycleContext, lifecycles: Mapping[str, LifecycleStep]) -> SchedulingQueue:
+    ended = context.rounds.turnout.stops if context.rounds is not None else {}
 
     def victims() -> Sequence[Victim]:
-        leaving = wave_is_leaving(desk.view)
-        workloads = desk.view.snapshot.workloads
+        leaving = wave_is_leaving(context.view)
+        workloads = context.view.snapshot.workloads
         candidates = [
             workloads[uid]
-            for uid, life in sorted(lives.items())
+            for uid, life in sorted(lifecycles.items())
             if _may_leave(life) and (not leaving or uid in ended)
         ]
-        return possible_victims(desk.view, desk.placer.board, candidates)
+        return possible_victims(context.view, context.placer.occupancy, candidates)
 
     def asked() -> Sequence[DownsizeCandidate]:
-        return residents(desk.view, desk.wants, desk.placer.board, lives)
+        return residents(context.view, context.requests, context.placer.occupancy, lifecycles)
 
-    narrow = desk.rounds.tools.typed.of if desk.rounds is not None else None
+    narrow = context.rounds.tools.typed.of if context.rounds is not None else None
     return SchedulingQueue(
-        desk.view,
-        desk.wants,
-        desk.placer,
-        desk.feasibility,
+        context.view,
+        context.requests,
+        context.placer,
+        context.feasibility,
         cache(victims),
         # where jobs take turns, the turns make room
-        residents=cache(asked) if desk.rounds is None else None,
+        residents=cache(asked) if context.rounds is None else None,
         narrow=narrow,
     )
 
 
 def _enter(
-    desk: CycleContext, workload: WorkloadRecord, sizing: Sizing, result: Assignments
+    context: CycleContext, workload: WorkloadRecord, sizing: Sizing, result: Assignments
 ) -> None:
     """Write an outcome into the ledger; a gang that got nothing gives back what it had."""
     uid = workload.ref.uid
     outcome = result.outcomes[uid]
-    for seat in outcome.seats:
-        for node, wanted in slices_of(desk.placer, seat, desk.view.settings.epoch):
-            desk.ledger.add(node, wanted)
-    members = desk.view.members_of(workload)
+    for placement in outcome.placements:
+        for node, wanted in slices_of(context.placer, placement, context.view.settings.epoch):
+            context.ledger.add(node, wanted)
+    members = context.view.members_of(workload)
     gang = workload.kind is WorkloadKind.TRAINING_JOB
-    if gang and not outcome.seats and all(one.gated for one in members):
+    if gang and not outcome.placements and all(one.gated for one in members):
         for one in members:
-            release(desk.ledger, one)
+            release(context.ledger, one)
     whole, smaller = divided(outcome.victims)
     for victim in whole:
-        _preempt(desk, victim, workload, result)
+        _preempt(context, victim, workload, result)
     for lost, count in smaller.items():
         name = f"{workload.ref.namespace}/{workload.ref.name}"
-        job, headcount = sizing.jobs[lost], result.lives[lost].headcount
+        job, headcount = sizing.jobs[lost], result.lifecycles[lost].headcount
         if headcount is not None:
             job = replace(job, replicas=headcount.members)
         message, result.sizes[lost] = sizing.resizer.made_smaller(job, count, name)
         if job.in_place:
-            give_up(desk, job, pods_of(outcome.victims, lost), message, result)
+            give_up(context, job, pods_of(outcome.victims, lost), message, result)
         else:
-            _send_away(desk, lost, message, result, Reason.RESIZING)
+            _send_away(context, lost, message, result, Reason.RESIZING)
     if outcome.conceded is not None:
-        made, board = outcome.conceded, desk.placer.board
-        result.made_room[made.uid] = room = remembered(made, workload, desk.view.now, board)
-        result.lives[made.uid] = starts_again(made, room)
+        made, occupancy = outcome.conceded, context.placer.occupancy
+        result.made_room[made.uid] = room = remembered(made, workload, context.view.now, occupancy)
+        result.lifecycles[made.uid] = starts_again(made, room)
 
 
 def _preempt(
-    desk: CycleContext, victim: Victim, winner: WorkloadRecord, result: Assignments
+    context: CycleContext, victim: Victim, winner: WorkloadRecord, result: Assignments
 ) -> None:
     """The victim goes for the sake of a winner."""
     name = f"{winner.ref.namespace}/{winner.ref.name}"
     message = f"preempted by {name}, which has a higher priority; starts again when room is free"
-    if desk.rounds is not None and victim.priority >= _priority(desk, winner):
-        message = desk.rounds.ended(victim.uid, name)
-    _send_away(desk, victim.uid, message, result)
+    if context.rounds is not None and victim.priority >= _priority(context, winner):
+        message = context.rounds.ended(victim.uid, name)
+    _send_away(context, victim.uid, message, result)
 
 
-def _priority(desk: CycleContext, workload: WorkloadRecord) -> int:
-    return priority_of(workload, desk.view.members_of(workload))
+def _priority(context: CycleContext, workload: WorkloadRecord) -> int:
+    return priority_of(workload, context.view.members_of(workload))
 
 
 def _send_away(
-    desk: CycleContext,
+    context: CycleContext,
     uid: str,
     message: str,
     result: Assignments,
     reason: Reason = Reason.PREEMPTED,
 ) -> None:
     """It starts anew later; its pods are evicted, reservations simply end."""
-    job = desk.view.snapshot.workloads[uid]
-    members = desk.view.members_of(job)
-    epoch = desk.view.settings.epoch
+    job = context.view.snapshot.workloads[uid]
+    members = context.view.members_of(job)
+    epoch = context.view.settings.epoch
     for one in members:
         if one.gated:
-            release(desk.ledger, one)
-    result.lives[uid] = LifecycleStep(
+            release(context.ledger, one)
+    result.lifecycles[uid] = LifecycleStep(
         phase=Phase.RESTARTING,
         reason=reason,
         message=message,
@@ -299,7 +306,7 @@ def _send_away(
 
 
 def _join(
-    desk: CycleContext,
+    context: CycleContext,
     line: SchedulingQueue,
     job: WorkloadRecord,
     sizing: Sizing,
@@ -309,41 +316,41 @@ def _join(
 
     They come last: nobody makes way for them, and nothing that others wait for is taken.
     """
-    life, members = result.lives[job.ref.uid], desk.view.members_of(job)
+    life, members = result.lifecycles[job.ref.uid], context.view.members_of(job)
     if life.phase not in _EVICTABLE:
         return  # it was sent away in this cycle
-    turn = _turn(desk, job, replace(life, waiting=life.joining))
-    turn = replace(turn, avoid=turn.avoid | other_models(desk.ground, members))
-    seats: list[Placement] = []
+    turn = _turn(context, job, replace(life, waiting=life.joining))
+    turn = replace(turn, avoid=turn.avoid | other_models(context.inventory, members))
+    placements: list[Placement] = []
     for one in life.joining:
         if line.budget <= 0:
             break
         found = line.fill(replace(turn, members=(one,)))
         if isinstance(found, Outcome):
-            seats.extend(found.seats)
+            placements.extend(found.placements)
             continue
         text = "the room that it was to join in is gone"
-        epoch = desk.view.settings.epoch
+        epoch = context.view.settings.epoch
         result.steps.append(delete(job, one, epoch, Reason.NO_CAPACITY, text))
-        again = max(life.retry_at, desk.view.now + JOIN_AGAIN_S)
-        result.lives[job.ref.uid] = replace(life, retry_at=again)
-    if seats:
-        result.outcomes[job.ref.uid] = Outcome(seats=tuple(seats))
-        _enter(desk, job, sizing, result)
+        again = max(life.retry_at, context.view.now + JOIN_AGAIN_S)
+        result.lifecycles[job.ref.uid] = replace(life, retry_at=again)
+    if placements:
+        result.outcomes[job.ref.uid] = Outcome(placements=tuple(placements))
+        _enter(context, job, sizing, result)
 
 
-def _deploy(desk: CycleContext, service: WorkloadRecord, result: Assignments) -> None:
+def _deploy(context: CycleContext, service: WorkloadRecord, result: Assignments) -> None:
     """Keep the Deployment and the Service of an InferenceService as wanted."""
     uid = service.ref.uid
     key = (service.ref.namespace, service.ref.name)
-    deployment = desk.view.snapshot.deployments.get(key)
-    want = desk.wants.of(service, service.shape)
+    deployment = context.view.snapshot.deployments.get(key)
+    request = context.requests.of(service, service.shape)
     if deployment is None:
-        found = desk.feasibility.judge(service, want)
+        found = context.feasibility.judge(service, request)
         if found is not None:
             result.outcomes[uid] = Outcome(refused=Refused(found.reason, never=found))
             return
-    members = desk.view.members_of(service)
+    members = context.view.members_of(service)
     changing = deployment is not None and (
         deployment.template_hash != service.template_hash
         or lifecycle_inference.is_rolling(service, members)
@@ -353,17 +360,17 @@ def _deploy(desk: CycleContext, service: WorkloadRecord, result: Assignments) ->
     if changing:
         newcomers = any(one.gated and not one.pod.deleting for one in members)
         refused_now = outcome is not None and outcome.refused is not None
-        room = not refused_now if newcomers else desk.placer.has_room(want)
+        room = not refused_now if newcomers else context.placer.has_room(request)
     wanted = lifecycle_inference.rollout(service, deployment, members, room_for_one=room)
     result.rollouts[uid] = wanted
-    leaving = _leave(desk, service, result, deployment, busy=changing)
+    leaving = _leave(context, service, result, deployment, busy=changing)
     result.steps.extend(
-        lifecycle_inference.children(desk.view, service, wanted, extra=leaving.extra)
+        lifecycle_inference.children(context.view, service, wanted, extra=leaving.extra)
     )
 
 
 def _leave(
-    desk: CycleContext,
+    context: CycleContext,
     service: WorkloadRecord,
     result: Assignments,
     deployment: DeploymentRecord | None,
@@ -375,9 +382,9 @@ def _leave(
     outcome = result.outcomes.get(uid)
     leaving = leave(
         Move(
-            view=desk.view,
-            placer=desk.placer,
-            wants=desk.wants,
+            view=context.view,
+            placer=context.placer,
+            requests=context.requests,
             service=service,
             deployment=deployment,
             busy=busy,
@@ -386,7 +393,7 @@ def _leave(
     )
     result.leaving[uid] = leaving
     result.steps.extend(leaving.steps)
-    life = result.lives[uid]
+    life = result.lifecycles[uid]
     if leaving.wake_at:
-        result.lives[uid] = replace(life, wake_at=earliest(life.wake_at, leaving.wake_at))
+        result.lifecycles[uid] = replace(life, wake_at=earliest(life.wake_at, leaving.wake_at))
     return leaving

@@ -17,7 +17,7 @@ from ullage.scheduling.assignment.assign import assign
 from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
 from ullage.scheduling.assignment.cycle_state import CycleState
 from ullage.scheduling.assignment.digest import board_digest
-from ullage.scheduling.assignment.reevaluation import move, rejudge, with_marks
+from ullage.scheduling.assignment.reevaluation import move, rejudge, with_evictions
 from ullage.scheduling.assignment.trials import spent
 from ullage.scheduling.capacity.budgets import limits_of
 from ullage.scheduling.capacity.node_requests import Ordering, order_nodes
@@ -43,8 +43,8 @@ class CycleAssignment:
     """What was given, and why.
 
     Attributes:
-        desk: What it was decided with.
-        allotment: The outcome for everybody.
+        context: What it was decided with.
+        assignments: The outcome for everybody.
         ordering: Nodes that are ordered for whom none was free.
         predictions: What was predicted for pods, and by which rule.
         told: What speaks against running work and lets it run, by uid of the workload.
@@ -52,8 +52,8 @@ class CycleAssignment:
         spent_s: Seconds of trials, by class.
     """
 
-    desk: CycleContext
-    allotment: Assignments
+    context: CycleContext
+    assignments: Assignments
     ordering: Ordering
     predictions: Predictions
     told: Mapping[str, tuple[Reason, str]]
@@ -62,51 +62,56 @@ class CycleAssignment:
 
 
 def assign_resources(
-    scene: CycleState, predictor: Predictor, allocate: Allocate | None
+    cycle: CycleState, predictor: Predictor, allocate: Allocate | None
 ) -> CycleAssignment:
     """Who gets what; arguments as of ``decide``."""
-    view, ground, ledger, lives = scene.view, scene.ground, scene.ledger, scene.lives
-    snapshot, spending = view.snapshot, scene.spending
-    spent_s = spent(view, scene.trials)
-    classes = Classes(snapshot, ground, spent_s, replicas_that_serve(view))
+    view, inventory, ledger, lifecycles = (
+        cycle.view,
+        cycle.inventory,
+        cycle.ledger,
+        cycle.lifecycles,
+    )
+    snapshot, spending = view.snapshot, cycle.spending
+    spent_s = spent(view, cycle.trials)
+    classes = Classes(snapshot, inventory, spent_s, replicas_that_serve(view))
     restated = restate(view, classes, ledger)
-    board = occupancy_of(view, ground, ledger, classes)
-    devices = board_digest(board)
-    wants = ResourceRequests(view, board, classes, places(spending, ground))
-    placer = Placer(board, rule_of(view, wants, predictor))
-    keep_rooms(view, wants, board, lives)
-    findings = rejudge(view, board, wants, placer.rule, restated)
-    feasibility = Feasibility(placer.scout, snapshot)
-    tools = Tools(view, ground, board, ledger, Typed(wants, feasibility))
-    desk = CycleContext(
-        view=with_marks(view, findings),
-        ground=ground,
+    occupancy = occupancy_of(view, inventory, ledger, classes)
+    devices = board_digest(occupancy)
+    requests = ResourceRequests(view, occupancy, classes, places(spending, inventory))
+    placer = Placer(occupancy, rule_of(view, requests, predictor))
+    keep_rooms(view, requests, occupancy, lifecycles)
+    findings = rejudge(view, occupancy, requests, placer.rule, restated)
+    feasibility = Feasibility(placer.candidate_index, snapshot)
+    tools = Tools(view, inventory, occupancy, ledger, Typed(requests, feasibility))
+    context = CycleContext(
+        view=with_evictions(view, findings),
+        inventory=inventory,
         ledger=ledger,
         placer=placer,
-        wants=wants,
+        requests=requests,
         feasibility=feasibility,
-        rounds=take_turns(tools, lives, allocate),
+        rounds=take_turns(tools, lifecycles, allocate),
         spending=spending,
         limits=limits_of(spending, snapshot.workloads, snapshot.pools),
     )
-    allotment = assign(desk, lives)
-    told = move(desk, allotment, findings)
+    assignments = assign(context, lifecycles)
+    told = move(context, assignments, findings)
     return CycleAssignment(
-        desk=desk,
-        allotment=allotment,
-        ordering=order_nodes(view, spending, allotment.outcomes),
-        predictions=Predictions(board, placer.rule, _verdicts(allotment)),
+        context=context,
+        assignments=assignments,
+        ordering=order_nodes(view, spending, assignments.outcomes),
+        predictions=Predictions(occupancy, placer.rule, _verdicts(assignments)),
         told=told,
         devices=devices,
         spent_s=spent_s,
     )
 
 
-def _verdicts(allotment: Assignments) -> dict[str, Verdict]:
+def _verdicts(assignments: Assignments) -> dict[str, Verdict]:
     """What admission said of who was given a place, by uid of the pod."""
     return {
-        seat.asked.member.pod.uid: seat.spot.grant.verdict
-        for outcome in allotment.outcomes.values()
-        for seat in outcome.seats
-        if seat.spot.grant.verdict is not None
+        placement.asked.member.pod.uid: placement.candidate.grant.verdict
+        for outcome in assignments.outcomes.values()
+        for placement in outcome.placements
+        if placement.candidate.grant.verdict is not None
     }

@@ -28,7 +28,7 @@ from ullage.scheduling.timeslicing.rounds import Rounds
 class Assignments:
     """What a cycle gives out; filled by :func:`allot`."""
 
-    lives: dict[str, LifecycleStep]
+    lifecycles: dict[str, LifecycleStep]
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     steps: list[Action] = field(default_factory=list)
     rollouts: dict[str, Rollout] = field(default_factory=dict)
@@ -47,10 +47,10 @@ class CycleContext:
     """The tools of one cycle."""
 
     view: View
-    ground: Inventory
+    inventory: Inventory
     ledger: Ledger
     placer: Placer
-    wants: ResourceRequests
+    requests: ResourceRequests
     feasibility: Feasibility
     rounds: Rounds | None = None
     """The turns of this cycle; ``None`` under FIFO."""

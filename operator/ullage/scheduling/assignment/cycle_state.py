@@ -40,9 +40,9 @@ class CycleState:
 
     Attributes:
         view: The picture, arranged, with the marks of whoever has to leave.
-        ground: Devices and the nodes they are in.
+        inventory: Devices and the nodes they are in.
         ledger: Who holds what; what follows writes into it.
-        lives: What every workload needs, by its uid.
+        lifecycles: What every workload needs, by its uid.
         trials: Classes that are tried out.
         spending: Pools that jobs with an aim of cost are to use.
         notices: Machines that will be taken away, by node.
@@ -50,9 +50,9 @@ class CycleState:
     """
 
     view: View
-    ground: Inventory
+    inventory: Inventory
     ledger: Ledger
-    lives: dict[str, LifecycleStep]
+    lifecycles: dict[str, LifecycleStep]
     trials: Trials
     spending: CapacityChoices
     notices: Mapping[str, Interruption]
@@ -67,20 +67,20 @@ def begin_cycle(snapshot: Snapshot, now: float, settings: DecideSettings) -> Cyc
     trials = look_at_trials(view)
     spending = decide_pools(view)
     notices = terminations(snapshot)
-    marks = notice_marks(view, notices)
-    view = replace(view, marks={**trials.marks, **spending.marks, **marks})
-    ground = take_inventory(view)
-    lives = _live(view, ground)
+    evictions = notice_marks(view, notices)
+    view = replace(view, evictions={**trials.evictions, **spending.evictions, **evictions})
+    inventory = take_inventory(view)
+    lifecycles = _live(view, inventory)
     drop_refused(view, ledger)
     committed = commit(view, trials, ledger)
-    for life in lives.values():
+    for life in lifecycles.values():
         for member in life.release:
             release(ledger, member)
     return CycleState(
         view=view,
-        ground=ground,
+        inventory=inventory,
         ledger=ledger,
-        lives=lives,
+        lifecycles=lifecycles,
         trials=trials,
         spending=spending,
         notices=notices,
@@ -106,20 +106,20 @@ def look(snapshot: Snapshot, now: float, settings: DecideSettings, ledger: Ledge
     )
 
 
-def _live(view: View, ground: Inventory) -> dict[str, LifecycleStep]:
+def _live(view: View, inventory: Inventory) -> dict[str, LifecycleStep]:
     """What every workload needs, by its uid."""
-    lives: dict[str, LifecycleStep] = {}
+    lifecycles: dict[str, LifecycleStep] = {}
     blames = Blames(view.snapshot)
     for uid, workload in view.snapshot.workloads.items():
         with blames.of(workload.ref):
-            lives[uid] = _life(view, ground, workload)
+            lifecycles[uid] = _life(view, inventory, workload)
     blames.settle()
-    return lives
+    return lifecycles
 
 
-def _life(view: View, ground: Inventory, workload: WorkloadRecord) -> LifecycleStep:
+def _life(view: View, inventory: Inventory, workload: WorkloadRecord) -> LifecycleStep:
     if workload.aside:
         return LifecycleStep(phase=Phase.PENDING, silent=True)
     if workload.kind is WorkloadKind.TRAINING_JOB:
-        return led(view, workload, training_life(view, ground, workload))
-    return inference_life(view, ground, workload)
+        return led(view, workload, training_life(view, inventory, workload))
+    return inference_life(view, inventory, workload)

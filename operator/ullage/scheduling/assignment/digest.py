@@ -17,16 +17,16 @@ from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.model.view import View
 
 
-def board_digest(board: Occupancy) -> bytes:
+def board_digest(occupancy: Occupancy) -> bytes:
     """The devices and what is taken of them."""
-    ground = board.ground
-    found = sha256("\n".join(site.uuid for site in ground.sites).encode())
+    inventory = occupancy.inventory
+    found = sha256("\n".join(site.uuid for site in inventory.sites).encode())
     for column in (
-        ground.health,
-        ground.memory_mib,
-        board.percent_used,
-        board.memory_used_mib,
-        board.sharers,
+        inventory.health,
+        inventory.memory_mib,
+        occupancy.percent_used,
+        occupancy.memory_used_mib,
+        occupancy.sharers,
     ):
         found.update(column.tobytes())
     return found.digest()
@@ -58,9 +58,9 @@ def decision_digest(devices: bytes, workload: WorkloadRecord, asked: bytes) -> s
     return found.hexdigest()
 
 
-def in_bytes(want: ResourceRequest) -> bytes:
+def in_bytes(request: ResourceRequest) -> bytes:
     """What is asked for, as it enters the digest of a decision."""
     return (
-        f" {want.mode} {want.count} {want.min_percent} {want.max_percent} {want.memory_mib}"
-        f" {want.percent_limit} {want.known!r}"
+        f" {request.mode} {request.count} {request.min_percent} {request.max_percent}"
+        f" {request.memory_mib} {request.percent_limit} {request.known!r}"
     ).encode()

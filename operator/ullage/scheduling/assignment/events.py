@@ -16,35 +16,40 @@ from ullage.scheduling.placement.placement import Placement
 from ullage.scheduling.prediction.verdicts import Admission
 
 
-def sharing_news(desk: CycleContext, allotment: Assignments) -> list[Emit]:
+def sharing_news(context: CycleContext, assignments: Assignments) -> list[Emit]:
     """One Event for every workload that now joins others."""
     news: list[Emit] = []
-    for uid in sorted(allotment.outcomes):
-        shared = [seat for seat in allotment.outcomes[uid].seats if _joins(seat)]
-        tried = [seat for seat in shared if seat.spot.grant.trial]
+    for uid in sorted(assignments.outcomes):
+        shared = [
+            placement for placement in assignments.outcomes[uid].placements if _joins(placement)
+        ]
+        tried = [placement for placement in shared if placement.candidate.grant.trial]
         if shared:
-            news.append(_told(desk, (tried or shared)[0]))
+            news.append(_told(context, (tried or shared)[0]))
     return news
 
 
-def _joins(seat: Placement) -> bool:
-    verdict = seat.spot.grant.verdict
+def _joins(placement: Placement) -> bool:
+    verdict = placement.candidate.grant.verdict
     return verdict is not None and len(verdict.tenants) > 1
 
 
-def _told(desk: CycleContext, seat: Placement) -> Emit:
+def _told(context: CycleContext, placement: Placement) -> Emit:
     """Names come from the device itself: a verdict may have been made on another one like it."""
-    grant, site = seat.spot.grant, seat.spot.sites[0]
-    uid = seat.asked.member.pod.uid
+    grant, site = placement.candidate.grant, placement.candidate.sites[0]
+    uid = placement.asked.member.pod.uid
     beside = ", ".join(
-        one.tenant.name for one in desk.placer.board.occupants[site] if one.pod_uid != uid
+        one.tenant.name for one in context.placer.occupancy.occupants[site] if one.pod_uid != uid
     )
     return Emit(
-        target=seat.asked.workload.ref,
+        target=placement.asked.workload.ref,
         warning=False,
-        epoch=desk.view.settings.epoch,
+        epoch=context.view.settings.epoch,
         reason=Reason.PROBATION_STARTED if grant.trial else Reason.SHARING_ADMITTED,
-        text=f"{grant.percent} % of {desk.ground.place_name(site)} beside {beside}: {_why(grant)}",
+        text=(
+            f"{grant.percent} % of {context.inventory.place_name(site)} beside {beside}: "
+            f"{_why(grant)}"
+        ),
     )
 
 

@@ -21,23 +21,23 @@ from ullage.scheduling.model.view import Member
 
 
 def create_pods(
-    desk: CycleContext, job: WorkloadRecord, ranks: Sequence[int], result: Assignments
+    context: CycleContext, job: WorkloadRecord, ranks: Sequence[int], result: Assignments
 ) -> None:
     """Create the pods of these members, and what gives them their names."""
     bounds = job.elasticity
     in_place = (bounds.min_replicas, bounds.max_replicas) if bounds and bounds.in_place else None
     most = in_place[1] if in_place else job.replicas
-    name_members(desk, job, result)
+    name_members(context, job, result)
     result.steps.extend(
         CreatePod(
             owner=job.ref,
             name=pod_name(job.ref.name, rank),
             rank=rank,
             template_hash=job.template_hash,
-            hold=job.ref.uid in desk.spending.stands,
+            hold=job.ref.uid in context.spending.choices,
             world_size=job.replicas if bounds is not None and in_place is None else 0,
             bounds=in_place,
-            epoch=desk.view.settings.epoch,
+            epoch=context.view.settings.epoch,
             reason=Reason.WAITING_FOR_DECISION,
             text=f"member {rank} of {most}",
         )
@@ -45,7 +45,7 @@ def create_pods(
     )
 
 
-def name_members(desk: CycleContext, job: WorkloadRecord, result: Assignments) -> None:
+def name_members(context: CycleContext, job: WorkloadRecord, result: Assignments) -> None:
     """The headless Service of a gang, whenever it is not there.
 
     Its creation may be lost when the process dies, or it may be deleted behind our back.
@@ -54,7 +54,7 @@ def name_members(desk: CycleContext, job: WorkloadRecord, result: Assignments) -
     if (
         job.kind is not WorkloadKind.TRAINING_JOB
         or (job.replicas == 1 and not job.in_place)
-        or (job.ref.namespace, service) in desk.view.snapshot.services
+        or (job.ref.namespace, service) in context.view.snapshot.services
     ):
         return
     result.steps.append(
@@ -62,7 +62,7 @@ def name_members(desk: CycleContext, job: WorkloadRecord, result: Assignments) -
             owner=job.ref,
             name=service,
             headless=True,
-            epoch=desk.view.settings.epoch,
+            epoch=context.view.settings.epoch,
             reason=Reason.WAITING_FOR_DECISION,
             text="gives every member its name",
         )
@@ -76,18 +76,18 @@ def release(ledger: Ledger, member: Member) -> None:
 
 
 def give_up(
-    desk: CycleContext, job: WorkloadRecord, pods: Set[str], message: str, result: Assignments
+    context: CycleContext, job: WorkloadRecord, pods: Set[str], message: str, result: Assignments
 ) -> None:
     """Some members of a gang in place go, the others are left alone."""
-    life, epoch = result.lives[job.ref.uid], desk.view.settings.epoch
+    life, epoch = result.lifecycles[job.ref.uid], context.view.settings.epoch
     steps = [
         step for step in life.steps if not (isinstance(step, UngatePod) and step.pod.uid in pods)
     ]
-    for one in desk.view.members_of(job):
+    for one in context.view.members_of(job):
         if one.pod.uid not in pods or one.pod.deleting:
             continue
         if one.gated:
-            release(desk.ledger, one)
+            release(context.ledger, one)
         act = delete if one.gated else evict
         steps.append(act(job, one, epoch, Reason.RESIZING, message))
-    result.lives[job.ref.uid] = replace(life, steps=tuple(steps))
+    result.lifecycles[job.ref.uid] = replace(life, steps=tuple(steps))

@@ -57,8 +57,8 @@ class Finding:
 
 def rejudge(
     view: View,
-    board: Occupancy,
-    wants: ResourceRequests,
+    occupancy: Occupancy,
+    requests: ResourceRequests,
     rule: AdmissionRule,
     restated: frozenset[str],
 ) -> dict[str, Finding]:
@@ -66,34 +66,34 @@ def rejudge(
 
     Args:
         view: the cycle's picture.
-        board: who is where.
-        wants: knows what each objective allows.
+        occupancy: who is where.
+        requests: knows what each objective allows.
         rule: foretells.
         restated: uids of workloads whose objective the nodes did not know yet.
     """
-    predictions = Predictions(board, rule)
+    predictions = Predictions(occupancy, rule)
     found: dict[str, Finding] = {}
     for uid, workload in view.snapshot.workloads.items():
         finding = _share(view, workload)
         if finding is None and (uid in restated or _is_news(workload) or _shown(workload)):
-            finding = _objective(view, wants, predictions, workload)
+            finding = _objective(view, requests, predictions, workload)
         if finding is not None:
             found[uid] = finding
     return found
 
 
-def with_marks(view: View, findings: Mapping[str, Finding]) -> View:
+def with_evictions(view: View, findings: Mapping[str, Finding]) -> View:
     """The picture in which replicas that a new start may serve better are to leave."""
-    marks = dict(view.marks)
+    evictions = dict(view.evictions)
     for uid, finding in findings.items():
         service = view.snapshot.workloads[uid].kind is WorkloadKind.INFERENCE_SERVICE
         for pod in sorted(finding.pods) if service and not finding.stays else ():
-            marks.setdefault(pod, PendingEviction(finding.because, finding.text, ""))
-    return replace(view, marks=marks) if findings else view
+            evictions.setdefault(pod, PendingEviction(finding.because, finding.text, ""))
+    return replace(view, evictions=evictions) if findings else view
 
 
 def move(
-    desk: CycleContext, allotment: Assignments, findings: Mapping[str, Finding]
+    context: CycleContext, assignments: Assignments, findings: Mapping[str, Finding]
 ) -> dict[str, Told]:
     """Let jobs start again where they are predicted to fit.
 
@@ -105,19 +105,19 @@ def move(
     """
     told: dict[str, Told] = {}
     for uid, finding in sorted(findings.items()):
-        workload = desk.view.snapshot.workloads[uid]
-        life = allotment.lives[uid]
+        workload = context.view.snapshot.workloads[uid]
+        life = assignments.lifecycles[uid]
         if life.silent or life.phase.terminal:
             continue
         if workload.kind is not WorkloadKind.TRAINING_JOB:
-            said = finding.stays or _replaced(allotment, uid)
+            said = finding.stays or _replaced(assignments, uid)
             told[uid] = (finding.reason, f"{finding.text}; {said}")
         elif life.phase is Phase.RUNNING and not life.waiting:
-            stays = _stays(desk, workload, finding)
+            stays = _stays(context, workload, finding)
             if stays:
                 told[uid] = (finding.reason, f"{finding.text}; {stays}")
                 continue
-            allotment.lives[uid] = LifecycleStep(
+            assignments.lifecycles[uid] = LifecycleStep(
                 phase=Phase.RESTARTING,
                 reason=finding.because,
                 message=f"{finding.text}; it starts again from its checkpoint",
@@ -126,22 +126,22 @@ def move(
     return told
 
 
-def _replaced(allotment: Assignments, uid: str) -> str:
+def _replaced(assignments: Assignments, uid: str) -> str:
     """What is done about a service."""
-    leaving = allotment.leaving.get(uid)
+    leaving = assignments.leaving.get(uid)
     if leaving is not None and leaving.under_way:
         return "replicas are replaced one after the other"
     return "it stays until there is room for a replacement that fits"
 
 
-def _stays(desk: CycleContext, job: WorkloadRecord, finding: Finding) -> str:
+def _stays(context: CycleContext, job: WorkloadRecord, finding: Finding) -> str:
     """Why a job is not moved; empty when it is."""
     if finding.stays:
         return finding.stays
     if not job.checkpoint:
         return "it stays, because without spec.checkpoint a restart would lose its work"
-    members = desk.view.members_of(job)
-    if not elsewhere(desk.placer, desk.wants, job, members, here_too=finding.here_too):
+    members = context.view.members_of(job)
+    if not elsewhere(context.placer, context.requests, job, members, here_too=finding.here_too):
         return "it stays, because no other place is predicted to keep it now"
     return ""
 
@@ -205,18 +205,18 @@ def _asks(workload: WorkloadRecord) -> str:
 
 
 def _objective(
-    view: View, wants: ResourceRequests, predictions: Predictions, workload: WorkloadRecord
+    view: View, requests: ResourceRequests, predictions: Predictions, workload: WorkloadRecord
 ) -> Finding | None:
     """The worst of its members; ``None`` where all keep the objective, or none runs."""
     worst, text = 0.0, ""
     pods: set[str] = set()
-    known = wants.classes.of(workload)
-    ground = wants.board.ground
+    known = requests.classes.of(workload)
+    inventory = requests.occupancy.inventory
     for member, held in _running(view, workload):
-        site = ground.site_index.get((held.node, held.slice.gpu))
+        site = inventory.site_index.get((held.node, held.slice.gpu))
         if site is None:
             continue
-        model = ground.model.item(site)
+        model = inventory.model.item(site)
         barred = known.barred.get(model)
         if barred is not None:
             stays = "no other place changes that: loosen the objective"
@@ -231,7 +231,7 @@ def _objective(
         if predicted / allowed > worst:
             worst = predicted / allowed
             text = (
-                f"at {held.slice.percent} % of {ground.place_name(site)} {member.pod.name} would"
+                f"at {held.slice.percent} % of {inventory.place_name(site)} {member.pod.name} would"
                 f" run {predicted:.2f} times slower than alone, its edited objective allows"
                 f" {allowed:g} (predicted)"
             )

@@ -43,7 +43,7 @@ _SEEN: Final = (SlicePhase.ATTACHED, SlicePhase.VIOLATING, SlicePhase.FROZEN)
 class Trials:
     """How all trials of a cycle stand."""
 
-    marks: Mapping[str, PendingEviction] = field(default_factory=dict)
+    evictions: Mapping[str, PendingEviction] = field(default_factory=dict)
     """Who has to leave, by uid of the pod."""
     committed: tuple[tuple[str, DesiredSlice], ...] = ()
     """(node, slice) whose trial ended well."""
@@ -52,7 +52,7 @@ class Trials:
 
 def look_at_trials(view: View) -> Trials:
     """Judge every slice on probation, and collect whom the guards want gone."""
-    marks: dict[str, PendingEviction] = {}
+    evictions: dict[str, PendingEviction] = {}
     committed: list[tuple[str, DesiredSlice]] = []
     moments: list[float] = []
     for name in sorted(view.snapshot.gpu_nodes):
@@ -61,7 +61,7 @@ def look_at_trials(view: View) -> Trials:
             if seen.reason == _INTERFERING and seen.phase.started:
                 where = f"{name}/{seen.gpu}"
                 text = f"{where}: {seen.message}" if seen.message else f"{where}: it interferes"
-                marks[seen.key.pod_uid] = PendingEviction(Reason.INTERFERING, text, where)
+                evictions[seen.key.pod_uid] = PendingEviction(Reason.INTERFERING, text, where)
         for wanted in record.desired:
             if not wanted.probation:
                 continue
@@ -74,12 +74,12 @@ def look_at_trials(view: View) -> Trials:
                 committed.append((name, wanted))
             elif outcome is Outcome.ROLL_BACK:
                 where = f"{name}/{wanted.gpu}"
-                mark = PendingEviction(Reason.PROBATION_ROLLED_BACK, f"{where}: {text}", where)
-                marks.setdefault(pod.uid, mark)
+                eviction = PendingEviction(Reason.PROBATION_ROLLED_BACK, f"{where}: {text}", where)
+                evictions.setdefault(pod.uid, eviction)
             else:
                 moments += [since + LEAST_SECONDS, since + MOST_SECONDS]
     wake_at = earliest(*(one for one in moments if one > view.now))
-    return Trials(marks, tuple(committed), wake_at)
+    return Trials(evictions, tuple(committed), wake_at)
 
 
 def _outcome(record: GPUNodeRecord, wanted: DesiredSlice, elapsed_s: float) -> tuple[Outcome, str]:
@@ -153,9 +153,9 @@ def spent(view: View, trials: Trials) -> dict[Class, float]:
     """Seconds of trial that a class has used up: all, after one that ended badly lately."""
     budget = float(view.snapshot.policy.risk.probation_seconds_per_class)
     found: dict[Class, float] = {}
-    for uid, mark in trials.marks.items():
+    for uid, eviction in trials.evictions.items():
         owner = _owner(view, view.snapshot.pods.get(uid))
-        if owner is not None and owner.klass and mark.reason is Reason.PROBATION_ROLLED_BACK:
+        if owner is not None and owner.klass and eviction.reason is Reason.PROBATION_ROLLED_BACK:
             found[owner.ref.namespace, owner.klass] = budget
     for owner in view.snapshot.workloads.values():
         decision = owner.status.decision

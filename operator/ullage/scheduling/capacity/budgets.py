@@ -31,11 +31,11 @@ def limits_of(
         pools: By name.
     """
     found: dict[str, int] = {}
-    for uid, stand in spending.stands.items():
+    for uid, pool_choice in spending.choices.items():
         job = workloads[uid]
         if job.elasticity is None or job.cost is None or job.cost.budget_per_hour is None:
             continue
-        said = [affordable(pools[name], job) for name in stand.pools if name in pools]
+        said = [affordable(pools[name], job) for name in pool_choice.pools if name in pools]
         most = min((one for one in said if one is not None), default=None)
         if most is not None and most < job.elasticity.max_replicas:
             found[uid] = most

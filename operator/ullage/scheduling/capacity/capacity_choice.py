@@ -65,37 +65,37 @@ class CapacityChoices:
     """What a cycle decides about pools; empty where there are none.
 
     Attributes:
-        stands: By uid of the job; jobs that are not here are placed anywhere.
-        marks: Pods that leave for other capacity, by uid.
+        choices: By uid of the job; jobs that are not here are placed anywhere.
+        evictions: Pods that leave for other capacity, by uid.
         market: The pools; `None` = nobody asks for them.
         wake_at: When the next decision is due; 0 = never.
         lapsed: What to say of jobs whose pools are gone, by uid; they are left alone.
     """
 
-    stands: Mapping[str, PoolChoice] = field(default_factory=dict)
-    marks: Mapping[str, PendingEviction] = field(default_factory=dict)
+    choices: Mapping[str, PoolChoice] = field(default_factory=dict)
+    evictions: Mapping[str, PendingEviction] = field(default_factory=dict)
     market: Market | None = None
     wake_at: float = 0.0
     lapsed: Mapping[str, PoolChoice] = field(default_factory=dict)
 
     def said(self, uid: str) -> PoolChoice | None:
         """What is told of a job; `None` = what its status says already."""
-        return self.stands.get(uid) or self.lapsed.get(uid)
+        return self.choices.get(uid) or self.lapsed.get(uid)
 
     def idle(self) -> Mapping[str, tuple[Reason, str]]:
         """Jobs that have no pool to be placed in now, by uid, and why."""
         return {
             uid: (decision.reason, decision.message)
-            if (decision := stand.spend.decision) is not None
+            if (decision := pool_choice.spend.decision) is not None
             else (Reason.WAITING_FOR_DECISION, "its pools are chosen in one of the next cycles")
-            for uid, stand in self.stands.items()
-            if not stand.pools
+            for uid, pool_choice in self.choices.items()
+            if not pool_choice.pools
         }
 
     def never(self, uid: str) -> tuple[Reason, str] | None:
         """Why a job is not started as it is; `None` = it may be."""
-        stand = self.stands.get(uid)
-        decision = stand.spend.decision if stand is not None else None
+        pool_choice = self.choices.get(uid)
+        decision = pool_choice.spend.decision if pool_choice is not None else None
         if decision is None or decision.chosen.pools or decision.reason not in _NEVER_STARTED:
             return None
         return decision.reason, decision.message
@@ -118,17 +118,17 @@ def decide_pools(view: View) -> CapacityChoices:
     market = Market(view, growing=view.settings.orders)
     clerk = _Clerk(view, market)
     postponed = clerk.see(jobs)
-    marks = {
-        uid: mark
+    evictions = {
+        uid: eviction
         for job in jobs
-        if (stand := clerk.stands.get(job.ref.uid)) is not None
-        for uid, mark in _marks(
-            job, stand, bound(job, view.members_of(job), stand.pools, market), market
+        if (pool_choice := clerk.choices.get(job.ref.uid)) is not None
+        for uid, eviction in _marks(
+            job, pool_choice, bound(job, view.members_of(job), pool_choice.pools, market), market
         )
     }
     return CapacityChoices(
-        stands=clerk.stands,
-        marks=marks,
+        choices=clerk.choices,
+        evictions=evictions,
         market=market,
         wake_at=earliest(
             *(one for one in clerk.moments if one > view.now),
@@ -168,7 +168,7 @@ class _Clerk:
 
     view: View
     market: Market
-    stands: dict[str, PoolChoice] = field(default_factory=dict)
+    choices: dict[str, PoolChoice] = field(default_factory=dict)
     moments: list[float] = field(default_factory=list)
     lapsed: dict[str, PoolChoice] = field(default_factory=dict)
 
@@ -341,7 +341,7 @@ class _Clerk:
             if not facts.held and not pools:
                 self.moments.append(turns_at(facts.job.created, due))
         self.moments.append(spend.next_decision)
-        self.stands[facts.job.ref.uid] = PoolChoice(
+        self.choices[facts.job.ref.uid] = PoolChoice(
             spend=spend,
             pools=pools,
             grows=any(name in stalls and stalls[name].grows for name in pools),
@@ -352,21 +352,21 @@ class _Clerk:
 
 
 def _marks(
-    job: WorkloadRecord, stand: PoolChoice, members: Sequence[Member], market: Market
+    job: WorkloadRecord, pool_choice: PoolChoice, members: Sequence[Member], market: Market
 ) -> Iterable[tuple[str, PendingEviction]]:
     """Members that leave: they are in a pool that is not chosen any more."""
-    decision = stand.spend.decision
+    decision = pool_choice.spend.decision
     if decision is None or job.status.phase not in _LIVE:
         return
     leaving = [
         one
         for one in members
-        if one.held and one.live and market.pool_of.get(one.held[0].node) not in stand.pools
+        if one.held and one.live and market.pool_of.get(one.held[0].node) not in pool_choice.pools
     ]
     if not leaving:
         return
-    reason = Reason.OFFER_SWITCHED if stand.pools else decision.reason
-    aim = " and ".join(sorted(stand.pools)) or "nothing for now"
+    reason = Reason.OFFER_SWITCHED if pool_choice.pools else decision.reason
+    aim = " and ".join(sorted(pool_choice.pools)) or "nothing for now"
     for one in leaving:
         yield (
             one.pod.uid,

@@ -61,21 +61,21 @@ def order_nodes(view: View, spending: CapacityChoices, outcomes: Mapping[str, Ou
     """
     if not view.orders and (spending.market is None or not view.settings.orders):
         return Ordering()
-    desk = _Desk(view, spending)
+    context = _Desk(view, spending)
     for order in view.orders:
-        desk.review(order)
+        context.review(order)
     if view.settings.orders:
-        jobs = [view.snapshot.workloads[uid] for uid in spending.stands]
+        jobs = [view.snapshot.workloads[uid] for uid in spending.choices]
         for job in sorted(jobs, key=lambda one: (-one.priority, one.created, one.ref.uid)):
             outcome = outcomes.get(job.ref.uid)
             refused = outcome.refused if outcome is not None else None
             if refused is None or refused.prospect:
                 continue
             if refused.reason is not Reason.TRUST_DOMAIN_NOT_GRANTED:
-                desk.give(job, refused.placed)
-    moments = [one for one in desk.moments if one > view.now]
+                context.give(job, refused.placed)
+    moments = [one for one in context.moments if one > view.now]
     return Ordering(
-        steps=tuple(desk.steps), events=tuple(desk.events), wake_at=min(moments, default=0.0)
+        steps=tuple(context.steps), events=tuple(context.events), wake_at=min(moments, default=0.0)
     )
 
 
@@ -131,10 +131,10 @@ class _Desk:
     def _why_not(self, order: PodRecord) -> tuple[Reason | None, str]:
         """Why an order goes; none = it stays."""
         job = self.view.snapshot.workloads[order.owner.uid]
-        stand = self.spending.stands.get(order.owner.uid)
+        pool_choice = self.spending.choices.get(order.owner.uid)
         if order.order not in self.view.snapshot.pools:
             return Reason.POOL_RELEASED, f"the pool {order.order} was deleted"
-        if stand is None or order.order not in stand.pools | self._apart(job):
+        if pool_choice is None or order.order not in pool_choice.pools | self._apart(job):
             return Reason.POOL_RELEASED, "the plan is another by now"
         if job.status.phase == Phase.RUNNING:
             return Reason.PLACED, "every member runs"
@@ -172,7 +172,7 @@ class _Desk:
             if steady is not None:
                 yield steady, terms.reliable - placed
             return
-        spend = self.spending.stands[job.ref.uid].spend
+        spend = self.spending.choices[job.ref.uid].spend
         left = placed
         for share in spend.decision.chosen.pools if spend.decision is not None else ():
             pool = self.view.snapshot.pools.get(share.pool)
@@ -183,7 +183,7 @@ class _Desk:
 
     def _apart(self, job: WorkloadRecord) -> frozenset[str]:
         """Pools that only the reliable members of a job in tiers use."""
-        chosen = self.spending.stands[job.ref.uid].pools
+        chosen = self.spending.choices[job.ref.uid].pools
         return apart_pools(job, chosen, self.view.snapshot.pools)
 
     def _left(self, pool: PoolRecord) -> int:

@@ -14,20 +14,20 @@ from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.inventory.reliable_machines import stays
 
 
-def places(spending: CapacityChoices, ground: Inventory) -> Mapping[str, Place]:
+def places(spending: CapacityChoices, inventory: Inventory) -> Mapping[str, Place]:
     """Where jobs may be placed, by uid; jobs that are not in it may go anywhere."""
     if spending.market is None:
         return {}
     pool_of, pools = spending.market.pool_of, spending.market.view.snapshot.pools
-    of_node = [pool_of.get(node.name, "") for node in ground.nodes]
+    of_node = [pool_of.get(node.name, "") for node in inventory.nodes]
     known: dict[tuple[frozenset[str], bool], Place] = {}
     found: dict[str, Place] = {}
-    for uid, stand in spending.stands.items():
-        key = (stand.pools, stand.grows)
+    for uid, pool_choice in spending.choices.items():
+        key = (pool_choice.pools, pool_choice.grows)
         if key not in known:
-            flags = np.array([name in stand.pools for name in of_node], dtype=np.bool_)
-            names = " or ".join(sorted(stand.pools)) or "none"
-            steady = any(name in pools and stays(pools[name]) for name in stand.pools)
-            known[key] = Place(nodes=flags, names=names, grows=stand.grows, stays=steady)
+            flags = np.array([name in pool_choice.pools for name in of_node], dtype=np.bool_)
+            names = " or ".join(sorted(pool_choice.pools)) or "none"
+            steady = any(name in pools and stays(pools[name]) for name in pool_choice.pools)
+            known[key] = Place(nodes=flags, names=names, grows=pool_choice.grows, stays=steady)
         found[uid] = known[key]
     return found

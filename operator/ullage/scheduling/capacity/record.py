@@ -62,8 +62,8 @@ def recorded(facts: Facts, found: Decision, epoch: int) -> SpendRecord:
         and _close(before.chosen, chosen, facts)
         and _pools(before.runner_up) == _pools(runner_up)
     ):
-        stands = spend.next_decision > facts.now if facts.held else not spend.next_decision
-        return spend if stands else replace(spend, next_decision=whole_second(due_at))
+        choices = spend.next_decision > facts.now if facts.held else not spend.next_decision
+        return spend if choices else replace(spend, next_decision=whole_second(due_at))
     return replace(
         spend,
         decision=SpendDecision(

@@ -44,14 +44,14 @@ def with_savings(
 
 
 def _said(spending: CapacityChoices, workload: WorkloadRecord, status: WorkloadStatus) -> str:
-    stand, spend = spending.said(workload.ref.uid), status.spend
+    pool_choice, spend = spending.said(workload.ref.uid), status.spend
     if spend is None or spend.decision is None or status.phase in OVER:
         return ""
-    if stand is None:
+    if pool_choice is None:
         return spend.expected_savings  # a suspended job: its pools are those of before
-    if stand.facts is None or spending.market is None:
+    if pool_choice.facts is None or spending.market is None:
         return ""
-    return expected_savings(spending.market, stand.facts, spend.decision.chosen)
+    return expected_savings(spending.market, pool_choice.facts, spend.decision.chosen)
 
 
 def expected_savings(market: Market, facts: Facts, chosen: Offer) -> str:

@@ -32,30 +32,30 @@ _BAD: Final = frozenset(
 """Reasons that ask somebody to do something; each is told once, when it comes."""
 
 
-def spend_of(workload: WorkloadRecord, stand: PoolChoice | None) -> SpendRecord | None:
+def spend_of(workload: WorkloadRecord, pool_choice: PoolChoice | None) -> SpendRecord | None:
     """`status.spend` of a job; what stood there stays where nothing is decided any more."""
-    if stand is None:
+    if pool_choice is None:
         spend = workload.status.spend
         if spend is None or spend.decision is None or workload.cost is not None:
             return spend
         # what it cost stays, whoever chooses its pools from now on
         return SpendRecord(account=spend.account) if spend.account is not None else None
-    return stand.spend if stand.spend.decision is not None else workload.status.spend
+    return pool_choice.spend if pool_choice.spend.decision is not None else workload.status.spend
 
 
-def says_already(workload: WorkloadRecord, stand: PoolChoice | None) -> bool:
+def says_already(workload: WorkloadRecord, pool_choice: PoolChoice | None) -> bool:
     """Whether the status says all that was decided of the pools."""
-    return spend_of(workload, stand) is workload.status.spend
+    return spend_of(workload, pool_choice) is workload.status.spend
 
 
-def deadline_said(stand: PoolChoice | None) -> Iterator[Said]:
+def deadline_said(pool_choice: PoolChoice | None) -> Iterator[Said]:
     """The conditions of a job with a deadline."""
-    decision = stand.spend.decision if stand is not None else None
-    if stand is None or decision is None:
+    decision = pool_choice.spend.decision if pool_choice is not None else None
+    if pool_choice is None or decision is None:
         return
-    if stand.safe is not None:
-        reason = Reason.DEADLINE_KEPT if stand.safe else Reason.DEADLINE_AT_RISK
-        yield Said(ConditionType.DEADLINE_SAFE, stand.safe, reason, decision.message)
+    if pool_choice.safe is not None:
+        reason = Reason.DEADLINE_KEPT if pool_choice.safe else Reason.DEADLINE_AT_RISK
+        yield Said(ConditionType.DEADLINE_SAFE, pool_choice.safe, reason, decision.message)
     if decision.reason is Reason.DEADLINE_INFEASIBLE:
         yield Said(
             ConditionType.DEADLINE_INFEASIBLE, True, Reason.DEADLINE_INFEASIBLE, decision.message

@@ -4,7 +4,7 @@
 
 Pure: the same snapshot, moment, settings and predictor give the same plan, byte for byte. No I/O,
 no clock, no randomness. An object whose data makes its decision fail is set aside (``aside``), and
-the rest is decided. Read it top to bottom: what stands and what everybody needs (``scene``),
+the rest is decided. Read it top to bottom: what stands and what everybody needs (``cycle``),
 who gets what (``assign_resources``), what everybody is told (``telling``).
 """
 
@@ -64,8 +64,8 @@ def decide(
     aside = {one.subject: one for one in settings.aside}
     for _ in range(MOST_PASSES):
         try:
-            scene = begin_cycle(without(snapshot, aside.values()), now, settings)
-            plan = _plan(scene, assign_resources(scene, predictor, allocate))
+            cycle = begin_cycle(without(snapshot, aside.values()), now, settings)
+            plan = _plan(cycle, assign_resources(cycle, predictor, allocate))
         except Exception as error:  # the seam of one object's decision
             fresh = {
                 one.subject: one for one in faults_of(error, snapshot) if one.subject not in aside
@@ -105,19 +105,19 @@ def _undecided(
     )
 
 
-def _plan(scene: CycleState, given: CycleAssignment) -> Plan:
+def _plan(cycle: CycleState, given: CycleAssignment) -> Plan:
     """All that is to be done and said."""
-    view, lives, snapshot = scene.view, scene.lives, scene.view.snapshot
+    view, lifecycles, snapshot = cycle.view, cycle.lifecycles, cycle.view.snapshot
     now, epoch = view.now, view.settings.epoch
-    allotment, rounds, ordering = given.allotment, given.desk.rounds, given.ordering
-    waiting = [snapshot.workloads[uid] for uid, life in lives.items() if life.waiting]
-    slices = scene.ledger.slices() | dict.fromkeys(missing_gpu_nodes(snapshot), ())
+    assignments, rounds, ordering = given.assignments, given.context.rounds, given.ordering
+    waiting = [snapshot.workloads[uid] for uid, life in lifecycles.items() if life.waiting]
+    slices = cycle.ledger.slices() | dict.fromkeys(missing_gpu_nodes(snapshot), ())
     accountant = Accountant.of(snapshot, slices, now)
-    reporter = Reporter(given.desk, allotment, given.predictions, given.devices, given.told)
-    statuses, events = tell(view, reporter, lives, accountant)
-    steps: list[Action] = [step for uid in sorted(lives) for step in lives[uid].steps]
-    taints = node_taints(snapshot, scene.notices, epoch)
-    lessons = _lessons(scene, given)
+    reporter = Reporter(given.context, assignments, given.predictions, given.devices, given.told)
+    statuses, events = tell(view, reporter, lifecycles, accountant)
+    steps: list[Action] = [step for uid in sorted(lifecycles) for step in lifecycles[uid].steps]
+    taints = node_taints(snapshot, cycle.notices, epoch)
+    lessons = _lessons(cycle, given)
     return Plan(
         version=snapshot.version,
         epoch=epoch,
@@ -125,7 +125,7 @@ def _plan(scene: CycleState, given: CycleAssignment) -> Plan:
         slices=slices,
         observations_read=lessons.observations_read,
         steps=(
-            *by_class(on_their_machines((*steps, *allotment.steps), snapshot), snapshot),
+            *by_class(on_their_machines((*steps, *assignments.steps), snapshot), snapshot),
             *taints,
             *ordering.steps,
             *void_policies(snapshot, now, epoch),
@@ -136,29 +136,29 @@ def _plan(scene: CycleState, given: CycleAssignment) -> Plan:
         statuses=statuses,
         events=(
             *events,
-            *eviction_notices(view, scene.notices, taints),
+            *eviction_notices(view, cycle.notices, taints),
             *ordering.events,
-            *scene.committed,
-            *sharing_news(given.desk, allotment),
+            *cycle.committed,
+            *sharing_news(given.context, assignments),
             *lessons.events,
         ),
         dropped={reason.value: count for reason, count in lessons.dropped.items()},
         wake_at=earliest(
-            resumed_at(snapshot, now, allotment.postponed),
-            guards_end(view, lives),
+            resumed_at(snapshot, now, assignments.postponed),
+            guards_end(view, lifecycles),
             follows(view, statuses),
             lessons.wake_at,
-            scene.trials.wake_at,
+            cycle.trials.wake_at,
             next_turn(rounds),
-            scene.spending.wake_at,
+            cycle.spending.wake_at,
             ordering.wake_at,
         ),
     )
 
 
-def _lessons(scene: CycleState, given: CycleAssignment) -> Lessons:
+def _lessons(cycle: CycleState, given: CycleAssignment) -> Lessons:
     """What profiles learn from what was seen."""
-    snapshot, now, epoch = scene.view.snapshot, scene.view.now, scene.view.settings.epoch
+    snapshot, now, epoch = cycle.view.snapshot, cycle.view.now, cycle.view.settings.epoch
     booked = bookings(given.spent_s, tuple(snapshot.profiles.values()))
     lessons = profiles_to_write(snapshot, now, epoch, booked)
     return with_estimates(snapshot, now, epoch, lessons)

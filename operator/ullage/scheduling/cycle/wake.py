@@ -45,10 +45,10 @@ def follows(view: View, statuses: Mapping[str, WorkloadStatus]) -> float:
     return 0.0
 
 
-def guards_end(view: View, lives: Mapping[str, LifecycleStep]) -> float:
+def guards_end(view: View, lifecycles: Mapping[str, LifecycleStep]) -> float:
     """When a guard or a back-off ends though nothing changes; 0 = never."""
-    moments = [life.wake_at for life in lives.values() if life.wake_at]
-    for uid, life in lives.items():
+    moments = [life.wake_at for life in lifecycles.values() if life.wake_at]
+    for uid, life in lifecycles.items():
         if life.waiting:
             workload = view.snapshot.workloads[uid]
             moments.append(rest_ends(view, workload, view.members_of(workload)))

@@ -223,7 +223,7 @@ class Resizer:
         In tiers those of the lowest ranks count on machines that stay. Where none has room they
         wait, and nobody else takes their part of the gang.
         """
-        due, free = reliable_due(self.space.wants.view, job)
+        due, free = reliable_due(self.space.requests.view, job)
         if free:
             most = lacking - (due - len(free))
             extra = self.space.members(

@@ -76,7 +76,7 @@ def resumes(job: WorkloadRecord, now: float) -> bool:
 def told(
     job: WorkloadRecord,
     life: LifecycleStep,
-    seats: Sequence[Placement],
+    placements: Sequence[Placement],
     change: Size | None,
     now: float,
 ) -> tuple[int, SizeRecord | None]:
@@ -92,7 +92,7 @@ def told(
             return job.status.replicas, None
         text = f"{members} members, as its pods were made"
         record = SizeRecord(since=whole_second(now), reason=Reason.SIZED, message=text)
-    waits = life.phase in _BETWEEN and not seats and life.reason not in _SENT_AWAY
+    waits = life.phase in _BETWEEN and not placements and life.reason not in _SENT_AWAY
     moment = record.resumes if waits else 0.0
     if (
         moment

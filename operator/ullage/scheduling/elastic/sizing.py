@@ -39,7 +39,7 @@ class Sizing:
     Attributes:
         view: The cycle's picture.
         resizer: Knows the rules.
-        lives: What everybody needs; those whose size changes are written anew.
+        lifecycles: What everybody needs; those whose size changes are written anew.
         rounds: The turns of this cycle; ``None`` under FIFO.
         changes: What was decided so far, by uid.
         joins: Gangs that so many members are to be created for, beside those that run, and the
@@ -50,7 +50,7 @@ class Sizing:
 
     view: View
     resizer: Resizer
-    lives: dict[str, LifecycleStep]
+    lifecycles: dict[str, LifecycleStep]
     rounds: Rounds | None = None
     changes: dict[str, Size] = field(default_factory=dict)
     joins: list[tuple[WorkloadRecord, int, int]] = field(default_factory=list)
@@ -61,24 +61,24 @@ class Sizing:
         workloads = self.view.snapshot.workloads
         self.jobs = {
             uid: workloads[uid]
-            for uid in sorted(self.lives)
+            for uid in sorted(self.lifecycles)
             if workloads[uid].elasticity is not None
         }
 
     def end(self) -> None:
         """Gangs that cannot go on as they are go on with what is left."""
         for uid, job in self.jobs.items():
-            life = self.lives[uid]
+            life = self.lifecycles[uid]
             if life.phase is not Phase.RESTARTING or life.reason is Reason.PREEMPTED:
                 continue
             ends = job.status.phase != Phase.RESTARTING and life.restarts == job.status.restarts
             if ends or was_given_back(job, life.restarts):
-                self.lives[uid], self.changes[uid] = self.resizer.at_ending(job, life)
+                self.lifecycles[uid], self.changes[uid] = self.resizer.at_ending(job, life)
 
     def count(self) -> None:
         """Gangs in place are as large as their pods say."""
         for uid, job in self.jobs.items():
-            headcount = self.lives[uid].headcount
+            headcount = self.lifecycles[uid].headcount
             if headcount is not None:
                 size = self.resizer.counted(job, headcount)
                 if size is not None:
@@ -94,7 +94,7 @@ class Sizing:
         if size is None:
             return job, life
         self.changes[job.ref.uid] = size
-        self.lives[job.ref.uid] = life = replace(life, missing=tuple(range(size.replicas)))
+        self.lifecycles[job.ref.uid] = life = replace(life, missing=tuple(range(size.replicas)))
         return replace(job, replicas=size.replicas), life
 
     def coming(self) -> list[SchedulingAttempt]:
@@ -111,8 +111,8 @@ class Sizing:
                 coming=_least(job),
             )
             for uid, job in self.jobs.items()
-            if self.lives[uid].phase in _BETWEEN
-            and not self.lives[uid].waiting
+            if self.lifecycles[uid].phase in _BETWEEN
+            and not self.lifecycles[uid].waiting
             and uid not in self.changes
             and resumes(job, self.view.now)
         ]
@@ -129,13 +129,13 @@ class Sizing:
             outcome = outcomes.get(uid)
             if outcome is None or uid not in self.jobs or not self._is_unstarted(job):
                 continue
-            if outcome.seats:
+            if outcome.placements:
                 size = self.resizer.when_seated(job)
                 if size is None:
                     continue
-                line.placer.unseat(outcome.seats)
+                line.placer.unseat(outcome.placements)
                 name = f"{job.ref.namespace}/{job.ref.name}"
-                line.placer.board.block(sites_of(outcome.seats), name)
+                line.placer.occupancy.block(sites_of(outcome.placements), name)
                 outcomes[uid] = Outcome()
                 self._anew(job, size)
             elif outcome.refused is not None and not outcome.refused.prospect:
@@ -157,7 +157,7 @@ class Sizing:
             return  # what has room now may not have it when these are here
         resizer = self.resizer.while_nothing_moves()
         for uid, job in self.jobs.items():
-            life = self.lives[uid]
+            life = self.lifecycles[uid]
             if life.phase is not Phase.RUNNING or job.status.phase != Phase.RUNNING:
                 continue
             if job.in_place:
@@ -179,11 +179,11 @@ class Sizing:
     ) -> Growth | None:
         """What joins a gang in place; nothing while anything else about it changes."""
         uid = job.ref.uid
-        headcount = self.lives[uid].headcount
+        headcount = self.lifecycles[uid].headcount
         if uid in self.changes or (headcount is not None and not headcount.settled):
             return None
-        ground = line.placer.board.ground
-        unlike = other_models(ground, self.view.members_of(job))
+        inventory = line.placer.occupancy.inventory
+        unlike = other_models(inventory, self.view.members_of(job))
         avoid = (lambda: contested() | unlike) if unlike else contested
         return resizer.while_in_place(job, avoid, self._models(uid))
 
@@ -200,10 +200,10 @@ class Sizing:
         if growth.leaves:
             self.leaves.append((job, growth.leaves))
         if growth.life is not None:
-            self.lives[uid] = growth.life
+            self.lifecycles[uid] = growth.life
         elif growth.wake_at:
-            life = self.lives[uid]
-            self.lives[uid] = replace(life, wake_at=earliest(life.wake_at, growth.wake_at))
+            life = self.lifecycles[uid]
+            self.lifecycles[uid] = replace(life, wake_at=earliest(life.wake_at, growth.wake_at))
 
     def _models(self, uid: str) -> Collection[int] | None:
         """Models that a job may grow on: those of its turn, where it takes turns."""
@@ -217,7 +217,7 @@ class Sizing:
 
     def _anew(self, job: WorkloadRecord, size: Size) -> None:
         self.changes[job.ref.uid] = size
-        self.lives[job.ref.uid] = LifecycleStep(
+        self.lifecycles[job.ref.uid] = LifecycleStep(
             phase=Phase.PENDING,
             reason=Reason.WAITING_FOR_DECISION,
             message=f"its pods are made anew, for {size.replicas} members",
@@ -226,17 +226,17 @@ class Sizing:
 
 
 def sizing_of(
-    wants: ResourceRequests,
+    requests: ResourceRequests,
     placer: Placer,
-    lives: dict[str, LifecycleStep],
+    lifecycles: dict[str, LifecycleStep],
     rounds: Rounds | None,
     limits: Mapping[str, int],
 ) -> Sizing:
     """The sizes of this cycle, none decided yet."""
     narrow = rounds.tools.typed.of if rounds is not None else None
-    space = Space(wants=wants, placer=placer, narrow=narrow)
-    resizer = Resizer(space=space, now=wants.view.now, limits=limits)
-    return Sizing(view=wants.view, resizer=resizer, lives=lives, rounds=rounds)
+    space = Space(requests=requests, placer=placer, narrow=narrow)
+    resizer = Resizer(space=space, now=requests.view.now, limits=limits)
+    return Sizing(view=requests.view, resizer=resizer, lifecycles=lifecycles, rounds=rounds)
 
 
 def is_modest(job: WorkloadRecord) -> bool:
@@ -260,8 +260,8 @@ def _contested(
         outcome = outcomes.get(turn.workload.ref.uid)
         if outcome is not None and (outcome.refused is None or outcome.refused.never is not None):
             continue
-        want = line.want(turn, turn.members[0])
-        if want.number not in seen:
-            seen.add(want.number)
-            found.update(line.placer.scout.reachable(want).nonzero()[0].tolist())
+        request = line.request(turn, turn.members[0])
+        if request.number not in seen:
+            seen.add(request.number)
+            found.update(line.placer.candidate_index.reachable(request).nonzero()[0].tolist())
     return frozenset(found)

@@ -23,7 +23,7 @@ from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.inventory.reliable_machines import held_to, staying, terms_of
 from ullage.scheduling.inventory.resource_usage import charged
 from ullage.scheduling.model.view import Member
-from ullage.scheduling.placement.placement import Placement, PlacementRequest, Placements, Placer
+from ullage.scheduling.placement.placement import GangPlacement, Placement, PlacementRequest, Placer
 
 Narrow = Callable[[ResourceRequest, frozenset[int]], ResourceRequest]
 """Holds a want to some models."""
@@ -36,20 +36,20 @@ class _Wanted:
     """What members ask for, and what the first of them ask for instead: machines that stay."""
 
     shape: PodShape
-    want: ResourceRequest
+    request: ResourceRequest
     tied: ResourceRequest | None = None
     first: int = 0
 
     @property
     def key(self) -> tuple[int, int, int]:
         """Its identity within a cycle."""
-        return self.want.number, self.tied.number if self.tied is not None else 0, self.first
+        return self.request.number, self.tied.number if self.tied is not None else 0, self.first
 
     def unit(self, job: WorkloadRecord, most: int) -> list[PlacementRequest]:
         """So many members, in order of rank."""
         return [
             PlacementRequest(
-                job, one, self.tied if self.tied and one.pod.rank < self.first else self.want
+                job, one, self.tied if self.tied and one.pod.rank < self.first else self.request
             )
             for one in phantoms(job, self.shape, most)
         ]
@@ -59,7 +59,7 @@ class _Wanted:
 class Space:
     """Counts room for members of gangs."""
 
-    wants: ResourceRequests
+    requests: ResourceRequests
     placer: Placer
     narrow: Narrow | None = None
     """Set where a gang never mixes types."""
@@ -87,9 +87,9 @@ class Space:
             reliable: so many of them, the first, count on machines that stay; ``None`` = as many as
                 a gang in tiers begins with.
         """
-        view, board = self.wants.view, self.placer.board
+        view, occupancy = self.requests.view, self.placer.occupancy
         known = view.members_of(job)
-        avoid |= guards.passed_over(view, board.ground, job, known)
+        avoid |= guards.passed_over(view, occupancy.inventory, job, known)
         shape = known[0].pod.shape if known else job.shape
         wanted = self._wanted(job, shape, avoid, reliable)
         key = (*wanted.key, most, proven, None if only is None else frozenset(only))
@@ -116,15 +116,15 @@ class Space:
     ) -> _Wanted:
         terms = terms_of(job)
         if terms is None:
-            return _Wanted(shape, self.wants.of(job, shape, avoid))
+            return _Wanted(shape, self.requests.of(job, shape, avoid))
         # the pod that is looked at may be tied itself, or pinned
-        shape = self.wants.same(replace(shape, affinity=job.shape.affinity))
-        tied = self.wants.of(job, self._on_machines_that_stay(shape), avoid)
+        shape = self.requests.same(replace(shape, affinity=job.shape.affinity))
+        tied = self.requests.of(job, self._on_machines_that_stay(shape), avoid)
         first = terms.reliable if reliable is None else reliable
-        return _Wanted(shape, self.wants.of(job, shape, avoid), tied, first)
+        return _Wanted(shape, self.requests.of(job, shape, avoid), tied, first)
 
     def _on_machines_that_stay(self, shape: PodShape) -> PodShape:
-        return self.wants.same(held_to(shape, staying(self.wants.view.snapshot.pools)))
+        return self.requests.same(held_to(shape, staying(self.requests.view.snapshot.pools)))
 
     def _found(
         self,
@@ -134,71 +134,74 @@ class Space:
         only: Collection[int] | None,
         proven: bool,
     ) -> int:
-        unit, want, narrow = wanted.unit(job, most), wanted.want, self.narrow
+        unit, request, narrow = wanted.unit(job, most), wanted.request, self.narrow
         if not unit:
             return 0
         if narrow is None:
             return self._count(unit, proven)
-        models = self.placer.board.ground.models.values() if only is None else only
+        models = self.placer.occupancy.inventory.models.values() if only is None else only
         return max(
             (
                 self._count(
-                    [replace(one, want=narrow(one.want, frozenset((model,)))) for one in unit],
+                    [
+                        replace(one, request=narrow(one.request, frozenset((model,))))
+                        for one in unit
+                    ],
                     proven,
                 )
                 for model in sorted(models)
-                if want.accelerators is None or model in want.accelerators
+                if request.accelerators is None or model in request.accelerators
             ),
             default=0,
         )
 
     def later(self) -> Space:
         """The same when everything that is leaving has left."""
-        board = self.placer.board
-        if not board.leaving():
+        occupancy = self.placer.occupancy
+        if not occupancy.leaving():
             return self
-        return replace(self, placer=Placer(board.later(), self.placer.rule))
+        return replace(self, placer=Placer(occupancy.later(), self.placer.rule))
 
     def without(self, job: WorkloadRecord, most: int) -> int:
         """Members that fit when those that the job has now are gone.
 
         Those of them that are leaving must be off the board already.
         """
-        board = self.placer.board
-        members = self.wants.view.members_of(job)
+        occupancy = self.placer.occupancy
+        members = self.requests.view.members_of(job)
         own = {one.pod.uid for one in members}
         slices = [
             (site, one)
             for site in sorted(self._sites_of(members))
-            for one in board.occupants[site]
+            for one in occupancy.occupants[site]
             if one.pod_uid in own
         ]
-        on_nodes = charged(board.ground, members, staying=True)
-        order = {site: list(board.occupants[site]) for site, _ in slices}
+        on_nodes = charged(occupancy.inventory, members, staying=True)
+        order = {site: list(occupancy.occupants[site]) for site, _ in slices}
         for site, one in slices:
-            board.lift(site, one)
+            occupancy.lift(site, one)
         for node, wanted in on_nodes:
-            board.refund(node, wanted)
+            occupancy.refund(node, wanted)
         found = self.members(job, most)
         for site, one in slices:
-            board.put(site, one)
+            occupancy.put(site, one)
         for node, wanted in on_nodes:
-            board.charge(node, wanted)
-        _restore(board.occupants, order)
+            occupancy.charge(node, wanted)
+        _restore(occupancy.occupants, order)
         return found
 
     def _sites_of(self, members: Collection[Member]) -> set[int]:
-        index = self.placer.board.ground.site_index
+        index = self.placer.occupancy.inventory.site_index
         found = {index.get((held.node, held.slice.gpu)) for one in members for held in one.held} | {
             index.get((node, seen.gpu))
             for one in members
-            for node, seen in self.wants.view.observed.get(one.pod.uid, ())
+            for node, seen in self.requests.view.observed.get(one.pod.uid, ())
         }
         return {site for site in found if site is not None}
 
     def _count(self, unit: Sequence[PlacementRequest], proven: bool) -> int:
         fits = self._fitting(unit, proven)
-        if unit[0].want.exclusive or not 0 < fits < len(unit):
+        if unit[0].request.exclusive or not 0 < fits < len(unit):
             return fits
         # held to smaller shares, more may sit on the same devices
         least, over = fits, len(unit)
@@ -211,24 +214,26 @@ class Space:
         return least
 
     def _fitting(self, unit: Sequence[PlacementRequest], proven: bool) -> int:
-        found = self.placer.seat(unit, set(), explain=False)
-        if not isinstance(found, Placements):
+        found = self.placer.placement(unit, set(), explain=False)
+        if not isinstance(found, GangPlacement):
             return found.placed
-        self.placer.unseat(found.seats)
-        return sum(not (proven and one.spot.grant.trial) for one in found.seats)
+        self.placer.unseat(found.placements)
+        return sum(not (proven and one.candidate.grant.trial) for one in found.placements)
 
 
-def other_models(ground: Inventory, members: Sequence[Member]) -> frozenset[int]:
+def other_models(inventory: Inventory, members: Sequence[Member]) -> frozenset[int]:
     """Devices of other models than those that the members have: a gang keeps the slowest's pace."""
-    if len(ground.models) < 2:
+    if len(inventory.models) < 2:
         return _NOWHERE
     sites = {
-        ground.site_index.get((held.node, held.slice.gpu)) for one in members for held in one.held
+        inventory.site_index.get((held.node, held.slice.gpu))
+        for one in members
+        for held in one.held
     }
-    models = {ground.model.item(site) for site in sites if site is not None}
+    models = {inventory.model.item(site) for site in sites if site is not None}
     if not models:
         return _NOWHERE
-    unlike = np.isin(ground.model, sorted(models), invert=True)
+    unlike = np.isin(inventory.model, sorted(models), invert=True)
     return frozenset(unlike.nonzero()[0].tolist())
 
 
@@ -248,9 +253,9 @@ def phantoms(job: WorkloadRecord, shape: PodShape, count: int) -> tuple[Member, 
     return tuple(Member(replace(pod, rank=rank), ()) for rank in range(count))
 
 
-def sites_of(seats: Collection[Placement]) -> list[int]:
+def sites_of(placements: Collection[Placement]) -> list[int]:
     """Devices of members that are seated."""
-    return [site for seat in seats for site in seat.spot.sites]
+    return [site for placement in placements for site in placement.candidate.sites]
 
 
 def _restore(occupants: list[list[Occupant]], order: Mapping[int, list[Occupant]]) -> None:

@@ -49,77 +49,77 @@ class Facts(Generic[N]):
     unmeasured: N
 
 
-def node_answers(facts: Facts[N], want: ResourceRequest) -> N:
+def node_answers(facts: Facts[N], request: ResourceRequest) -> N:
     """Its node is ready and its agent is heard."""
     return facts.health // NODE_UNHEALTHY
 
 
-def device_is_healthy(facts: Facts[N], want: ResourceRequest) -> N:
+def device_is_healthy(facts: Facts[N], request: ResourceRequest) -> N:
     """Nothing is wrong with the device itself."""
     return facts.health % NODE_UNHEALTHY // DEVICE_UNHEALTHY
 
 
-def mode_is_offered(facts: Facts[N], want: ResourceRequest) -> N:
+def mode_is_offered(facts: Facts[N], request: ResourceRequest) -> N:
     """It can be given in this way."""
-    return 1 - facts.modes // MODE_BIT[want.mode] % 2
+    return 1 - facts.modes // MODE_BIT[request.mode] % 2
 
 
-def device_is_free(facts: Facts[N], want: ResourceRequest) -> N:
+def device_is_free(facts: Facts[N], request: ResourceRequest) -> N:
     """Whole devices are empty before; a share joins no whole one."""
-    return facts.sharers if want.lonely else facts.whole
+    return facts.sharers if request.lonely else facts.whole
 
 
-def shares_are_served(facts: Facts[N], want: ResourceRequest) -> N:
+def shares_are_served(facts: Facts[N], request: ResourceRequest) -> N:
     """What enforces shares there answers."""
     return facts.mps
 
 
-def everybody_is_held(facts: Facts[N], want: ResourceRequest) -> N:
+def everybody_is_held(facts: Facts[N], request: ResourceRequest) -> N:
     """Nobody on it runs without verified limits: such a tenant may take the whole device."""
     return facts.loose
 
 
-def everybody_is_measured(facts: Facts[N], want: ResourceRequest) -> N:
+def everybody_is_measured(facts: Facts[N], request: ResourceRequest) -> N:
     """Nobody on it is being measured alone; who must be measured first joins nobody."""
-    if not want.unmeasured:
+    if not request.unmeasured:
         return facts.unmeasured
-    return facts.unmeasured + facts.sharers * _is_among(facts.model, tuple(want.unmeasured))
+    return facts.unmeasured + facts.sharers * _is_among(facts.model, tuple(request.unmeasured))
 
 
-def trusts_the_others(facts: Facts[N], want: ResourceRequest) -> N:
+def trusts_the_others(facts: Facts[N], request: ResourceRequest) -> N:
     """Everybody on it is of the same trust domain."""
-    return abs(facts.domain - want.domain) * facts.sharers
+    return abs(facts.domain - request.domain) * facts.sharers
 
 
-def context_is_left(facts: Facts[N], want: ResourceRequest) -> N:
+def context_is_left(facts: Facts[N], request: ResourceRequest) -> N:
     """One more container may share it."""
     return limits.contexts_short(facts.sharers, 1, facts.contexts)
 
 
-def memory_fits(facts: Facts[N], want: ResourceRequest) -> N:
+def memory_fits(facts: Facts[N], request: ResourceRequest) -> N:
     """The least memory the request needs, and its context, fit beside the others."""
-    asked = memory_needed(facts, want, want.min_percent)
+    asked = memory_needed(facts, request, request.min_percent)
     return limits.memory_short_mib(asked, facts.memory - facts.memory_used, facts.overhead)
 
 
-def memory_needed(facts: Facts[N], want: ResourceRequest, percent: N | int) -> N:
+def memory_needed(facts: Facts[N], request: ResourceRequest, percent: N | int) -> N:
     """Memory that the request takes at a share, its context included, MiB."""
-    if want.memory_mib:
-        return limits.with_contexts_mib(want.memory_mib, 1, facts.overhead)
+    if request.memory_mib:
+        return limits.with_contexts_mib(request.memory_mib, 1, facts.overhead)
     return limits.memory_of_share_mib(facts.memory, percent)
 
 
-def percent_fits(facts: Facts[N], want: ResourceRequest) -> N:
+def percent_fits(facts: Facts[N], request: ResourceRequest) -> N:
     """The least share keeps the sum on the device within the policy's limit."""
-    if want.exclusive:
+    if request.exclusive:
         return facts.percent_used
-    return limits.percent_short(facts.percent_used, want.min_percent, want.percent_limit)
+    return limits.percent_short(facts.percent_used, request.min_percent, request.percent_limit)
 
 
 class Check(Protocol):
     """By how much a device falls short of a request; positive = refused."""
 
-    def __call__(self, facts: Facts[N], want: ResourceRequest, /) -> N:
+    def __call__(self, facts: Facts[N], request: ResourceRequest, /) -> N:
         """Answer for one device, or for all at once."""
         ...
 
@@ -140,38 +140,38 @@ CHAIN: Final[tuple[tuple[Reason, Check], ...]] = (
 )
 
 
-def passes(facts: Facts[int], want: ResourceRequest) -> bool:
+def passes(facts: Facts[int], request: ResourceRequest) -> bool:
     """Whether one device passes the chain; the predictor is asked elsewhere."""
-    return all(check(facts, want) <= 0 for _, check in CHAIN)
+    return all(check(facts, request) <= 0 for _, check in CHAIN)
 
 
-def ceiling(facts: Facts[N], want: ResourceRequest) -> N:
+def ceiling(facts: Facts[N], request: ResourceRequest) -> N:
     """Largest share that limits, memory and the request leave, before the predictor is asked."""
-    top = want.percent_limit - facts.percent_used
-    if not want.memory_mib:
+    top = request.percent_limit - facts.percent_used
+    if not request.memory_mib:
         fits = limits.share_that_fits(facts.memory, facts.memory - facts.memory_used)
         top = limits.smaller(top, fits)
-    return limits.smaller(top, want.max_percent)
+    return limits.smaller(top, request.max_percent)
 
 
-def columns(board: Occupancy) -> Facts[Ints]:
+def columns(occupancy: Occupancy) -> Facts[Ints]:
     """The figures of all devices."""
-    ground = board.ground
+    inventory = occupancy.inventory
     return Facts(
-        ground.model,
-        ground.health,
-        ground.modes,
-        ground.memory_mib,
-        ground.overhead_mib,
-        ground.contexts,
-        board.sharers,
-        board.whole,
-        board.domain,
-        board.percent_used,
-        board.memory_used_mib,
-        ground.mps,
-        board.loose,
-        board.unmeasured,
+        inventory.model,
+        inventory.health,
+        inventory.modes,
+        inventory.memory_mib,
+        inventory.overhead_mib,
+        inventory.contexts,
+        occupancy.sharers,
+        occupancy.whole,
+        occupancy.domain,
+        occupancy.percent_used,
+        occupancy.memory_used_mib,
+        inventory.mps,
+        occupancy.loose,
+        occupancy.unmeasured,
     )
 
 
@@ -195,24 +195,24 @@ def picked(facts: Facts[Ints], sites: Ints) -> Facts[Ints]:
     )
 
 
-def figures(board: Occupancy, site: int) -> Facts[int]:
+def figures(occupancy: Occupancy, site: int) -> Facts[int]:
     """The figures of one device."""
-    ground = board.ground
+    inventory = occupancy.inventory
     return Facts(
-        ground.model.item(site),
-        ground.health.item(site),
-        ground.modes.item(site),
-        ground.memory_mib.item(site),
-        ground.overhead_mib.item(site),
-        ground.contexts.item(site),
-        board.sharers.item(site),
-        board.whole.item(site),
-        board.domain.item(site),
-        board.percent_used.item(site),
-        board.memory_used_mib.item(site),
-        ground.mps.item(site),
-        board.loose.item(site),
-        board.unmeasured.item(site),
+        inventory.model.item(site),
+        inventory.health.item(site),
+        inventory.modes.item(site),
+        inventory.memory_mib.item(site),
+        inventory.overhead_mib.item(site),
+        inventory.contexts.item(site),
+        occupancy.sharers.item(site),
+        occupancy.whole.item(site),
+        occupancy.domain.item(site),
+        occupancy.percent_used.item(site),
+        occupancy.memory_used_mib.item(site),
+        inventory.mps.item(site),
+        occupancy.loose.item(site),
+        occupancy.unmeasured.item(site),
     )
 
 
@@ -237,12 +237,12 @@ def emptied(facts: Facts[Ints]) -> Facts[Ints]:
     )
 
 
-def allowed_model(facts: Facts[Ints], want: ResourceRequest) -> Flags:
+def allowed_model(facts: Facts[Ints], request: ResourceRequest) -> Flags:
     """Devices of an accelerator that the request allows, and where its objective makes sense."""
     mask: Flags = np.ones(len(facts.model), dtype=np.bool_)
-    if want.accelerators is not None:
-        mask = np.isin(facts.model, sorted(want.accelerators))
-    for model in want.barred:
+    if request.accelerators is not None:
+        mask = np.isin(facts.model, sorted(request.accelerators))
+    for model in request.barred:
         mask &= facts.model != model
     return mask
 

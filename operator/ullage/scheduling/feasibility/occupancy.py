@@ -109,9 +109,9 @@ class Occupancy:
     from the board can catch up.
     """
 
-    def __init__(self, ground: Inventory, domains: Domains) -> None:
-        count = len(ground.sites)
-        self.ground = ground
+    def __init__(self, inventory: Inventory, domains: Domains) -> None:
+        count = len(inventory.sites)
+        self.inventory = inventory
         self.domains = domains
         self.occupants: list[list[Occupant]] = [[] for _ in range(count)]
         self.sharers: Ints = np.zeros(count, dtype=np.int64)
@@ -161,7 +161,7 @@ class Occupancy:
     def refund(self, node: int, wanted: Resources) -> None:
         """Give back what a pod requested; every device of the node may now fit better."""
         self._change(node, wanted, 1)
-        self.log.extend(self.ground.sites_on[node])
+        self.log.extend(self.inventory.sites_on[node])
 
     def has_room(self, node: int, wanted: Sequence[tuple[str, int]]) -> bool:
         """Whether the node still has these amounts."""
@@ -187,25 +187,25 @@ class Occupancy:
 
     def later(self) -> Occupancy:
         """The board as it will be when everything that is leaving has left."""
-        board = Occupancy(self.ground, self.domains)
+        occupancy = Occupancy(self.inventory, self.domains)
         for name in _COUNTED:
-            setattr(board, name, getattr(self, name).copy())
-        board._kinds, board._alike = self._kinds, self._alike
+            setattr(occupancy, name, getattr(self, name).copy())
+        occupancy._kinds, occupancy._alike = self._kinds, self._alike
         for site, here in enumerate(self.occupants):
             staying = [one for one in here if not one.leaving]
-            board.occupants[site] = staying
+            occupancy.occupants[site] = staying
             if len(staying) != len(here):
-                board._recount(site)
-        board.blocked = self.blocked.copy()
-        board.held = self.held.copy()
-        board.blocker = dict(self.blocker)
-        board.free = [dict(one) for one in self.free]
-        board.slot_holders = self.slot_holders
+                occupancy._recount(site)
+        occupancy.blocked = self.blocked.copy()
+        occupancy.held = self.held.copy()
+        occupancy.blocker = dict(self.blocker)
+        occupancy.free = [dict(one) for one in self.free]
+        occupancy.slot_holders = self.slot_holders
         for node, wanted in self._departing:
-            board.refund(node, wanted)
-        board.log.clear()
-        board.effort, board.turn = self.effort, self.turn
-        return board
+            occupancy.refund(node, wanted)
+        occupancy.log.clear()
+        occupancy.effort, occupancy.turn = self.effort, self.turn
+        return occupancy
 
     def kind_of(self, site: int) -> int:
         """A number for who is on a device: devices of equal numbers are judged alike."""
@@ -249,7 +249,7 @@ class Occupancy:
 
     def _recount(self, site: int) -> None:
         here = self.occupants[site]
-        overhead = self.ground.sites[site].overhead_mib
+        overhead = self.inventory.sites[site].overhead_mib
         percent = memory = loose = whole = unmeasured = 0
         domain = NOBODY
         for one in here:
@@ -270,42 +270,42 @@ class Occupancy:
 
 
 def occupancy_of(
-    view: View, ground: Inventory, ledger: Ledger, classes: Classes | None = None
+    view: View, inventory: Inventory, ledger: Ledger, classes: Classes | None = None
 ) -> Occupancy:
     """The board of this snapshot."""
-    classes = classes or Classes(view.snapshot, ground)
-    board = Occupancy(ground, Domains())
-    board.turn = int(view.now / _TURN_S)
-    for node in ground.nodes:
+    classes = classes or Classes(view.snapshot, inventory)
+    occupancy = Occupancy(inventory, Domains())
+    occupancy.turn = int(view.now / _TURN_S)
+    for node in inventory.nodes:
         free = dict(amounts(node.allocatable))
         free["pods"] = node.allocatable.pods
-        board.free.append(free)
+        occupancy.free.append(free)
     for name, use in view.snapshot.foreign_use.items():
-        index = ground.node_index.get(name)
+        index = inventory.node_index.get(name)
         if index is not None:
-            free = board.free[index]
+            free = occupancy.free[index]
             for what, amount in (*amounts(use)[:2], ("pods", use.pods), *use.extended):
                 free[what] = free.get(what, 0) - amount
             holders = view.snapshot.slot_holders.get(name)
             if holders:
                 slots = dict(use.extended).get(SLOT_RESOURCE, 0)
-                board.slot_holders[index] = f"{slots} held by {', '.join(holders)}"
-    _seat_slices(view, board, ledger, classes)
-    _charge_pods(view, board)
-    board.log.clear()
-    return board
+                occupancy.slot_holders[index] = f"{slots} held by {', '.join(holders)}"
+    _seat_slices(view, occupancy, ledger, classes)
+    _charge_pods(view, occupancy)
+    occupancy.log.clear()
+    return occupancy
 
 
-def _seat_slices(view: View, board: Occupancy, ledger: Ledger, classes: Classes) -> None:
-    ground, snapshot = board.ground, view.snapshot
+def _seat_slices(view: View, occupancy: Occupancy, ledger: Ledger, classes: Classes) -> None:
+    inventory, snapshot = occupancy.inventory, view.snapshot
     touched: set[int] = set()
     before = _LAST[0]
     after: dict[int, _Seated] = {}
-    for name in ground.node_index:
+    for name in inventory.node_index:
         record = snapshot.gpu_nodes[name]
         for wanted, seen in paired(record):
             slice_ = wanted or seen
-            site = ground.site_index.get((name, slice_.gpu)) if slice_ is not None else None
+            site = inventory.site_index.get((name, slice_.gpu)) if slice_ is not None else None
             if slice_ is None or site is None:
                 continue
             if wanted is None:
@@ -316,21 +316,23 @@ def _seat_slices(view: View, board: Occupancy, ledger: Ledger, classes: Classes)
                 continue
             else:
                 leaving = ledger.dropped(name, wanted.key)
-            occupant = _occupant(view, board, site, slice_, classes, before.get(id(slice_)), after)
+            occupant = _occupant(
+                view, occupancy, site, slice_, classes, before.get(id(slice_)), after
+            )
             if leaving and not occupant.leaving:
                 occupant = replace(occupant, leaving=True)
             if seen is not None and seen.phase is SlicePhase.FAILED:
                 occupant = replace(occupant, loose=True)
-            board.occupants[site].append(occupant)
+            occupancy.occupants[site].append(occupant)
             touched.add(site)
     for site in touched:
-        board._recount(site)
+        occupancy._recount(site)
     _LAST[0] = after
 
 
 def _occupant(
     view: View,
-    board: Occupancy,
+    occupancy: Occupancy,
     site: int,
     slice_: DesiredSlice | ObservedSlice,
     classes: Classes,
@@ -351,8 +353,8 @@ def _occupant(
             whole=slice_.percent >= WHOLE_PERCENT,
             leaving=pod is None or pod.stage.finished or pod.deleting,
         )
-    known, model = classes.seated(owner), board.ground.model.item(site)
-    domain = board.domains.number(effective_domain(snapshot.policy, owner))
+    known, model = classes.seated(owner), occupancy.inventory.model.item(site)
+    domain = occupancy.domains.number(effective_domain(snapshot.policy, owner))
     if before is not None:
         same = before[0] is slice_ and before[1] is pod and before[2] is owner
         if same and before[3] is known and before[4:6] == (model, domain):
@@ -376,9 +378,9 @@ def _occupant(
     return found
 
 
-def _charge_pods(view: View, board: Occupancy) -> None:
+def _charge_pods(view: View, occupancy: Occupancy) -> None:
     """Our own pods count where they are bound, or where their slice pins them to."""
-    index = board.ground.node_index
+    index = occupancy.inventory.node_index
     alike: dict[tuple[int, int], int] = {}
     requests: dict[int, Resources] = {}
     for group in view.members.values():
@@ -392,9 +394,9 @@ def _charge_pods(view: View, board: Occupancy) -> None:
             key = (node, id(wanted))
             alike[key] = alike.get(key, 0) + 1
             if pod.deleting:
-                board.departing(node, wanted)
+                occupancy.departing(node, wanted)
     for (node, kind), times in alike.items():
-        board.charge(node, requests[kind], times)
+        occupancy.charge(node, requests[kind], times)
     for lead in view.leads.values():
         if lead.node in index and not lead.stage.finished:
-            board.charge(index[lead.node], lead.shape.requests)
+            occupancy.charge(index[lead.node], lead.shape.requests)

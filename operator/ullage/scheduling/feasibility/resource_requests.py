@@ -92,7 +92,7 @@ class ResourceRequests:
     """Finds the class of a request; equal requests get the same object."""
 
     view: View
-    board: Occupancy
+    occupancy: Occupancy
     classes: Classes
     places: Mapping[str, Place] = field(default_factory=dict)
     """Where jobs may be placed whose pools were chosen, by uid."""
@@ -153,7 +153,7 @@ class ResourceRequests:
         share: Share | None,
         avoid: frozenset[int],
     ) -> ResourceRequest:
-        models: Mapping[str, int] = self.board.ground.models
+        models: Mapping[str, int] = self.occupancy.inventory.models
         domain = effective_domain(self.view.snapshot.policy, workload)
         return ResourceRequest(
             number=len(self._known),
@@ -170,7 +170,7 @@ class ResourceRequests:
                 if workload.accelerators
                 else None
             ),
-            domain=self.board.domains.number(domain),
+            domain=self.occupancy.domains.number(domain),
             trust_domain=domain if share is not None else "",
             known=self.classes.of(workload),
             percent_limit=self.view.snapshot.policy.max_percent_sum,
@@ -197,7 +197,7 @@ class ResourceRequests:
         first = next(iter(workload.status.recommendation), None)
         if first is None or first.reason is not Reason.RECOMMENDED:
             return None
-        return self.board.ground.models.get(first.accelerator)
+        return self.occupancy.inventory.models.get(first.accelerator)
 
     def _unpinned(self, workload: WorkloadRecord, shape: PodShape) -> PodShape:
         """What is asked for, without the node that we pinned the pod to when it was let go.

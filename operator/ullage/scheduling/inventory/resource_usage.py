@@ -20,19 +20,19 @@ def where_charged(member: Member) -> str:
 
 
 def charged(
-    ground: Inventory, members: Sequence[Member], *, staying: bool = False
+    inventory: Inventory, members: Sequence[Member], *, staying: bool = False
 ) -> list[tuple[int, Resources]]:
     """Where pods are charged, and with what.
 
     Args:
-        ground: knows the nodes by name.
+        inventory: knows the nodes by name.
         members: whose pods.
         staying: leave out those that are on their way out: a board as it will be when they have
             left does not count them any more.
     """
     found = []
     for one in members:
-        node = ground.node_index.get(where_charged(one))
+        node = inventory.node_index.get(where_charged(one))
         if node is not None and one.live and not (staying and one.pod.deleting):
             found.append((node, one.pod.shape.requests))
     return found

@@ -74,9 +74,9 @@ def trouble(view: View, member: Member) -> Trouble | None:
     for held in member.held:
         if held.seen is not None and held.seen.phase is SlicePhase.FAILED:
             return Trouble(_reason_of(held, Reason.UNENFORCED), _node_says(held))
-    mark = view.marks.get(pod.uid)
-    if mark is not None:
-        return Trouble(mark.reason, mark.message, mark.where)
+    eviction = view.evictions.get(pod.uid)
+    if eviction is not None:
+        return Trouble(eviction.reason, eviction.message, eviction.where)
     if pod.stage is PodStage.RUNNING:
         return None
     for held in member.held:
@@ -137,21 +137,21 @@ def overdue(view: View, member: Member) -> Held | None:
     )
 
 
-def node_is_lost(view: View, ground: Inventory, member: Member) -> str:
+def node_is_lost(view: View, inventory: Inventory, member: Member) -> str:
     """Why a gated member must not be sent to the node of its slices; empty when it may."""
     for held in member.held:
-        index = ground.node_index.get(held.node)
+        index = inventory.node_index.get(held.node)
         if index is None:
             return f"{held.node} is not one of our nodes any more"
-        if ground.standing[index]:
-            return f"{held.node}: {ground.standing[index]}"
-        if ground.nodes[index].unschedulable:
+        if inventory.standing[index]:
+            return f"{held.node}: {inventory.standing[index]}"
+        if inventory.nodes[index].unschedulable:
             return f"{held.node} is cordoned"
     return ""
 
 
 def passed_over(
-    view: View, ground: Inventory, workload: WorkloadRecord, members: Sequence[Member]
+    view: View, inventory: Inventory, workload: WorkloadRecord, members: Sequence[Member]
 ) -> frozenset[int]:
     """Devices that failed this workload lately and get a rest from it."""
     lines = _lines_in_force(view, workload)
@@ -160,16 +160,16 @@ def passed_over(
     sites: set[int] = set()
     for (pod_uid, gpu), times in view.snapshot.node_refusals.items():
         if _excluded(view, times) and any(one.pod.uid == pod_uid for one in members):
-            sites.update(at for at, site in enumerate(ground.sites) if site.uuid == gpu)
+            sites.update(at for at, site in enumerate(inventory.sites) if site.uuid == gpu)
     for line in lines:
         node, _, gpu = line.nearest.partition("/")
-        index = ground.node_index.get(node)
+        index = inventory.node_index.get(node)
         if index is None:
             continue
         if line.reason is Reason.RESERVATION_EXPIRED:
-            sites.update(ground.sites_on[index])
+            sites.update(inventory.sites_on[index])
         else:
-            sites.update(at for at in ground.sites_on[index] if ground.sites[at].uuid == gpu)
+            sites.update(at for at in inventory.sites_on[index] if inventory.sites[at].uuid == gpu)
     return frozenset(sites)
 
 

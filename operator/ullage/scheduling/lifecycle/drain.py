@@ -40,7 +40,7 @@ their requests, and are taken out of their Service before the machine is gone.""
 
 def notice_marks(view: View, notices: Mapping[str, Interruption]) -> dict[str, PendingEviction]:
     """Who has to leave, by uid of the pod."""
-    marks: dict[str, PendingEviction] = {}
+    evictions: dict[str, PendingEviction] = {}
     for name in sorted(notices):
         record = view.snapshot.gpu_nodes.get(name)
         if record is None:
@@ -49,9 +49,9 @@ def notice_marks(view: View, notices: Mapping[str, Interruption]) -> dict[str, P
         for wanted in record.desired:
             pod = view.snapshot.pods.get(wanted.key.pod_uid)
             if pod is not None and pod.stage is not PodStage.SUCCEEDED and not _stays(view, pod):
-                mark = PendingEviction(Reason.SPOT_INTERRUPTED, text, f"{name}/{wanted.gpu}")
-                marks.setdefault(pod.uid, mark)
-    return marks
+                eviction = PendingEviction(Reason.SPOT_INTERRUPTED, text, f"{name}/{wanted.gpu}")
+                evictions.setdefault(pod.uid, eviction)
+    return evictions
 
 
 def _stays(view: View, pod: PodRecord) -> bool:
@@ -63,12 +63,12 @@ def _stays(view: View, pod: PodRecord) -> bool:
 
 def interruption_of(view: View, members: Sequence[Member]) -> PendingEviction | None:
     """Why a gang must leave because one of its members is on a node that goes."""
-    if not view.marks:
+    if not view.evictions:
         return None
     for one in members:
-        mark = view.marks.get(one.pod.uid)
-        if mark is not None and mark.reason is Reason.SPOT_INTERRUPTED and not one.gated:
-            return mark
+        eviction = view.evictions.get(one.pod.uid)
+        if eviction is not None and eviction.reason is Reason.SPOT_INTERRUPTED and not one.gated:
+            return eviction
     return None
 
 

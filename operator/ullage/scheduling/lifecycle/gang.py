@@ -27,7 +27,7 @@ from ullage.scheduling.model.view import Held, Member, View
 
 
 def advance(
-    view: View, ground: Inventory, job: WorkloadRecord, members: Sequence[Member]
+    view: View, inventory: Inventory, job: WorkloadRecord, members: Sequence[Member]
 ) -> LifecycleStep:
     """The next step of a gang whose pods all exist and none of which has failed."""
     gated = [one for one in members if one.gated]
@@ -39,7 +39,9 @@ def advance(
         return _expired(job, late[0][1], gated)
     silent = {one.pod.uid for one, _ in late}
     release = [
-        one for one in gated if one.held and (one.pod.uid in silent or must_move(view, ground, one))
+        one
+        for one in gated
+        if one.held and (one.pod.uid in silent or must_move(view, inventory, one))
     ]
     lost = {one.pod.uid for one in release}
     waiting = [one for one in gated if not one.held or one.pod.uid in lost]
@@ -113,11 +115,11 @@ def _let_go(view: View, job: WorkloadRecord, gated: Sequence[Member]) -> Lifecyc
     )
 
 
-def must_move(view: View, ground: Inventory, member: Member) -> bool:
+def must_move(view: View, inventory: Inventory, member: Member) -> bool:
     """Whether the place that a gated member was given will not do any more."""
-    if any(held.refused for held in member.held) or member.pod.uid in view.marks:
+    if any(held.refused for held in member.held) or member.pod.uid in view.evictions:
         return True
-    return bool(guards.node_is_lost(view, ground, member))
+    return bool(guards.node_is_lost(view, inventory, member))
 
 
 def refusal_of(release: Sequence[Member]) -> Passed | None:

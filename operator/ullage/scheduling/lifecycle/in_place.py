@@ -79,13 +79,13 @@ class _Roll:
 
 
 def life_in_place(
-    view: View, ground: Inventory, job: WorkloadRecord, members: Sequence[Member]
+    view: View, inventory: Inventory, job: WorkloadRecord, members: Sequence[Member]
 ) -> LifecycleStep | None:
     """What the gang needs next; ``None`` where it is to be treated as any other gang is.
 
     Args:
         view: the cycle's picture.
-        ground: knows the nodes.
+        inventory: knows the nodes.
         job: a gang in place that is to run.
         members: all of its pods.
     """
@@ -114,7 +114,7 @@ def life_in_place(
         if verdict.phase is Phase.FAILED:
             return verdict
         restarts, retry_at, text = verdict.restarts, verdict.retry_at, verdict.message
-    return _goes_on(view, ground, job, roll, (restarts, retry_at, text))
+    return _goes_on(view, inventory, job, roll, (restarts, retry_at, text))
 
 
 def reliable_due(view: View, job: WorkloadRecord) -> tuple[int, tuple[str, ...]]:
@@ -192,9 +192,11 @@ def _loss(view: View, member: Member) -> Termination | None:
     if pod.stage is PodStage.FAILED and pod.disrupted:
         text = f"{pod.name} was disrupted (evicted, or its node was lost)"
         return Termination(Reason.MEMBER_LOST, text)
-    mark = view.marks.get(pod.uid)
-    if mark is not None and not pod.stage.finished:
-        return Termination(mark.reason, f"{pod.name} leaves: {mark.message}", where=mark.where)
+    eviction = view.evictions.get(pod.uid)
+    if eviction is not None and not pod.stage.finished:
+        return Termination(
+            eviction.reason, f"{pod.name} leaves: {eviction.message}", where=eviction.where
+        )
     if pod.deleting:
         return Termination(Reason.MEMBER_LOST, f"{pod.name} is being deleted")
     if pod.stage is PodStage.FAILED:
@@ -281,12 +283,15 @@ def _over(
 
 def _all_moved(view: View, roll: _Roll) -> Termination | None:
     """Why all of them leave, where it is one reason: then nothing is to be said of each."""
-    marks = {view.marks.get(one.member.pod.uid) for one in roll.losses}
-    causes = {(mark.reason, mark.message) if mark is not None else None for mark in marks}
-    mark = next(iter(marks), None)
-    if roll.staying or roll.gone or len(causes) != 1 or mark is None:
+    evictions = {view.evictions.get(one.member.pod.uid) for one in roll.losses}
+    causes = {
+        (eviction.reason, eviction.message) if eviction is not None else None
+        for eviction in evictions
+    }
+    eviction = next(iter(evictions), None)
+    if roll.staying or roll.gone or len(causes) != 1 or eviction is None:
         return None
-    return Termination(mark.reason, mark.message, where=mark.where)
+    return Termination(eviction.reason, eviction.message, where=eviction.where)
 
 
 def _in_words(roll: _Roll) -> str:
@@ -302,14 +307,14 @@ def _in_words(roll: _Roll) -> str:
 
 def _goes_on(
     view: View,
-    ground: Inventory,
+    inventory: Inventory,
     job: WorkloadRecord,
     roll: _Roll,
     said: tuple[int, float, str],
 ) -> LifecycleStep:
     """Who is lost is retired, who joins is brought in; the others are left alone."""
     restarts, retry_at, text = said
-    joining, dropped = _sorted_out(view, ground, job, roll)
+    joining, dropped = _sorted_out(view, inventory, job, roll)
     if dropped:
         retry_at = max(retry_at, view.now + JOIN_AGAIN_S)
     waits = retry_at > view.now
@@ -359,7 +364,7 @@ def _retired(
 
 
 def _sorted_out(
-    view: View, ground: Inventory, job: WorkloadRecord, roll: _Roll
+    view: View, inventory: Inventory, job: WorkloadRecord, roll: _Roll
 ) -> tuple[tuple[Member, ...], list[Member]]:
     """Of those who join, who needs a place now, and who goes again because it got none."""
     room = 0 if roll.ended else _most(job) - len(roll.staying)
@@ -367,7 +372,7 @@ def _sorted_out(
         one
         for at, one in enumerate(roll.gated)
         if at >= room
-        or (one.held and (must_move(view, ground, one) or guards.overdue(view, one) is not None))
+        or (one.held and (must_move(view, inventory, one) or guards.overdue(view, one) is not None))
     ]
     joining = tuple(one for one in roll.gated if not one.held and one not in dropped)
     return joining, dropped

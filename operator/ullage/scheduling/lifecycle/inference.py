@@ -45,7 +45,7 @@ class Rollout:
     waits: bool = False
 
 
-def inference_life(view: View, ground: Inventory, service: WorkloadRecord) -> LifecycleStep:
+def inference_life(view: View, inventory: Inventory, service: WorkloadRecord) -> LifecycleStep:
     """What the service needs next."""
     members = view.members_of(service)
     if service.deleting:
@@ -56,7 +56,7 @@ def inference_life(view: View, ground: Inventory, service: WorkloadRecord) -> Li
         )
     obstacle = _obstacle(view, service)
     shown = obstacle or _under_retry(view, service)
-    life = _pods(view, ground, service, members)
+    life = _pods(view, inventory, service, members)
     return LifecycleStep(
         phase=_phase(service, members),
         reason=shown[0] if shown else None,
@@ -187,7 +187,7 @@ def _under_retry(view: View, service: WorkloadRecord) -> tuple[Reason, str] | No
 
 
 def _pods(
-    view: View, ground: Inventory, service: WorkloadRecord, members: Sequence[Member]
+    view: View, inventory: Inventory, service: WorkloadRecord, members: Sequence[Member]
 ) -> LifecycleStep:
     """What to do with each pod, on its own."""
     epoch = view.settings.epoch
@@ -201,13 +201,13 @@ def _pods(
         if not one.gated:
             step = _cure(view, service, one, epoch)
             steps.extend((step,) if step else ())
-            mark = view.marks.get(one.pod.uid)
-            if mark is not None:
+            eviction = view.evictions.get(one.pod.uid)
+            if eviction is not None:
                 passed = passed or Passed(
-                    reason=mark.reason, where=mark.where, message=mark.message
+                    reason=eviction.reason, where=eviction.where, message=eviction.message
                 )
             continue
-        failed = _reservation_failed(view, ground, one) if one.held else None
+        failed = _reservation_failed(view, inventory, one) if one.held else None
         if failed is not None:
             passed = passed or failed
             release.append(one)
@@ -243,7 +243,7 @@ def _cure(view: View, service: WorkloadRecord, member: Member, epoch: int) -> Ac
     return act(service, member, epoch, found.reason, found.message)
 
 
-def _reservation_failed(view: View, ground: Inventory, member: Member) -> Passed | None:
+def _reservation_failed(view: View, inventory: Inventory, member: Member) -> Passed | None:
     for held in member.held:
         where = f"{held.node}/{held.slice.gpu}"
         if held.refused:
@@ -256,7 +256,7 @@ def _reservation_failed(view: View, ground: Inventory, member: Member) -> Passed
             where=f"{late.node}/{late.slice.gpu}",
             message=f"{late.node} did not answer to the reservation in time; placed anew",
         )
-    lost = guards.node_is_lost(view, ground, member)
+    lost = guards.node_is_lost(view, inventory, member)
     if lost:
         held = member.held[0]
         where = f"{held.node}/{held.slice.gpu}"

@@ -71,9 +71,9 @@ def replaced_ahead(case: Doomed) -> Way:
     return Way(steps=steps, extra=extra, wake_at=wake_at if wake_at > case.view.now else 0.0)
 
 
-def _evict(case: Doomed, member: Member, mark: PendingEviction) -> EvictPod:
+def _evict(case: Doomed, member: Member, eviction: PendingEviction) -> EvictPod:
     epoch = case.view.settings.epoch
-    step = evict(case.service, member, epoch, mark.reason, mark.message)
+    step = evict(case.service, member, epoch, eviction.reason, eviction.message)
     return in_time(case.view, step, member)
 
 

@@ -32,7 +32,7 @@ def restate(view: View, classes: Classes, ledger: Ledger) -> frozenset[str]:
     Returns:
         uids of the workloads whose objective reads otherwise than before, for them to be judged.
     """
-    snapshot, ground = view.snapshot, classes.ground
+    snapshot, inventory = view.snapshot, classes.inventory
     changed: set[str] = set()
     for node, record in snapshot.gpu_nodes.items():
         for wanted in record.desired:
@@ -42,10 +42,10 @@ def restate(view: View, classes: Classes, ledger: Ledger) -> frozenset[str]:
                 continue
             if pod.deleting or pod.stage is not PodStage.RUNNING:
                 continue
-            site = ground.site_index.get((node, wanted.gpu))
+            site = inventory.site_index.get((node, wanted.gpu))
             if site is None or owner.deleting or ledger.dropped(node, wanted.key):
                 continue
-            said = said_of(owner, classes.of(owner), ground.model.item(site))
+            said = said_of(owner, classes.of(owner), inventory.model.item(site))
             if not _differs(wanted, said, owner):
                 continue
             ledger.add(node, _told(wanted, said, view.settings.epoch))

@@ -53,7 +53,7 @@ class Move:
 
     view: View
     placer: Placer
-    wants: ResourceRequests
+    requests: ResourceRequests
     service: WorkloadRecord
     deployment: DeploymentRecord | None
     """``None`` = there is none to be given one more."""
@@ -67,20 +67,20 @@ def leave(move: Move) -> Leaving:
     """What is done in this cycle."""
     view, service = move.view, move.service
     members = view.members_of(service)
-    marked = [(one, view.marks[one.pod.uid]) for one in members if _must_go(view, one)]
+    marked = [(one, view.evictions[one.pod.uid]) for one in members if _must_go(view, one)]
     marked += _begun(move, members)
     if not marked or not service.replicas:
         return Leaving()
     if doomed := doomed_of(marked):
         return _ahead(move, members, doomed)
     marked.sort(key=lambda at: (at[1].reason not in URGENT, at[0].pod.name))
-    first, mark = marked[0]
+    first, eviction = marked[0]
     here = [one for one in members if one.live and not one.pod.deleting]
-    now = (evict(service, first, view.settings.epoch, mark.reason, mark.message),)
+    now = (evict(service, first, view.settings.epoch, eviction.reason, eviction.message),)
     if sum(one.pod.ready for one in here) > service.replicas:
         return Leaving(steps=now, extra=int(not move.busy))
-    urgent = mark.reason in URGENT
-    patient_until = _told_at(view, service, mark.reason) + PATIENCE_S if urgent else 0.0
+    urgent = eviction.reason in URGENT
+    patient_until = _told_at(view, service, eviction.reason) + PATIENCE_S if urgent else 0.0
     over = urgent and view.now >= patient_until
     wake_at = 0.0 if over else patient_until
     coming = any(_is_coming(view, one) for one in here)
@@ -132,7 +132,7 @@ def _begun(move: Move, members: Sequence[Member]) -> list[tuple[Member, PendingE
     for one in members:
         where = next((at for at in _places(one) if at in told), "")
         runs = one.pod.stage is PodStage.RUNNING and not one.pod.deleting
-        if where and runs and one.pod.uid not in view.marks:
+        if where and runs and one.pod.uid not in view.evictions:
             found.append((one, PendingEviction(told[where].reason, told[where].message, where)))
     return found
 
@@ -143,10 +143,10 @@ def _places(member: Member) -> list[str]:
 
 def _must_go(view: View, member: Member) -> bool:
     pod = member.pod
-    mark = view.marks.get(pod.uid)
+    eviction = view.evictions.get(pod.uid)
     return (
-        mark is not None
-        and mark.reason is not Reason.PROBATION_ROLLED_BACK
+        eviction is not None
+        and eviction.reason is not Reason.PROBATION_ROLLED_BACK
         and pod.stage is PodStage.RUNNING
         and not pod.deleting
     )
@@ -155,7 +155,7 @@ def _must_go(view: View, member: Member) -> bool:
 def _is_coming(view: View, member: Member) -> bool:
     """Whether a replica has its place and shortly serves."""
     pod = member.pod
-    if pod.ready or not member.held or pod.uid in view.marks:
+    if pod.ready or not member.held or pod.uid in view.evictions:
         return False
     if pod.stage is PodStage.RUNNING:
         return view.now - pod.stage_since <= view.settings.start_timeout_s
@@ -172,12 +172,12 @@ def _told_at(view: View, service: WorkloadRecord, reason: Reason) -> float:
 
 def _has_room(move: Move, marked: Sequence[tuple[Member, PendingEviction]]) -> bool:
     """Whether one more replica finds a place, away from the devices that these must leave."""
-    sites = move.placer.board.ground.site_index
-    left = (mark.where.partition("/") for _, mark in marked)
+    sites = move.placer.occupancy.inventory.site_index
+    left = (eviction.where.partition("/") for _, eviction in marked)
     avoid = frozenset(sites[node, gpu] for node, _, gpu in left if (node, gpu) in sites)
-    first, mark = marked[0]
-    proven = mark.reason not in URGENT
-    return beside(move.placer, move.wants, move.service, first, avoid, proven=proven)
+    first, eviction = marked[0]
+    proven = eviction.reason not in URGENT
+    return beside(move.placer, move.requests, move.service, first, avoid, proven=proven)
 
 
 def _may_stop_first(move: Move, here: Sequence[Member], first: Member) -> bool:
@@ -186,4 +186,4 @@ def _may_stop_first(move: Move, here: Sequence[Member], first: Member) -> bool:
     if move.busy or len(here) < 2 or not all(one.pod.ready for one in here):
         return False
     here_too = service.sharing.resizable
-    return elsewhere(move.placer, move.wants, service, [first], here_too=here_too)
+    return elsewhere(move.placer, move.requests, service, [first], here_too=here_too)

@@ -81,8 +81,8 @@ def _tier(before: TierRecord | None, report: LeadReport, now: float, period_s: f
     )
     if before is None or _news(before) != _news(fresh):
         return fresh
-    stands = before.last_consistent_step == fresh.last_consistent_step
-    return before if stands or now < before.observed_at + period_s else fresh
+    choices = before.last_consistent_step == fresh.last_consistent_step
+    return before if choices or now < before.observed_at + period_s else fresh
 
 
 def _news(tier: TierRecord) -> tuple[object, ...]:

@@ -45,12 +45,12 @@ _PHASES: Final = {one.value: one for one in Phase}
 _COMING: Final = (Reason.WAITING_FOR_DECISION, "its pods are being created")
 
 
-def training_life(view: View, ground: Inventory, job: WorkloadRecord) -> LifecycleStep:
+def training_life(view: View, inventory: Inventory, job: WorkloadRecord) -> LifecycleStep:
     """What the job needs next."""
-    return _life(view, ground, with_given_back(view, job))
+    return _life(view, inventory, with_given_back(view, job))
 
 
-def _life(view: View, ground: Inventory, job: WorkloadRecord) -> LifecycleStep:
+def _life(view: View, inventory: Inventory, job: WorkloadRecord) -> LifecycleStep:
     everybody = view.members_of(job)
     if job.status.phase == Phase.RUNNING and _runs_well(view, job, everybody):
         return _running(job.status.restarts)
@@ -69,7 +69,7 @@ def _life(view: View, ground: Inventory, job: WorkloadRecord) -> LifecycleStep:
     if phase is Phase.RESTARTING:
         return _tear_down(view, job, everybody)
     if job.in_place:
-        life = life_in_place(view, ground, job, everybody)
+        life = life_in_place(view, inventory, job, everybody)
         if life is not None:
             return life
     ending = find_ending(view, job, members)
@@ -82,7 +82,7 @@ def _life(view: View, ground: Inventory, job: WorkloadRecord) -> LifecycleStep:
     if leaving is not None:
         message = f"{leaving.pod.name} is being deleted and is created anew when it is gone"
         return _kept(job, Phase.PENDING, Reason.WAITING_FOR_DECISION, message)
-    return advance(view, ground, job, members)
+    return advance(view, inventory, job, members)
 
 
 def _runs_well(view: View, job: WorkloadRecord, members: Sequence[Member]) -> bool:
@@ -97,7 +97,7 @@ def _runs_well(view: View, job: WorkloadRecord, members: Sequence[Member]) -> bo
             return False
         if pod.rank >= job.replicas and not job.in_place:
             return False
-        if pod.uid in view.marks:
+        if pod.uid in view.evictions:
             return False
         for held in one.held:
             if held.seen is not None and held.seen.phase is SlicePhase.FAILED:

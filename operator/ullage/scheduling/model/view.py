@@ -101,7 +101,7 @@ class View:
     """Pods of ours by (namespace, name)."""
     starting: int = 0
     """Pods of known workloads whose gate is gone and which do not run yet."""
-    marks: Mapping[str, PendingEviction] = field(default_factory=dict)
+    evictions: Mapping[str, PendingEviction] = field(default_factory=dict)
     """Pods that have to leave their device, by uid."""
     orders: Sequence[PodRecord] = ()
     """Placeholder pods that order nodes for jobs that are known."""

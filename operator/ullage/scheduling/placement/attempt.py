@@ -75,7 +75,7 @@ class Refused:
 class Outcome:
     """What a turn brought: seats, a refusal, or (members that are placed one by one) both."""
 
-    seats: tuple[Placement, ...] = ()
+    placements: tuple[Placement, ...] = ()
     runner_up: Candidate | None = None
     refused: Refused | None = None
     victims: tuple[Victim, ...] = ()

@@ -77,7 +77,7 @@ class Candidate:
 class CandidateIndex:
     """What all classes of a cycle share: the board, the rule, verdicts by shape."""
 
-    board: Occupancy
+    occupancy: Occupancy
     rule: AdmissionRule
     fits: dict[tuple[int, bool], Ints] = field(default_factory=dict)
     """Of the nodes, by identity of the shape: a :class:`Fit` each."""
@@ -87,7 +87,7 @@ class CandidateIndex:
         """How every node answers to a shape."""
         known = self.fits.get((id(shape), in_principle))
         if known is None:
-            nodes = self.board.ground.nodes
+            nodes = self.occupancy.inventory.nodes
             known = np.array(
                 [judge_node(shape, node, in_principle=in_principle) for node in nodes],
                 dtype=np.int64,
@@ -95,55 +95,55 @@ class CandidateIndex:
             self.fits[id(shape), in_principle] = known
         return known
 
-    def reachable(self, want: ResourceRequest) -> Flags:
+    def reachable(self, request: ResourceRequest) -> Flags:
         """Devices on nodes that fit, of an allowed model, neither held back nor passed over."""
-        board = self.board
-        mask: Flags = (self.fit(want.shape) == int(Fit.OK))[board.ground.node_of]
-        mask &= allowed_model(columns(board), want)
-        mask &= ~board.blocked
-        if want.avoid:
-            mask[sorted(want.avoid)] = False
-        if want.place is not None:
-            mask &= want.place.nodes[board.ground.node_of]
+        occupancy = self.occupancy
+        mask: Flags = (self.fit(request.shape) == int(Fit.OK))[occupancy.inventory.node_of]
+        mask &= allowed_model(columns(occupancy), request)
+        mask &= ~occupancy.blocked
+        if request.avoid:
+            mask[sorted(request.avoid)] = False
+        if request.place is not None:
+            mask &= request.place.nodes[occupancy.inventory.node_of]
         return mask
 
-    def predicted(self, want: ResourceRequest, site: int, top: int) -> Admission | SLOViolation:
+    def predicted(self, request: ResourceRequest, site: int, top: int) -> Admission | SLOViolation:
         """What the rule says to shares up to ``top``; asked once per situation."""
-        model = self.board.ground.model.item(site)
-        here = self.board.occupants[site]
-        if want.exclusive and not here:
+        model = self.occupancy.inventory.model.item(site)
+        here = self.occupancy.occupants[site]
+        if request.exclusive and not here:
             return _WHOLE
-        key = (want.number, model, top, self.board.kind_of(site))
+        key = (request.number, model, top, self.occupancy.kind_of(site))
         found = self.grants.get(key)
         if found is None:
-            self.board.effort.spent += 1
-            found = self.grants[key] = self.rule.judge(self.case(want, site, top))
+            self.occupancy.effort.spent += 1
+            found = self.grants[key] = self.rule.judge(self.case(request, site, top))
         return found
 
     def asked(
-        self, want: ResourceRequest, sites: Ints, tops: Sequence[int]
+        self, request: ResourceRequest, sites: Ints, tops: Sequence[int]
     ) -> tuple[Ints, list[Admission | SLOViolation]]:
         """What the rule says to several devices, each up to its share: answers by number.
 
         Returns the number of its answer by device, -1 where too much would have had to be asked,
         and the answers.
         """
-        if want.exclusive:
+        if request.exclusive:
             return np.zeros(len(sites), dtype=np.int64), [_WHOLE]
-        kinds = self.board.kinds_of(sites)
+        kinds = self.occupancy.kinds_of(sites)
         shares = np.array(tops, dtype=np.int64)
-        models = len(self.board.ground.models)
-        question = (kinds * models + self.board.ground.model[sites]) * _SHARES + shares
+        models = len(self.occupancy.inventory.models)
+        question = (kinds * models + self.occupancy.inventory.model[sites]) * _SHARES + shares
         _, first, number = np.unique(question, return_index=True, return_inverse=True)
         chosen: Sequence[int] = range(len(first))
-        if self.board.effort.is_much and len(first) > FEW:
+        if self.occupancy.effort.is_much and len(first) > FEW:
             chosen = self._promising(kinds[first], shares[first])
         answers: list[Admission | SLOViolation] = []
         numbers = np.full(len(first), -1, dtype=np.int64)
         for at in chosen:
             place = first.item(at)
             numbers[at] = len(answers)
-            answers.append(self.predicted(want, sites.item(place), tops[place]))
+            answers.append(self.predicted(request, sites.item(place), tops[place]))
         return numbers[number], answers
 
     def _promising(self, kinds: Ints, shares: Ints) -> list[int]:
@@ -154,38 +154,38 @@ class CandidateIndex:
         """
         order: list[int] = np.lexsort((kinds, -shares, kinds != EMPTY)).tolist()
         sure, rest = order[: FEW // 2], order[FEW // 2 :]
-        start = self.board.turn * (FEW // 2) % len(rest)
+        start = self.occupancy.turn * (FEW // 2) % len(rest)
         return sure + (rest[start:] + rest[:start])[: FEW // 2]
 
-    def case(self, want: ResourceRequest, site: int, top: int) -> AdmissionQuery:
+    def case(self, request: ResourceRequest, site: int, top: int) -> AdmissionQuery:
         """The question whether a class may join a device, as the rule is asked it."""
-        ground = self.board.ground
-        return self.empty_case(want, ground.model.item(site), top).beside(
-            tuple(one.tenant for one in self.board.occupants[site])
+        inventory = self.occupancy.inventory
+        return self.empty_case(request, inventory.model.item(site), top).beside(
+            tuple(one.tenant for one in self.occupancy.occupants[site])
         )
 
-    def empty_case(self, want: ResourceRequest, model: int, top: int) -> AdmissionQuery:
+    def empty_case(self, request: ResourceRequest, model: int, top: int) -> AdmissionQuery:
         """The same of an empty device of a model."""
         # whoever is measured alone takes all it may have: nobody else is there for the rest
-        least = top if model in want.unmeasured else want.min_percent
+        least = top if model in request.unmeasured else request.min_percent
         return AdmissionQuery(
-            accelerator=self.board.ground.model_names[model],
-            newcomer=want.tenant(NEWCOMER, model, top),
+            accelerator=self.occupancy.inventory.model_names[model],
+            newcomer=request.tenant(NEWCOMER, model, top),
             tenants=(),
             least=least,
             most=top,
-            percent_limit=want.percent_limit,
-            account=want.known.account,
-            domain=want.trust_domain,
+            percent_limit=request.percent_limit,
+            account=request.known.account,
+            domain=request.trust_domain,
         )
 
-    def granted(self, want: ResourceRequest, site: int) -> Admission | None:
+    def granted(self, request: ResourceRequest, site: int) -> Admission | None:
         """What one device would give; ``None`` = refused."""
-        facts = figures(self.board, site)
-        if not passes(facts, want):
+        facts = figures(self.occupancy, site)
+        if not passes(facts, request):
             return None
-        top = WHOLE_PERCENT if want.exclusive else ceiling(facts, want)
-        found = self.predicted(want, site, top)
+        top = WHOLE_PERCENT if request.exclusive else ceiling(facts, request)
+        found = self.predicted(request, site, top)
         return found if isinstance(found, Admission) else None
 
 
@@ -197,16 +197,16 @@ class CandidateList:
     node stands for the node.
     """
 
-    def __init__(self, scout: CandidateIndex, want: ResourceRequest) -> None:
-        self.want = want
-        self._scout = scout
-        self._board = scout.board
-        count = len(scout.board.ground.sites)
+    def __init__(self, candidate_index: CandidateIndex, request: ResourceRequest) -> None:
+        self.request = request
+        self._scout = candidate_index
+        self._board = candidate_index.occupancy
+        count = len(candidate_index.occupancy.inventory.sites)
         self._rank: Ints = np.full(count, _NEVER, dtype=np.int64)
         self._then: Ints = np.zeros(count, dtype=np.int64)
         self._gives: Ints = np.full(count, -1, dtype=np.int64)
         self._grants: list[Admission] = []
-        self._reachable = scout.reachable(want)
+        self._reachable = candidate_index.reachable(request)
         self._seen = 0
         self._judge_all()
 
@@ -224,7 +224,7 @@ class CandidateList:
                 return self._spot(closer[2])
         return self._spot(key[2])
 
-    def second(self, spot: Candidate) -> Candidate | None:
+    def second(self, chosen: Candidate) -> Candidate | None:
         """The best place beside this one, for the record."""
         self._catch_up()
         aside: list[tuple[int, int]] = []
@@ -234,7 +234,7 @@ class CandidateList:
             if key is None:
                 break
             candidate = self._spot(key[2])
-            if not set(candidate.sites) & set(spot.sites):
+            if not set(candidate.sites) & set(chosen.sites):
                 found = candidate
             else:
                 aside.append((key[2], key[0]))
@@ -244,15 +244,17 @@ class CandidateList:
         return found
 
     def _spot(self, site: int) -> Candidate:
-        node = self._board.ground.sites[site].node
+        node = self._board.inventory.sites[site].node
         grant = self._grants[self._gives.item(site)]
-        if not self.want.exclusive:
+        if not self.request.exclusive:
             return Candidate(node, (site,), grant.percent, grant)
-        return Candidate(node, tuple(self._free_on(node)[: self.want.count]), WHOLE_PERCENT, grant)
+        return Candidate(
+            node, tuple(self._free_on(node)[: self.request.count]), WHOLE_PERCENT, grant
+        )
 
     def _free_on(self, node: int) -> list[int]:
         gives = self._gives
-        return [one for one in self._board.ground.sites_on[node] if gives.item(one) >= 0]
+        return [one for one in self._board.inventory.sites_on[node] if gives.item(one) >= 0]
 
     def _top(self) -> Key | None:
         """The first place of the order whose node has room for the pod."""
@@ -266,16 +268,20 @@ class CandidateList:
             if self._has_room(site):
                 return int(least), self._then.item(site), site
             # nothing of the node fits until somebody gives something back, which is logged
-            rank[list(self._board.ground.sites_on[self._board.ground.sites[site].node])] = _NEVER
+            rank[list(self._board.inventory.sites_on[self._board.inventory.sites[site].node])] = (
+                _NEVER
+            )
         return None
 
     def _has_room(self, site: int) -> bool:
-        return self._board.has_room(self._board.ground.sites[site].node, self.want.needs)
+        return self._board.has_room(self._board.inventory.sites[site].node, self.request.needs)
 
     def _best_on(self, node: int) -> Key | None:
         """The best place of one node, full or not."""
         rank, then = self._rank, self._then
-        keys = [(rank.item(one), then.item(one), one) for one in self._board.ground.sites_on[node]]
+        keys = [
+            (rank.item(one), then.item(one), one) for one in self._board.inventory.sites_on[node]
+        ]
         return min((key for key in keys if key[0] != _NEVER), default=None)
 
     def _judge_all(self) -> None:
@@ -289,21 +295,21 @@ class CandidateList:
 
     def _judge_some(self, sites: Ints | None) -> None:
         """Judge some devices (or all) in one go and put them into the order."""
-        board, want = self._board, self.want
-        facts = columns(board)
-        mask = self._reachable & ~board.blocked
+        occupancy, request = self._board, self.request
+        facts = columns(occupancy)
+        mask = self._reachable & ~occupancy.blocked
         if sites is not None:
             facts, mask = picked(facts, sites), mask[sites]
         for _, check in CHAIN:
-            mask = mask & (check(facts, want) <= 0)
+            mask = mask & (check(facts, request) <= 0)
         at = np.flatnonzero(mask)
         found = at if sites is None else sites[at]
         tops: list[int] = [WHOLE_PERCENT] * len(found)
-        if not want.exclusive:
-            tops = ceiling(facts, want)[at].tolist()
-        numbers, answers = self._scout.asked(want, found, tops)
+        if not request.exclusive:
+            tops = ceiling(facts, request)[at].tolist()
+        numbers, answers = self._scout.asked(request, found, tops)
         self._enter(found, numbers, answers)
-        if want.exclusive:
+        if request.exclusive:
             self._renew_nodes(found.tolist())
 
     def _enter(
@@ -322,7 +328,7 @@ class CandidateList:
         gives = index[numbers]
         sites, gives = sites[gives >= 0], gives[gives >= 0]
         self._gives[sites] = gives
-        if self.want.exclusive or not len(sites):
+        if self.request.exclusive or not len(sites):
             return
         percent = np.array([one.percent for one in given], dtype=np.int64)[gives - base]
         if self._scout.rule.by_worth:
@@ -331,9 +337,11 @@ class CandidateList:
             self._then[sites] = percent
         else:
             self._rank[sites] = -percent
-            self._then[sites] = self.want.percent_limit - self._board.percent_used[sites] - percent
-        if self.want.prefers is not None:
-            favoured = sites[self._board.ground.model[sites] == self.want.prefers]
+            self._then[sites] = (
+                self.request.percent_limit - self._board.percent_used[sites] - percent
+            )
+        if self.request.prefers is not None:
+            favoured = sites[self._board.inventory.model[sites] == self.request.prefers]
             (self._rank if self._scout.rule.by_worth else self._then)[favoured] -= _FAVOUR
 
     def _catch_up(self) -> None:
@@ -355,28 +363,28 @@ class CandidateList:
         else:
             for site in changed:
                 self._judge(site)
-        if self.want.exclusive:
+        if self.request.exclusive:
             self._renew_nodes(changed)
 
     def _renew_nodes(self, changed: Iterable[int]) -> None:
         """Let the first free device stand for every node that has enough of them."""
-        sites = self._board.ground.sites
+        sites = self._board.inventory.sites
         for node in {sites[site].node for site in changed}:
             free = self._free_on(node)
-            self._rank[list(self._board.ground.sites_on[node])] = _NEVER
-            if len(free) >= self.want.count:
+            self._rank[list(self._board.inventory.sites_on[node])] = _NEVER
+            if len(free) >= self.request.count:
                 self._rank[free[0]] = -WHOLE_PERCENT - self._favour(free[0])
-                self._then[free[0]] = len(free) - self.want.count
+                self._then[free[0]] = len(free) - self.request.count
 
     def _judge(self, site: int) -> None:
         if self._board.blocked.item(site) or not self._reachable.item(site):
             return
-        grant = self._scout.granted(self.want, site)
+        grant = self._scout.granted(self.request, site)
         if grant is None:
             return
         self._gives[site] = len(self._grants)
         self._grants.append(grant)
-        if self.want.exclusive:
+        if self.request.exclusive:
             return
         if self._scout.rule.by_worth:
             self._rank[site] = _TRIAL * grant.trial - grant.net - self._favour(site)
@@ -384,10 +392,12 @@ class CandidateList:
         else:
             used = self._board.percent_used.item(site)
             self._rank[site] = -grant.percent
-            left = self.want.percent_limit - used - grant.percent
+            left = self.request.percent_limit - used - grant.percent
             self._then[site] = left - self._favour(site)
 
     def _favour(self, site: int) -> int:
         """What speaks for a device because its type is recommended."""
-        prefers = self.want.prefers
-        return 0 if prefers is None or self._board.ground.model.item(site) != prefers else _FAVOUR
+        prefers = self.request.prefers
+        return (
+            0 if prefers is None or self._board.inventory.model.item(site) != prefers else _FAVOUR
+        )

@@ -28,9 +28,9 @@ from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import Member, View
 from ullage.scheduling.placement.placement import (
+    GangPlacement,
     NoRoom,
     PlacementRequest,
-    Placements,
     Placer,
     memory_mib,
 )
@@ -79,7 +79,7 @@ class Downsize:
 
     resident: DownsizeCandidate
     percent: int
-    seating: Placements
+    gang: GangPlacement
     gain: float
     """Normalised throughput that the device gains, in units of one tenant's alone."""
 
@@ -99,13 +99,13 @@ class Asking:
     """A newcomer that fits nowhere, and the board of what will be."""
 
     placer: Placer
-    wants: ResourceRequests
+    requests: ResourceRequests
     unit: Sequence[PlacementRequest]
     near: frozenset[int] = frozenset()
 
-    def seat(self) -> Placements | NoRoom:
+    def placement(self) -> GangPlacement | NoRoom:
         """Seat all members on the board as it stands."""
-        return self.placer.seat(self.unit, set(self.near), explain=False)
+        return self.placer.placement(self.unit, set(self.near), explain=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,10 @@ class _Trial:
 
 
 def residents(
-    view: View, wants: ResourceRequests, board: Occupancy, lives: Mapping[str, LifecycleStep]
+    view: View,
+    requests: ResourceRequests,
+    occupancy: Occupancy,
+    lifecycles: Mapping[str, LifecycleStep],
 ) -> tuple[DownsizeCandidate, ...]:
     """Jobs that may be asked, in the order of asking.
 
@@ -125,14 +128,14 @@ def residents(
     for uid, workload in view.snapshot.workloads.items():
         if not workload.sharing.resizable or workload.kind is not WorkloadKind.TRAINING_JOB:
             continue
-        member = _may_restart(view, workload, lives.get(uid))
+        member = _may_restart(view, workload, lifecycles.get(uid))
         if member is None:
             continue
         held = member.held[0]
-        site = board.ground.site_index.get((held.node, held.slice.gpu))
-        here = board.occupants[site] if site is not None else ()
+        site = occupancy.inventory.site_index.get((held.node, held.slice.gpu))
+        here = occupancy.occupants[site] if site is not None else ()
         occupant = next((one for one in here if one.pod_uid == member.pod.uid), None)
-        least = wants.of(workload, member.pod.shape).min_percent
+        least = requests.of(workload, member.pod.shape).min_percent
         if site is None or occupant is None or _stays_as_it_is(occupant, least):
             continue
         found.append(
@@ -168,7 +171,7 @@ def _may_restart(view: View, job: WorkloadRecord, life: LifecycleStep | None) ->
     calm = (
         pod.stage is PodStage.RUNNING
         and not pod.deleting
-        and pod.uid not in view.marks
+        and pod.uid not in view.evictions
         and not held.slice.probation
         and held.seen is not None
         and held.seen.phase is SlicePhase.ATTACHED
@@ -208,15 +211,15 @@ def make_room_beside(ask: Asking, asked: Sequence[DownsizeCandidate]) -> Downsiz
             and the newcomer its place, or all is as it was.
         asked: residents in the order of asking.
     """
-    want, placer = ask.unit[0].want, ask.placer
-    if want.lonely or want.unmeasured:
+    request, placer = ask.unit[0].request, ask.placer
+    if request.lonely or request.unmeasured:
         return None
-    reach = placer.scout.reachable(want)
+    reach = placer.candidate_index.reachable(request)
     tried = 0
     for one in asked:
-        if not reach[one.site] or not _could_fit(placer.board, one, want):
+        if not reach[one.site] or not _could_fit(placer.occupancy, one, request):
             continue
-        if tried >= MOST_TRIED or placer.board.effort.is_much:
+        if tried >= MOST_TRIED or placer.occupancy.effort.is_much:
             return None
         tried += 1
         found = _concession(ask, one)
@@ -225,18 +228,18 @@ def make_room_beside(ask: Asking, asked: Sequence[DownsizeCandidate]) -> Downsiz
     return None
 
 
-def _could_fit(board: Occupancy, one: DownsizeCandidate, want: ResourceRequest) -> bool:
+def _could_fit(occupancy: Occupancy, one: DownsizeCandidate, request: ResourceRequest) -> bool:
     """Whether the shares alone would leave room; anything else costs a judgement."""
-    used = board.percent_used.item(one.site) - (one.percent - one.least)
-    fits = used + want.min_percent <= want.percent_limit
-    return fits and one.occupant in board.occupants[one.site]
+    used = occupancy.percent_used.item(one.site) - (one.percent - one.least)
+    fits = used + request.min_percent <= request.percent_limit
+    return fits and one.occupant in occupancy.occupants[one.site]
 
 
 def _concession(ask: Asking, one: DownsizeCandidate) -> Downsize | None:
     """The share of a resident at which its device is worth most; ``None`` = none is worth it."""
-    board, rule = ask.placer.board, ask.placer.rule
-    here = list(board.occupants[one.site])
-    standing = rule.slowdowns(_model(board, one), [at.tenant for at in here])
+    occupancy, rule = ask.placer.occupancy, ask.placer.rule
+    here = list(occupancy.occupants[one.site])
+    standing = rule.slowdowns(_model(occupancy, one), [at.tenant for at in here])
     best: _Trial | None = None
     for number, small in enumerate(_smaller(ask, one)):
         trial = _try(ask, one, small)
@@ -250,12 +253,12 @@ def _concession(ask: Asking, one: DownsizeCandidate) -> Downsize | None:
     speed = one.occupant.tenant.weight / standing[here.index(one.occupant)]
     if gain * HOLD_S <= speed * one.lost_s:
         return None
-    _swap(board, one, one.occupant, best.small)
-    seating = ask.seat()
-    if not isinstance(seating, Placements):
+    _swap(occupancy, one, one.occupant, best.small)
+    gang = ask.placement()
+    if not isinstance(gang, GangPlacement):
         raise AssertionError("members that fitted before no longer fit on an unchanged board")
     percent = best.small.tenant.percent
-    return Downsize(resident=one, percent=percent, seating=seating, gain=gain)
+    return Downsize(resident=one, percent=percent, gang=gang, gain=gain)
 
 
 def _smaller(ask: Asking, one: DownsizeCandidate) -> list[Occupant]:
@@ -265,13 +268,13 @@ def _smaller(ask: Asking, one: DownsizeCandidate) -> list[Occupant]:
     """
     made = []
     placer = ask.placer
-    model = placer.board.ground.model.item(one.site)
+    model = placer.occupancy.inventory.model.item(one.site)
     for percent in sorted({one.least, *range(STEP_PERCENT, one.percent, STEP_PERCENT)}):
         if percent < one.least:
             continue
-        want = _want(ask, one, percent)
-        memory = memory_mib(placer.board, want, one.site, percent)
-        case = placer.scout.empty_case(want, model, percent)
+        request = _want(ask, one, percent)
+        memory = memory_mib(placer.occupancy, request, one.site, percent)
+        case = placer.candidate_index.empty_case(request, model, percent)
         if memory >= one.needs_mib and placer.rule.alone(case, percent) is None:
             tenant = replace(one.occupant.tenant, percent=percent)
             made.append(replace(one.occupant, tenant=tenant, memory_mib=memory))
@@ -280,32 +283,34 @@ def _smaller(ask: Asking, one: DownsizeCandidate) -> list[Occupant]:
 
 def _try(ask: Asking, one: DownsizeCandidate, small: Occupant) -> _Trial | None:
     """What the device is worth with the resident at a share; ``None`` = it does not work out."""
-    board = ask.placer.board
-    order = list(board.occupants[one.site])
-    _swap(board, one, one.occupant, small)
+    occupancy = ask.placer.occupancy
+    order = list(occupancy.occupants[one.site])
+    _swap(occupancy, one, one.occupant, small)
     worth: float | None = None
-    seating = ask.seat()
-    if isinstance(seating, Placements):
-        there = any(one.site in seat.spot.sites for seat in seating.seats)
-        proven = not any(seat.spot.grant.trial for seat in seating.seats)
+    gang = ask.placement()
+    if isinstance(gang, GangPlacement):
+        there = any(one.site in placement.candidate.sites for placement in gang.placements)
+        proven = not any(placement.candidate.grant.trial for placement in gang.placements)
         if there and proven and _comes_back(ask, one, small):
-            here = board.occupants[one.site]
-            slowdowns = ask.placer.rule.slowdowns(_model(board, one), [at.tenant for at in here])
+            here = occupancy.occupants[one.site]
+            slowdowns = ask.placer.rule.slowdowns(
+                _model(occupancy, one), [at.tenant for at in here]
+            )
             worth = _worth(here, slowdowns)
-        ask.placer.unseat(seating.seats)
-    _swap(board, one, small, one.occupant)
-    board.occupants[one.site][:] = order
+        ask.placer.unseat(gang.placements)
+    _swap(occupancy, one, small, one.occupant)
+    occupancy.occupants[one.site][:] = order
     return _Trial(small, worth) if worth is not None else None
 
 
 def _comes_back(ask: Asking, one: DownsizeCandidate, small: Occupant) -> bool:
     """Whether the resident itself is granted its place beside the newcomer, without a trial."""
-    board = ask.placer.board
-    order = list(board.occupants[one.site])
-    board.lift(one.site, small)
-    grant = ask.placer.scout.granted(_want(ask, one, small.tenant.percent), one.site)
-    board.put(one.site, small)
-    board.occupants[one.site][:] = order
+    occupancy = ask.placer.occupancy
+    order = list(occupancy.occupants[one.site])
+    occupancy.lift(one.site, small)
+    grant = ask.placer.candidate_index.granted(_want(ask, one, small.tenant.percent), one.site)
+    occupancy.put(one.site, small)
+    occupancy.occupants[one.site][:] = order
     return grant is not None and not grant.trial
 
 
@@ -315,12 +320,12 @@ def _want(ask: Asking, one: DownsizeCandidate, percent: int) -> ResourceRequest:
     assert share is not None  # only who has a share is asked
     less = replace(share, max_percent=max(share.min_percent, percent))
     asks = replace(one.workload, gpu=replace(one.workload.gpu, share=less))
-    return ask.wants.of(asks, one.member.pod.shape)
+    return ask.requests.of(asks, one.member.pod.shape)
 
 
-def _swap(board: Occupancy, one: DownsizeCandidate, old: Occupant, new: Occupant) -> None:
-    board.lift(one.site, old)
-    board.put(one.site, new)
+def _swap(occupancy: Occupancy, one: DownsizeCandidate, old: Occupant, new: Occupant) -> None:
+    occupancy.lift(one.site, old)
+    occupancy.put(one.site, new)
 
 
 def _worth(here: Sequence[Occupant], slowdowns: Sequence[float]) -> float:
@@ -330,17 +335,19 @@ def _worth(here: Sequence[Occupant], slowdowns: Sequence[float]) -> float:
     )
 
 
-def _model(board: Occupancy, one: DownsizeCandidate) -> str:
-    return board.ground.model_names[board.ground.model.item(one.site)]
+def _model(occupancy: Occupancy, one: DownsizeCandidate) -> str:
+    return occupancy.inventory.model_names[occupancy.inventory.model.item(one.site)]
 
 
-def remembered(made: Downsize, winner: WorkloadRecord, now: float, board: Occupancy) -> MadeRoom:
+def remembered(
+    made: Downsize, winner: WorkloadRecord, now: float, occupancy: Occupancy
+) -> MadeRoom:
     """What the resident's status has to say of it."""
-    site = board.ground.sites[made.resident.site]
+    site = occupancy.inventory.sites[made.resident.site]
     return MadeRoom(
         time=whole_second(now),
         percent=made.percent,
-        node=board.ground.nodes[site.node].name,
+        node=occupancy.inventory.nodes[site.node].name,
         gpu=site.uuid,
         beneficiary=f"{winner.ref.namespace}/{winner.ref.name}",
         beneficiary_uid=winner.ref.uid,

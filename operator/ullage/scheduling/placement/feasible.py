@@ -68,36 +68,36 @@ def _least(workload: WorkloadRecord) -> int:
 class Feasibility:
     """Answers by class, once each."""
 
-    scout: CandidateIndex
+    candidate_index: CandidateIndex
     snapshot: Snapshot
     _rooms: dict[int, _Room] = field(default_factory=dict)
     _amounts: dict[str, Ints] = field(default_factory=dict)
 
     def judge(
-        self, workload: WorkloadRecord, want: ResourceRequest, members: int | None = None
+        self, workload: WorkloadRecord, request: ResourceRequest, members: int | None = None
     ) -> Infeasible | None:
         """Why the workload can never run here; ``None`` when it could.
 
         Args:
             workload: a gang is judged as a whole.
-            want: what each member asks for.
+            request: what each member asks for.
             members: of a gang; ``None`` = the fewest that it can do with.
         """
         apart = self.stands_apart(workload)
         if apart is not None:
             return apart
-        if want.place is not None and want.place.grows:
+        if request.place is not None and request.place.grows:
             return None  # nodes that are not there yet may be of any size
         if workload.accelerators:
             unknown = self._unknown_accelerators(workload)
             if unknown is not None:
                 return unknown
-        barred = self._barred(want)
+        barred = self._barred(request)
         if barred is not None:
             return barred
-        room = self._rooms.get(want.number)
+        room = self._rooms.get(request.number)
         if room is None:
-            room = self._rooms[want.number] = self._room(want)
+            room = self._rooms[request.number] = self._room(request)
         if room.reason is not None:
             return Infeasible(room.reason, room.message)
         needed = members or _least(workload)
@@ -113,25 +113,28 @@ class Feasibility:
         text = not_granted(self.snapshot.policy, workload)
         return Infeasible(Reason.TRUST_DOMAIN_NOT_GRANTED, text) if text else None
 
-    def _barred(self, want: ResourceRequest) -> Infeasible | None:
+    def _barred(self, request: ResourceRequest) -> Infeasible | None:
         """An objective that is impossible, or cannot be judged, on every model that is allowed."""
-        models = set(self.scout.board.ground.models.values())
-        if want.accelerators is not None:
-            models &= want.accelerators
-        if not models or not models <= want.barred.keys():
+        models = set(self.candidate_index.occupancy.inventory.models.values())
+        if request.accelerators is not None:
+            models &= request.accelerators
+        if not models or not models <= request.barred.keys():
             return None
         # what only lacks a declaration is nearer than what is impossible
         said = sorted(
-            (want.barred[at] for at in models),
+            (request.barred[at] for at in models),
             key=lambda one: (one.reason is not Reason.NEED_PROFILE, one.reason, one.text),
         )
         return Infeasible(said[0].reason, said[0].text)
 
     def _unknown_accelerators(self, workload: WorkloadRecord) -> Infeasible | None:
-        known = self.scout.board.ground.models.keys() | self.snapshot.device_profiles.keys()
+        known = (
+            self.candidate_index.occupancy.inventory.models.keys()
+            | self.snapshot.device_profiles.keys()
+        )
         if any(one in known for one in workload.accelerators):
             return None
-        if not self.scout.board.ground.sites:
+        if not self.candidate_index.occupancy.inventory.sites:
             return None
         return Infeasible(
             Reason.UNKNOWN_ACCELERATOR,
@@ -139,28 +142,28 @@ class Feasibility:
             f" {', '.join(sorted(known))}",
         )
 
-    def _room(self, want: ResourceRequest) -> _Room:
-        ground = self.scout.board.ground
-        if not ground.nodes:
+    def _room(self, request: ResourceRequest) -> _Room:
+        inventory = self.candidate_index.occupancy.inventory
+        if not inventory.nodes:
             return _Room(0, Reason.NO_NODE_MATCHES, "no node is labelled ullage.dev/node=true")
-        if not ground.sites:
+        if not inventory.sites:
             return _Room(0, Reason.NODE_UNHEALTHY, "no node has reported a device yet")
-        fits = self.scout.fit(want.shape, in_principle=True)
-        held = np.where(fits == int(Fit.OK), self._pods_on_empty_nodes(want), 0)
+        fits = self.candidate_index.fit(request.shape, in_principle=True)
+        held = np.where(fits == int(Fit.OK), self._pods_on_empty_nodes(request), 0)
         if not held.any():
-            return _Room(0, *self._no_node(want, fits.tolist()))
-        facts = emptied(columns(self.scout.board))
-        alive = (held > 0)[ground.node_of] & allowed_model(facts, want)
+            return _Room(0, *self._no_node(request, fits.tolist()))
+        facts = emptied(columns(self.candidate_index.occupancy))
+        alive = (held > 0)[inventory.node_of] & allowed_model(facts, request)
         if not alive.any():
             return _Room(
                 0, Reason.NO_NODE_MATCHES, "no node that fits has one of the accelerators asked for"
             )
         for reason, check in CHAIN:
-            left = alive & (check(facts, want) <= 0)
+            left = alive & (check(facts, request) <= 0)
             if not left.any():
-                return _Room(0, reason, self._on_empty(want, reason, alive))
+                return _Room(0, reason, self._on_empty(request, reason, alive))
             alive = left
-        least = self._least_shares(want, facts, alive)
+        least = self._least_shares(request, facts, alive)
         if isinstance(least, SLOViolation):
             return _Room(
                 0,
@@ -170,12 +173,12 @@ class Feasibility:
                 f" objective allows {least.allowed:g}",
             )
         alive = alive & (least > 0)
-        return _Room(self._count(want, facts, np.where(alive, least, 0), held))
+        return _Room(self._count(request, facts, np.where(alive, least, 0), held))
 
-    def _pods_on_empty_nodes(self, want: ResourceRequest) -> Ints:
+    def _pods_on_empty_nodes(self, request: ResourceRequest) -> Ints:
         """Pods of a shape that every node takes when empty; slots come and go with its agent."""
         room: Ints | None = None
-        for name, amount in want.needs:
+        for name, amount in request.needs:
             if name == SLOT_RESOURCE:
                 continue
             takes = self._allocatable(name) // amount
@@ -187,15 +190,15 @@ class Feasibility:
     def _allocatable(self, name: str) -> Ints:
         column = self._amounts.get(name)
         if column is None:
-            nodes = self.scout.board.ground.nodes
+            nodes = self.candidate_index.occupancy.inventory.nodes
             most = [counted(allocatable(node, name)) for node in nodes]
             column = np.array(most, dtype=np.int64)
             self._amounts[name] = column
         return column
 
-    def _no_node(self, want: ResourceRequest, fits: Sequence[int]) -> tuple[Reason, str]:
+    def _no_node(self, request: ResourceRequest, fits: Sequence[int]) -> tuple[Reason, str]:
         """What stops every node; the one that comes closest is shown."""
-        nodes = self.scout.board.ground.nodes
+        nodes = self.candidate_index.occupancy.inventory.nodes
         if Fit.OK in fits:
             node = nodes[fits.index(Fit.OK)]
             return (
@@ -206,41 +209,41 @@ class Feasibility:
         conflict = Fit.PIN_CONFLICT in fits
         node = nodes[fits.index(Fit.PIN_CONFLICT if conflict else Fit.NO_MATCH)]
         reason = Reason.NODE_AFFINITY_CONFLICT if conflict else Reason.NO_NODE_MATCHES
-        return reason, f"no node fits; {node.name}: {why_not(want.shape, node)}"
+        return reason, f"no node fits; {node.name}: {why_not(request.shape, node)}"
 
-    def _on_empty(self, want: ResourceRequest, reason: Reason, alive: Flags) -> str:
-        ground = self.scout.board.ground
-        most = int(ground.memory_mib[alive].max())
+    def _on_empty(self, request: ResourceRequest, reason: Reason, alive: Flags) -> str:
+        inventory = self.candidate_index.occupancy.inventory
+        most = int(inventory.memory_mib[alive].max())
         match reason:
             case Reason.MODE_UNSUPPORTED:
-                return f"no suitable device offers {want.mode}"
-            case Reason.MEMORY_WOULD_OVERFLOW if want.memory_mib:
+                return f"no suitable device offers {request.mode}"
+            case Reason.MEMORY_WOULD_OVERFLOW if request.memory_mib:
                 return f"even the largest suitable device has {most} MiB in all"
             case Reason.MEMORY_WOULD_OVERFLOW:
-                return f"{want.min_percent} % of {most} MiB does not hold a context"
+                return f"{request.min_percent} % of {most} MiB does not hold a context"
             case Reason.PERCENT_LIMIT:
-                return f"the policy lets the shares on a device sum to {want.percent_limit} %"
+                return f"the policy lets the shares on a device sum to {request.percent_limit} %"
             case _:
                 return "no suitable device could take it even when empty"
 
     def _least_shares(
-        self, want: ResourceRequest, facts: Facts[Ints], alive: Flags
+        self, request: ResourceRequest, facts: Facts[Ints], alive: Flags
     ) -> Ints | SLOViolation:
         """By device, the least share that keeps the newcomer's own objective; 0 = none does.
 
         Where no device has one, the breach that misses by least.
         """
-        least = np.full(len(alive), want.min_percent, dtype=np.int64)
-        if all(one.max_slowdown is None for one in want.known.tenants):
+        least = np.full(len(alive), request.min_percent, dtype=np.int64)
+        if all(one.max_slowdown is None for one in request.known.tenants):
             return least
         nearest: SLOViolation | None = None
         suits = False
-        tops = ceiling(facts, want)
+        tops = ceiling(facts, request)
         for model in np.unique(facts.model[alive]).tolist():
             site = int(np.flatnonzero(alive & (facts.model == model))[0])
-            top = WHOLE_PERCENT if want.exclusive else tops.item(site)
-            case = self.scout.empty_case(want, model, top)
-            fits, missed = self._least_share(case, want.min_percent, top)
+            top = WHOLE_PERCENT if request.exclusive else tops.item(site)
+            case = self.candidate_index.empty_case(request, model, top)
+            fits, missed = self._least_share(case, request.min_percent, top)
             suits = suits or bool(fits)
             least[facts.model == model] = fits
             if missed is not None and (nearest is None or missed.excess < nearest.excess):
@@ -253,24 +256,24 @@ class Feasibility:
         """The least share that keeps the newcomer's objective; 0 = none, and what comes nearest."""
         nearest: SLOViolation | None = None
         for percent in range(least, top + 1):
-            one = self.scout.rule.alone(case, percent)
+            one = self.candidate_index.rule.alone(case, percent)
             if one is None:
                 return percent, None
             if nearest is None or one.excess < nearest.excess:
                 nearest = one
         return 0, nearest
 
-    def _count(self, want: ResourceRequest, facts: Facts[Ints], least: Ints, held: Ints) -> int:
+    def _count(self, request: ResourceRequest, facts: Facts[Ints], least: Ints, held: Ints) -> int:
         """Members that fit at once on empty nodes, each at its least share (0 = refused)."""
-        node_of = self.scout.board.ground.node_of
+        node_of = self.candidate_index.occupancy.inventory.node_of
         alive = least > 0
-        if want.exclusive:
-            on_node = np.bincount(node_of[alive], minlength=len(held)) // want.count
+        if request.exclusive:
+            on_node = np.bincount(node_of[alive], minlength=len(held)) // request.count
         else:
             shares = np.maximum(least, 1)
-            need = memory_needed(facts, want, shares)
+            need = memory_needed(facts, request, shares)
             each = np.minimum(
-                np.minimum(facts.contexts, want.percent_limit // shares),
+                np.minimum(facts.contexts, request.percent_limit // shares),
                 facts.memory // np.maximum(need, 1),
             )
             on_node = np.zeros(len(held), dtype=np.int64)

@@ -24,7 +24,10 @@ from ullage.scheduling.placement.placement import memory_mib
 
 
 def keep_rooms(
-    view: View, wants: ResourceRequests, board: Occupancy, lives: Mapping[str, LifecycleStep]
+    view: View,
+    requests: ResourceRequests,
+    occupancy: Occupancy,
+    lifecycles: Mapping[str, LifecycleStep],
 ) -> None:
     """Keep the place of everybody who is on the way to a smaller share.
 
@@ -34,16 +37,16 @@ def keep_rooms(
         if workload.status.made_room is None:
             continue
         made = in_force(workload, view.now, view.snapshot.workloads)
-        life = lives.get(uid)
+        life = lifecycles.get(uid)
         if made is None or life is None or not _is_on_its_way(view, workload, life):
             continue
-        for site, here in enumerate(board.occupants):
+        for site, here in enumerate(occupancy.occupants):
             for one in [at for at in here if at.owner_uid == uid and not at.leaving]:
-                board.lift(site, one)
-                board.put(site, replace(one, leaving=True))
-        for node, wanted in charged(board.ground, view.members_of(workload), staying=True):
-            board.departing(node, wanted)
-        _put_back_smaller(wants, board, workload, made)
+                occupancy.lift(site, one)
+                occupancy.put(site, replace(one, leaving=True))
+        for node, wanted in charged(occupancy.inventory, view.members_of(workload), staying=True):
+            occupancy.departing(node, wanted)
+        _put_back_smaller(requests, occupancy, workload, made)
 
 
 def _is_on_its_way(view: View, job: WorkloadRecord, life: LifecycleStep) -> bool:
@@ -56,23 +59,23 @@ def _is_on_its_way(view: View, job: WorkloadRecord, life: LifecycleStep) -> bool
 
 
 def _put_back_smaller(
-    wants: ResourceRequests, board: Occupancy, job: WorkloadRecord, made: MadeRoom
+    requests: ResourceRequests, occupancy: Occupancy, job: WorkloadRecord, made: MadeRoom
 ) -> None:
-    site = board.ground.site_index.get((made.node, made.gpu))
+    site = occupancy.inventory.site_index.get((made.node, made.gpu))
     if site is None:
         return
-    want = wants.of(job, job.shape)
-    percent = min(want.max_percent, made.percent)
-    model = board.ground.model.item(site)
-    board.put(
+    request = requests.of(job, job.shape)
+    percent = min(request.max_percent, made.percent)
+    model = occupancy.inventory.model.item(site)
+    occupancy.put(
         site,
         Occupant(
             pod_uid="",
             owner_uid=job.ref.uid,
-            tenant=want.tenant(f"{job.ref.namespace}/{job.ref.name}", model, percent),
-            memory_mib=memory_mib(board, want, site, percent),
-            domain=want.domain,
+            tenant=request.tenant(f"{job.ref.namespace}/{job.ref.name}", model, percent),
+            memory_mib=memory_mib(occupancy, request, site, percent),
+            domain=request.domain,
             whole=False,
         ),
     )
-    board.charge(board.ground.sites[site].node, job.shape.requests)
+    occupancy.charge(occupancy.inventory.sites[site].node, job.shape.requests)

@@ -83,15 +83,15 @@ def wanted(workload: WorkloadRecord) -> str:
 
 
 def refusal_lines(
-    scout: CandidateIndex, want: ResourceRequest, tallies: Sequence[Tally]
+    candidate_index: CandidateIndex, request: ResourceRequest, tallies: Sequence[Tally]
 ) -> tuple[RefusalLine, ...]:
     """One line per reason, the closest miss first."""
     return tuple(
         RefusalLine(
             reason=tally.reason,
             devices=tally.devices,
-            nearest=scout.board.ground.place_name(tally.nearest),
-            message=_why(scout, want, tally),
+            nearest=candidate_index.occupancy.inventory.place_name(tally.nearest),
+            message=_why(candidate_index, request, tally),
         )
         for tally in reversed(tallies[-MOST_LINES:])
     )
@@ -109,103 +109,104 @@ def headline(workload: WorkloadRecord, placed: int, lines: Sequence[RefusalLine]
     )
 
 
-def _why(scout: CandidateIndex, want: ResourceRequest, tally: Tally) -> str:
-    board, site = scout.board, tally.nearest
-    ground = board.ground
-    node = ground.sites[site].node
+def _why(candidate_index: CandidateIndex, request: ResourceRequest, tally: Tally) -> str:
+    occupancy, site = candidate_index.occupancy, tally.nearest
+    inventory = occupancy.inventory
+    node = inventory.sites[site].node
     match tally.stage:
         case Stage.FIT | Stage.PIN | Stage.CORDON:
-            return why_not(want.shape, ground.nodes[node])
+            return why_not(request.shape, inventory.nodes[node])
         case Stage.POOL:
-            pools = want.place.names if want.place is not None else "any"
+            pools = request.place.names if request.place is not None else "any"
             return f"it is of none of the pools that were chosen: {pools}"
         case Stage.MODEL:
-            return f"its accelerator {ground.sites[site].device.model} is not among the allowed"
+            return f"its accelerator {inventory.sites[site].device.model} is not among the allowed"
         case Stage.OBJECTIVE:
-            return want.barred[ground.model.item(site)].text
+            return request.barred[inventory.model.item(site)].text
         case Stage.ROOM:
-            lacks = shortages(want.shape.requests, board.free[node])
+            lacks = shortages(request.shape.requests, occupancy.free[node])
             text = "the node lacks " + ", ".join(_amount(*one) for one in lacks)
-            held = board.slot_holders.get(node, "")
+            held = occupancy.slot_holders.get(node, "")
             if held and any(name == SLOT_RESOURCE for name, _, _ in lacks):
                 text += f", {held}, which Ullage did not place"
             return text
         case Stage.COUNT:
-            return f"fewer than {want.count} devices of the node are free at once"
+            return f"fewer than {request.count} devices of the node are free at once"
         case Stage.PASSED_OVER:
             return "its node refused or did not answer lately"
         case Stage.BLOCKED:
-            return f"kept for {board.blocker.get(site, 'another')}, which is before it in the queue"
+            before = occupancy.blocker.get(site, "another")
+            return f"kept for {before}, which is before it in the queue"
         case Stage.PREDICTION:
-            return _breach(scout, want, site)
+            return _breach(candidate_index, request, site)
         case Stage.CHECK:
-            return _check(board, want, tally.reason, site)
+            return _check(occupancy, request, tally.reason, site)
 
 
-def _check(board: Occupancy, want: ResourceRequest, reason: Reason, site: int) -> str:
-    ground = board.ground
-    facts = figures(board, site)
+def _check(occupancy: Occupancy, request: ResourceRequest, reason: Reason, site: int) -> str:
+    inventory = occupancy.inventory
+    facts = figures(occupancy, site)
     match reason:
         case Reason.NODE_UNHEALTHY:
-            return ground.standing[ground.sites[site].node]
+            return inventory.standing[inventory.sites[site].node]
         case Reason.DEVICE_UNHEALTHY:
             return "the device is unhealthy"
         case Reason.MODE_UNSUPPORTED:
-            return f"it does not offer {want.mode}"
+            return f"it does not offer {request.mode}"
         case Reason.NO_CAPACITY:
-            return f"taken by {_tenants(board, site)}"
+            return f"taken by {_tenants(occupancy, site)}"
         case Reason.MPS_NOT_READY:
-            mps = ground.sites[site].device.mps
+            mps = inventory.sites[site].device.mps
             return f"its MPS server is {mps.state if mps is not None else 'away'}"
         case Reason.ENFORCEMENT_MISSING:
-            loose = ", ".join(one.tenant.name for one in board.occupants[site] if one.loose)
+            loose = ", ".join(one.tenant.name for one in occupancy.occupants[site] if one.loose)
             return f"{loose} runs there without verified limits and may take the whole device"
         case Reason.NEED_PROFILE:
-            return _unmeasured(board, want, site)
+            return _unmeasured(occupancy, request, site)
         case Reason.TRUST_DOMAIN:
             return (
-                f"shared inside {board.domains.name(facts.domain)}, this workload belongs to "
-                f"{board.domains.name(want.domain)}"
+                f"shared inside {occupancy.domains.name(facts.domain)}, this workload belongs to "
+                f"{occupancy.domains.name(request.domain)}"
             )
         case Reason.CONTEXT_LIMIT:
             return f"{facts.sharers} of {facts.contexts} places on it are taken"
         case Reason.MEMORY_WOULD_OVERFLOW:
-            asked = memory_needed(facts, want, want.min_percent)
+            asked = memory_needed(facts, request, request.min_percent)
             least = max(asked, facts.overhead + 1)
             free = facts.memory - facts.memory_used
             return (
                 f"needs {least} MiB with its context, {free} of {facts.memory} MiB are free"
-                f"{_beside(board, site)}"
+                f"{_beside(occupancy, site)}"
             )
         case _:
-            free = want.percent_limit - facts.percent_used
-            return f"needs {want.min_percent} %, {free} % are free{_beside(board, site)}"
+            free = request.percent_limit - facts.percent_used
+            return f"needs {request.min_percent} %, {free} % are free{_beside(occupancy, site)}"
 
 
-def _unmeasured(board: Occupancy, want: ResourceRequest, site: int) -> str:
+def _unmeasured(occupancy: Occupancy, request: ResourceRequest, site: int) -> str:
     """Who is being measured alone there, or that the newcomer must be."""
-    one = next((one for one in board.occupants[site] if one.unmeasured), None)
+    one = next((one for one in occupancy.occupants[site] if one.unmeasured), None)
     if one is not None:
         return f"{one.tenant.name} is being measured alone: {one.unmeasured}"
-    what = want.unmeasured[board.ground.model.item(site)]
-    return f"taken by {_tenants(board, site)}, and it starts alone: {what}"
+    what = request.unmeasured[occupancy.inventory.model.item(site)]
+    return f"taken by {_tenants(occupancy, site)}, and it starts alone: {what}"
 
 
-def _breach(scout: CandidateIndex, want: ResourceRequest, site: int) -> str:
-    board = scout.board
-    top = WHOLE_PERCENT if want.exclusive else ceiling(figures(board, site), want)
+def _breach(candidate_index: CandidateIndex, request: ResourceRequest, site: int) -> str:
+    occupancy = candidate_index.occupancy
+    top = WHOLE_PERCENT if request.exclusive else ceiling(figures(occupancy, site), request)
     # what is remembered of like situations may name other tenants
-    found = scout.rule.explain(scout.case(want, site, top))
+    found = candidate_index.rule.explain(candidate_index.case(request, site, top))
     text = found.text if isinstance(found, SLOViolation) else "an objective would break"
-    return f"{text}{_beside(board, site)}"
+    return f"{text}{_beside(occupancy, site)}"
 
 
-def _beside(board: Occupancy, site: int) -> str:
-    return f" beside {_tenants(board, site)}" if board.occupants[site] else ""
+def _beside(occupancy: Occupancy, site: int) -> str:
+    return f" beside {_tenants(occupancy, site)}" if occupancy.occupants[site] else ""
 
 
-def _tenants(board: Occupancy, site: int) -> str:
-    here = board.occupants[site]
+def _tenants(occupancy: Occupancy, site: int) -> str:
+    here = occupancy.occupants[site]
     names = [f"{one.tenant.name} ({one.tenant.percent} %)" for one in here[:3]]
     more = f" and {len(here) - 3} more" if len(here) > 3 else ""
     return ", ".join(names) + more if names else "nobody"

@@ -31,7 +31,7 @@ class PlacementRequest:
 
     workload: WorkloadRecord
     member: Member
-    want: ResourceRequest
+    request: ResourceRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +39,14 @@ class Placement:
     """A member in its place."""
 
     asked: PlacementRequest
-    spot: Candidate
+    candidate: Candidate
 
 
 @dataclass(frozen=True, slots=True)
-class Placements:
+class GangPlacement:
     """Every member in its place; ``runner_up`` is what the first would have got instead."""
 
-    seats: tuple[Placement, ...]
+    placements: tuple[Placement, ...]
     runner_up: Candidate | None = None
 
 
@@ -62,18 +62,18 @@ class NoRoom:
 class Placer:
     """Seats members on one board."""
 
-    board: Occupancy
+    occupancy: Occupancy
     rule: AdmissionRule
-    scout: CandidateIndex = field(init=False)
+    candidate_index: CandidateIndex = field(init=False)
     _shortlists: dict[int, CandidateList] = field(default_factory=dict)
     _narrowed: dict[tuple[int, int], ResourceRequest] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.scout = CandidateIndex(self.board, self.rule)
+        self.candidate_index = CandidateIndex(self.occupancy, self.rule)
 
-    def seat(
+    def placement(
         self, unit: Sequence[PlacementRequest], near: set[int], *, explain: bool
-    ) -> Placements | NoRoom:
+    ) -> GangPlacement | NoRoom:
         """Seat all members, or none.
 
         Each gets the largest share that its device grants. Where the first then leave too little
@@ -86,131 +86,144 @@ class Placer:
             explain: find out what stops the first member that does not fit.
         """
         found = self._seat(unit, near, explain=explain)
-        want = unit[0].want
-        if isinstance(found, Placements) or not found.placed or len(unit) == 1 or want.exclusive:
+        request = unit[0].request
+        if (
+            isinstance(found, GangPlacement)
+            or not found.placed
+            or len(unit) == 1
+            or request.exclusive
+        ):
             return found  # where there is no place for one, nobody crowds anybody out
         for sharers in range(2, _MOST_SHARERS + 1):
-            cap = want.percent_limit // sharers
-            if cap < want.min_percent:
+            cap = request.percent_limit // sharers
+            if cap < request.min_percent:
                 break
-            if cap < want.max_percent:
+            if cap < request.max_percent:
                 trial = self._seat(self._held_to(unit, cap), near, explain=False)
-                if isinstance(trial, Placements):
+                if isinstance(trial, GangPlacement):
                     return trial
         return found
 
     def _held_to(self, unit: Sequence[PlacementRequest], cap: int) -> list[PlacementRequest]:
         """The same members, content with less."""
-        return [replace(one, want=self._narrower(one.want, cap)) for one in unit]
+        return [replace(one, request=self._narrower(one.request, cap)) for one in unit]
 
-    def _narrower(self, want: ResourceRequest, cap: int) -> ResourceRequest:
-        known = self._narrowed.get((want.number, cap))
+    def _narrower(self, request: ResourceRequest, cap: int) -> ResourceRequest:
+        known = self._narrowed.get((request.number, cap))
         if known is None:
             number = -1 - len(self._narrowed)
-            known = replace(want, number=number, max_percent=min(cap, want.max_percent))
-            self._narrowed[want.number, cap] = known
+            known = replace(request, number=number, max_percent=min(cap, request.max_percent))
+            self._narrowed[request.number, cap] = known
         return known
 
     def _seat(
         self, unit: Sequence[PlacementRequest], near: set[int], *, explain: bool
-    ) -> Placements | NoRoom:
+    ) -> GangPlacement | NoRoom:
         """Seat all members at the largest shares, one after the other, or none."""
-        seats: list[Placement] = []
+        placements: list[Placement] = []
         runner_up: Candidate | None = None
         near = set(near)
         for asked in unit:
-            shortlist = self._shortlist(asked.want)
-            spot = shortlist.best(near)
-            if spot is None:
-                lines = self._explain(asked.want) if explain else ()
-                self.unseat(seats)
-                return NoRoom(len(seats), lines)
-            if not seats and explain:
-                runner_up = shortlist.second(spot)
-            seats.append(Placement(asked, spot))
-            self.take(seats[-1])
-            near.add(spot.node)
-        return Placements(tuple(seats), runner_up)
+            shortlist = self._shortlist(asked.request)
+            candidate = shortlist.best(near)
+            if candidate is None:
+                lines = self._explain(asked.request) if explain else ()
+                self.unseat(placements)
+                return NoRoom(len(placements), lines)
+            if not placements and explain:
+                runner_up = shortlist.second(candidate)
+            placements.append(Placement(asked, candidate))
+            self.take(placements[-1])
+            near.add(candidate.node)
+        return GangPlacement(tuple(placements), runner_up)
 
-    def has_room(self, want: ResourceRequest) -> bool:
+    def has_room(self, request: ResourceRequest) -> bool:
         """Whether one more member of a class would fit."""
-        return self._shortlist(want).best(set()) is not None
+        return self._shortlist(request).best(set()) is not None
 
-    def knows(self, want: ResourceRequest) -> bool:
+    def knows(self, request: ResourceRequest) -> bool:
         """Whether all devices were judged for a class in this cycle."""
-        return want.number in self._shortlists
+        return request.number in self._shortlists
 
-    def take(self, seat: Placement) -> None:
+    def take(self, placement: Placement) -> None:
         """Put a seated member on the board."""
-        for site in seat.spot.sites:
-            self.board.put(site, self.occupant(seat, site))
-        self.board.charge(seat.spot.node, seat.asked.member.pod.shape.requests)
+        for site in placement.candidate.sites:
+            self.occupancy.put(site, self.occupant(placement, site))
+        self.occupancy.charge(placement.candidate.node, placement.asked.member.pod.shape.requests)
 
-    def unseat(self, seats: Sequence[Placement]) -> None:
+    def unseat(self, placements: Sequence[Placement]) -> None:
         """Take members off the board again."""
-        for seat in reversed(seats):
-            for site in seat.spot.sites:
-                self.board.lift(site, self.occupant(seat, site))
-            self.board.refund(seat.spot.node, seat.asked.member.pod.shape.requests)
+        for placement in reversed(placements):
+            for site in placement.candidate.sites:
+                self.occupancy.lift(site, self.occupant(placement, site))
+            self.occupancy.refund(
+                placement.candidate.node, placement.asked.member.pod.shape.requests
+            )
 
-    def occupant(self, seat: Placement, site: int) -> Occupant:
+    def occupant(self, placement: Placement, site: int) -> Occupant:
         """A seated member as it stands on one of its devices."""
-        want, workload = seat.asked.want, seat.asked.workload
-        model = self.board.ground.model.item(site)
+        request, workload = placement.asked.request, placement.asked.workload
+        model = self.occupancy.inventory.model.item(site)
         return Occupant(
-            pod_uid=seat.asked.member.pod.uid,
+            pod_uid=placement.asked.member.pod.uid,
             owner_uid=workload.ref.uid,
-            tenant=want.tenant(
+            tenant=request.tenant(
                 f"{workload.ref.namespace}/{workload.ref.name}",
                 model,
-                seat.spot.percent,
-                probation=seat.spot.grant.trial,
+                placement.candidate.percent,
+                probation=placement.candidate.grant.trial,
             ),
-            memory_mib=memory_mib(self.board, want, site, seat.spot.percent),
-            domain=want.domain,
-            whole=want.lonely,
-            unmeasured=want.unmeasured.get(model, ""),
+            memory_mib=memory_mib(self.occupancy, request, site, placement.candidate.percent),
+            domain=request.domain,
+            whole=request.lonely,
+            unmeasured=request.unmeasured.get(model, ""),
         )
 
-    def _shortlist(self, want: ResourceRequest) -> CandidateList:
-        known = self._shortlists.get(want.number)
+    def _shortlist(self, request: ResourceRequest) -> CandidateList:
+        known = self._shortlists.get(request.number)
         if known is None:
-            known = CandidateList(self.scout, want)
-            self._shortlists[want.number] = known
+            known = CandidateList(self.candidate_index, request)
+            self._shortlists[request.number] = known
         return known
 
-    def _explain(self, want: ResourceRequest) -> tuple[RefusalLine, ...]:
-        return refusal_lines(self.scout, want, survey(self.scout, want))
+    def _explain(self, request: ResourceRequest) -> tuple[RefusalLine, ...]:
+        return refusal_lines(self.candidate_index, request, survey(self.candidate_index, request))
 
 
-def memory_mib(board: Occupancy, want: ResourceRequest, site: int, percent: int) -> int:
+def memory_mib(occupancy: Occupancy, request: ResourceRequest, site: int, percent: int) -> int:
     """What the container may allocate: what it asked for, else its part less the context's cost."""
-    if want.memory_mib:
-        return want.memory_mib
-    one = board.ground.sites[site]
+    if request.memory_mib:
+        return request.memory_mib
+    one = occupancy.inventory.sites[site]
     return memory_of_share_mib(one.device.memory_mib, percent) - one.overhead_mib
 
 
-def slices_of(placer: Placer, seat: Placement, epoch: int) -> tuple[tuple[str, DesiredSlice], ...]:
+def slices_of(
+    placer: Placer, placement: Placement, epoch: int
+) -> tuple[tuple[str, DesiredSlice], ...]:
     """The slices that a seated member gets: (node, slice), in order of their index."""
-    ground = placer.board.ground
-    pod, workload, want = seat.asked.member.pod, seat.asked.workload, seat.asked.want
+    inventory = placer.occupancy.inventory
+    pod, workload, request = (
+        placement.asked.member.pod,
+        placement.asked.workload,
+        placement.asked.request,
+    )
     return tuple(
         (
-            ground.nodes[seat.spot.node].name,
+            inventory.nodes[placement.candidate.node].name,
             replace(
-                said_of(workload, want.known, ground.model.item(site)),
+                said_of(workload, request.known, inventory.model.item(site)),
                 key=SliceKey(pod_uid=pod.uid, container=pod.shape.device_container, index=index),
                 pod_namespace=pod.namespace,
                 pod_name=pod.name,
-                gpu=ground.sites[site].uuid,
-                percent=seat.spot.percent,
-                memory_mib=memory_mib(placer.board, want, site, seat.spot.percent),
+                gpu=inventory.sites[site].uuid,
+                percent=placement.candidate.percent,
+                memory_mib=memory_mib(placer.occupancy, request, site, placement.candidate.percent),
                 epoch=epoch,
                 priority=priority_held(pod.priority),
-                probation=seat.spot.grant.trial,
-                context_overhead_mib=ground.sites[site].overhead_mib,
+                probation=placement.candidate.grant.trial,
+                context_overhead_mib=inventory.sites[site].overhead_mib,
             ),
         )
-        for index, site in enumerate(seat.spot.sites)
+        for index, site in enumerate(placement.candidate.sites)
     )

@@ -51,7 +51,7 @@ class Part:
 class Predictions:
     """Predicted slowdown of everybody on a device, asked once per mixture of tenants."""
 
-    board: Occupancy
+    occupancy: Occupancy
     rule: AdmissionRule
     admissions: Mapping[str, Verdict] = field(default_factory=dict)
     """By uid of the pod: what was foretold to those who are placed now."""
@@ -61,7 +61,7 @@ class Predictions:
 
     def of(self, node: str, gpu: str, pod_uid: str) -> float:
         """Predicted slowdown of a pod on a device; 0 = it is not there."""
-        site = self.board.ground.site_index.get((node, gpu))
+        site = self.occupancy.inventory.site_index.get((node, gpu))
         if site is None:
             return 0.0
         foretold = self._foretold.get(site)
@@ -71,10 +71,10 @@ class Predictions:
 
     def _of_all(self, site: int) -> dict[str, float]:
         """Predicted slowdown of everybody on a device."""
-        here = self.board.occupants[site]
+        here = self.occupancy.occupants[site]
         if not here:
             return {}
-        model = self.board.ground.sites[site].device.model
+        model = self.occupancy.inventory.sites[site].device.model
         found: dict[str, float] = {}
         slowdowns = self._slowdowns(model, [one.tenant for one in here])
         for one, value in zip(here, slowdowns, strict=True):

@@ -22,7 +22,7 @@ from ullage.scheduling.feasibility.occupancy import Occupancy, Occupant
 from ullage.scheduling.inventory.resource_usage import charged
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import Member, View
-from ullage.scheduling.placement.placement import NoRoom, PlacementRequest, Placements, Placer
+from ullage.scheduling.placement.placement import GangPlacement, NoRoom, PlacementRequest, Placer
 
 _MOST_TRIALS = 16
 """Victims that are spared one by one; above it only those on other devices are spared."""
@@ -55,23 +55,23 @@ class Eviction:
     """The victims whose leaving makes room, and where the newcomer then sits."""
 
     victims: tuple[Victim, ...]
-    seating: Placements
+    gang: GangPlacement
 
 
 def possible_victims(
-    view: View, board: Occupancy, candidates: Sequence[WorkloadRecord]
+    view: View, occupancy: Occupancy, candidates: Sequence[WorkloadRecord]
 ) -> tuple[Victim, ...]:
     """Victims in the order in which they are taken.
 
     Lowest priority first, then who saved its work last, then youngest.
     """
     here: dict[str, list[tuple[int, Occupant]]] = {}
-    for site, occupants in enumerate(board.occupants):
+    for site, occupants in enumerate(occupancy.occupants):
         for one in occupants:
             if one.owner_uid and not one.leaving:
                 here.setdefault(one.owner_uid, []).append((site, one))
     victims = [
-        _victim(view, board, workload, own)
+        _victim(view, occupancy, workload, own)
         for workload in candidates
         if workload.checkpoint
         and workload.kind is WorkloadKind.TRAINING_JOB
@@ -82,7 +82,7 @@ def possible_victims(
 
 
 def _victim(
-    view: View, board: Occupancy, workload: WorkloadRecord, own: Sequence[tuple[int, Occupant]]
+    view: View, occupancy: Occupancy, workload: WorkloadRecord, own: Sequence[tuple[int, Occupant]]
 ) -> Victim:
     members = view.members_of(workload)
     return Victim(
@@ -91,13 +91,13 @@ def _victim(
         created=workload.created,
         unsaved_s=unsaved_s(view, members),
         slices=tuple(own),
-        pods=tuple(charged(board.ground, members, staying=True)),
-        spare=_spare_members(view, board, workload, own) if workload.elasticity else (),
+        pods=tuple(charged(occupancy.inventory, members, staying=True)),
+        spare=_spare_members(view, occupancy, workload, own) if workload.elasticity else (),
     )
 
 
 def _spare_members(
-    view: View, board: Occupancy, job: WorkloadRecord, slices: Sequence[tuple[int, Occupant]]
+    view: View, occupancy: Occupancy, job: WorkloadRecord, slices: Sequence[tuple[int, Occupant]]
 ) -> tuple[Victim, ...]:
     """Members that an elastic gang can do without, the last first."""
     members = view.members_of(job)
@@ -113,7 +113,7 @@ def _spare_members(
             priority=priority_of(job, members),
             created=job.created,
             slices=own,
-            pods=tuple(charged(board.ground, [one], staying=True)),
+            pods=tuple(charged(occupancy.inventory, [one], staying=True)),
             part=True,
         )
         for one in reversed(members[job.elasticity.min_replicas :])
@@ -126,7 +126,7 @@ def present(view: View, members: Sequence[Member]) -> list[Member]:
     here = [
         one
         for one in members
-        if one.live and not one.pod.deleting and one.pod.uid not in view.marks
+        if one.live and not one.pod.deleting and one.pod.uid not in view.evictions
     ]
     return sorted(here, key=lambda one: (one.gated, one.pod.rank))
 
@@ -226,23 +226,23 @@ def make_room(
         near: nodes that the rest of the gang is on.
         victims: those of lower priority, in the order to take them.
     """
-    reach = placer.scout.reachable(unit[0].want).tolist()
-    if unit[-1].want is not unit[0].want:  # in tiers the first ask for other machines
-        reach = reach | placer.scout.reachable(unit[-1].want)
+    reach = placer.candidate_index.reachable(unit[0].request).tolist()
+    if unit[-1].request is not unit[0].request:  # in tiers the first ask for other machines
+        reach = reach | placer.candidate_index.reachable(unit[-1].request)
     useful = [one for one in victims if any(reach[site] for site, _ in one.slices)]
     taken: list[Victim] = []
     batch = 1
     while len(taken) < len(useful):
         chunk = useful[len(taken) : len(taken) + batch]
         for victim in chunk:
-            lift(placer.board, victim)
+            lift(placer.occupancy, victim)
         taken.extend(chunk)
-        seating = placer.seat(unit, near, explain=False)
-        if not isinstance(seating, NoRoom):
-            return _spare(placer, unit, near, (taken, seating))
+        gang = placer.placement(unit, near, explain=False)
+        if not isinstance(gang, NoRoom):
+            return _spare(placer, unit, near, (taken, gang))
         batch = min(2 * batch, 256)
     for victim in reversed(taken):
-        put_back(placer.board, victim)
+        put_back(placer.occupancy, victim)
     return None
 
 
@@ -250,14 +250,14 @@ def _spare(
     placer: Placer,
     unit: Sequence[PlacementRequest],
     near: set[int],
-    found: tuple[list[Victim], Placements],
+    found: tuple[list[Victim], GangPlacement],
 ) -> Eviction:
     """Let every victim stay that need not go."""
-    taken, seating = found
-    placer.unseat(seating.seats)
-    used = {site for seat in seating.seats for site in seat.spot.sites}
-    on_nodes = {seat.spot.node for seat in seating.seats}
-    for keep in (used, _sites_on(placer.board, on_nodes)):
+    taken, gang = found
+    placer.unseat(gang.placements)
+    used = {site for placement in gang.placements for site in placement.candidate.sites}
+    on_nodes = {placement.candidate.node for placement in gang.placements}
+    for keep in (used, _sites_on(placer.occupancy, on_nodes)):
         spared = [one for one in taken if not any(site in keep for site, _ in one.slices)]
         if spared and _fits_with(placer, unit, near, spared):
             # by identity: comparing records of hundreds with one another takes longer than the rest
@@ -268,7 +268,7 @@ def _spare(
         for victim in list(reversed(taken)):
             if len(taken) > 1 and _fits_with(placer, unit, near, [victim]):
                 taken.remove(victim)
-    final = placer.seat(unit, near, explain=False)
+    final = placer.placement(unit, near, explain=False)
     if isinstance(final, NoRoom):
         raise AssertionError("members that fitted before no longer fit on an unchanged board")
     return Eviction(tuple(taken), final)
@@ -279,31 +279,31 @@ def _fits_with(
 ) -> bool:
     """Put victims back for good if everybody still fits; else leave them off."""
     for victim in spared:
-        put_back(placer.board, victim)
-    seating = placer.seat(unit, near, explain=False)
-    if not isinstance(seating, NoRoom):
-        placer.unseat(seating.seats)
+        put_back(placer.occupancy, victim)
+    gang = placer.placement(unit, near, explain=False)
+    if not isinstance(gang, NoRoom):
+        placer.unseat(gang.placements)
         return True
     for victim in spared:
-        lift(placer.board, victim)
+        lift(placer.occupancy, victim)
     return False
 
 
-def _sites_on(board: Occupancy, nodes: set[int]) -> set[int]:
-    return {site for node in nodes for site in board.ground.sites_on[node]}
+def _sites_on(occupancy: Occupancy, nodes: set[int]) -> set[int]:
+    return {site for node in nodes for site in occupancy.inventory.sites_on[node]}
 
 
-def lift(board: Occupancy, victim: Victim) -> None:
+def lift(occupancy: Occupancy, victim: Victim) -> None:
     """Take a victim off the board."""
     for site, occupant in victim.slices:
-        board.lift(site, occupant)
+        occupancy.lift(site, occupant)
     for node, requests in victim.pods:
-        board.refund(node, requests)
+        occupancy.refund(node, requests)
 
 
-def put_back(board: Occupancy, victim: Victim) -> None:
+def put_back(occupancy: Occupancy, victim: Victim) -> None:
     """Put a victim on the board again."""
     for site, occupant in victim.slices:
-        board.put(site, occupant)
+        occupancy.put(site, occupant)
     for node, requests in victim.pods:
-        board.charge(node, requests)
+        occupancy.charge(node, requests)

@@ -27,7 +27,7 @@ from ullage.scheduling.placement.downsizing import (
     make_room_beside,
 )
 from ullage.scheduling.placement.feasible import Feasibility, Infeasible
-from ullage.scheduling.placement.placement import NoRoom, PlacementRequest, Placements, Placer
+from ullage.scheduling.placement.placement import GangPlacement, NoRoom, PlacementRequest, Placer
 from ullage.scheduling.placement.preemption import (
     Victim,
     in_words,
@@ -60,7 +60,7 @@ class SchedulingQueue:
     """Serves the waiting owners of one cycle."""
 
     view: View
-    wants: ResourceRequests
+    requests: ResourceRequests
     placer: Placer
     feasibility: Feasibility
     victims: Callable[[], Sequence[Victim]]
@@ -101,7 +101,7 @@ class SchedulingQueue:
             ),
         )
         outcomes: dict[str, Outcome] = {}
-        effort, passed = self.placer.board.effort, list[SchedulingAttempt]()
+        effort, passed = self.placer.occupancy.effort, list[SchedulingAttempt]()
         for turn in ordered:
             if self.budget <= 0:
                 return outcomes
@@ -120,7 +120,7 @@ class SchedulingQueue:
 
     def is_known(self, turn: SchedulingAttempt) -> bool:
         """Whether this cycle has judged the devices for all that a turn asks for."""
-        return all(self.placer.knows(self.want(turn, one)) for one in turn.members)
+        return all(self.placer.knows(self.request(turn, one)) for one in turn.members)
 
     def turn(self, turn: SchedulingAttempt) -> Outcome:
         """Place one workload, make way for it, or say why not."""
@@ -131,7 +131,7 @@ class SchedulingQueue:
         if apart is not None:
             return Outcome(refused=Refused(apart.reason, never=apart))
         outcome = self._turn(turn)
-        self.budget -= len(outcome.seats)
+        self.budget -= len(outcome.placements)
         return outcome
 
     def fill(self, turn: SchedulingAttempt) -> Outcome | NoRoom:
@@ -140,11 +140,11 @@ class SchedulingQueue:
         number = _class_of(asked)
         known = self._refused.get(number)
         if known is None or known[0] > len(asked):
-            found = self.placer.seat(asked, set(turn.near), explain=True)
-            if isinstance(found, Placements):
+            found = self.placer.placement(asked, set(turn.near), explain=True)
+            if isinstance(found, GangPlacement):
                 self._mirror(found)
-                self.budget -= len(found.seats)
-                return Outcome(found.seats, found.runner_up)
+                self.budget -= len(found.placements)
+                return Outcome(found.placements, found.runner_up)
             self._refused[number] = known = (len(asked), found)
         return known[1]
 
@@ -157,16 +157,16 @@ class SchedulingQueue:
         if mover.uid in self._evicted:
             return None
         later, asked = self._future(), self.asked(turn)
-        lift(later.board, mover)
-        found = later.seat(asked, set(), explain=False)
+        lift(later.occupancy, mover)
+        found = later.placement(asked, set(), explain=False)
         victims: tuple[Victim, ...] = ()
         if isinstance(found, NoRoom):
             others = [one for one in self._eligible(turn) if one.uid != mover.uid]
             way = make_room(later, asked, set(), others) if others else None
             if way is None:
-                put_back(later.board, mover)
+                put_back(later.occupancy, mover)
                 return None
-            found, victims = way.seating, way.victims
+            found, victims = way.gang, way.victims
         self._evicted |= {mover.uid, *(one.uid for one in victims)}
         self._keep(turn, found)
         return victims
@@ -174,15 +174,17 @@ class SchedulingQueue:
     def _expect(self, turn: SchedulingAttempt) -> None:
         """Keep places for members whose pods are on their way, if there are enough."""
         later, asked = self._future(), self.asked(turn)
-        found = later.seat(asked, set(), explain=False)
+        found = later.placement(asked, set(), explain=False)
         if isinstance(found, NoRoom) and found.placed >= turn.coming:
-            found = later.seat(asked[: found.placed], set(), explain=False)
-        if isinstance(found, Placements):
+            found = later.placement(asked[: found.placed], set(), explain=False)
+        if isinstance(found, GangPlacement):
             self._keep(turn, found)
 
     def asked(self, turn: SchedulingAttempt) -> list[PlacementRequest]:
         """The members of a turn, each with the class of what it asks for."""
-        return [PlacementRequest(turn.workload, one, self.want(turn, one)) for one in turn.members]
+        return [
+            PlacementRequest(turn.workload, one, self.request(turn, one)) for one in turn.members
+        ]
 
     def _turn(self, turn: SchedulingAttempt) -> Outcome:
         asked = self.asked(turn)
@@ -192,7 +194,7 @@ class SchedulingQueue:
         for one in asked:
             single = self._unit(turn, [one])
             outcome = Outcome(
-                seats=outcome.seats + single.seats,
+                placements=outcome.placements + single.placements,
                 runner_up=outcome.runner_up or single.runner_up,
                 refused=outcome.refused or single.refused,
                 victims=outcome.victims + single.victims,
@@ -200,19 +202,19 @@ class SchedulingQueue:
             )
         return outcome
 
-    def want(self, turn: SchedulingAttempt, member: Member) -> ResourceRequest:
+    def request(self, turn: SchedulingAttempt, member: Member) -> ResourceRequest:
         """The class of what a member asks for, less where its own old slices linger."""
         avoid = turn.avoid
         lingering = self.view.lingering_nodes(member)
         if lingering:
-            ground = self.placer.board.ground
+            inventory = self.placer.occupancy.inventory
             on_them = [
-                ground.sites_on[ground.node_index[node]]
+                inventory.sites_on[inventory.node_index[node]]
                 for node in sorted(lingering)
-                if node in ground.node_index
+                if node in inventory.node_index
             ]
             avoid = avoid.union(*on_them)
-        found = self.wants.of(turn.workload, member.pod.shape, avoid)
+        found = self.requests.of(turn.workload, member.pod.shape, avoid)
         if turn.only is None or self.narrow is None:
             return found
         return self.narrow(found, turn.only)
@@ -230,10 +232,10 @@ class SchedulingQueue:
             return hopeless.outcome
         known = self._refused.get(number)
         if known is None or known[0] > len(unit):
-            found = self.placer.seat(unit, near, explain=True)
-            if isinstance(found, Placements):
+            found = self.placer.placement(unit, near, explain=True)
+            if isinstance(found, GangPlacement):
                 self._mirror(found)
-                return Outcome(found.seats, found.runner_up)
+                return Outcome(found.placements, found.runner_up)
             self._refused[number] = known = (len(unit), found)
         infeasible = self._infeasible(turn.workload, unit)
         if infeasible is not None:
@@ -244,7 +246,7 @@ class SchedulingQueue:
         self, workload: WorkloadRecord, unit: Sequence[PlacementRequest]
     ) -> Infeasible | None:
         """Why the members can never all run here; in tiers the first are judged by themselves."""
-        first, freest, terms = unit[0].want, _freest(unit), terms_of(workload)
+        first, freest, terms = unit[0].request, _freest(unit), terms_of(workload)
         if terms is None or freest is first:
             return self.feasibility.judge(workload, first)
         tied = self.feasibility.judge(workload, first, terms.reliable)
@@ -282,13 +284,13 @@ class SchedulingQueue:
 
     def _fits_later(self, turn: SchedulingAttempt, unit: Sequence[PlacementRequest]) -> bool:
         """Whether it fits once everything that is leaving has left; then it keeps those devices."""
-        if self._later is None and not self.placer.board.leaving():
+        if self._later is None and not self.placer.occupancy.leaving():
             return False
         number = _class_of(unit)
         if self._refused_later.get(number, len(unit) + 1) <= len(unit):
             return False
         later = self._future()
-        found = later.seat(unit, set(turn.near), explain=False)
+        found = later.placement(unit, set(turn.near), explain=False)
         if isinstance(found, NoRoom):
             self._refused_later[number] = len(unit)
             return False
@@ -310,13 +312,13 @@ class SchedulingQueue:
         ]
         made: Downsize | None = None
         if asked and len(self._evicted) < _MOST_PREEMPTORS:
-            ask = Asking(placer=self._future(), wants=self.wants, unit=unit, near=turn.near)
+            ask = Asking(placer=self._future(), requests=self.requests, unit=unit, near=turn.near)
             made = make_room_beside(ask, asked)
         if made is None:
             self._nobody_concedes[number] = turn.priority
             return None
         self._evicted.add(made.uid)
-        self._keep(turn, made.seating)
+        self._keep(turn, made.gang)
         return made
 
     def _preempt(
@@ -336,7 +338,7 @@ class SchedulingQueue:
             return ()
         self._preemptors += 1
         self._evicted |= {one.uid for one in eviction.victims}
-        self._keep(turn, eviction.seating)
+        self._keep(turn, eviction.gang)
         return eviction.victims
 
     def _eligible(self, turn: SchedulingAttempt) -> list[Victim]:
@@ -352,44 +354,46 @@ class SchedulingQueue:
             found.sort(key=lambda one: (one.priority, turn.may_stop.get(one.uid, last)))
         return found
 
-    def _maybe_hold(self, turn: SchedulingAttempt, want: ResourceRequest) -> None:
+    def _maybe_hold(self, turn: SchedulingAttempt, request: ResourceRequest) -> None:
         """The first who waited too long holds every device that could ever suit it."""
         if turn.only is not None:
             return  # rounds keep devices themselves
         if self._holder or not self._waited_too_long(turn):
             return
         self._holder = f"{turn.workload.ref.namespace}/{turn.workload.ref.name}"
-        board = self.placer.board
-        facts = emptied(columns(board))
-        mask = self.placer.scout.reachable(want) & (board.ground.health == HEALTHY)
+        occupancy = self.placer.occupancy
+        facts = emptied(columns(occupancy))
+        mask = self.placer.candidate_index.reachable(request) & (
+            occupancy.inventory.health == HEALTHY
+        )
         for _, check in CHAIN:
-            mask &= check(facts, want) <= 0
+            mask &= check(facts, request) <= 0
         held = mask.nonzero()[0].tolist()
-        board.block(held, self._holder, held=True)
+        occupancy.block(held, self._holder, held=True)
         if self._later is not None:
-            self._later.board.block(held, self._holder, held=True)
+            self._later.occupancy.block(held, self._holder, held=True)
 
     def _waited_too_long(self, turn: SchedulingAttempt) -> bool:
         policy = self.view.snapshot.policy
         patience_s = policy.gang_skip_limit * policy.round_seconds
         return self.view.now - turn.waiting_since > patience_s
 
-    def _keep(self, turn: SchedulingAttempt, seating: Placements) -> None:
+    def _keep(self, turn: SchedulingAttempt, gang: GangPlacement) -> None:
         """Nobody later in the line gets the devices that this one is about to get."""
         name = f"{turn.workload.ref.namespace}/{turn.workload.ref.name}"
-        sites = [site for seat in seating.seats for site in seat.spot.sites]
-        self.placer.board.block(sites, name)
+        sites = [site for placement in gang.placements for site in placement.candidate.sites]
+        self.placer.occupancy.block(sites, name)
 
     def _future(self) -> Placer:
         if self._later is None:
-            self._later = Placer(self.placer.board.later(), self.placer.rule)
+            self._later = Placer(self.placer.occupancy.later(), self.placer.rule)
         return self._later
 
-    def _mirror(self, seating: Placements) -> None:
+    def _mirror(self, gang: GangPlacement) -> None:
         """Who is placed now is there later too."""
         if self._later is not None:
-            for seat in seating.seats:
-                self._later.take(seat)
+            for placement in gang.placements:
+                self._later.take(placement)
 
 
 def _class_of(unit: Sequence[PlacementRequest]) -> int:
@@ -397,12 +401,12 @@ def _class_of(unit: Sequence[PlacementRequest]) -> int:
 
     In tiers the first ask for other machines than the rest, and how many do counts as well.
     """
-    first, last = unit[0].want.number, _freest(unit).number
+    first, last = unit[0].request.number, _freest(unit).number
     if first == last:
         return first
-    return hash((first, last, sum(one.want.number == first for one in unit), len(unit)))
+    return hash((first, last, sum(one.request.number == first for one in unit), len(unit)))
 
 
 def _freest(unit: Sequence[PlacementRequest]) -> ResourceRequest:
     """What the members ask for that may run on most machines: in tiers those that come last."""
-    return unit[0 if terms_of(unit[0].workload) is None else -1].want
+    return unit[0 if terms_of(unit[0].workload) is None else -1].request

@@ -16,12 +16,12 @@ from ullage.scheduling.feasibility.resource_requests import ResourceRequests
 from ullage.scheduling.inventory import timeouts as guards
 from ullage.scheduling.inventory.resource_usage import charged
 from ullage.scheduling.model.view import Member
-from ullage.scheduling.placement.placement import PlacementRequest, Placements, Placer
+from ullage.scheduling.placement.placement import GangPlacement, PlacementRequest, Placer
 
 
 def elsewhere(
     placer: Placer,
-    wants: ResourceRequests,
+    requests: ResourceRequests,
     workload: WorkloadRecord,
     members: Sequence[Member],
     *,
@@ -31,42 +31,42 @@ def elsewhere(
 
     Args:
         placer: seats on the board as it stands.
-        wants: finds the class of what they ask for.
+        requests: finds the class of what they ask for.
         workload: whose members they are.
         members: those that would start again together.
         here_too: whether another share on a device that they have now will do.
     """
-    view, board = wants.view, placer.board
+    view, occupancy = requests.view, placer.occupancy
     own = {one.pod.uid for one in members}
     slices = [
         (site, one)
-        for site, here in enumerate(board.occupants)
+        for site, here in enumerate(occupancy.occupants)
         for one in here
         if one.pod_uid in own
     ]
-    avoid = guards.passed_over(view, board.ground, workload, members)
+    avoid = guards.passed_over(view, occupancy.inventory, workload, members)
     if not here_too:
         avoid |= {site for site, _ in slices}
     unit = [
-        PlacementRequest(workload, one, wants.of(workload, one.pod.shape, frozenset(avoid)))
+        PlacementRequest(workload, one, requests.of(workload, one.pod.shape, frozenset(avoid)))
         for one in members
     ]
-    on_nodes = charged(board.ground, members)
-    order = {site: list(board.occupants[site]) for site, _ in slices}
-    _lift(board, slices, on_nodes)
+    on_nodes = charged(occupancy.inventory, members)
+    order = {site: list(occupancy.occupants[site]) for site, _ in slices}
+    _lift(occupancy, slices, on_nodes)
     found = _fits(placer, unit, proven=True)
     for site, one in slices:
-        board.put(site, one)
+        occupancy.put(site, one)
     for node, wanted in on_nodes:
-        board.charge(node, wanted)
+        occupancy.charge(node, wanted)
     for site, before in order.items():
-        board.occupants[site][:] = before
+        occupancy.occupants[site][:] = before
     return found
 
 
 def beside(
     placer: Placer,
-    wants: ResourceRequests,
+    requests: ResourceRequests,
     workload: WorkloadRecord,
     like: Member,
     avoid: frozenset[int],
@@ -77,32 +77,34 @@ def beside(
 
     Args:
         placer: seats on the board as it stands.
-        wants: finds the class of what it asks for.
+        requests: finds the class of what it asks for.
         workload: whose member it is.
         like: the member that it is like.
         avoid: devices that will not do, beside those that are passed over anyway.
         proven: whether a place on trial will not do.
     """
-    view = wants.view
-    passed = guards.passed_over(view, placer.board.ground, workload, view.members_of(workload))
-    want = wants.of(workload, like.pod.shape, passed | avoid)
-    return _fits(placer, [PlacementRequest(workload, like, want)], proven=proven)
+    view = requests.view
+    passed = guards.passed_over(
+        view, placer.occupancy.inventory, workload, view.members_of(workload)
+    )
+    request = requests.of(workload, like.pod.shape, passed | avoid)
+    return _fits(placer, [PlacementRequest(workload, like, request)], proven=proven)
 
 
 def _fits(placer: Placer, unit: Sequence[PlacementRequest], *, proven: bool) -> bool:
-    seating = placer.seat(unit, set(), explain=False)
-    if not isinstance(seating, Placements):
+    gang = placer.placement(unit, set(), explain=False)
+    if not isinstance(gang, GangPlacement):
         return False
-    placer.unseat(seating.seats)
-    return not (proven and any(seat.spot.grant.trial for seat in seating.seats))
+    placer.unseat(gang.placements)
+    return not (proven and any(placement.candidate.grant.trial for placement in gang.placements))
 
 
 def _lift(
-    board: Occupancy,
+    occupancy: Occupancy,
     slices: Sequence[tuple[int, Occupant]],
     on_nodes: Sequence[tuple[int, Resources]],
 ) -> None:
     for site, one in slices:
-        board.lift(site, one)
+        occupancy.lift(site, one)
     for node, wanted in on_nodes:
-        board.refund(node, wanted)
+        occupancy.refund(node, wanted)

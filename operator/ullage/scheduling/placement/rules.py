@@ -17,7 +17,7 @@ from ullage.scheduling.prediction.verdicts import AdmissionRule, SumRule
 _OVER: Final = (Phase.SUCCEEDED, Phase.FAILED)
 
 
-def rule_of(view: View, wants: ResourceRequests, predictor: Predictor) -> AdmissionRule:
+def rule_of(view: View, requests: ResourceRequests, predictor: Predictor) -> AdmissionRule:
     """The rule that the policy chooses."""
     policy = view.snapshot.policy
     if not policy.risk.learned:
@@ -25,22 +25,22 @@ def rule_of(view: View, wants: ResourceRequests, predictor: Predictor) -> Admiss
     return RiskRule(
         models=view.snapshot.models,
         settings=settings_of(policy.risk),
-        usual=_usual(view, wants),
+        usual=_usual(view, requests),
     )
 
 
-def _usual(view: View, wants: ResourceRequests) -> dict[str, Usual]:
+def _usual(view: View, requests: ResourceRequests) -> dict[str, Usual]:
     """The classes that ask for devices or shares of them, by accelerator."""
     counts: Counter[int] = Counter()
     known: dict[int, ResourceRequest] = {}
     for workload in view.snapshot.workloads.values():
         if workload.status.phase in _OVER:
             continue
-        want = wants.of(workload, workload.shape)
-        known[want.number] = want
-        counts[want.number] += 1
+        request = requests.of(workload, workload.shape)
+        known[request.number] = request
+        counts[request.number] += 1
     found: dict[str, Usual] = {}
-    for name, model in wants.board.ground.models.items():
+    for name, model in requests.occupancy.inventory.models.items():
         asked: Counter[tuple[str, int]] = Counter()
         for number, one in known.items():
             allowed = one.accelerators is None or model in one.accelerators

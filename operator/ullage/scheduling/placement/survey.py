@@ -75,68 +75,72 @@ class _Count:
         self.alive[at] = False
 
 
-def survey(scout: CandidateIndex, want: ResourceRequest) -> tuple[Tally, ...]:
+def survey(candidate_index: CandidateIndex, request: ResourceRequest) -> tuple[Tally, ...]:
     """Count every device under the reason that stops it; the closest miss stands last."""
-    board = scout.board
-    board.effort.spent += SEARCH
-    ground = board.ground
-    count = _Count(np.ones(len(ground.sites), dtype=np.bool_))
-    fit = scout.fit(want.shape)[ground.node_of]
+    occupancy = candidate_index.occupancy
+    occupancy.effort.spent += SEARCH
+    inventory = occupancy.inventory
+    count = _Count(np.ones(len(inventory.sites), dtype=np.bool_))
+    fit = candidate_index.fit(request.shape)[inventory.node_of]
     count.stop(Reason.NO_NODE_MATCHES, Stage.FIT, fit == int(Fit.NO_MATCH))
     count.stop(Reason.NODE_AFFINITY_CONFLICT, Stage.PIN, fit == int(Fit.PIN_CONFLICT))
-    facts = columns(board)
-    if want.place is not None:
-        outside = ~want.place.nodes[ground.node_of]
+    facts = columns(occupancy)
+    if request.place is not None:
+        outside = ~request.place.nodes[inventory.node_of]
         count.stop(Reason.NO_NODE_MATCHES, Stage.POOL, outside)
-    for model, why in want.barred.items():
+    for model, why in request.barred.items():
         count.stop(why.reason, Stage.OBJECTIVE, facts.model == model)
-    count.stop(Reason.NO_NODE_MATCHES, Stage.MODEL, ~allowed_model(facts, want))
+    count.stop(Reason.NO_NODE_MATCHES, Stage.MODEL, ~allowed_model(facts, request))
     count.stop(Reason.NO_NODE_MATCHES, Stage.CORDON, fit == int(Fit.CORDONED))
     # Blocked devices are counted before their tenants are looked at: else every device that comes
     # free for a moment would change what everybody in the line is told.
-    count.stop(Reason.HELD_FOR_ANOTHER, Stage.BLOCKED, board.held)
-    count.stop(Reason.NO_CAPACITY, Stage.BLOCKED, board.blocked)
-    count.stop(Reason.NO_CAPACITY, Stage.ROOM, _short_of_room(scout, want))
+    count.stop(Reason.HELD_FOR_ANOTHER, Stage.BLOCKED, occupancy.held)
+    count.stop(Reason.NO_CAPACITY, Stage.BLOCKED, occupancy.blocked)
+    count.stop(Reason.NO_CAPACITY, Stage.ROOM, _short_of_room(candidate_index, request))
     for reason, check in CHAIN:
-        count.stop(reason, Stage.CHECK, check(facts, want))
-    if want.avoid:
-        avoided = np.zeros(len(ground.sites), dtype=np.int64)
-        avoided[sorted(want.avoid)] = 1
+        count.stop(reason, Stage.CHECK, check(facts, request))
+    if request.avoid:
+        avoided = np.zeros(len(inventory.sites), dtype=np.int64)
+        avoided[sorted(request.avoid)] = 1
         count.stop(Reason.RESERVATION_REFUSED, Stage.PASSED_OVER, avoided)
-    for reason, excess in _excesses(scout, want, count.alive).items():
+    for reason, excess in _excesses(candidate_index, request, count.alive).items():
         count.stop(reason, Stage.PREDICTION, excess)
-    if want.count > 1:
-        count.stop(Reason.NO_CAPACITY, Stage.COUNT, _short_of_count(scout, want, count.alive))
+    if request.count > 1:
+        count.stop(
+            Reason.NO_CAPACITY, Stage.COUNT, _short_of_count(candidate_index, request, count.alive)
+        )
     return tuple(count.tallies.values())
 
 
-def _short_of_room(scout: CandidateIndex, want: ResourceRequest) -> Shortfalls:
+def _short_of_room(candidate_index: CandidateIndex, request: ResourceRequest) -> Shortfalls:
     """By how much (as a fraction of what is asked) the worst amount of the node falls short."""
-    board = scout.board
-    worst = np.zeros(len(board.free), dtype=np.float64)
-    for name, amount in want.needs:
-        worst = np.maximum(worst, (amount - board.free_column(name)) / amount)
-    return worst[board.ground.node_of]
+    occupancy = candidate_index.occupancy
+    worst = np.zeros(len(occupancy.free), dtype=np.float64)
+    for name, amount in request.needs:
+        worst = np.maximum(worst, (amount - occupancy.free_column(name)) / amount)
+    return worst[occupancy.inventory.node_of]
 
 
-def _short_of_count(scout: CandidateIndex, want: ResourceRequest, alive: Flags) -> Ints:
+def _short_of_count(
+    candidate_index: CandidateIndex, request: ResourceRequest, alive: Flags
+) -> Ints:
     """How many more devices the node would need to have free at once."""
-    node_of = scout.board.ground.node_of
-    free = np.bincount(node_of[alive], minlength=len(scout.board.free))
-    short: Ints = want.count - free[node_of]
+    node_of = candidate_index.occupancy.inventory.node_of
+    free = np.bincount(node_of[alive], minlength=len(candidate_index.occupancy.free))
+    short: Ints = request.count - free[node_of]
     return short
 
 
 def _excesses(
-    scout: CandidateIndex, want: ResourceRequest, alive: Flags
+    candidate_index: CandidateIndex, request: ResourceRequest, alive: Flags
 ) -> dict[Reason, Shortfalls]:
     """By which factor the nearest prediction on a device is beyond an objective, by reason."""
     found: dict[Reason, npt.NDArray[np.float64]] = {}
-    if want.exclusive:
+    if request.exclusive:
         return {}  # what passes for whole devices is empty
     sites = np.flatnonzero(alive)
-    tops = ceiling(columns(scout.board), want)[sites]
-    numbers, answers = scout.asked(want, sites, tops.tolist())
+    tops = ceiling(columns(candidate_index.occupancy), request)[sites]
+    numbers, answers = candidate_index.asked(request, sites, tops.tolist())
     for number, said in enumerate(answers):
         if isinstance(said, SLOViolation):
             excess = found.setdefault(said.reason, np.zeros(len(alive), dtype=np.float64))

@@ -135,11 +135,11 @@ def largest_share(
     nearest: SLOViolation | None = None
     for percent in range(most, least - 1, -1):
         slowdowns = predictor.predict(tenants, newcomer, percent)
-        breach = _worst_breach((*tenants, newcomer), slowdowns, percent)
-        if breach is None:
+        violation = _worst_breach((*tenants, newcomer), slowdowns, percent)
+        if violation is None:
             return Admission(percent, slowdowns[-1])
-        if nearest is None or breach.excess < nearest.excess - TOLERANCE:
-            nearest = breach
+        if nearest is None or violation.excess < nearest.excess - TOLERANCE:
+            nearest = violation
     if nearest is None:
         raise ValueError(f"no whole percent between {least} and {most}")
     return nearest
@@ -157,7 +157,7 @@ def _worst_breach(
             f"at {percent} % {tenant.name} would run {predicted:.2f} times slower than alone, its"
             f" objective allows {allowed:g} (predicted)"
         )
-        breach = SLOViolation(percent, tenant.name, predicted, allowed, text=text)
-        if worst is None or breach.excess > worst.excess:
-            worst = breach
+        violation = SLOViolation(percent, tenant.name, predicted, allowed, text=text)
+        if worst is None or violation.excess > worst.excess:
+            worst = violation
     return worst

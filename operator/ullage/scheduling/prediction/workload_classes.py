@@ -104,7 +104,7 @@ class Classes:
     """Answers by class, once each while profiles stay as they are."""
 
     snapshot: Snapshot
-    ground: Inventory
+    inventory: Inventory
     spent_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """Seconds of trial that classes have used up, which profiles may not say yet."""
     serving: Mapping[str, int] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class Classes:
     _kept: _Kept = field(init=False)
 
     def __post_init__(self) -> None:
-        profiles, models = tuple(self.snapshot.profiles.values()), tuple(self.ground.models)
+        profiles, models = tuple(self.snapshot.profiles.values()), tuple(self.inventory.models)
         knowledge = self.snapshot.policy.knowledge
         kept = _LAST[0]
         if not kept.rests_on(profiles, models, knowledge, len(self.snapshot.workloads)):
@@ -171,7 +171,7 @@ class Classes:
         profile = own
         if workload.profile_ref:
             profile = self.snapshot.profiles.get((workload.ref.namespace, workload.profile_ref))
-        for at, model in enumerate(self.ground.models):
+        for at, model in enumerate(self.inventory.models):
             alone_s = _alone_s(profile, own, model)
             known = self._profile(workload, profile, model)
             latency = latency_limit(workload, profile, own, (alone_s, model), replicas)

@@ -70,14 +70,15 @@ def chosen_text(parts: Sequence[Part]) -> str:
     return f"{named} and {more} more" if more > 0 else named
 
 
-def spot_text(ground: Inventory, spot: Candidate | None) -> str:
+def spot_text(inventory: Inventory, candidate: Candidate | None) -> str:
     """A place that was not taken, in one line."""
-    if spot is None:
+    if candidate is None:
         return ""
     named = ", ".join(
-        f"{ground.place_name(site)} {spot.percent} %" for site in spot.sites[:_MOST_NAMED]
+        f"{inventory.place_name(site)} {candidate.percent} %"
+        for site in candidate.sites[:_MOST_NAMED]
     )
-    more = len(spot.sites) - _MOST_NAMED
+    more = len(candidate.sites) - _MOST_NAMED
     return f"{named} and {more} more" if more > 0 else named
 
 

@@ -38,8 +38,8 @@ _GOOD = frozenset({Reason.PLACED, Reason.COMPLETED, Reason.SUSPENDED, Reason.ROU
 class Reporter:
     """Tells workloads where they stand."""
 
-    desk: CycleContext
-    allotment: Assignments
+    context: CycleContext
+    assignments: Assignments
     predictions: Predictions
     devices: bytes
     """Fingerprint of the devices at the start of the cycle."""
@@ -50,16 +50,18 @@ class Reporter:
 
     def status(self, workload: WorkloadRecord) -> WorkloadStatus:
         """The status that a workload should show; the very record of before if nothing is new."""
-        uid, allotment = workload.ref.uid, self.allotment
-        if uid in allotment.postponed:
+        uid, assignments = workload.ref.uid, self.assignments
+        if uid in assignments.postponed:
             return workload.status
-        life, outcome = allotment.lives[uid], allotment.outcomes.get(uid)
-        members = self.desk.view.members.get(uid, ())
+        life, outcome = assignments.lifecycles[uid], assignments.outcomes.get(uid)
+        members = self.context.view.members.get(uid, ())
         refused = outcome.refused if outcome is not None else None
-        seats = outcome.seats if outcome is not None else ()
-        stand = self.desk.spending.said(uid)
-        books = books_of(self.desk.rounds, workload, life, members, seats)
-        size = told_size(workload, life, seats, allotment.sizes.get(uid), self.desk.view.now)
+        placements = outcome.placements if outcome is not None else ()
+        pool_choice = self.context.spending.said(uid)
+        books = books_of(self.context.rounds, workload, life, members, placements)
+        size = told_size(
+            workload, life, placements, assignments.sizes.get(uid), self.context.view.now
+        )
         as_told = books is workload.status.allocation and size == (
             workload.status.replicas,
             workload.status.size,
@@ -68,7 +70,7 @@ class Reporter:
             life.waiting
             and refused is not None
             and as_told
-            and says_already(workload, stand)
+            and says_already(workload, pool_choice)
             and quiet.still_waits(workload, life, refused)
         ):
             return workload.status
@@ -82,9 +84,9 @@ class Reporter:
             and outcome is None
             and as_told
             and workload.ref.uid not in self.told
-            and says_already(workload, stand)
+            and says_already(workload, pool_choice)
             and _same_note(workload, self._note(workload, parts))
-            and quiet.still_runs(self.desk.view, workload, parts, self.predictions)
+            and quiet.still_runs(self.context.view, workload, parts, self.predictions)
         ):
             return workload.status
         admitted = _is_admitted(workload, life, members, parts)
@@ -103,18 +105,18 @@ class Reporter:
             allocation=books,
             degraded=self._degraded(workload, life, admitted),
             endpoint=self._endpoint(workload),
-            stand=stand,
+            pool_choice=pool_choice,
             size=size,
-            made_room=self.allotment.made_room.get(workload.ref.uid, workload.status.made_room),
+            made_room=self.assignments.made_room.get(workload.ref.uid, workload.status.made_room),
         )
-        return tell(self.desk.view, told, self.predictions)
+        return tell(self.context.view, told, self.predictions)
 
     def _parts(self, members: Sequence[Member], outcome: Outcome | None) -> list[Part]:
         """Slices that the members hold by the plan, in order of members and index."""
         fresh: Mapping[str, Sequence[tuple[str, DesiredSlice]]] = (
-            self._fresh(outcome) if outcome is not None and outcome.seats else {}
+            self._fresh(outcome) if outcome is not None and outcome.placements else {}
         )
-        ledger = self.desk.ledger
+        ledger = self.context.ledger
         parts: list[Part] = []
         for member in members:
             pod = member.pod
@@ -131,10 +133,10 @@ class Reporter:
 
     def _fresh(self, outcome: Outcome) -> dict[str, Sequence[tuple[str, DesiredSlice]]]:
         from_seats: dict[str, Sequence[tuple[str, DesiredSlice]]] = {}
-        for seat in outcome.seats:
-            name = self.desk.ground.nodes[seat.spot.node].name
-            pod_uid = seat.asked.member.pod.uid
-            from_seats[pod_uid] = self.desk.ledger.added(name, pod_uid)
+        for placement in outcome.placements:
+            name = self.context.inventory.nodes[placement.candidate.node].name
+            pod_uid = placement.asked.member.pod.uid
+            from_seats[pod_uid] = self.context.ledger.added(name, pod_uid)
         return from_seats
 
     def _decision(
@@ -147,7 +149,7 @@ class Reporter:
         """The record of this cycle's ruling, or of the last one that still stands."""
         before = workload.status.decision
         parts, admitted = placed
-        if _blamed_anew(self.desk.view, workload, life):
+        if _blamed_anew(self.context.view, workload, life):
             before = None  # its rest counts from now, though the same was said before
         if admitted and not life.phase.terminal:
             ruling = self._placed(workload, life, outcome, parts)
@@ -159,19 +161,19 @@ class Reporter:
             if waiting is None:
                 return workload.status.decision
             ruling = waiting
-        want = self.desk.wants.of(workload, workload.shape)
+        request = self.context.requests.of(workload, workload.shape)
         return decisions.recorded(
-            self.desk.view,
+            self.context.view,
             before,
             ruling,
-            lambda: decision_digest(self.devices, workload, self._asked(want)),
+            lambda: decision_digest(self.devices, workload, self._asked(request)),
         )
 
-    def _asked(self, want: ResourceRequest) -> bytes:
+    def _asked(self, request: ResourceRequest) -> bytes:
         """What is asked for, in bytes; made once for all who ask for it."""
-        said = self._in_bytes.get(want.number)
+        said = self._in_bytes.get(request.number)
         if said is None:
-            said = self._in_bytes[want.number] = in_bytes(want)
+            said = self._in_bytes[request.number] = in_bytes(request)
         return said
 
     def _placed(
@@ -181,7 +183,7 @@ class Reporter:
         outcome: Outcome | None,
         parts: Sequence[Part],
     ) -> Ruling:
-        rollout = self.allotment.rollouts.get(workload.ref.uid)
+        rollout = self.assignments.rollouts.get(workload.ref.uid)
         chosen = decisions.chosen_text(parts)
         if rollout is not None and rollout.waits:
             return Ruling(
@@ -189,7 +191,7 @@ class Reporter:
             )
         runner_up = ""
         if outcome is not None:
-            runner_up = decisions.spot_text(self.desk.ground, outcome.runner_up)
+            runner_up = decisions.spot_text(self.context.inventory, outcome.runner_up)
         note = self._note(workload, parts)
         return Ruling(
             reason=Reason.PLACED,
@@ -204,10 +206,10 @@ class Reporter:
         """That nobody joins the workload yet, where that is so."""
         if workload.slo is None or workload.gpu.share is None:
             return ""
-        unmeasured = self.desk.wants.classes.of(workload).unmeasured
-        ground = self.desk.ground
-        sites = [ground.site_index.get((one.node, one.slice.gpu)) for one in parts]
-        models = {ground.model.item(site) for site in sites if site is not None}
+        unmeasured = self.context.requests.classes.of(workload).unmeasured
+        inventory = self.context.inventory
+        sites = [inventory.site_index.get((one.node, one.slice.gpu)) for one in parts]
+        models = {inventory.model.item(site) for site in sites if site is not None}
         return decisions.ALONE if models & unmeasured.keys() else ""
 
     def _waits(
@@ -230,7 +232,7 @@ class Reporter:
 
     def _lines(self, workload: WorkloadRecord, life: LifecycleStep) -> tuple[RefusalLine, ...]:
         """What lately failed to serve the workload, and goes on counting."""
-        carried = guards.carried(self.desk.view, workload)
+        carried = guards.carried(self.context.view, workload)
         passed = life.passed_over
         if passed is None or passed.reason is Reason.NODE_UNHEALTHY:
             return carried
@@ -246,7 +248,7 @@ class Reporter:
         told = self.told.get(workload.ref.uid)
         if workload.kind is WorkloadKind.TRAINING_JOB:
             return told if admitted else None
-        rollout = self.allotment.rollouts.get(workload.ref.uid)
+        rollout = self.assignments.rollouts.get(workload.ref.uid)
         if rollout is not None and rollout.waits:
             return Reason.NO_ROOM_TO_SURGE, _WAITS_FOR_ROOM
         if admitted and life.reason is not None:
@@ -257,7 +259,7 @@ class Reporter:
         if workload.kind is WorkloadKind.TRAINING_JOB:
             return ""
         ref = workload.ref
-        service = self.desk.view.snapshot.services.get((ref.namespace, ref.name))
+        service = self.context.view.snapshot.services.get((ref.namespace, ref.name))
         if service is None or service.owner_uid != ref.uid or not service.ports:
             return ""
         return f"{ref.name}.{ref.namespace}.svc:{service.ports[0]}"

@@ -25,7 +25,7 @@ from ullage.scheduling.timeslicing.events import turn_news
 
 
 def tell(
-    view: View, reporter: Reporter, lives: Mapping[str, LifecycleStep], accountant: Accountant
+    view: View, reporter: Reporter, lifecycles: Mapping[str, LifecycleStep], accountant: Accountant
 ) -> tuple[dict[str, WorkloadStatus], list[Emit]]:
     """The statuses by workload, those that did not change included, and Events of those that did.
 
@@ -35,14 +35,14 @@ def tell(
     events: list[Emit] = []
     advisor = Advisor.of(view.snapshot)
     blames = Blames(view.snapshot)
-    for uid in sorted(lives):
+    for uid in sorted(lifecycles):
         workload = view.snapshot.workloads[uid]
-        if lives[uid].silent:
+        if lifecycles[uid].silent:
             continue
         with blames.of(workload.ref):
             status = advised(advisor, workload, reporter.status(workload))
             status = with_tier(view, workload, accountant.booked(workload, status))
-            status = with_savings(reporter.desk.spending, workload, status)
+            status = with_savings(reporter.context.spending, workload, status)
             statuses[uid] = status
             if status is not workload.status:
                 events.extend(_news(view, reporter, advisor, workload, status))
@@ -59,7 +59,7 @@ def _news(
 ) -> Iterator[Emit]:
     """Events of a status that changed."""
     epoch = view.settings.epoch
-    change = reporter.allotment.sizes.get(workload.ref.uid)
+    change = reporter.assignments.sizes.get(workload.ref.uid)
     news = sizes.news(workload, change, epoch) or event(workload, status, epoch)
     advice = advice_news(advisor, workload, status, epoch)
     yield from (one for one in (news, advice) if one is not None)

@@ -61,7 +61,7 @@ class Told:
     """What it is promised and had, where jobs take turns."""
     degraded: tuple[Reason, str] | None = None
     endpoint: str = ""
-    stand: PoolChoice | None = None
+    pool_choice: PoolChoice | None = None
     """What was decided of its pools."""
     size: tuple[int, SizeRecord | None] = (0, None)
     """Members of an elastic gang, and why so many."""
@@ -135,7 +135,7 @@ def _training(view: View, told: Told) -> dict[str, object]:
         ),
         "gpus": len(told.parts),
         "allocation": told.allocation,
-        "spend": spend_of(workload, told.stand),
+        "spend": spend_of(workload, told.pool_choice),
         "made_room": told.made_room,
         "replicas": told.size[0],
         "size": told.size[1],
@@ -210,7 +210,7 @@ def _said(told: Told) -> list[Said]:
             said[1] = Said(ConditionType.READY, True, Reason.RUNNING)
     else:
         said = _admitted(told)
-    said.extend(deadline_said(told.stand))
+    said.extend(deadline_said(told.pool_choice))
     if told.degraded is not None:
         said.append(Said(ConditionType.DEGRADED, True, *told.degraded))
     if workload.invalid:

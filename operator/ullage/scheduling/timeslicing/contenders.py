@@ -93,25 +93,25 @@ class Runner(NamedTuple):
 class Typed:
     """Wants that are held to some types, one object for equal ones."""
 
-    wants: ResourceRequests
+    requests: ResourceRequests
     feasibility: Feasibility
     _known: dict[tuple[int, frozenset[int]], ResourceRequest] = field(default_factory=dict)
     _fits: dict[tuple[int, int], Infeasible | None] = field(default_factory=dict)
 
-    def of(self, want: ResourceRequest, models: frozenset[int]) -> ResourceRequest:
+    def of(self, request: ResourceRequest, models: frozenset[int]) -> ResourceRequest:
         """The same want on these models only."""
-        found = self._known.get((want.number, models))
+        found = self._known.get((request.number, models))
         if found is None:
-            found = replace(want, number=_TYPED + len(self._known), accelerators=models)
-            self._known[want.number, models] = found
+            found = replace(request, number=_TYPED + len(self._known), accelerators=models)
+            self._known[request.number, models] = found
         return found
 
     def fits(self, workload: WorkloadRecord, model: int) -> bool:
         """Whether an empty cluster could run all members on one model."""
-        want = self.of(self.wants.of(workload, workload.shape), frozenset((model,)))
-        key = (want.number, workload.replicas)
+        request = self.of(self.requests.of(workload, workload.shape), frozenset((model,)))
+        key = (request.number, workload.replicas)
         if key not in self._fits:
-            self._fits[key] = self.feasibility.judge(workload, want, workload.replicas)
+            self._fits[key] = self.feasibility.judge(workload, request, workload.replicas)
         return self._fits[key] is None
 
 
@@ -143,24 +143,24 @@ class Tools:
     """What finding the runners needs of a cycle."""
 
     view: View
-    ground: Inventory
-    board: Occupancy
+    inventory: Inventory
+    occupancy: Occupancy
     ledger: Ledger
     typed: Typed
 
 
-def arena(tools: Tools, lives: Mapping[str, LifecycleStep]) -> Arena:
+def arena(tools: Tools, lifecycles: Mapping[str, LifecycleStep]) -> Arena:
     """Everybody who takes turns, and what there is to take."""
     workloads = tools.view.snapshot.workloads
     kinds = _Kinds(tools, Throughputs(tools.view.snapshot))
     runners: dict[str, Runner] = {}
     nowhere: set[str] = set()
-    for _, uid in sorted([(workloads[uid].created, uid) for uid in lives]):
-        job, life = workloads[uid], lives[uid]
+    for _, uid in sorted([(workloads[uid].created, uid) for uid in lifecycles]):
+        job, life = workloads[uid], lifecycles[uid]
         if not _may_take_part(job, life):
             continue
         members = tools.view.members.get(uid, ())
-        holds, began = held_type(tools.ground, tools.ledger, members) if members else ("", 0.0)
+        holds, began = held_type(tools.inventory, tools.ledger, members) if members else ("", 0.0)
         if not (holds or _takes_part(tools.view, life)):
             continue
         kind = kinds.of(job)
@@ -216,39 +216,39 @@ class _Kinds:
     def of(self, job: WorkloadRecord) -> _Kind | None:
         """What its like have in common; ``None`` where the cluster could never run it."""
         typed = self.tools.typed
-        want, known = typed.wants.of(job, job.shape), self.speeds.of(job)
+        request, known = typed.requests.of(job, job.shape), self.speeds.of(job)
         fewest = job.elasticity.min_replicas if job.elasticity is not None else 0
-        alike = (want.number, job.replicas, fewest, id(known))
+        alike = (request.number, job.replicas, fewest, id(known))
         if alike not in self._known:
             kind = None
-            if typed.feasibility.judge(job, want) is None:
-                rates, source = _speeds(self.tools, job, want, known)
-                kind = _Kind(points=job.replicas * points_of(want), rates=rates, source=source)
+            if typed.feasibility.judge(job, request) is None:
+                rates, source = _speeds(self.tools, job, request, known)
+                kind = _Kind(points=job.replicas * points_of(request), rates=rates, source=source)
             self._known[alike] = kind
         return self._known[alike]
 
 
-def points_of(want: ResourceRequest) -> int:
+def points_of(request: ResourceRequest) -> int:
     """Percent of devices that one member takes: all of each, or the most of its share."""
-    if want.exclusive:
-        return WHOLE * want.count
-    return min(want.max_percent, want.percent_limit, WHOLE)
+    if request.exclusive:
+        return WHOLE * request.count
+    return min(request.max_percent, request.percent_limit, WHOLE)
 
 
-def held_type(ground: Inventory, ledger: Ledger, members: Sequence[Member]) -> tuple[str, float]:
+def held_type(inventory: Inventory, ledger: Ledger, members: Sequence[Member]) -> tuple[str, float]:
     """Type that most slices of the members are on, and since when they are held."""
     if len(members) == 1 and not members[0].held:
         return "", 0.0
     if len(members) == 1 and len(members[0].held) == 1:
-        return _held_alone(ground, ledger, members[0].held[0])
+        return _held_alone(inventory, ledger, members[0].held[0])
     counts: dict[str, int] = {}
     since = float("inf")
     for one in members:
         for held in one.held:
-            site = ground.site_index.get((held.node, held.slice.gpu))
+            site = inventory.site_index.get((held.node, held.slice.gpu))
             if site is None or ledger.dropped(held.node, held.slice.key):
                 continue
-            name = ground.model_names[ground.model.item(site)]
+            name = inventory.model_names[inventory.model.item(site)]
             counts[name] = counts.get(name, 0) + 1
             since = min(since, held.since)
     if not counts:
@@ -258,12 +258,12 @@ def held_type(ground: Inventory, ledger: Ledger, members: Sequence[Member]) -> t
     return min(counts, key=lambda name: (-counts[name], name)), since
 
 
-def _held_alone(ground: Inventory, ledger: Ledger, held: Held) -> tuple[str, float]:
+def _held_alone(inventory: Inventory, ledger: Ledger, held: Held) -> tuple[str, float]:
     """The same for a job of one slice, as most are."""
-    site = ground.site_index.get((held.node, held.slice.gpu))
+    site = inventory.site_index.get((held.node, held.slice.gpu))
     if site is None or ledger.dropped(held.node, held.slice.key):
         return "", 0.0
-    return ground.model_names[ground.model.item(site)], held.since
+    return inventory.model_names[inventory.model.item(site)], held.since
 
 
 def began_at(job: WorkloadRecord, holds: str, seen: float) -> float:
@@ -291,7 +291,7 @@ def _takes_part(view: View, life: LifecycleStep) -> bool:
 
 
 def _speeds(
-    tools: Tools, job: WorkloadRecord, want: ResourceRequest, known: Mapping[str, Throughput]
+    tools: Tools, job: WorkloadRecord, request: ResourceRequest, known: Mapping[str, Throughput]
 ) -> tuple[dict[str, float], str]:
     """Steps/s on every type that could run the job, and the weakest source of them.
 
@@ -299,8 +299,8 @@ def _speeds(
     """
     able = [
         name
-        for name, model in tools.ground.models.items()
-        if (want.accelerators is None or model in want.accelerators)
+        for name, model in tools.inventory.models.items()
+        if (request.accelerators is None or model in request.accelerators)
         and tools.typed.fits(job, model)
     ]
     said = {name: known[name] for name in able if name in known}
@@ -319,10 +319,12 @@ def _room(tools: Tools, runners: Mapping[str, Runner]) -> dict[str, int]:
     A device that a job which takes turns holds counts though it may be unhealthy. Where everybody
     wants whole devices, one that is used in part by others is no room at all.
     """
-    ground = tools.ground
+    inventory = tools.inventory
     whole_only = all(one.points % WHOLE == 0 for one in runners.values())
-    room = dict.fromkeys(ground.model_names, 0)
-    sites = zip(tools.board.occupants, ground.model.tolist(), ground.health.tolist(), strict=True)
+    room = dict.fromkeys(inventory.model_names, 0)
+    sites = zip(
+        tools.occupancy.occupants, inventory.model.tolist(), inventory.health.tolist(), strict=True
+    )
     for here, model, health in sites:
         used, ours = 0, False
         for one in here:
@@ -333,5 +335,5 @@ def _room(tools: Tools, runners: Mapping[str, Runner]) -> dict[str, int]:
         if health != HEALTHY and not ours:
             continue
         left = max(0, WHOLE - used)
-        room[ground.model_names[model]] += 0 if whole_only and left < WHOLE else left
+        room[inventory.model_names[model]] += 0 if whole_only and left < WHOLE else left
     return room

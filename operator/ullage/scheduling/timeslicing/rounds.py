@@ -49,7 +49,7 @@ class Rounds:
 
     def models(self, kinds: Iterable[str]) -> frozenset[int]:
         """Types by their number on the ground."""
-        return frozenset(self.tools.ground.models[kind] for kind in kinds)
+        return frozenset(self.tools.inventory.models[kind] for kind in kinds)
 
     def infeasible(self, uid: str) -> Infeasible | None:
         """Why a job never gets a turn; ``None`` where it does."""
@@ -80,7 +80,7 @@ class Rounds:
         job: WorkloadRecord,
         life: LifecycleStep,
         members: Sequence[Member],
-        seats: Sequence[Placement],
+        placements: Sequence[Placement],
     ) -> AllocationRecord | None:
         """What the status of a job should say of its turns; the very record of before if nothing.
 
@@ -88,13 +88,13 @@ class Rounds:
             job: A TrainingJob.
             life: What it needs in this cycle.
             members: Its pods.
-            seats: Places that it got in this cycle.
+            placements: Places that it got in this cycle.
         """
         view, before = self.tools.view, job.status.allocation
         runner = self.arena.runners.get(job.ref.uid)
         if runner is None:
             return closed(before, view.now)
-        holds, began = self._held(runner, members, seats)
+        holds, began = self._held(runner, members, placements)
         started = life.phase is Phase.RUNNING and job.status.phase != Phase.RUNNING
         fractions = self.division.fractions[job.ref.uid]
         skipped = job.ref.uid in self.turnout.skipped and not holds
@@ -118,15 +118,15 @@ class Rounds:
         return written(before, entry, view.now, view.snapshot.policy.round_seconds)
 
     def _held(
-        self, runner: Runner, members: Sequence[Member], seats: Sequence[Placement]
+        self, runner: Runner, members: Sequence[Member], placements: Sequence[Placement]
     ) -> tuple[str, float]:
         """Type that the job holds by the plan of this cycle, and since when."""
-        ground, ledger, job = self.tools.ground, self.tools.ledger, runner.workload
+        inventory, ledger, job = self.tools.inventory, self.tools.ledger, runner.workload
         if runner.holds and not _lost_some(ledger, members):
             return runner.holds, runner.began
-        holds, seen = held_type(ground, ledger, members)
-        if not holds and seats:
-            holds = ground.model_names[ground.model.item(seats[0].spot.sites[0])]
+        holds, seen = held_type(inventory, ledger, members)
+        if not holds and placements:
+            holds = inventory.model_names[inventory.model.item(placements[0].candidate.sites[0])]
             seen = self.tools.view.now
         return holds, began_at(job, holds, seen) if holds else 0.0
 
@@ -146,14 +146,14 @@ def _lost_some(ledger: Ledger, members: Sequence[Member]) -> bool:
 
 
 def take_turns(
-    tools: Tools, lives: Mapping[str, LifecycleStep], allocate: Allocate | None = None
+    tools: Tools, lifecycles: Mapping[str, LifecycleStep], allocate: Allocate | None = None
 ) -> Rounds | None:
     """The turns of this cycle; ``None`` under FIFO."""
     view = tools.view
     policy = view.snapshot.policy
     if policy.objective == FIFO:
         return None
-    who = arena(tools, lives)
+    who = arena(tools, lifecycles)
     division = divide(policy, who, view.now, allocate)
     return Rounds(tools, who, division, plan(policy, who, division, view.now))
 
@@ -168,12 +168,12 @@ def books_of(
     job: WorkloadRecord,
     life: LifecycleStep,
     members: Sequence[Member],
-    seats: Sequence[Placement],
+    placements: Sequence[Placement],
 ) -> AllocationRecord | None:
     """``status.allocation`` of a workload; ``None`` for services and under FIFO."""
     if rounds is None or job.kind is not WorkloadKind.TRAINING_JOB:
         return None
-    return rounds.books(job, life, members, seats)
+    return rounds.books(job, life, members, placements)
 
 
 def division_news(view: View, rounds: Rounds | None) -> list[SetConditions]:

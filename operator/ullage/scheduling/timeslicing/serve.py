@@ -95,7 +95,12 @@ def serve(
             asked.append(_narrowed(rounds, jobs[uid], order))
     _each(line, asked, take_turn, _TURNS)
     _move(rounds, line, movable, served, order)
-    _keep(rounds, line.placer.board, jobs.keys() & (served.outcomes.keys() | unsure.keys()), served)
+    _keep(
+        rounds,
+        line.placer.occupancy,
+        jobs.keys() & (served.outcomes.keys() | unsure.keys()),
+        served,
+    )
     _fill(rounds, line, jobs, served, unsure)
     return served
 
@@ -114,7 +119,7 @@ def _each(
         act: What to do for each.
         parts: Of the effort: until where it goes strictly in order, and where it ends.
     """
-    effort, passed = line.placer.board.effort, list[SchedulingAttempt]()
+    effort, passed = line.placer.occupancy.effort, list[SchedulingAttempt]()
     for turn in turns:
         if line.budget <= 0:
             return
@@ -181,7 +186,7 @@ def _move(
     """Those who run go to the type that their turn is on, where a place for them is found."""
     victims = {one.uid: one for one in line.victims()}
     for uid, kind in rounds.turnout.stops.items():
-        if line.placer.board.effort.is_spent(_FILLING[1]):
+        if line.placer.occupancy.effort.is_spent(_FILLING[1]):
             return
         if not kind or uid not in movable or uid not in victims:
             continue
@@ -191,7 +196,7 @@ def _move(
             served.movers[uid] = (kind, beside)
 
 
-def _keep(rounds: Rounds, board: Occupancy, answered: Set[str], served: Served) -> None:
+def _keep(rounds: Rounds, occupancy: Occupancy, answered: Set[str], served: Served) -> None:
     """What is planned for whoever has no answer yet is not given to others meanwhile.
 
     Their pods are not there, or this cycle had no effort left for them.
@@ -202,33 +207,33 @@ def _keep(rounds: Rounds, board: Occupancy, answered: Set[str], served: Served) 
         for victim in outcome.victims
         if not victim.part
     }
-    empty = _empty(board)
-    models = board.ground.models
+    empty = _empty(occupancy)
+    models = occupancy.inventory.models
     for uid, kind in rounds.turnout.types.items():
         runner = rounds.arena.runners[uid]
         if uid in answered or (runner.holds and uid not in stopped):
             continue
-        _block(board, empty[models[kind]], runner.points, runner.name)
+        _block(occupancy, empty[models[kind]], runner.points, runner.name)
     for kept in rounds.turnout.reserved:
         runner = rounds.arena.runners[kept.job]
         points = kept.devices * rounds.arena.unit
-        _block(board, empty[models[kept.type]], points, runner.name)
+        _block(occupancy, empty[models[kept.type]], points, runner.name)
 
 
-def _empty(board: Occupancy) -> dict[int, deque[int]]:
+def _empty(occupancy: Occupancy) -> dict[int, deque[int]]:
     """Devices that may be kept for somebody, by model: healthy, empty, not kept yet."""
-    ground = board.ground
-    found: dict[int, deque[int]] = {model: deque() for model in ground.models.values()}
-    for site, here in enumerate(board.occupants):
-        if not here and not board.blocked.item(site) and ground.health.item(site) == HEALTHY:
-            found[ground.model.item(site)].append(site)
+    inventory = occupancy.inventory
+    found: dict[int, deque[int]] = {model: deque() for model in inventory.models.values()}
+    for site, here in enumerate(occupancy.occupants):
+        if not here and not occupancy.blocked.item(site) and inventory.health.item(site) == HEALTHY:
+            found[inventory.model.item(site)].append(site)
     return found
 
 
-def _block(board: Occupancy, empty: deque[int], points: int, name: str) -> None:
+def _block(occupancy: Occupancy, empty: deque[int], points: int, name: str) -> None:
     """Block as many of these devices as the points need, if there are any."""
     while points > 0 and empty:
-        board.block((empty.popleft(),), name)
+        occupancy.block((empty.popleft(),), name)
         points -= WHOLE
 
 
