@@ -10,11 +10,11 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import TypeVar
 
-from ullage import decide
+from ullage import scheduling
 from ullage.cluster.records.snapshot import PodRecord, WorkloadRecord
 
 Result = TypeVar("Result")
-_ROOT = str(Path(next(iter(decide.__path__))))
+_ROOT = str(Path(next(iter(scheduling.__path__))))
 
 
 class Planted(ValueError):

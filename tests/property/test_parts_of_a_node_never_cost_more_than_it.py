@@ -18,7 +18,7 @@ from ullage.cluster.records.account import Account
 from ullage.cluster.records.pool import CapacityType, PoolRecord, PoolStatus
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import Placement
-from ullage.scheduling.accounting import cost_records as books
+from ullage.scheduling.accounting import cost_records
 from ullage.scheduling.accounting.account import Accountant
 from ullage.scheduling.accounting.losses import NONE
 from ullage.scheduling.accounting.rates import Rate, Rates
@@ -84,21 +84,23 @@ def test_parts_add_up_to_the_price_at_most(
     rate=st.integers(1, 10_000_000).map(lambda micros: micros / 1e5),
 )
 def test_how_often_books_are_kept_changes_nothing(gaps: list[int], rate: float) -> None:
-    often: Account | None = books.entered(None, Rate(per_hour=rate, on_demand=rate), NONE, NOW)
+    often: Account | None = cost_records.entered(
+        None, Rate(per_hour=rate, on_demand=rate), NONE, NOW
+    )
     once = often
     assert once is not None
     now = NOW
     for gap in gaps:
         now += gap
-        often = books.entered(often, Rate(per_hour=rate, on_demand=rate), NONE, now)
+        often = cost_records.entered(often, Rate(per_hour=rate, on_demand=rate), NONE, now)
     assert often is not None
     whole = float(rate) * sum(gaps) / 3600
     # an entry rounds to seven digits
     assert float(often.total or 0) == pytest.approx(whole, rel=1e-5, abs=2e-5)
     if often.total and float(often.total):
         assert often.vs_on_demand == "1.0000"
-    if sum(gaps) <= books.MOST_S:
-        assert float(books.spent(once, now) or 0) == pytest.approx(whole, rel=1e-6, abs=1e-6)
+    if sum(gaps) <= cost_records.MOST_S:
+        assert float(cost_records.spent(once, now) or 0) == pytest.approx(whole, rel=1e-6, abs=1e-6)
 
 
 @given(times=st.lists(st.floats(-1e6, 1e6), max_size=12))
@@ -118,5 +120,5 @@ def test_a_wild_clock_never_takes_money_back_nor_pays_more_than_a_day_at_once(
         assert status.spend is not None
         assert status.spend.account is not None
         after = float(status.spend.account.total or 0)
-        assert total <= after <= total + books.MOST_S / 3600 + 1e-6
+        assert total <= after <= total + cost_records.MOST_S / 3600 + 1e-6
         total = after

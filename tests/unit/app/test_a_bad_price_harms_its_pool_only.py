@@ -28,7 +28,7 @@ from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.capacity.price import Quote
 from ullage.prices.fetcher import Unreachable
 from ullage.prices.source import Fetch, PriceUnreadable, checked, moment, price
-from ullage.scheduling.capacity import pool_status as telling
+from ullage.scheduling.capacity import pool_status
 from ullage.scheduling.capacity.prices import price_fresh
 
 NOW_S = 1_800_000_000.0
@@ -167,14 +167,14 @@ def test_what_is_no_time_is_refused(value: object) -> None:
 def test_a_pool_that_cannot_be_looked_at_is_told_and_the_others_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    really = telling.observed
+    really = pool_status.observed
 
     def observed(pool: PoolRecord, *rest: object) -> PoolStatus:
         if pool.name == "bad":
             raise OverflowError("math range error")
         return really(pool, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(telling, "observed", observed)
+    monkeypatch.setattr(pool_status, "observed", observed)
     keeper = PoolKeeper()
     pools = {one.name: one for one in (a_pool("bad"), a_pool("well"))}
     for moment_s in (1.0, 6.0, 11.0):

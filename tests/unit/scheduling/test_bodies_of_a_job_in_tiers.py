@@ -20,7 +20,7 @@ from ullage.kube.manifests.children import Member, pod_body
 from ullage.kube.manifests.tiers import guard_name, narrowed
 from ullage.kube.manifests.ungate import ungate_patch
 from ullage.ports import NETWORK_POLICY, SECRET, BadRequest, Conflict
-from ullage.scheduling.lifecycle import coordinator as leading
+from ullage.scheduling.lifecycle import coordinator
 from ullage.scheduling.model.plan import ApplyService, CreatePod, Labels, Lead
 from ullage.scheduling.model.selectors import owner_labels
 from ullage_run import lead_server, orders
@@ -119,11 +119,11 @@ def test_the_lead_understands_how_it_is_started() -> None:
 
 
 def test_a_lead_ends_with_the_exit_codes_that_are_read() -> None:
-    assert leading.STATE_LOST == lead_server.STATE_LOST
-    assert leading.NEVER_JOINED == lead_server.NEVER_JOINED
-    assert leading.ENDED == lead_server.ENDED
+    assert coordinator.STATE_LOST == lead_server.STATE_LOST
+    assert coordinator.NEVER_JOINED == lead_server.NEVER_JOINED
+    assert coordinator.ENDED == lead_server.ENDED
     codes = {lead_server.STATE_LOST, lead_server.NEVER_JOINED, lead_server.BAD_ARGUMENTS}
-    assert len(codes | {0, leading.KILLED, lead_server.ENDED}) == 6, "each says one thing"
+    assert len(codes | {0, coordinator.KILLED, lead_server.ENDED}) == 6, "each says one thing"
 
 
 def test_the_lead_assumes_the_link_that_notices_are_judged_by() -> None:

@@ -21,7 +21,7 @@ from ullage.api.contract import Reason, SlicePhase
 from ullage.api.reasons import ConditionType
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import Condition, Progress
-from ullage.scheduling.accounting import cost_records as books
+from ullage.scheduling.accounting import cost_records
 
 RUNNING = Condition(type=ConditionType.READY, status="True", reason="Running", since=NOW)
 
@@ -125,7 +125,7 @@ def test_two_losses_from_one_checkpoint_are_two_losses() -> None:
         days.cycle(90.0, **running(caught_up, 5000))
     assert days.known.lost_steps == 1000 + 1500
     assert days.known.lost_seconds == 500 + 750
-    assert books.useful_steps(days.known, days.workload, days.workload.status) == 1900
+    assert cost_records.useful_steps(days.known, days.workload, days.workload.status) == 1900
 
 
 def test_steps_of_another_job_are_not_paid_for_twice() -> None:
@@ -134,7 +134,7 @@ def test_steps_of_another_job_are_not_paid_for_twice() -> None:
     days.cycle(60.0, **running(100_050, 100_000))
     days.cycle(HOUR, **running(107_200, 100_000))
     assert days.known.first_step == 100_000
-    assert books.useful_steps(days.known, days.workload, days.workload.status) == 7200
+    assert cost_records.useful_steps(days.known, days.workload, days.workload.status) == 7200
 
 
 def test_a_checkpoint_that_failed_is_a_loss_though_it_was_asked_for() -> None:
@@ -163,7 +163,7 @@ def test_a_job_that_starts_afresh_has_lost_all_of_it() -> None:
     days.cycle(HOUR, **restarting(Reason.MEMBER_LOST))
     days.cycle(60.0, **running(40))
     assert days.known.lost_steps == 7000
-    assert books.useful_steps(days.known, days.workload, days.workload.status) <= 40
+    assert cost_records.useful_steps(days.known, days.workload, days.workload.status) <= 40
 
 
 def test_without_any_checkpoint_a_loss_takes_the_whole_start() -> None:

@@ -24,7 +24,7 @@ from ullage.cluster.records.pool import CapacityType
 from ullage.cluster.records.snapshot import WorkloadKind
 from ullage.cluster.records.spend import SpendRecord
 from ullage.cluster.records.status import Condition, WorkloadStatus
-from ullage.scheduling.accounting import cost_records as books
+from ullage.scheduling.accounting import cost_records
 from ullage.scheduling.accounting.account import Accountant
 from ullage.scheduling.accounting.events import cost_news
 from ullage.scheduling.accounting.rates import Rates
@@ -126,7 +126,7 @@ def test_a_clock_that_jumps_is_not_paid_for() -> None:
     assert days.known.total == "1"
     assert days.known.as_of == NOW - 4 * HOUR
     days.cycle(400 * 24 * HOUR)
-    assert float(days.known.total) == pytest.approx(1 + books.MOST_S / HOUR)
+    assert float(days.known.total) == pytest.approx(1 + cost_records.MOST_S / HOUR)
 
 
 def test_a_service_has_books_too() -> None:
@@ -170,7 +170,7 @@ def test_shares_beyond_the_whole_divide_one_price() -> None:
     ],
 )
 def test_money_is_decimal_text_of_seven_digits(value: float, said: str) -> None:
-    assert books.money(value) == said
+    assert cost_records.money(value) == said
 
 
 def test_an_untouched_status_stays_the_very_object() -> None:
@@ -180,8 +180,8 @@ def test_an_untouched_status_stays_the_very_object() -> None:
 
 
 def test_a_large_cluster_enters_no_more_at_a_time_than_a_small_one() -> None:
-    assert books.period_s(1) == books.period_s(600) == 60.0
-    assert books.period_s(10_000) == 1000.0
+    assert cost_records.period_s(1) == cost_records.period_s(600) == 60.0
+    assert cost_records.period_s(10_000) == 1000.0
     days = Days(one_spot_node())
     days.cycle(placement=(on("n1"),))
     many = {f"uid-{number}": days.workload for number in range(1000)}

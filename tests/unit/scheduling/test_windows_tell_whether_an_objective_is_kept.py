@@ -12,14 +12,14 @@ from builders import a_job, a_pod, a_slice, gpu, reported
 from ullage.api.contract import LatencyObjective, ObservedSlice, SlicePhase
 from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
 from ullage.cluster.records.status import Sharing
-from ullage.scheduling.placement import predicted_figures as figures
+from ullage.scheduling.placement import predicted_figures
 from ullage.scheduling.placement.predicted_figures import Part
 
 SLO = LatencyObjective(latency_ms=40)
 JOB = a_job().fractional(50, 50)
 
 
-class _Nobody(figures.Predictions):
+class _Nobody(predicted_figures.Predictions):
     def admission(self, pod_uid: str) -> None:
         return None
 
@@ -40,34 +40,40 @@ def serving(before: Sharing | None = None) -> WorkloadRecord:
 
 def shown(before: Sharing | None, *parts: Part) -> Sharing:
     predictions = object.__new__(_Nobody)
-    found = figures.sharing(serving(before), parts, predictions)
+    found = predicted_figures.sharing(serving(before), parts, predictions)
     assert found is not None
     return found
 
 
 def test_two_of_three_windows_decide_and_not_a_single_one() -> None:
     loose = part(windows=100, violations=1, latency_micros=90_000)
-    assert figures.objective_met(serving(), [loose]) == (
+    assert predicted_figures.objective_met(serving(), [loose]) == (
         True,
         "kept in 99 of 100 windows since the start",
     )
     broken = part(SlicePhase.VIOLATING, windows=103, violations=3)
-    judged = figures.objective_met(serving(), [loose, broken])
+    judged = predicted_figures.objective_met(serving(), [loose, broken])
     assert judged == (False, "kept in 199 of 203 windows since the start")
 
 
 def test_without_a_window_the_observed_slowdown_decides() -> None:
     job = JOB.slowdown(1.5).build()
-    assert figures.objective_met(job, [part(step_micros=160, solo_step_micros=100)]) == (
+    assert predicted_figures.objective_met(job, [part(step_micros=160, solo_step_micros=100)]) == (
         False,
         "observed 1.60 times slower than alone, allowed 1.5",
     )
-    assert figures.objective_met(job, [part()]) is None
-    assert figures.objective_met(serving(), [part(step_micros=160, solo_step_micros=100)]) is None
+    assert predicted_figures.objective_met(job, [part()]) is None
+    assert (
+        predicted_figures.objective_met(serving(), [part(step_micros=160, solo_step_micros=100)])
+        is None
+    )
 
 
 def test_who_has_no_objective_cannot_miss_it() -> None:
-    assert figures.objective_met(JOB.build(), [part(SlicePhase.VIOLATING, windows=9)]) is None
+    assert (
+        predicted_figures.objective_met(JOB.build(), [part(SlicePhase.VIOLATING, windows=9)])
+        is None
+    )
 
 
 def test_attainment_is_of_all_members_and_latency_of_the_slowest() -> None:

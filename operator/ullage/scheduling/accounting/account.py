@@ -15,7 +15,7 @@ from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.cluster.records.spend import SpendRecord
 from ullage.cluster.records.status import WorkloadStatus
 from ullage.engines.capacity.deadline import Mode
-from ullage.scheduling.accounting import cost_records as books
+from ullage.scheduling.accounting import cost_records
 from ullage.scheduling.accounting.losses import ending_of
 from ullage.scheduling.accounting.rates import Rates, Slices
 
@@ -38,7 +38,7 @@ class Accountant:
             slices: What every node holds by the plan.
             now: The moment of the decision.
         """
-        return cls(Rates.of(snapshot, slices), now, books.period_s(len(snapshot.workloads)))
+        return cls(Rates.of(snapshot, slices), now, cost_records.period_s(len(snapshot.workloads)))
 
     def booked(self, workload: WorkloadRecord, status: WorkloadStatus) -> WorkloadStatus:
         """The status with the books; the very status where no entry is due."""
@@ -56,7 +56,9 @@ class Accountant:
         if before is not None:
             # an entry that comes with a status that is written anyway costs nothing
             rides = not same and bool(held) and self.now - before.as_of >= self.period_s
-            asked = books.due(before, rate, ending, self.now, moved=moved, period_s=self.period_s)
+            asked = cost_records.due(
+                before, rate, ending, self.now, moved=moved, period_s=self.period_s
+            )
             if not rides and not asked:
                 return _with(status, before)
         off_spot = (
@@ -64,8 +66,8 @@ class Accountant:
             and spend.decision is not None
             and spend.decision.mode == Mode.ON_DEMAND
         )
-        account = books.entered(before, rate, ending, self.now, off_spot=off_spot)
-        unit = books.per_thousand_steps(account, workload, status)
+        account = cost_records.entered(before, rate, ending, self.now, off_spot=off_spot)
+        unit = cost_records.per_thousand_steps(account, workload, status)
         return _with(status, replace(account, per_thousand_steps=unit))
 
 

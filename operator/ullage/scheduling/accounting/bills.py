@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from ullage.cluster.records.snapshot import WorkloadRecord
-from ullage.scheduling.accounting import cost_records as books
+from ullage.scheduling.accounting import cost_records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +74,10 @@ def bill_of(workload: WorkloadRecord, now: float) -> Bill | None:
     account = spend.account if spend is not None else None
     if account is None:
         return None
-    spent, on_demand = books.spent(account, now), books.on_demand(account, now)
-    steps = books.useful_steps(account, workload, workload.status) if spent is not None else 0
+    spent, on_demand = cost_records.spent(account, now), cost_records.on_demand(account, now)
+    steps = (
+        cost_records.useful_steps(account, workload, workload.status) if spent is not None else 0
+    )
     known = spent or Decimal(0)
     return Bill(
         spent=spent,

@@ -17,7 +17,7 @@ from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
 from ullage.scheduling.assignment.pods import create_pods, give_up, name_members, release
 from ullage.scheduling.elastic.sizing import Sizing, is_modest, sizing_of
 from ullage.scheduling.elastic.space import other_models
-from ullage.scheduling.inventory import timeouts as guards
+from ullage.scheduling.inventory import timeouts
 from ullage.scheduling.inventory.held_shares import in_force
 from ullage.scheduling.lifecycle import inference as lifecycle_inference
 from ullage.scheduling.lifecycle.in_place import JOIN_AGAIN_S, free_ranks
@@ -154,7 +154,7 @@ def _turn(
             for held in one.held
             if held.node in index
         )
-    avoid = guards.passed_over(context.view, context.inventory, workload, members)
+    avoid = timeouts.passed_over(context.view, context.inventory, workload, members)
     if life.passed_over is not None and life.passed_over.reason is Reason.RESERVATION_REFUSED:
         node, _, gpu = life.passed_over.where.partition("/")
         site = context.inventory.site_index.get((node, gpu))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from ullage.api.contract import GATE, Reason
 from ullage.cluster.records.snapshot import WorkloadRecord
-from ullage.scheduling.inventory import timeouts as guards
+from ullage.scheduling.inventory import timeouts
 from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.model.lifecycle_step import (
     LifecycleStep,
@@ -34,7 +34,7 @@ def advance(
     restarts = job.status.restarts
     if not gated:
         return _under_way(view, members, restarts)
-    late = [(one, held) for one in gated if (held := guards.overdue(view, one))]
+    late = [(one, held) for one in gated if (held := timeouts.overdue(view, one))]
     if late and len(gated) == len(members):
         return _expired(job, late[0][1], gated)
     silent = {one.pod.uid for one, _ in late}
@@ -86,7 +86,7 @@ def deadline(view: View, gated: Sequence[Member]) -> float:
     """When the first reservation that is not answered is given up; 0 = all are answered."""
     return earliest(
         *(
-            guards.reserve_ends(view, held)
+            timeouts.reserve_ends(view, held)
             for one in gated
             for held in one.held
             if held.seen is None
@@ -119,7 +119,7 @@ def must_move(view: View, inventory: Inventory, member: Member) -> bool:
     """Whether the place that a gated member was given will not do any more."""
     if any(held.refused for held in member.held) or member.pod.uid in view.evictions:
         return True
-    return bool(guards.node_is_lost(view, inventory, member))
+    return bool(timeouts.node_is_lost(view, inventory, member))
 
 
 def refusal_of(release: Sequence[Member]) -> Passed | None:
@@ -130,7 +130,7 @@ def refusal_of(release: Sequence[Member]) -> Passed | None:
                 return Passed(
                     reason=Reason.RESERVATION_REFUSED,
                     where=f"{held.node}/{held.slice.gpu}",
-                    message=guards.refused_by_node(held),
+                    message=timeouts.refused_by_node(held),
                 )
     return None
 
@@ -155,5 +155,5 @@ def _under_way(view: View, members: Sequence[Member], restarts: int) -> Lifecycl
     return LifecycleStep(
         phase=Phase.STARTING,
         restarts=restarts,
-        wake_at=earliest(*(guards.next_look(view, one) for one in members)),
+        wake_at=earliest(*(timeouts.next_look(view, one) for one in members)),
     )

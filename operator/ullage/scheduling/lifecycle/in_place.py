@@ -17,7 +17,7 @@ from typing import Final
 from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
 from ullage.cluster.values.names import pod_name
-from ullage.scheduling.inventory import timeouts as guards
+from ullage.scheduling.inventory import timeouts
 from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.inventory.reliable_machines import staying, terms_of
 from ullage.scheduling.lifecycle.drain import at_once, in_time
@@ -208,7 +208,7 @@ def _loss(view: View, member: Member) -> Termination | None:
             code=pod.exit_code,
             at=pod.stage_since,
         )
-    found = guards.trouble(view, member)
+    found = timeouts.trouble(view, member)
     return (
         Termination(found.reason, found.message, where=found.where) if found is not None else None
     )
@@ -344,7 +344,7 @@ def _goes_on(
         wake_at=earliest(
             retry_at if waits else 0.0,
             deadline(view, [one for one in roll.gated if one not in dropped]),
-            *(guards.next_look(view, one) for one in roll.staying),
+            *(timeouts.next_look(view, one) for one in roll.staying),
         ),
     )
 
@@ -372,7 +372,10 @@ def _sorted_out(
         one
         for at, one in enumerate(roll.gated)
         if at >= room
-        or (one.held and (must_move(view, inventory, one) or guards.overdue(view, one) is not None))
+        or (
+            one.held
+            and (must_move(view, inventory, one) or timeouts.overdue(view, one) is not None)
+        )
     ]
     joining = tuple(one for one in roll.gated if not one.held and one not in dropped)
     return joining, dropped

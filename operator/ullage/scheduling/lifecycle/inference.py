@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import DeploymentRecord, PodStage, WorkloadRecord
-from ullage.scheduling.inventory import timeouts as guards
+from ullage.scheduling.inventory import timeouts
 from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.lifecycle.gang import deadline, ungate
 from ullage.scheduling.lifecycle.surge import leaves_by_surge
@@ -217,7 +217,7 @@ def _pods(
             waiting.append(one)
         elif one.reserved and not write_refused(view, "Pod", one.pod.namespace, one.pod.name):
             steps.append(ungate(view, service, one))
-    moments = [guards.next_look(view, one) for one in members]
+    moments = [timeouts.next_look(view, one) for one in members]
     return LifecycleStep(
         phase=Phase.PENDING,
         steps=tuple(steps),
@@ -236,7 +236,7 @@ def _cure(view: View, service: WorkloadRecord, member: Member, epoch: int) -> Ac
     if member.pod.lost_race:
         text = "lost its place at admission"
         return delete(service, member, epoch, Reason.LOST_RACE, text)
-    found = guards.trouble(view, member)
+    found = timeouts.trouble(view, member)
     if found is None or (member.pod.stage is PodStage.RUNNING and leaves_by_surge(found.reason)):
         return None
     act = evict if member.pod.stage is PodStage.RUNNING else delete
@@ -247,16 +247,16 @@ def _reservation_failed(view: View, inventory: Inventory, member: Member) -> Pas
     for held in member.held:
         where = f"{held.node}/{held.slice.gpu}"
         if held.refused:
-            message = guards.refused_by_node(held)
+            message = timeouts.refused_by_node(held)
             return Passed(reason=Reason.RESERVATION_REFUSED, where=where, message=message)
-    late = guards.overdue(view, member)
+    late = timeouts.overdue(view, member)
     if late is not None:
         return Passed(
             reason=Reason.RESERVATION_EXPIRED,
             where=f"{late.node}/{late.slice.gpu}",
             message=f"{late.node} did not answer to the reservation in time; placed anew",
         )
-    lost = guards.node_is_lost(view, inventory, member)
+    lost = timeouts.node_is_lost(view, inventory, member)
     if lost:
         held = member.held[0]
         where = f"{held.node}/{held.slice.gpu}"

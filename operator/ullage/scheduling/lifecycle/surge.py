@@ -17,7 +17,7 @@ from typing import Final
 from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import DeploymentRecord, PodStage, WorkloadRecord
 from ullage.scheduling.feasibility.resource_requests import ResourceRequests
-from ullage.scheduling.inventory import timeouts as guards
+from ullage.scheduling.inventory import timeouts
 from ullage.scheduling.lifecycle.replacement import Doomed, Marked, doomed_of, replaced_ahead
 from ullage.scheduling.model.lifecycle_step import evict
 from ullage.scheduling.model.plan import Action
@@ -127,7 +127,7 @@ def _begun(move: Move, members: Sequence[Member]) -> list[tuple[Member, PendingE
     view, service, deployment = move.view, move.service, move.deployment
     if deployment is None or deployment.replicas <= service.replicas:
         return []
-    told = {one.nearest: one for one in guards.carried(view, service) if one.reason in URGENT}
+    told = {one.nearest: one for one in timeouts.carried(view, service) if one.reason in URGENT}
     found = []
     for one in members:
         where = next((at for at in _places(one) if at in told), "")
@@ -164,7 +164,7 @@ def _is_coming(view: View, member: Member) -> bool:
 
 def _told_at(view: View, service: WorkloadRecord, reason: Reason) -> float:
     """Since when the mark is known; now, where it is news."""
-    if any(one.reason is reason for one in guards.carried(view, service)):
+    if any(one.reason is reason for one in timeouts.carried(view, service)):
         decision = service.status.decision
         return decision.time if decision is not None else view.now
     return view.now

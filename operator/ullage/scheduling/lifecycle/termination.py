@@ -14,7 +14,7 @@ from typing import Final
 from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
 from ullage.cluster.values.names import pod_name
-from ullage.scheduling.inventory import timeouts as guards
+from ullage.scheduling.inventory import timeouts
 from ullage.scheduling.lifecycle.drain import interruption_of
 from ullage.scheduling.model.lifecycle_step import LifecycleStep, Passed
 from ullage.scheduling.model.phases import Phase
@@ -57,7 +57,7 @@ def find_ending(view: View, job: WorkloadRecord, members: Sequence[Member]) -> T
         if one.pod.stage is PodStage.FAILED:
             return _failure(one)
     for one in members:
-        found = guards.trouble(view, one)
+        found = timeouts.trouble(view, one)
         if found is not None:
             return Termination(found.reason, found.message, where=found.where)
     return _half_started(view, members)
@@ -118,7 +118,7 @@ def _half_started(view: View, members: Sequence[Member]) -> Termination | None:
     if not left:
         return None
     first = min(one.pod.stage_since for one in members if not one.gated)
-    if view.now - guards.counted_from(view, first) < view.settings.schedule_timeout_s:
+    if view.now - timeouts.counted_from(view, first) < view.settings.schedule_timeout_s:
         return None
     return Termination(
         Reason.GANG_INCOMPLETE, f"{left[0].pod.name} found no place after others had started"
@@ -147,7 +147,7 @@ def close(
     if ending.counted:
         return _failed(view, job, ending, release)
     refused = ending.reason is Reason.RESERVATION_REFUSED
-    wait_s = guards.refused_pause(view, members) if refused else 0.0
+    wait_s = timeouts.refused_pause(view, members) if refused else 0.0
     soon = f" in {wait_s:g} s" if wait_s else ""
     return LifecycleStep(
         phase=Phase.RESTARTING,

@@ -18,7 +18,7 @@ from ullage.api.contract import Reason, SlicePhase
 from ullage.api.reasons import ConditionType
 from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
 from ullage.cluster.values.names import pod_name, workers_service
-from ullage.scheduling.inventory import timeouts as guards
+from ullage.scheduling.inventory import timeouts
 from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.lifecycle.drain import at_once
 from ullage.scheduling.lifecycle.gang import advance, deadline
@@ -287,7 +287,7 @@ def _missing(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Life
         elif holder is None:
             missing.append(rank)
         obstacle = obstacle or write_refused(view, "Pod", *name)
-    late = [one for one in members if one.held and guards.overdue(view, one)]
+    late = [one for one in members if one.held and timeouts.overdue(view, one)]
     reason, message = obstacle or refusal_under_retry(job) or _COMING
     if not members and (reason, message) == _COMING:
         return _coming(job.status.restarts, job.status.retry_at, tuple(missing))

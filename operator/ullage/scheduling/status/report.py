@@ -16,15 +16,14 @@ from ullage.scheduling.assignment.digest import decision_digest, in_bytes
 from ullage.scheduling.capacity.status import says_already
 from ullage.scheduling.elastic.sizes import told as told_size
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
-from ullage.scheduling.inventory import timeouts as guards
+from ullage.scheduling.inventory import timeouts
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Emit
 from ullage.scheduling.model.view import Member, View
 from ullage.scheduling.placement.attempt import Outcome, Refused
 from ullage.scheduling.placement.predicted_figures import Part, Predictions
-from ullage.scheduling.status import decisions
-from ullage.scheduling.status import unchanged as quiet
+from ullage.scheduling.status import decisions, unchanged
 from ullage.scheduling.status.decisions import Ruling
 from ullage.scheduling.status.workload_status import Told, tell
 from ullage.scheduling.timeslicing.rounds import books_of
@@ -71,7 +70,7 @@ class Reporter:
             and refused is not None
             and as_told
             and says_already(workload, pool_choice)
-            and quiet.still_waits(workload, life, refused)
+            and unchanged.still_waits(workload, life, refused)
         ):
             return workload.status
         if life.headcount is not None:  # who comes or goes takes nothing from the others
@@ -86,7 +85,7 @@ class Reporter:
             and workload.ref.uid not in self.told
             and says_already(workload, pool_choice)
             and _same_note(workload, self._note(workload, parts))
-            and quiet.still_runs(self.context.view, workload, parts, self.predictions)
+            and unchanged.still_runs(self.context.view, workload, parts, self.predictions)
         ):
             return workload.status
         admitted = _is_admitted(workload, life, members, parts)
@@ -232,7 +231,7 @@ class Reporter:
 
     def _lines(self, workload: WorkloadRecord, life: LifecycleStep) -> tuple[RefusalLine, ...]:
         """What lately failed to serve the workload, and goes on counting."""
-        carried = guards.carried(self.context.view, workload)
+        carried = timeouts.carried(self.context.view, workload)
         passed = life.passed_over
         if passed is None or passed.reason is Reason.NODE_UNHEALTHY:
             return carried
@@ -271,7 +270,7 @@ def _blamed_anew(view: View, workload: WorkloadRecord, life: LifecycleStep) -> b
     return (
         passed is not None
         and passed.reason in (Reason.INTERFERING, Reason.PROBATION_ROLLED_BACK)
-        and all(one.reason is not passed.reason for one in guards.carried(view, workload))
+        and all(one.reason is not passed.reason for one in timeouts.carried(view, workload))
     )
 
 

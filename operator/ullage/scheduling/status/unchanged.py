@@ -18,7 +18,7 @@ from ullage.cluster.records.status import Condition
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import View
-from ullage.scheduling.placement import predicted_figures as figures
+from ullage.scheduling.placement import predicted_figures
 from ullage.scheduling.placement.attempt import Refused
 from ullage.scheduling.placement.predicted_figures import Part, Predictions
 from ullage.scheduling.status.workload_status import ENFORCED, same_placement
@@ -49,8 +49,8 @@ def still_runs(
     if any(one.seen is None or one.seen.phase not in ENFORCED for one in parts):
         return False
     return (
-        figures.sharing(workload, parts, predictions) is status.sharing
-        and figures.progress(view, workload, parts) is status.progress
+        predicted_figures.sharing(workload, parts, predictions) is status.sharing
+        and predicted_figures.progress(view, workload, parts) is status.progress
         and _objective_shown(workload, parts)
     )
 
@@ -102,7 +102,7 @@ def _good(workload: WorkloadRecord, conditions: tuple[Condition, ...]) -> bool:
 def _objective_shown(workload: WorkloadRecord, parts: Sequence[Part]) -> bool:
     """Whether the condition on the objective is there when it should be, and says the truth."""
     conditions = workload.status.conditions
-    judged = figures.objective_met(workload, parts)
+    judged = predicted_figures.objective_met(workload, parts)
     if judged is None:
         return len(conditions) == 4
     met = "True" if judged[0] else "False"
@@ -110,6 +110,6 @@ def _objective_shown(workload: WorkloadRecord, parts: Sequence[Part]) -> bool:
         len(conditions) == 5
         and conditions[4].type == ConditionType.SLO_MET
         and conditions[4].status == met
-        and conditions[4].reason == figures.slo_reason(parts, judged[0])
+        and conditions[4].reason == predicted_figures.slo_reason(parts, judged[0])
         and conditions[4].observed_generation == workload.generation
     )

@@ -32,7 +32,7 @@ from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.selectors import selector_text
 from ullage.scheduling.model.view import Member, View
-from ullage.scheduling.placement import predicted_figures as figures
+from ullage.scheduling.placement import predicted_figures
 from ullage.scheduling.placement.predicted_figures import Part, Predictions
 
 ENFORCED: Final = (SlicePhase.ATTACHED, SlicePhase.VIOLATING, SlicePhase.FROZEN)
@@ -107,7 +107,9 @@ def _common(view: View, told: Told, predictions: Predictions) -> dict[str, objec
         "placement": _placement(before.placement, told.parts),
         "decision": told.decision,
         "sharing": (
-            before.sharing if ended else figures.sharing(workload, told.parts, predictions)
+            before.sharing
+            if ended
+            else predicted_figures.sharing(workload, told.parts, predictions)
         ),
         "template_hash": next(
             (one.pod.template_hash for one in told.members if one.pod.template_hash),
@@ -142,9 +144,9 @@ def _training(view: View, told: Told) -> dict[str, object]:
         "start_time": now if running and not before.start_time else before.start_time,
         "completion_time": (before.completion_time or now) if told.phase.terminal else 0.0,
         "progress": (
-            figures.finished(workload)
+            predicted_figures.finished(workload)
             if told.phase is Phase.SUCCEEDED
-            else figures.progress(view, workload, told.parts)
+            else predicted_figures.progress(view, workload, told.parts)
         ),
     }
 
@@ -244,10 +246,10 @@ def _admitted(told: Told) -> list[Said]:
         Said(ConditionType.READY, ready, Reason.RUNNING if ready else waits),
         _enforced(told, waits),
     ]
-    judged = figures.objective_met(told.workload, told.parts)
+    judged = predicted_figures.objective_met(told.workload, told.parts)
     if judged is not None:
         met, text = judged
-        reason = figures.slo_reason(told.parts, met)
+        reason = predicted_figures.slo_reason(told.parts, met)
         said.append(Said(ConditionType.SLO_MET, met, reason, text))
     return said
 
