@@ -72,7 +72,7 @@ class Split:
 def sides_of(table: Gavel, features: Floats) -> Sides:
     """The jobs as classes; features are those of the table."""
     profiles = tuple(
-        ClassProfile(klass=job, family=family)
+        ClassProfile(workload_class=job, family=family)
         for job, family in zip(table.jobs, table.families, strict=True)
     )
     index = {job: number for number, job in enumerate(table.jobs)}

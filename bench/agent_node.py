@@ -71,7 +71,7 @@ class Tenant:
             percent=PERCENT,
             memory_mib=512,
             epoch=1,
-            klass=f"class-{self.number}",
+            workload_class=f"class-{self.number}",
             max_slowdown_percent=500,
             slo=LatencyObjective(latency_ms=200) if self.serves else None,
         )

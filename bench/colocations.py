@@ -77,11 +77,11 @@ class Gavel:
                 kept.append(
                     Row(
                         id=f"{number}.{len(kept)}",
-                        klass=self.jobs[victim],
+                        workload_class=self.jobs[victim],
                         family=self.families[victim],
                         accelerator=gpu,
                         percent=100,
-                        partners=(Partner(klass=self.jobs[aggressor], percent=100),),
+                        partners=(Partner(workload_class=self.jobs[aggressor], percent=100),),
                         step_s=slowdown / self.solo[gpu, self.jobs[victim]],
                         slowdown=slowdown,
                         at_s=0.0,
@@ -162,9 +162,9 @@ def read_lucid(folder: Path, *, max_slowdown: float) -> Lucid:
     """
     profiles = {}
     for line in _lines(folder / "interference" / "lucid_solo_profiles.csv"):
-        klass = _lucid_class(line, "")
-        profiles[klass] = ClassProfile(
-            klass=klass,
+        workload_class = _lucid_class(line, "")
+        profiles[workload_class] = ClassProfile(
+            workload_class=workload_class,
             family=line["model"],
             batch=float(line["batchsize"]),
             fingerprint=Fingerprint(
@@ -181,11 +181,11 @@ def read_lucid(folder: Path, *, max_slowdown: float) -> Lucid:
             rows += [
                 Row(
                     id=f"{number:04d}.{side}",
-                    klass=names[side],
+                    workload_class=names[side],
                     family=line[f"model{side + 1}"],
                     accelerator="lucid",
                     percent=100,
-                    partners=(Partner(klass=names[1 - side], percent=100),),
+                    partners=(Partner(workload_class=names[1 - side], percent=100),),
                     step_s=1.0 / speeds[side],
                     slowdown=1.0 / speeds[side],
                     at_s=number * _APART_S,

@@ -145,11 +145,11 @@ class World:
             replicas=replicas,
             gpu=gpu,
             trust_domain=f"namespace/{namespace}",
-            klass=f"class-{number % CLASSES}",
+            workload_class=f"class-{number % CLASSES}",
         )
         if self.own_objectives:
             most = 1.5 + number % 100_000 * 1e-4
-            fields |= {"klass": f"class-{number}", "max_slowdown": most}
+            fields |= {"workload_class": f"class-{number}", "max_slowdown": most}
         job = replace(base, **fields)  # type: ignore[arg-type]
         self.workloads[job.ref.uid] = job
         return job
@@ -263,7 +263,9 @@ def add_profiles(world: World) -> None:
     """The profile that the mixture names, in every namespace."""
     rows = (SoloEntry(device=EMULATED_MODEL, share=100, sm_util=0.5),)
     for index in range(NAMESPACES):
-        one = ProfileRecord(namespace=f"team-{index}", name="half", klass="half", solo=rows)
+        one = ProfileRecord(
+            namespace=f"team-{index}", name="half", workload_class="half", solo=rows
+        )
         world.profiles[one.namespace, one.name] = one
 
 

@@ -68,7 +68,7 @@ def a_class(name: str, speeds: dict[str, float]) -> ProfileRecord:
     return ProfileRecord(
         namespace="bench",
         name=name,
-        klass=name,
+        workload_class=name,
         family=name.split(" (")[0],
         status=ProfileStatus(solo=solo),
     )
@@ -83,7 +83,10 @@ def measure() -> tuple[dict[str, float], list[Row]]:
     classes = read_classes()
     rows = [Row(what=f"speeds as the operator estimates them, {len(classes)} classes", ours="")]
     figures: dict[str, float] = {}
-    ways: dict[str, Left] = {"class": lambda one: one.klass, "family": lambda one: one.family}
+    ways: dict[str, Left] = {
+        "class": lambda one: one.workload_class,
+        "family": lambda one: one.family,
+    }
     for name, left in ways.items():
         for known in (1, 2):
             score = _scored(classes, left, known)

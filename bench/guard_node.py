@@ -195,7 +195,7 @@ class BenchNode:
             memory_mib=64,
             epoch=1,
             protected=protected,
-            klass=name,
+            workload_class=name,
             max_slowdown_percent=max_slowdown_percent,
         )
         self.table.intake(1, [*(one.desired for one in self.running), desired])

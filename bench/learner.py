@@ -39,7 +39,7 @@ def world(
     """Co-locations of classes as different from one another as real ones, both directions."""
     known = {
         f"class-{number:02d}": ClassProfile(
-            klass=f"class-{number:02d}",
+            workload_class=f"class-{number:02d}",
             family=f"family-{number % 7}",
             fingerprint=Fingerprint(sm=rng.uniform(0.1, 0.9), dram=rng.uniform(0.05, 0.8)),
             curve=ShareCurve(fixed_s=0.01, scaled_s=rng.uniform(0.01, 0.1)),
@@ -56,11 +56,11 @@ def world(
             rows.append(
                 Row(
                     id=f"{number}-{place}",
-                    klass=sides[place],
+                    workload_class=sides[place],
                     family=known[sides[place]].family,
                     accelerator=GPU,
                     percent=share,
-                    partners=(Partner(klass=sides[1 - place], percent=100 - share),),
+                    partners=(Partner(workload_class=sides[1 - place], percent=100 - share),),
                     step_s=0.1 * slowdown,
                     slowdown=slowdown,
                     at_s=1e9 + 30 * number,
@@ -77,7 +77,7 @@ def shelf(rows: list[Row], known: dict[str, ClassProfile]) -> dict[tuple[str, st
         solo = SoloEntry(
             device=GPU, share=100, steps_per_second=10.0, fingerprint=one.fingerprint, samples=1
         )
-        mine = [row for row in rows if row.klass == name]
+        mine = [row for row in rows if row.workload_class == name]
         steps = tuple(
             StepRow(
                 id=row.id,
@@ -93,7 +93,7 @@ def shelf(rows: list[Row], known: dict[str, ClassProfile]) -> dict[tuple[str, st
         )
         status = ProfileStatus(solo=(solo,), step_time=steps, family=one.family)
         found["default", name] = ProfileRecord(
-            namespace="default", name=name, klass=name, status=status
+            namespace="default", name=name, workload_class=name, status=status
         )
     return found
 

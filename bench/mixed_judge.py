@@ -84,19 +84,19 @@ def solo_ns(alone: Recording) -> dict[str, float]:
     Raises:
         NoReference: a class was never seen.
     """
-    classes = {job.name: job.klass for job in alone.plan.jobs} | {SERVICE: SERVICE}
-    found: dict[str, list[float]] = {klass: [] for klass in classes.values()}
+    classes = {job.name: job.workload_class for job in alone.plan.jobs} | {SERVICE: SERVICE}
+    found: dict[str, list[float]] = {workload_class: [] for workload_class in classes.values()}
     for name, readings in _by_name(alone.readings).items():
         for first, last in pairwise(readings):
             steps = last.steps - first.steps
             if first.pod == last.pod and first.steps >= WARM_UP_STEPS and steps > 0:
                 found[classes[name]].append((last.busy_ns - first.busy_ns) / steps)
-    missing = sorted(klass for klass, times in found.items() if not times)
+    missing = sorted(workload_class for workload_class, times in found.items() if not times)
     if missing:
         raise NoReference(
             f"{', '.join(missing)} was not seen alone on a device; run again on a quieter machine"
         )
-    return {klass: median(times) for klass, times in found.items()}
+    return {workload_class: median(times) for workload_class, times in found.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +130,7 @@ def windows(recording: Recording, solo: Mapping[str, float]) -> list[Window]:
     result: list[Window] = []
     for name, readings in sorted(_by_name(recording.readings).items()):
         served = name == SERVICE
-        alone_ns = solo[SERVICE if served else jobs[name].klass]
+        alone_ns = solo[SERVICE if served else jobs[name].workload_class]
         for first, last in pairwise(readings):
             if first.pod != last.pod or last.steps < first.steps or _warming(first, served):
                 continue
@@ -256,7 +256,7 @@ def _percentile_s(due: Sequence[Request]) -> float:
 def _work_s(recording: Recording, solo: Mapping[str, float]) -> float:
     last = {one.name: one for one in recording.readings}
     return sum(
-        _steps_done(recording.plan, job.name, recording, last) * solo[job.klass] / 1e9
+        _steps_done(recording.plan, job.name, recording, last) * solo[job.workload_class] / 1e9
         for job in recording.plan.jobs
     )
 

@@ -85,7 +85,7 @@ class Arrival:
 
     at_s: float
     name: str
-    klass: str
+    workload_class: str
     steps: int
     max_slowdown: float | None
 
@@ -118,15 +118,15 @@ def mixed(seed: int, seconds: float) -> Plan:
         number = len(jobs)
         first = number < len(names)
         drawn = names[int(random.choice(len(names), p=weights / weights.sum()))]
-        klass = CLASSES[names[number] if first else drawn]
-        asks = bool(random.random() < klass.protected)
+        workload_class = CLASSES[names[number] if first else drawn]
+        asks = bool(random.random() < workload_class.protected)
         jobs.append(
             Arrival(
                 at_s=round(at_s, 3),
-                name=f"{klass.name}-{number:03d}",
-                klass=klass.name,
-                steps=klass.steps(float(random.uniform(*SOLO_SECONDS))),
-                max_slowdown=klass.max_slowdown if asks else None,
+                name=f"{workload_class.name}-{number:03d}",
+                workload_class=workload_class.name,
+                steps=workload_class.steps(float(random.uniform(*SOLO_SECONDS))),
+                max_slowdown=workload_class.max_slowdown if asks else None,
             )
         )
         pause_s = float(random.exponential(BETWEEN_ARRIVALS_S))
@@ -146,13 +146,13 @@ def calm(seed: int, seconds: float) -> Plan:
     jobs = tuple(
         Arrival(
             at_s=number * CALM_GAP_S,
-            name=f"{klass.name}-{number:03d}",
-            klass=klass.name,
-            steps=klass.steps(CALM_SECONDS),
+            name=f"{workload_class.name}-{number:03d}",
+            workload_class=workload_class.name,
+            steps=workload_class.steps(CALM_SECONDS),
             max_slowdown=None,
         )
         for number in range(int(seconds / CALM_GAP_S) + 1)
-        for klass in (CLASSES[names[(number + number // len(names)) % len(names)]],)
+        for workload_class in (CLASSES[names[(number + number // len(names)) % len(names)]],)
     )
     requests_s = _requests(seed, seconds)
     return Plan(seed=seed, seconds=seconds, jobs=jobs, requests_s=requests_s)
@@ -163,12 +163,12 @@ def reference() -> Plan:
     jobs = tuple(
         Arrival(
             at_s=0.0,
-            name=f"{klass.name}-alone",
-            klass=klass.name,
-            steps=klass.steps(REFERENCE_SECONDS),
+            name=f"{workload_class.name}-alone",
+            workload_class=workload_class.name,
+            steps=workload_class.steps(REFERENCE_SECONDS),
             max_slowdown=None,
         )
-        for _, klass in sorted(CLASSES.items())
+        for _, workload_class in sorted(CLASSES.items())
     )
     seconds = 2.0 * REFERENCE_SECONDS * len(jobs)
     return Plan(seed=0, seconds=seconds, jobs=jobs, requests_s=_requests(0, seconds))

@@ -93,7 +93,7 @@ def _plan(raw: Mapping[str, object]) -> Plan:
             Arrival(
                 at_s=_number(one["at_s"]),
                 name=text(one, "name"),
-                klass=text(one, "klass"),
+                workload_class=text(one, "workload_class"),
                 steps=whole(one, "steps"),
                 max_slowdown=_optional(one["max_slowdown"]),
             )

@@ -78,7 +78,9 @@ def profiles(alone: Alone | None = None) -> list[Body]:
         alone: What each class did alone, once it was tried: nobody can promise a latency or a
             slowdown without knowing it.
     """
-    duties = {name: klass.duty for name, klass in CLASSES.items()} | {SERVICE: SERVICE_DUTY}
+    duties = {name: workload_class.duty for name, workload_class in CLASSES.items()} | {
+        SERVICE: SERVICE_DUTY
+    }
     bodies: list[Body] = []
     for name, duty in sorted(duties.items()):
         row: Body = {"device": "emulated", "share": 100, "smUtil": round(duty, 2)}
@@ -92,19 +94,19 @@ def profiles(alone: Alone | None = None) -> list[Body]:
 
 def job(arrival: Arrival, rule: Rule) -> Body:
     """A TrainingJob. Only ours is told the objective; all are judged by it."""
-    klass = CLASSES[arrival.klass]
+    workload_class = CLASSES[arrival.workload_class]
     environment = {
         "STEPS": arrival.steps,
-        "HIDDEN": klass.hidden,
-        "BATCH": klass.batch,
-        "PAUSE_MS": klass.pause_ms,
+        "HIDDEN": workload_class.hidden,
+        "BATCH": workload_class.batch,
+        "PAUSE_MS": workload_class.pause_ms,
     }
     spec: Body = {
-        "gpu": _gpu(klass.share, rule),
+        "gpu": _gpu(workload_class.share, rule),
         "work": {"steps": arrival.steps},
-        "profileRef": klass.name,
+        "profileRef": workload_class.name,
         "failurePolicy": {"maxRestarts": 3},
-        "template": _template(klass.name, ["python3", "-c", PROGRAM], environment),
+        "template": _template(workload_class.name, ["python3", "-c", PROGRAM], environment),
     }
     if rule is Rule.OURS and arrival.max_slowdown is not None:
         spec["slo"] = {"maxSlowdown": f"{arrival.max_slowdown:g}"}
@@ -146,7 +148,9 @@ def _gpu(share: tuple[int, int], rule: Rule) -> Body:
     }
 
 
-def _template(klass: str, command: list[str], environment: Mapping[str, int | float]) -> Body:
+def _template(
+    workload_class: str, command: list[str], environment: Mapping[str, int | float]
+) -> Body:
     threads = {"OMP_NUM_THREADS": 1, "OPENBLAS_NUM_THREADS": 1}
     container: Body = {
         "name": "main",
@@ -158,7 +162,7 @@ def _template(klass: str, command: list[str], environment: Mapping[str, int | fl
         "securityContext": {"allowPrivilegeEscalation": False, "runAsNonRoot": True},
     }
     spec: Body = {"containers": [container], "terminationGracePeriodSeconds": 5}
-    return {"metadata": {"labels": {CLASS_LABEL: klass}}, "spec": spec}
+    return {"metadata": {"labels": {CLASS_LABEL: workload_class}}, "spec": spec}
 
 
 def _first_container(template: Body) -> Body:

@@ -59,7 +59,7 @@ def profiles(rng: random.Random) -> list[ClassProfile]:
     """Classes as different from one another as real ones."""
     return [
         ClassProfile(
-            klass=f"class-{number:02d}",
+            workload_class=f"class-{number:02d}",
             family=f"family-{number % 7}",
             fingerprint=Fingerprint(
                 sm=rng.uniform(0.1, 0.9),
@@ -116,7 +116,7 @@ def basis(forecaster: Forecaster, known: Sequence[ClassProfile]) -> Basis:
     usual = tuple(
         Arrival(
             newcomer=Newcomer(
-                tenant=tenant(one.klass, one, 10, LOOSE),
+                tenant=tenant(one.workload_class, one, 10, LOOSE),
                 min_percent=10,
                 max_percent=50,
                 memory_mib=2_000,
@@ -138,7 +138,7 @@ def learned(rng: random.Random, known: Sequence[ClassProfile]) -> LearnedModel:
     rows = observed(rng, known, ROWS // 2)
     return learn(
         rows,
-        {one.klass: one for one in known},
+        {one.workload_class: one for one in known},
         accelerator=ACCELERATOR,
         previous=None,
         refit=True,
@@ -157,11 +157,13 @@ def observed(
         rows += [
             Row(
                 id=f"row-{number:04d}-{me}",
-                klass=pair[me].klass,
+                workload_class=pair[me].workload_class,
                 family=pair[me].family,
                 accelerator=ACCELERATOR,
                 percent=shares[me],
-                partners=(Partner(klass=pair[1 - me].klass, percent=shares[1 - me]),),
+                partners=(
+                    Partner(workload_class=pair[1 - me].workload_class, percent=shares[1 - me]),
+                ),
                 step_s=0.1,
                 slowdown=100 / shares[me] * math.exp(rng.uniform(0.0, 0.3)),
                 at_s=60.0 * number,
@@ -178,10 +180,13 @@ def update(rng: random.Random, known: Sequence[ClassProfile], fitted: LearnedMod
     The cells are those of the classes that a quick lesson fills, the two new ones among them.
     """
     rows = observed(rng, known, MAX_ROWS // 2)
-    wanted = sorted({one.klass for one in rows[-2:]} | {one.klass for one in known[:QUICK_CLASSES]})
+    wanted = sorted(
+        {one.workload_class for one in rows[-2:]}
+        | {one.workload_class for one in known[:QUICK_CLASSES]}
+    )
     lesson = partial(
         learn,
-        profiles={one.klass: one for one in known},
+        profiles={one.workload_class: one for one in known},
         accelerator=ACCELERATOR,
         refit=False,
         wanted=wanted,

@@ -202,12 +202,12 @@ class Churn:
             "nodeSelector": {"pool": "soak"},
             "priceSource": {"type": "Static", "static": {"pricePerHour": price}},
         }  # fmt: skip
-        klass = f"soak-{draw.randrange(CLASSES)}"
+        workload_class = f"soak-{draw.randrange(CLASSES)}"
         solo = [{"device": "emulated", "share": 100, "smUtil": draw.randrange(1, 10) / 10}]
         for kind, name, spec in (
             (SCHEDULING_POLICY, "default", policy),
             (CAPACITY_POOL, "soak", pool),
-            (WORKLOAD_PROFILE, klass, {"class": klass, "solo": solo}),
+            (WORKLOAD_PROFILE, workload_class, {"class": workload_class, "solo": solo}),
         ):
             namespace = draw.choice(NAMESPACES) if kind.namespaced else ""
             body = {"apiVersion": API_VERSION, "metadata": {"name": name}, "spec": spec}

@@ -98,9 +98,9 @@ def arrivals(world: World, hours: float, seed: int) -> list[tuple[float, Job]]:
         if len(found) >= BACKLOG:
             moment += float(draw.exponential(1 / rate))
         kinds = serving if draw.random() < SERVING else training
-        klass = kinds[int(draw.integers(len(kinds)))]
+        workload_class = kinds[int(draw.integers(len(kinds)))]
         work = float(draw.exponential(MEAN_WORK_S))
-        found.append((moment, Job(len(found), klass, work)))
+        found.append((moment, Job(len(found), workload_class, work)))
     return found
 
 

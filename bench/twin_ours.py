@@ -50,7 +50,7 @@ def fill_whole_shares(
     asked anew every time: nothing is kept.
     """
     count = len(sides.profiles)
-    names = [one.klass for one in sides.profiles]
+    names = [one.workload_class for one in sides.profiles]
     victim, aggressor = (grid.ravel() for grid in np.mgrid[0:count, 0:count])
     logs = np.array(
         [
@@ -91,14 +91,14 @@ class Lessons:
     def observe(self, rows: Sequence[Row], profiles: Sequence[ClassProfile], meeting: int) -> None:
         """Take in rows of a meeting; nothing is fitted."""
         for row in rows:
-            pair = (row.klass, row.partners[0].klass)
+            pair = (row.workload_class, row.partners[0].workload_class)
             first, newest = self._meetings.get(pair, (meeting, meeting))
             self._meetings[pair] = (first, meeting)
             key = (*pair, meeting != first)
             fresh = meeting not in (first, newest)
             total, count, _ = (0.0, 0, row) if fresh else self._sums.get(key, (0.0, 0, row))
             self._sums[key] = (total + math.log(row.slowdown), count + 1, row)
-        self._profiles |= {one.klass: one for one in profiles}
+        self._profiles |= {one.workload_class: one for one in profiles}
         self._fresh = True
 
     def due(self, now_s: float) -> bool:
@@ -170,26 +170,29 @@ class Ours(Admitting):
             one
             for one in Admitting.offered(self, job, gpus)
             if not one.tenants
-            or (one.tenants[0].job.klass.name, job.klass.name) not in self._avoided
+            or (one.tenants[0].job.workload_class.name, job.workload_class.name)
+            not in self._avoided
         ]
 
-    def use(self, klass: JobClass) -> float:
+    def use(self, workload_class: JobClass) -> float:
         """Not measured: the tables hold no counters."""
         return 1.0
 
-    def rows(self, klass: JobClass) -> int:
+    def rows(self, workload_class: JobClass) -> int:
         """Rows of a class."""
-        return self._rows.get(klass.name, 0)
+        return self._rows.get(workload_class.name, 0)
 
     def otherwise(self, job: Job, gpus: Sequence[Gpu], verdicts: Sequence[Verdict]) -> Spot | None:
         """A trial on the device with the largest margin, where one is allowed."""
-        account = self._accounts.get(job.klass.name, Account(klass=job.klass.name))
+        account = self._accounts.get(
+            job.workload_class.name, Account(workload_class=job.workload_class.name)
+        )
         found: list[tuple[float, int, Trial]] = []
         for verdict in verdicts:
             gpu = next(one for one in gpus if f"{one.index:04d}" == verdict.device)
             if not gpu.tenants:
                 continue
-            device, newcomer = self.question(job.klass, gpu)
+            device, newcomer = self.question(job.workload_class, gpu)
             trial = may_probe(verdict, device, newcomer, account, self.settings)
             if isinstance(trial, Trial):
                 found.append((-verdict.z, gpu.index, trial))
@@ -208,7 +211,7 @@ class Ours(Admitting):
         for one in seen.tenants:
             self._rows[one.name] = self.rows(one) + 1
         if seen.trial_s is not None:
-            account = self._accounts.get(second.name, Account(klass=second.name))
+            account = self._accounts.get(second.name, Account(workload_class=second.name))
             self._accounts[second.name] = booked(
                 account, seconds=seen.trial_s, rows=(before, self.rows(second))
             )
@@ -223,11 +226,11 @@ class Ours(Admitting):
             rows.append(
                 Row(
                     id=f"row-{self._serial:07d}",
-                    klass=mine.name,
+                    workload_class=mine.name,
                     family=mine.family,
                     accelerator=self.world.accelerator,
                     percent=WHOLE,
-                    partners=(Partner(klass=partner.name, percent=WHOLE),),
+                    partners=(Partner(workload_class=partner.name, percent=WHOLE),),
                     step_s=mine.step_s * seen.slowdown[me],
                     slowdown=seen.slowdown[me],
                     at_s=seen.now_s,

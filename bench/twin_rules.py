@@ -47,7 +47,8 @@ class Measured:
         return [
             one
             for one in gpus
-            if not one.tenants or self.slowdown(one.tenants[0].job.klass, job.klass) is not None
+            if not one.tenants
+            or self.slowdown(one.tenants[0].job.workload_class, job.workload_class) is not None
         ]
 
 
@@ -87,27 +88,27 @@ class Halves(Uncontrolled):
 
 
 def as_tenant(
-    klass: JobClass, name: str, *, use: float, rows: int = 0, trial: bool = False
+    workload_class: JobClass, name: str, *, use: float, rows: int = 0, trial: bool = False
 ) -> Tenant:
     """A class as admission sees it; shares are whole, as in the measured rows."""
     return Tenant(
         name=name,
         percent=WHOLE,
         utilisation=use,
-        max_slowdown=klass.allowed,
-        latency=klass.latency,
+        max_slowdown=workload_class.allowed,
+        latency=workload_class.latency,
         probation=trial,
-        profile=replace(profile_of(klass), rows=rows),
+        profile=replace(profile_of(workload_class), rows=rows),
     )
 
 
-def profile_of(klass: JobClass) -> ClassProfile:
+def profile_of(workload_class: JobClass) -> ClassProfile:
     """What a run alone tells: the step time; the tables hold no counters."""
     return ClassProfile(
-        klass=klass.name,
-        family=klass.family,
-        batch=klass.batch,
-        curve=ShareCurve(fixed_s=0.0, scaled_s=klass.step_s),
+        workload_class=workload_class.name,
+        family=workload_class.family,
+        batch=workload_class.batch,
+        curve=ShareCurve(fixed_s=0.0, scaled_s=workload_class.step_s),
     )
 
 
@@ -124,7 +125,7 @@ class Admitting(Measured):
 
     def place(self, job: Job, gpus: Sequence[Gpu], now_s: float) -> Spot | None:
         """The device of largest worth that keeps everybody's objective, by forecast."""
-        verdicts = [self.judged(job.klass, one) for one in self.offered(job, gpus)]
+        verdicts = [self.judged(job.workload_class, one) for one in self.offered(job, gpus)]
         best = best_of(verdicts)
         return Spot(int(best.device)) if best else self.otherwise(job, gpus, verdicts)
 
@@ -132,26 +133,29 @@ class Admitting(Measured):
         """What to do with a job that no device admits."""
         return None
 
-    def judged(self, klass: JobClass, gpu: Gpu) -> Verdict:
+    def judged(self, workload_class: JobClass, gpu: Gpu) -> Verdict:
         """The product's answer for a class on a device."""
-        key = (klass.name, *((one.job.klass.name, one.trial is None) for one in gpu.tenants))
+        key = (
+            workload_class.name,
+            *((one.job.workload_class.name, one.trial is None) for one in gpu.tenants),
+        )
         here = (gpu.index, *key)
         if here not in self._answers:
             if key not in self._answers:
-                self._answers[key] = admit(*self.question(klass, gpu), self.basis)
+                self._answers[key] = admit(*self.question(workload_class, gpu), self.basis)
             # the device's name does not change the answer, only ties between answers
             self._answers[here] = replace(self._answers[key], device=_name(gpu))
         return self._answers[here]
 
-    def question(self, klass: JobClass, gpu: Gpu) -> tuple[Device, Newcomer]:
+    def question(self, workload_class: JobClass, gpu: Gpu) -> tuple[Device, Newcomer]:
         """The same as the product sees it."""
         residents = tuple(
             Resident(
                 tenant=as_tenant(
-                    one.job.klass,
-                    one.job.klass.name,
-                    use=self.use(one.job.klass),
-                    rows=self.rows(one.job.klass),
+                    one.job.workload_class,
+                    one.job.workload_class.name,
+                    use=self.use(one.job.workload_class),
+                    rows=self.rows(one.job.workload_class),
                     trial=one.trial is not None,
                 ),
                 memory_mib=TENANT_MIB,
@@ -168,7 +172,10 @@ class Admitting(Measured):
         )
         newcomer = Newcomer(
             tenant=as_tenant(
-                klass, f"new {klass.name}", use=self.use(klass), rows=self.rows(klass)
+                workload_class,
+                f"new {workload_class.name}",
+                use=self.use(workload_class),
+                rows=self.rows(workload_class),
             ),
             min_percent=WHOLE,
             max_percent=WHOLE,
@@ -176,13 +183,13 @@ class Admitting(Measured):
         )
         return device, newcomer
 
-    def rows(self, klass: JobClass) -> int:
+    def rows(self, workload_class: JobClass) -> int:
         """Rows that are known of a class."""
         return 0
 
-    def use(self, klass: JobClass) -> float:
+    def use(self, workload_class: JobClass) -> float:
         """Part of a device that a class uses, by its run beside its own copy."""
-        return klass.utilisation
+        return workload_class.utilisation
 
     def forget_answers(self) -> None:
         """Knowledge changed: every question is open again."""
@@ -202,7 +209,7 @@ class Truth:
     def forecast(self, accelerator: str, tenants: Sequence[Tenant]) -> Forecast:
         """The measured slowdowns, with the noise of a window as spread."""
         by_name = {one.name: one for one in self.world.classes}
-        classes = [by_name[one.profile.klass] for one in tenants if one.profile]
+        classes = [by_name[one.profile.workload_class] for one in tenants if one.profile]
         both = self.world.together(classes[0], classes[-1]) if len(classes) > 1 else (1.0,)
         if both is None:
             raise ValueError("no row for this pair")

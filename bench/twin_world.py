@@ -44,7 +44,7 @@ class Job:
     """One arrival; ``left_s`` is the work it still has, in seconds alone on the device."""
 
     number: int
-    klass: JobClass
+    workload_class: JobClass
     left_s: float
 
 
@@ -218,7 +218,7 @@ class Twin:
         """Draw the windows up to the next thing that can happen by itself, and note it."""
         gpu.version += 1
         gpu.since_s = now
-        classes = [one.job.klass for one in gpu.tenants]
+        classes = [one.job.workload_class for one in gpu.tenants]
         gpu.slowdown = self._truth(classes)
         if not gpu.tenants:
             return
@@ -291,7 +291,7 @@ class Twin:
             self._tell(gpu, seen, now)
 
     def _tell(self, gpu: Gpu, seen: Floats, now: float) -> None:
-        first, second = (one.job.klass for one in gpu.tenants)
+        first, second = (one.job.workload_class for one in gpu.tenants)
         mean = seen.mean(axis=0)
         over = bool((mean > np.array([first.allowed, second.allowed])).any())
         trial, ended = gpu.trial, gpu.ends_as in ("commit", "evict")

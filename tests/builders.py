@@ -242,7 +242,7 @@ def _workload(name: str, namespace: str, kind: WorkloadKind) -> WorkloadRecord:
         shape=a_shape(),
         template_hash=TEMPLATE_HASH,
         trust_domain=default_trust_domain(namespace),
-        klass=name,
+        workload_class=name,
         status=WorkloadStatus(),
     )
 
@@ -299,10 +299,12 @@ def a_kube_service(
 
 
 def a_profile(
-    name: str = "profile", *solo: SoloEntry, namespace: str = "default", klass: str = ""
+    name: str = "profile", *solo: SoloEntry, namespace: str = "default", workload_class: str = ""
 ) -> ProfileRecord:
     """A WorkloadProfile with declared rows."""
-    return ProfileRecord(namespace=namespace, name=name, klass=klass or name, solo=tuple(solo))
+    return ProfileRecord(
+        namespace=namespace, name=name, workload_class=workload_class or name, solo=tuple(solo)
+    )
 
 
 def a_device_profile(

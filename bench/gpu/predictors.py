@@ -93,7 +93,7 @@ def _profile(alone: Sequence[Measured]) -> ClassProfile:
 
     busy = seen("gpm_gfx")
     return ClassProfile(
-        klass=alone[0].tenant,
+        workload_class=alone[0].tenant,
         family=alone[0].family,
         batch=alone[0].batch,
         curve=fit_share_curve(list(times), [median(found) for found in times.values()]),

@@ -53,14 +53,14 @@ def turns(stack: Stack, namespace: str) -> Iterator[str]:
         stack.offer(DEVICES)
 
 
-def _profile(klass: str, namespace: str) -> Json:
-    full, half = CLASSES[klass]
+def _profile(workload_class: str, namespace: str) -> Json:
+    full, half = CLASSES[workload_class]
     return {
         "apiVersion": "ullage.dev/v1alpha1",
         "kind": "WorkloadProfile",
-        "metadata": {"name": klass, "namespace": namespace},
+        "metadata": {"name": workload_class, "namespace": namespace},
         "spec": {
-            "class": klass,
+            "class": workload_class,
             "solo": [
                 {"device": FULL, "share": 100, "stepsPerSecond": full},
                 {"device": HALF, "share": 100, "stepsPerSecond": half},
@@ -69,9 +69,9 @@ def _profile(klass: str, namespace: str) -> Json:
     }
 
 
-def _job(name: str, klass: str, namespace: str) -> Json:
+def _job(name: str, workload_class: str, namespace: str) -> Json:
     template = busy_template()
-    template["metadata"] = {"labels": {"ullage.dev/class": klass}}
+    template["metadata"] = {"labels": {"ullage.dev/class": workload_class}}
     checkpoint = {"signal": "SIGTERM", "graceSeconds": 5}
     return training_job(name, namespace, template, gpu=whole_device(), checkpoint=checkpoint)
 
@@ -105,7 +105,7 @@ def _divided(stack: Stack, namespace: str) -> bool:
 
 @pytest.mark.timeout(ROUND_S * ROUNDS + 600)
 def test_six_jobs_get_the_time_that_they_were_promised(stack: Stack, turns: str) -> None:
-    stack.apply(*(_job(name, klass, turns) for name, klass in JOBS.items()))
+    stack.apply(*(_job(name, workload_class, turns) for name, workload_class in JOBS.items()))
     eventually(lambda: _divided(stack, turns), within_s=120, what="six jobs share two types")
     begin, before = time.time(), _books(stack, turns)
     promised: dict[tuple[str, str], float] = {}

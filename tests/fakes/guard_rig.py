@@ -34,7 +34,7 @@ def a_tenant(name: str, *, gpus: tuple[str, ...] = (GPU,), **change: object) -> 
         gpus=gpus,
         percent=40,
         epoch=1,
-        klass=f"class-{name}",
+        workload_class=f"class-{name}",
         pids=(4711,),
     )
     return replace(base, **change)  # type: ignore[arg-type]

@@ -42,21 +42,29 @@ def row(number: int, partner: str, slowdown: float, *, gpu: str = GPU, share: in
         step_s=0.01 * slowdown,
         slowdown=slowdown,
         at_s=START + 30 * number,
-        partners=(Partner(klass=partner, percent=100 - share),),
+        partners=(Partner(workload_class=partner, percent=100 - share),),
         max_slowdown=2.0,
     )
 
 
-def profile(klass: str, rows: Sequence[StepRow] = (), gpu: str = GPU) -> ProfileRecord:
+def profile(workload_class: str, rows: Sequence[StepRow] = (), gpu: str = GPU) -> ProfileRecord:
     solo = SoloEntry(
         device=gpu,
         share=100,
         steps_per_second=100.0,
         sm_util=0.5,
-        fingerprint=Fingerprint(sm=0.5, dram=0.2 + 0.1 * (len(klass) % 5)),
+        fingerprint=Fingerprint(sm=0.5, dram=0.2 + 0.1 * (len(workload_class) % 5)),
     )
-    status = ProfileStatus(solo=(solo,), step_time=tuple(rows), family=f"f/{klass}", updated=START)
-    return ProfileRecord(namespace="default", name=klass, klass=klass, uid=klass, status=status)
+    status = ProfileStatus(
+        solo=(solo,), step_time=tuple(rows), family=f"f/{workload_class}", updated=START
+    )
+    return ProfileRecord(
+        namespace="default",
+        name=workload_class,
+        workload_class=workload_class,
+        uid=workload_class,
+        status=status,
+    )
 
 
 def profiles(many: int = 12, *, seed: int = 0, gpu: str = GPU) -> dict[Key, ProfileRecord]:
@@ -72,10 +80,10 @@ def profiles(many: int = 12, *, seed: int = 0, gpu: str = GPU) -> dict[Key, Prof
 
 
 def grown(
-    held: Mapping[Key, ProfileRecord], number: int, klass: str = "bert", gpu: str = GPU
+    held: Mapping[Key, ProfileRecord], number: int, workload_class: str = "bert", gpu: str = GPU
 ) -> dict[Key, ProfileRecord]:
     """With one more row of a class."""
-    key = ("default", klass)
+    key = ("default", workload_class)
     status = held[key].status
     more = (*status.step_time, row(number, "resnet", 2.5, gpu=gpu))
     return {**held, key: replace(held[key], status=replace(status, step_time=more))}

@@ -121,7 +121,9 @@ class ToyCluster(ToyWorld):
                 self._set_status(action)
             case CreateProfile():
                 at = (action.target.namespace, action.target.name)
-                made = builders.a_profile(at[1], namespace=at[0], klass=action.klass)
+                made = builders.a_profile(
+                    at[1], namespace=at[0], workload_class=action.workload_class
+                )
                 self.profiles.setdefault(at, replace(made, uid=f"uid-{at[1]}"))
             case SetProfile():
                 at = (action.target.namespace, action.target.name)

@@ -26,13 +26,13 @@ from ullage.scheduling.model.plan import Action, DecideSettings, Emit, EvictPod,
 FAST, SLOW = "fast", "slow"
 
 
-def rates(klass: str, fast: float, slow: float) -> builders.ProfileRecord:
+def rates(workload_class: str, fast: float, slow: float) -> builders.ProfileRecord:
     """A class of work with declared speeds on both types."""
     rows = [
         SoloEntry(device=kind, share=100, steps_per_second=speed)
         for kind, speed in ((FAST, fast), (SLOW, slow))
     ]
-    return builders.a_profile(f"p-{klass}", *rows, klass=klass)
+    return builders.a_profile(f"p-{workload_class}", *rows, workload_class=workload_class)
 
 
 def a_turn_policy(objective: str = "MaxMinFairness", **fields: object) -> PolicyRecord:

@@ -306,7 +306,7 @@ def _workload(chance: random.Random, number: int, now: float) -> WorkloadRecord:
     name = f"w{number}"
     wish = builders.a_service(name) if serving else builders.a_job(name)
     wish = wish.with_(created=now, priority=chance.choice((0, 0, 0, 1, 2)))
-    wish = wish.with_(klass=f"class-{number % 4}")
+    wish = wish.with_(workload_class=f"class-{number % 4}")
     wish = wish.replicas(chance.choice((1, 1, 1, 2, 2, 3)))
     if chance.random() < 0.5:
         wish = wish.exclusive(chance.choice((1, 1, 1, 2)))

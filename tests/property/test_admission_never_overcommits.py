@@ -34,7 +34,7 @@ KNOWN_CLASSES = [
 """Thresholds of the one group that the forecaster here speaks of."""
 
 SEEN = [
-    ClassProfile(klass="c", fingerprint=Fingerprint(peak_memory_mib=peak))
+    ClassProfile(workload_class="c", fingerprint=Fingerprint(peak_memory_mib=peak))
     for peak in (None, None, 100.5, 3_000.0)
 ]
 PROFILES = [*SEEN, *[None] * len(SEEN)]

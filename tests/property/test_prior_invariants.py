@@ -67,6 +67,6 @@ def test_what_was_not_measured_is_not_guessed(own: Side, missing: str) -> None:
 
 @pytest.mark.parametrize("value", [-0.1, float("nan"), float("inf")])
 def test_a_counter_that_is_no_number_is_refused_by_name(value: float) -> None:
-    spoilt = ClassProfile(klass="resnet", fingerprint=Fingerprint(dram=value))
+    spoilt = ClassProfile(workload_class="resnet", fingerprint=Fingerprint(dram=value))
     with pytest.raises(ValueError, match="class resnet: dram"):
         side_of(spoilt, 50)

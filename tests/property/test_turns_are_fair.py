@@ -21,7 +21,9 @@ def _jobs(weather: random.Random) -> list[WorkloadBuilder]:
     """Gangs of one and two, most of which can checkpoint."""
     jobs = []
     for at in range(weather.randint(3, 6)):
-        job = a_job(f"j{at}").with_(klass=weather.choice("ab"), weight=weather.randint(1, 3))
+        job = a_job(f"j{at}").with_(
+            workload_class=weather.choice("ab"), weight=weather.randint(1, 3)
+        )
         if weather.random() < 0.85:
             job = job.checkpointed()
         jobs.append(job.gang(weather.choice((1, 1, 2))))

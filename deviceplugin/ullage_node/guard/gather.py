@@ -86,7 +86,7 @@ def _tenant(
         protected=first.protected,
         probation=first.probation,
         alert_only=first.alert_only,
-        klass=first.klass,
+        workload_class=first.workload_class,
         family=first.family,
         max_slowdown_percent=first.max_slowdown_percent,
         gang=bears.gang,

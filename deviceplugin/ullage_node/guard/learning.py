@@ -55,7 +55,7 @@ def observations(learned: Learned, accelerator: str, wall_s: float) -> tuple[Obs
         wall_s: the moment, seconds since the epoch.
     """
     victim = learned.victim
-    classes = [one.klass for one in (victim, *learned.neighbours)]
+    classes = [one.workload_class for one in (victim, *learned.neighbours)]
     if not all(classes) or not (learned.beside.step_micros and learned.without.step_micros):
         return ()
     return (
@@ -70,7 +70,7 @@ def _row(learned: Learned, accelerator: str, wall_s: float, *, frozen: bool) -> 
     at_s = int(wall_s - (learned.without.at_s - window.at_s))
     return Observation(
         id=_identity(victim, window, frozen),
-        klass=victim.klass,
+        workload_class=victim.workload_class,
         namespace=victim.namespace,
         accelerator=accelerator,
         percent=victim.percent,
@@ -90,7 +90,10 @@ def _row(learned: Learned, accelerator: str, wall_s: float, *, frozen: bool) -> 
 
 
 def _partners(neighbours: Iterable[Tenant]) -> tuple[ObservedPartner, ...]:
-    found = (ObservedPartner(klass=one.klass, percent=one.percent) for one in neighbours)
+    found = (
+        ObservedPartner(workload_class=one.workload_class, percent=one.percent)
+        for one in neighbours
+    )
     return tuple(islice(found, MAX_PARTNERS))
 
 

@@ -90,7 +90,7 @@ class Tenant:
     protected: bool = False
     probation: bool = False
     alert_only: bool = False
-    klass: str = ""
+    workload_class: str = ""
     family: str = ""
     max_slowdown_percent: int = 0
     gang: str = ""

@@ -201,7 +201,7 @@ def _read_slice(raw: JsonObject, epoch: int) -> DesiredSlice:
         raise WireError(f"epoch: {desired.epoch} is above that of the spec, {epoch}")
     for field, value in (
         ("gpu", desired.gpu),
-        ("class", desired.klass),
+        ("class", desired.workload_class),
         ("family", desired.family),
         ("trustDomain", desired.trust_domain),
         ("slo.metric", desired.slo.metric if desired.slo else ""),

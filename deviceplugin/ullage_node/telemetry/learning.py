@@ -134,7 +134,7 @@ class Learning:
         return look.now - self._first_seen[tenant.key] >= WARM_UP_SECONDS
 
     def _conclude(self, gpu: str, device: _Device, tenants: list[Tenant], look: Look) -> None:
-        known = all(tenant.desired.klass for tenant in tenants)
+        known = all(tenant.desired.workload_class for tenant in tenants)
         if not known or len(tenants) > MAX_PARTNERS + 1 or gpu not in look.models:
             return
         if any(_load_changed(device.tracks[tenant.key]) for tenant in tenants):
@@ -165,7 +165,13 @@ class Learning:
 def _mark(tenant: Tenant) -> tuple[object, ...]:
     """What makes a tenant another neighbour than before."""
     part = tenant.desired
-    return (tenant.key, part.klass, part.percent, part.probation, part.max_slowdown_percent)
+    return (
+        tenant.key,
+        part.workload_class,
+        part.percent,
+        part.probation,
+        part.max_slowdown_percent,
+    )
 
 
 def _begin(crowd: frozenset[tuple[object, ...]], tenants: list[Tenant], now: float) -> _Device:

@@ -188,10 +188,10 @@ def _close(one: int, other: int, tolerance: float) -> bool:
 
 def _mixture(row: Observation) -> Mixture:
     """What a row is of: the class, its share, and who was beside it."""
-    partners = tuple(sorted((one.klass, one.percent) for one in row.partners))
+    partners = tuple(sorted((one.workload_class, one.percent) for one in row.partners))
     return (
         row.namespace,
-        row.klass,
+        row.workload_class,
         row.accelerator,
         row.percent,
         partners,

@@ -90,7 +90,7 @@ class RowMaker:
         part, objective = stretch.tenant.desired, stretch.tenant.objective
         row = Observation(
             id=self._identity(stretch),
-            klass=part.klass,
+            workload_class=part.workload_class,
             namespace=part.pod_namespace,
             accelerator=stretch.accelerator,
             percent=part.percent,
@@ -163,17 +163,19 @@ def _step_micros(stretch: Stretch) -> int:
 def _partners(others: tuple[Tenant, ...], namespace: str) -> tuple[ObservedPartner, ...]:
     """Who was beside it; a class of another namespace bears that one's name before its own."""
     found = (
-        ObservedPartner(klass=_class_seen_from(namespace, one), percent=one.desired.percent)
+        ObservedPartner(
+            workload_class=_class_seen_from(namespace, one), percent=one.desired.percent
+        )
         for one in others
     )
-    return tuple(sorted(found, key=lambda one: (one.klass, one.percent)))
+    return tuple(sorted(found, key=lambda one: (one.workload_class, one.percent)))
 
 
 def _class_seen_from(namespace: str, tenant: Tenant) -> str:
     part = tenant.desired
-    if part.pod_namespace == namespace or not part.klass:
-        return part.klass
-    return f"{part.pod_namespace}/{part.klass}"
+    if part.pod_namespace == namespace or not part.workload_class:
+        return part.workload_class
+    return f"{part.pod_namespace}/{part.workload_class}"
 
 
 def _solo_permille(stretch: Stretch) -> int:

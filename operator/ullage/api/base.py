@@ -31,7 +31,7 @@ from ullage.api.contract import API_VERSION, MAX_EPOCH, MAX_MEMORY_MIB
 from ullage.api.readers import MOST_COUNTED
 
 ACRONYMS: Final = {
-    "klass": "class",
+    "workload_class": "class",
     "pod_uid": "podUID",
     "beneficiary_uid": "beneficiaryUID",
     "memory_mib": "memoryMiB",

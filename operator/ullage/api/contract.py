@@ -183,7 +183,7 @@ class DesiredSlice:
     epoch: int
     priority: int = 0
     protected: bool = False
-    klass: str = ""
+    workload_class: str = ""
     family: str = ""
     trust_domain: str = ""
     max_slowdown_percent: int = 0
@@ -196,7 +196,7 @@ class DesiredSlice:
     def to_wire(self) -> dict[str, object]:
         """The slice as the API stores it; what is not said is left out."""
         optional: dict[str, object] = {
-            "class": self.klass,
+            "class": self.workload_class,
             "family": self.family,
             "trustDomain": self.trust_domain,
             "maxSlowdownPercent": self.max_slowdown_percent,
@@ -236,7 +236,7 @@ class DesiredSlice:
             epoch=bounded(raw, "epoch", 0, MAX_EPOCH),
             priority=bounded(raw, "priority", -(2**31), 2**31 - 1, 0),
             protected=flag(raw, "protected"),
-            klass=text(raw, "class", ""),
+            workload_class=text(raw, "class", ""),
             family=text(raw, "family", ""),
             trust_domain=text(raw, "trustDomain", ""),
             max_slowdown_percent=bounded(raw, "maxSlowdownPercent", 0, 100_000, 0),

@@ -73,7 +73,7 @@ class Slice(Model):
     """Priority of the pod."""
     protected: bool = False
     """The workload has an objective, so it is never frozen for a neighbour."""
-    klass: ClassOfWork | None = None
+    workload_class: ClassOfWork | None = None
     """Class of work that the container is; what was learned is kept by it."""
     family: ClassOfWork | None = None
     """Family of models that the class belongs to."""

@@ -19,7 +19,7 @@ class SeenPartner(Model):
 
     index: Count
     """Which of the others, from 0."""
-    klass: ClassOfWork
+    workload_class: ClassOfWork
     """Its class of work."""
     percent: Count
     """Its share."""
@@ -63,7 +63,7 @@ class NodeObservation(Model):
 
     id: Word
     """Identity; the operator takes every observation once."""
-    klass: ClassOfWork
+    workload_class: ClassOfWork
     """Class of work."""
     family: ClassOfWork | None = None
     """Family of models."""

@@ -85,7 +85,7 @@ class LatencyObjective:
 class ObservedPartner:
     """Another tenant of the device during an observation."""
 
-    klass: str
+    workload_class: str
     percent: int
 
 
@@ -151,7 +151,7 @@ class Observation:
     """
 
     id: str
-    klass: str
+    workload_class: str
     namespace: str
     accelerator: str
     percent: int
@@ -175,7 +175,7 @@ class Observation:
         """The observation as the API stores it; what is not known is left out."""
         body: dict[str, object] = {
             "id": self.id,
-            "class": self.klass,
+            "class": self.workload_class,
             "namespace": self.namespace,
             "accelerator": self.accelerator,
             "percent": self.percent,
@@ -185,7 +185,7 @@ class Observation:
         optional: dict[str, object] = {
             "family": self.family,
             "partners": [
-                {"index": index, "class": one.klass, "percent": one.percent}
+                {"index": index, "class": one.workload_class, "percent": one.percent}
                 for index, one in enumerate(self.partners)
             ],
             "soloStepMicros": self.solo_step_micros,
@@ -215,7 +215,7 @@ class Observation:
         print_ = raw.get("fingerprint")
         return cls(
             id=_id(raw),
-            klass=text(raw, "class"),
+            workload_class=text(raw, "class"),
             namespace=text(raw, "namespace"),
             accelerator=text(raw, "accelerator"),
             percent=bounded(raw, "percent", 0, 2**31 - 1),
@@ -224,7 +224,7 @@ class Observation:
             family=text(raw, "family", ""),
             partners=tuple(
                 ObservedPartner(
-                    klass=text(one, "class"), percent=bounded(one, "percent", 0, 2**31 - 1)
+                    workload_class=text(one, "class"), percent=bounded(one, "percent", 0, 2**31 - 1)
                 )
                 for one in partners
             ),

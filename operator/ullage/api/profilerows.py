@@ -128,7 +128,7 @@ class StepPartner(Model):
 
     index: Count
     """Which of the others, from 0."""
-    klass: ClassName
+    workload_class: ClassName
     """Its class of work."""
     share: Count
     """Its percent of the device."""

@@ -38,7 +38,7 @@ from ullage.api.profilerows import (
 class WorkloadProfileSpec(Model):
     """Declared values."""
 
-    klass: ClassName
+    workload_class: ClassName
     """Class of work that the values hold for: the label ullage.dev/class of the pods, else a hash
     of image, command and arguments."""
     solo: SoloRows = ()

@@ -57,9 +57,9 @@ def effect_of(action: object) -> Effect | None:
             return StatusSet(uid=action.owner.uid, status=as_stored(kind, action.status))
         case CreateProfile():
             at = (action.target.namespace, action.target.name)
-            return ProfileSet(target=at, klass=action.klass, status=None)
+            return ProfileSet(target=at, workload_class=action.workload_class, status=None)
         case SetProfile():
             at = (action.target.namespace, action.target.name)
-            return ProfileSet(target=at, klass="", status=profile_as_stored(action.status))
+            return ProfileSet(target=at, workload_class="", status=profile_as_stored(action.status))
         case _:
             return None

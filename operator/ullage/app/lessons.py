@@ -181,7 +181,9 @@ def kept_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
     """The bounded memory of one accelerator: pairs by class pair and share, and few crowds."""
     pairs = bounded([one for one in rows if len(one.partners) == 1])
     many = [one for one in reversed(rows) if len(one.partners) > 1]
-    crowds = in_turn(many, lambda one: origin_of(one.klass), MOST_CROWDS, most=MOST_CROWDS // 2)
+    crowds = in_turn(
+        many, lambda one: origin_of(one.workload_class), MOST_CROWDS, most=MOST_CROWDS // 2
+    )
     return tuple(sorted((*pairs, *crowds), key=lambda one: (one.at_s, one.id)))
 
 
@@ -230,10 +232,12 @@ def _learn(
 
 def _related(found: Mapping[str, ClassProfile], rows: Sequence[Row]) -> dict[str, ClassProfile]:
     """Classes that something is known of on this accelerator, or that a row names."""
-    named = {one.klass for one in rows} | {one.klass for row in rows for one in row.partners}
-    blank = ClassProfile(klass="").fingerprint
+    named = {one.workload_class for one in rows} | {
+        one.workload_class for row in rows for one in row.partners
+    }
+    blank = ClassProfile(workload_class="").fingerprint
     return {
-        klass: one
-        for klass, one in found.items()
-        if klass in named or one.curve is not None or one.fingerprint != blank
+        workload_class: one
+        for workload_class, one in found.items()
+        if workload_class in named or one.curve is not None or one.fingerprint != blank
     }

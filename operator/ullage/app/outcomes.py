@@ -189,7 +189,9 @@ def _tenants(profile: ProfileRecord, row: StepRow, knowledge: Knowledge) -> list
         Tenant(
             name=f"{place}",
             percent=other.percent,
-            profile=ClassProfile(klass=partner_of(other.klass, profile.namespace, knowledge)),
+            profile=ClassProfile(
+                workload_class=partner_of(other.workload_class, profile.namespace, knowledge)
+            ),
         )
         for place, other in enumerate(row.partners, start=1)
     ]

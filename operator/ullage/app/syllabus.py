@@ -149,9 +149,9 @@ class Syllabus:
             for key, record in self._held.items():
                 self._share_out(key, _parts(record, self._knowledge))
         wanted = {
-            named(one.klass, one.ref.namespace, self._knowledge)
+            named(one.workload_class, one.ref.namespace, self._knowledge)
             for one in snapshot.workloads.values()
-            if one.klass and one.status.phase not in OVER
+            if one.workload_class and one.status.phase not in OVER
         }
         self._wanted = tuple(sorted(wanted))
         for name, course in self.courses.items():

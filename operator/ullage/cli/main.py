@@ -218,7 +218,9 @@ def import_profile(
         traces.TraceKind | None,
         typer.Option("--from", help="The file is a trace of this form (JSON, also gzipped)."),
     ] = None,
-    klass: Annotated[str, typer.Option("--class", help="Class of work of the trace.")] = "",
+    workload_class: Annotated[
+        str, typer.Option("--class", help="Class of work of the trace.")
+    ] = "",
     accelerator: Annotated[
         str, typer.Option(help="Accelerator key of the device that the trace was taken on.")
     ] = "",
@@ -237,7 +239,11 @@ def import_profile(
             done = _answered(lambda: save(str(context.obj), body))
         else:
             said = traces.Traced(
-                kind=trace, klass=klass, accelerator=accelerator, family=family, steps=steps
+                kind=trace,
+                workload_class=workload_class,
+                accelerator=accelerator,
+                family=family,
+                steps=steps,
             )
             body, found = traces.profile_of(data, said, name, namespace, known)
             done = _answered(lambda: save(str(context.obj), body, traces.joined))

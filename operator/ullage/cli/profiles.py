@@ -42,7 +42,7 @@ def exported(profile: ProfileRecord) -> dict[str, object]:
     steps = [
         step_to_wire(replace(row, source=Source.DECLARED)) for row in profile.rows[:MAX_STEP_ROWS]
     ]
-    spec: dict[str, object] = {"class": profile.klass}
+    spec: dict[str, object] = {"class": profile.workload_class}
     family = profile.status.family or profile.family
     spec |= {"family": family} if family else {}
     spec |= {"solo": solo} if solo else {}

@@ -47,7 +47,7 @@ class Traced:
     """What the user says of a trace; empty = not said."""
 
     kind: TraceKind
-    klass: str
+    workload_class: str
     accelerator: str = ""
     family: str = ""
     steps: int | None = None
@@ -68,7 +68,7 @@ def profile_of(
     Raises:
         ProfileError: the trace cannot be used; the text says what to do.
     """
-    if not said.klass:
+    if not said.workload_class:
         raise ProfileError(
             "a trace does not say whose it is: give the class of work with --class, as the pods'"
             " label ullage.dev/class or `kubectl get workloadprofiles` has it"
@@ -104,7 +104,7 @@ def _spec(said: Traced, trace: Trace) -> dict[str, object]:
         accelerator=said.accelerator if timed else "",
         precision=trace.precision,
     )
-    spec: dict[str, object] = {"class": said.klass}
+    spec: dict[str, object] = {"class": said.workload_class}
     spec |= {"family": said.family} if said.family else {}
     if trace.step_s:
         solo: dict[str, object] = {

@@ -134,7 +134,7 @@ def job_record(job: TraceJob, now: float) -> WorkloadRecord:
         gpu=GPURequest(),
         accelerators=tuple(kind for kind, speed in job.speeds.items() if speed > 0),
         trust_domain=f"namespace/{NAMESPACE}",
-        klass=class_of(job),
+        workload_class=class_of(job),
         profile_ref=class_of(job),
         priority=job.priority,
         work_steps=job.steps,
@@ -158,7 +158,12 @@ def profile_record(job: TraceJob, *, aware: bool) -> ProfileRecord:
     )
     name = class_of(job)
     return ProfileRecord(
-        namespace=NAMESPACE, name=name, klass=name, uid=f"uid-wp-{name}", generation=1, solo=rows
+        namespace=NAMESPACE,
+        name=name,
+        workload_class=name,
+        uid=f"uid-wp-{name}",
+        generation=1,
+        solo=rows,
     )
 
 

@@ -96,7 +96,7 @@ def trace_of(snapshot: Snapshot, fleet: Fleet, round_s: float) -> Trace:
                 steps=max(1, left),
                 arrival_s=0.0,
                 speeds=rates,
-                kind=job.klass,
+                kind=job.workload_class,
                 checkpointable=job.checkpoint,
                 weight=float(job.weight),
                 tenant=job.tenant,

@@ -296,7 +296,10 @@ class World:
                 self.profiles[at] = replace(self.profiles[at], status=action.status)
             return
         made = ProfileRecord(
-            namespace=at[0], name=at[1], klass=action.klass, uid=f"uid-wp-{at[0]}-{at[1]}"
+            namespace=at[0],
+            name=at[1],
+            workload_class=action.workload_class,
+            uid=f"uid-wp-{at[0]}-{at[1]}",
         )
         self.profiles.setdefault(at, made)
 

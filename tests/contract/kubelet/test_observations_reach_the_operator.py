@@ -18,7 +18,7 @@ from ullage_run.requests import RequestHistogram
 
 ROW = Observation(
     id="row-1",
-    klass="resnet",
+    workload_class="resnet",
     namespace="team",
     accelerator="emulated",
     percent=40,

@@ -154,11 +154,11 @@ async def test_somebodys_spec_is_left_alone(world: World) -> None:
 def seen(number: int, at_s: int) -> dict[str, object]:
     return Observation(
         id=f"node-1/{number}",
-        klass="bert",
+        workload_class="bert",
         namespace="team",
         accelerator=MODEL,
         percent=50,
-        partners=(ObservedPartner(klass="lstm", percent=50),),
+        partners=(ObservedPartner(workload_class="lstm", percent=50),),
         step_micros=20_000 + number % 7,
         solo_step_micros=10_000,
         at_s=at_s,

@@ -72,7 +72,7 @@ DESIRED = DesiredSlice(
     epoch=3,
     priority=7,
     protected=True,
-    klass="resnet50-amp",
+    workload_class="resnet50-amp",
     family="resnet",
     trust_domain="namespace/default",
     max_slowdown_percent=130,
@@ -118,14 +118,17 @@ DEVICE = ObservedDevice(
 )
 OBSERVATION = Observation(
     id="uid-1/main/30",
-    klass="resnet50-amp",
+    workload_class="resnet50-amp",
     namespace="default",
     accelerator="emulated",
     percent=40,
     step_micros=900,
     at_s=1_767_607_500,
     family="resnet",
-    partners=(ObservedPartner(klass="bert", percent=50), ObservedPartner(klass="gpt", percent=10)),
+    partners=(
+        ObservedPartner(workload_class="bert", percent=50),
+        ObservedPartner(workload_class="gpt", percent=10),
+    ),
     solo_step_micros=400,
     latency_micros=41_000,
     percentile="99.9",

@@ -37,7 +37,7 @@ def speed(kind: str, rate: float, source: Source = Source.MEASURED) -> Throughpu
 
 def known(*entries: ThroughputEntry) -> ProfileRecord:
     """A class with these speeds in its status."""
-    made = a_profile("p", klass="a")
+    made = a_profile("p", workload_class="a")
     return replace(made, status=replace(made.status, throughput=entries))
 
 
@@ -68,7 +68,7 @@ def test_an_estimate_is_held_against_the_first_measurement_and_only_that() -> No
 def test_a_declared_speed_counts_as_declared() -> None:
     told = Foretold()
     row = SoloEntry(device="fast", share=100, steps_per_second=3.0)
-    before = a_profile("p", row, klass="a")
+    before = a_profile("p", row, workload_class="a")
     told.look(a_snapshot(before), [written(before, speed("fast", 4.0))])
     assert told.errors() == {("fast", "Declared"): pytest.approx(0.25)}
 
@@ -90,7 +90,7 @@ def picture(objective: str, *entries: ThroughputEntry, phase: str = "Running") -
         memory_mib=1,
         epoch=1,
     )
-    job = a_job("train").with_(klass="a", cost=CostAim(objective=objective))
+    job = a_job("train").with_(workload_class="a", cost=CostAim(objective=objective))
     prices = [
         replace(a_device_profile(kind), price_per_hour=price)
         for kind, price in (("fast", 10.0), ("slow", 1.0))

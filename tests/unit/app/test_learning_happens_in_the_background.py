@@ -235,7 +235,7 @@ WILD_ROWS: tuple[dict[str, object], ...] = (
     *({"step_s": value} for value in (nan, inf, -1.0, 0.0, 1e30)),
     *({"at_s": value} for value in (nan, inf, -1.0, 1e30)),
     *({"share": value} for value in (0, -5, 101, 10**30)),
-    {"partners": (Partner(klass="lstm", percent=10**30),)},
+    {"partners": (Partner(workload_class="lstm", percent=10**30),)},
     {"max_slowdown": nan},
     {"requests_per_s": -1.0},
 )
@@ -250,7 +250,7 @@ async def test_wild_rows_of_one_profile_teach_nothing_and_the_others_are_learned
         rows = [replace(row(70 + at, "lstm", 2.0), **one) for at, one in enumerate(WILD_ROWS)]  # type: ignore[arg-type]
         solo = SoloEntry(device=GPU, share=100, steps_per_second=5e-324, sm_util=nan)
         status = ProfileStatus(step_time=tuple(rows), solo=(solo,), updated=START)
-        bad = ProfileRecord(namespace="tenant-b", name="bert", klass="odd", status=status)
+        bad = ProfileRecord(namespace="tenant-b", name="bert", workload_class="odd", status=status)
         stage.profiles = {**good, key: bad}
         stage.time_s += 60
         await settled(learner, stage)

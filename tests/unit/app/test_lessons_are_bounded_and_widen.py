@@ -88,7 +88,9 @@ def test_no_more_classes_than_the_table_holds_and_those_who_wait_stay() -> None:
 
 def test_a_lesson_keeps_two_thousand_pairs_and_few_crowds() -> None:
     pairs = [row(number, NINE[number % 9], 2.0) for number in range(3_000)]
-    crowd = replace(pairs[0], partners=(*pairs[0].partners, Partner(klass="x", percent=10)))
+    crowd = replace(
+        pairs[0], partners=(*pairs[0].partners, Partner(workload_class="x", percent=10))
+    )
     crowds = [replace(crowd, id=f"crowd-{n}", at_s=START + n) for n in range(900)]
     held = {("default", "a"): profile("a", [*pairs, *crowds])}
     rows = kept_rows(rows_of(Snapshot(version=0, taken_at=0.0, profiles=held), GPU))
@@ -138,7 +140,7 @@ def test_a_flood_of_rows_of_one_namespace_displaces_no_other() -> None:
         ("tenant-b", "a"): replace(profile("a", flood), namespace="tenant-b"),
     }
     rows = kept_rows(rows_of(Snapshot(version=0, taken_at=0.0, profiles=held), GPU))
-    kept = Counter(one.klass for one in rows)
+    kept = Counter(one.workload_class for one in rows)
     assert kept == {"default/a": 300, "tenant-b/a": MAX_ROWS // 2}
 
 
@@ -160,7 +162,7 @@ def test_a_declared_figure_that_is_none_stops_no_lesson(value: float) -> None:
     held: dict[Key, ProfileRecord] = dict(nine_classes())
     solo = SoloEntry(device=GPU, share=100, fingerprint=Fingerprint(dram=value))
     held["tenant-b", "sick"] = ProfileRecord(
-        namespace="tenant-b", name="sick", klass="sick", uid="sick", solo=(solo,)
+        namespace="tenant-b", name="sick", workload_class="sick", uid="sick", solo=(solo,)
     )
     task = Task(accelerator=GPU, previous=None, fit=True, wanted=("tenant-b/sick",))
     assert "tenant-b/sick" not in taught(task, held).model.classes

@@ -65,7 +65,7 @@ def test_sums_go_by_accelerator_and_tenant() -> None:
 
 def test_the_end_of_a_turn_counts_once_however_many_cycles_it_takes() -> None:
     turns = Turns.of({"n1": FAST}, rates("a", 4, 1))
-    turns.add(*(a_job(name).checkpointed().with_(klass="a") for name in ("one", "two")))
+    turns.add(*(a_job(name).checkpointed().with_(workload_class="a") for name in ("one", "two")))
     seen: Counter[str] = Counter()
     evicted = 0
     for _ in range(200):

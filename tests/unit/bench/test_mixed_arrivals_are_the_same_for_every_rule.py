@@ -36,10 +36,10 @@ def test_a_longer_plan_begins_as_the_shorter_one() -> None:
 
 
 def test_every_class_comes_with_and_without_an_objective() -> None:
-    for name, klass in CLASSES.items():
-        asked = {one.max_slowdown for one in PLAN.jobs if one.klass == name}
-        assert asked == {None, klass.max_slowdown}
-    assert {one.klass for one in PLAN.jobs[: len(CLASSES)]} == set(CLASSES)
+    for name, workload_class in CLASSES.items():
+        asked = {one.max_slowdown for one in PLAN.jobs if one.workload_class == name}
+        assert asked == {None, workload_class.max_slowdown}
+    assert {one.workload_class for one in PLAN.jobs[: len(CLASSES)]} == set(CLASSES)
 
 
 def test_requests_come_at_random_at_the_declared_rate() -> None:
@@ -57,9 +57,11 @@ def test_no_time_is_refused() -> None:
 
 def test_the_reference_has_every_class_once_and_time_for_all_of_them_one_by_one() -> None:
     plan = reference()
-    assert sorted(one.klass for one in plan.jobs) == sorted(CLASSES)
+    assert sorted(one.workload_class for one in plan.jobs) == sorted(CLASSES)
     alone = sum(
-        one.steps * (CLASSES[one.klass].compute_ms + CLASSES[one.klass].pause_ms) / 1000
+        one.steps
+        * (CLASSES[one.workload_class].compute_ms + CLASSES[one.workload_class].pause_ms)
+        / 1000
         for one in plan.jobs
     )
     assert alone < plan.seconds
@@ -97,7 +99,7 @@ def test_shares_are_the_owners_under_ours_and_whole_devices_otherwise() -> None:
 
     ours, free = gpu(Rule.OURS).share, gpu(Rule.UNCONTROLLED).share
     assert ours is not None
-    assert (ours.min_percent, ours.max_percent) == CLASSES[one.klass].share
+    assert (ours.min_percent, ours.max_percent) == CLASSES[one.workload_class].share
     assert free is not None
     assert (free.min_percent, free.max_percent) == (100, 100)
     assert gpu(Rule.EXCLUSIVE).share is None
@@ -108,8 +110,8 @@ def test_shares_are_the_owners_under_ours_and_whole_devices_otherwise() -> None:
 def test_what_the_profiles_say_is_the_duty_of_the_class() -> None:
     said = {body["metadata"]["name"]: body["spec"] for body in profiles()}  # type: ignore[index]
     assert set(said) == {*CLASSES, SERVICE}
-    for name, klass in CLASSES.items():
-        assert said[name]["solo"][0]["smUtil"] == pytest.approx(klass.duty, abs=0.005)  # type: ignore[index]
+    for name, workload_class in CLASSES.items():
+        assert said[name]["solo"][0]["smUtil"] == pytest.approx(workload_class.duty, abs=0.005)  # type: ignore[index]
 
 
 def test_classes_are_declared_as_they_were_alone_and_nothing_else_changes() -> None:

@@ -191,7 +191,7 @@ async def test_what_was_due_before_the_server_was_there_is_not_asked(
 
 def test_the_history_is_another_sequence_with_every_class() -> None:
     before = calm(2, 240.0)
-    assert {one.klass for one in before.jobs} == set(CLASSES)
+    assert {one.workload_class for one in before.jobs} == set(CLASSES)
     assert all(one.max_slowdown is None for one in before.jobs)
     assert [one.at_s for one in before.jobs] == sorted(one.at_s for one in before.jobs)
     assert before.requests_s != mixed_plan(1, 240.0).requests_s
@@ -206,7 +206,7 @@ def test_the_history_shares_by_utilisation_and_leaves_room_for_neighbours() -> N
         body = job(arrival, Rule.HISTORY)["spec"]
         assert isinstance(body, dict)
         assert body["gpu"]["share"]["maxPercent"] <= 50
-        assert body["gpu"]["share"]["minPercent"] == CLASSES[arrival.klass].share[0]
+        assert body["gpu"]["share"]["minPercent"] == CLASSES[arrival.workload_class].share[0]
 
 
 def test_the_name_of_the_service_is_no_jobs(tmp_path: Path) -> None:

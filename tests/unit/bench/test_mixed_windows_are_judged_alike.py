@@ -29,8 +29,10 @@ def _plan(*jobs: Arrival, seconds: float = 20.0) -> Plan:
     return Plan(seed=1, seconds=seconds, jobs=jobs, requests_s=())
 
 
-def _job(name: str = "a", klass: str = "dense", objective: float | None = 2.0) -> Arrival:
-    return Arrival(at_s=2.0, name=name, klass=klass, steps=5000, max_slowdown=objective)
+def _job(name: str = "a", workload_class: str = "dense", objective: float | None = 2.0) -> Arrival:
+    return Arrival(
+        at_s=2.0, name=name, workload_class=workload_class, steps=5000, max_slowdown=objective
+    )
 
 
 def _steps(
@@ -162,7 +164,7 @@ def test_the_reference_is_the_median_of_windows_alone() -> None:
     readings += _steps(SERVICE, 30, 60, step_ms=2.0)
     found = solo_ns(_recording(*readings, plan=plan))
     assert found[SERVICE] == pytest.approx(2.0 * MS)
-    assert {found[job.klass] for job in plan.jobs} == {4.0 * MS}
+    assert {found[job.workload_class] for job in plan.jobs} == {4.0 * MS}
     with pytest.raises(NoReference, match=SERVICE):
         solo_ns(_recording(*readings[:-2], plan=plan))
 

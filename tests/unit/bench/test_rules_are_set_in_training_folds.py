@@ -44,11 +44,11 @@ def test_tuning_stops_at_two_percent() -> None:
 def row(number: int, victim: str, aggressor: str) -> Row:
     return Row(
         id=f"{number}.{victim}",
-        klass=victim,
+        workload_class=victim,
         family=victim[0],
         accelerator="toy",
         percent=100,
-        partners=(Partner(klass=aggressor, percent=100),),
+        partners=(Partner(workload_class=aggressor, percent=100),),
         step_s=0.1,
         slowdown=1.1,
         at_s=60.0 * number,
@@ -62,9 +62,9 @@ def test_every_model_keeps_thirty_of_its_pairs() -> None:
         for left, right in [(f"{'ab'[number % 2]}1", f"{'bc'[number % 2]}2")]
         for one in (row(number, left, right), row(number, right, left))
     ]
-    names = sorted({one.klass for one in rows})
+    names = sorted({one.workload_class for one in rows})
     table = Lucid(
-        profiles={name: ClassProfile(klass=name, family=name[0]) for name in names},
+        profiles={name: ClassProfile(workload_class=name, family=name[0]) for name in names},
         rows=tuple(rows),
     )
     sides = Sides.of(with_rows(table.profiles, table.rows))

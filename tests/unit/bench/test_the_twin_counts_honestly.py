@@ -13,14 +13,14 @@ from bench.twin_world import Job, Rule, Tally, Twin
 HOUR_S = 3600.0
 
 
-def klass(name: str, use: float) -> JobClass:
+def workload_class(name: str, use: float) -> JobClass:
     return JobClass(
         name=name, family=name, acts_as=name, batch=1.0, step_s=0.1, utilisation=use,
         half_slowdown=1.5, allowed=2.0,
     )  # fmt: skip
 
 
-SMALL, LARGE = klass("small", 0.4), klass("large", 1.5)
+SMALL, LARGE = workload_class("small", 0.4), workload_class("large", 1.5)
 WORLD = World(
     "toy",
     (SMALL, LARGE),

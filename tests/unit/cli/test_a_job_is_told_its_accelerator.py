@@ -36,7 +36,7 @@ def world(per_type: int = 1) -> Snapshot:
         SoloEntry(device=name, share=100, steps_per_second=rate, samples=5, fingerprint=used)
         for name, rate in sorted(rates.items())
     )
-    profile = replace(a_profile("resnet", klass="resnet"), status=ProfileStatus(solo=solo))
+    profile = replace(a_profile("resnet", workload_class="resnet"), status=ProfileStatus(solo=solo))
     return a_snapshot(
         a_gpu_node(
             devices=[
@@ -74,7 +74,7 @@ def test_the_table_names_time_cost_and_why_others_fall_off() -> None:
 
 
 def test_a_job_without_work_is_told_per_thousand_steps() -> None:
-    text = printed(a_job().with_(klass="resnet").build())
+    text = printed(a_job().with_(workload_class="resnet").build())
     assert "of 1,000 steps" in text
     assert "spec.cost is not said" in text
     assert "3.3 min" in line(text, "nvidia-l4")
@@ -99,7 +99,7 @@ def test_an_elastic_gang_is_told_the_number_and_how_to_keep_to_it() -> None:
 
 def test_a_file_and_the_object_get_the_same_answer() -> None:
     cost = CostAim(objective="CostPerWork", max_time_s=4 * 3600)
-    there = a_job().with_(klass="resnet", work_steps=36_000, cost=cost).build()
+    there = a_job().with_(workload_class="resnet", work_steps=36_000, cost=cost).build()
     assert printed(there) == printed(job_of(MANIFEST, "default"))
 
 

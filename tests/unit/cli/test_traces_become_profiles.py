@@ -23,7 +23,7 @@ from ullage.ports import WORKLOAD_PROFILE
 DATA = Path(__file__).parents[2] / "data" / "traces"
 KINETO = (DATA / "kineto-two-steps.json").read_bytes()
 CHAKRA = (DATA / "chakra-one-step.json").read_bytes()
-SAID = Traced(kind=TraceKind.KINETO, klass="resnet", accelerator="nvidia-l4")
+SAID = Traced(kind=TraceKind.KINETO, workload_class="resnet", accelerator="nvidia-l4")
 KNOWN = {"nvidia-l4"}
 
 
@@ -45,7 +45,8 @@ def test_a_kineto_trace_gives_a_speed_a_peak_and_an_op_table() -> None:
 
 def test_an_execution_trace_needs_no_accelerator_and_gives_no_speed() -> None:
     profile = project_profile(
-        made(CHAKRA, Traced(kind=TraceKind.CHAKRA, klass="resnet")) | {"metadata": raw_meta("mine")}
+        made(CHAKRA, Traced(kind=TraceKind.CHAKRA, workload_class="resnet"))
+        | {"metadata": raw_meta("mine")}
     )
     assert profile.solo == ()
     assert profile.op_table is not None
@@ -66,15 +67,19 @@ def test_the_op_table_travels_with_export_and_import() -> None:
 @pytest.mark.parametrize(
     ("data", "said", "says"),
     [
-        (KINETO, Traced(kind=TraceKind.KINETO, klass=""), "give the class of work with --class"),
         (
             KINETO,
-            Traced(kind=TraceKind.KINETO, klass="a"),
+            Traced(kind=TraceKind.KINETO, workload_class=""),
+            "give the class of work with --class",
+        ),
+        (
+            KINETO,
+            Traced(kind=TraceKind.KINETO, workload_class="a"),
             r"name it with --accelerator \(the trace names nvidia-l4\)",
         ),
         (
             KINETO,
-            Traced(kind=TraceKind.KINETO, klass="a", accelerator="nvidia-l40"),
+            Traced(kind=TraceKind.KINETO, workload_class="a", accelerator="nvidia-l40"),
             "accelerator 'nvidia-l40' is unknown here",
         ),
         (b"\xff\xfe\x00", SAID, "the file is no text: a trace in protobuf"),

@@ -75,7 +75,9 @@ def test_a_family_is_the_repository_of_the_image(image: str, name: str) -> None:
 
 
 def test_a_profile_name_is_a_legal_name_for_any_class() -> None:
-    names = {profile_name(klass) for klass in ("A_b.C", "resnet/50 amp", "x" * 253)}
+    names = {
+        profile_name(workload_class) for workload_class in ("A_b.C", "resnet/50 amp", "x" * 253)
+    }
     assert len(names) == 3
     assert all(len(name) == 18 and name.replace("-", "").isalnum() for name in names)
 
@@ -85,5 +87,5 @@ def test_a_workload_knows_class_and_family_by_its_own_labels_too() -> None:
     plain = project_workload(WorkloadKind.TRAINING_JOB, raw_job(), None, share)[0]
     labelled = raw_job(meta={"labels": {LABEL_CLASS: "mine"}})
     record = project_workload(WorkloadKind.TRAINING_JOB, labelled, None, share)[0]
-    assert plain.klass == class_key(raw_template(), {})
-    assert (record.klass, record.family) == ("mine", "example/train")
+    assert plain.workload_class == class_key(raw_template(), {})
+    assert (record.workload_class, record.family) == ("mine", "example/train")

@@ -101,7 +101,7 @@ def test_a_service_is_read() -> None:
 def test_profiles_are_read() -> None:
     row = {"device": "emulated", "share": 50, "smUtil": 0.5, "stepsPerSecond": 3}
     record = project_profile(raw_profile(solo=[row]))
-    assert record.klass == "resnet"
+    assert record.workload_class == "resnet"
     assert (record.solo[0].sm_util, record.solo[0].steps_per_second) == (0.5, 3.0)
     with pytest.raises(WireError, match=r"spec\.smUtil: expected a number, got str"):
         project_profile(raw_profile(solo=[row | {"smUtil": "half"}]))

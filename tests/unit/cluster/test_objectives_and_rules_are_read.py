@@ -86,7 +86,13 @@ def test_the_risk_budget_has_defaults_and_is_read() -> None:
 
 def test_garbage_among_observations_costs_only_itself() -> None:
     good = Observation(
-        id="b", klass="k", namespace="n", accelerator="emulated", percent=40, step_micros=9, at_s=1
+        id="b",
+        workload_class="k",
+        namespace="n",
+        accelerator="emulated",
+        percent=40,
+        step_micros=9,
+        at_s=1,
     )
     raw = raw_gpu_node(devices=[a_device()])
     raw["status"]["observations"] = [

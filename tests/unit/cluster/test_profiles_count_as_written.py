@@ -20,7 +20,9 @@ from ullage.scheduling.model.plan import CreateProfile, SetProfile
 KEY = ("default", "resnet")
 TARGET = ObjectRef(kind="WorkloadProfile", namespace="default", name="resnet", uid="uid-resnet")
 STATUS = ProfileStatus(source="Measured", family="resnet", updated=1.5e9 + 0.4)
-CREATE = CreateProfile(target=TARGET, klass="resnet", epoch=7, reason=Reason.MEASURED, text="")
+CREATE = CreateProfile(
+    target=TARGET, workload_class="resnet", epoch=7, reason=Reason.MEASURED, text=""
+)
 SET = SetProfile(target=TARGET, status=STATUS, epoch=7, reason=Reason.MEASURED, text="")
 
 
@@ -32,7 +34,7 @@ def state() -> ClusterState:
 def test_a_profile_that_was_asked_for_is_there_without_a_uid(state: ClusterState) -> None:
     state.assume([CREATE], NOW)
     record = state.freeze(NOW).profiles[KEY]
-    assert (record.klass, record.uid) == ("resnet", "")
+    assert (record.workload_class, record.uid) == ("resnet", "")
     assert state.upsert(streams.WORKLOAD_PROFILES, raw_profile(), NOW)
     assert state.freeze(NOW).profiles[KEY].uid == "uid-resnet"
     assert state.assumed == 0

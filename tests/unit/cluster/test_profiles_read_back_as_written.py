@@ -51,7 +51,8 @@ steps = st.builds(
     step_s=st.floats(1e-6, 1e4),
     at_s=st.floats(1e9, 2e9),
     partners=st.lists(
-        st.builds(Partner, klass=st.sampled_from("xyz"), percent=st.integers(1, 100)), max_size=3
+        st.builds(Partner, workload_class=st.sampled_from("xyz"), percent=st.integers(1, 100)),
+        max_size=3,
     ).map(tuple),
     slowdown=ratios,
     max_slowdown=st.none() | st.floats(1, 100),

@@ -20,7 +20,7 @@ def _target(kind: str = "WorkloadProfile", namespace: str = "default", uid: str 
     return ObjectRef(kind=kind, namespace=namespace, name="one", uid=uid)
 
 
-CREATE = CreateProfile(target=_target(), klass="resnet", **do.WHY)
+CREATE = CreateProfile(target=_target(), workload_class="resnet", **do.WHY)
 STATUS = SetProfile(
     target=_target(uid="uid-one"),
     status=ProfileStatus(observed_generation=2, source="Measured", step_time=(ROW,)),

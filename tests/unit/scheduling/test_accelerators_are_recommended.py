@@ -80,11 +80,11 @@ def known(peak_mib: float | None = 5_000, **rates: float) -> ProfileRecord:
         samples=6,
     )
     status = ProfileStatus(solo=solo, throughput=(estimate,))
-    return replace(a_profile("resnet", klass="resnet"), uid="uid-resnet", status=status)
+    return replace(a_profile("resnet", workload_class="resnet"), uid="uid-resnet", status=status)
 
 
 def job(cost: CostAim | None = CHEAP, **changes: object) -> WorkloadRecord:
-    return a_job().with_(klass="resnet", work_steps=36_000, cost=cost, **changes).build()
+    return a_job().with_(workload_class="resnet", work_steps=36_000, cost=cost, **changes).build()
 
 
 def world(one: WorkloadRecord, *parts: ProfileRecord | DeviceProfileRecord) -> Snapshot:

@@ -58,10 +58,15 @@ def test_its_slice_says_so_to_the_node() -> None:
 def _running(told: WorkloadBuilder, *, trial: bool = False, **victim: object) -> Decided:
     """Beside it another job runs, on trial or for good."""
     told = told.status(phase="Running")
-    job = a_job().fractional(20, 40).with_(klass="k", checkpoint=True).status(phase="Running")
+    job = (
+        a_job()
+        .fractional(20, 40)
+        .with_(workload_class="k", checkpoint=True)
+        .status(phase="Running")
+    )
     alert = not told.build().sharing.freeze_neighbours
     calm, first = _held(
-        told, 50, protected=True, alert_only=alert, max_slowdown_percent=300, klass=""
+        told, 50, protected=True, alert_only=alert, max_slowdown_percent=300, workload_class=""
     )
     pod, second = _held(job, 20, probation=trial)
     seen = [_seen(first, **({"windows": 6} | victim)), _seen(second)]
@@ -104,7 +109,7 @@ def test_a_neighbour_on_trial_does_not_leave_because_of_it() -> None:
 
 
 def test_on_trial_itself_a_broken_objective_still_ends_the_trial() -> None:
-    told = TOLD.with_(klass="k", checkpoint=True).status(phase="Running")
+    told = TOLD.with_(workload_class="k", checkpoint=True).status(phase="Running")
     pod, wanted = _held(told, 20, protected=True, alert_only=True, probation=True)
     node = a_gpu_node(
         devices=1,

@@ -12,8 +12,8 @@ from ullage.engines.admission.model import LearnedModel
 from ullage.engines.admission.records import ClassProfile, Forecast, ShareCurve, Tenant
 from ullage.scheduling.prediction.recall import Numbers, Recall, no_forecasts
 
-SLOW = ClassProfile(klass="slow", curve=ShareCurve(fixed_s=0.0, scaled_s=1.0))
-STEADY = ClassProfile(klass="slow", curve=ShareCurve(fixed_s=1.0, scaled_s=0.0))
+SLOW = ClassProfile(workload_class="slow", curve=ShareCurve(fixed_s=0.0, scaled_s=1.0))
+STEADY = ClassProfile(workload_class="slow", curve=ShareCurve(fixed_s=1.0, scaled_s=0.0))
 ONE = Tenant(name="one", percent=50, profile=SLOW)
 OTHER = Tenant(name="other", percent=25, utilisation=0.4)
 

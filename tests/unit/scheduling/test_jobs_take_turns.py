@@ -23,9 +23,9 @@ ROUND_S = 60.0
 TWO = {"n1": FAST, "n2": SLOW}
 
 
-def job(name: str, klass: str = "a") -> WorkloadBuilder:
+def job(name: str, workload_class: str = "a") -> WorkloadBuilder:
     """A job that can checkpoint."""
-    return a_job(name).checkpointed().with_(klass=klass)
+    return a_job(name).checkpointed().with_(workload_class=workload_class)
 
 
 def waits(turns: Turns, name: str) -> str:
@@ -93,7 +93,7 @@ def test_a_turn_lasts_a_round_at_least() -> None:
 
 def test_a_job_that_cannot_checkpoint_is_never_stopped_for_its_equals() -> None:
     turns = Turns.of({"n1": FAST}, rates("a", 4, 1))
-    turns.add(a_job("stubborn").with_(klass="a"))
+    turns.add(a_job("stubborn").with_(workload_class="a"))
     turns.settle()
     turns.add(job("other"))
     turns.run(10 * ROUND_S)
@@ -125,7 +125,11 @@ def test_no_device_idles_while_somebody_waits() -> None:
 
 def test_nothing_is_written_while_nobody_changes_place() -> None:
     turns = Turns.of(TWO, rates("a", 4, 1))
-    turns.add(a_job("stays").with_(klass="a"), a_job("too").with_(klass="a"), job("waits"))
+    turns.add(
+        a_job("stays").with_(workload_class="a"),
+        a_job("too").with_(workload_class="a"),
+        job("waits"),
+    )
     turns.settle()
     turns.run(ROUND_S)
     before = turns.writes()

@@ -44,7 +44,7 @@ def windows(count: int, partner: str = "bert") -> tuple[StepRow, ...]:
             step_s=0.02,
             slowdown=2.0,
             at_s=NOW + number,
-            partners=(Partner(klass=partner, percent=50),),
+            partners=(Partner(workload_class=partner, percent=50),),
         )
         for number in range(count)
     )
@@ -57,13 +57,13 @@ def alone(print_: Fingerprint, speed: float = 100.0) -> SoloEntry:
 def measured(namespace: str, rows: int = 3, print_: Fingerprint = LOUD) -> ProfileRecord:
     """What the agents saw of class resnet in a namespace."""
     status = ProfileStatus(solo=(alone(print_),), step_time=windows(rows), family="f")
-    return replace(a_profile("seen", klass="resnet"), namespace=namespace, status=status)
+    return replace(a_profile("seen", workload_class="resnet"), namespace=namespace, status=status)
 
 
 def declared(namespace: str, rows: int = 64, print_: Fingerprint = QUIET) -> ProfileRecord:
     """What a tenant writes of class resnet."""
     return replace(
-        a_profile("said", klass="resnet"),
+        a_profile("said", workload_class="resnet"),
         namespace=namespace,
         family="f",
         solo=(alone(print_, speed=900.0),),
@@ -73,7 +73,7 @@ def declared(namespace: str, rows: int = 64, print_: Fingerprint = QUIET) -> Pro
 
 def profile_for(snapshot: Snapshot, namespace: str) -> ClassProfile:
     """What admission goes by for a job of class resnet."""
-    job = a_job("train", namespace).with_(klass="resnet", family="f").build()
+    job = a_job("train", namespace).with_(workload_class="resnet", family="f").build()
     view = look(snapshot, NOW, SETTINGS, Ledger(snapshot))
     inventory = take_inventory(view)
     found = Classes(snapshot, inventory).of(job).tenants[inventory.models[MODEL]].profile
@@ -87,13 +87,13 @@ def world(*profiles: ProfileRecord, say: PolicyRecord | None = None) -> Snapshot
 
 def test_rows_that_another_namespace_declares_replace_no_fingerprint() -> None:
     found = profile_for(world(measured("tenant-a"), declared("tenant-b")), "tenant-a")
-    assert (found.klass, found.fingerprint, found.rows) == ("tenant-a/resnet", LOUD, 3)
+    assert (found.workload_class, found.fingerprint, found.rows) == ("tenant-a/resnet", LOUD, 3)
 
 
 def test_a_namesake_of_another_namespace_is_an_unknown_class() -> None:
     snapshot = world(measured("tenant-a"))
     found = profile_for(snapshot, "tenant-b")
-    assert (found.klass, found.family) == ("tenant-b/resnet", "tenant-b/f")
+    assert (found.workload_class, found.family) == ("tenant-b/resnet", "tenant-b/f")
     assert (found.fingerprint, found.rows, found.curve) == (Fingerprint(), 0, None)
     assert set(class_profiles(snapshot, MODEL)) == {"tenant-a/resnet"}
 
@@ -111,24 +111,24 @@ def test_measured_figures_stand_above_declared_ones() -> None:
 
 def test_only_measured_rows_teach_the_predictor() -> None:
     rows = rows_of(world(measured("tenant-a"), declared("tenant-b")), MODEL)
-    assert {one.klass for one in rows} == {"tenant-a/resnet"}
-    assert {one.partners[0].klass for one in rows} == {"tenant-a/bert"}
+    assert {one.workload_class for one in rows} == {"tenant-a/resnet"}
+    assert {one.partners[0].workload_class for one in rows} == {"tenant-a/bert"}
     assert {one.family for one in rows} == {"tenant-a/f"}
 
 
 def test_a_partner_of_another_namespace_is_its_own_class() -> None:
     status = ProfileStatus(step_time=windows(2, "tenant-b/bert"))
-    mine = replace(a_profile("seen", klass="resnet"), namespace="tenant-a", status=status)
+    mine = replace(a_profile("seen", workload_class="resnet"), namespace="tenant-a", status=status)
     (row, _) = rows_of(world(mine), MODEL)
-    assert row.partners[0].klass == "tenant-b/bert"
+    assert row.partners[0].workload_class == "tenant-b/bert"
 
 
 def test_the_administrator_lets_namespaces_share_what_was_measured() -> None:
     together = policy(shared=("tenant-a", "tenant-b"))
     snapshot = world(measured("tenant-a"), declared("tenant-b"), declared("tenant-c"), say=together)
     found = profile_for(snapshot, "tenant-b")
-    assert (found.klass, found.fingerprint, found.rows) == ("*/resnet", LOUD, 3)
-    assert profile_for(snapshot, "tenant-c").klass == "tenant-c/resnet"
+    assert (found.workload_class, found.fingerprint, found.rows) == ("*/resnet", LOUD, 3)
+    assert profile_for(snapshot, "tenant-c").workload_class == "tenant-c/resnet"
     assert profile_for(snapshot, "tenant-c").fingerprint == QUIET
 
 
@@ -148,12 +148,14 @@ def test_declarations_of_a_trusted_namespace_count_like_measurements() -> None:
 
 def test_declared_figures_never_move_the_scale_of_measured_ones() -> None:
     seen = [
-        ClassProfile(klass=f"a/{n}", family=f"a/{n}", fingerprint=Fingerprint(sm=0.1 * n), rows=9)
+        ClassProfile(
+            workload_class=f"a/{n}", family=f"a/{n}", fingerprint=Fingerprint(sm=0.1 * n), rows=9
+        )
         for n in range(1, 6)
     ]
     wild = [
         ClassProfile(
-            klass=f"b/{n}",
+            workload_class=f"b/{n}",
             family=f"b/{n}",
             fingerprint=Fingerprint(sm=1e6 * (n + 1)),
             declared=True,
@@ -168,7 +170,7 @@ def other_speeds(namespace: str, **speeds: float) -> list[ProfileRecord]:
     """Classes of a namespace that were measured on several types."""
     return [
         replace(
-            a_profile(f"ref-{n}", klass=f"ref-{n}"),
+            a_profile(f"ref-{n}", workload_class=f"ref-{n}"),
             namespace=namespace,
             status=ProfileStatus(
                 solo=tuple(
@@ -185,9 +187,9 @@ def other_speeds(namespace: str, **speeds: float) -> list[ProfileRecord]:
 def test_speeds_are_estimated_from_the_own_namespace(shared: tuple[str, ...], known: bool) -> None:
     node = a_gpu_node(devices=[a_device("GPU-1", model="k80"), a_device("GPU-2", model="v100")])
     snapshot = a_snapshot(node, *other_speeds("tenant-b", k80=1.0, v100=4.0), policy(shared=shared))
-    stranger = a_job("train", "tenant-a").with_(klass="new").build()
+    stranger = a_job("train", "tenant-a").with_(workload_class="new").build()
     assert bool(throughputs(snapshot, stranger)) is known
-    native = a_job("train", "tenant-b").with_(klass="new").build()
+    native = a_job("train", "tenant-b").with_(workload_class="new").build()
     assert set(throughputs(snapshot, native)) == {"k80", "v100"}
     scopes = gather(snapshot)
     assert set(scopes) == ({"*"} if known else {"tenant-b"})
@@ -196,7 +198,7 @@ def test_speeds_are_estimated_from_the_own_namespace(shared: tuple[str, ...], kn
 def test_what_a_class_inflicts_elsewhere_is_booked_on_the_right_namespace() -> None:
     """A row of tenant-b beside tenant-a's class tells how loud tenant-a's is, not a namesake's."""
     victim = replace(
-        a_profile("victim", klass="bert"),
+        a_profile("victim", workload_class="bert"),
         namespace="tenant-b",
         status=ProfileStatus(step_time=windows(1, "tenant-a/resnet")),
     )
@@ -204,14 +206,14 @@ def test_what_a_class_inflicts_elsewhere_is_booked_on_the_right_namespace() -> N
     seen = tuple(
         Observation(
             id=f"new/{one.namespace}",
-            klass="resnet",
+            workload_class="resnet",
             namespace=one.namespace,
             accelerator=MODEL,
             percent=50,
             step_micros=20_000,
             solo_step_micros=10_000,
             at_s=int(NOW) + 10,
-            partners=(ObservedPartner(klass="bert", percent=50),),
+            partners=(ObservedPartner(workload_class="bert", percent=50),),
         )
         for one in mine
     )

@@ -15,7 +15,10 @@ from ullage.scheduling.prediction.workload_classes import SPARE, Classes
 def test_what_is_kept_over_cycles_follows_the_workloads_that_exist() -> None:
     place = (a_node("node-1"), a_gpu_node(devices=1))
     for generation in range(40):
-        jobs = [a_job(f"j-{generation}-{n}").with_(klass=f"c-{generation}-{n}") for n in range(100)]
+        jobs = [
+            a_job(f"j-{generation}-{n}").with_(workload_class=f"c-{generation}-{n}")
+            for n in range(100)
+        ]
         snapshot = a_snapshot(*place, *jobs)
         view = look(snapshot, NOW, SETTINGS, Ledger(snapshot))
         classes = Classes(snapshot, take_inventory(view))

@@ -21,7 +21,7 @@ def _jobs(share: int = 30) -> list[WorkloadBuilder]:
         a_job(f"job-{at:02}")
         .fractional(share, 60)
         .slowdown(1.5 + at / 50)
-        .with_(klass=f"class-{at}")
+        .with_(workload_class=f"class-{at}")
         .aged(1000 - at)
         for at in range(JOBS)
     ]

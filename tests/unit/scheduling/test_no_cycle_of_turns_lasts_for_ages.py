@@ -27,7 +27,7 @@ def _jobs() -> list[WorkloadBuilder]:
         .fractional(30, 60)
         .slowdown(1.5 + at / 50)
         .checkpointed()
-        .with_(klass=f"class-{at}")
+        .with_(workload_class=f"class-{at}")
         .aged(1000 - at)
         for at in range(JOBS)
     ]
@@ -82,7 +82,10 @@ def test_everybody_gets_an_answer_some_day(asked: list[str]) -> None:
 
 def test_services_leave_something_of_a_cycle_to_those_who_take_turns(asked: list[str]) -> None:
     services = [
-        a_service(f"serve-{at}").fractional(10, 20).slowdown(2.0 + at / 50).with_(klass=f"s-{at}")
+        a_service(f"serve-{at}")
+        .fractional(10, 20)
+        .slowdown(2.0 + at / 50)
+        .with_(workload_class=f"s-{at}")
         for at in range(JOBS)
     ]
     replicas = [pod for one in services for pod in one.pods()]
@@ -110,7 +113,7 @@ def test_with_effort_enough_everybody_is_answered() -> None:
 def test_devices_of_those_who_come_later_are_not_filled_by_others(asked: list[str]) -> None:
     # two devices, two turns: whoever is not planned gets none of them, answered or not
     jobs = [
-        a_job(f"job-{at:02}").checkpointed().with_(klass=f"class-{at}").aged(1000 - at)
+        a_job(f"job-{at:02}").checkpointed().with_(workload_class=f"class-{at}").aged(1000 - at)
         for at in range(JOBS)
     ]
     found = decided(*_picture(jobs, devices=2))

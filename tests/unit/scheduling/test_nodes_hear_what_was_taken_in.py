@@ -22,7 +22,7 @@ from ullage.scheduling.model.plan import ApplyGPUNode, Plan
 def row(number: int, age_s: float = 0.0) -> Observation:
     return Observation(
         id=f"row-{number}",
-        klass="resnet",
+        workload_class="resnet",
         namespace="team",
         accelerator="emulated",
         percent=40,

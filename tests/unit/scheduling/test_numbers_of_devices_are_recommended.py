@@ -41,7 +41,7 @@ def world(one: WorkloadRecord, peak_mib: float = 5_000, per_type: int = 8) -> Sn
         )
         for name, rate in RATES.items()
     )
-    known = replace(a_profile("resnet", klass="resnet"), status=ProfileStatus(solo=solo))
+    known = replace(a_profile("resnet", workload_class="resnet"), status=ProfileStatus(solo=solo))
     nodes = [
         a_gpu_node(
             f"node-{name}",
@@ -60,7 +60,7 @@ def world(one: WorkloadRecord, peak_mib: float = 5_000, per_type: int = 8) -> Sn
 
 
 def fixed(cost: CostAim | None = CHEAP, **changes: object) -> WorkloadRecord:
-    return a_job().with_(klass="resnet", work_steps=STEPS, cost=cost, **changes).build()
+    return a_job().with_(workload_class="resnet", work_steps=STEPS, cost=cost, **changes).build()
 
 
 def elastic(cost: CostAim | None, least: int, most: int, now: int = 0) -> WorkloadRecord:

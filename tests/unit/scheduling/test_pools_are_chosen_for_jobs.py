@@ -174,13 +174,13 @@ def test_speed_counts_as_the_objective_says(objective: str, expected: set[str]) 
         a_pool("fast", 5.0, spot=False, accelerator="fast"),
         a_pool("slow", 2.0, spot=False),
     )
-    profile = a_profile("p", *rows, klass="toy")
+    profile = a_profile("p", *rows, workload_class="toy")
     toy.toy.profiles[profile.namespace, profile.name] = profile
     for pool in ("fast", "slow"):
         toy.give(pool)
     agent = toy.toy.agents["fast-n0"]
     agent.devices = {uuid: replace(one, model="fast") for uuid, one in agent.devices.items()}
-    toy.add(job(aim(objective), klass="toy"))
+    toy.add(job(aim(objective), workload_class="toy"))
     toy.settle()
     assert toy.on() == expected
 

@@ -37,7 +37,9 @@ ODD = fresh("False", Reason.DRIFTED, "times are not what they were")
 
 def news(before: tuple[Condition, ...], after: tuple[Condition, ...]) -> list[tuple[Reason, bool]]:
     status = ProfileStatus(conditions=before)
-    profile = ProfileRecord(namespace="default", name="p", klass="p", uid="u", status=status)
+    profile = ProfileRecord(
+        namespace="default", name="p", workload_class="p", uid="u", status=status
+    )
     write = SetProfile(
         target=ObjectRef(kind="WorkloadProfile", namespace="default", name="p", uid="u"),
         status=replace(status, conditions=after, updated=NOW),

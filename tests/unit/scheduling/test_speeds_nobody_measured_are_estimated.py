@@ -44,7 +44,7 @@ def a_class(name: str, family: str = "", /, **rates: float) -> ProfileRecord:
         SoloEntry(device=device, share=100, steps_per_second=rate, samples=9)
         for device, rate in sorted(rates.items())
     )
-    profile = replace(a_profile(name, klass=name), uid=f"uid-{name}", family=family)
+    profile = replace(a_profile(name, workload_class=name), uid=f"uid-{name}", family=family)
     return replace(profile, status=ProfileStatus(solo=solo))
 
 
@@ -136,12 +136,14 @@ def timed(name: str, scale: float, accelerator: str, second_per_flop: float) -> 
         for flops in (scale * 1e9 * n for n in range(1, 8))
     )
     table = OpTable(ops=ops, accelerator=accelerator)
-    return replace(a_profile(name, klass=name), uid=f"uid-{name}", op_table=table)
+    return replace(a_profile(name, workload_class=name), uid=f"uid-{name}", op_table=table)
 
 
 def test_op_times_of_other_tables_price_a_class_that_never_ran() -> None:
     others = [timed(f"c{n}", 1.0 + n, "v100", 1e-13) for n in range(4)]
-    mine = replace(a_profile("mine", klass="mine"), op_table=OpTable(ops=others[1].op_table.ops))  # type: ignore[union-attr]
+    mine = replace(
+        a_profile("mine", workload_class="mine"), op_table=OpTable(ops=others[1].op_table.ops)
+    )  # type: ignore[union-attr]
     world = a_snapshot(node("k80", "v100"), mine, *others)
     method, rate = estimates(world, mine)["v100"]
     assert method is Method.OPS
@@ -187,7 +189,7 @@ def test_estimates_are_written_once_and_read_by_jobs() -> None:
     (action,) = written(a_snapshot(node("k80", "v100"), *profiles))
     assert action.target.name == "new0"
     stored = replace(profiles[-1], status=action.status)
-    job = a_job().with_(klass="new0").build()
+    job = a_job().with_(workload_class="new0").build()
     after = a_snapshot(node("k80", "v100"), *profiles[:-1], stored, job)
     assert written(after, NOW + 10_000) == []
     found = throughputs(after, job)

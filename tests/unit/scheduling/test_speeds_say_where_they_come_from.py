@@ -66,7 +66,7 @@ def test_every_window_alone_renews_the_speed_by_half() -> None:
 
 
 def test_windows_beside_others_or_of_a_pause_are_no_speed_alone() -> None:
-    beside = window(2, 9.0, partners=(Partner(klass="x", percent=50),))
+    beside = window(2, 9.0, partners=(Partner(workload_class="x", percent=50),))
     paused = window(3, 9.0, counterfactual=True)
     (speed,) = measured_speeds([window(1, 0.1), beside, paused], [alone("v100", 10.0)])
     assert speed.steps_per_second == pytest.approx(10.0)
@@ -86,10 +86,10 @@ def test_a_measured_speed_replaces_the_estimate_of_its_type_alone() -> None:
 
 
 def test_a_job_reads_its_class_then_the_profile_it_names() -> None:
-    own = measured(a_profile("own", klass="resnet"), alone("v100", 10.0))
+    own = measured(a_profile("own", workload_class="resnet"), alone("v100", 10.0))
     own = replace(own, status=replace(own.status, throughput=(estimate("h100", 30.0),)))
-    named = a_profile("named", alone("v100", 99.0), alone("k80", 1.0), klass="other")
-    job = a_job().with_(klass="resnet", profile_ref="named").build()
+    named = a_profile("named", alone("v100", 99.0), alone("k80", 1.0), workload_class="other")
+    job = a_job().with_(workload_class="resnet", profile_ref="named").build()
     found = throughputs(a_snapshot(own, named, job), job)
     assert {name: one.source for name, one in found.items()} == {
         "v100": Source.MEASURED,
@@ -103,28 +103,32 @@ def test_a_job_reads_its_class_then_the_profile_it_names() -> None:
 def test_of_what_was_declared_and_estimated_the_surer_stands(
     confidence: float, wins: Source
 ) -> None:
-    profile = a_profile("p", alone("h100", 20.0), klass="resnet")
+    profile = a_profile("p", alone("h100", 20.0), workload_class="resnet")
     profile = replace(
         profile, status=ProfileStatus(throughput=(estimate("h100", 30.0, confidence),))
     )
-    job = a_job().with_(klass="resnet").build()
+    job = a_job().with_(workload_class="resnet").build()
     assert throughputs(a_snapshot(profile, job), job)["h100"].source is wins
 
 
 def test_a_share_is_slower_by_the_measured_curve_or_else_in_proportion() -> None:
-    flat = measured(a_profile("p", klass="flat"), alone("v100", 9.0, share=50), alone("v100", 10.0))
-    steep = measured(a_profile("q", klass="steep"), alone("v100", 10.0))
-    jobs = [a_job(name).fractional(50).with_(klass=name).build() for name in ("flat", "steep")]
+    flat = measured(
+        a_profile("p", workload_class="flat"), alone("v100", 9.0, share=50), alone("v100", 10.0)
+    )
+    steep = measured(a_profile("q", workload_class="steep"), alone("v100", 10.0))
+    jobs = [
+        a_job(name).fractional(50).with_(workload_class=name).build() for name in ("flat", "steep")
+    ]
     snapshot = a_snapshot(flat, steep, *jobs)
     found = [throughputs(snapshot, job)["v100"].steps_per_second for job in jobs]
     assert found == pytest.approx([9.0, 5.0])
 
 
 def test_a_class_that_nobody_saw_does_what_others_typically_do() -> None:
-    fast = measured(a_profile("a", klass="a"), alone("v100", 10.0), alone("k80", 1.0))
-    slow = measured(a_profile("b", klass="b"), alone("v100", 2.0), alone("k80", 0.5))
-    lone = measured(a_profile("c", klass="c"), alone("h100", 500.0))
-    job = a_job().with_(klass="new").build()
+    fast = measured(a_profile("a", workload_class="a"), alone("v100", 10.0), alone("k80", 1.0))
+    slow = measured(a_profile("b", workload_class="b"), alone("v100", 2.0), alone("k80", 0.5))
+    lone = measured(a_profile("c", workload_class="c"), alone("h100", 500.0))
+    job = a_job().with_(workload_class="new").build()
     found = throughputs(a_snapshot(fast, slow, lone, job), job)
     assert {one.method for one in found.values()} == {Method.TYPICAL}
     assert "h100" not in found  # no class was seen on it and on another type
@@ -139,7 +143,7 @@ def test_nothing_known_is_nothing_said() -> None:
 
 
 def test_alike_workloads_are_answered_once() -> None:
-    profile = measured(a_profile("p", klass="resnet"), alone("v100", 10.0))
-    jobs = [a_job(f"job-{n}").with_(klass="resnet").build() for n in range(2)]
+    profile = measured(a_profile("p", workload_class="resnet"), alone("v100", 10.0))
+    jobs = [a_job(f"job-{n}").with_(workload_class="resnet").build() for n in range(2)]
     speeds = Throughputs(a_snapshot(profile, *jobs))
     assert speeds.of(jobs[0]) is speeds.of(jobs[1])

@@ -183,8 +183,8 @@ def test_with_a_certified_margin_the_same_place_needs_no_trial() -> None:
 
 def test_a_class_that_has_spent_its_trials_needs_a_device_of_its_own() -> None:
     strict = a_job("strict").slowdown(3)
-    job = a_job().fractional(20, 40).with_(klass="k")
-    profile = a_profile("class-k", klass="k")
+    job = a_job().fractional(20, 40).with_(workload_class="k")
+    profile = a_profile("class-k", workload_class="k")
     tired = replace(profile, status=replace(profile.status, trial_s=60.0))
     parts = _cluster(_running("strict", 50, job=strict))
     found = decided(*parts, tired, job, *job.pods())
@@ -296,12 +296,12 @@ def test_a_slice_says_all_that_guard_and_node_need() -> None:
         a_job()
         .fractional(50, 50)
         .profile("p")
-        .with_(min_throughput=10.0, klass="k", family="f", trust_domain="team")
+        .with_(min_throughput=10.0, workload_class="k", family="f", trust_domain="team")
     )
     policy = replace(LEARNED, trust_domains={"team": frozenset({"default"})})
     found = decided(a_gpu_node(), policy, a_profile("p", row), job, *job.pods())
     one = found.slices()[0][1]
-    assert (one.klass, one.family, one.trust_domain) == ("k", "f", "team")
+    assert (one.workload_class, one.family, one.trust_domain) == ("k", "f", "team")
     assert (one.protected, one.max_slowdown_percent) == (True, 400)
     assert one.solo_step_micros == 25_000
     assert not one.probation

@@ -105,7 +105,7 @@ def test_of_shares_the_size_comes_first_and_the_type_before_what_is_left_over() 
 
 def test_by_worth_a_place_without_a_trial_comes_before_the_type() -> None:
     policy = a_policy(learned=True)
-    job = choosing().fractional(30, 60).slowdown(2.5).with_(klass="known")
+    job = choosing().fractional(30, 60).slowdown(2.5).with_(workload_class="known")
     both = (*a_node_of("node-1", "a-type", 0), *a_node_of("node-2", "b-type", 0))
     assert place(job, policy, *both) == "node-2"
     beside = (*a_node_of("node-1", "a-type", 0), *a_node_of("node-2", "b-type", 40))

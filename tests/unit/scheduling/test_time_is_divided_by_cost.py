@@ -23,14 +23,14 @@ ROUND_S = 60.0
 TWO = {"n1": FAST, "n2": SLOW}
 
 
-def job(name: str, klass: str = "a", **fields: object) -> WorkloadBuilder:
+def job(name: str, workload_class: str = "a", **fields: object) -> WorkloadBuilder:
     """A job that can checkpoint."""
-    return a_job(name).checkpointed().with_(klass=klass, **fields)
+    return a_job(name).checkpointed().with_(workload_class=workload_class, **fields)
 
 
-def due(name: str, seconds: float, steps: int, klass: str = "a") -> WorkloadBuilder:
+def due(name: str, seconds: float, steps: int, workload_class: str = "a") -> WorkloadBuilder:
     """A job with a deadline."""
-    return job(name, klass, work_steps=steps, cost=CostAim(deadline_s=seconds))
+    return job(name, workload_class, work_steps=steps, cost=CostAim(deadline_s=seconds))
 
 
 def priced(turns: Turns, **prices: float) -> Turns:
@@ -104,7 +104,7 @@ def test_without_a_price_time_is_divided_all_the_same_and_the_policy_names_the_t
     objective: str,
 ) -> None:
     turns = priced(a_cluster(objective), fast=10.0)
-    turns.add(a_job("one").with_(klass="a"), a_job("two").with_(klass="a"))
+    turns.add(a_job("one").with_(workload_class="a"), a_job("two").with_(workload_class="a"))
     turns.settle()
     assert set(turns.holding()) == {"one", "two"}
     assert solve(turns).result == "FellBack"

@@ -62,7 +62,12 @@ def _trial(
     more: tuple[Part, ...] = (),
 ) -> tuple[WorkloadBuilder, Decided]:
     """A stranger on trial beside a job with an objective, both running for 30 s."""
-    job = a_job().fractional(20, 40).with_(klass="k", checkpoint=True).status(phase="Running")
+    job = (
+        a_job()
+        .fractional(20, 40)
+        .with_(workload_class="k", checkpoint=True)
+        .status(phase="Running")
+    )
     calm, first = _held(STRICT, 50, protected=True, max_slowdown_percent=300)
     pod, second = _held(job, 20, probation=True)
     seen = [_seen(first, **({"windows": 6} | (victim or {}))), _seen(second)]
@@ -72,7 +77,7 @@ def _trial(
 
 
 def _profile(**status: object) -> ProfileRecord:
-    profile = replace(a_profile("class-k", klass="k"), uid="uid-profile")
+    profile = replace(a_profile("class-k", workload_class="k"), uid="uid-profile")
     return replace(profile, status=replace(profile.status, **status))  # type: ignore[arg-type]
 
 
@@ -158,7 +163,7 @@ def test_a_pod_of_a_service_that_is_blamed_is_evicted() -> None:
 
 
 def test_older_slices_are_left_as_they_are() -> None:
-    job = a_job().fractional(20, 40).with_(klass="k").status(phase="Running")
+    job = a_job().fractional(20, 40).with_(workload_class="k").status(phase="Running")
     pod, wanted = _held(job, 20)
     node = a_gpu_node(devices=1, desired=[wanted], observed=[_seen(wanted)])
     assert not decided(job, pod, node, LEARNED).all(ApplyGPUNode)

@@ -51,14 +51,14 @@ BOTH = pytest.mark.parametrize("policy", [LEARNED, a_policy()], ids=["risk", "su
 
 def serving(latency_ms: int = 100, percentile: str = "99") -> WorkloadBuilder:
     slo = LatencyObjective(latency_ms=latency_ms, percentile=percentile)
-    return a_service().fractional(30, 50).with_(slo=slo, klass="chat")
+    return a_service().fractional(30, 50).with_(slo=slo, workload_class="chat")
 
 
 def seen(number: int, **changes: object) -> Observation:
     """Half a minute alone at 50 %: 20 ms a request, 5 of them a second, p99 30 ms."""
     base = Observation(
         id=f"node-1/{number}",
-        klass="chat",
+        workload_class="chat",
         namespace="default",
         accelerator="emulated",
         percent=50,
@@ -73,7 +73,7 @@ def seen(number: int, **changes: object) -> Observation:
 
 def taught(*rows: Observation, declared: tuple[SoloEntry, ...] = ()) -> ProfileRecord:
     """The profile of the class after nodes observed these."""
-    made = replace(a_profile(profile_name("chat"), *declared, klass="chat"), uid="uid-p")
+    made = replace(a_profile(profile_name("chat"), *declared, workload_class="chat"), uid="uid-p")
     node = replace(a_gpu_node(), observations=rows)
     (written,) = profiles_to_write(a_snapshot(node, made), NOW, 7).actions
     assert isinstance(written, SetProfile)
@@ -188,7 +188,7 @@ def test_what_is_measured_beats_what_was_declared() -> None:
     slow = SoloEntry(device="emulated", share=100, steps_per_second=100.0, latency=((0.99, 9.0),))
     service = serving().with_(load=OfferedLoad(requests_per_s=5.0))
     parts = (a_gpu_node(), LEARNED, service, pod_of(service))
-    declared = a_profile("class-chat", slow, klass="chat")
+    declared = a_profile("class-chat", slow, workload_class="chat")
     assert decided(*parts, declared).decision(service).reason is Reason.SLO_INFEASIBLE
     measured = taught(seen(1), declared=(slow,))
     assert decided(*parts, measured).decision(service).reason is Reason.PLACED
@@ -272,6 +272,6 @@ def test_another_image_has_its_load_measured_anew() -> None:
 )
 def test_a_latency_that_is_none_teaches_nothing(changes: dict[str, object]) -> None:
     node = replace(a_gpu_node(), observations=(seen(1, **changes),))
-    lessons = profiles_to_write(a_snapshot(node, a_profile(klass="chat")), NOW, 7)
+    lessons = profiles_to_write(a_snapshot(node, a_profile(workload_class="chat")), NOW, 7)
     assert lessons.actions == ()
     assert lessons.dropped == {"Latency": 1}

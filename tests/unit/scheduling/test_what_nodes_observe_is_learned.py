@@ -35,7 +35,7 @@ def row(number: int = 0, **changes: Any) -> Observation:
     return replace(
         Observation(
             id=f"node-1/{number}",
-            klass=CLASS,
+            workload_class=CLASS,
             namespace="default",
             accelerator="emulated",
             percent=100,
@@ -49,7 +49,9 @@ def row(number: int = 0, **changes: Any) -> Observation:
 
 
 def beside(number: int, *klasses: str, step: int = 15_000, **changes: Any) -> Observation:
-    partners = tuple(ObservedPartner(klass=klass, percent=50) for klass in klasses)
+    partners = tuple(
+        ObservedPartner(workload_class=workload_class, percent=50) for workload_class in klasses
+    )
     return row(number, percent=50, partners=partners, step_micros=step, **changes)
 
 
@@ -59,7 +61,9 @@ def world(*seen: Observation, profile: ProfileRecord | None = None) -> Snapshot:
 
 
 def mine(**changes: Any) -> ProfileRecord:
-    return replace(a_profile(profile_name(CLASS), klass=CLASS), uid="uid-profile", **changes)
+    return replace(
+        a_profile(profile_name(CLASS), workload_class=CLASS), uid="uid-profile", **changes
+    )
 
 
 def after(lessons: Lessons, profile: ProfileRecord) -> ProfileRecord:
@@ -80,7 +84,7 @@ def test_a_class_without_a_profile_gets_one_and_then_its_rows() -> None:
     (made,) = profiles_to_write(world(row()), NOW, 7).actions
     assert isinstance(made, CreateProfile)
     assert (made.target.namespace, made.target.name) == ("default", profile_name(CLASS))
-    assert made.klass == CLASS
+    assert made.workload_class == CLASS
     asked_for = world(row(), profile=replace(mine(), uid=""))
     assert profiles_to_write(asked_for, NOW, 7).actions == ()
     (written,) = profiles_to_write(world(row(), profile=mine()), NOW, 7).actions
@@ -90,14 +94,14 @@ def test_a_class_without_a_profile_gets_one_and_then_its_rows() -> None:
 
 
 def test_a_profile_that_people_made_for_the_class_learns_it() -> None:
-    theirs = replace(a_profile("theirs", klass=CLASS), uid="uid-theirs")
+    theirs = replace(a_profile("theirs", workload_class=CLASS), uid="uid-theirs")
     (written,) = profiles_to_write(world(row(), profile=theirs), NOW, 7).actions
     assert isinstance(written, SetProfile)
     assert written.target.name == "theirs"
 
 
 def test_somebodys_profile_of_that_name_is_left_alone() -> None:
-    foreign = replace(a_profile(profile_name(CLASS), klass="other"), uid="uid-foreign")
+    foreign = replace(a_profile(profile_name(CLASS), workload_class="other"), uid="uid-foreign")
     lessons = profiles_to_write(world(row(), profile=foreign), NOW, 7)
     assert lessons.actions == ()
     assert lessons.dropped == {Dropped.NAME_TAKEN: 1}
@@ -215,11 +219,11 @@ def test_a_declared_speed_that_measuring_does_not_bear_out_is_told() -> None:
         ({"step_micros": 10**12}, Dropped.STEP_TIME),
         ({"percent": 0}, Dropped.SHARE),
         ({"percent": 400}, Dropped.SHARE),
-        ({"partners": (ObservedPartner(klass="x", percent=-1),)}, Dropped.SHARE),
+        ({"partners": (ObservedPartner(workload_class="x", percent=-1),)}, Dropped.SHARE),
         ({"solo_step_micros": -1}, Dropped.SLOWDOWN),
         ({"solo_step_micros": 1}, Dropped.SLOWDOWN),
         ({"requests_milli": -1}, Dropped.SLOWDOWN),
-        ({"klass": ""}, Dropped.NO_CLASS),
+        ({"workload_class": ""}, Dropped.NO_CLASS),
         ({"accelerator": "nvidia-h100"}, Dropped.OTHER_ACCELERATOR),
         ({"at_s": int(NOW) + 10_000}, Dropped.FUTURE),
         ({"at_s": 0}, Dropped.FUTURE),
@@ -243,7 +247,10 @@ def test_an_unbelievable_fingerprint_costs_only_itself() -> None:
 
 def test_interference_counts_both_ways() -> None:
     victim = replace(
-        taught(beside(1, CLASS, step=40_000, klass="bert"), profile=mine(klass="bert")),
+        taught(
+            beside(1, CLASS, step=40_000, workload_class="bert"),
+            profile=mine(workload_class="bert"),
+        ),
         name="of-bert",
         uid="uid-bert",
     )
@@ -268,7 +275,7 @@ def test_rows_and_classes_come_in_the_words_of_admission() -> None:
     assert [one.id for one in rows] == ["node-1/0", "node-1/1", "node-1/2"]
     assert rows[2].slowdown == pytest.approx(1.5)
     assert (rows[2].max_slowdown, rows[2].requests_per_s) == (1.3, 12.0)
-    assert [one.klass for one in rows[2].partners] == ["default/bert"]
+    assert [one.workload_class for one in rows[2].partners] == ["default/bert"]
     assert rows_of(snapshot, "other") == ()
     known = class_profiles(snapshot, "emulated")[f"default/{CLASS}"]
     assert known.curve is not None
@@ -298,17 +305,20 @@ def test_a_share_curve_is_never_negative(
 
 
 def test_a_workload_finds_its_profile_by_name_or_by_class() -> None:
-    named = a_profile("named", klass="x")
+    named = a_profile("named", workload_class="x")
     snapshot = a_snapshot(named, mine())
-    assert profile_of(snapshot, a_job().with_(profile_ref="named", klass=CLASS).build()) is named
-    found = profile_of(snapshot, a_job().with_(klass=CLASS).build())
+    assert (
+        profile_of(snapshot, a_job().with_(profile_ref="named", workload_class=CLASS).build())
+        is named
+    )
+    found = profile_of(snapshot, a_job().with_(workload_class=CLASS).build())
     assert found is not None
-    assert found.klass == CLASS
-    assert profile_of(snapshot, a_job().with_(klass="nobody").build()) is None
+    assert found.workload_class == CLASS
+    assert profile_of(snapshot, a_job().with_(workload_class="nobody").build()) is None
 
 
 def test_what_trials_cost_is_remembered_once() -> None:
-    spent = Account(klass=CLASS, spent_s=40.5, rows=3, faults=1)
+    spent = Account(workload_class=CLASS, spent_s=40.5, rows=3, faults=1)
     trials = {("default", CLASS): spent}
     (written,) = profiles_to_write(world(profile=mine()), NOW, 7, trials).actions
     assert isinstance(written, SetProfile)
@@ -323,7 +333,7 @@ def test_what_trials_cost_is_remembered_once() -> None:
 def test_a_decision_carries_the_lessons_and_counts_the_garbage() -> None:
     node = replace(a_gpu_node(), observations=(row(0), row(1, percent=0)))
     found = decided(node, a_job())
-    assert [one.klass for one in found.all(CreateProfile)] == [CLASS]
+    assert [one.workload_class for one in found.all(CreateProfile)] == [CLASS]
     assert found.plan.dropped == {"Share": 1}
 
 

@@ -166,7 +166,7 @@ def _settled(snapshot: Snapshot, settings: DecideSettings) -> Plan:
 
 
 def _sharing(name: str) -> tuple[Part, ...]:
-    job = a_job(name, "three").fractional(10, 20).with_(klass="third")
+    job = a_job(name, "three").fractional(10, 20).with_(workload_class="third")
     return job, *job.pods()
 
 

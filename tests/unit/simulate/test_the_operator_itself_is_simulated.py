@@ -138,7 +138,7 @@ def test_what_nodes_observed_before_it_is_taken_in_once() -> None:
     rows = tuple(
         Observation(
             id=f"row-{number}",
-            klass="resnet",
+            workload_class="resnet",
             namespace="trace",
             accelerator="t",
             percent=40,

@@ -108,7 +108,7 @@ class ProfileSet:
     """
 
     target: tuple[str, str]
-    klass: str
+    workload_class: str
     status: ProfileStatus | None
 
 

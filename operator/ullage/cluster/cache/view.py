@@ -121,7 +121,9 @@ def seen_profile(record: ProfileRecord | None, assumed: ProfileSet) -> ProfileRe
     if assumed.status is not None:
         return replace(record, status=assumed.status) if record is not None else None
     namespace, name = assumed.target
-    return record or ProfileRecord(namespace=namespace, name=name, klass=assumed.klass)
+    return record or ProfileRecord(
+        namespace=namespace, name=name, workload_class=assumed.workload_class
+    )
 
 
 def seen_workload(record: WorkloadRecord, overlay: Overlay) -> WorkloadRecord:

@@ -157,7 +157,7 @@ def step_from_wire(raw: JsonObject) -> StepRow:
         accelerator=text(raw, "accelerator"),
         share=bounded(raw, "share", 1, 100),
         partners=tuple(
-            Partner(klass=text(one, "class"), percent=bounded(one, "share", 0, INT32_MAX))
+            Partner(workload_class=text(one, "class"), percent=bounded(one, "share", 0, INT32_MAX))
             for one in partners
         ),
         step_s=needed(raw, "stepSeconds"),
@@ -207,7 +207,7 @@ def step_to_wire(row: StepRow) -> dict[str, object]:
     body |= {name: True for name, one in flags.items() if one}
     if row.partners:
         body["partners"] = [
-            {"index": index, "class": one.klass, "share": one.percent}
+            {"index": index, "class": one.workload_class, "share": one.percent}
             for index, one in enumerate(row.partners)
         ]
     return body

@@ -120,7 +120,7 @@ def project_profile(raw: JsonObject) -> ProfileRecord:
     meta = read_meta(raw)
     with within("spec"):
         spec = section(raw, "spec")
-        klass = text(spec, "class")
+        workload_class = text(spec, "class")
         family = optional_text(spec, "family")
         solo = tuple(solo_from_wire(row) for row in objects(spec, "solo"))
         steps = sorted((step_from_wire(row) for row in objects(spec, "stepTime")), key=newest_first)
@@ -130,7 +130,7 @@ def project_profile(raw: JsonObject) -> ProfileRecord:
     return ProfileRecord(
         namespace=meta.namespace,
         name=meta.name,
-        klass=klass,
+        workload_class=workload_class,
         uid=meta.uid,
         generation=meta.generation,
         solo=solo,

@@ -89,7 +89,7 @@ class _Template:
     version: str
     priority: int
     has_port: bool
-    klass: str
+    workload_class: str
     family: str
 
 
@@ -130,7 +130,7 @@ def _parsed(template_json: str, slots: int, labels: frozenset[tuple[str, str]]) 
         version=template_hash(template_json, slots),
         priority=optional_whole(spec, "priority"),
         has_port=bool(objects(objects(spec, "containers")[0], "ports")),
-        klass=class_key(template, dict(labels)),
+        workload_class=class_key(template, dict(labels)),
         family=family_key(template, dict(labels)),
     )
 
@@ -203,7 +203,7 @@ def _record(
         slo=None if training else share(read_latency(spec)),
         load=None if training else read_load(spec),
         sharing=share(sharing),
-        klass=share(template.klass),
+        workload_class=share(template.workload_class),
         family=share(template.family),
         work_steps=read_steps(spec),
         cost=share(cost),

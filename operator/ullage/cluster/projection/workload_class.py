@@ -60,9 +60,9 @@ def repository(image: str) -> str:
     return f"{path}{slash}{last.partition(':')[0]}"
 
 
-def profile_name(klass: str) -> str:
+def profile_name(workload_class: str) -> str:
     """Name of the WorkloadProfile that the operator keeps for a class."""
-    return f"class-{hashlib.sha256(klass.encode()).hexdigest()[:KEY_CHARACTERS]}"
+    return f"class-{hashlib.sha256(workload_class.encode()).hexdigest()[:KEY_CHARACTERS]}"
 
 
 def _hash(value: object) -> str:

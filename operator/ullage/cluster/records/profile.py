@@ -197,7 +197,7 @@ class ProfileRecord:
 
     namespace: str
     name: str
-    klass: str
+    workload_class: str
     uid: str = ""
     generation: int = 0
     solo: tuple[SoloEntry, ...] = ()

@@ -249,7 +249,7 @@ class WorkloadRecord:
     slo: LatencyObjective | None = None
     load: OfferedLoad | None = None
     sharing: SharingRules = field(default_factory=SharingRules)
-    klass: str = ""
+    workload_class: str = ""
     """Key of its class of work."""
     family: str = ""
     """Model family of the class."""

@@ -41,15 +41,15 @@ class Sides:
     @classmethod
     def of(cls, profiles: Sequence[ClassProfile]) -> Sides:
         """Classes sorted by key."""
-        ordered = tuple(sorted(profiles, key=lambda one: one.klass))
-        index = {one.klass: number for number, one in enumerate(ordered)}
+        ordered = tuple(sorted(profiles, key=lambda one: one.workload_class))
+        index = {one.workload_class: number for number, one in enumerate(ordered)}
         return cls(profiles=ordered, index=index, features=class_features(ordered))
 
-    def log_base(self, klass: str, percent: int, other: str, other_percent: int) -> float:
+    def log_base(self, workload_class: str, percent: int, other: str, other_percent: int) -> float:
         """Base log slowdown of a class beside another."""
         sides = [
             side_of(self.profiles[self.index[name]], share)
-            for name, share in ((klass, percent), (other, other_percent))
+            for name, share in ((workload_class, percent), (other, other_percent))
         ]
         return base(sides)[0][0]
 
@@ -95,11 +95,13 @@ def check_row(row: Row) -> None:
     for name, value in (("slowdown", row.slowdown), ("step_s", row.step_s), ("at_s", row.at_s)):
         if not math.isfinite(value) or value < 0 or (name == "slowdown" and value == 0):
             raise ValueError(
-                f"row {row.id} of class {row.klass}: {name} is {value:g}; drop the row"
+                f"row {row.id} of class {row.workload_class}: {name} is {value:g}; drop the row"
             )
     shares = [row.percent, *(one.percent for one in row.partners)]
     if any(not 0 < one <= 100 for one in shares):
-        raise ValueError(f"row {row.id} of class {row.klass}: a share is not within 1..100 percent")
+        raise ValueError(
+            f"row {row.id} of class {row.workload_class}: a share is not within 1..100 percent"
+        )
 
 
 def bounded(rows: Sequence[Row], *, limit: int = MAX_ROWS) -> tuple[Row, ...]:
@@ -113,11 +115,16 @@ def bounded(rows: Sequence[Row], *, limit: int = MAX_ROWS) -> tuple[Row, ...]:
     ranked = []
     for one in newest:
         other = one.partners[0]
-        key = (one.klass, step_of(one.percent), other.klass, step_of(other.percent))
+        key = (
+            one.workload_class,
+            step_of(one.percent),
+            other.workload_class,
+            step_of(other.percent),
+        )
         rank = places[key] = places.get(key, -1) + 1
         ranked.append((rank, -one.at_s, one.id, one))
     ordered = [one for *_, one in sorted(ranked, key=lambda item: item[:3])]
-    kept = in_turn(ordered, lambda one: origin_of(one.klass), limit, most=limit // 2)
+    kept = in_turn(ordered, lambda one: origin_of(one.workload_class), limit, most=limit // 2)
     return tuple(sorted(kept, key=lambda one: (one.at_s, one.id)))
 
 
@@ -141,7 +148,10 @@ def in_turn(
 
 def mixture(row: Row) -> tuple[tuple[str, int], ...]:
     """Classes and shares of everybody on the device, sorted."""
-    everybody = [(row.klass, row.percent), *((one.klass, one.percent) for one in row.partners)]
+    everybody = [
+        (row.workload_class, row.percent),
+        *((one.workload_class, one.percent) for one in row.partners),
+    ]
     return tuple(sorted(everybody))
 
 
@@ -167,13 +177,18 @@ def colocations(rows: Sequence[Row]) -> list[list[int]]:
 def pairs(rows: Sequence[Row], sides: Sides) -> Pairs:
     """Rows with exactly one partner, bounded, as kernel inputs."""
     kept = bounded([one for one in rows if len(one.partners) == 1])
-    victim = np.array([sides.index[one.klass] for one in kept], np.int64)
-    aggressor = np.array([sides.index[one.partners[0].klass] for one in kept], np.int64)
+    victim = np.array([sides.index[one.workload_class] for one in kept], np.int64)
+    aggressor = np.array([sides.index[one.partners[0].workload_class] for one in kept], np.int64)
     own = np.array([one.percent / 100 for one in kept])
     other = np.array([one.partners[0].percent / 100 for one in kept])
     logs = np.array(
         [
-            sides.log_base(one.klass, one.percent, one.partners[0].klass, one.partners[0].percent)
+            sides.log_base(
+                one.workload_class,
+                one.percent,
+                one.partners[0].workload_class,
+                one.partners[0].percent,
+            )
             for one in kept
         ]
     )
@@ -196,11 +211,11 @@ def with_rows(
     counts: dict[str, int] = {}
     families: dict[str, str] = {}
     for row in rows:
-        families.setdefault(row.klass, row.family)
-        counts[row.klass] = counts.get(row.klass, 0) + 1
+        families.setdefault(row.workload_class, row.family)
+        counts[row.workload_class] = counts.get(row.workload_class, 0) + 1
         for one in row.partners:
-            families.setdefault(one.klass, "")
+            families.setdefault(one.workload_class, "")
     known = dict(profiles)
-    for klass, family in families.items():
-        known.setdefault(klass, ClassProfile(klass=klass, family=family))
-    return tuple(replace(one, rows=counts.get(one.klass, 0)) for one in known.values())
+    for workload_class, family in families.items():
+        known.setdefault(workload_class, ClassProfile(workload_class=workload_class, family=family))
+    return tuple(replace(one, rows=counts.get(one.workload_class, 0)) for one in known.values())

@@ -35,7 +35,7 @@ def class_features(profiles: Sequence[ClassProfile]) -> Floats:
     batches = [_log(one.batch) if one.batch else None for one in profiles]
     columns = [_column(times, measured), _column(batches, measured)]
     for one in profiles:
-        check_fingerprint(one.klass, one.fingerprint)
+        check_fingerprint(one.workload_class, one.fingerprint)
     for field in fields(Fingerprint):
         values = [getattr(one.fingerprint, field.name) for one in profiles]
         if field.name in _LOGS:

@@ -356,7 +356,7 @@ def check_profile(profile: ClassProfile) -> None:
     for at, value in enumerate(figures):
         if value is not None and not 0 <= value < math.inf:
             raise ValueError(
-                f"class {profile.klass}: {_NAMES[at]} must be a number of at least 0, not "
+                f"class {profile.workload_class}: {_NAMES[at]} must be a number of at least 0, not "
                 f"{value:g}; measure the class again"
             )
 

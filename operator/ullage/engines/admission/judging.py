@@ -126,7 +126,7 @@ def leave_out(
 def folds_of(data: Pairs, sides: Sides) -> dict[Group, list[Ints]]:
     """What is left out together to be as new as each group says."""
     victim, aggressor = data.rows.victim, data.rows.aggressor
-    family = np.array([one.family or one.klass for one in sides.profiles])
+    family = np.array([one.family or one.workload_class for one in sides.profiles])
     pair = np.minimum(victim, aggressor) * len(family) + np.maximum(victim, aggressor)
     repeated = [
         out

@@ -149,15 +149,18 @@ def score_many(model: LearnedModel, rows: Sequence[Row]) -> tuple[Scored, ...]:
 
 
 def _tenants(model: LearnedModel, row: Row) -> list[Tenant]:
-    everybody = [(row.klass, row.percent), *((one.klass, one.percent) for one in row.partners)]
+    everybody = [
+        (row.workload_class, row.percent),
+        *((one.workload_class, one.percent) for one in row.partners),
+    ]
     return [
-        Tenant(name=f"{place}", percent=percent, profile=model.classes[klass])
-        for place, (klass, percent) in enumerate(everybody)
+        Tenant(name=f"{place}", percent=percent, profile=model.classes[workload_class])
+        for place, (workload_class, percent) in enumerate(everybody)
     ]
 
 
 def _table(sides: Sides) -> dict[str, ClassProfile]:
-    return {one.klass: one for one in sides.profiles}
+    return {one.workload_class: one for one in sides.profiles}
 
 
 def _posterior(data: Pairs, known: LearnedModel | None) -> Posterior | None:
@@ -198,7 +201,9 @@ def _assemble(
         classes=table,
         families=frozenset(one.family for one in table.values() if one.rows and one.family),
         seen=frozenset(_pair(row) for row in data.kept),
-        bias_index={one.klass: number for number, one in enumerate(sides.profiles) if one.rows},
+        bias_index={
+            one.workload_class: number for number, one in enumerate(sides.profiles) if one.rows
+        },
         bias=bias,
         base_sd=max(error, 0.01) if len(data.kept) >= LEAST_GP_ROWS else WIDE_SD,
         cells=cells,
@@ -206,7 +211,7 @@ def _assemble(
 
 
 def _pair(row: Row) -> tuple[str, str]:
-    low, high = sorted((row.klass, row.partners[0].klass))
+    low, high = sorted((row.workload_class, row.partners[0].workload_class))
     return low, high
 
 
@@ -215,13 +220,13 @@ def marks(data: Pairs, sides: Sides) -> dict[str, str]:
 
     Features are standardised over all classes, so a new class may give every one a new mark.
     """
-    ids: dict[str, list[str]] = {one.klass: [] for one in sides.profiles}
+    ids: dict[str, list[str]] = {one.workload_class: [] for one in sides.profiles}
     for row in data.kept:
-        for klass in {row.klass, row.partners[0].klass}:
-            ids[klass].append(row.id)
+        for workload_class in {row.workload_class, row.partners[0].workload_class}:
+            ids[workload_class].append(row.id)
     return {
-        one.klass: hashlib.sha256(
-            repr((replace(one, rows=0), ids[one.klass])).encode() + features.tobytes()
+        one.workload_class: hashlib.sha256(
+            repr((replace(one, rows=0), ids[one.workload_class])).encode() + features.tobytes()
         ).hexdigest()
         for one, features in zip(sides.profiles, sides.features, strict=True)
     }
@@ -250,9 +255,12 @@ def fill(
         keep: Cells that stand as they are.
     """
     asked = set(wanted)
-    order = sorted(sides.profiles, key=lambda one: (one.klass not in asked, -one.rows, one.klass))
-    chosen = [one.klass for one in order if one.klass in asked]
-    others = [one.klass for one in order if one.klass not in asked]
+    order = sorted(
+        sides.profiles,
+        key=lambda one: (one.workload_class not in asked, -one.rows, one.workload_class),
+    )
+    chosen = [one.workload_class for one in order if one.workload_class in asked]
+    others = [one.workload_class for one in order if one.workload_class not in asked]
     names = in_turn(chosen, origin_of, classes)
     names += in_turn(others, origin_of, classes - len(names))
     shape = (len(names), STEPS, len(names), STEPS)
@@ -276,7 +284,7 @@ def _block(
 ) -> tuple[Floats, Floats]:
     """All shares of some pairs of classes: pair, share of the victim, of the aggressor."""
     shares = [(own, other) for own in range(1, STEPS + 1) for other in range(1, STEPS + 1)]
-    names = [one.klass for one in sides.profiles]
+    names = [one.workload_class for one in sides.profiles]
     logs = [
         sides.log_base(
             names[victim], own * WHOLE // STEPS, names[aggressor], other * WHOLE // STEPS

@@ -76,7 +76,7 @@ class Cells:
 
         NaN where there is no cell yet; zero on the diagonal, since nobody is beside itself.
         """
-        classes = np.array([self.index.get(klass, -1) for klass, _ in sides])
+        classes = np.array([self.index.get(workload_class, -1) for workload_class, _ in sides])
         steps = np.array([_STEP_OF[percent] for _, percent in sides])
         count = len(sides)
         if self.mean.size:
@@ -160,7 +160,7 @@ class LearnedModel:
     def _side(self, tenant: Tenant) -> Side:
         """A tenant as the prior sees it; what was learned of its class stands above its own."""
         own = tenant.profile
-        learned = None if own is None else self.classes.get(own.klass)
+        learned = None if own is None else self.classes.get(own.workload_class)
         if learned is None:
             return side_of(own, tenant.percent, tenant.utilisation)
         return side_of(learned, tenant.percent, tenant.utilisation, checked=True)
@@ -206,7 +206,7 @@ def _identity(tenant: Tenant) -> tuple[str, str]:
     """Class and family; a tenant without a profile is a class that nobody knows."""
     if tenant.profile is None:
         return f"\x00{tenant.name}", ""
-    return tenant.profile.klass, tenant.profile.family
+    return tenant.profile.workload_class, tenant.profile.family
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

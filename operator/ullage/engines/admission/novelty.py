@@ -33,8 +33,8 @@ def group_of(
     """
     if len(classes) > 2:
         return Group.MANY
-    known = [rows.get(klass, 0) for klass, _ in classes]
-    if len(classes) == 2 and tuple(sorted(klass for klass, _ in classes)) in seen:
+    known = [rows.get(workload_class, 0) for workload_class, _ in classes]
+    if len(classes) == 2 and tuple(sorted(workload_class for workload_class, _ in classes)) in seen:
         return Group.SEEN_PAIR
     if any(
         not count and family not in families

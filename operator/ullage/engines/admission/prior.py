@@ -54,7 +54,7 @@ def side_of(
     if profile is None:
         return Side(share=percent / 100, utilisation=utilisation)
     if not checked:
-        check_fingerprint(profile.klass, profile.fingerprint)
+        check_fingerprint(profile.workload_class, profile.fingerprint)
     measured = profile.fingerprint.duty_cycle
     measured = profile.fingerprint.sm if measured is None else measured
     return Side(
@@ -65,7 +65,7 @@ def side_of(
     )
 
 
-def check_fingerprint(klass: str, fingerprint: Fingerprint) -> None:
+def check_fingerprint(workload_class: str, fingerprint: Fingerprint) -> None:
     """Refuse numbers that no counter can give.
 
     Raises:
@@ -75,7 +75,7 @@ def check_fingerprint(klass: str, fingerprint: Fingerprint) -> None:
         value = getattr(fingerprint, name)
         if value is not None and not (math.isfinite(value) and value >= 0):
             raise ValueError(
-                f"profile of class {klass}: {name} is {value:g}; it must be a number >= 0,"
+                f"profile of class {workload_class}: {name} is {value:g}; it must be a number >= 0,"
                 " delete it from the profile if it was not measured"
             )
 

@@ -38,7 +38,7 @@ class Account:
     faulted a device while it shared one (Xid 13, 31, 43), until somebody clears it.
     """
 
-    klass: str
+    workload_class: str
     spent_s: float = 0.0
     rows: int = 0
     faults: int = 0
@@ -89,8 +89,8 @@ def may_probe(
     if account.faults:
         return _no(
             Reason.DEVICE_UNHEALTHY,
-            f"class {account.klass} faulted a shared device {account.faults} times; it shares "
-            "no more until that is cleared",
+            f"class {account.workload_class} faulted a shared device {account.faults} times; "
+            "it shares no more until that is cleared",
         )
     other = next((one.tenant for one in device.residents if one.tenant.probation), None)
     if other is not None:
@@ -106,7 +106,7 @@ def may_probe(
     if left < LEAST_SECONDS:
         return _no(
             Reason.NEED_PROFILE,
-            f"class {account.klass} has {left:.0f} s of trial left and one takes "
+            f"class {account.workload_class} has {left:.0f} s of trial left and one takes "
             f"{LEAST_SECONDS:.0f} s; it needs a whole device until new rows exist",
         )
     # the share the verdict is about: there the forecast itself keeps every objective best

@@ -79,9 +79,9 @@ class ShareCurve:
         return self.fixed_s + self.scaled_s / share
 
 
-def origin_of(klass: str) -> str:
+def origin_of(workload_class: str) -> str:
     """Whose class it is: what stands before the first slash of its key, empty without one."""
-    origin, found, _ = klass.partition("/")
+    origin, found, _ = workload_class.partition("/")
     return origin if found else ""
 
 
@@ -94,7 +94,7 @@ class ClassProfile:
     itself and teach nothing about others.
     """
 
-    klass: str
+    workload_class: str
     family: str = ""
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
     curve: ShareCurve | None = None
@@ -141,7 +141,7 @@ class Forecast:
 class Partner:
     """Another tenant during an observation."""
 
-    klass: str
+    workload_class: str
     percent: int
 
 
@@ -155,7 +155,7 @@ class Row:
     """
 
     id: str
-    klass: str
+    workload_class: str
     family: str = ""
     accelerator: str
     percent: int

@@ -24,7 +24,7 @@ Body = dict[str, object]
 
 def profile_body(action: CreateProfile) -> Body:
     """A WorkloadProfile of a class that nobody declared anything about."""
-    return _headed(action.target) | {"spec": {"class": action.klass}}
+    return _headed(action.target) | {"spec": {"class": action.workload_class}}
 
 
 def device_profile_body(action: CreateDeviceProfile) -> Body:

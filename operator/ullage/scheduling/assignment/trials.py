@@ -155,18 +155,22 @@ def spent(view: View, trials: Trials) -> dict[Class, float]:
     found: dict[Class, float] = {}
     for uid, eviction in trials.evictions.items():
         owner = _owner(view, view.snapshot.pods.get(uid))
-        if owner is not None and owner.klass and eviction.reason is Reason.PROBATION_ROLLED_BACK:
-            found[owner.ref.namespace, owner.klass] = budget
+        if (
+            owner is not None
+            and owner.workload_class
+            and eviction.reason is Reason.PROBATION_ROLLED_BACK
+        ):
+            found[owner.ref.namespace, owner.workload_class] = budget
     for owner in view.snapshot.workloads.values():
         decision = owner.status.decision
         if (
-            owner.klass
+            owner.workload_class
             and decision is not None
             and decision.refusals
             and view.now < decision.time + AWAY_S
             and any(one.reason is Reason.PROBATION_ROLLED_BACK for one in decision.refusals)
         ):
-            found[owner.ref.namespace, owner.klass] = budget
+            found[owner.ref.namespace, owner.workload_class] = budget
     return found
 
 
@@ -177,7 +181,7 @@ def bookings(
 
     A row that comes after this fills the budget again.
     """
-    by_class = {(one.namespace, one.klass): one for one in profiles}
+    by_class = {(one.namespace, one.workload_class): one for one in profiles}
     found: dict[Class, Account] = {}
     for at, seconds in spent_s.items():
         profile = by_class.get(at)
@@ -186,7 +190,7 @@ def bookings(
             continue
         rows = sum(1 for row in profile.rows if row.partners) if profile is not None else 0
         faults = status.faults if status is not None else 0
-        found[at] = Account(klass=at[1], spent_s=seconds, rows=rows, faults=faults)
+        found[at] = Account(workload_class=at[1], spent_s=seconds, rows=rows, faults=faults)
     return found
 
 

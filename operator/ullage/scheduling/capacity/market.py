@@ -132,7 +132,7 @@ class Market:
         key = (
             job.ref.namespace,
             job.profile_ref,
-            job.klass,
+            job.workload_class,
             job.family,
             job.accelerators,
             job.gpu,

@@ -150,8 +150,8 @@ def plain(record: object) -> object:
             return replace(
                 record, devices=(), observations=(), unreadable_observations=0, conditions=()
             )
-        case ProfileRecord(namespace=namespace, name=name, klass=klass):
-            return ProfileRecord(namespace=namespace, name=name, klass=klass)
+        case ProfileRecord(namespace=namespace, name=name, workload_class=workload_class):
+            return ProfileRecord(namespace=namespace, name=name, workload_class=workload_class)
         case DeviceProfileRecord(name=name, uid=uid, generation=generation):
             return DeviceProfileRecord(name=name, uid=uid, generation=generation)
         case PoolRecord():

@@ -34,7 +34,7 @@ def said_of(workload: WorkloadRecord, known: Known, model: int) -> DesiredSlice:
         memory_mib=0,
         epoch=0,
         protected=has_objective(workload),
-        klass=workload.klass,
+        workload_class=workload.workload_class,
         family=workload.family,
         trust_domain=workload.trust_domain,
         max_slowdown_percent=slowdown_percent(allowed),

@@ -74,9 +74,12 @@ class Evidence:
         found = [
             one
             for one in self.profiles
-            if one.klass != profile.klass and all(name in self.known(one) for name in needed)
+            if one.workload_class != profile.workload_class
+            and all(name in self.known(one) for name in needed)
         ]
-        found.sort(key=lambda one: (not family or family_of(one) != family, one.klass, one.name))
+        found.sort(
+            key=lambda one: (not family or family_of(one) != family, one.workload_class, one.name)
+        )
         return found[:MOST_REFERENCES]
 
     def op_times(self, accelerator: str) -> by_ops.Fitted | None:
@@ -203,7 +206,7 @@ def _neighbours(
     rate = _completed(table, np.array(_ratios(have, columns, anchor)))
     if rate is None:
         return
-    families = [family_of(one) or one.klass for one in alike]
+    families = [family_of(one) or one.workload_class for one in alike]
     # kin of the class vouch for it only where it has kin among the references
     kin = family_of(profile) in families
     errors = list(_left_out(table, families, kin=kin))

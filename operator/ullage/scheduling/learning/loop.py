@@ -130,7 +130,7 @@ def _groups(
         for one in node.observations:
             wrong = fault(one, node, now)
             if wrong is None:
-                groups.setdefault((one.namespace, one.klass), []).append(one)
+                groups.setdefault((one.namespace, one.workload_class), []).append(one)
             else:
                 dropped[wrong] += 1
     return groups
@@ -139,8 +139,8 @@ def _groups(
 def _by_class(profiles: Iterable[ProfileRecord]) -> dict[Class, ProfileRecord]:
     """The profile that learns for a class: the operator's own before others, then by name."""
     found: dict[Class, ProfileRecord] = {}
-    for one in sorted(profiles, key=lambda p: (p.name != profile_name(p.klass), p.name)):
-        found.setdefault((one.namespace, one.klass), one)
+    for one in sorted(profiles, key=lambda p: (p.name != profile_name(p.workload_class), p.name)):
+        found.setdefault((one.namespace, one.workload_class), one)
     return found
 
 
@@ -150,25 +150,25 @@ def _inflicted(profiles: Iterable[ProfileRecord]) -> dict[Class, dict[str, list[
     for profile in profiles:
         for row in profile.status.step_time:
             if len(row.partners) == 1 and row.slowdown:
-                at = _of_elsewhere(row.partners[0].klass, profile.namespace)
+                at = _of_elsewhere(row.partners[0].workload_class, profile.namespace)
                 found.setdefault(at, {}).setdefault(row.accelerator, []).append(row.slowdown)
     return found
 
 
-def _of_elsewhere(klass: str, namespace: str) -> Class:
+def _of_elsewhere(workload_class: str, namespace: str) -> Class:
     """The class of a partner, whose namespace stands before it where it is another one."""
-    other, found, name = klass.partition("/")
-    return (other, name) if found else (namespace, klass)
+    other, found, name = workload_class.partition("/")
+    return (other, name) if found else (namespace, workload_class)
 
 
 def _create(at: Class, name: str, epoch: int) -> CreateProfile:
-    namespace, klass = at
+    namespace, workload_class = at
     return CreateProfile(
         target=ObjectRef(kind=KIND, namespace=namespace, name=name, uid=""),
-        klass=klass,
+        workload_class=workload_class,
         epoch=epoch,
         reason=Reason.MEASURED,
-        text=f"class {klass} was observed for the first time",
+        text=f"class {workload_class} was observed for the first time",
     )
 
 
@@ -180,5 +180,7 @@ def _write(profile: ProfileRecord, status: ProfileStatus, rows: int, epoch: int)
         status=status,
         epoch=epoch,
         reason=Reason.MEASURED,
-        text=f"{rows} rows of class {profile.klass} come in, {len(status.step_time)} in all",
+        text=(
+            f"{rows} rows of class {profile.workload_class} come in, {len(status.step_time)} in all"
+        ),
     )

@@ -151,8 +151,10 @@ def _row(one: Observation) -> StepRow:
         accelerator=one.accelerator,
         share=one.percent,
         partners=tuple(
-            Partner(klass=other.klass, percent=other.percent)
-            for other in sorted(one.partners, key=lambda other: (other.klass, other.percent))
+            Partner(workload_class=other.workload_class, percent=other.percent)
+            for other in sorted(
+                one.partners, key=lambda other: (other.workload_class, other.percent)
+            )
         ),
         step_s=one.step_micros / 1e6,
         slowdown=one.step_micros / solo if solo else None,

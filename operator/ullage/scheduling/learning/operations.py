@@ -67,7 +67,7 @@ def fitted(profiles: Sequence[ProfileRecord], accelerator: str) -> Fitted | None
             continue
         network = _network(table)
         if network and len(networks) < MOST_NETWORKS:
-            networks[one.klass] = network
+            networks[one.workload_class] = network
     if len(networks) < FEWEST_NETWORKS:
         return None
     errors = left_out_errors(networks, DESIGN)

@@ -171,7 +171,7 @@ class Advisor:
         key = (
             workload.ref.namespace,
             workload.profile_ref,
-            workload.klass,
+            workload.workload_class,
             workload.family,
             workload.gpu,
             workload.replicas,

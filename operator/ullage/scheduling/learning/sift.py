@@ -56,7 +56,7 @@ class Dropped(StrEnum):
 
 def fault(one: Observation, node: GPUNodeRecord, now: float) -> Dropped | None:
     """Why an observation is not taken; ``None`` = it is."""
-    if not (one.id and one.klass and one.namespace):
+    if not (one.id and one.workload_class and one.namespace):
         return Dropped.NO_CLASS
     if one.accelerator not in {device.model for device in node.devices}:
         return Dropped.OTHER_ACCELERATOR

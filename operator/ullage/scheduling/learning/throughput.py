@@ -60,7 +60,13 @@ class Throughputs:
         share = workload.gpu.share
         percent = share.min_percent if share is not None else WHOLE
         ref = workload.ref
-        key = (ref.namespace, workload.profile_ref, workload.klass, workload.family, percent)
+        key = (
+            ref.namespace,
+            workload.profile_ref,
+            workload.workload_class,
+            workload.family,
+            percent,
+        )
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = self._make(workload, percent)
@@ -83,9 +89,9 @@ class Throughputs:
             ranked = sorted(
                 self.snapshot.profiles.values(), key=lambda one: (len(one.rows), one.name)
             )
-            self._by_class = {(one.namespace, one.klass): one for one in ranked}
+            self._by_class = {(one.namespace, one.workload_class): one for one in ranked}
         namespace = workload.ref.namespace
-        own = self._by_class.get((namespace, workload.klass))
+        own = self._by_class.get((namespace, workload.workload_class))
         named = (
             self.snapshot.profiles.get((namespace, workload.profile_ref))
             if workload.profile_ref

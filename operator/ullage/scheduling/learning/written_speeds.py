@@ -106,9 +106,9 @@ class _Cells:
             declared = (row.device for row in one.solo if row.steps_per_second > 0)
             known_[key] = mine = measured[key].union(declared)
             for pair in permutations(mine, 2):
-                classes.setdefault(pair, set()).add(one.klass)
+                classes.setdefault(pair, set()).add(one.workload_class)
             table = one.op_table.accelerator if one.op_table is not None else "-"
-            line = f"{one.namespace}/{one.name} {one.klass} {one.generation} {table}"
+            line = f"{one.namespace}/{one.name} {one.workload_class} {one.generation} {table}"
             found.update(f"\n{line} {sorted(mine)} {sorted(measured[key])}".encode())
         for name in sorted(evidence.devices):
             found.update(f"\n{name} {evidence.devices[name].generation}".encode())
@@ -122,7 +122,7 @@ class _Cells:
 
 def _possible(profile: ProfileRecord, evidence: Evidence, table: _Cells) -> bool:
     """Whether anything could say something of a missing type: most often nothing does."""
-    key, himself = (profile.namespace, profile.name), {profile.klass}
+    key, himself = (profile.namespace, profile.name), {profile.workload_class}
     for accelerator in evidence.accelerators - table.measured[key]:
         others = table.known[key] - {accelerator}
         if profile.op_table is not None and evidence.op_times(accelerator) is not None:
@@ -159,7 +159,10 @@ def _write(
         status=profile_as_stored(status),
         epoch=epoch,
         reason=Reason.ESTIMATED,
-        text=f"speeds of class {profile.klass} are estimated on {len(found)} types of device",
+        text=(
+            f"speeds of class {profile.workload_class} are estimated on "
+            f"{len(found)} types of device"
+        ),
     )
 
 

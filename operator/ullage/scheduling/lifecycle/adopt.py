@@ -101,7 +101,7 @@ def _adopted(
         epoch=settings.epoch,
         priority=priority_held(pod.priority),
         protected=owner is not None and has_objective(owner),
-        klass=owner.klass if owner else "",
+        workload_class=owner.workload_class if owner else "",
         family=owner.family if owner else "",
         trust_domain=owner.trust_domain if owner else "",
         max_slowdown_percent=slowdown_percent(owner.max_slowdown if owner else None),

@@ -205,7 +205,7 @@ class CreateProfile:
     """Create the WorkloadProfile of a class; ``target`` has no uid yet."""
 
     target: ObjectRef
-    klass: str
+    workload_class: str
     epoch: int
     reason: Reason
     text: str

@@ -18,7 +18,7 @@ from ullage.cluster.records.spec_fields import Knowledge
 
 def class_of(profile: ProfileRecord, knowledge: Knowledge) -> str:
     """Key of the profile's class among all namespaces."""
-    return named(profile.klass, profile.namespace, knowledge)
+    return named(profile.workload_class, profile.namespace, knowledge)
 
 
 def named(name: str, namespace: str, knowledge: Knowledge) -> str:

@@ -53,12 +53,13 @@ def _row(profile: ProfileRecord, row: StepRow, slowdown: float, knowledge: Knowl
     namespace = profile.namespace
     return Row(
         id=row.id,
-        klass=class_of(profile, knowledge),
+        workload_class=class_of(profile, knowledge),
         family=named(profile.status.family or profile.family, namespace, knowledge),
         accelerator=row.accelerator,
         percent=row.share,
         partners=tuple(
-            replace(one, klass=partner_of(one.klass, namespace, knowledge)) for one in row.partners
+            replace(one, workload_class=partner_of(one.workload_class, namespace, knowledge))
+            for one in row.partners
         ),
         step_s=row.step_s,
         slowdown=slowdown,
@@ -83,9 +84,9 @@ def class_profiles(snapshot: Snapshot, accelerator: str) -> dict[str, ClassProfi
         shared = is_shared(profile, knowledge)
         told = measured_only(profile, knowledge) if shared else profile
         one = class_profile(told, accelerator, knowledge)
-        held = found.get(one.klass)
+        held = found.get(one.workload_class)
         if held is None or (one.rows, one.curve is not None) > (held.rows, held.curve is not None):
-            found[one.klass] = one
+            found[one.workload_class] = one
     return found
 
 
@@ -102,7 +103,7 @@ def class_profile(
     status = profile.status
     beside = sum(1 for row in taught.rows if row.accelerator == accelerator and row.partners)
     return ClassProfile(
-        klass=class_of(profile, knowledge),
+        workload_class=class_of(profile, knowledge),
         family=named(status.family or profile.family, profile.namespace, knowledge),
         fingerprint=print_,
         curve=share_curve(rows),
@@ -124,7 +125,7 @@ def profile_of(snapshot: Snapshot, workload: WorkloadRecord) -> ProfileRecord | 
     mine = [
         one
         for one in snapshot.profiles.values()
-        if (one.namespace, one.klass) == (namespace, workload.klass)
+        if (one.namespace, one.workload_class) == (namespace, workload.workload_class)
     ]
     return max(mine, key=lambda one: (len(one.rows), one.name), default=None)
 

@@ -140,14 +140,14 @@ class Classes:
         kept, uid = self._kept, workload.ref.uid
         spent_s = 0.0
         if self.spent_s:
-            spent_s = self.spent_s.get((workload.ref.namespace, workload.klass), 0.0)
+            spent_s = self.spent_s.get((workload.ref.namespace, workload.workload_class), 0.0)
         last = kept.workloads.get(uid)
         if last is not None and last[0] is workload and last[1:3] == (replicas, spent_s):
             return last[3]
         key = (
             workload.ref.namespace,
             workload.profile_ref,
-            workload.klass,
+            workload.workload_class,
             workload.family,
             workload.max_slowdown,
             workload.min_throughput,
@@ -178,7 +178,9 @@ class Classes:
             allowed = _broken(known) or _allowed(workload, latency, alone_s, model)
             if isinstance(allowed, Barred):
                 barred[at], allowed = allowed, 1.0
-                known = ClassProfile(klass=known.klass) if known is not None else None
+                known = (
+                    ClassProfile(workload_class=known.workload_class) if known is not None else None
+                )
             elif isinstance(latency, Unmeasured):
                 unmeasured[at] = latency.text
             solo.append(round(alone_s * _MICROS))
@@ -193,9 +195,9 @@ class Classes:
                 )
             )
         status = own.status if own is not None else None
-        now_s = self.spent_s.get((workload.ref.namespace, workload.klass), 0.0)
+        now_s = self.spent_s.get((workload.ref.namespace, workload.workload_class), 0.0)
         spent = Account(
-            klass=workload.klass,
+            workload_class=workload.workload_class,
             spent_s=max(now_s, status.trial_s if status else 0.0),
             rows=_ALL if now_s else status.trial_rows if status else 0,
             faults=status.faults if status else 0,
@@ -205,7 +207,7 @@ class Classes:
             barred=barred,
             unmeasured=unmeasured,
             solo_micros=tuple(solo),
-            account=spent if workload.klass else None,
+            account=spent if workload.workload_class else None,
         )
 
     def _own(self, workload: WorkloadRecord) -> ProfileRecord | None:
@@ -214,23 +216,25 @@ class Classes:
         if kept.by_class is None:
             kept.by_class = {}
             for one in sorted(self.snapshot.profiles.values(), key=_knowledge):
-                kept.by_class[one.namespace, one.klass] = one
-        return kept.by_class.get((workload.ref.namespace, workload.klass))
+                kept.by_class[one.namespace, one.workload_class] = one
+        return kept.by_class.get((workload.ref.namespace, workload.workload_class))
 
     def _profile(
         self, workload: WorkloadRecord, profile: ProfileRecord | None, model: str
     ) -> ClassProfile | None:
         """Rows and curve of the class; what it lacks, the profile that the workload names has."""
-        klass = workload.klass or (profile.klass if profile is not None else "")
-        if not klass:
+        workload_class = workload.workload_class or (
+            profile.workload_class if profile is not None else ""
+        )
+        if not workload_class:
             return None
         knowledge, namespace = self.snapshot.policy.knowledge, workload.ref.namespace
         by_model = self._kept.by_model
         if model not in by_model:
             by_model[model] = class_profiles(self.snapshot, model)
-        key = named(klass, namespace, knowledge)
-        found = by_model[model].get(key) or ClassProfile(klass=key)
-        said = ClassProfile(klass=key)
+        key = named(workload_class, namespace, knowledge)
+        found = by_model[model].get(key) or ClassProfile(workload_class=key)
+        said = ClassProfile(workload_class=key)
         if profile is not None:
             said = class_profile(profile, model, knowledge)
         family = named(workload.family, namespace, knowledge)

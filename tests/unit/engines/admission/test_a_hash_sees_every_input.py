@@ -21,7 +21,7 @@ Question = tuple[Device, Newcomer, Basis]
 
 def _tenant(name: str) -> Tenant:
     curve = ShareCurve(fixed_s=0.1, scaled_s=0.2)
-    return replace(tenant(name), profile=ClassProfile(klass=name, curve=curve))
+    return replace(tenant(name), profile=ClassProfile(workload_class=name, curve=curve))
 
 
 def _question() -> Question:

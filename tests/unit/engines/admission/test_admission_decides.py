@@ -128,7 +128,7 @@ def test_memory_counts_contexts_limits_peaks_and_shares() -> None:
         refused_for(BUSY, replace(exact, memory_mib=exact.memory_mib + 1))
         is Reason.MEMORY_WOULD_OVERFLOW
     )
-    peak = ClassProfile(klass="c", fingerprint=Fingerprint(peak_memory_mib=14_000))
+    peak = ClassProfile(workload_class="c", fingerprint=Fingerprint(peak_memory_mib=14_000))
     by_peak = newcomer(replace(tenant("new"), profile=peak), memory_mib=0)
     assert "15212 MiB with contexts" in admit(BUSY, by_peak, BASIS).text
     by_share = newcomer(tenant("new"), 10, 60, memory_mib=0)
@@ -260,7 +260,7 @@ def test_the_utilisation_sum_can_be_chosen_as_the_rule() -> None:
     assert verdict.rung is Rung.UTILISATION_SUM
 
 
-BAD = ClassProfile(klass="c", fingerprint=Fingerprint(sm=math.nan))
+BAD = ClassProfile(workload_class="c", fingerprint=Fingerprint(sm=math.nan))
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,9 @@ BAD = ClassProfile(klass="c", fingerprint=Fingerprint(sm=math.nan))
             newcomer(
                 replace(
                     tenant("new"),
-                    profile=ClassProfile(klass="c", curve=ShareCurve(fixed_s=-1, scaled_s=1)),
+                    profile=ClassProfile(
+                        workload_class="c", curve=ShareCurve(fixed_s=-1, scaled_s=1)
+                    ),
                 )
             ),
             "class c: fixed_s",

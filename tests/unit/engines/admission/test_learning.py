@@ -34,15 +34,15 @@ SUFFERS = {one: 0.05 * number for number, one in enumerate(CLASSES)}
 INFLICTS = {one: 0.08 * (number % 4) for number, one in enumerate(CLASSES)}
 
 
-def family(klass: str) -> str:
-    return f"f{int(klass[1:]) // 3}"
+def family(workload_class: str) -> str:
+    return f"f{int(workload_class[1:]) // 3}"
 
 
-def profile(klass: str) -> ClassProfile:
+def profile(workload_class: str) -> ClassProfile:
     return ClassProfile(
-        klass=klass,
-        family=family(klass),
-        curve=ShareCurve(fixed_s=0.0, scaled_s=0.1 + 0.01 * int(klass[1:])),
+        workload_class=workload_class,
+        family=family(workload_class),
+        curve=ShareCurve(fixed_s=0.0, scaled_s=0.1 + 0.01 * int(workload_class[1:])),
     )
 
 
@@ -56,11 +56,11 @@ def truth(victim: str, aggressor: str) -> float:
 def row(number: int, victim: str, aggressor: str, **changes: object) -> Row:
     one = Row(
         id=f"{number:04d}.{victim}",
-        klass=victim,
+        workload_class=victim,
         family=family(victim),
         accelerator="v100",
         percent=100,
-        partners=(Partner(klass=aggressor, percent=100),),
+        partners=(Partner(workload_class=aggressor, percent=100),),
         step_s=0.1,
         slowdown=truth(victim, aggressor),
         at_s=60.0 * number,
@@ -84,8 +84,10 @@ def model() -> LearnedModel:
     )
 
 
-def tenant(klass: str, **changes: object) -> Tenant:
-    one = Tenant(name=klass, percent=100, profile=profile(klass), max_slowdown=2.0)
+def tenant(workload_class: str, **changes: object) -> Tenant:
+    one = Tenant(
+        name=workload_class, percent=100, profile=profile(workload_class), max_slowdown=2.0
+    )
     return replace(one, **changes)  # type: ignore[arg-type]
 
 
@@ -98,8 +100,8 @@ def test_an_unseen_pair_of_known_classes_is_close_to_the_truth(model: LearnedMod
 
 
 def test_groups_are_as_new_as_the_classes(model: LearnedModel) -> None:
-    unknown = ClassProfile(klass="x", family="f1")
-    stranger = ClassProfile(klass="y", family="zz")
+    unknown = ClassProfile(workload_class="x", family="f1")
+    stranger = ClassProfile(workload_class="y", family="zz")
     pairs = {
         ("c0", "c1"): Group.SEEN_PAIR,
         ("c1", "c5"): Group.KNOWN,
@@ -113,7 +115,7 @@ def test_groups_are_as_new_as_the_classes(model: LearnedModel) -> None:
 
 def test_an_unknown_class_is_answered_one_rung_down(model: LearnedModel) -> None:
     told = model.forecast(
-        [tenant("c1"), tenant("c1", profile=ClassProfile(klass="x", family="f1"))]
+        [tenant("c1"), tenant("c1", profile=ClassProfile(workload_class="x", family="f1"))]
     )
     assert told.rung is not Rung.GP
     assert all(math.isfinite(one) for one in (*told.mean, *told.sd))
@@ -202,7 +204,7 @@ def test_rows_of_another_accelerator_teach_nothing() -> None:
 def test_the_newest_row_of_every_pair_outlives_the_bound() -> None:
     rows = [row(number, "c0", "c1") for number in range(20)] + [row(0, "c2", "c3")]
     kept = bounded(rows, limit=5)
-    assert {one.klass for one in kept} == {"c0", "c2"}
+    assert {one.workload_class for one in kept} == {"c0", "c2"}
     assert max(one.at_s for one in kept) == 60.0 * 19
     assert len(kept) == 5
 
@@ -299,7 +301,7 @@ def test_an_update_equals_learning_from_scratch_where_something_changed(
 
 def test_a_new_class_moves_every_feature_so_every_cell_is_asked_anew(model: LearnedModel) -> None:
     before = lesson(world(), model)
-    profiles = {**PROFILES, "new": ClassProfile(klass="new", family="f0", batch=2.0)}
+    profiles = {**PROFILES, "new": ClassProfile(workload_class="new", family="f0", batch=2.0)}
     profiles["new"] = replace(profiles["new"], curve=ShareCurve(fixed_s=0.0, scaled_s=9.0))
     found = learn(
         world(), profiles, accelerator="v100", previous=before, refit=False, wanted=CLASSES

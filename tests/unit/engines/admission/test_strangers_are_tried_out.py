@@ -35,8 +35,8 @@ from ullage.engines.admission.verdict import Basis, RiskSettings
 
 UNSURE = Basis(forecaster=CrowdForecaster(), thresholds=uncertified())
 BUSY = device(resident(tenant("old", 40)))
-STRANGER = newcomer(replace(tenant("new"), profile=ClassProfile(klass="c", rows=3)))
-ACCOUNT = Account(klass="c", rows=3)
+STRANGER = newcomer(replace(tenant("new"), profile=ClassProfile(workload_class="c", rows=3)))
+ACCOUNT = Account(workload_class="c", rows=3)
 SETTINGS = RiskSettings()
 TRIAL = Trial(percent=20, seconds=60)
 
@@ -98,15 +98,19 @@ def test_a_verdict_of_another_device_is_refused() -> None:
 def test_a_spent_budget_ends_trials_until_new_rows_exist() -> None:
     account = booked(ACCOUNT, seconds=30, rows=(3, 5))
     more = replace(
-        STRANGER, tenant=replace(STRANGER.tenant, profile=ClassProfile(klass="c", rows=5))
+        STRANGER, tenant=replace(STRANGER.tenant, profile=ClassProfile(workload_class="c", rows=5))
     )
     second = asked(who=more, account=account)
     assert isinstance(second, Trial)
     assert second.seconds == 30.0
     account = booked(account, seconds=30, rows=(5, 6))
-    last = replace(more, tenant=replace(more.tenant, profile=ClassProfile(klass="c", rows=6)))
+    last = replace(
+        more, tenant=replace(more.tenant, profile=ClassProfile(workload_class="c", rows=6))
+    )
     assert "needs a whole device until new rows exist" in said(asked(who=last, account=account))
-    later = replace(last, tenant=replace(last.tenant, profile=ClassProfile(klass="c", rows=7)))
+    later = replace(
+        last, tenant=replace(last.tenant, profile=ClassProfile(workload_class="c", rows=7))
+    )
     assert isinstance(asked(who=later, account=account), Trial)
     assert booked(account, seconds=10, rows=(7, 8)).spent_s == 10
 

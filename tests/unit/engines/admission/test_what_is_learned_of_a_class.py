@@ -50,8 +50,10 @@ def test_effects_of_nothing_are_refused(target: np.ndarray) -> None:
         fit_bias(number, number, target, 1)
 
 
-def profile(klass: str, family: str = "", **measured: float | None) -> ClassProfile:
-    return ClassProfile(klass=klass, family=family, fingerprint=Fingerprint(**measured))
+def profile(workload_class: str, family: str = "", **measured: float | None) -> ClassProfile:
+    return ClassProfile(
+        workload_class=workload_class, family=family, fingerprint=Fingerprint(**measured)
+    )
 
 
 def test_features_are_standardised_and_gaps_say_nothing() -> None:
@@ -70,7 +72,7 @@ def test_what_is_mostly_unmeasured_or_alike_is_no_feature() -> None:
 def test_families_are_features_and_times_count_by_their_logarithm() -> None:
     profiles = [
         ClassProfile(
-            klass=f"c{one}",
+            workload_class=f"c{one}",
             family=f"f{one % 2}",
             curve=ShareCurve(fixed_s=0.0, scaled_s=10.0**one),
         )

@@ -41,9 +41,9 @@ async def test_a_cure_is_learned_told_and_counted(rig: GuardRig) -> None:
     await rig.pass_time(12)
     beside, without = rig.sink.newest
     assert (beside.violated, beside.frozen) == (True, False)
-    assert beside.partners == (ObservedPartner(klass="class-noise", percent=40),)
+    assert beside.partners == (ObservedPartner(workload_class="class-noise", percent=40),)
     assert (without.violated, without.frozen, without.partners) == (False, True, ())
-    assert beside.klass == without.klass == "class-victim"
+    assert beside.workload_class == without.workload_class == "class-victim"
     assert beside.accelerator == "emulated"
     assert 0 <= without.at_s - beside.at_s <= 3
     assert beside.id != without.id
@@ -74,7 +74,7 @@ async def test_a_load_of_its_own_frees_the_neighbours_at_once(rig: GuardRig) -> 
 
 
 async def test_work_without_a_class_teaches_nothing(rig: GuardRig) -> None:
-    rig.tenants[1] = replace(rig.tenants[1], klass="")
+    rig.tenants[1] = replace(rig.tenants[1], workload_class="")
     rig.windows.ratios["victim"] = 2.0
     await rig.pass_time(2.5)
     rig.windows.ratios["victim"] = 0.6

@@ -26,7 +26,7 @@ PART = DesiredSlice(
     memory_mib=1000,
     epoch=3,
     protected=True,
-    klass="resnet",
+    workload_class="resnet",
     max_slowdown_percent=130,
 )
 HELD = HeldSlice(desired=PART, phase=SlicePhase.ATTACHED, seen=True)

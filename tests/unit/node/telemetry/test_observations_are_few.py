@@ -22,13 +22,16 @@ from ullage_node.telemetry.observations import (
 
 ROW = Observation(
     id="0",
-    klass="resnet",
+    workload_class="resnet",
     namespace="team",
     accelerator="emulated",
     percent=40,
     step_micros=10_000,
     at_s=1_700_000_000,
-    partners=(ObservedPartner(klass="bert", percent=60), ObservedPartner(klass="gpt", percent=20)),
+    partners=(
+        ObservedPartner(workload_class="bert", percent=60),
+        ObservedPartner(workload_class="gpt", percent=20),
+    ),
 )
 
 
@@ -89,18 +92,18 @@ def test_a_mixture_that_never_settles_is_told_a_few_times_only() -> None:
 
 def test_a_flood_is_held_back_and_room_comes_again() -> None:
     book = Book()
-    kept = sum(book.offer(klass=f"class-{number}") for number in range(10_000))
+    kept = sum(book.offer(workload_class=f"class-{number}") for number in range(10_000))
     assert kept == BURST
     assert len(book.book) == BURST
     book.now = 20.0
-    assert [book.offer(klass=f"more-{number}") for number in range(11)].count(True) == 10
+    assert [book.offer(workload_class=f"more-{number}") for number in range(11)].count(True) == 10
 
 
 def waiting(count: int) -> Book:
     book = Book()
     for number in range(count):
         book.now += 10.0
-        assert book.offer(klass=f"class-{number}")
+        assert book.offer(workload_class=f"class-{number}")
     return book
 
 
@@ -108,7 +111,7 @@ def test_while_the_operator_is_away_rows_wait_and_the_oldest_go_first() -> None:
     book = waiting(MOST_WAITING + 88)
     assert len(book.book) == MOST_WAITING
     assert book.book.left_out == {"unread": 88}
-    assert book.book.rows[0].klass == "class-88"
+    assert book.book.rows[0].workload_class == "class-88"
 
 
 def test_the_status_holds_the_oldest_that_keep_it_small() -> None:
@@ -130,7 +133,7 @@ def test_every_row_is_told_until_it_is_taken_in_and_none_is_lost() -> None:
     book, told = waiting(MOST_WAITING), list[str]()
     while book.book.rows:
         rows = book.book.rows
-        told += [row.klass for row in rows]
+        told += [row.workload_class for row in rows]
         book.book.taken_in(rows[-1].id)
         book.book.taken_in(rows[-1].id)  # the same word again
     assert told == [f"class-{number}" for number in range(MOST_WAITING)]
@@ -155,14 +158,14 @@ def test_rows_of_the_guard_are_taken_whatever_was_said() -> None:
 
 def test_a_new_agent_goes_on_where_the_last_one_was() -> None:
     book = Book()
-    earlier = [replace(ROW, id=f"old-{n}", klass=f"class-{n}") for n in range(200)]
-    assert book.offer(klass="young")
+    earlier = [replace(ROW, id=f"old-{n}", workload_class=f"class-{n}") for n in range(200)]
+    assert book.offer(workload_class="young")
     book.book.restore(earlier)
     assert len(book.book) == 201
     assert book.book.rows[0].id == "old-0"
     book.book.taken_in("old-199")
-    assert [row.klass for row in book.book.rows] == ["young"]
-    assert not book.offer(klass="class-5"), "said by the agent before"
+    assert [row.workload_class for row in book.book.rows] == ["young"]
+    assert not book.offer(workload_class="class-5"), "said by the agent before"
 
 
 def test_whoever_publishes_is_told_of_every_new_row() -> None:

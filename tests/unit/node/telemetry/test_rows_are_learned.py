@@ -35,7 +35,7 @@ class Job:
     """A container that works: ``step_ms`` for each step, of which ``cpu_ms`` on the device."""
 
     name: str
-    klass: str = ""
+    workload_class: str = ""
     percent: int = 40
     step_ms: float = 100.0
     cpu_ms: float = 20.0
@@ -73,7 +73,7 @@ class Job:
             percent=self.percent,
             memory_mib=1000,
             epoch=1,
-            klass=self.klass,
+            workload_class=self.workload_class,
             family="nets",
             max_slowdown_percent=self.max_slowdown_percent,
             solo_step_micros=self.solo_step_micros,
@@ -147,11 +147,11 @@ class Node:
 def test_every_half_minute_one_row_for_each_tenant() -> None:
     one = Job("a", "resnet", percent=40, step_ms=100, cpu_ms=20, max_slowdown_percent=300)
     two = Job("b", "bert", percent=60, step_ms=50, cpu_ms=25, solo_step_micros=25_000)
-    rows = {row.klass: row for row in Node(one, two).run(40)}
+    rows = {row.workload_class: row for row in Node(one, two).run(40)}
     assert set(rows) == {"resnet", "bert"}
     row = rows["bert"]
     assert (row.step_micros, row.solo_step_micros, row.percent) == (50_000, 25_000, 60)
-    assert row.partners == (ObservedPartner(klass="resnet", percent=40),)
+    assert row.partners == (ObservedPartner(workload_class="resnet", percent=40),)
     assert (row.namespace, row.family, row.accelerator) == ("team", "nets", "emulated")
     assert (row.image, row.requests_milli, row.violated) == ("sha256:b", 0, False)
     assert row.at_s == pytest.approx(WALL + 1031, abs=1)
@@ -165,8 +165,8 @@ def test_a_class_of_another_namespace_says_so() -> None:
     one, two = Job("a", "resnet", percent=40), Job("b", "resnet", percent=60, namespace="other")
     rows = {row.namespace: row.partners for row in Node(one, two).run(40)}
     assert rows == {
-        "team": (ObservedPartner(klass="other/resnet", percent=60),),
-        "other": (ObservedPartner(klass="team/resnet", percent=40),),
+        "team": (ObservedPartner(workload_class="other/resnet", percent=60),),
+        "other": (ObservedPartner(workload_class="team/resnet", percent=40),),
     }
 
 
@@ -197,7 +197,7 @@ def test_beside_others_the_counters_are_nobodys() -> None:
 def test_the_objective_is_judged() -> None:
     slow = Job("a", "resnet", step_ms=100, solo_step_micros=50_000, max_slowdown_percent=199)
     fine = Job("b", "bert", step_ms=100, solo_step_micros=50_000, max_slowdown_percent=200)
-    assert {row.klass: row.violated for row in Node(slow, fine).run(40)} == {
+    assert {row.workload_class: row.violated for row in Node(slow, fine).run(40)} == {
         "resnet": True,
         "bert": False,
     }
@@ -265,7 +265,7 @@ def test_the_step_under_way_at_an_arrival_does_not_count() -> None:
     node.jobs.append(Job("b", "bert"))
     node.run(5)  # the first look at the newcomer
     rows = node.run(40)
-    assert {row.klass: row.step_micros for row in rows}["resnet"] == 4_000_000
+    assert {row.workload_class: row.step_micros for row in rows}["resnet"] == 4_000_000
 
 
 def test_the_first_steps_of_a_container_are_warm_up() -> None:
@@ -280,7 +280,10 @@ def test_a_container_without_steps_is_a_neighbour_after_a_while() -> None:
     node = Node(Job("a", "resnet"), silent)
     assert node.run(58) == ()
     (row,) = node.run(5)
-    assert (row.klass, row.partners) == ("resnet", (ObservedPartner(klass="idle", percent=40),))
+    assert (row.workload_class, row.partners) == (
+        "resnet",
+        (ObservedPartner(workload_class="idle", percent=40),),
+    )
 
 
 def test_a_neighbour_of_unknown_class_spoils_the_rows_of_all() -> None:
