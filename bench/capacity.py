@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "Prices of the six zones are medians of 2019 and 2020, their capacity is of 2023. The "
         "hazards' half-life was chosen on these same traces. The optimum of prices ends on the "
         "policy's last day or before; one that may take any time waits on slow offers for prices "
-        "that nobody could know. Savings of the bid market of before 2017 cannot be measured: no "
+        "that no one could know. Savings of the bid market of before 2017 cannot be measured: no "
         "prices of that time are public."
     )
     return judge(figures, BARS)

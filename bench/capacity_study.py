@@ -34,7 +34,7 @@ OPTIMUM_LIMIT: Final = 1.05
 HONEST: Final = 1.5
 RESTARTS_H: Final = (5 / 60, 0.25)
 FROM: Final = date(2020, 2, 24)
-"""Before it the second cloud has no prices: the optimum would wait for what nobody could know."""
+"""Before it the second cloud has no prices: the optimum would wait for what no one could know."""
 SLACK: Final = 1.2
 """Deadline of the deadline runs, in times the work takes on one V100."""
 JOB_DAYS: Final = 4

@@ -122,7 +122,7 @@ def rules(here: World) -> Mapping[str, Rule]:
 
 
 def _toll(run: Run, lost: int, changed: bool) -> float:
-    """Losses and changes cost their own minutes each; the first start is nobody's loss."""
+    """Losses and changes cost their own minutes each; the first start is no one's loss."""
     change_h = TERMS.change_h if changed and run.done else 0.0
     return run.stall_s + 3600 * (TERMS.eviction_h * (lost > 0) + change_h)
 

@@ -85,7 +85,7 @@ class Bench:
         world.beat(names[(step * BEATS) % NODES :][:BEATS])
 
     def forget_figures(self) -> None:
-        """Start measuring anew."""
+        """Start measuring again."""
         self.seconds.clear()
         self.cpu_seconds.clear()
         self.actions = 0
@@ -154,7 +154,7 @@ async def fill(progress: Progress) -> Bench:
 
 
 async def each(progress: Progress) -> Bench:
-    """Everybody waits, no two alike; some end and come between decisions, as ever."""
+    """Everyone waits, no two alike; some end and come between decisions, as ever."""
     bench = Bench()
     bench.world.own_objectives = True
     bench.world.add_nodes(NODES, DEVICES)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Total compute time of networks left out, from the op times of the others.
 
-The profiles lie in the repository. Features are chosen anew inside every fold: what a network is
+The profiles lie in the repository. Features are chosen again inside every fold: what a network is
 judged by must never see the network. Trivial baselines are printed beside.
 """
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What learning costs in the background, at the most rows that one type of device keeps.
 
-CPU seconds of one core count, because the learner gives way to everybody else; the time on the wall
+CPU seconds of one core count, because the learner gives way to everyone else; the time on the wall
 stands beside them.
 """
 

@@ -3,7 +3,7 @@
 """Mixed arrivals on real processes: ours, uncontrolled sharing and exclusive devices side by side.
 
 One local cluster, two emulated devices, one seeded sequence of training jobs beside a service under
-load, played once per rule. ``python -m bench.mixed``; ``--again`` judges the last recordings anew.
+load, played once per rule. ``python -m bench.mixed``; ``--again`` judges the last recordings again.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def report(picture: Path | None, rules: Sequence[Rule] = ORDER) -> list[Outcome]
     outcomes = [judge(one, solo[rule]) for rule, one in recordings.items()]
     plan = recordings[rules[0]].plan
     if any(one.plan != plan for one in recordings.values()):
-        raise SystemExit("the recordings are of different arrivals: run make bench-mixed anew")
+        raise SystemExit("the recordings are of different arrivals: run make bench-mixed again")
     title = f"mixed arrivals: {len(plan.jobs)} jobs in {plan.seconds / 60:g} min, seed {plan.seed}"
     settings = {"seed": plan.seed, "seconds": plan.seconds, "jobs": len(plan.jobs)}
     tell(outcomes, title, settings)
@@ -134,7 +134,7 @@ def main() -> None:
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rule", type=Rule, action="append", choices=ORDER, help="default: all")
-    parser.add_argument("--again", action="store_true", help="judge the last recordings anew")
+    parser.add_argument("--again", action="store_true", help="judge the last recordings again")
     parser.add_argument("--picture", type=Path, help="PNG (default: build/bench/mixed.png)")
     options = parser.parse_args()
     if options.minutes <= 0 or options.history < 0:

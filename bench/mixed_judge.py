@@ -66,7 +66,7 @@ class Outcome:
     service_p99_ms: float | None
     service_attainment: float | None
     service_wait_s: float
-    """From the first arrival to the first request that somebody was there for; the whole time if
+    """From the first arrival to the first request that someone was there for; the whole time if
     the service never began."""
     lost_requests: int
     prediction_error: float | None
@@ -141,7 +141,7 @@ def windows(recording: Recording, solo: Mapping[str, float]) -> list[Window]:
                 else _kept(slowdown, jobs[name].max_slowdown)
             )
             if served and held is None:
-                continue  # nobody asked: the window counts neither way
+                continue  # no one asked: the window counts neither way
             result.append(
                 Window(
                     name=name,

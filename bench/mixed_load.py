@@ -44,7 +44,7 @@ async def offer(url: str, due_s: Sequence[float], started: float, into: list[Req
     async with _session() as session, asyncio.TaskGroup() as tasks:
         for due in due_s:
             if started + due < ready:
-                continue  # nobody was there yet
+                continue  # no one was there yet
             await asyncio.sleep(max(0.0, started + due - loop.time()))
             tasks.create_task(_one(session, url, due, started, into))
 

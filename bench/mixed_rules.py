@@ -20,7 +20,7 @@ Body = dict[str, object]
 OVERCOMMIT: Final = 400
 WHOLE: Final = 100
 HISTORY_MOST: Final = 50
-"""Nobody takes more before prediction, so that there are neighbours to learn from."""
+"""No one takes more before prediction, so that there are neighbours to learn from."""
 SERVICE_DUTY: Final = 0.1
 SERVICE_SHARE: Final = (20, 30)
 CLASS_LABEL: Final = "ullage.dev/class"
@@ -75,7 +75,7 @@ def profiles(alone: Alone | None = None) -> list[Body]:
     """What the owners say of their work alone, under every rule.
 
     Args:
-        alone: What each class did alone, once it was tried: nobody can promise a latency or a
+        alone: What each class did alone, once it was tried: no one can promise a latency or a
             slowdown without knowing it.
     """
     duties = {name: workload_class.duty for name, workload_class in CLASSES.items()} | {

@@ -51,7 +51,7 @@ BY_MAKESPAN: Final = frozenset({GavelPolicy.MIN_TOTAL_DURATION_PERF})
 OWN: Final = ("las", "water-filling", "finish-time-fairness", "makespan")
 RESTARTS_S: Final = (0.0, 30.0, 120.0)
 STEADY_JOBS: Final = 96
-"""So many that no device idles: time that nobody was promised would count as a gap, too."""
+"""So many that no device idles: time that no one was promised would count as a gap, too."""
 STEADY_ROUNDS: Final = 50
 SCALE_JOBS: Final = 100_000
 SCALE_FLEET: Final = Fleet(devices={"v100": 800, "p100": 1600, "k80": 2400})

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Public traces that the repository does not carry, read from a folder where somebody has them.
+"""Public traces that the repository does not carry, read from a folder where someone has them.
 
 Each with a cluster that it keeps busy; what is missing is said and left out, never made up.
 """

@@ -4,7 +4,7 @@
 
 Every other loss comes with a notice, the rest without a word. For each: how soon the member
 learned of it, how long until the gang trained on, the steps that it did again, whether others were
-torn down; at the end the result, beside that of the same run that nobody disturbed. Nodes are
+torn down; at the end the result, beside that of the same run that no one disturbed. Nodes are
 emulated ones with real kubelets, ``python -m bench.spot_cluster``.
 """
 
@@ -35,7 +35,7 @@ from demo.progress import Progress as Steps
 SPEED_S: Final = 15.0
 """How long the gang's speed is measured, to give it as much work as the replay takes."""
 AROUND_S: Final = 210.0
-"""Of the minutes: measuring the speed, finishing, and the run that nobody disturbs."""
+"""Of the minutes: measuring the speed, finishing, and the run that no one disturbs."""
 LATE: Final = 1.5
 """How much longer than the replay the rest of the work may take."""
 FULL: Final = 0.8

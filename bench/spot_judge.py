@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What each loss cost, from the members' own notes; pure, so that a recording is judged anew.
+"""What each loss cost, from the members' own notes; pure, so that a recording is judged again.
 
 Steps are the members' own count. A step counts as lost when it is done again after a loss.
 """

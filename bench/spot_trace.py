@@ -29,7 +29,7 @@ class Kind(StrEnum):
     """What happens to a node."""
 
     NOTICE = "notice"
-    """Somebody says that it goes; it goes a while later."""
+    """Someone says that it goes; it goes a while later."""
     GONE = "gone"
     """The machine of a notice is gone."""
     KILL = "kill"

@@ -154,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(
         "Local processes: a loss is seen at once, where a cluster needs its own time for that. The "
         "link is the keeper client's own rate, not a shaped network. Replacements start at once; "
-        "in the replayed trace machines come when it says so. With checkpoints all start anew."
+        "in the replayed trace machines come when it says so. With checkpoints all start again."
     )
     return judge(figures, BARS)
 

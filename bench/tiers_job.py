@@ -207,7 +207,7 @@ class Job:
                 raise RuntimeError("the job does not begin")
 
     def _restart(self) -> None:
-        """As a launcher does it: all members anew, from the last whole checkpoint."""
+        """As a launcher does it: all members again, from the last whole checkpoint."""
         with self._changed:
             last = self._began[-1][0]
         for process in self._processes.values():

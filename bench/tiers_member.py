@@ -136,7 +136,7 @@ class Program:
         labels = sample(step)[1]
         chance = 1 / (1 + np.exp(-sums.astype(np.float64)))
         time.sleep(max(0.0, began + self._step_s - time.monotonic()))
-        # nobody begins to change anything before all are through the time of the step
+        # no one begins to change anything before all are through the time of the step
         group.gather(b"")
         for shard in self.model.shards.values():
             shard.apply(step, (chance - labels).astype(np.float32))

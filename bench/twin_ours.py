@@ -3,7 +3,7 @@
 """Ours in the replay twin: predict, admit or try out, observe, learn.
 
 Only the product's own functions decide; what this file adds is when they are called and what is
-kept of what was seen. It starts knowing nobody.
+kept of what was seen. It starts knowing no one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ullage.engines.admission.records import ClassProfile, Partner, Row
 from ullage.engines.admission.verdict import Basis, RiskSettings, Verdict
 
 REFIT_GROWTH: Final = 1.5
-"""Everything is fitted anew when there are so many times the rows of the last fit; ..."""
+"""Everything is fitted again when there are so many times the rows of the last fit; ..."""
 CONDITION_GROWTH: Final = 1.25
 """... conditioned on new rows when there are so many times those of the last time, ..."""
 CONDITION_S: Final = 7200.0
@@ -46,8 +46,8 @@ def fill_whole_shares(
 ) -> Cells:
     """Cells of the only share that occurs here: 100 percent; the others are left open.
 
-    The learner fills every share, which is most of its time, for cells nobody asks about. All are
-    asked anew every time: nothing is kept.
+    The learner fills every share, which is most of its time, for cells no one asks about. All are
+    asked again every time: nothing is kept.
     """
     count = len(sides.profiles)
     names = [one.workload_class for one in sides.profiles]
@@ -242,7 +242,7 @@ class Ours(Admitting):
 
 
 def ours(world: World) -> Ours:
-    """The product, knowing nobody."""
+    """The product, knowing no one."""
     return Ours(
         world,
         basis=Basis(forecaster=Models(), thresholds={}),

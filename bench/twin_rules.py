@@ -124,7 +124,7 @@ class Admitting(Measured):
     _answers: dict[tuple[object, ...], Verdict] = field(default_factory=dict)
 
     def place(self, job: Job, gpus: Sequence[Gpu], now_s: float) -> Spot | None:
-        """The device of largest worth that keeps everybody's objective, by forecast."""
+        """The device of largest worth that keeps everyone's objective, by forecast."""
         verdicts = [self.judged(job.workload_class, one) for one in self.offered(job, gpus)]
         best = best_of(verdicts)
         return Spot(int(best.device)) if best else self.otherwise(job, gpus, verdicts)

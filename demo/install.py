@@ -25,7 +25,7 @@ def chart_values(settings: Mapping[str, str] | None = None) -> list[str]:
         "node.image": image_name("deviceplugin"),
         "node.imagePullPolicy": "Never",
         "node.backend": "emulated",
-        # the image's name stays the same when it is built anew: this makes its pods new too
+        # the image's name stays the same when it is built again: this makes its pods new too
         "operator.podAnnotations.build": build_key(),
         "node.podAnnotations.build": build_key(),
     }
@@ -70,5 +70,5 @@ def _devices_offered(cluster: Cluster, limit_s: float = 60.0) -> None:
 
 
 def uninstall(cluster: Cluster) -> None:
-    """Uninstall the main chart; CRDs and everybody's objects stay."""
+    """Uninstall the main chart; CRDs and everyone's objects stay."""
     cluster.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout", "3m")

@@ -138,7 +138,7 @@ func (c *client) readyNodes() (map[string]bool, error) {
 func httpOK(url string) bool {
 	client := &http.Client{
 		Timeout: 2 * time.Second,
-		// Health endpoints of our own processes with certificates that nobody signed.
+		// Health endpoints of our own processes with certificates that no one signed.
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true},
 	}
 	response, err := client.Get(url)

@@ -162,7 +162,7 @@ func tearDownNetwork() error {
 }
 
 // removeVeths waits for the kernel to drop the veth pairs of dead pods and
-// deletes those that somebody else's process keeps.
+// deletes those that someone else's process keeps.
 func removeVeths() error {
 	if waitUntil(5*time.Second, func() bool { return len(podLinks()) == 0 }) {
 		return nil

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Worker processes: started a few at a time, parked on a socket, released together.
 
-A worker is told to quit and drains before it leaves; nobody is killed while attached, except one
+A worker is told to quit and drains before it leaves; no one is killed while attached, except one
 that does not answer, and then the run ends.
 """
 
@@ -129,7 +129,7 @@ class Crew:
         return found
 
     def close(self) -> None:
-        """Tell everybody to quit, wait, and end who does not answer."""
+        """Tell everyone to quit, wait, and end who does not answer."""
         for worker in self.workers.values():
             if worker.line is not None:
                 try:

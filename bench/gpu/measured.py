@@ -64,7 +64,7 @@ class Measured:
 
     @property
     def pair(self) -> tuple[str, ...]:
-        """Everybody's names, sorted."""
+        """Everyone's names, sorted."""
         return tuple(sorted([self.tenant, *(name for name, _ in self.others)]))
 
 
@@ -165,9 +165,9 @@ def _unusable(file: str, line: Mapping[str, str]) -> str:
 
 def _row(file: str, line: Mapping[str, str]) -> Measured:
     try:
-        everybody = [_split(one) for one in line["tenants"].split(";")]
+        everyone = [_split(one) for one in line["tenants"].split(";")]
         own = (line["tenant"], int(line["share_pct"]))
-        everybody.remove(own)
+        everyone.remove(own)
         found = Measured(
             run=line["run_id"],
             gpu=line["gpu_name"],
@@ -181,7 +181,7 @@ def _row(file: str, line: Mapping[str, str]) -> Measured:
             kind=line["kind"],
             batch=float(line["batch"]),
             percent=own[1],
-            others=tuple(everybody),
+            others=tuple(everyone),
             sm_count=int(line["sm_count_seen"]),
             mean_ms=float(line["step_ms_mean"]),
             p50_ms=float(line["step_ms_p50"]),

@@ -169,7 +169,7 @@ class Mps:
         try:
             listed = self.ask(f"get_client_list {self._server}", quiet=True)
         except Silent:
-            self._server = ""  # asked anew the next time
+            self._server = ""  # asked again the next time
             raise
         return frozenset(int(word) for word in listed.split() if word.isdigit())
 

@@ -33,7 +33,7 @@ class Order:
     seed: str
     place: int
     members: list[list[str | int]]
-    """Tenant and share of everybody; only workers without a GPU look at it."""
+    """Tenant and share of everyone; only workers without a GPU look at it."""
     rate: float = 0.0
     cores: list[int] | None = None
 
@@ -84,7 +84,7 @@ class Line:
         """Send one message.
 
         Raises:
-            WorkerGone: nobody is there any more.
+            WorkerGone: no one is there any more.
         """
         try:
             self.socket.sendall(json.dumps(message).encode() + b"\n")

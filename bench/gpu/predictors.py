@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Predictors side by side, each fitted on the training rows only.
 
-From "nobody disturbs anybody" to the product's own prior with its Gaussian process. What is
+From "no one disturbs anyone" to the product's own prior with its Gaussian process. What is
 measured alone (fingerprints, share curves) is known to all of them; co-located rows only as far
 as they are in the training fold.
 """
@@ -30,7 +30,7 @@ from ullage.engines.admission.utilisation import UtilisationSum
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Foretold = tuple[Floats, Floats]
+Predicted = tuple[Floats, Floats]
 """Mean and spread of the log slowdown; a spread of NaN = the predictor claims none."""
 
 GP_FIT: Final = Fit(iterations=25, max_rows=200)
@@ -105,7 +105,7 @@ def _profile(alone: Sequence[Measured]) -> ClassProfile:
     )  # fmt: skip
 
 
-Predict = Callable[[Sequence[Measured]], Foretold]
+Predict = Callable[[Sequence[Measured]], Predicted]
 Predictor = Callable[[World, Sequence[Measured]], Predict]
 
 
@@ -113,7 +113,7 @@ def _plain(formula: Callable[[World, Measured], float]) -> Predictor:
     """A predictor that learns nothing."""
 
     def fit(world: World, train: Sequence[Measured]) -> Predict:
-        def predict(rows: Sequence[Measured]) -> Foretold:
+        def predict(rows: Sequence[Measured]) -> Predicted:
             means = np.array([math.log(max(1.0, formula(world, one))) for one in rows])
             return means, np.full(len(rows), np.nan)
 
@@ -221,7 +221,7 @@ def _bias(world: World, train: Sequence[Measured]) -> Predict:
     inputs, logs = _inputs(world, train)
     model = fit_bias(inputs.victim, inputs.aggressor, _seen(train) - logs, len(world.index))
 
-    def predict(rows: Sequence[Measured]) -> Foretold:
+    def predict(rows: Sequence[Measured]) -> Predicted:
         asked, base_logs = _inputs(world, rows)
         means = base_logs + model.predict(asked.victim, asked.aggressor)
         return np.maximum(means, 0.0), np.full(len(rows), model.sd)
@@ -235,7 +235,7 @@ def _gp(world: World, train: Sequence[Measured]) -> Predict:
     target = _seen(train) - logs
     posterior = pair_gp.condition(inputs, target, pair_gp.fit(inputs, target, GP_FIT))
 
-    def predict(rows: Sequence[Measured]) -> Foretold:
+    def predict(rows: Sequence[Measured]) -> Predicted:
         asked, base_logs = _inputs(world, rows)
         means, spreads = posterior.predict(asked)
         return np.maximum(base_logs + means, 0.0), spreads

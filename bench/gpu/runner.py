@@ -224,7 +224,7 @@ class Run:
         try:
             clients = self._rig.mps.clients() if findings.mode != "none" else frozenset()
         except Silent:
-            clients = frozenset()  # nobody is proven
+            clients = frozenset()  # no one is proven
         return {one.key: self._proven(one, crew, findings, clients) for one in window.members}
 
     def _proven(self, one: Member, crew: Crew, findings: Findings, clients: frozenset[int]) -> bool:

@@ -37,7 +37,7 @@ Fold = tuple[list[Measured], list[Measured]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """One row beside what was foretold of it without having seen it."""
+    """One row beside what was predicted of it without having seen it."""
 
     row: Measured
     mean: float
@@ -132,7 +132,7 @@ def foretell(world: World, fit: Predictor, folds: Sequence[Fold]) -> list[Told]:
 def all_splits(
     world: World, rows: Sequence[Measured], seed: int, names: Sequence[str] = tuple(SPLITS)
 ) -> dict[str, dict[str, list[Told]]]:
-    """Split, then predictor, to what it foretold; splits that the rows cannot make are absent."""
+    """Split, then predictor, to what it predicted; splits that the rows cannot make are absent."""
     found: dict[str, dict[str, list[Told]]] = {}
     for split in names:
         folds = list(SPLITS[split](rows, seed))

@@ -366,7 +366,7 @@ class Agent:
 
     async def _retire(self) -> None:
         self.containers.out_of_service = True
-        self.watch.paused = True  # opening the backend anew would put its files back
+        self.watch.paused = True  # opening the backend again would put its files back
         self.registrar.serve(False)
         await self.registrar.left()
         async with self.binder.lock:

@@ -120,7 +120,7 @@ class Containers:
             return
         now = time.monotonic()
         for binding in bindings:
-            # A container that was bound anew meanwhile is not the one that was read.
+            # A container that was bound again meanwhile is not the one that was read.
             if self._table.binding(binding.key) is binding:
                 self._conclude(binding, seen[binding.key], now)
         self.attachments = seen

@@ -25,7 +25,7 @@ from ullage_node.settings import PeriodSettings
 from ullage_node.status import effective
 
 UNSERVED: Final = frozenset({MpsState.FAULT, MpsState.DOWN, MpsState.UNKNOWN})
-"""States of an MPS server in which a device is given to nobody; one that starts will serve soon."""
+"""States of an MPS server in which a device is given to no one; one that starts will serve soon."""
 PROBE_SECONDS: Final = 5.0
 """Longest wait for one answer of a probe."""
 
@@ -109,7 +109,7 @@ class DeviceWatch:
         )
 
     def reopen(self) -> None:
-        """Go on, and open the backend anew at once, after it was cleaned off the node."""
+        """Go on, and open the backend again at once, after it was cleaned off the node."""
         self.paused = False
         self._opened = False
         self._discovered_at = -self._rhythm.discover_seconds

@@ -3,7 +3,7 @@
 """Files that are whole or absent, whenever the process dies.
 
 Nothing here knows what is written. A file is never opened for writing under its final name, and a
-symbolic link somebody left there is replaced, never followed.
+symbolic link someone left there is replaced, never followed.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """List, then watch, for ever: how one kind of object is mirrored.
 
-A list replaces everything, so what vanished while nobody listened is noticed. An object that
+A list replaces everything, so what vanished while no one listened is noticed. An object that
 cannot be taken in is reported and leaves the last good one in place. It never raises over the API
 server: it waits and tries again, and says since when it hears nothing.
 """

@@ -131,7 +131,7 @@ class NoticeSettings:
     """How interruption notices are heard."""
 
     provider: NoticeProvider = NoticeProvider.NONE
-    """Whose metadata endpoint is asked; Taints and None = nobody's (taints count in any case)."""
+    """Whose metadata endpoint is asked; Taints and None = no one's (taints count in any case)."""
     url: str = ""
     """Base URL of the endpoint, http://host[:port]; empty = the provider's own address."""
     poll_seconds: float = 2.0

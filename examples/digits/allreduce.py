@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Sums vectors over processes through TCP: rank 0 adds everybody's and sends the sum back.
+"""Sums vectors over processes through TCP: rank 0 adds everyone's and sends the sum back.
 
-Rank 0 adds in the order of ranks and everybody gets its bytes, so all ranks go on with the same
+Rank 0 adds in the order of ranks and everyone gets its bytes, so all ranks go on with the same
 bits. A star is right for a handful of ranks; beyond that one would use a ring.
 """
 

@@ -111,7 +111,7 @@ def ask(connection: http.client.HTTPConnection, pixels: list[float]) -> int:
 
 
 def work(target: Target, digits: Digits, schedule: Schedule, result: Result) -> None:
-    """One worker: requests over one connection, opened anew after an error."""
+    """One worker: requests over one connection, opened again after an error."""
     connection = target.connect()
     while (turn := schedule.next()) is not None:
         number, due = turn

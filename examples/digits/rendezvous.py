@@ -101,7 +101,7 @@ def _gather(membership: Membership, patience: _Patience) -> dict[int, socket.soc
         server.settimeout(PATIENCE_SECONDS)
         while missing := sorted(set(range(1, membership.world)) - set(peers)):
             patience.check(f"ranks {missing} did not come in time")
-            with contextlib.suppress(OSError):  # nobody came, or went away at once
+            with contextlib.suppress(OSError):  # no one came, or went away at once
                 peer, _ = server.accept()
                 rank = _judge(membership, peer)
                 if rank is not None:

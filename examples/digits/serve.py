@@ -6,7 +6,7 @@
 is for Prometheus. Without a file of weights the server first trains its own, which takes a second.
 
 On SIGTERM no request is lost: for DRAIN_SECONDS it goes on answering while `/healthz` says 503 and
-every answer asks the client to connect anew; then it stops listening, ends what has begun and
+every answer asks the client to connect again; then it stops listening, ends what has begun and
 exits with 0.
 
 Settings: PORT 8080, WEIGHTS (a file written by `digits.train`), HIDDEN as in training,
@@ -129,7 +129,7 @@ class Handler(BaseHTTPRequestHandler):
         allowed = self.routes.get(self.path)
         if allowed == method:
             return True
-        self.close_connection = True  # a body may follow that nobody reads
+        self.close_connection = True  # a body may follow that no one reads
         if allowed is None:
             self._answer(HTTPStatus.NOT_FOUND, b"try /predict, /healthz, /metrics\n", TEXT)
         else:

@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains under elastic torchrun: ``torchrun -m digits.torch_elastic``.
 
-torchrun ends and begins this program anew, with another rank among another number, whenever a
+torchrun ends and begins this program again, with another rank among another number, whenever a
 member comes, goes or is lost. What it needs for that stands here and nowhere else: it begins from
 the newest checkpoint, it gives up on a silent member after a while, and who is told to leave says
 so to all, so that they save first and no step is lost. The batch is that of all members together:
 a step means the same in every size.
 
-Exit codes: 0 finished; 143 told to stop, checkpoint saved; 75 another member leaves, begin anew
+Exit codes: 0 finished; 143 told to stop, checkpoint saved; 75 another member leaves, begin again
 with the others; 2 a setting cannot be used; 1 anything else, a member that was lost among them.
 """
 
@@ -166,7 +166,7 @@ def train(environment: Mapping[str, str]) -> int:
     code = run.train()
     if code == FINISHED:
         print(f"test accuracy {run.accuracy():.4f}", flush=True)
-        dist.barrier()  # nobody removes what another could still begin from
+        dist.barrier()  # no one removes what another could still begin from
         for file in checkpoints(plan.checkpoint_dir) if run.rank == 0 else ():
             file.unlink(missing_ok=True)
     dist.destroy_process_group()

@@ -120,7 +120,7 @@ class NotFound(ApiError):
 
 
 class Conflict(ApiError):
-    """409: it changed, exists already, or a field is owned by somebody else."""
+    """409: it changed, exists already, or a field is owned by someone else."""
 
 
 class Gone(ApiError):

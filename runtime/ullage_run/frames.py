@@ -103,7 +103,7 @@ class Ending(IntEnum):
     MOVED = 1
     """Its machine goes; others have its part."""
     STATE_LOST = 2
-    """Shards are gone and no complete copy is left: begin anew from a checkpoint."""
+    """Shards are gone and no complete copy is left: begin again from a checkpoint."""
 
 
 class Receipt(IntEnum):

@@ -53,7 +53,7 @@ from ullage_run.orders import (
 BEAT_S: Final = 0.5
 """A lead gives up who is silent for several of these."""
 CONNECT_S: Final = 3.0
-"""For one attempt: the name may still lead to a pod that is gone, where nobody refuses."""
+"""For one attempt: the name may still lead to a pod that is gone, where no one refuses."""
 JOIN_S: Final = 60.0
 """How long a lead is looked for: its pod may start after ours."""
 RETRY_S: Final = 0.2
@@ -210,7 +210,7 @@ class Group:
             data: Anything; all members' together at most 64 MiB.
 
         Raises:
-            MembersChanged: somebody is gone; leave the step as it is.
+            MembersChanged: someone is gone; leave the step as it is.
         """
         self._gathered += 1
         number = self._gathered

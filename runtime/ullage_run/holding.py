@@ -38,7 +38,7 @@ class Fetch:
     """Shards of a consistent step on their way from the copy, in the background.
 
     Args:
-        link: To the keeper; used by nobody else.
+        link: To the keeper; used by no one else.
         step: That the copy must be of.
         shards: Which.
         kept: Those of that step that are here anyway, as they were pushed.
@@ -72,7 +72,7 @@ class Fetch:
         return self._found
 
     def cancel(self) -> None:
-        """Nobody wants them any more."""
+        """No one wants them any more."""
         self._cancelled = True
         self._link.abort()
 
@@ -138,7 +138,7 @@ class Holding:
         return self._fetch
 
     def break_off(self) -> None:
-        """End a push that waits for owners that are gone, and a load that nobody wants."""
+        """End a push that waits for owners that are gone, and a load that no one wants."""
         if self._backup is not None:
             self._backup.close()
         if self._fetch is not None:
@@ -216,7 +216,7 @@ class Holding:
 
     def _start_backup(self, step: int, epoch: int, committed: int | None) -> None:
         if committed is not None and committed < step - self._max_lag_steps:
-            committed = None  # of a time when nobody pushed: nothing waits for so old a copy
+            committed = None  # of a time when no one pushed: nothing waits for so old a copy
         self._backup = Backup(
             self._link(),
             epoch=epoch,

@@ -3,7 +3,7 @@
 """Leads a job in tiers: says who owns, who computes and when the next step begins.
 
 It runs beside the state keeper, on a machine that stays, and decides by ``engines.tiers``. A step
-counts when all have finished it. It must never begin a step under maps that somebody has not
+counts when all have finished it. It must never begin a step under maps that someone has not
 carried out, and never roll back further than the keeper's last complete copy.
 """
 
@@ -208,11 +208,11 @@ class Lead:
     def _move(self, last: int) -> int:
         """Ask the engine for maps and carry them out; the step that holds afterwards.
 
-        A transition that a loss interrupts has changed nothing: it is decided anew from the maps
-        that all members had, under an epoch that nobody has heard of. The keeper is fenced first:
+        A transition that a loss interrupts has changed nothing: it is decided again from the maps
+        that all members had, under an epoch that no one has heard of. The keeper is fenced first:
         otherwise a push could complete a later step after the cut was read.
         """
-        self._await_somebody()
+        self._await_someone()
         self._make_copy_whole(last)
         self._epoch += 1
         shards = self._terms.settings.shards
@@ -290,7 +290,7 @@ class Lead:
         until = began + self._terms.join_s
         while not self._terms.enough(len(self._roster.peers()), time.monotonic() - began):
             if not left(until):
-                there = ", ".join(sorted(self._roster.peers())) or "nobody"
+                there = ", ".join(sorted(self._roster.peers())) or "no one"
                 raise NeverJoined(
                     f"{there} joined in {self._terms.join_s:g} s; the job begins with "
                     f"{self._terms.members} members"
@@ -301,11 +301,11 @@ class Lead:
             raise NeverJoined(f"members begin at different steps: {sorted(begins)}")
         return begins.pop()
 
-    def _await_somebody(self) -> None:
-        """Nobody is left: wait for the first that comes, as long as the copy is there.
+    def _await_someone(self) -> None:
+        """No one is left: wait for the first that comes, as long as the copy is there.
 
         Raises:
-            _StateLost: nobody came in time.
+            _StateLost: no one came in time.
         """
         until = time.monotonic() + self._terms.join_s
         while not self._present():
@@ -352,7 +352,7 @@ class Lead:
             bear: Who of them may.
 
         Raises:
-            Lost: somebody went who must not.
+            Lost: someone went who must not.
         """
         said = self._roster.hear(wait_s)
         if said is None:

@@ -25,7 +25,7 @@ class Terms:
         link: Sizes and bandwidths.
         settings: Of the engine.
         notice_s: The shortest notice of the pools in use; ``None`` = they give none.
-        copy: A copy is kept; without one every loss of an owner means to begin anew.
+        copy: A copy is kept; without one every loss of an owner means to begin again.
         join_s: How long it waits for the first members, and for one to come back.
         settle_s: How long it waits for all of them where fewer would do.
     """

@@ -34,7 +34,7 @@ from ullage_run.roster import SILENT_S, Roster
 BAD_ARGUMENTS = 2
 NEVER_JOINED = 3
 STATE_LOST = 75
-"""As EX_TEMPFAIL of sysexits.h: to be begun anew from a checkpoint."""
+"""As EX_TEMPFAIL of sysexits.h: to be begun again from a checkpoint."""
 MOST_LINKS = 2048
 """To the keeper at a time: a member has two while it takes over shards."""
 ENDED = 143
@@ -59,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--bytes-per-second", type=float, default=125e6, help="of each machine")
     made.add_argument("--silent-seconds", type=float, default=SILENT_S, help="then one is gone")
     made.add_argument("--join-seconds", type=float, default=600.0, help="for the first members")
-    made.add_argument("--no-copy", action="store_true", help="every loss begins anew")
+    made.add_argument("--no-copy", action="store_true", help="every loss begins again")
     made.add_argument("--listen", default="127.0.0.1:0", help="HOST:PORT of the lead")
     made.add_argument("--keeper", default="127.0.0.1:0", help="HOST:PORT of the state keeper")
     made.add_argument("--status", help="HOST:PORT where GET /status is answered (default: nowhere)")

@@ -145,6 +145,6 @@ class Teller:
         threading.Thread(target=serve, name="ullage-told", daemon=True).start()
 
     def close(self) -> None:
-        """Answer nobody any more."""
+        """Answer no one any more."""
         self._server.shutdown()
         self._server.server_close()

@@ -182,7 +182,7 @@ class StepWriter:
         return True
 
     def forget(self) -> None:
-        """In a forked child: drop the parent's record, so that only a later step opens it anew.
+        """In a forked child: drop the parent's record, so that only a later step opens it again.
 
         What was loaded is the child's too, so it goes on from the same step.
         """
@@ -207,7 +207,7 @@ class StepWriter:
             except (OSError, ValueError):
                 # Absent, read-only, too short, taken: outside Ullage that is the normal case.
                 return None
-            # Without its magic a record is ignored, so nobody sees a predecessor's half-cleared.
+            # Without its magic a record is ignored, so no one sees a predecessor's half-cleared.
             for word in range(STEP_RECORD_BYTES // 8):
                 words[word] = 0
             # not opened by saying it: who loads a checkpoint need not be who trains
@@ -241,7 +241,7 @@ def _map_exclusively(path: str) -> tuple[int, memoryview]:
 
 
 def _complain(text: str) -> None:
-    """Write a line to standard error; without one there is nobody to tell."""
+    """Write a line to standard error; without one there is no one to tell."""
     with contextlib.suppress(OSError, ValueError):
         print(text, file=sys.stderr, flush=True)
 

@@ -80,7 +80,7 @@ class RequestHistogram:
         return "\n".join(lines)
 
     def forget(self) -> None:
-        """In a forked child: begin at zero, with a lock that nobody holds."""
+        """In a forked child: begin at zero, with a lock that no one holds."""
         self._lock = threading.Lock()
         self._buckets = [0] * (len(self._bounds) + 1)
         self._seconds = 0.0

@@ -129,7 +129,7 @@ class Roster:
             doorway.end(peer.link)
 
     def close(self) -> None:
-        """Accept nobody more and end all connections."""
+        """Accept no one more and end all connections."""
         self._closed = True
         doorway.end(self._server)
         self._server.close()
@@ -185,7 +185,7 @@ class Roster:
                 raise FrameError(f"{self._most} members are connected, no more are taken")
             if len(self._starts) >= MOST_NAMES and identity.name not in self._starts:
                 raise FrameError(f"{MOST_NAMES} members have come, no more are told apart")
-            # who starts again has nothing of what it had: to the maps it is somebody else
+            # who starts again has nothing of what it had: to the maps it is someone else
             self._starts[identity.name] += 1
             start = self._starts[identity.name]
             if start > 1:

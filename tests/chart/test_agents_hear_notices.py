@@ -10,7 +10,7 @@ from ullage_node.settings import NoticeProvider, load_settings
 AGENT = ("DaemonSet", "ullage-node")
 
 
-def test_nobody_is_asked_by_default(rendered: Rendered) -> None:
+def test_no_one_is_asked_by_default(rendered: Rendered) -> None:
     settings = load_settings(environment(rendered.container(*AGENT, "plugin")))
     assert settings.notices.provider is NoticeProvider.NONE
     pod = rendered.one(*AGENT)["spec"]["template"]["spec"]

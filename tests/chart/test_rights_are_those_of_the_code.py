@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Nobody gets more rights than the code uses, and the pages say what is granted."""
+"""No one gets more rights than the code uses, and the pages say what is granted."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_each_service_account_holds_its_own_role_only(rendered: Rendered, name: 
     assert all(len(body["subjects"]) == 1 for body in bindings)
 
 
-def test_nobody_reads_secrets_or_has_a_wildcard(rendered: Rendered) -> None:
+def test_no_one_reads_secrets_or_has_a_wildcard(rendered: Rendered) -> None:
     for body in rendered.all("ClusterRole") + rendered.all("Role"):
         for groups, resources, verbs in rules_of(body):
             words = (*groups, *resources, *verbs)
@@ -103,13 +103,13 @@ def test_people_never_write_gpunodes_or_any_status(rendered: Rendered) -> None:
                 assert set(verbs) == READ
 
 
-def test_everybody_who_views_sees_every_kind(rendered: Rendered) -> None:
+def test_everyone_who_views_sees_every_kind(rendered: Rendered) -> None:
     seen = _aggregated(rendered, "view")
     assert {resource for resource, _ in seen} == KINDS
     assert {verb for _, verb in seen} == READ
 
 
-def test_everybody_who_edits_writes_workloads_and_not_the_house(rendered: Rendered) -> None:
+def test_everyone_who_edits_writes_workloads_and_not_the_house(rendered: Rendered) -> None:
     written = {resource for resource, verb in _aggregated(rendered, "edit") if verb == "create"}
     assert written == {"trainingjobs", "inferenceservices", "workloadprofiles"}
     assert ("inferenceservices/scale", "patch") in _aggregated(rendered, "edit")

@@ -65,7 +65,7 @@ def _has(stack: Stack, name: str, namespace: str, members: int, within_s: float)
 
 
 def _identity(pod: Json) -> tuple[str, int, str]:
-    """What changes when a pod or its container starts anew."""
+    """What changes when a pod or its container starts again."""
     (container,) = pod["status"]["containerStatuses"]
     return pod["metadata"]["uid"], container["restartCount"], container["containerID"]
 
@@ -150,6 +150,6 @@ def test_a_member_that_fails_is_replaced_alone_until_the_policy_is_used_up(
     assert _identity(_running(stack, "fails", namespace)["fails-0"]) == first
     stack.job_reaches("fails", namespace, "Failed", within_s=60)
     eventually(
-        lambda: not _running(stack, "fails", namespace), within_s=60, what="nobody is left running"
+        lambda: not _running(stack, "fails", namespace), within_s=60, what="no one is left running"
     )
     stack.books_balance()

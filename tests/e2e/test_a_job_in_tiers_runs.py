@@ -25,7 +25,7 @@ STEPS = 12_000
 EVERY = 500
 BATCH = 256
 COMPARED = 6_000
-"""Losses up to this step are compared with those of one process that nobody disturbs."""
+"""Losses up to this step are compared with those of one process that no one disturbs."""
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def test_members_go_with_and_without_a_word_and_no_work_is_lost(
     assert sum(lost) <= 2
     survivor = stack.get("pods", f"{NAME}-0", namespace)
     assert survivor is not None
-    assert survivor["metadata"]["uid"] == members[f"{NAME}-0"], "nobody else was touched"
+    assert survivor["metadata"]["uid"] == members[f"{NAME}-0"], "no one else was touched"
     same = stack.get("pods", LEAD, namespace)
     assert same is not None
     assert same["metadata"]["uid"] == lead["metadata"]["uid"]
@@ -193,12 +193,12 @@ def test_a_lost_lead_means_another_start_from_the_checkpoint(
         what="the loss is told",
     )
 
-    def anew() -> dict[str, str]:
+    def again() -> dict[str, str]:
         found = _members(stack, namespace)
         old = set(found.values()) & set(before.values())
         return found if f"{NAME}-0" in found and not old else {}
 
-    eventually(anew, within_s=180, what="every member started again")
+    eventually(again, within_s=180, what="every member started again")
     again = eventually(
         lambda: (stack.get("pods", LEAD, namespace) or {}).get("metadata", {}).get("uid"),
         within_s=30,

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agreement suite on a real API server: what it refutes is a bug of the fake.
 
-It has a control plane of its own, without nodes and without Ullage, so that nobody else writes
+It has a control plane of its own, without nodes and without Ullage, so that no one else writes
 to the objects of a case.
 """
 

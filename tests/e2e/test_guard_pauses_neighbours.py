@@ -163,7 +163,7 @@ def test_a_disturbing_neighbour_is_paused_named_and_moved(stack: Stack, pair: Pa
     stack.books_balance()
 
 
-def test_an_agent_that_dies_leaves_nobody_frozen(stack: Stack, pair: Pair) -> None:
+def test_an_agent_that_dies_leaves_no_one_frozen(stack: Stack, pair: Pair) -> None:
     _until_frozen(pair)
     for process in _agents():
         os.kill(process, signal.SIGKILL)

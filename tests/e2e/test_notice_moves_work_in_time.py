@@ -113,7 +113,7 @@ def _address_of_this_machine(stack: Stack) -> str:
 
 @pytest.fixture(scope="module")
 def listened(stack: Stack) -> Iterator[Provider]:
-    """Agents that listen to the fake endpoint; afterwards they listen to nobody again."""
+    """Agents that listen to the fake endpoint; afterwards they listen to no one again."""
     server, started, stop = FakeEC2("0.0.0.0"), threading.Event(), threading.Event()
     server.machines = frozenset()
     thread = threading.Thread(target=_serve, args=(server, started, stop))
@@ -241,7 +241,7 @@ def test_a_notice_moves_a_job_within_seconds_and_no_step_is_lost(
     stack.books_balance()
 
 
-def test_a_recommendation_keeps_new_work_away_and_moves_nobody(
+def test_a_recommendation_keeps_new_work_away_and_moves_no_one(
     stack: Stack, provider: Provider, namespace: str, folder: Path
 ) -> None:
     stack.apply(_saving_job(namespace, folder))

@@ -78,7 +78,7 @@ def test_the_api_server_s_own_refusal_reaches_the_user(stack: Stack, namespace: 
     stack.books_balance()
 
 
-def test_a_pod_nobody_placed_is_refused_on_the_node_in_its_own_events(
+def test_a_pod_no_one_placed_is_refused_on_the_node_in_its_own_events(
     stack: Stack, namespace: str
 ) -> None:
     pod = busy_template(3600)

@@ -128,13 +128,13 @@ def test_six_jobs_get_the_time_that_they_were_promised(stack: Stack, turns: str)
     }
     off = {key: one for key, one in found.items() if abs(one[0] - one[1]) > MOST_OFF}
     assert not off, (off, found)
-    _everybody_took_turns(stack, turns, found)
+    _everyone_took_turns(stack, turns, found)
 
 
-def _everybody_took_turns(
+def _everyone_took_turns(
     stack: Stack, namespace: str, found: dict[tuple[str, str], tuple[float, float]]
 ) -> None:
-    """Nobody failed or starved, the devices were busy, and the command line tells of all."""
+    """No one failed or starved, the devices were busy, and the command line tells of all."""
     for name in JOBS:
         status = stack.job(name, namespace)
         assert status.get("restarts", 0) == 0, status

@@ -188,7 +188,7 @@ def test_an_order_is_unschedulable_until_its_machine_comes(market: Stack, namesp
     (machine,) = provisioner.turn(market.pods(namespace), market.list("nodes")).create
     name = machine["metadata"]["name"]
     status = machine.pop("status")
-    machine["metadata"]["labels"].pop("ullage.dev/node")  # nobody's agent will ever run there
+    machine["metadata"]["labels"].pop("ullage.dev/node")  # no one's agent will ever run there
     market.apply(machine)
     market.cluster.kubectl(
         "patch", "node", name, "--subresource", "status", "--type", "merge",

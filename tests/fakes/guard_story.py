@@ -32,7 +32,7 @@ class Story:
         return self.machine.window(window, self.now)
 
     def freeze(self, *ratios: float, problem: str = "") -> Freeze:
-        """Windows until somebody is to be stopped, and the freezer's answer."""
+        """Windows until someone is to be stopped, and the freezer's answer."""
         for ratio in ratios or (2.0, 2.0):
             actions = self.window(ratio)
         asked = one(actions, Freeze)

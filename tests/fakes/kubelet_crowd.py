@@ -290,7 +290,7 @@ class Crowd:
             return
 
     def _judge_slots(self, key: ContainerKey, given: tuple[str, ...]) -> None:
-        """Nobody else's process may still live on the slots, whoever its pod was."""
+        """No one else's process may still live on the slots, whoever its pod was."""
         for slot in given:
             before = self._last_user.get(slot, key)
             if before != key and self.devices.pids.get(before):

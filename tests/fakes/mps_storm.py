@@ -200,7 +200,7 @@ class Storm:
         await self.round()
 
     async def _harm(self, what: str, gpu: str) -> None:
-        """Daemon or server dies; the processes of that device's tenants end and start anew."""
+        """Daemon or server dies; the processes of that device's tenants end and start again."""
         machine = self.rig.programs.machine(gpu)
         if what == "fault":
             machine.do("fault")

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A whole operator in one hand: picture, decision, writer on an API server, and a tiny cluster.
 
-``Cluster`` plays everybody else: node agents, kube-scheduler, kubelet, Deployment controller. A
+``Cluster`` plays everyone else: node agents, kube-scheduler, kubelet, Deployment controller. A
 ``Brain`` is one life of the operator; it looks at everything, decides as it is told and writes
 through the product's writer. A ``Mortal`` port dies at a chosen write.
 """
@@ -56,7 +56,7 @@ class Wall:
 
 
 class Cluster:
-    """Everybody but the operator; acts directly on what the server stores."""
+    """Everyone but the operator; acts directly on what the server stores."""
 
     def __init__(self, server: FakeApiServer, wall: Wall) -> None:
         self.server = server
@@ -76,7 +76,7 @@ class Cluster:
         )
 
     def turn(self) -> None:
-        """One round of everybody's work; changes nothing where there is nothing to do."""
+        """One round of everyone's work; changes nothing where there is nothing to do."""
         self._controller()
         self._scheduler_and_kubelet()
         self._agents()
@@ -229,7 +229,7 @@ class Brain:
             )
 
     def look(self) -> None:
-        """See everything anew, as a relist would."""
+        """See everything again, as a relist would."""
         for stream in STREAMS:
             found = self.cluster.server.objects(stream.kind)
             items = [item for item in found if selected(stream, item)]
@@ -279,7 +279,7 @@ class Brain:
 
 
 async def converge(brain: Brain, cluster: Cluster, most: int = 40) -> int:
-    """Cycle until nobody has anything to do; returns the cycles it took.
+    """Cycle until no one has anything to do; returns the cycles it took.
 
     Raises:
         Dead: the port died on the way.

@@ -118,7 +118,7 @@ class ToyAgent:
         self._set(pod, SlicePhase.FAILED)
 
     def reboot(self) -> None:
-        """The agent starts anew: started slices come from its checkpoint, others from the spec."""
+        """The agent starts again: started slices come from its checkpoint, others from the spec."""
         self.held = {key: part for key, part in self.held.items() if part.phase.started}
 
     def _set(self, pod: PodRecord, phase: SlicePhase, windows: int = 0) -> None:

@@ -219,7 +219,7 @@ class PoolPlay:
                 pod = self.toy.pods.get(one.key.pod_uid)
                 if pod is not None and pod.owner.uid == uid:
                     devices[self.toy.nodes[node].labels["pool"]] += 1
-        # what belongs to no pool (any more) costs nobody knows what
+        # what belongs to no pool (any more) costs no one knows what
         devices = {pool: n for pool, n in devices.items() if pool in self.pools}
         per_hour = sum((self.pools[pool].status.price or 0) / 2 * n for pool, n in devices.items())
         self.dearest[name] = max(self.dearest[name], per_hour)

@@ -158,11 +158,11 @@ def check_rest(toy: ToyCluster) -> None:
             gated_with = [pod for pod in members if GATE in pod.gates and owned[pod.uid]]
             assert not gated_with, f"{owner.ref.name} holds slices and does not run"
         assert owner.status.restarts <= owner.failure.max_restarts
-    _check_somebody_runs(toy)
+    _check_someone_runs(toy)
 
 
-def _check_somebody_runs(toy: ToyCluster) -> None:
-    """An empty cluster in which somebody waits, though it could run, has a deadlock."""
+def _check_someone_runs(toy: ToyCluster) -> None:
+    """An empty cluster in which someone waits, though it could run, has a deadlock."""
     if any(record.desired for record in toy.gpu_nodes.values()):
         return
     if not all(agent.up for agent in toy.agents.values()):

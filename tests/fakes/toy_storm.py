@@ -247,7 +247,7 @@ class Storm:
             self.toy.agents[pod.node].fail(pod)
 
     def _forget_slice(self) -> None:
-        """Somebody edits a running slice out of the spec by hand."""
+        """Someone edits a running slice out of the spec by hand."""
         pod = self._pod(PodStage.RUNNING)
         record = self.toy.gpu_nodes.get(pod.node) if pod is not None else None
         if pod is not None and record is not None:

@@ -64,7 +64,7 @@ class ToyWorld:
         self.profiles = {(one.namespace, one.name): one for one in self.shape.profiles}
         self.pinned: dict[str, str] = {}
         self.silent: set[str] = set()
-        """Nodes that do not answer any more, though nobody noticed yet."""
+        """Nodes that do not answer any more, though no one noticed yet."""
         self._numbers = 0
         for index in range(self.shape.nodes):
             self.add_node(f"node-{index}")

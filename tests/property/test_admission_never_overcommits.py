@@ -3,7 +3,7 @@
 """Random admissions and departures on random devices: memory and contexts are never overcommitted.
 
 Three thousand admissions by default; ``ULLAGE_ADMISSIONS`` sets another number. What is held is
-counted here anew, not by the functions that decide.
+counted here again, not by the functions that decide.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def test_no_admission_overcommits_memory_contexts_or_percent(case: int) -> None:
     admitted = asked = 0
     while admitted < PER_CASE:
         asked += 1
-        assert asked < 100 * PER_CASE, f"case {case} admits next to nobody"
+        assert asked < 100 * PER_CASE, f"case {case} admits next to no one"
         who = _random_newcomer(rng, asked)
         verdict = admit(here, who, basis)
         assert verdict.admitted == (verdict.percent > 0), f"case {case}, {asked}"
@@ -91,7 +91,7 @@ def _joined(here: Device, who: Newcomer, verdict: Verdict) -> Device:
 
 
 def _random_device(rng: random.Random) -> Device:
-    """Now and then one where hardly anybody fits: it asks many questions for few admissions."""
+    """Now and then one where hardly anyone fits: it asks many questions for few admissions."""
     return replace(
         device(),
         memory_mib=rng.choice([1, 511, 4_096, 16_384, 16_384, 81_920, 81_920, 81_920]),

@@ -40,4 +40,4 @@ def test_no_job_is_let_run_above_its_budget(
         assert toy.dearest["train"] <= 2.5
     before = toy.counts["EvictPod"], toy.chosen()
     toy.run(1200, step_s=300)
-    assert (toy.counts["EvictPod"], toy.chosen()) == before, "nothing changed, so nobody moves"
+    assert (toy.counts["EvictPod"], toy.chosen()) == before, "nothing changed, so no one moves"

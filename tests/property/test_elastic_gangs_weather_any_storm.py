@@ -43,7 +43,7 @@ class _Elastic(Storm):
                 )
 
     def check(self) -> None:
-        """Bounds hold, nobody starts with another idea of the size, and nobody flaps upwards."""
+        """Bounds hold, no one starts with another idea of the size, and no one flaps upwards."""
         super().check()
         for uid, job in self.toy.workloads.items():
             if job.elasticity is None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever comes and goes: nobody below its least share, nobody asked twice in ten minutes."""
+"""Whatever comes and goes: no one below its least share, no one asked twice in ten minutes."""
 
 from __future__ import annotations
 
@@ -135,5 +135,5 @@ def test_who_makes_room_does_so_seldom_and_never_below_its_least(seed: int) -> N
         assert workload is None or workload.status.restarts == 0
 
 
-def test_somebody_was_asked_at_all() -> None:
+def test_someone_was_asked_at_all() -> None:
     assert any(_lived(seed).asked for seed in range(4))

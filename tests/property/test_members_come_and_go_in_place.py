@@ -112,7 +112,7 @@ def _is_let_go(pod: PodRecord) -> bool:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_nobody_who_runs_well_is_touched_and_sizes_are_true(seed: int) -> None:
+def test_no_one_who_runs_well_is_touched_and_sizes_are_true(seed: int) -> None:
     storm = _InPlace(seed)
     storm.blow_twice(seed, EVENTS)
     assert storm.seen[Reason.SIZED] or storm.seen[Reason.SHRUNK] or storm.seen[Reason.GROWN]

@@ -37,7 +37,7 @@ from ullage.cluster.records.status import (
 
 CI = settings(max_examples=200, deadline=None, derandomize=True)
 FEWER = settings(CI, max_examples=100)
-"""Of the same statuses drawn anew: to draw them is what these tests cost."""
+"""Of the same statuses drawn again: to draw them is what these tests cost."""
 JOB, SERVICE = WorkloadKind.TRAINING_JOB, WorkloadKind.INFERENCE_SERVICE
 
 times = st.integers(1, 4_000_000_000).map(float)

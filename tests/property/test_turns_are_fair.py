@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""On random clusters nobody who is promised time starves, and nobody is stopped who must not be."""
+"""On random clusters no one who is promised time starves, and no one is stopped who must not be."""
 
 from __future__ import annotations
 

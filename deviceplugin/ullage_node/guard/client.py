@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent's end of the socket to the freezer.
 
-Losing the connection is never dangerous: the freezer lets everybody run when its agent goes away.
+Losing the connection is never dangerous: the freezer lets everyone run when its agent goes away.
 Nothing here waits longer than the freezer may take, and nothing raises: a problem is a text.
 """
 

@@ -137,7 +137,7 @@ def _holds(folder: Path, pod: Path, proc_root: Path, target: Target) -> bool:
     """Whether one of the processes is in the folder or below it.
 
     The process's own word comes first: in a namespace of processes of its own, the kernel's list
-    hides everybody else. Its path may begin anywhere above the pod, so only the end is compared.
+    hides everyone else. Its path may begin anywhere above the pod, so only the end is compared.
     """
     end = f"/{pod.name}/{folder.name}"
     for pid in target.pids:

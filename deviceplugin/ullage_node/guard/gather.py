@@ -30,7 +30,7 @@ def tenants(
     attachments: Mapping[ContainerKey, Attachment],
     pods: Mapping[str, Pod],
 ) -> tuple[Tenant, ...]:
-    """Everybody who runs on the node's devices, in order of their keys."""
+    """Everyone who runs on the node's devices, in order of their keys."""
     found: list[Tenant] = []
     ordered = sorted(held, key=lambda part: part.desired.key)
     for key, group in groupby(ordered, key=lambda part: part.container):

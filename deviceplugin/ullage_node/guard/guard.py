@@ -50,7 +50,7 @@ class Surroundings:
     """What the guard is given by the agent."""
 
     tenants: Callable[[], tuple[Tenant, ...]]
-    """Everybody who runs on the devices now."""
+    """Everyone who runs on the devices now."""
     subjects: Callable[[], tuple[Watched, ...]]
     """Those with an objective."""
     windows: Windows
@@ -86,7 +86,7 @@ class Guard:
         return self.machine.tallies
 
     async def run(self) -> None:
-        """Work until cancelled; the freezer lets everybody run when it loses us."""
+        """Work until cancelled; the freezer lets everyone run when it loses us."""
         try:
             while True:
                 await self.look()

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who stands still by our hand, one file each, written before the first process is stopped.
 
-Whoever finds an entry that nobody answers for lets its container run. An entry is removed only
+Whoever finds an entry that no one answers for lets its container run. An entry is removed only
 after its container runs again, so a crash between any two lines leaves one entry too many and
 never one too few.
 """

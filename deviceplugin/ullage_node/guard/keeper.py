@@ -62,17 +62,17 @@ class Keeper:
         return self.release(self.journal.entries(), only=_names(targets))
 
     def thaw_all(self, why: str) -> str:
-        """Let everybody run whom the journal names; the problem, empty when all run."""
+        """Let everyone run whom the journal names; the problem, empty when all run."""
         entries = self.journal.entries()
         if entries:
-            _log.warning("thawing everybody", slices=[one.slice for one in entries], why=why)
+            _log.warning("thawing everyone", slices=[one.slice for one in entries], why=why)
         problem = self.release(entries)
         if broken := self.journal.discard_unreadable():
             _log.error("journal entries unreadable", count=broken)
         return problem
 
     def thaw_overdue(self, grace_seconds: float = 0.0) -> str:
-        """Let everybody run whose time is up; the problem, empty when all run."""
+        """Let everyone run whose time is up; the problem, empty when all run."""
         now = self.clock()
         late = [one for one in self.journal.entries() if now >= one.until_s + grace_seconds]
         if late:

@@ -31,7 +31,7 @@ class ObservationSink(Protocol):
 
 
 class RecentObservations:
-    """Keeps the newest observations until somebody publishes them."""
+    """Keeps the newest observations until someone publishes them."""
 
     def __init__(self, most: int = 32) -> None:
         self._kept: deque[Observation] = deque(maxlen=most)

@@ -4,8 +4,8 @@
 
 A tenant above its objective in two of three windows has its best-effort neighbours paused. Cured
 within the next windows, they are the cause: learn it and ask for one of them to go elsewhere. Not
-cured, it is the tenant's own load: let them run at once and blame nobody. It must never pause a
-container that has an objective, part of a gang, or anybody for longer than its probes allow.
+cured, it is the tenant's own load: let them run at once and blame no one. It must never pause a
+container that has an objective, part of a gang, or anyone for longer than its probes allow.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ullage_node.model.guard import (
 )
 
 DOUBLINGS: Final = 4
-_ALERT: Final = "onViolation is Alert, nobody is paused for it"
+_ALERT: Final = "onViolation is Alert, no one is paused for it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class Limits:
     pauses_per_hour: int = 20
     """Most pauses on one device in an hour."""
     blame_seconds: float = 300.0
-    """How long a neighbour found guilty stays marked when nobody moves it."""
+    """How long a neighbour found guilty stays marked when no one moves it."""
 
 
 @dataclass(slots=True)
@@ -112,7 +112,7 @@ class GuardMachine:
     # -- what happened ---------------------------------------------------------------------------
 
     def see(self, tenants: Iterable[Tenant], now: float) -> list[Action]:
-        """Learn who runs on the node now; a container that starts anew must be left out once."""
+        """Learn who runs on the node now; a container that starts again must be left out once."""
         self._tenants = {tenant.key: tenant for tenant in tenants}
         for gone in self._watched.keys() - self._tenants.keys():
             del self._watched[gone]
@@ -159,7 +159,7 @@ class GuardMachine:
         return []
 
     def lost(self, problem: str, now: float) -> list[Action]:
-        """The freezer is away and has let everybody go, or will."""
+        """The freezer is away and has let everyone go, or will."""
         actions: list[Action] = []
         for pause in self._pauses():
             if pause.stage is Stage.CURED:
@@ -205,7 +205,7 @@ class GuardMachine:
         if uneasy and not watched.at_risk and not watched.violating:
             watched.at_risk = True
             done = (
-                "nobody is paused for it"
+                "no one is paused for it"
                 if tenant.alert_only
                 else "neighbours are paused only above it"
             )
@@ -225,7 +225,7 @@ class GuardMachine:
             return []
         watched.self_made = False
         if not beside:
-            return self._own_load(victim, watched, "nobody shares its device")
+            return self._own_load(victim, watched, "no one shares its device")
         if victim.alert_only:
             return self._alert(victim, watched)
         gpu = self._gpus.setdefault(victim.gpus[0], _Gpu())
@@ -287,7 +287,7 @@ class GuardMachine:
         return [chosen[key] for key in sorted(chosen)], "" if chosen else why_not
 
     def _hold_back(self, gpu: _Gpu, group: list[Tenant], now: float) -> str:
-        """Why nobody may be paused now, empty if somebody may."""
+        """Why no one may be paused now, empty if someone may."""
         devices = {uuid for one in group for uuid in one.gpus}
         busy = any(self._gpus[uuid].pause for uuid in devices if uuid in self._gpus)
         if gpu.pause or busy:
@@ -357,7 +357,7 @@ class GuardMachine:
         return [*self._end(pause, Result.FAILED, now), told]
 
     def _end(self, pause: Pause, result: Result, now: float) -> list[Action]:
-        """Let everybody run again; thawing what already runs is harmless."""
+        """Let everyone run again; thawing what already runs is harmless."""
         for gpu in self._gpus.values():
             if gpu.pause is pause:
                 gpu.pause = None

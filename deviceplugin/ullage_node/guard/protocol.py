@@ -26,12 +26,12 @@ LINE_BYTES: Final = 1 << 16
 MAX_CONTAINERS: Final = 64
 MAX_PIDS: Final = 512
 MAX_FREEZE_SECONDS: Final = 10.0
-"""No container stands still for longer, whatever anybody asks for."""
+"""No container stands still for longer, whatever anyone asks for."""
 HEARTBEAT_SECONDS: Final = 1.0
 SECONDS_MOST: Final = 1e6
 """No number of seconds is larger; what is none at all is not smaller either."""
 SILENCE_SECONDS: Final = 10.0
-"""An agent that says nothing for so long is taken for dead: everybody runs again."""
+"""An agent that says nothing for so long is taken for dead: everyone runs again."""
 
 _POD_UID: Final = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _CONTAINER: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -111,7 +111,7 @@ def decode_request(line: bytes) -> Request:
     """Read the agent's line.
 
     Raises:
-        ProtocolError: it is none, or asks for something that nobody may ask for.
+        ProtocolError: it is none, or asks for something that no one may ask for.
     """
     body = _object(line)
     try:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The process above the guard: it lets everybody run when the guard no longer does.
+"""The process above the guard: it lets everyone run when the guard no longer does.
 
 It is the container's first process and does nothing but listen to a pipe. End of file means that
 the guard ended, silence that it hangs: either way the journal is emptied at once, and a hanging
@@ -83,7 +83,7 @@ def watch(
     end_guard: Callable[[], None],
     silence_seconds: float = SILENCE_SECONDS,
 ) -> int:
-    """Watch until the guard ends or hangs; 0 once everybody runs, else 1."""
+    """Watch until the guard ends or hangs; 0 once everyone runs, else 1."""
     heard_at = time.monotonic()
     while True:
         ready, _, _ = select.select([pipe], [], [], LOOK_SECONDS)

@@ -30,7 +30,7 @@ class Watched:
     violating: bool = False
     at_risk: bool = False
     self_made: bool = False
-    """Its violation is its own load, as long as nobody new is beside it."""
+    """Its violation is its own load, as long as no one new is beside it."""
     crowd: frozenset[ContainerKey] = frozenset()
     """Who was beside it when that was found."""
     begun: str = ""

@@ -3,7 +3,7 @@
 """Windows of one second from step records: the plain source of the guard's verdicts.
 
 The record is the tenant's own claim. It is used for the tenant's own objective only, and figures
-that make no sense are no data: they pause nobody.
+that make no sense are no data: they pause no one.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class StepWindows:
 
 
 def _went_back(before: StepRecord, after: StepRecord) -> bool:
-    """Whether the container started anew, or its record is not to be believed."""
+    """Whether the container started again, or its record is not to be believed."""
     return (
         after.steps < before.steps
         or after.busy_ns < before.busy_ns

@@ -100,7 +100,7 @@ class PluginServer:
 
     @property
     def running(self) -> bool:
-        """Whether somebody may still be connected, with or without a socket."""
+        """Whether someone may still be connected, with or without a socket."""
         return self._server is not None
 
     @property

@@ -5,7 +5,7 @@
 kubelet forgets plugins when it restarts (and deletes their sockets), and it drops one when the
 stream of a predecessor ends late. Neither is announced, so kubelet's socket is looked at every
 second and kubelet itself is asked every few seconds what it believes. Where another plugin offers
-GPUs on this node nothing is registered: two owners of one GPU help nobody.
+GPUs on this node nothing is registered: two owners of one GPU help no one.
 
 It never gives up and never crashes over kubelet; it reports what it sees as :class:`Standing`.
 """
@@ -202,7 +202,7 @@ class Registrar:
 
 
 def _identity(socket: Path) -> tuple[int, int] | None:
-    """What changes when kubelet makes its socket anew; ``None`` if there is none."""
+    """What changes when kubelet makes its socket again; ``None`` if there is none."""
     try:
         found = socket.stat()
     except OSError:

@@ -30,7 +30,7 @@ def offered_slots(rooms: Collection[DeviceRoom], in_use: Collection[str]) -> Map
 
     Args:
         rooms: the devices.
-        in_use: slots that kubelet gave to somebody, whether a slice is bound to them yet or not.
+        in_use: slots that kubelet gave to someone, whether a slice is bound to them yet or not.
     """
     total = sum(room.sharers for room in rooms)
     ids = sorted({slot_id(number) for number in range(total)} | set(in_use))

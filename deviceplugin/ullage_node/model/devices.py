@@ -215,7 +215,7 @@ class Attachment:
     """One reading of one container.
 
     ``pids`` are host process ids and must be empty exactly when no process of the container is
-    left: the slots are given to somebody else only then. ``cpu_time_ns`` is the CPU time that the
+    left: the slots are given to someone else only then. ``cpu_time_ns`` is the CPU time that the
     container has used since it started, 0 = not known. ``solo_time_ns`` is how long the work done
     since then would have taken alone on the whole device, 0 = the backend has no such reference.
     ``reason`` and ``message`` explain ``UNENFORCED``, and may carry a warning beside ``ENFORCED``
@@ -330,7 +330,7 @@ class ShareDriver(Protocol):
         ...
 
     async def detach(self, binding: ContainerBinding) -> str:
-        """Take the container's processes off its devices, so that killing them harms nobody.
+        """Take the container's processes off its devices, so that killing them harms no one.
 
         May take long: 10 s for each process. "" = they may be killed, else what stands against it.
         """

@@ -117,7 +117,7 @@ class Result(StrEnum):
     CURED = "cured"
     NOT_CURED = "not_cured"
     UNDECIDED = "undecided"
-    """The time was up, or somebody left, before the windows said anything."""
+    """The time was up, or someone left, before the windows said anything."""
     FAILED = "failed"
     """The containers could not be stopped in time; they run again."""
 
@@ -170,7 +170,7 @@ class Learned:
 
     victim: Tenant
     neighbours: tuple[Tenant, ...]
-    """Everybody else on the device before."""
+    """Everyone else on the device before."""
     remaining: tuple[Tenant, ...]
     """Those of them that went on."""
     beside: Window

@@ -3,7 +3,7 @@
 """Readings of whole devices, and when they may be taken for a tenant's.
 
 Knows no device library. Under MPS counters belong to the device, never to a tenant: a mean over a
-window becomes a fingerprint only when nobody else ran in all of it.
+window becomes a fingerprint only when no one else ran in all of it.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 """How the agent reaches the supervisor, which lives in another container with other rights.
 
 Every call has a deadline; whatever goes wrong is :class:`MpsUnreachable`, so that "not known" can
-never be read as "nobody is attached".
+never be read as "no one is attached".
 """
 
 from __future__ import annotations

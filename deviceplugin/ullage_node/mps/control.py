@@ -74,7 +74,7 @@ class Place:
 
     @property
     def env(self) -> dict[str, str]:
-        """Environment of the daemon and of everybody who asks it."""
+        """Environment of the daemon and of everyone who asks it."""
         return {
             "CUDA_VISIBLE_DEVICES": self.uuid,
             "CUDA_MPS_PIPE_DIRECTORY": str(self.pipe),

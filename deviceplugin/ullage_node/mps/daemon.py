@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One device's control daemon and server: started, watched, healed, ended. Touches no other device.
 
-Every look may fail in four ways (silence, nobody there, an answer that cannot be read, a fault),
-and none of them counts as healthy. What is not well heals by itself or is started anew, at the
+Every look may fail in four ways (silence, no one there, an answer that cannot be read, a fault),
+and none of them counts as healthy. What is not well heals by itself or is started again, at the
 latest so that clients may come again within :data:`HEALED_SECONDS`. Clients are terminated through
 the server before anything is killed; no process of a tenant is ever killed here.
 
@@ -53,12 +53,12 @@ QUEUE_SECONDS: Final = 10.0
 HEALED_SECONDS: Final = 30.0
 """The promise that the times above add up to."""
 EVICT_SECONDS: Final = 4.0
-"""Together for all clients, before their server is started anew."""
+"""Together for all clients, before their server is started again."""
 STOP_SECONDS: Final = 2.0
 BACKOFF_FIRST_SECONDS: Final = 0.5
 BACKOFF_MOST_SECONDS: Final = 8.0
 STEADY_SECONDS: Final = 60.0
-"""A daemon that ran so long counts as a success; the back-off begins anew."""
+"""A daemon that ran so long counts as a success; the back-off begins again."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -132,7 +132,7 @@ class Daemon:
             self._places.remove(self.place)
 
     async def refresh(self) -> None:
-        """Look at once, because somebody needs to know who is attached now."""
+        """Look at once, because someone needs to know who is attached now."""
         async with self._lock:
             if self._running is not None:
                 try:
@@ -143,8 +143,8 @@ class Daemon:
     async def terminate(self, pid: int) -> str:
         """Tear one client down; "" = its process may be killed now, else why not.
 
-        A client that cannot be torn down puts the server into draining: nobody new may come, and
-        it is started anew as soon as it has no clients.
+        A client that cannot be torn down puts the server into draining: no one new may come, and
+        it is started again as soon as it has no clients.
         """
         async with self._lock:
             try:
@@ -240,7 +240,7 @@ class Daemon:
 
     async def _stay_active(self, look: Look) -> None:
         if look.default_percent != self._control.default_percent:
-            await self._control.begin()  # defaults are lost with a server, or somebody set others
+            await self._control.begin()  # defaults are lost with a server, or someone set others
         waiting = self._queue.waiting_seconds(_now())
         if waiting >= QUEUE_SECONDS:
             await self._renew(
@@ -282,8 +282,8 @@ class Daemon:
     # -- ending ----------------------------------------------------------------------------------
 
     async def _renew(self, why: str) -> None:
-        """End daemon and server, clients first; the next step starts them anew."""
-        _log.warning("MPS server is started anew", gpu=self.order.uuid, why=why)
+        """End daemon and server, clients first; the next step starts them again."""
+        _log.warning("MPS server is started again", gpu=self.order.uuid, why=why)
         await self._end(why)
         self._note_restart()
 
@@ -321,7 +321,7 @@ class Daemon:
 
     def _forget(self, why: str) -> None:
         self._look = Look(server_pid=0, state=MpsState.DOWN)
-        self._seen_at = _now()  # nobody is attached to a server that does not exist
+        self._seen_at = _now()  # no one is attached to a server that does not exist
         self._set(MpsState.DOWN, why)
 
     # -- small things ----------------------------------------------------------------------------

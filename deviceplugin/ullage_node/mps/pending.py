@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Notices a queue of clients that hangs, from the control daemon's own log.
 
-A client whose uid the server does not serve is pushed to a list and everybody after it waits as
+A client whose uid the server does not serve is pushed to a list and everyone after it waits as
 well: no error anywhere, the server says Active. Being pushed is normal while a server starts, so
-it counts only if nobody is served afterwards. Reads the log, changes nothing.
+it counts only if no one is served afterwards. Reads the log, changes nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ READ_MAX: Final = 1 << 20
 
 
 class PendingClients:
-    """Whether somebody waits in vain; times are those that the caller gives, seconds."""
+    """Whether someone waits in vain; times are those that the caller gives, seconds."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
@@ -43,7 +43,7 @@ class PendingClients:
             self._since = now
 
     def waiting_seconds(self, now: float) -> float:
-        """How long somebody has waited while nobody was served."""
+        """How long someone has waited while no one was served."""
         self._read(now)
         return 0.0 if self._since is None else now - self._since
 

@@ -38,7 +38,7 @@ class Mounts(Protocol):
     """Mounts a tmpfs, or not."""
 
     def mount(self, path: Path) -> None:
-        """A tmpfs at this empty directory, for everybody; half of the machine's memory at most.
+        """A tmpfs at this empty directory, for everyone; half of the machine's memory at most.
 
         Raises:
             OSError: it cannot be mounted.
@@ -66,7 +66,7 @@ class PlainDirectories:
     """No mounts: the directories lie on a tmpfs already, and one device is served (tests)."""
 
     def mount(self, path: Path) -> None:
-        """A directory that everybody may write to."""
+        """A directory that everyone may write to."""
         path.chmod(0o1777)
 
     def unmount(self, path: Path) -> None:

@@ -3,7 +3,7 @@
 """What MPS this node has, found out and never configured.
 
 The control program must be there, answer its version and list its options; protocol 3 is believed
-only after a daemon of its own answered in it. A daemon that somebody else runs is found among the
+only after a daemon of its own answered in it. A daemon that someone else runs is found among the
 processes: two of them on one device would take turns, so ours stays away. Starts nothing that
 stays.
 """

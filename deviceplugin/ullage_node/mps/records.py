@@ -91,7 +91,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stranger:
-    """A control daemon that somebody else runs; no ``gpus`` = it serves all of them."""
+    """A control daemon that someone else runs; no ``gpus`` = it serves all of them."""
 
     pid: int
     gpus: tuple[str, ...] = ()
@@ -157,9 +157,9 @@ class Installed:
 class Server:
     """The MPS server of one device, as it was last seen.
 
-    ``clients`` are host pids, ``age_ms`` is how old their list is; where it is ``None`` nobody
+    ``clients`` are host pids, ``age_ms`` is how old their list is; where it is ``None`` no one
     knows who is attached. ``draining`` = a client could not be terminated: nothing may attach
-    before the server was started anew. ``why`` explains every state but Active.
+    before the server was started again. ``why`` explains every state but Active.
     """
 
     uuid: str
@@ -275,7 +275,7 @@ def read_pid(raw: JsonObject) -> int:
     """A process that may be terminated.
 
     Raises:
-        WireError: it is none; 0 and 1 would hit everybody.
+        WireError: it is none; 0 and 1 would hit everyone.
     """
     pid = whole(raw, "pid")
     if not 1 < pid <= PID_MAX:

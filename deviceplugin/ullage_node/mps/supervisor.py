@@ -3,8 +3,8 @@
 """All daemons of a node: one a device that the agent ordered, none that it did not.
 
 The agent's last order stands while the agent is away: its restart disturbs no client. A device
-where somebody else runs a daemon is left alone and reported. Every device has its own task, so a
-daemon that hangs holds up nobody else.
+where someone else runs a daemon is left alone and reported. Every device has its own task, so a
+daemon that hangs holds up no one else.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Supervisor:
             self._refused.clear()
 
     async def _known(self) -> Installed:
-        """What is installed; the first look may take longer than anybody waits."""
+        """What is installed; the first look may take longer than anyone waits."""
         if self._installed is None:
             if self._first is None or self._first.done():
                 self._first = asyncio.create_task(self._look_around())
@@ -178,7 +178,7 @@ def _obstacle(order: Order, installed: Installed) -> str:
     other = next((one for one in installed.strangers if one.serves(order.uuid)), None)
     if other is not None:
         return (
-            f"process {other.pid} of somebody else runs an MPS control daemon for it; stop that "
+            f"process {other.pid} of someone else runs an MPS control daemon for it; stop that "
             "one, or take the node from Ullage"
         )
     return ""

@@ -34,7 +34,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 def source_of(provider: NoticeProvider) -> NoticeSource | None:
-    """Who is asked; ``None`` = nobody, because there are no notices or they come as taints."""
+    """Who is asked; ``None`` = no one, because there are no notices or they come as taints."""
     makers: dict[NoticeProvider, Callable[[], NoticeSource]] = {
         NoticeProvider.EC2: EC2,
         NoticeProvider.GCE: GCE,
@@ -91,7 +91,7 @@ class NoticeWatch:
 
     @property
     def pause_s(self) -> float:
-        """Seconds from one question to the next: the period, more while nobody answers."""
+        """Seconds from one question to the next: the period, more while no one answers."""
         doublings = min(max(0, self._silent - PATIENT_FAILURES), 16)
         period_s = self._settings.poll_seconds
         return max(period_s, min(period_s * 2.0**doublings, BACKOFF_MOST_SECONDS))

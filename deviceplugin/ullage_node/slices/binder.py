@@ -9,7 +9,7 @@ answer, the watch is believed only if no other pod of that name is in play.
 
 Nothing is started and waited for here; whatever is not ready is a refusal and kubelet asks again
 in about ten seconds. The order at the end is: backend, step record, CDI files, book, checkpoint,
-answer. Dying between any two of them leaves a container that kubelet starts anew.
+answer. Dying between any two of them leaves a container that kubelet starts again.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Takes the processes of a pod that is being deleted off their devices, before kubelet kills them.
 
-A process that is killed with work outstanding may take its server and everybody on the device with
+A process that is killed with work outstanding may take its server and everyone on the device with
 it. kubelet sends SIGTERM at once and SIGKILL at the end of the grace period, so the clients are
 terminated through their server in between: late enough for the program to save its work, early
 enough to be done. A pod that is not being deleted is never touched.

@@ -82,7 +82,7 @@ def processes_fit(candidate: Candidate) -> Refusal | None:
 
 
 def turns_suffice(candidate: Candidate) -> Refusal | None:
-    """Where tenants take equal turns nobody gets more than one, and no objective holds."""
+    """Where tenants take equal turns no one gets more than one, and no objective holds."""
     device = candidate.device
     if device is None or not device.equal_turns:
         return None

@@ -3,8 +3,8 @@
 """Admission's last word: the rules of the engine, asked with the tenants that really are here.
 
 The operator judges from a picture that may be seconds old; memory, contexts, trust and the proof of
-everybody's limits are judged once more where they are true, by the same code. Risk is not: that
-needs models and profiles, which are not on the wire, and nobody is refused for what is not known.
+everyone's limits are judged once more where they are true, by the same code. Risk is not: that
+needs models and profiles, which are not on the wire, and no one is refused for what is not known.
 Whether shares sum to more than 100 is the policy's business. Pure; it may refuse, never enlarge.
 """
 
@@ -42,7 +42,7 @@ def last_word(
     Args:
         device: The device of the slice.
         newcomer: What the operator decided.
-        neighbours: Everybody else who holds room on the device, wanted or not.
+        neighbours: Everyone else who holds room on the device, wanted or not.
     """
     if newcomer.memory_mib < 1:
         # to the engine 0 means "no limit of its own"; on the wire it is the limit

@@ -3,7 +3,7 @@
 """From readings to phases: when a prepared container counts as attached, and when it failed.
 
 Pure: readings and times in, phases out. One odd reading decides nothing; a container that is seen
-outside its limits twice, or that nobody could verify for too long, has failed and is the
+outside its limits twice, or that no one could verify for too long, has failed and is the
 operator's to evict.
 """
 
@@ -53,7 +53,7 @@ class Observer:
             del self._tracks[gone]
 
     def restart(self, container: ContainerKey) -> None:
-        """The container starts anew: what was seen before is of another process."""
+        """The container starts again: what was seen before is of another process."""
         self._tracks.pop(container, None)
 
     def judge(

@@ -22,7 +22,7 @@ from ullage_node.slices.table import binding_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftover:
-    """Somebody whom the slots or the container were bound to before."""
+    """Someone whom the slots or the container were bound to before."""
 
     binding: ContainerBinding
     live: bool
@@ -86,7 +86,7 @@ def placement_exists(start: Start) -> Refusal | None:
 
 
 def not_refused_before(start: Start) -> Refusal | None:
-    """A slice that was refused for good stays so until the operator decides anew."""
+    """A slice that was refused for good stays so until the operator decides again."""
     for part in start.held:
         if part.phase is SlicePhase.REFUSED:
             return Refusal(reason=Reason(part.reason), message=part.message)
@@ -118,7 +118,7 @@ def slots_match_slices(start: Start) -> Refusal | None:
 
 
 def drained(start: Start) -> Refusal | None:
-    """Nobody else still uses the slots, nor an earlier start of this container its devices."""
+    """No one else still uses the slots, nor an earlier start of this container its devices."""
     for left in start.leftovers:
         name = f"{left.binding.pod_namespace}/{left.binding.pod_name}"
         if left.live:
@@ -135,7 +135,7 @@ def drained(start: Start) -> Refusal | None:
 
 
 def room_is_left(start: Start) -> Refusal | None:
-    """The invariants hold with these slices, each judged against everybody else's."""
+    """The invariants hold with these slices, each judged against everyone else's."""
     for wanted in start.wanted:
         refusal = first_refusal(candidate_for(wanted, start.everyone, start.devices))
         if refusal is not None:

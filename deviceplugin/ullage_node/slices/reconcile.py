@@ -139,7 +139,7 @@ class Reconciler:
         )
 
     def _sweep(self, listing: Listing) -> None:
-        """Remove files that are nobody's: neither the book nor kubelet knows an owner."""
+        """Remove files that are no one's: neither the book nor kubelet knows an owner."""
         gone = self._s.cdi.sweep(in_use(listing, self._s.table.slots))
         pods = {uid for uid, pod in self._s.pods.by_uid.items() if not pod.terminal}
         bound = {binding.key.pod_uid for binding in self._s.table.bindings}
@@ -149,7 +149,7 @@ class Reconciler:
 
 
 def in_use(listing: Listing, bound: Mapping[str, ContainerKey]) -> frozenset[str]:
-    """Slots that are somebody's: kubelet gave them away, or a slice is bound to them."""
+    """Slots that are someone's: kubelet gave them away, or a slice is bound to them."""
     return frozenset(listing.owners) | frozenset(bound)
 
 

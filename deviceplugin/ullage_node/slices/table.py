@@ -76,7 +76,7 @@ class SliceTable:
         return self._bindings.get(container)
 
     def holder(self, slot: str) -> ContainerBinding | None:
-        """Who holds a slot, if somebody does."""
+        """Who holds a slot, if someone does."""
         container = self._slots.get(slot)
         return self._bindings[container] if container else None
 
@@ -198,7 +198,7 @@ class SliceTable:
         if wanted.epoch < floor:
             return False
         if held is not None and held.phase.started:
-            # Nobody can resize a running client: a changed share waits for the next start, which
+            # No one can resize a running client: a changed share waits for the next start, which
             # is then refused because the epochs differ.
             adopted = wanted if same_share(held.desired, wanted) else held.desired
             self._put(replace(held, in_spec=True, desired=adopted))
@@ -330,7 +330,7 @@ class SliceTable:
     def remember(self, reported: Iterable[ObservedSlice]) -> None:
         """Count what an earlier agent reported as started and this book does not know.
 
-        It holds its room until it is recognised (:meth:`adopt`), starts anew, or its pod is gone.
+        It holds its room until it is recognised (:meth:`adopt`), starts again, or its pod is gone.
         """
         for seen in reported:
             if seen.key in self._held or not seen.phase.started:

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """From steady half minutes to rows: what each tenant of a device took beside the others.
 
-A row is made only of a stretch in which nobody came, went, restarted, was stopped or changed its
-load, after everybody's warm-up. What a stretch cannot say is left out of the row; a neighbour of
+A row is made only of a stretch in which no one came, went, restarted, was stopped or changed its
+load, after everyone's warm-up. What a stretch cannot say is left out of the row; a neighbour of
 unknown class spoils the rows of all, since a row that hides a neighbour would teach a lie. Pure but
 for its memory: looks in, rows out.
 """
@@ -237,7 +237,7 @@ def _load_changed(track: _Track) -> bool:
         one_half = half.histogram.since(first.histogram)
         other_half = last.histogram.since(half.histogram)
         if one_half is None or other_half is None:
-            return True  # the server began anew
+            return True  # the server began again
         return _differs(
             (one_half.requests, half.at_s - first.at_s),
             (other_half.requests, last.at_s - half.at_s),

@@ -107,12 +107,12 @@ def _check_resumed(container: _Container, record: StepRecord | None) -> None:
     if record is None:
         container.steps = container.resumed_at = 0
         return
-    before, anew = container.resumed_at, record.steps < container.steps
+    before, again = container.resumed_at, record.steps < container.steps
     container.steps, container.resumed_at = record.steps, record.resumed_at
-    if record.resumed_at < before and not anew:
+    if record.resumed_at < before and not again:
         raise WireError(
             f"step record says that it resumed at step {record.resumed_at}, said {before} before,"
-            " and its steps were not counted anew"
+            " and its steps were not counted again"
         )
 
 

@@ -49,7 +49,7 @@ class Reading:
         )
 
     def restarted_by(self, later: Reading) -> bool:
-        """Whether the container began anew between the two."""
+        """Whether the container began again between the two."""
         return (
             later.steps < self.steps
             or later.busy_ns < self.busy_ns

@@ -100,7 +100,7 @@ class LatencyWindows:
         ratio = found.micros / limit
         self.problems.pop(key, None)
         if found.floor:
-            # Above the last finite bound: beyond doubt above the objective, or nobody can tell.
+            # Above the last finite bound: beyond doubt above the objective, or no one can tell.
             ratio = max(ratio, _JUST_ABOVE) if found.micros >= limit else 0.0
             if not ratio:
                 self.problems[key] = (

@@ -98,7 +98,7 @@ STEPS_MOUNT: Final = "/run/ullage/steps"
 STEPS_FILE: Final = "record"
 
 HEARTBEAT_SECONDS: Final = 60
-"""Period of the node agent's heartbeat; older than three periods means nobody listens there."""
+"""Period of the node agent's heartbeat; older than three periods means no one listens there."""
 
 
 MAX_EPOCH: Final = 2**53
@@ -169,7 +169,7 @@ class DesiredSlice:
     the objective as a slowdown (percent, 0 = none; a latency objective went through the queue
     map), the reference step time alone on the whole device (0 = not known), the objective as the
     user wrote it, whether the tenant is on probation, and whether a broken objective is only told
-    (``onViolation: Alert``): nobody is frozen for it then. ``context_overhead_mib`` is what each of
+    (``onViolation: Alert``): no one is frozen for it then. ``context_overhead_mib`` is what each of
     its contexts was counted with beside that memory (0 = not said, by an operator of before: the
     node's own setting counts).
     """

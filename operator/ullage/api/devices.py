@@ -21,7 +21,7 @@ class GPUMode(StrEnum):
 
 
 class Health(StrEnum):
-    """Whether a device may be given to somebody."""
+    """Whether a device may be given to someone."""
 
     HEALTHY = "Healthy"
     UNHEALTHY = "Unhealthy"

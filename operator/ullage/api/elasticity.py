@@ -78,7 +78,7 @@ class Elasticity(Model):
     are not taken away (OnDemand, Reserved), where there are such pools."""
     tiers: Tiers = Tiers.DISABLED
     """Members own the state of the job in shards, and a lead that the operator starts keeps a copy
-    of them: a lost member costs at most backup.maxLagSteps, and nobody else restarts. The program
+    of them: a lost member costs at most backup.maxLagSteps, and no one else restarts. The program
     must use ullage_run.group. `Auto`: by the ratio of transient to reliable members; `Stage1` to
     `Stage3` fix it."""
     backup: Backup | None = None

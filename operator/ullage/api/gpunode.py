@@ -86,7 +86,7 @@ class Slice(Model):
     slo: LatencySLO | None = None
     """Latency objective, as the user wrote it."""
     probation: bool = False
-    """The class is new: the first to be frozen when somebody's objective is broken."""
+    """The class is new: the first to be frozen when someone's objective is broken."""
     alert_only: bool = False
     """A broken objective is told, and no neighbour is frozen for it (`onViolation: Alert`)."""
     context_overhead_mib: Annotated[int, Field(ge=1, le=65536)] | None = None
@@ -146,7 +146,7 @@ class NodeDevice(Model):
     modes: Annotated[tuple[GPUMode, ...], Field(max_length=8, json_schema_extra=SET)] = ()
     """How the device may be asked for."""
     health: Health
-    """Whether the device may be given to somebody."""
+    """Whether the device may be given to someone."""
     backend: Backend
     """What enforces shares on the device."""
     mps: NodeMPS | None = None
@@ -245,7 +245,7 @@ class GPUNodeStatus(Model):
     observed_epoch: Epoch | None = None
     """Highest term that the agent has accepted; slices of a lower one are ignored."""
     heartbeat: Time | None = None
-    """When the agent last reported; older than three minutes means that nobody listens."""
+    """When the agent last reported; older than three minutes means that no one listens."""
     agent: NodeAgent | None = None
     """The agent that wrote this status."""
     totals: NodeTotals | None = None

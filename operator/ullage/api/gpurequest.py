@@ -40,7 +40,7 @@ TrustDomain = Annotated[
         json_schema_extra=validations(OWN_TRUST_DOMAIN),
     ),
 ]
-"""Absent means ``namespace/<namespace>``; the pattern forbids the slash, so that nobody can type
+"""Absent means ``namespace/<namespace>``; the pattern forbids the slash, so that no one can type
 another namespace's."""
 
 

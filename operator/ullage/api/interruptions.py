@@ -29,7 +29,7 @@ class Interruption:
     """A notice about one node.
 
     ``deadline_s`` is when the node goes, seconds since the epoch in whole seconds, ``None`` where
-    nobody said; ``source`` is who gave the notice: a provider or the key of a taint.
+    no one said; ``source`` is who gave the notice: a provider or the key of a taint.
     """
 
     kind: InterruptionKind

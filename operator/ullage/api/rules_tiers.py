@@ -52,9 +52,9 @@ LAG_COVERS_PUSHES: Final = Rule(
     name="lag-covers-pushes",
     rule="self.maxLagSteps >= self.everySteps",
     message="backup.maxLagSteps is below backup.everySteps, so the job would wait for a copy that "
-    "nobody pushes: raise maxLagSteps or lower everySteps",
+    "no one pushes: raise maxLagSteps or lower everySteps",
     expression="'backup.maxLagSteps (%d) is below backup.everySteps (%d), so the job would wait "
-    "for a copy that nobody pushes: raise maxLagSteps or lower everySteps'"
+    "for a copy that no one pushes: raise maxLagSteps or lower everySteps'"
     ".format([self.maxLagSteps, self.everySteps])",
     field=".maxLagSteps",
 )

@@ -124,13 +124,13 @@ class Learning(Model):
 
 
 class Risk(Model):
-    """How much risk an admission may take with anybody's objective."""
+    """How much risk an admission may take with anyone's objective."""
 
     predictor: RiskPredictor = RiskPredictor.LEARNED
     """`Learned`: the model that observations certify; `UtilisationSum`: shares and utilisations
     alone, without learning."""
     eps_percent: Annotated[int, Field(ge=1, le=50), _Int32] = 5
-    """Risk budget: of 100 admissions beside others, so many may break somebody's objective."""
+    """Risk budget: of 100 admissions beside others, so many may break someone's objective."""
     confidence_percent: Annotated[int, Field(ge=50, le=99), _Int32] = 80
     """How sure the budget must be before a threshold counts as certified."""
     min_combined_percent: Annotated[int, Field(ge=0, le=400), _Int32] = 100
@@ -151,10 +151,10 @@ class SchedulingPolicySpec(Model):
     """`FIFO`: by priority, then by age, until done. All others divide the time of every
     accelerator type among the TrainingJobs and let them take turns in rounds, by the speed of each
     job on each type. `MaxMinFairness`: the job that gets least of what its equal part would bring
-    gets as much as can be. `FinishTimeFairness`: nobody ends later than alone on its equal part, as
+    gets as much as can be. `FinishTimeFairness`: no one ends later than alone on its equal part, as
     far as can be. `Makespan`: the last job ends as early as can be. `MaxThroughput`: the sum of
     speeds, each against the job's best. `SJF`: the shortest job first. `MinCost`: the most work for
-    the money, each job's against its best speed, but nobody less than minServicePercent.
+    the money, each job's against its best speed, but no one less than minServicePercent.
     `MinCostSLO`: the same, and every spec.cost.deadline is kept that can be; the fewest are dropped
     and each job is told. Both need a price of every accelerator type that a job may use, of its
     cheapest CapacityPool or its DeviceProfile; as long as one is missing time is divided as under
@@ -176,7 +176,7 @@ class SchedulingPolicySpec(Model):
     packing: Packing = Packing()
     """How full a shared device may be."""
     risk: Risk = Risk()
-    """How much risk an admission may take with anybody's objective."""
+    """How much risk an admission may take with anyone's objective."""
     round_seconds: Annotated[int, Field(ge=1, le=86400, json_schema_extra={"format": "int32"})] = (
         360
     )
@@ -222,9 +222,9 @@ class LastSolve(Model):
     objective_value: SignedDecimal | None = None
     """Value of the objective, in its own unit."""
     inputs_hash: Word
-    """Hash of jobs, speeds and devices; it is divided anew when this changes."""
+    """Hash of jobs, speeds and devices; it is divided again when this changes."""
     fractions_hash: Word
-    """Hash of the fractions that the jobs were told; it is divided anew when some were lost."""
+    """Hash of the fractions that the jobs were told; it is divided again when some were lost."""
     prices: Annotated[dict[str, DecimalText], Field(default_factory=dict, max_length=64)]
     """What one device more of a type would add to the objective; absent types are not scarce."""
     dropped_deadlines: Count = 0

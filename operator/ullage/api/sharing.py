@@ -43,7 +43,7 @@ class SharingRules(Model):
     start, and is told so."""
     on_violation: OnViolation = OnViolation.FREEZE_NEIGHBOURS
     """`FreezeNeighbours` stops neighbours without an objective while this one's is broken;
-    `Alert` only tells, by condition, Event and metric: nobody is stopped or moved for it."""
+    `Alert` only tells, by condition, Event and metric: no one is stopped or moved for it."""
 
 
 class MadeRoom(Model):

@@ -61,7 +61,7 @@ class WorkloadProfileStatus(Model):
     source: Source | None = None
     """Where the best values come from."""
     source_hash: Annotated[str, Field(max_length=253)] | None = None
-    """Image digest that the measured values hold for; another one starts them anew."""
+    """Image digest that the measured values hold for; another one starts them again."""
     former_hash: Annotated[str, Field(max_length=253)] | None = None
     """Digest before that; late rows of it are left out."""
     family: ClassName | None = None
@@ -99,7 +99,7 @@ class WorkloadProfileStatus(Model):
     throughput: Throughputs = ()
     """Speed per type of device, estimated where the class never ran."""
     throughput_basis: Annotated[str, Field(max_length=64)] | None = None
-    """Digest of what the estimates rest on; they are made anew when it changes."""
+    """Digest of what the estimates rest on; they are made again when it changes."""
     throughput_updated: Time | None = None
     """When the estimates were last made."""
     conditions: Conditions = ()

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Tells the DeviceProfiles what was learned, so that a restart need not fit anew.
+"""Tells the DeviceProfiles what was learned, so that a restart need not fit again.
 
 Written only when it changed and at most once a minute a type; what was lost is seen to be missing
-and written again. It never touches a spec that somebody wrote.
+and written again. It never touches a spec that someone wrote.
 """
 
 from __future__ import annotations

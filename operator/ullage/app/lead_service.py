@@ -3,7 +3,7 @@
 """Keeps what the leads of jobs in tiers tell in the picture, as one task of the leader.
 
 Deciding never waits for it: a lead that does not answer leaves what it said last. Only what is news
-to people or decisions wakes a decision; a step that went by does not. Where nobody leads nothing is
+to people or decisions wakes a decision; a step that went by does not. Where no one leads nothing is
 done: it must never make a picture of the cluster of its own.
 """
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The background learner: rows of WorkloadProfiles in, models of slowdowns out.
 
-The numerics run in a process of their own, after everybody else and with a deadline: a crash, a
+The numerics run in a process of their own, after everyone else and with a deadline: a crash, a
 hang or a poisonous row costs one lesson, and what was learned before stands. Only the leader
 learns. It never decides and never writes.
 """
@@ -36,7 +36,7 @@ BATCH = 100
 
 
 def own_process() -> ProcessPoolExecutor:
-    """One process that works after everybody else."""
+    """One process that works after everyone else."""
     # spawn: a fork would copy the threads' locks of this process in an unknown state
     context = multiprocessing.get_context("spawn")
     return ProcessPoolExecutor(1, mp_context=context, initializer=settle_in)

@@ -43,7 +43,7 @@ Key = tuple[str, str]
 class Task:
     """Learn one accelerator.
 
-    ``previous`` is the model before (``None`` = nothing is known); ``fit`` seeks everything anew.
+    ``previous`` is the model before (``None`` = nothing is known); ``fit`` seeks everything again.
     ``wanted`` are classes whose cells come first, ``classes`` how many are filled.
     """
 
@@ -84,7 +84,7 @@ _SHELF: dict[Key, ProfileRecord] = {}
 
 
 def settle_in(niceness: int = NICE) -> None:
-    """Prepare a new process: work after everybody else, and import before the first task."""
+    """Prepare a new process: work after everyone else, and import before the first task."""
     os.nice(niceness)
     importlib.import_module("scipy.optimize")
 

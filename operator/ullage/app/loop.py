@@ -192,7 +192,7 @@ class DecisionLoop:
         self._finish(seconds, reasons, actions, snapshot)
 
     def written(self, action: Action, error: ApiError | None) -> None:
-        """The writer's answer: a failed write is no longer assumed and is planned anew."""
+        """The writer's answer: a failed write is no longer assumed and is planned again."""
         if error is None:
             return
         self._state.forget(action)

@@ -110,7 +110,7 @@ class ReplicaFigures:
         )
 
     def _devices(self, picture: Snapshot) -> DeviceFigures:
-        return device_figures(picture, self._replica.counters.outcomes.foretold)
+        return device_figures(picture, self._replica.counters.outcomes.speed_errors)
 
 
 def _stream(reflector: Reflector) -> StreamFigures:

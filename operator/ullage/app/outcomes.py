@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ullage.api.contract import ObservedSlice, Reason, SliceKey, SlicePhase
-from ullage.app.figures.device import Foretold
+from ullage.app.figures.device import SpeedErrors
 from ullage.cluster.records.profile import ProfileRecord, StepRow
 from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot
 from ullage.cluster.records.spec_fields import Knowledge
@@ -47,7 +47,7 @@ class Outcomes:
         self.observed: dict[str, Histogram] = {}
         self.violations: Counter[str] = Counter()
         self.probation_seconds = 0.0
-        self.foretold = Foretold()
+        self.speed_errors = SpeedErrors()
         self._recent: dict[Group, deque[tuple[bool, float]]] = {}
         self._nodes: Mapping[str, GPUNodeRecord] = {}
         self._broken: dict[str, dict[SliceKey, int]] = {}
@@ -60,7 +60,7 @@ class Outcomes:
         for action in actions:
             if isinstance(action, SetProfile):
                 self._compare(snapshot, action)
-        self.foretold.look(snapshot, actions)
+        self.speed_errors.look(snapshot, actions)
         self._watch(snapshot)
 
     def look_away(self) -> None:
@@ -109,7 +109,7 @@ class Outcomes:
         for _ in range(decided):
             self.admission_seconds.observe(seconds / decided)
 
-    # -- what was foretold, and what came ---------------------------------------------------------
+    # -- what was predicted, and what came ---------------------------------------------------------
 
     def _compare(self, snapshot: Snapshot, action: SetProfile) -> None:
         profile = snapshot.profiles.get((action.target.namespace, action.target.name))
@@ -130,14 +130,14 @@ class Outcomes:
         except ValueError:
             return  # no number comes of a declared fingerprint like that; the learner says so
         mean, sd = forecast.mean[0], forecast.sd[0]
-        foretold = math.exp(mean)
-        for by_model, value in ((self.predicted, foretold), (self.observed, seen)):
+        predicted = math.exp(mean)
+        for by_model, value in ((self.predicted, predicted), (self.observed, seen)):
             if row.accelerator not in by_model:
                 by_model[row.accelerator] = Histogram(SLOWDOWN_BUCKETS)
             by_model[row.accelerator].observe(value)
         recent = self._recent.setdefault(forecast.group, deque(maxlen=WINDOW))
         inside = math.log(seen) <= mean + NOMINAL_Z * sd
-        recent.append((inside, abs(foretold - seen) / seen))
+        recent.append((inside, abs(predicted - seen) / seen))
 
     # -- what nodes report -----------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ def dumps(value: object) -> bytes:
 
 
 def made(kind: type, values: tuple[object, ...]) -> object:
-    """A record from the values of its fields, as they were: nothing is checked anew."""
+    """A record from the values of its fields, as they were: nothing is checked again."""
     one: object = object.__new__(kind)
     for put, value in zip(_writers(kind), values, strict=True):
         put(one, value)

@@ -97,7 +97,7 @@ class PriceLoop:
         where: Where,
         period_s: float,
     ) -> None:
-        """``pools`` gives those to ask for, as the API shows them; none where nobody asks."""
+        """``pools`` gives those to ask for, as the API shows them; none where no one asks."""
         self._asks = asks
         self._pools = pools
         self._clock = clock
@@ -140,7 +140,7 @@ class PriceLoop:
         await asyncio.gather(*(self._ask(gate, fetch, group) for fetch, group in due))
 
     def _take_in(self, pools: Iterable[PoolRecord]) -> None:
-        """Follow the pools: those that are gone are forgotten, changed sources asked anew."""
+        """Follow the pools: those that are gone are forgotten, changed sources asked again."""
         current = {pool.uid: pool for pool in pools if pool.uid}
         for uid in self._asked.keys() - current.keys():
             del self._asked[uid]

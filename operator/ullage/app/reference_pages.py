@@ -129,7 +129,7 @@ def rights_page() -> str:
         "",
         "# Rights",
         "",
-        "What the service accounts of the chart may do, and nothing else. Nobody reads Secrets. "
+        "What the service accounts of the chart may do, and nothing else. No one reads Secrets. "
         "The operator asks the API server for each of its verbs when it starts and names the "
         "missing ones.",
         *_rights(

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``python -m ullage.app.replay FILE``: decides again what a leader decided, from its snapshot.
 
-A snapshot is JSON, so that one from somebody else can be read without running anything in it. What
+A snapshot is JSON, so that one from someone else can be read without running anything in it. What
 is read back is equal to what was written, hence the same plan, byte for byte.
 """
 

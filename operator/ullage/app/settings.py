@@ -40,11 +40,11 @@ class DecideTimes:
     deadline_seconds: float = 5.0
     """A decision that takes longer is abandoned and the last good plan stands."""
     reserve_timeout_seconds: float = 30.0
-    """A gang not acknowledged by its nodes in this time is planned anew."""
+    """A gang not acknowledged by its nodes in this time is planned again."""
     schedule_timeout_seconds: float = 60.0
-    """An ungated pod that kube-scheduler did not bind in this time is planned anew."""
+    """An ungated pod that kube-scheduler did not bind in this time is planned again."""
     start_timeout_seconds: float = 60.0
-    """A bound pod whose container did not start in this time is planned anew."""
+    """A bound pod whose container did not start in this time is planned again."""
     restart_backoff_seconds: float = 10.0
     """First wait before a failed gang starts again; doubles each time."""
     pre_stop_sleep_seconds: int = 5
@@ -78,7 +78,7 @@ class LearnSettings:
     every_seconds: float = 5.0
     """New rows of a type of device are taken in at most this often."""
     fit_every_seconds: float = 1800.0
-    """The model of a type is fitted anew when rows are new and the last fit is this old ..."""
+    """The model of a type is fitted again when rows are new and the last fit is this old ..."""
     fit_rows: int = 200
     """... or when this many rows are newer than it."""
     deadline_seconds: float = 600.0

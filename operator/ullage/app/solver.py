@@ -89,7 +89,7 @@ class Stopwatch:
             self._took_s += time.perf_counter() - started
 
     def take(self) -> float:
-        """Seconds since the last question; the count begins anew."""
+        """Seconds since the last question; the count begins again."""
         took_s, self._took_s = self._took_s, 0.0
         return took_s
 

@@ -214,7 +214,7 @@ class Syllabus:
         """A task failed or was late: what was learned before stands."""
         course = self.courses[task.accelerator]
         if course.model is None and not task.fit:
-            # what was stored does not go with the rows: seek it anew
+            # what was stored does not go with the rows: seek it again
             course.fitted, course.distrusts = None, True
         delay = course.fits if task.fit and course.fitted is not None else course.lessons
         delay.failed(error, monotonic)
@@ -318,7 +318,7 @@ def _version(course: Course, before: LearnedModel | None, model: LearnedModel) -
 
 
 def _accelerators(snapshot: Snapshot) -> frozenset[str]:
-    """Types of devices that nodes have or that somebody with rights on the cluster described."""
+    """Types of devices that nodes have or that someone with rights on the cluster described."""
     on_nodes = {device.model for node in snapshot.gpu_nodes.values() for device in node.devices}
     return frozenset(on_nodes | snapshot.device_profiles.keys())
 
@@ -335,7 +335,7 @@ def _chosen(profiles: Mapping[Key, ProfileRecord]) -> Mapping[Key, ProfileRecord
 
 
 def _parts(record: ProfileRecord, knowledge: Knowledge) -> dict[str, _Part]:
-    """What a profile gives to each accelerator on which it was beside somebody, or alone."""
+    """What a profile gives to each accelerator on which it was beside someone, or alone."""
     rows: dict[str, list[tuple[str, float]]] = {}
     for row in measured_only(record, knowledge).rows:
         if row.partners:

@@ -43,7 +43,7 @@ _COLUMNS: Final = (
     "NOW/H",
 )
 _EXPECTED: Final = "TO SAVE"
-"""Shown where it is known of somebody: it needs chosen pools, and the work that is left."""
+"""Shown where it is known of someone: it needs chosen pools, and the work that is left."""
 _BAR: Final = 40
 
 

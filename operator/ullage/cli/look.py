@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fetches what a command shows, as the same records that the operator decides on.
 
-Writes nothing but the profile that somebody imports.
+Writes nothing but the profile that someone imports.
 """
 
 from __future__ import annotations

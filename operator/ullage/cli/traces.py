@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A trace of somebody's run as rows of a WorkloadProfile. Pure: bytes in, an object out.
+"""A trace of someone's run as rows of a WorkloadProfile. Pure: bytes in, an object out.
 
 What comes out is declared, not measured: the trace was taken elsewhere, under a profiler.
 """

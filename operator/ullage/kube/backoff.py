@@ -18,7 +18,7 @@ class Backoff:
         healthy_s: float = 60.0,
         rng: random.Random | None = None,
     ) -> None:
-        """``healthy_s`` without a failure starts anew."""
+        """``healthy_s`` without a failure starts again."""
         self._first_s = first_s
         self._max_s = max_s
         self._healthy_s = healthy_s

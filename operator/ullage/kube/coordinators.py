@@ -45,7 +45,7 @@ class Coordinators:
 
         Raises:
             Conflict: the job is in tiers no more.
-            BadRequest: nobody said which image leads run.
+            BadRequest: no one said which image leads run.
         """
         if blueprint.tiers is None:
             raise Conflict(409, "the job is in no tiers any more", "Conflict")

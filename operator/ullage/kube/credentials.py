@@ -115,7 +115,7 @@ async def from_kubeconfig(path: Path, *, context: str = "") -> Credentials:
 
 
 def anonymous(url: str) -> Credentials:
-    """A server that asks nobody who they are, over plain HTTP; for local use and tests."""
+    """A server that asks no one who they are, over plain HTTP; for local use and tests."""
     configuration = Configuration(host=url)
 
     async def renew() -> None:

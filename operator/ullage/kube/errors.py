@@ -68,7 +68,7 @@ class Verdict(StrEnum):
     """What an error means for the write that met it."""
 
     MOVED_ON = "conflict"
-    """The object is not as it was seen: plan anew."""
+    """The object is not as it was seen: plan again."""
     LOST = "lost"
     """A newer leader has written."""
     REFUSED = "refused"
@@ -78,7 +78,7 @@ class Verdict(StrEnum):
     BUDGET = "budget"
     """A disruption budget refuses the eviction: later."""
     THROTTLED = "throttled"
-    """Too fast: everybody slows down."""
+    """Too fast: everyone slows down."""
     AGAIN = "unavailable"
     """No answer or a server error: worth another try."""
     BROKEN = "bad-request"
@@ -127,7 +127,7 @@ def judge(action: Action, error: ApiError) -> Verdict:
 
 
 def name_conflict(kind: Kind, namespace: str, name: str, holder: str) -> Refused:
-    """The name that a child needs is held by somebody else's object."""
+    """The name that a child needs is held by someone else's object."""
     where = f"{namespace}/{name}" if namespace else name
     cause = Conflict(
         409,

@@ -3,7 +3,7 @@
 """Events on the user's own objects: one per change, aggregated by (object, reason).
 
 An Event tells people what a condition tells machines; it must never carry what stands nowhere
-else, and a lost one harms nobody. The cache is bounded: forgetting costs one look at the API.
+else, and a lost one harms no one. The cache is bounded: forgetting costs one look at the API.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 """Every verb the operator needs, in one table.
 
 The start-up self-test asks the API server for each, and the chart's roles are held against it:
-what is not here must not be called, what nobody calls must not be here.
+what is not here must not be called, what no one calls must not be here.
 """
 
 from __future__ import annotations

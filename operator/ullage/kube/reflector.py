@@ -109,7 +109,7 @@ class Packed(Sequence[JsonObject]):
         self.uids: set[str] = set()
 
     def add(self, items: Sequence[JsonObject]) -> None:
-        """Keep these, without the bookkeeping of field managers that nobody reads."""
+        """Keep these, without the bookkeeping of field managers that no one reads."""
         for item in items:
             metadata = item.get("metadata")
             if isinstance(metadata, dict):

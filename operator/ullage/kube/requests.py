@@ -3,7 +3,7 @@
 """From an action to the request that carries it out.
 
 Bodies are built at the last moment from what is known then; a template that changed since the
-decision ends the action instead of creating something nobody decided.
+decision ends the action instead of creating something no one decided.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Verb(StrEnum):
 class Request:
     """One write; ``uid`` is its precondition where it has one.
 
-    ``owner`` is set where the name may be held by somebody else's object.
+    ``owner`` is set where the name may be held by someone else's object.
     """
 
     verb: Verb

@@ -62,7 +62,7 @@ class Transport:
         self.limits = limits
         configuration = credentials.configuration
         if not getproxies():
-            # else every request asks for proxies and .netrc anew, each in a thread
+            # else every request asks for proxies and .netrc again, each in a thread
             configuration.client_session_kwargs = {"trust_env": False}
         self._api: Any = ApiClient(configuration)
         self._api.user_agent = user_agent
@@ -209,7 +209,7 @@ class Transport:
 
 
 def no_answer(what: str, error: BaseException) -> ApiError:
-    """The error of a request that nobody answered."""
+    """The error of a request that no one answered."""
     return error_of(0, f"{what}: {type(error).__name__}: {error}".rstrip(": "))
 
 

@@ -19,7 +19,7 @@ class DeviceFigures:
     """Everything told of choices.
 
     Attributes:
-        errors: Mean of |foretold - measured| / measured by (accelerator, source of the speed).
+        errors: Mean of |predicted - measured| / measured by (accelerator, source of the speed).
         regrets: Mean of what running jobs pay for a step over the least they could, by the
             accelerator that they hold.
     """

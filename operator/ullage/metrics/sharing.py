@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics of sharing and learning: what was decided, foretold, seen, and how well it agrees.
+"""Metrics of sharing and learning: what was decided, predicted, seen, and how well it agrees.
 
 As for the other metrics, families are made at scrape time from figures that are handed in. Labels
 are types of devices, novelty groups, reasons: never a pod, a workload or a class of work.
@@ -65,7 +65,7 @@ class SharingFigures:
     """By (decision, reason, group)."""
     admission_seconds: Histogram = field(default_factory=lambda: Histogram(ADMISSION_BUCKETS))
     predicted: Mapping[str, Histogram]
-    """Slowdowns foretold for the windows that were observed then, by type of device."""
+    """Slowdowns predicted for the windows that were observed then, by type of device."""
     observed: Mapping[str, Histogram]
     coverage: Mapping[str, float]
     """Part of the recent windows below the 90 % bound, by group."""
@@ -125,7 +125,7 @@ def _accuracy(figures: SharingFigures) -> Iterator[Metric]:
     for name, text, by_model in (
         (
             "ullage_predicted_slowdown_ratio",
-            "Slowdown that was foretold for the windows that were observed then.",
+            "Slowdown that was predicted for the windows that were observed then.",
             figures.predicted,
         ),
         ("ullage_observed_slowdown_ratio", "Slowdown of observed windows.", figures.observed),
@@ -144,7 +144,7 @@ def _accuracy(figures: SharingFigures) -> Iterator[Metric]:
     yield coverage
     error = GaugeMetricFamily(
         "ullage_profile_prediction_error_ratio",
-        "Mean of |foretold - observed| / observed over the last 500 windows of each group.",
+        "Mean of |predicted - observed| / observed over the last 500 windows of each group.",
         labels=["field"],
     )
     if figures.error is not None:

@@ -31,7 +31,7 @@ class PriceUnreadable(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paging:
-    """How an answer in pages is read: only the rows that somebody wants are kept.
+    """How an answer in pages is read: only the rows that someone wants are kept.
 
     Attributes:
         rows: Name of the list of rows in a page, and in the answer that is made of them.

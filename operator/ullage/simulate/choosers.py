@@ -56,7 +56,7 @@ class Chooser(Protocol):
         """A device failed under these jobs; they wait again."""
 
     def choose(self, active: Mapping[str, Work], up: Mapping[str, int], now: float) -> Runs:
-        """Everybody who shall run from now on, and where."""
+        """Everyone who shall run from now on, and where."""
 
 
 @dataclass(slots=True)

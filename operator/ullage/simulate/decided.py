@@ -4,7 +4,7 @@
 
 Slower than the events over bare rounds by what a decision costs, and exact: gates, gangs, slices,
 statuses and guards are those of a live cluster. What is not played is waiting for machines: nodes
-answer at once, images are there, nobody fails but devices.
+answer at once, images are there, no one fails but devices.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ class Play:
             work.ready_s = min(work.ready_s, self.now)
 
     def to_the_end(self) -> None:
-        """Play until everybody is done."""
+        """Play until everyone is done."""
         self.settle()
         while self.arrived < len(self.trace.jobs) or self.active:
             self.step()

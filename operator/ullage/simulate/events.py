@@ -28,7 +28,7 @@ from ullage.simulate.work import Costs, Work, begun
 _MANY: Final = 2000
 """Jobs from which decisions are gathered by default."""
 _IDLE_ROUNDS: Final = 10_000
-"""Rounds without anybody at work after which something is wrong."""
+"""Rounds without anyone at work after which something is wrong."""
 
 Tell = Callable[[int], None]
 

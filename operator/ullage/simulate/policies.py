@@ -36,7 +36,7 @@ class Policy:
         follows_progress: Its fractions depend on steps left or on age, not on the jobs alone.
         priced: It needs the prices of all types.
         objective: What SchedulingPolicy calls it, where it does.
-        strict: A plain queue in which nobody overtakes.
+        strict: A plain queue in which no one overtakes.
         victims: A queue of priorities that takes devices from lower ones, and from whom first.
     """
 

@@ -61,7 +61,7 @@ class World:
     pods_of: dict[str, dict[str, None]] = field(default_factory=dict)
     version: int = 0
     gone: list[str] = field(default_factory=list)
-    """Owners of pods that ran and were taken away since somebody asked."""
+    """Owners of pods that ran and were taken away since someone asked."""
 
     def __post_init__(self) -> None:
         self.version = self.base.version
@@ -255,7 +255,7 @@ class World:
         )
 
     def _deploy(self, action: ApplyDeployment) -> None:
-        """A Deployment as wanted; its pods stay those that are there, for nobody plays services."""
+        """A Deployment as wanted; its pods stay those that are there, for no one plays services."""
         key = (action.owner.namespace, action.name)
         made = DeploymentRecord(
             namespace=key[0],

@@ -118,7 +118,7 @@ async def test_a_device_that_mostly_serves_is_left_to_its_service(
     assert "1 devices serve and are left to their services." in found.trace.notes
 
 
-async def test_a_cluster_that_nobody_has_reported_on_says_so(
+async def test_a_cluster_that_no_one_has_reported_on_says_so(
     api: FakeApiServer, cluster: K8sCluster
 ) -> None:
     node = raw_gpu_node("node-2")

@@ -142,7 +142,7 @@ async def test_a_slow_answer_ends_at_the_time_limit(api: FakeApiServer) -> None:
             await cluster.create(GPU_NODE, node("n"))
 
 
-async def test_nobody_listening_is_unavailable(api: FakeApiServer, cluster: K8sCluster) -> None:
+async def test_no_one_listening_is_unavailable(api: FakeApiServer, cluster: K8sCluster) -> None:
     await api.stop()
     with pytest.raises(Unavailable) as raised:
         await cluster.get(GPU_NODE, "n")

@@ -224,7 +224,7 @@ async def test_the_epoch_is_above_every_epoch_in_use(
 ) -> None:
     a = replica(cluster, "a", highest=7)
     await a.step()
-    assert a.acquired == []  # somebody has led before and may still write
+    assert a.acquired == []  # someone has led before and may still write
     pass_time(12, a)
     await a.step()
     assert a.acquired == [8]

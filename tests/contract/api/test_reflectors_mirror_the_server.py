@@ -108,7 +108,7 @@ async def test_no_ghosts_after_a_forced_410(api: FakeApiServer) -> None:
         put(api, f"n{number}")
     async with following(api) as f:
         await f.watching()
-        # All in one step of the loop: nobody sees the removal itself.
+        # All in one step of the loop: no one sees the removal itself.
         api.expire_watches()
         api.remove(GPU_NODE, "n1")
         api.compact()
@@ -229,7 +229,7 @@ async def test_a_restart_without_watch_cache_is_survived(api: FakeApiServer) -> 
         await f.agrees()
 
 
-async def test_a_continued_list_that_expires_starts_anew(api: FakeApiServer) -> None:
+async def test_a_continued_list_that_expires_starts_again(api: FakeApiServer) -> None:
     for number in range(5):
         put(api, f"n{number}")
     api.faults.list_gone = 2
@@ -265,7 +265,7 @@ async def test_a_resync_finds_and_mends_what_a_bug_lost(api: FakeApiServer) -> N
         assert f.pokes == ["gpunodes"]
 
 
-async def test_a_resync_of_a_forgotten_version_lists_anew(api: FakeApiServer) -> None:
+async def test_a_resync_of_a_forgotten_version_lists_again(api: FakeApiServer) -> None:
     put(api, "n0")
     async with following(api, replace(TIMES, resync_s=0.0)) as f:
         await f.watching()

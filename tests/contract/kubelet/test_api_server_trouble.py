@@ -37,7 +37,7 @@ async def test_decisions_arrive_after_watches_expired(rig: NodeRig) -> None:
         await rig.phase_of_new()
 
 
-async def test_what_vanished_while_nobody_watched_is_noticed(rig: NodeRig) -> None:
+async def test_what_vanished_while_no_one_watched_is_noticed(rig: NodeRig) -> None:
     pod = await rig.placed_pod()
     assert rig.agent is not None
     await rig.until(lambda: pod.uid in rig.agent.pods.by_uid)

@@ -172,7 +172,7 @@ async def _one_event(rig: NodeRig, rng: random.Random, pods: list[KubeletPod]) -
 
 
 async def _one_pod(rig: NodeRig, gpu: str, pods: list[KubeletPod]) -> None:
-    """A pod that runs; one that comes while the plugin registers anew, kubelet fails for good."""
+    """A pod that runs; one that comes while the plugin registers again, kubelet fails for good."""
     pod = rig.a_pod()
     rig.place(pod, gpu, memory_mib=512)
     await rig.phase(pod, "Reserved")

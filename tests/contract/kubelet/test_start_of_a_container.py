@@ -36,7 +36,7 @@ async def test_a_container_gets_its_own_slice(rig: NodeRig) -> None:
     assert (seen.gpu, seen.percent, seen.epoch) == ("gpu-1", 40, rig.epoch)
 
 
-async def test_the_step_record_is_fresh_and_writable_by_anybody(rig: NodeRig) -> None:
+async def test_the_step_record_is_fresh_and_writable_by_anyone(rig: NodeRig) -> None:
     pod = await rig.placed_pod()
     made = await rig.start(pod)
     record = rig.root / "run/steps" / f"{pod.uid}_{CONTAINER}" / "record"
@@ -252,7 +252,7 @@ async def test_what_must_not_share_is_refused_before_it_starts_and_may_go_elsewh
     await rig.kubelet.admit(theirs)
     with pytest.raises(StartRefused, match=r"^TrustDomain: "):
         await rig.start(theirs)
-    rig.place(theirs, "gpu-1")  # the operator plans anew
+    rig.place(theirs, "gpu-1")  # the operator plans again
     await rig.phase(theirs, "Reserved")
     assert (await rig.start(theirs)).env["FAKE_GPUS"] == "gpu-1"
     await rig.phase(mine, "Attached")

@@ -129,7 +129,7 @@ def test_an_address_is_never_a_name() -> None:
         asyncio.run(LeadReader().read("metadata.internal"))
 
 
-def test_nobody_there_is_said_so() -> None:
+def test_no_one_there_is_said_so() -> None:
     with pytest.raises(LeadSilent):
         read(1)
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The same assertions against the fake and, where somebody says so, against the real MPS.
+"""The same assertions against the fake and, where someone says so, against the real MPS.
 
 ``ULLAGE_REAL_MPS=1`` takes ``nvidia-cuda-mps-control`` from PATH and a small CUDA program as the
 client; ``ULLAGE_REAL_MPS_GPU`` names the GPU's UUID. Tests that script a fault need the fake.

@@ -121,7 +121,7 @@ def test_a_client_killed_with_outstanding_work_damages_its_server(damage: str) -
 
 
 @pytest.mark.parametrize("case", ["idle", "clean", "terminated first"])
-def test_an_end_without_outstanding_work_harms_nobody(case: str) -> None:
+def test_an_end_without_outstanding_work_harms_no_one(case: str) -> None:
     rig = Rig()
     other, leaving = rig.client(), rig.client()
     leaving.busy = case != "idle"

@@ -108,7 +108,7 @@ async def test_an_endless_answer_is_cut_off(endpoint_of: EndpointOf) -> None:
             await EC2().ask(endpoint_of(server), None)
 
 
-async def test_nobody_who_listens_is_away(endpoint_of: EndpointOf) -> None:
+async def test_no_one_who_listens_is_away(endpoint_of: EndpointOf) -> None:
     server = FakeEC2()
     await server.start()
     endpoint = endpoint_of(server)

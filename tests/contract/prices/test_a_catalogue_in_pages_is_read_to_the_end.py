@@ -45,7 +45,7 @@ FIRST = {
 SECOND = {"skus": [sku(CORE, 7_000_000), sku(MEMORY, 1_000_000, "GiBy.h")], "nextPageToken": ""}
 
 
-class Nobody:
+class NoConfigMaps:
     """A cluster without ConfigMaps."""
 
     async def get(self, kind: Kind, name: str, *, namespace: str = "") -> JsonObject:
@@ -87,7 +87,7 @@ async def catalogue() -> AsyncIterator[Catalogue]:
 @pytest.fixture
 async def ask(tmp_path: Path) -> AsyncIterator[Fetcher]:
     found = Fetcher(
-        Nobody(), environment={}, file_root=str(tmp_path), timeout_s=5.0, now=lambda: NOW_S
+        NoConfigMaps(), environment={}, file_root=str(tmp_path), timeout_s=5.0, now=lambda: NOW_S
     )
     yield found
     await found.close()
@@ -98,7 +98,7 @@ async def test_parts_on_two_pages_make_one_price(catalogue: Catalogue, ask: Fetc
     body = await ask.get(catalogue.fetch(machine))
     assert machine.read(body, NOW_S).price_per_hour == pytest.approx(0.74 + 8 * 0.007 + 30 * 0.001)
     assert catalogue.asked == ["", "AIPD5z4=&x"]
-    assert b"0000-0000-0001" not in body  # what nobody wants is not kept
+    assert b"0000-0000-0001" not in body  # what no one wants is not kept
 
 
 async def test_no_page_is_asked_for_when_everything_was_found(

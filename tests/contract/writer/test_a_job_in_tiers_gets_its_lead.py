@@ -133,7 +133,7 @@ async def test_a_new_leader_makes_no_second_lead_nor_token() -> None:
 
 
 @pytest.mark.parametrize(("code", "restarts"), [(75, 0), (1, 1)])
-async def test_a_lost_lead_is_replaced_and_everybody_starts_again(code: int, restarts: int) -> None:
+async def test_a_lost_lead_is_replaced_and_everyone_starts_again(code: int, restarts: int) -> None:
     async with _running() as (brain, town):
         await converge(brain, town)
         first = town.leads()[0]["metadata"]["uid"]

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A gang in place on the rules of a real API server: one pod is lost and made anew, no other.
+"""A gang in place on the rules of a real API server: one pod is lost and made again, no other.
 
 Picture, decision and writer are the product's own; the server is the fake with the real one's
 rules.
@@ -53,7 +53,7 @@ class Town(Cluster):
         return {name: pod["metadata"]["uid"] for name, pod in self.pods().items()}
 
     def lose(self, name: str) -> None:
-        """A pod is deleted by force: nobody is told."""
+        """A pod is deleted by force: no one is told."""
         self.server.remove(ports.POD, name, "team")
 
     def fail(self, name: str, code: int) -> None:
@@ -95,7 +95,7 @@ async def _running() -> AsyncIterator[tuple[Brain, Town]]:
         await brain.stop()
 
 
-async def test_a_lost_pod_is_made_anew_and_the_other_stays() -> None:
+async def test_a_lost_pod_is_made_again_and_the_other_stays() -> None:
     async with _running() as (brain, town):
         before = town.uids()
         town.lose("train-0")

@@ -40,7 +40,7 @@ class Market(Cluster):
         self.provisioner = provisioner
 
     def turn(self) -> None:
-        """The provisioner looks first, then everybody else."""
+        """The provisioner looks first, then everyone else."""
         pods, nodes = self.server.objects(ports.POD), self.server.objects(ports.NODE)
         for node in self.provisioner.turn(pods, nodes).create:
             self.server.put(ports.NODE, node)
@@ -148,7 +148,7 @@ async def test_an_order_is_owned_by_its_job_and_names_its_pool(running: Running)
         assert member["spec"]["schedulingGates"], "no member is let go before it has a slice"
 
 
-async def test_an_order_that_nobody_serves_is_taken_back(running: Running) -> None:
+async def test_an_order_that_no_one_serves_is_taken_back(running: Running) -> None:
     async with running(replicas=1, broken=True) as (brain, market):
         await converge(brain, market)
         (order,) = market.orders()

@@ -214,7 +214,7 @@ def gpu_node(uid: str = "", **changes: Any) -> ApplyGPUNode:
     )
 
 
-async def test_a_gpu_node_that_is_gone_is_not_made_anew_by_an_old_write(world: World) -> None:
+async def test_a_gpu_node_that_is_gone_is_not_made_again_by_an_old_write(world: World) -> None:
     async with a_brain(world) as (brain, cluster):
         assert isinstance(await failure(brain, gpu_node("uid-of-old")), Conflict)
         assert cluster.server.objects(ports.GPU_NODE) == []

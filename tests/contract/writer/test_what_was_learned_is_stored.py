@@ -195,7 +195,7 @@ async def test_a_flood_of_observations_costs_a_write_every_thirty_seconds(world:
         await brain.stop()
 
 
-async def test_what_nodes_observe_wakes_nobody(world: World) -> None:
+async def test_what_nodes_observe_wakes_no_one(world: World) -> None:
     async with world() as (cluster, port):
         brain = Brain(Mortal(port), cluster, 1, products_decision)
         await converge(brain, cluster)

@@ -124,7 +124,7 @@ def _affinity(spec: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _fixed(spec: dict[str, Any], *, gated: bool) -> dict[str, Any]:
-    """The part of a pod's spec that nobody may change."""
+    """The part of a pod's spec that no one may change."""
     out = {k: v for k, v in spec.items() if v is not None}
     for free in ("schedulingGates", "tolerations", "activeDeadlineSeconds"):
         out.pop(free, None)

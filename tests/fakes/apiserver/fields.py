@@ -241,7 +241,7 @@ def apply(
 ) -> tuple[dict[str, Any], frozenset[Path]]:
     """The object after an apply, and the paths the applier now owns.
 
-    ``live`` is {} for a new object. Raises a 409 Refusal for a field that somebody else set to
+    ``live`` is {} for a new object. Raises a 409 Refusal for a field that someone else set to
     another value, unless forced.
     """
     mine, others = _split(decode(live.get("metadata", {}).get("managedFields", ())), owner)

@@ -218,7 +218,7 @@ class FakeApiServer:
             asyncio.get_running_loop().call_soon(self._collect, uid)
 
     def _collect(self, uid: str) -> None:
-        """Delete what the removed object owned and nobody else does."""
+        """Delete what the removed object owned and no one else does."""
         for resource, key in self._store.dependents(uid):
             stored = self._store.get(resource, key)
             if stored is None:

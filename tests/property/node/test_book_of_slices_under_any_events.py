@@ -250,7 +250,7 @@ class Book(RuleBasedStateMachine):
                 assert part.message
 
     def teardown(self) -> None:
-        """When everybody is gone, nothing is held."""
+        """When everyone is gone, nothing is held."""
         self.spec.clear()
         self._take_in()
         self.bound.clear()

@@ -38,7 +38,7 @@ def test_random_deaths_leak_and_double_nothing(scratch: Path, kind: Backend) -> 
                 assert storm.namespaces() == storm.wanted_namespaces()
             assert len(storm.rig.programs.living) == len(storm.rig.gpus)
             assert storm.counts["Draining"] == storm.counts["CapacityExceeded"] == 0
-            await everybody_leaves(storm)
+            await everyone_leaves(storm)
         finally:
             await storm.rig.supervisor.retire()
         assert storm.rig.programs.living == []
@@ -48,7 +48,7 @@ def test_random_deaths_leak_and_double_nothing(scratch: Path, kind: Backend) -> 
     run_virtual(live())
 
 
-async def everybody_leaves(storm: Storm) -> None:
+async def everyone_leaves(storm: Storm) -> None:
     for uid in list(storm.live):
         storm.end(uid, clean=True)
     await storm.settle()

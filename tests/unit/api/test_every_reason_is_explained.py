@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A word on somebody's screen always has an answer."""
+"""A word on someone's screen always has an answer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A speed that nobody measured is held against the first measurement; choices against the best."""
+"""A speed that no one measured is held against the first measurement; choices against the best."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from builders import a_device_profile, a_gpu_node, a_job, a_profile, a_snapshot
 from builders_nodes import gpu
 from ullage.api.contract import Reason, SliceKey
-from ullage.app.figures.device import Foretold, regrets
+from ullage.app.figures.device import SpeedErrors, regrets
 from ullage.cluster.records.profile import Method, ProfileRecord, Source, ThroughputEntry
 from ullage.cluster.records.snapshot import GPUNodeRecord, ObjectRef, SoloEntry
 from ullage.cluster.records.spec_fields import CostAim
@@ -55,7 +55,7 @@ def written(before: ProfileRecord, *entries: ThroughputEntry) -> SetProfile:
 
 
 def test_an_estimate_is_held_against_the_first_measurement_and_only_that() -> None:
-    told = Foretold()
+    told = SpeedErrors()
     before = known(speed("slow", 2.0), speed("fast", 6.0, Source.ESTIMATED))
     first = written(before, speed("slow", 2.1), speed("fast", 4.0))
     told.look(a_snapshot(before), [first])
@@ -66,7 +66,7 @@ def test_an_estimate_is_held_against_the_first_measurement_and_only_that() -> No
 
 
 def test_a_declared_speed_counts_as_declared() -> None:
-    told = Foretold()
+    told = SpeedErrors()
     row = SoloEntry(device="fast", share=100, steps_per_second=3.0)
     before = a_profile("p", row, workload_class="a")
     told.look(a_snapshot(before), [written(before, speed("fast", 4.0))])

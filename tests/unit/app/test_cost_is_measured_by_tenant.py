@@ -73,7 +73,7 @@ def test_lost_work_counts_once_the_next_start_has_said_where_it_resumed() -> Non
     assert lost(sums, 1800, assumed=1800, phase="Starting") == 0
     # it had saved its work in the last moment
     assert lost(sums, 20) == 20
-    # of the next loss nobody says anything: what was assumed stands
+    # of the next loss no one says anything: what was assumed stands
     assert lost(sums, 620, assumed=600, phase="Restarting") == 20
     assert lost(sums, 620) == 620
 

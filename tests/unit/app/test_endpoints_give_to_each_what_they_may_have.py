@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A snapshot names the work of everybody: it is for loopback; probes and metrics are for all."""
+"""A snapshot names the work of everyone: it is for loopback; probes and metrics are for all."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Replica:
     async def read(self, address: str) -> LeadReport | None:
         self.asked.append(address)
         if address not in self.answers:
-            raise LeadSilent("nobody")
+            raise LeadSilent("no one")
         return self.answers[address]
 
     async def close(self) -> None:
@@ -87,7 +87,7 @@ async def test_what_a_lead_says_reaches_decisions() -> None:
     assert replica.pokes == ["lead"]
 
 
-async def test_steps_wake_nobody() -> None:
+async def test_steps_wake_no_one() -> None:
     replica = Replica()
     replica.lead()
     await replica.service.look()

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A lesson keeps few rows; cells come for those who wait first, then for everybody."""
+"""A lesson keeps few rows; cells come for those who wait first, then for everyone."""
 
 from __future__ import annotations
 

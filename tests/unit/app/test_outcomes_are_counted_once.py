@@ -97,8 +97,8 @@ def test_new_windows_are_held_against_the_model_of_that_moment() -> None:
     buckets, total = outcomes.observed[GPU].samples()
     assert buckets[-1] == ("+Inf", 1.0)
     assert total == pytest.approx(2.2)
-    foretold = outcomes.predicted[GPU].samples()[1]
-    assert outcomes.error() == pytest.approx(abs(foretold - 2.2) / 2.2)
+    predicted = outcomes.predicted[GPU].samples()[1]
+    assert outcomes.error() == pytest.approx(abs(predicted - 2.2) / 2.2)
     assert set(outcomes.coverage().values()) <= {0.0, 1.0}
     outcomes.look(
         replace(snapshot, profiles={("default", "bert"): replace(held, status=after)}),
@@ -128,7 +128,7 @@ def test_windows_above_an_objective_count_from_the_first_look_on() -> None:
     for violations, reason in ((7, ""), (9, ""), (9, ""), (10, Reason.SELF_VIOLATING.value)):
         outcomes.look(node(violations, NOW, reason=reason), [], 0.0)
     assert dict(outcomes.violations) == {"neighbours": 2, "load": 1}
-    outcomes.look(node(0, NOW), [], 0.0)  # the node began anew
+    outcomes.look(node(0, NOW), [], 0.0)  # the node began again
     outcomes.look(node(1, NOW), [], 0.0)
     assert outcomes.violations["neighbours"] == 3
 

@@ -144,7 +144,7 @@ def test_a_standby_knows_what_happened_while_it_watched(house: House) -> None:
     assert (status.last_loss.lost, status.price) == (1, 1.5)
 
 
-def test_a_pool_that_was_made_anew_starts_anew(house: House) -> None:
+def test_a_pool_that_was_made_again_starts_again(house: House) -> None:
     house.look(*NODES, after_s=HOUR_S)
     house.pool = a_pool(uid="another")
     house.look(*NODES, after_s=5.0)
@@ -152,7 +152,7 @@ def test_a_pool_that_was_made_anew_starts_anew(house: House) -> None:
     assert set(house.keeper.told) == {"another"}
 
 
-def test_decisions_see_what_is_known_and_echoes_wake_nobody(house: House) -> None:
+def test_decisions_see_what_is_known_and_echoes_wake_no_one(house: House) -> None:
     state = ClusterState(effect_of)
     assert state.upsert(streams.CAPACITY_POOLS, raw_pool(), 0.0)
     uid = state.pools_written()["spot-a"].uid

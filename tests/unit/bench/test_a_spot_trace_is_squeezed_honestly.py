@@ -67,7 +67,7 @@ def test_every_other_loss_is_told_and_the_machine_of_a_notice_goes_later() -> No
     assert (gone.node, gone.at_s - told.at_s) == (told.node, PACE.notice_s)
 
 
-def test_a_loss_that_would_leave_nobody_is_withheld_and_counted() -> None:
+def test_a_loss_that_would_leave_no_one_is_withheld_and_counted() -> None:
     trace = [Change(at_s=0.0, joined=True, node=name) for name in "ab"]
     trace += [Change(at_s=60.0, joined=False, node=name) for name in "ab"]
     trace += [Change(at_s=120.0, joined=True, node=name) for name in "cd"]

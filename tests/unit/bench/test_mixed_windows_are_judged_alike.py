@@ -82,7 +82,7 @@ def test_best_effort_counts_for_goodput_and_for_no_objective() -> None:
     assert one.goodput_s == pytest.approx(5.0 / 4.0)
 
 
-def test_nobody_is_faster_than_alone() -> None:
+def test_no_one_is_faster_than_alone() -> None:
     (one,) = windows(_recording(*_steps("a", 100, 200, step_ms=3.0)), SOLO)
     assert one.slowdown == 1.0
 

@@ -56,7 +56,7 @@ def test_a_notice_that_was_heeded_loses_nothing() -> None:
     assert (found.lost_steps, found.others_restarted) == (0, 0)
 
 
-def test_a_loss_elsewhere_costs_nobody_anything() -> None:
+def test_a_loss_elsewhere_costs_no_one_anything() -> None:
     found = judge(a_loss(node="node-3"), MEMBERS, 130.0, [said("first", 131.0)], [])
     assert (found.hit, found.recovery_s, found.lost_steps, found.others_restarted) == (
         False,

@@ -37,7 +37,7 @@ def options(out: Path, **more: object) -> Options:
 
 
 def silent(text: str) -> None:
-    """Nobody reads."""
+    """No one reads."""
 
 
 def summary(path: Path) -> dict[str, object]:

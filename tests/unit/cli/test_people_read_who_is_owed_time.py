@@ -112,7 +112,7 @@ def test_under_fifo_it_says_that_time_is_not_divided() -> None:
     assert "The objective is FIFO" in text
 
 
-def test_an_idle_policy_says_that_nobody_takes_turns() -> None:
+def test_an_idle_policy_says_that_no_one_takes_turns() -> None:
     text = shown(a_snapshot(a_policy(objective="SJF")))
     assert "no job takes turns now" in text
 

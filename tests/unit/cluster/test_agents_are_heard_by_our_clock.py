@@ -32,7 +32,7 @@ def _says(state: ClusterState, stamp: float, *, at: float, **more: object) -> fl
 
 
 @pytest.mark.parametrize("jump", [-24 * HOUR, -61, -1, 1, 24 * HOUR], ids=str)
-def test_a_clock_that_jumps_makes_nobody_silent_nor_keeps_anybody_alive(
+def test_a_clock_that_jumps_makes_no_one_silent_nor_keeps_anyone_alive(
     state: ClusterState, jump: float
 ) -> None:
     _says(state, NOW, at=NOW)
@@ -45,7 +45,7 @@ def test_a_clock_that_is_always_wrong_is_no_harm_once_it_was_heard(state: Cluste
     assert _says(state, NOW - HOUR + 60, at=NOW + 61) == NOW + 61
 
 
-def test_nobody_spoke_later_than_now(state: ClusterState) -> None:
+def test_no_one_spoke_later_than_now(state: ClusterState) -> None:
     assert _says(state, NOW + HOUR, at=NOW) == NOW
 
 
@@ -62,7 +62,7 @@ def test_our_own_writes_and_relists_are_no_sign_of_life(state: ClusterState) -> 
     assert state.freeze(NOW + 60).gpu_nodes["node-1"].heartbeat == NOW
 
 
-def test_another_object_of_the_name_begins_anew(state: ClusterState) -> None:
+def test_another_object_of_the_name_begins_again(state: ClusterState) -> None:
     _says(state, NOW, at=NOW)
     raw = raw_gpu_node(devices=[a_device()], heartbeat=rfc3339(NOW - HOUR))
     raw["metadata"]["uid"] = "another"  # type: ignore[index]

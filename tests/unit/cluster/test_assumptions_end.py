@@ -265,7 +265,7 @@ class TestRefusals:
         state.upsert(streams.PODS, raw_pod("train-1", rank=1), NOW)
         assert not state.freeze(NOW).refused_writes
 
-    def test_somebody_elses_pod_of_that_name_settles_nothing(self, state: ClusterState) -> None:
+    def test_someone_elses_pod_of_that_name_settles_nothing(self, state: ClusterState) -> None:
         self.refuse(state, NOW, "NameConflict: held")
         state.upsert(streams.PODS, raw_pod("train-1", owner="other", rank=1), NOW)
         assert state.freeze(NOW).refused_writes == {self.KEY: "NameConflict: held"}

@@ -106,7 +106,7 @@ def test_a_relist_removes_what_is_gone(state: ClusterState) -> None:
     assert not state.replace(streams.PODS, [raw_pod("train-1", rank=1)], 3.0)
 
 
-def test_a_heartbeat_is_kept_and_wakes_nobody(state: ClusterState) -> None:
+def test_a_heartbeat_is_kept_and_wakes_no_one(state: ClusterState) -> None:
     state.upsert(streams.GPU_NODES, raw_gpu_node(devices=[a_device()]), NOW)
     before = state.freeze(NOW)
     later = raw_gpu_node(devices=[a_device()], heartbeat="2026-01-02T04:01:00Z")
@@ -123,7 +123,7 @@ def test_a_phase_of_a_slice_wakes(state: ClusterState) -> None:
     assert state.upsert(streams.GPU_NODES, reserved, 1.0)
 
 
-def test_changes_of_other_peoples_nodes_wake_nobody(state: ClusterState) -> None:
+def test_changes_of_other_peoples_nodes_wake_no_one(state: ClusterState) -> None:
     assert not state.upsert(streams.NODES, raw_node("theirs", managed=False), 0.0)
     assert not state.upsert(streams.FOREIGN_PODS, raw_foreign_pod(node="theirs"), 0.0)
     assert state.freeze(0.0).foreign_use == {}
@@ -234,7 +234,7 @@ def test_the_writer_finds_templates_and_identities(state: ClusterState) -> None:
     state.upsert(streams.DEPLOYMENTS, raw_deployment(), 0.0)
     state.upsert(streams.GPU_NODES, raw_gpu_node(generation=5), 0.0)
     assert state.template("uid-train") == raw_job()["spec"]["template"]
-    assert state.template("nobody") is None
+    assert state.template("no one") is None
     deployment = state.seen("Deployment", "default", "serve")
     assert deployment is not None
     assert (deployment.uid, deployment.owner_uid) == ("uid-serve", "uid-serve")

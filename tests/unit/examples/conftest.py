@@ -25,7 +25,7 @@ def digits() -> Digits:
 
 @pytest.fixture
 def port() -> int:
-    """A port that nobody listens on."""
+    """A port that no one listens on."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         number: int = server.getsockname()[1]
     return number

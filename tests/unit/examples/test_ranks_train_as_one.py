@@ -80,7 +80,7 @@ def test_all_ranks_hold_the_same_bits_of_the_sum(port: int) -> None:
     np.testing.assert_allclose(sums[0], vectors.sum(axis=0), atol=1e-12)
 
 
-def test_a_broadcast_gives_everybody_what_rank_0_has(port: int) -> None:
+def test_a_broadcast_gives_everyone_what_rank_0_has(port: int) -> None:
     got = together(port, 2, lambda group: group.broadcast(np.full(4, group.rank + 7.0)))
     for vector in got:
         assert np.array_equal(vector, np.full(4, 7.0))
@@ -190,7 +190,7 @@ def test_strangers_and_misfits_are_sent_away_and_the_group_still_meets(port: int
     with pytest.raises(JoinFailed, match="rank 2 of 3 does not belong to a group of 2"):
         join(member(2, port, 3), stop=never)
     with socket.create_connection(("127.0.0.1", port)) as stranger:
-        stranger.sendall(b"GET / HTTP/1.1\r\nHost: nobody\r\n\r\n")
+        stranger.sendall(b"GET / HTTP/1.1\r\nHost: no one\r\n\r\n")
         assert stranger.recv(64).startswith(b"this is no port for you")
     with socket.create_connection(("127.0.0.1", port)):
         pass  # comes and goes

@@ -27,7 +27,7 @@ def test_a_status_gives_its_text_and_reason() -> None:
 
 
 @pytest.mark.parametrize("body", [b"<html>bad gateway</html>", b"\xff\xfe", b"[1]", b"{}", b""])
-def test_an_answer_of_somebody_else_is_quoted(body: bytes) -> None:
+def test_an_answer_of_someone_else_is_quoted(body: bytes) -> None:
     error = error_from_answer(502, "", body)
     assert isinstance(error, Unavailable)
     assert error.message

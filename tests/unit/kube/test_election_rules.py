@@ -39,7 +39,7 @@ def lease(holder: str, version: str = "5") -> LeaseView:
         (lease(OTHER), True, False, 1.0, Move.LOST),
         (lease(""), True, False, 1.0, Move.LOST),
         (None, True, True, 1.0, Move.LOST),
-        # deleted while somebody may still write
+        # deleted while someone may still write
         (None, False, False, 11.9, Move.WAIT),
         (None, False, False, 12.0, Move.CREATE),
     ],
@@ -75,7 +75,7 @@ def test_a_new_epoch_means_that_the_missing_lease_was_there_in_between() -> None
 
 
 @pytest.mark.parametrize("spec", [None, {}, {"holderIdentity": None, "leaseTransitions": None}])
-def test_an_empty_lease_is_held_by_nobody(spec: object) -> None:
+def test_an_empty_lease_is_held_by_no_one(spec: object) -> None:
     view = view_of({"spec": spec})
     assert (view.holder, view.transitions, view.version) == ("", 0, "")
 

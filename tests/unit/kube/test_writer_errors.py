@@ -167,7 +167,7 @@ def held(kind: str, owner: str, uid: str, **meta: Any) -> dict[str, Any]:
         (held("ReplicaSet", "web-1", "uid-web"), Refused),
         (held("", "", ""), Refused),
     ],
-    ids=["ours", "ours-but-leaving", "namesake-before", "other-job", "replica-set", "nobody"],
+    ids=["ours", "ours-but-leaving", "namesake-before", "other-job", "replica-set", "no one"],
 )
 def test_a_taken_name(holder: dict[str, Any], expected: type[ApiError] | None) -> None:
     async def main() -> Rig:
@@ -198,7 +198,7 @@ def test_a_name_conflict_says_who_holds_the_name_and_what_to_do() -> None:
 
 
 @pytest.mark.parametrize("action", [do.kube_service(), do.deployment()])
-def test_somebody_elses_child_is_not_taken_over(action: Action) -> None:
+def test_someone_elses_child_is_not_taken_over(action: Action) -> None:
     async def main() -> Rig:
         async with a_rig() as rig:
             for kind, name in ((ports.SERVICE, "train-workers"), (ports.DEPLOYMENT, "serve")):

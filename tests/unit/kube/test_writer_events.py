@@ -79,7 +79,7 @@ def test_a_new_leader_goes_on_counting() -> None:
     assert [call.verb for call in rig.cluster.calls] == ["create", "get", "patch"]
 
 
-def test_an_event_that_aged_away_is_made_anew() -> None:
+def test_an_event_that_aged_away_is_made_again() -> None:
     async def main() -> Rig:
         async with a_rig() as rig:
             await rig.write(do.emit("on node-1"))
@@ -92,7 +92,7 @@ def test_an_event_that_aged_away_is_made_anew() -> None:
     assert event["count"] == 1
 
 
-def test_a_refused_event_is_counted_and_harms_nobody() -> None:
+def test_a_refused_event_is_counted_and_harms_no_one() -> None:
     async def main() -> Rig:
         async with a_rig() as rig:
             rig.cluster.fail(Forbidden(403, "namespace is being terminated"), kind="Event")

@@ -32,7 +32,7 @@ def test_without_the_lease_nothing_leaves() -> None:
     assert rig.cluster.calls == []
     assert rig.stats.fenced == 5
     assert all(isinstance(error, Fenced) for error in rig.errors)
-    assert len(rig.errors) == 4, "an Event has nobody to tell"
+    assert len(rig.errors) == 4, "an Event has no one to tell"
 
 
 def test_the_lease_is_asked_before_every_request_not_once_a_write() -> None:

@@ -128,7 +128,7 @@ def test_events_are_bounded_and_the_oldest_go() -> None:
     assert run_virtual(main()) == (7, 3, 0)
 
 
-def test_429_pauses_everybody_halves_the_rate_and_tries_again() -> None:
+def test_429_pauses_everyone_halves_the_rate_and_tries_again() -> None:
     async def main() -> tuple[float, list[float], list[object]]:
         async with a_rig(per_second=100.0) as rig:
             rig.cluster.fail(Throttled(429, "slow down", retry_after_s=2.0), name="p-0")

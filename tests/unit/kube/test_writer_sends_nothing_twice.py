@@ -24,7 +24,7 @@ def test_an_equal_apply_is_sent_once_while_the_watch_lags() -> None:
     assert rig.stats.writes["apply", "GPUNode", "unchanged"] == 1
 
 
-def test_an_apply_that_nobody_ever_sees_is_sent_again() -> None:
+def test_an_apply_that_no_one_ever_sees_is_sent_again() -> None:
     async def main() -> Rig:
         async with a_rig() as rig:
             await rig.write(do.node("n1", a_slice()), seconds=31)
@@ -77,7 +77,7 @@ def test_two_statuses_in_a_row_need_not_wait_for_the_watch() -> None:
     assert rig.cluster.objects["TrainingJob", "default", "train"]["status"] == {"phase": "Running"}
 
 
-def test_a_status_on_top_of_somebody_elses_change_is_refused_and_told() -> None:
+def test_a_status_on_top_of_someone_elses_change_is_refused_and_told() -> None:
     async def main() -> Rig:
         async with a_rig() as rig:
             body = {"metadata": {"name": "train", "namespace": "default"}}
@@ -90,7 +90,7 @@ def test_a_status_on_top_of_somebody_elses_change_is_refused_and_told() -> None:
     assert [type(error) for error in run_virtual(main()).errors] == [Conflict]
 
 
-def test_an_equal_status_is_sent_once_until_somebody_else_changes_the_object() -> None:
+def test_an_equal_status_is_sent_once_until_someone_else_changes_the_object() -> None:
     async def main() -> list[int]:
         async with a_rig() as rig:
             body = {"metadata": {"name": "train", "namespace": "default"}}

@@ -81,7 +81,7 @@ def test_no_file_names_a_package_registry() -> None:
     assert _found(HOST) == []
 
 
-def test_no_file_names_a_folder_of_somebodys_machine() -> None:
+def test_no_file_names_a_folder_of_the_machine_it_was_written_on() -> None:
     assert _found(MACHINE_PATH) == []
 
 
@@ -96,7 +96,7 @@ def test_nothing_is_marked_as_unfinished() -> None:
         (HOST, "image: {}/library/x".format(".".join(("docker", "io"))), True),
         (HOST, "k8s.io/api golang.org/x/sys", False),
         (MACHINE_PATH, "see /{}/main/x.py".format("work"), True),
-        (MACHINE_PATH, 'open("/{}/somebody/x")'.format("home"), True),
+        (MACHINE_PATH, 'open("/{}/someone/x")'.format("home"), True),
         (
             MACHINE_PATH,
             "https://example.org/{}/x, run/{}/x, /var/lib/ullage".format("work", "root"),

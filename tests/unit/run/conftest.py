@@ -29,7 +29,7 @@ def read(record: Path) -> ReadRecord:
 
 @pytest.fixture
 def sigterm() -> Iterator[None]:
-    """Nobody listens for SIGTERM, as when a process starts; afterwards who listened before.
+    """No one listens for SIGTERM, as when a process starts; afterwards who listened before.
 
     Whoever heard a test's signal would believe for good that the process is to end.
     """

@@ -101,7 +101,7 @@ def test_who_dies_while_it_takes_over_leaves_the_state_where_it_was() -> None:
             joined.set()
             job.member("s4", until=STEPS)
         if joined.is_set() and now == "before":
-            struck.wait(0.1)  # nobody is through before the newcomer is in
+            struck.wait(0.1)  # no one is through before the newcomer is in
 
     def dies(one: ToyMember) -> Callable[[int, Buffer | None], None]:
         take = one.state.take
@@ -136,7 +136,7 @@ def ready(one: ToyMember, call: Callable[[], object]) -> None:
     one.group._send = sent  # type: ignore[method-assign]
 
 
-def test_who_comes_again_is_somebody_else_and_owns_nothing_it_has_not() -> None:
+def test_who_comes_again_is_someone_else_and_owns_nothing_it_has_not() -> None:
     struck = threading.Event()
 
     def strike(one: ToyMember, step: int, now: str) -> None:

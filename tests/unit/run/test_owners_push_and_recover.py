@@ -216,7 +216,7 @@ def test_the_job_never_runs_further_ahead_than_the_lag(keeper: Keeper) -> None:
     first = Backup(link(keeper), epoch=1, max_lag_steps=2, patience_s=0.3)
     first.push(1, {0: b"a1"})
     first.push(2, {0: b"a2"})
-    with pytest.raises(KeeperUnavailable):  # nobody pushes shard 1
+    with pytest.raises(KeeperUnavailable):  # no one pushes shard 1
         first.push(3, {0: b"a3"})
     first.close()
 

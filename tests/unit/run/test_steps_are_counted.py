@@ -20,7 +20,7 @@ from ullage_run.record import MAX_ITEMS, StepWriter
 ReadRecord = Callable[[], StepRecord | None]
 
 
-def test_a_record_nobody_wrote_is_not_begun(read: ReadRecord) -> None:
+def test_a_record_no_one_wrote_is_not_begun(read: ReadRecord) -> None:
     assert read() is None
 
 

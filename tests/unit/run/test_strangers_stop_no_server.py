@@ -84,7 +84,7 @@ def join(link: socket.socket, name: str = "m0") -> None:
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_silent_strangers_are_few_and_keep_nobody_off(
+def test_silent_strangers_are_few_and_keep_no_one_off(
     server: str, request: pytest.FixtureRequest
 ) -> None:
     at, before = address(server, request), threading.active_count()

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A copy that nobody pushed to for long is made whole before state moves, whatever the rhythm."""
+"""A copy that no one pushed to for long is made whole before state moves, whatever the rhythm."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def still(*_: object) -> None:
 
 @pytest.mark.parametrize("every_steps", [1, 3])
 def test_a_newcomer_owns_after_reliable_members_did_for_long(every_steps: int) -> None:
-    """Transient owners die, the reliable one owns without a copy, then somebody comes."""
+    """Transient owners die, the reliable one owns without a copy, then someone comes."""
     struck, joined = threading.Event(), threading.Event()
 
     def strike(one: ToyMember, step: int, now: str) -> None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Somebody deletes a CapacityPool: orders go, waiting work looks elsewhere, running work stays."""
+"""Someone deletes a CapacityPool: orders go, waiting work looks elsewhere, running work stays."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_without_any_pool_work_is_placed_wherever_there_is_room_and_says_so() ->
     said = decision_of(toy)
     assert said.reason is Reason.NO_POOL
     assert "no CapacityPool any more" in said.message
-    assert "nobody watches over its deadline" in said.message
+    assert "no one watches over its deadline" in said.message
     toy.run(1800, step_s=600)
     assert decision_of(toy) == said
 
@@ -113,7 +113,7 @@ def test_the_pool_comes_back_and_is_chosen_again() -> None:
     toy.settle()
     kept = toy.pools.pop("spot-a")
     toy.settle()
-    toy.pools["spot-a"] = replace(kept, uid="uid-anew")
+    toy.pools["spot-a"] = replace(kept, uid="uid-again")
     toy.run(120)
     assert toy.on() == {"spot-a"}
     assert toy.chosen() == ("spot-a",)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A pod leads a job in tiers: there before anybody starts, mourned when lost, gone at the end."""
+"""A pod leads a job in tiers: there before anyone starts, mourned when lost, gone at the end."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def leads(found: Decided) -> list[CreatePod]:
     return [one for one in found.all(CreatePod) if one.lead is not None]
 
 
-def test_the_lead_comes_before_anybody_is_let_go() -> None:
+def test_the_lead_comes_before_anyone_is_let_go() -> None:
     found = starting()
     (made,) = leads(found)
     assert (made.name, made.rank, made.lead.members if made.lead else 0) == ("train-lead", -1, 2)
@@ -241,7 +241,7 @@ def test_a_lead_is_no_member_and_counts_on_its_node() -> None:
     assert {one.pod for one in found.status(job()).placement} == {"train-0", "train-1"}
 
 
-def test_reliable_members_and_the_lead_run_where_nobody_takes_machines_away() -> None:
+def test_reliable_members_and_the_lead_run_where_no_one_takes_machines_away() -> None:
     stays, goes = a_pool("steady", spot=False), a_pool("spot-a")
     found = starting(stays, goes)
     (made,) = leads(found)

@@ -126,7 +126,7 @@ def test_an_update_under_way_does_not_double_the_load_of_the_old_ones() -> None:
     assert counted(service, old, new) == 2
 
 
-def test_nobody_is_left_with_no_replica_to_carry_it() -> None:
+def test_no_one_is_left_with_no_replica_to_carry_it() -> None:
     service = refused(serving())
     pods = [waiting(service), waiting(service, "serve-c")]
     assert counted(service, *pods) == 1

@@ -88,7 +88,7 @@ def test_fewer_than_the_fewest_do_not_start() -> None:
     assert told(turns) == 2
 
 
-def test_nobody_joins_once_a_member_is_done() -> None:
+def test_no_one_joins_once_a_member_is_done() -> None:
     turns = in_place()
     turns.toy.delete_pod(member(turns, 2))
     turns.run(2)
@@ -98,7 +98,7 @@ def test_nobody_joins_once_a_member_is_done() -> None:
     assert list(here(turns)) == [1]
 
 
-def test_members_do_not_join_where_somebody_waits() -> None:
+def test_members_do_not_join_where_someone_waits() -> None:
     turns = in_place(devices=1, nodes=3)
     turns.toy.lose_node(member(turns, 2).node)
     lost = next(name for name, node in turns.toy.nodes.items() if not node.ready)
@@ -145,7 +145,7 @@ def joining(turns: Turns) -> PodRecord:
         gated = [one for one in turns.toy.members(UID) if one.stage is PodStage.GATED]
         if gated:
             return gated[0]
-    raise AssertionError("nobody joins")
+    raise AssertionError("no one joins")
 
 
 def test_who_joins_waits_for_its_node_and_the_status_says_nothing_new() -> None:
@@ -162,7 +162,7 @@ def test_who_joins_waits_for_its_node_and_the_status_says_nothing_new() -> None:
     assert told(turns) == 3
 
 
-def test_who_finds_no_place_goes_again_and_nobody_else_is_touched() -> None:
+def test_who_finds_no_place_goes_again_and_no_one_else_is_touched() -> None:
     turns = in_place()
     node = member(turns, 2).node
     before = here(turns)

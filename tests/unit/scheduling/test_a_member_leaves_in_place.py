@@ -292,7 +292,7 @@ def test_a_gang_in_place_at_rest_is_not_written_to() -> None:
     assert turns.writes() == before
 
 
-def test_suspending_stops_all_and_resuming_starts_anew() -> None:
+def test_suspending_stops_all_and_resuming_starts_again() -> None:
     turns = in_place()
     turns.toy.lose_node(member(turns, 0).node)
     turns.run(30)
@@ -309,7 +309,7 @@ def test_suspending_stops_all_and_resuming_starts_anew() -> None:
     assert len(here(turns)) >= 1
 
 
-def test_a_price_that_rises_takes_members_and_stops_nobody_else() -> None:
+def test_a_price_that_rises_takes_members_and_stops_no_one_else() -> None:
     play = PoolPlay({"cheap": a_pool("cheap", 2.0)})
     play.give("cheap", 3)
     play.settle()

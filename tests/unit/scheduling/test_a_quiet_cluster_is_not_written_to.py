@@ -149,7 +149,7 @@ def test_crossing_the_objective_is_always_news() -> None:
     assert sharing.observed == "2.15"
 
 
-def test_an_objective_nobody_can_observe_yet_has_no_condition() -> None:
+def test_an_objective_no_one_can_observe_yet_has_no_condition() -> None:
     job = JOB.slowdown(2.1)
     assert decided(job, *_parts(job)).status(job).condition("SLOMet") is None
 

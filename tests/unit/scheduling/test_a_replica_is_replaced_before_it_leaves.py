@@ -94,7 +94,7 @@ def _deployed(found: Decided) -> int | None:
 A = At("a", blamed=True)
 
 
-def test_one_more_is_asked_for_and_nobody_is_evicted_yet() -> None:
+def test_one_more_is_asked_for_and_no_one_is_evicted_yet() -> None:
     found = decided(PLAIN, *_parts(PLAIN, A, devices=2))
     assert (_evicted(found), _deployed(found)) == ([], 2)
 
@@ -209,7 +209,7 @@ def test_a_replacement_that_is_refused_a_place_is_not_waited_for() -> None:
     assert (_evicted(found), _deployed(found)) == (["serve-a"], 1)
 
 
-def test_a_service_that_is_scaled_to_nothing_replaces_nobody() -> None:
+def test_a_service_that_is_scaled_to_nothing_replaces_no_one() -> None:
     found = decided(PLAIN.replicas(0), *_parts(PLAIN, A, devices=2))
     assert (_evicted(found), _deployed(found)) == ([], 0)
 
@@ -271,7 +271,7 @@ def test_an_edited_objective_moves_replicas_beside_their_replacements() -> None:
     assert found.status(service).phase == "Ready"
 
 
-def test_an_edited_objective_stops_nobody_where_no_place_is_better() -> None:
+def test_an_edited_objective_stops_no_one_where_no_place_is_better() -> None:
     service, parts = _edited(devices=1)
     found = decided(service, *parts)
     assert (_evicted(found), _deployed(found)) == ([], None)

@@ -141,7 +141,7 @@ def test_it_comes_back_first_and_takes_no_more_than_it_was_left() -> None:
 
 
 @pytest.mark.parametrize("end", ["time", "beneficiary"])
-def test_what_was_agreed_ends_by_itself_and_when_nobody_is_there_for_it(end: str) -> None:
+def test_what_was_agreed_ends_by_itself_and_when_no_one_is_there_for_it(end: str) -> None:
     old = OLD.with_(status=replace(_found().status(OLD), phase="Pending"))
     at = NOW + HOLD_S if end == "time" else NOW
     others: list[Part] = [NEW] if end == "time" else []
@@ -166,7 +166,7 @@ def test_who_is_not_asked(old: WorkloadBuilder) -> None:
     assert _made(found) is None
 
 
-def test_nobody_is_asked_where_the_device_gains_nothing() -> None:
+def test_no_one_is_asked_where_the_device_gains_nothing() -> None:
     old = OLD.profile("all")
     assert _made(_found(old, *_parts(old), new=NEW.profile("all"))) is None
     assert _made(_found(old, *_parts(old))) is not None
@@ -183,12 +183,12 @@ def test_nobody_is_asked_where_the_device_gains_nothing() -> None:
     ],
     ids=["whole device", "lower priority", "alone", "not trusted", "needs too much"],
 )
-def test_for_whom_nobody_is_asked(new: WorkloadBuilder) -> None:
+def test_for_whom_no_one_is_asked(new: WorkloadBuilder) -> None:
     pods = tuple(replace(pod, priority=new.build().priority) for pod in new.pods())
     assert _made(_found(new=new, pods=pods)) is None
 
 
-def test_nobody_is_asked_twice_in_ten_minutes_nor_in_its_first_ten() -> None:
+def test_no_one_is_asked_twice_in_ten_minutes_nor_in_its_first_ten() -> None:
     young = _parts(since=NOW - HOLD_S + 1)
     assert _made(_found(OLD, *young)) is None
     before = _made(_found())
@@ -221,7 +221,7 @@ def test_a_restart_that_loses_more_than_the_newcomer_brings_is_not_made() -> Non
     assert _made(_found(OLD, *stale)) is None
 
 
-def test_nobody_is_left_less_memory_than_it_uses() -> None:
+def test_no_one_is_left_less_memory_than_it_uses() -> None:
     whole = DEVICE_MEMORY_MIB
     most = _parts(seen=lambda one: replace(one, memory_used_mib=whole * 6 // 10))
     made = _made(_found(OLD, *most))
@@ -241,7 +241,7 @@ def test_every_objective_is_kept() -> None:
     assert _made(_found(new=big)) is not None
 
 
-def test_an_important_newcomer_rather_takes_a_part_than_sends_somebody_away() -> None:
+def test_an_important_newcomer_rather_takes_a_part_than_sends_someone_away() -> None:
     new = NEW.priority(5)
     pods = tuple(replace(pod, priority=5) for pod in new.pods())
     found = _found(new=new, pods=pods)
@@ -255,7 +255,7 @@ def test_a_service_is_let_in_too() -> None:
     assert _made(_found(new=new, pods=(pod,))) is not None
 
 
-def test_the_first_newcomer_gets_the_room_and_nobody_else_is_asked_for_it() -> None:
+def test_the_first_newcomer_gets_the_room_and_no_one_else_is_asked_for_it() -> None:
     other = a_job("other").fractional(20, 100).profile("half").aged(5)
     found = decided(*_parts(), OLD, NEW, *NEW.pods(), other, *other.pods())
     made = _made(found)

@@ -193,7 +193,7 @@ def test_what_does_not_fit_in_memory_is_never_recommended() -> None:
     assert found["middle"][0] is Reason.RECOMMENDED
 
 
-def test_where_nobody_vouches_for_the_memory_all_is_advice() -> None:
+def test_where_no_one_vouches_for_the_memory_all_is_advice() -> None:
     one = job()
     found = table(one, world(one, known(peak_mib=None), *prices()))
     assert {row[0] for row in found.values()} == {Reason.MEMORY_UNKNOWN}

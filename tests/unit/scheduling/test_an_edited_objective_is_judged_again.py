@@ -97,7 +97,7 @@ def test_the_node_is_told_the_new_objective_once(
     assert not again.all(ApplyGPUNode)
 
 
-def test_a_speed_that_was_measured_anew_is_told_in_steps_and_an_edit_exactly() -> None:
+def test_a_speed_that_was_measured_again_is_told_in_steps_and_an_edit_exactly() -> None:
     job = a_job().fractional(50, 100).with_(min_throughput=4.0, profile_ref="p")
     job = job.status(phase="Running", observed_generation=1)
 
@@ -145,8 +145,8 @@ def test_what_is_predicted_to_be_broken_starts_again_where_it_will_be_kept() -> 
     node = replace(parts[3], desired=parts[3].desired[1:], observed=parts[3].observed[1:])  # type: ignore[type-var, union-attr]
     again = job.with_(status=leaving.status(job))
     gone = again.with_(status=decided(again, NEIGHBOUR, parts[1], node).status(again))
-    anew = decided(gone, *gone.pods(), NEIGHBOUR, parts[1], node)
-    assert anew.places()["train-0"] == [gpu("node-1", 1)]
+    again = decided(gone, *gone.pods(), NEIGHBOUR, parts[1], node)
+    assert again.places()["train-0"] == [gpu("node-1", 1)]
 
 
 def test_without_a_checkpoint_it_stays_and_its_owner_is_told_why() -> None:
@@ -210,7 +210,7 @@ def test_an_objective_below_what_is_possible_alone_is_said_to_be_so() -> None:
     assert "cannot be met even alone" in bad.message
 
 
-def test_a_prediction_that_drifts_moves_nobody() -> None:
+def test_a_prediction_that_drifts_moves_no_one() -> None:
     job = LAX.slowdown(1.5)
     parts = _cluster(job, max_slowdown_percent=150)
     shown = told(job, *parts)

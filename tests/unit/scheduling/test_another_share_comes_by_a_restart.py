@@ -35,7 +35,7 @@ NAMES = "abc"
 
 
 def _parts(work: WorkloadBuilder, *, devices: int = 1, taken: int = 0) -> list[Part]:
-    """Its pods run at 40 % and 1000 MiB, one a device; somebody may have a part of the first."""
+    """Its pods run at 40 % and 1000 MiB, one a device; someone may have a part of the first."""
     record = work.build()
     gang = record.kind is WorkloadKind.TRAINING_JOB
     pods = [
@@ -100,9 +100,9 @@ def test_a_job_starts_again_at_its_checkpoint_with_what_it_may_have_now(
     empty = a_gpu_node(devices=1)
     gone = job.with_(status=leaving.status(job))
     gone = gone.with_(status=decided(gone, empty).status(gone))
-    ((_, anew),) = decided(gone, *gone.pods(), empty).slices()
-    assert least <= anew.percent <= most
-    assert not memory_mib or anew.memory_mib == memory_mib
+    ((_, again),) = decided(gone, *gone.pods(), empty).slices()
+    assert least <= again.percent <= most
+    assert not memory_mib or again.memory_mib == memory_mib
 
 
 def test_what_still_fits_goes_on() -> None:

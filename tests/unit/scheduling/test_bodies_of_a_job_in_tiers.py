@@ -140,7 +140,7 @@ def test_a_step_changes_no_more_than_the_state() -> None:
     assert terms_of(given).link.dirty_bytes_per_step == TERMS.state_bytes
 
 
-def test_what_nobody_stated_is_left_to_the_lead() -> None:
+def test_what_no_one_stated_is_left_to_the_lead() -> None:
     plain = replace(TERMS, stage=0, dirty_bytes=0)
     pod = cast(Json, LEADS.pod(a_lead(notice_s=None), blueprint(plain)))
     given = parser().parse_args(pod["spec"]["containers"][0]["command"][3:])

@@ -153,7 +153,7 @@ def test_of_a_gang_in_place_the_highest_ranks_leave_and_come_back_with_the_price
     toy.run(120)
     left = in_place(toy)
     assert sorted(left.values()) == [0, 1]
-    assert left.items() <= first.items(), "nobody else was stopped"
+    assert left.items() <= first.items(), "no one else was stopped"
     assert toy.counts["EvictPod"] == 2, "asked to leave, with their grace"
     assert toy.counts["DeletePod"] == 0
     toy.run(600)

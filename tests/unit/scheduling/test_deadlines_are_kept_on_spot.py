@@ -163,7 +163,7 @@ def test_a_deadline_that_cannot_be_kept_is_refused() -> None:
     assert toy.job().status.condition(ConditionType.DEADLINE_INFEASIBLE) is None
 
 
-def test_work_that_nobody_can_tell_is_asked_for() -> None:
+def test_work_that_no_one_can_tell_is_asked_for() -> None:
     toy = play(spot=1)
     job = due()
     toy.add(job.with_(cost=replace(job.build().cost, estimated_work_s=None)))  # type: ignore[type-var]

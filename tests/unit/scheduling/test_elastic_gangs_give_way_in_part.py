@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Work of higher priority takes what elastic gangs can spare before anybody is stopped wholly."""
+"""Work of higher priority takes what elastic gangs can spare before anyone is stopped wholly."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_it_gives_up_as_few_members_as_are_needed() -> None:
     assert turns.job("train").status.restarts == 0
 
 
-def test_what_it_can_spare_goes_before_anybody_goes_wholly() -> None:
+def test_what_it_can_spare_goes_before_anyone_goes_wholly() -> None:
     turns = full()
     turns.add(a_job("urgent").gang(3).priority(5))
     turns.run(30)
@@ -66,7 +66,7 @@ def test_the_waiting_one_is_told_who_is_made_smaller() -> None:
     assert "room is made by making smaller default/train" in decision.message
 
 
-def test_nobody_of_its_own_priority_makes_it_smaller() -> None:
+def test_no_one_of_its_own_priority_makes_it_smaller() -> None:
     turns = full()
     turns.add(a_job("equal"))
     turns.run(60)

@@ -82,7 +82,7 @@ def test_a_gang_that_ignores_notices_runs_on() -> None:
     assert sizes(turns) == (2, 2)
 
 
-def test_the_checkpoint_signal_reaches_those_who_are_left_before_they_start_anew() -> None:
+def test_the_checkpoint_signal_reaches_those_who_are_left_before_they_start_again() -> None:
     turns = running()
     turns.toy.lose_node("n1")
     turns.cycle()
@@ -150,7 +150,7 @@ def test_an_exit_code_of_its_own_counts_and_keeps_the_size() -> None:
     assert turns.job("train").status.restarts == 1
 
 
-def test_nobody_older_takes_the_places_of_those_who_start_again() -> None:
+def test_no_one_older_takes_the_places_of_those_who_start_again() -> None:
     turns = cluster(devices=1, nodes=3)
     turns.add(a_job("big").gang(2).aged(0))
     turns.toy.workloads["uid-default-big"] = replace(
@@ -166,7 +166,7 @@ def test_nobody_older_takes_the_places_of_those_who_start_again() -> None:
     assert sizes(turns) == (3, 3)
     turns.toy.lose_node(turns.toy.pods[member(turns, 2)].node)
     turns.run(WRITE_OFF_S + 30)
-    # two devices are left; big, which is older, could have had both while nobody held them
+    # two devices are left; big, which is older, could have had both while no one held them
     assert sizes(turns) == (2, 2)
     assert not [
         one for one in turns.toy.members("uid-default-big") if one.stage is not PodStage.GATED

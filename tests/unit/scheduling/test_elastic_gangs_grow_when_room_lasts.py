@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Growth waits until room has lasted, is worth its restart, and is never at anybody's cost."""
+"""Growth waits until room has lasted, is worth its restart, and is never at anyone's cost."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_quiet_cluster_is_looked_at_again_when_the_size_may_change() -> None:
     assert turns.wakes_at == size_of(turns).since + HOLD_S
 
 
-def test_what_somebody_waits_for_is_not_grown_into() -> None:
+def test_what_someone_waits_for_is_not_grown_into() -> None:
     turns = small(devices=2, most=4)
     turns.add(a_job("big").gang(2))
     turns.run(HOLD_S)

@@ -89,7 +89,7 @@ def test_room_that_went_while_it_waited_makes_it_smaller_not_stuck() -> None:
     assert "Shrunk" not in events(turns)  # nothing had started
 
 
-def test_above_its_fewest_nobody_is_stopped_for_it() -> None:
+def test_above_its_fewest_no_one_is_stopped_for_it() -> None:
     turns = cluster(devices=2)
     turns.add(*(a_job(f"low-{at}").checkpointed() for at in range(3)))
     turns.run(5)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Members fail when a peer's machine dies, before anybody knows of that: it is no fault of theirs.
+"""Members fail when a peer's machine dies, before anyone knows of that: it is no fault of theirs.
 
 The count is given back once the loss is seen, by whoever leads then, and not once more.
 """
@@ -213,7 +213,7 @@ def test_a_record_that_cannot_be_read_says_where() -> None:
         failure_of({"lastFailure": {"time": "2026-03-01T10:00:00Z", "count": 1, "nodes": "n0"}})
 
 
-def test_a_member_alone_has_nobody_who_explains_its_failure() -> None:
+def test_a_member_alone_has_no_one_who_explains_its_failure() -> None:
     turns = cluster(devices=1, nodes=1)
     turns.add(a_job("train"))
     turns.run(30)

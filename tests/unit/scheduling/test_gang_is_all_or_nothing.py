@@ -59,7 +59,7 @@ def test_members_that_do_not_all_fit_get_nothing() -> None:
     assert found.status(job).phase == "Pending"
 
 
-def test_nobody_is_let_go_while_one_answer_is_missing() -> None:
+def test_no_one_is_let_go_while_one_answer_is_missing() -> None:
     found, job = _reserved((SlicePhase.RESERVED,), ())
     assert not found.all(UngatePod)
     assert found.status(job).phase == "Reserving"
@@ -108,7 +108,7 @@ def test_the_pass_is_resumed_by_whoever_leads() -> None:
     assert [one.pod.name for one in found.all(UngatePod)] == ["train-1"]
 
 
-def test_a_refused_member_is_placed_anew_and_the_others_keep_theirs() -> None:
+def test_a_refused_member_is_placed_again_and_the_others_keep_theirs() -> None:
     pods = PAIR.pods()
     held = _slices(pods, "node-1", "node-2")
     nodes = (
@@ -154,7 +154,7 @@ def test_a_node_that_did_not_answer_is_passed_over_until_its_agent_speaks() -> N
     assert found.places() == {"train-0": [gpu("node-1")]}
 
 
-def test_nobody_is_sent_to_a_node_that_was_lost_meanwhile() -> None:
+def test_no_one_is_sent_to_a_node_that_was_lost_meanwhile() -> None:
     pods = PAIR.pods()
     held = _slices(pods, "node-1", "node-2")
     nodes = [_node(f"node-{at + 1}", one, SlicePhase.RESERVED) for at, one in enumerate(held)]
@@ -165,7 +165,7 @@ def test_nobody_is_sent_to_a_node_that_was_lost_meanwhile() -> None:
     assert found.places() == {"train-0": [gpu("node-1")], "train-1": [gpu("node-3")]}
 
 
-def test_members_left_behind_for_a_minute_start_the_gang_anew() -> None:
+def test_members_left_behind_for_a_minute_start_the_gang_again() -> None:
     pods = PAIR.pods()
     held = _slices(pods, "node-1", "node-2")
     node = _node("node-1", held[0], SlicePhase.ATTACHED)

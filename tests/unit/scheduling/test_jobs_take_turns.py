@@ -113,7 +113,7 @@ def test_a_gang_is_not_starved_by_single_jobs() -> None:
     assert dict(books.received)[FAST].at(turns.toy.now) >= ROUND_S
 
 
-def test_no_device_idles_while_somebody_waits() -> None:
+def test_no_device_idles_while_someone_waits() -> None:
     turns = Turns.of(TWO, rates("a", 4, 1), policy=a_turn_policy("MaxThroughput"))
     turns.add(*(job(f"j{at}") for at in range(4)))
     turns.settle()
@@ -123,7 +123,7 @@ def test_no_device_idles_while_somebody_waits() -> None:
         assert set(turns.holding().values()) == {FAST, SLOW}
 
 
-def test_nothing_is_written_while_nobody_changes_place() -> None:
+def test_nothing_is_written_while_no_one_changes_place() -> None:
     turns = Turns.of(TWO, rates("a", 4, 1))
     turns.add(
         a_job("stays").with_(workload_class="a"),
@@ -238,7 +238,7 @@ def test_books_close_when_the_objective_becomes_fifo() -> None:
     assert turns.toy.shape.policy.last_solve is None
 
 
-def test_a_higher_priority_is_served_before_anybody_is_owed_time() -> None:
+def test_a_higher_priority_is_served_before_anyone_is_owed_time() -> None:
     turns = Turns.of({"n1": FAST}, rates("a", 4, 1))
     turns.add(job("low"))
     turns.run(2 * ROUND_S)

@@ -52,7 +52,7 @@ def test_what_is_left_undone_is_postponed_and_nothing_is_said_to_it() -> None:
 
 
 @pytest.mark.usefixtures("little")
-def test_everybody_gets_a_turn_some_day() -> None:
+def test_everyone_gets_a_turn_some_day() -> None:
     jobs = _jobs()
     heard: set[str] = set()
     for cycle in range(30):
@@ -81,7 +81,7 @@ def test_the_same_hurry_gives_the_same_plan() -> None:
     assert first.actions == again.actions
 
 
-def test_with_time_enough_nobody_is_postponed() -> None:
+def test_with_time_enough_no_one_is_postponed() -> None:
     jobs = _jobs()
     found = decided(*_picture(jobs, devices=1))
     assert all(found.status(one) != one.build().status for one in jobs)

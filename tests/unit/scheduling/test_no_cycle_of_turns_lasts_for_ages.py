@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where jobs take turns and no two questions are alike, a cycle answers some and postpones others.
 
-Nobody is left out for good, and what was planned for whoever waits longer is kept for them.
+No one is left out for good, and what was planned for whoever waits longer is kept for them.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def test_a_cycle_of_turns_ends_and_says_nothing_to_whom_it_left_out(asked: list[
     assert few <= 40 * serve._FILLING[1] + 10
 
 
-def test_everybody_gets_an_answer_some_day(asked: list[str]) -> None:
+def test_everyone_gets_an_answer_some_day(asked: list[str]) -> None:
     jobs = _jobs()
     heard: set[str] = set()
     for cycle in range(30):
@@ -103,7 +103,7 @@ def test_the_same_hurry_gives_the_same_plan(asked: list[str]) -> None:
     assert asked
 
 
-def test_with_effort_enough_everybody_is_answered() -> None:
+def test_with_effort_enough_everyone_is_answered() -> None:
     jobs = _jobs()
     found = decided(*_picture(jobs, devices=2))
     assert len(_heard(found, jobs)) == JOBS

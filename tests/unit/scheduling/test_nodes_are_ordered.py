@@ -140,7 +140,7 @@ def test_an_order_goes_when_the_members_run_or_the_plan_changes() -> None:
     assert gone.reason is Reason.POOL_RELEASED
 
 
-def test_an_order_that_nobody_serves_fails_and_is_told() -> None:
+def test_an_order_that_no_one_serves_fails_and_is_told() -> None:
     late = an_order(created=NOW - ORDER_S - 61, scheduling_message="0/3 nodes are available")
     found = plan(*waiting(), late)
     (gone,) = found.all(DeletePod)

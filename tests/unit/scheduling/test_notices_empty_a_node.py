@@ -121,7 +121,7 @@ def test_a_whole_gang_is_asked_to_checkpoint_and_starts_again_uncounted() -> Non
     )
 
 
-def test_a_removal_that_somebody_chose_is_not_told_as_the_providers() -> None:
+def test_a_removal_that_someone_chose_is_not_told_as_the_providers() -> None:
     found = a_spread_gang(OPEN_ENDED, job=GANG)
     assert evicted(found) == ["train-0", "train-1"]
     said = found.condition(GANG, "Admitted").message
@@ -146,7 +146,7 @@ def test_a_gang_elsewhere_is_left_alone() -> None:
     assert found.status(GANG).phase == "Running"
 
 
-def test_a_recommendation_evicts_nobody_and_taints_nothing() -> None:
+def test_a_recommendation_evicts_no_one_and_taints_nothing() -> None:
     found = a_spread_gang(REBALANCE, job=GANG)
     assert evicted(found) == []
     assert found.all(TaintNode) == []
@@ -204,7 +204,7 @@ def test_a_member_that_fails_on_a_machine_that_goes_is_not_counted() -> None:
     assert found.condition(GANG, "Admitted").reason == Reason.SPOT_INTERRUPTED
 
 
-def test_a_gang_on_its_way_is_placed_anew() -> None:
+def test_a_gang_on_its_way_is_placed_again() -> None:
     job = a_job().exclusive()
     pod = job.pods()[0]
     reserved = holding("node-1", [pod], TERMINATE, phase=SlicePhase.RESERVED)
@@ -241,7 +241,7 @@ def test_the_node_is_tainted_while_a_notice_to_terminate_stands() -> None:
     assert a_doomed_node(None).actions == ()
 
 
-def test_a_taint_stays_while_nobody_knows_what_the_agent_would_say() -> None:
+def test_a_taint_stays_while_no_one_knows_what_the_agent_would_say() -> None:
     node = a_node("node-1", taints=[OURS])
     assert decided(node).all(TaintNode) == []
     released: NodeRecord = replace(node, managed=False)

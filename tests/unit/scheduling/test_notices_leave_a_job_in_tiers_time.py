@@ -83,7 +83,7 @@ def test_a_flush_that_fits_into_half_of_it_is_told() -> None:
 
 
 @pytest.mark.parametrize("pools", [(), (a_pool("spot-a"),)])
-def test_where_nobody_states_a_notice_nothing_is_said(pools: tuple[PoolRecord, ...]) -> None:
+def test_where_no_one_states_a_notice_nothing_is_said(pools: tuple[PoolRecord, ...]) -> None:
     found = new(*pools)
     assert found.status("train").condition("NoticeFeasible") is None
     assert found.all(CreatePod), "it is started"

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs with a cost objective go to the pools that suit them, and nobody else is touched."""
+"""Jobs with a cost objective go to the pools that suit them, and no one else is touched."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_nothing_is_moved_shortly_before_its_end() -> None:
     assert toy.counts["EvictPod"] == 0
 
 
-def test_an_unknown_price_stops_nobody_and_starts_nobody() -> None:
+def test_an_unknown_price_stops_no_one_and_starts_no_one() -> None:
     toy = play(a_pool("spot-a", None), spot_a=1)
     toy.add(job())
     toy.settle()

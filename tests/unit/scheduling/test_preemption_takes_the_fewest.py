@@ -118,7 +118,7 @@ def test_a_service_is_never_preempted() -> None:
     assert not _evicted(decided(service, pod, node, job, *pods))
 
 
-def test_nobody_goes_when_it_would_not_help() -> None:
+def test_no_one_goes_when_it_would_not_help() -> None:
     job, pods = _wish(count=2, replicas=2)
     parts = _running((_victim("a"), "node-1", 0), (_victim("b", 9), "node-2", 0))
     found = decided(*parts, job, *pods)

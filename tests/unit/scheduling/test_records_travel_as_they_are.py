@@ -45,7 +45,7 @@ def test_whatever_is_no_record_travels_too(value: object) -> None:
     assert pickle.loads(dumps(value)) == value
 
 
-def test_what_arrives_is_not_made_anew() -> None:
+def test_what_arrives_is_not_made_again() -> None:
     sent = Checked(2)
     got = pickle.loads(dumps(sent))
     assert (got.value, got.doubled) == (sent.value, sent.doubled) == (2, 2)

@@ -99,7 +99,7 @@ def test_a_device_gives_only_the_modes_it_offers() -> None:
     assert _asked(a_job(), whole_only).places()
 
 
-def test_a_whole_device_is_shared_with_nobody() -> None:
+def test_a_whole_device_is_shared_with_no_one() -> None:
     tenant, node = _running("busy", 10)
     reason, message = _refused(a_job(), *tenant, node)
     assert (reason, "taken by default/busy (10 %)" in message) == (Reason.NO_CAPACITY, True)

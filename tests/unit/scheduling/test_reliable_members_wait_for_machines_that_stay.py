@@ -179,4 +179,4 @@ def test_whatever_comes_and_goes_they_are_never_elsewhere_and_come_back(
     assert set(reliable) <= found.here().keys()
     # a choice that was made for want of spot stands for a day
     assert len(found.here()) >= (2 if priced else 5)
-    assert found.counts["CreatePod"] <= 2 * 5 + 1, "nobody is made again and again"
+    assert found.counts["CreatePod"] <= 2 * 5 + 1, "no one is made again and again"

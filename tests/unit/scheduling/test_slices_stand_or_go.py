@@ -43,7 +43,7 @@ def test_a_reservation_is_not_adopted() -> None:
     gated = replace(JOB.pods()[0], uid=POD.uid)
     seen = reported(HELD, SlicePhase.RESERVED)
     found = decided(JOB, gated, a_gpu_node(devices=1, observed=[seen]))
-    assert not found.slices(), "it must be gone from the status before it is made anew"
+    assert not found.slices(), "it must be gone from the status before it is made again"
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def test_a_share_is_slower_by_the_measured_curve_or_else_in_proportion() -> None
     assert found == pytest.approx([9.0, 5.0])
 
 
-def test_a_class_that_nobody_saw_does_what_others_typically_do() -> None:
+def test_a_class_that_no_one_saw_does_what_others_typically_do() -> None:
     fast = measured(a_profile("a", workload_class="a"), alone("v100", 10.0), alone("k80", 1.0))
     slow = measured(a_profile("b", workload_class="b"), alone("v100", 2.0), alone("k80", 0.5))
     lone = measured(a_profile("c", workload_class="c"), alone("h100", 500.0))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""By the learned rule: nobody's objective at risk first, then what a place is worth."""
+"""By the learned rule: no one's objective at risk first, then what a place is worth."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_an_objective_that_its_own_share_breaks_is_refused_before_a_pod_is_made(
     assert found.decision(job).reason is Reason.PREDICTED_SLO_BREACH
 
 
-def test_nobody_without_objective_waits_for_a_certificate() -> None:
+def test_no_one_without_objective_waits_for_a_certificate() -> None:
     job = a_job().fractional(20, 40)
     found = decided(*_cluster(_running("busy", 50)), job, *job.pods())
     # 40 % would leave no room for another one like it
@@ -193,7 +193,7 @@ def test_a_class_that_has_spent_its_trials_needs_a_device_of_its_own() -> None:
     assert decided(*parts, profile, job, *job.pods()).places()["train-0"]
 
 
-def test_nobody_is_tried_out_beside_a_latency_objective() -> None:
+def test_no_one_is_tried_out_beside_a_latency_objective() -> None:
     slo = LatencyObjective(latency_ms=100)
     solo = a_profile(
         "fast",
@@ -352,7 +352,7 @@ def test_the_status_says_what_the_admission_rests_on() -> None:
     assert tried.threshold == "Refuse"
 
 
-def test_an_objective_broken_by_its_own_load_is_said_so_and_nobody_leaves() -> None:
+def test_an_objective_broken_by_its_own_load_is_said_so_and_no_one_leaves() -> None:
     strict = a_job("strict").slowdown(3).status(phase="Running")
     parts, (held, _) = _running("strict", 50, job=strict)
     own = replace(

@@ -98,14 +98,14 @@ def test_a_gated_pod_that_was_deleted_is_created_again_without_a_restart() -> No
     assert found.status(job).restarts == 0
 
 
-def test_a_name_held_by_somebody_else_is_a_conflict() -> None:
+def test_a_name_held_by_someone_else_is_a_conflict() -> None:
     thief = a_pod("train-0", owner=a_job("other").build())
     found = decided(a_gpu_node(), a_job(), a_job("other"), thief)
     assert "train-0" not in [one.name for one in found.all(CreatePod)]
     assert found.condition("train", "Admitted").reason == Reason.NAME_CONFLICT
 
 
-def test_a_service_of_that_name_held_by_somebody_else_is_a_conflict() -> None:
+def test_a_service_of_that_name_held_by_someone_else_is_a_conflict() -> None:
     taken = replace(a_kube_service(a_job().build(), WORKERS), owner_uid="uid-stranger")
     job = a_job().gang(2)
     found = decided(a_gpu_node(), job, taken)

@@ -85,7 +85,7 @@ def test_without_a_port_there_is_nothing_to_serve() -> None:
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "Service"])
-def test_a_namesake_of_somebody_else_is_a_conflict(kind: str) -> None:
+def test_a_namesake_of_someone_else_is_a_conflict(kind: str) -> None:
     service = a_service()
     taken: Part = (
         replace(a_deployment(service.build()), owner_uid="")

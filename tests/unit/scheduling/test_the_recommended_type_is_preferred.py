@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who says what the choice is for and leaves it open gets the recommended type, where it is free.
 
-It is no limit: nobody waits for it, and of shares the size comes first.
+It is no limit: no one waits for it, and of shares the size comes first.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def test_the_recommended_type_is_taken_where_it_is_free(objective: str) -> None:
     assert place(choosing(objective, kind="a-type"), *TWO) == "node-1"
 
 
-def test_nobody_waits_for_it() -> None:
+def test_no_one_waits_for_it() -> None:
     taken = (*a_node_of("node-1", "a-type", 0), *a_node_of("node-2", "b-type", 100))
     assert place(choosing(), *taken) == "node-1"
     assert place(choosing(kind="gone"), *TWO) == "node-1"

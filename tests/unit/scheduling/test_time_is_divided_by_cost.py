@@ -74,7 +74,7 @@ def test_the_type_that_brings_most_for_its_price_is_promised() -> None:
     assert float(solve(turns).objective_value) == pytest.approx(0.25, rel=0.05)
 
 
-def test_nobody_gets_less_than_the_floor() -> None:
+def test_no_one_gets_less_than_the_floor() -> None:
     turns = a_cluster(min_service_percent=40)
     turns.add(*(job(f"j{at}") for at in range(4)))
     turns.settle()
@@ -85,7 +85,7 @@ def test_nobody_gets_less_than_the_floor() -> None:
         assert float(books.effective_throughput) >= 0.4 * 2.5 * 0.5 * 0.95
 
 
-def test_another_price_divides_anew_and_the_same_one_does_not() -> None:
+def test_another_price_divides_again_and_the_same_one_does_not() -> None:
     turns = a_cluster(min_service_percent=0)
     turns.add(job("one"))
     turns.run(2 * ROUND_S)
@@ -123,7 +123,7 @@ def test_without_a_price_time_is_divided_all_the_same_and_the_policy_names_the_t
     assert solve(turns).result == "Optimal"
 
 
-def test_a_type_that_nobody_may_use_needs_no_price() -> None:
+def test_a_type_that_no_one_may_use_needs_no_price() -> None:
     turns = priced(a_cluster(), fast=10.0)
     turns.add(job("one", accelerators=(FAST,)))
     turns.settle()
@@ -192,7 +192,7 @@ def test_a_deadline_that_passed_is_told_as_such() -> None:
     assert found.cause == "Passed"
 
 
-def test_a_deadline_of_work_that_nobody_states_is_not_looked_at_and_says_so() -> None:
+def test_a_deadline_of_work_that_no_one_states_is_not_looked_at_and_says_so() -> None:
     turns = a_cluster("MinCostSLO")
     turns.add(job("vague", cost=CostAim(deadline_s=1000.0)))
     turns.run(3 * ROUND_S)
@@ -228,7 +228,7 @@ def test_a_new_leader_remembers_which_deadlines_were_dropped() -> None:
     before = solve(turns)
     turns.run(10)
     assert solve(turns) == before
-    # a status that lost the word of it is written anew
+    # a status that lost the word of it is written again
     key = turns.job("hopeless").ref.uid
     known = turns.toy.workloads[key]
     books = known.status.allocation

@@ -170,7 +170,7 @@ def test_older_slices_are_left_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("learned", [True, False])
-def test_beside_a_tenant_without_verified_limits_nobody_is_placed(learned: bool) -> None:
+def test_beside_a_tenant_without_verified_limits_no_one_is_placed(learned: bool) -> None:
     busy = a_job("busy").fractional(20, 20)
     pod, wanted = _held(busy, 20)
     failed = reported(wanted, SlicePhase.FAILED, reason="Unenforced", message="no client")
@@ -182,7 +182,7 @@ def test_beside_a_tenant_without_verified_limits_nobody_is_placed(learned: bool)
 
 
 @pytest.mark.parametrize("state", [one for one in MpsState if one is not MpsState.ACTIVE])
-def test_a_device_whose_mps_server_is_not_there_takes_nobody(state: MpsState) -> None:
+def test_a_device_whose_mps_server_is_not_there_takes_no_one(state: MpsState) -> None:
     mps = MpsStatus(protocol=2, state=state, context_limit=48)
     node = a_gpu_node(devices=[replace(a_device(backend=Backend.MPS2), mps=mps)])
     job = a_job().fractional(20, 20)
@@ -208,7 +208,7 @@ def test_contexts_that_the_server_keeps_back_or_others_opened_are_not_given_away
     assert found.decision(job).reason is Reason.CONTEXT_LIMIT
 
 
-def test_who_lets_nobody_join_is_joined_by_nobody() -> None:
+def test_who_lets_no_one_join_is_joined_by_no_one() -> None:
     alone = a_job("alone").fractional(20, 20)
     alone = alone.with_(sharing=replace(alone.build().sharing, allow=False))
     pod, wanted = _held(alone, 20)

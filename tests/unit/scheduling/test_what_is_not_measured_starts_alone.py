@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A service of which nobody knows latency or load starts alone, is measured, and shares then."""
+"""A service of which no one knows latency or load starts alone, is measured, and shares then."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_without_an_empty_device_it_waits_and_says_why(policy: Part) -> None:
 
 
 @BOTH
-def test_nobody_joins_it_until_it_is_measured(policy: Part) -> None:
+def test_no_one_joins_it_until_it_is_measured(policy: Part) -> None:
     job = a_job().fractional(20, 40)
     found = decided(*running(serving()), policy, job, *job.pods())
     assert "train-0" not in found.places()
@@ -194,7 +194,7 @@ def test_what_is_measured_beats_what_was_declared() -> None:
     assert decided(*parts, measured).decision(service).reason is Reason.PLACED
 
 
-def test_an_objective_at_another_percentile_is_measured_anew() -> None:
+def test_an_objective_at_another_percentile_is_measured_again() -> None:
     service = serving(percentile="99.9")
     found = decided(a_gpu_node(), LEARNED, taught(seen(1)), service, pod_of(service))
     assert found.decision(service).message.endswith(ALONE)
@@ -258,7 +258,7 @@ def test_latency_alone_is_a_median_by_percentile_and_load_is_a_busy_one() -> Non
     assert taught(seen(1, requests_milli=12_340)).status.requests_per_s == 13.0
 
 
-def test_another_image_has_its_load_measured_anew() -> None:
+def test_another_image_has_its_load_measured_again() -> None:
     old = seen(1, image="sha256:a", requests_milli=50_000)
     new = seen(2, image="sha256:b", requests_milli=0, latency_micros=0, percentile="")
     status = taught(old, new).status

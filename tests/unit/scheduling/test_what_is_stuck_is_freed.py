@@ -52,7 +52,7 @@ def _restarts(found: Decided, reason: Reason) -> str:
     return admitted.message
 
 
-def test_a_pod_that_is_not_scheduled_for_a_minute_starts_anew() -> None:
+def test_a_pod_that_is_not_scheduled_for_a_minute_starts_again() -> None:
     said = "0/3 nodes are available: 3 Insufficient cpu"
     early = _job(UNSCHEDULED, since=NOW - 59, scheduling_message=said)
     assert early.status("train").phase == "Starting"
@@ -61,7 +61,7 @@ def test_a_pod_that_is_not_scheduled_for_a_minute_starts_anew() -> None:
     assert said in _restarts(late, Reason.STUCK_UNSCHEDULED)
 
 
-def test_a_pod_that_does_not_start_for_a_minute_starts_anew() -> None:
+def test_a_pod_that_does_not_start_for_a_minute_starts_again() -> None:
     waiting = ("CreateContainerConfigError", "PodUnknown: retrying")
     early = _job(BOUND, since=NOW - 59, waiting=waiting)
     assert early.status("train").phase == "Starting"
@@ -110,7 +110,7 @@ def test_no_pod_is_created_before_that_wait_is_over() -> None:
     assert decided(job, a_gpu_node(), at=NOW + 20).all(CreatePod)
 
 
-def test_a_pod_let_go_without_a_slice_starts_anew() -> None:
+def test_a_pod_let_go_without_a_slice_starts_again() -> None:
     job = a_job().status(phase="Starting")
     pod = a_pod("train-0", owner=job.build(), stage=BOUND, node="node-1")
     found = decided(job, pod, a_gpu_node())

@@ -165,7 +165,7 @@ def test_times_alone_are_medians_and_counters_running_means() -> None:
     assert solo.samples == 3
 
 
-def test_another_image_starts_anew_and_late_rows_of_the_old_one_are_left_out() -> None:
+def test_another_image_starts_again_and_late_rows_of_the_old_one_are_left_out() -> None:
     old = taught(*(row(n, image="sha256:a") for n in range(4)))
     assert old.status.source_hash == "sha256:a"
     late = row(12, image="sha256:a")
@@ -314,7 +314,7 @@ def test_a_workload_finds_its_profile_by_name_or_by_class() -> None:
     found = profile_of(snapshot, a_job().with_(workload_class=CLASS).build())
     assert found is not None
     assert found.workload_class == CLASS
-    assert profile_of(snapshot, a_job().with_(workload_class="nobody").build()) is None
+    assert profile_of(snapshot, a_job().with_(workload_class="no one").build()) is None
 
 
 def test_what_trials_cost_is_remembered_once() -> None:
@@ -337,7 +337,7 @@ def test_a_decision_carries_the_lessons_and_counts_the_garbage() -> None:
     assert found.plan.dropped == {"Share": 1}
 
 
-def test_nothing_is_created_where_nobody_is_left() -> None:
+def test_nothing_is_created_where_no_one_is_left() -> None:
     node = replace(a_gpu_node(), observations=(row(0),))
     lessons = profiles_to_write(a_snapshot(node), NOW, 1)
     assert lessons.actions == ()

@@ -102,7 +102,7 @@ def test_a_price_that_is_missing_is_a_reason_and_never_nothing() -> None:
     assert (days.known.total, days.known.unpriced_seconds) == ("", 3600)
     days.cycle(HOUR, placement=())
     assert (days.known.total, days.known.message) == ("2", "")
-    # nobody sells this type on demand, so there is nothing to compare with
+    # no one sells this type on demand, so there is nothing to compare with
     assert (days.known.on_demand_total, days.known.vs_on_demand) == ("", "")
 
 

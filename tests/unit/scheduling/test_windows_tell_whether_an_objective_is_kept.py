@@ -19,7 +19,7 @@ SLO = LatencyObjective(latency_ms=40)
 JOB = a_job().fractional(50, 50)
 
 
-class _Nobody(predicted_figures.Predictions):
+class _no_one(predicted_figures.Predictions):
     def admission(self, pod_uid: str) -> None:
         return None
 
@@ -39,7 +39,7 @@ def serving(before: Sharing | None = None) -> WorkloadRecord:
 
 
 def shown(before: Sharing | None, *parts: Part) -> Sharing:
-    predictions = object.__new__(_Nobody)
+    predictions = object.__new__(_no_one)
     found = predicted_figures.sharing(serving(before), parts, predictions)
     assert found is not None
     return found

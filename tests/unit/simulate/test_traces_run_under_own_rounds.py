@@ -81,7 +81,7 @@ def test_in_a_queue_the_first_type_is_taken_and_small_ones_pass() -> None:
     assert _jct(found) == pytest.approx({"a": 100.0, "b": 200.0, "c": 10.0, "d": 10.0})
 
 
-def test_in_a_strict_queue_nobody_overtakes() -> None:
+def test_in_a_strict_queue_no_one_overtakes() -> None:
     jobs = (
         _job("a", 100, t=1.0, u=10.0),
         _job("b", 100, gang=2, t=1.0, u=1.0),

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which way of sharing a device gets, from what was found out; nobody configures it.
+"""Which way of sharing a device gets, from what was found out; no one configures it.
 
 Pure. Everything that speaks against MPS leaves whole devices and a sentence that says why, for
 people to read. Source of versions and limits: NVIDIA's MPS documentation, release 615.
@@ -112,7 +112,7 @@ def _against_mps(
     other = next((one for one in installed.strangers if one.serves(device.uuid)), None)
     if other is not None:
         return (
-            f"process {other.pid} of somebody else runs an MPS control daemon for it; stop that "
+            f"process {other.pid} of someone else runs an MPS control daemon for it; stop that "
             "one, or take the node from Ullage"
         )
     return ""

@@ -258,7 +258,7 @@ class NvidiaDriver:
     async def detach(self, binding: ContainerBinding) -> str:
         """Tear the container's clients down through their server, one after another.
 
-        After it killing the container's processes disturbs nobody else on the device.
+        After it killing the container's processes disturbs no one else on the device.
         """
         if self._shares.port is None:
             return ""

@@ -104,14 +104,14 @@ class MpsShares:
         return f"the MPS supervisor's last word is {age:.0f} s old" if age > REPORT_SECONDS else ""
 
     def server(self, uuid: str) -> Server | None:
-        """A device's server as of now; ``None`` = nobody knows, or none is ordered."""
+        """A device's server as of now; ``None`` = no one knows, or none is ordered."""
         return None if self.problem else self._report.servers.get(uuid)
 
     def choice(self, device: NvidiaDevice, driver: Driver) -> Choice:
         """How a device is shared.
 
-        MPS once chosen stays while nobody knows better, and what serves is judged by how it
-        serves: a look at the installation that failed, or somebody who came second, ends none of
+        MPS once chosen stays while no one knows better, and what serves is judged by how it
+        serves: a look at the installation that failed, or someone who came second, ends none of
         our tenants.
         """
         before = self._choices.get(device.uuid)
@@ -138,7 +138,7 @@ class MpsShares:
         strangers = installed.strangers if installed else ()
         other = next((one for one in strangers if one.serves(uuid)), None)
         return (
-            f"process {other.pid} of somebody else runs a second MPS control daemon for it: "
+            f"process {other.pid} of someone else runs a second MPS control daemon for it: "
             "whoever uses that one takes turns with our tenants, beside their shares; stop it"
             if other
             else ""

@@ -24,7 +24,7 @@ NvmlError: Final[type[Exception]] = pynvml.NVMLError
 """Base of all errors of the library; ``str`` gives NVML's own words."""
 
 DEADLINE_SECONDS: Final = 1.5
-"""How long anybody waits for the library: a probe answers within 2 s, whatever the driver does."""
+"""How long anyone waits for the library: a probe answers within 2 s, whatever the driver does."""
 
 Result = TypeVar("Result")
 

@@ -3,7 +3,7 @@
 """What every reason and condition means, and what a person can do about it.
 
 ``docs/reference/reasons.md`` and ``kubectl ullage explain`` print these texts, so a word on
-somebody's screen always has an answer. Standard library only; must never decide anything.
+someone's screen always has an answer. Standard library only; must never decide anything.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ COST: Final[Mapping[Reason, Explanation]] = {
         "Nothing, or name it in spec.accelerators.",
     ),
     Reason.ADVICE_ONLY: say(
-        "There is a best accelerator, but nobody vouches for it yet; its row says what is missing.",
+        "There is a best accelerator, but no one vouches for it yet; its row says what is missing.",
         "Supply what is missing: a measured step, or the memory that the job needs.",
     ),
     Reason.CAPACITY_DECIDES: say(
@@ -69,7 +69,7 @@ COST: Final[Mapping[Reason, Explanation]] = {
         "Raise maxTime, or take another type.",
     ),
     Reason.MEMORY_UNKNOWN: say(
-        "Nobody knows how much device memory the job needs, so the type is advice only.",
+        "No one knows how much device memory the job needs, so the type is advice only.",
         "State gpu.memory.limit, declare peakMemoryBytes in a WorkloadProfile, or let it run once.",
     ),
     Reason.NOT_ANCHORED: say(
@@ -82,6 +82,6 @@ COST: Final[Mapping[Reason, Explanation]] = {
     ),
     Reason.COUNT_CHANGES_BATCH: say(
         "Another number of devices changes the batch of a step, and so how the training converges.",
-        "Keep the number, or choose the batch anew.",
+        "Keep the number, or choose the batch again.",
     ),
 }

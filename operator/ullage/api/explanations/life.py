@@ -23,7 +23,7 @@ LIFE: Final[Mapping[Reason, Explanation]] = {
     Reason.RUNNING: say("Every member runs.", "Nothing."),
     Reason.LOST_RACE: say(
         "kubelet did not admit the pod because something else took the room first; the pod is "
-        "made anew, and this does not count as a failure.",
+        "made again, and this does not count as a failure.",
         "Nothing. If it repeats, look for pods on the node that take resources outside the "
         "scheduler.",
     ),
@@ -35,11 +35,11 @@ LIFE: Final[Mapping[Reason, Explanation]] = {
         "(admissionPolicy.enabled), which refuses such pods.",
     ),
     Reason.STUCK_UNSCHEDULED: say(
-        "The pod was released to its node and the scheduler has not bound it; it is placed anew.",
+        "The pod was released to its node and the scheduler has not bound it; it is placed again.",
         "Read the scheduler's message, which this one repeats.",
     ),
     Reason.STUCK_NOT_STARTED: say(
-        "The pod is bound and its container did not start in time; it is placed anew.",
+        "The pod is bound and its container did not start in time; it is placed again.",
         "Read the pod's events and the slice's reason in the GPUNode.",
     ),
     Reason.PREEMPTED: say(
@@ -61,7 +61,7 @@ LIFE: Final[Mapping[Reason, Explanation]] = {
         "notice, which is 30 seconds to two minutes with most providers.",
     ),
     Reason.MEMBER_LOST: say(
-        "A member vanished (node lost, evicted, deleted): the gang starts anew, uncounted.",
+        "A member vanished (node lost, evicted, deleted): the gang starts again, uncounted.",
         "Nothing; the message names the member.",
     ),
     Reason.SIZED: say(

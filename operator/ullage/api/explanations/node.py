@@ -25,7 +25,7 @@ NODE: Final[Mapping[Reason, Explanation]] = {
     ),
     Reason.EPOCH_STALE: say(
         "The slice comes from an operator that has been replaced.",
-        "Nothing; the leading operator decides anew.",
+        "Nothing; the leading operator decides again.",
     ),
     Reason.SLOT_COUNT: say(
         "The container holds another number of slots than it has slices.",
@@ -37,12 +37,12 @@ NODE: Final[Mapping[Reason, Explanation]] = {
     ),
     Reason.CAPACITY_EXCEEDED: say(
         "The slice would give the device more memory, containers or contexts than it may have.",
-        "Nothing; it is placed anew. If it repeats, compare spec and status of the GPUNode.",
+        "Nothing; it is placed again. If it repeats, compare spec and status of the GPUNode.",
     ),
     Reason.PREDICTION_REFUSED: say(
-        "A node foresees that a neighbour would be slowed beyond its objective. Agents of this "
+        "A node predicts that a neighbour would be slowed beyond its objective. Agents of this "
         "version leave risk to the operator and never say it.",
-        "Nothing; it is placed anew.",
+        "Nothing; it is placed again.",
     ),
     Reason.MPS_NOT_READY: say(
         "The MPS server of the device does not answer; the start is tried again.",
@@ -89,7 +89,7 @@ NODE: Final[Mapping[Reason, Explanation]] = {
         "Raise resources.limits.cpu of the device container, or lower gpu.share.",
     ),
     Reason.SLO_AT_RISK: say(
-        "A container runs above nine tenths of its objective; nobody is paused for it yet.",
+        "A container runs above nine tenths of its objective; no one is paused for it yet.",
         "Nothing, or ask for a larger share at its next start.",
     ),
     Reason.BEST_EFFORT_PAUSED: say(

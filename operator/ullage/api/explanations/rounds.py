@@ -24,7 +24,7 @@ ROUNDS: Final[Mapping[Reason, Explanation]] = {
     ),
     Reason.ROUND_SCHEDULED: say(
         "It has its turn: devices are reserved for it on the type that the objective gives it.",
-        "Nothing; it goes on in later rounds until somebody else is owed more.",
+        "Nothing; it goes on in later rounds until someone else is owed more.",
     ),
     Reason.ESTIMATE_USED: say(
         "Its speed is not known on every type, so the division of time rests on an estimate.",

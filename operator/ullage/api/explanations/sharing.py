@@ -20,14 +20,14 @@ SHARING: Final[Mapping[Reason, Explanation]] = {
         "Nothing. `kubectl ullage top` compares what was predicted with what is observed.",
     ),
     Reason.SHARING_REJECTED: say(
-        "The workload may not join the others on any device, because the risk to somebody's "
+        "The workload may not join the others on any device, because the risk to someone's "
         "objective would be too great; the message names whose, and what is missing.",
         "Loosen the objective that binds, ask for another share, or let it wait; `kubectl ullage "
         "why` shows the figures.",
     ),
     Reason.MADE_ROOM: say(
         "The job starts again with a smaller share, so that another workload fits beside it: both "
-        "together are predicted to reach clearly more than it alone, and nobody's objective is at "
+        "together are predicted to reach clearly more than it alone, and no one's objective is at "
         "risk. The message says for whom, and which share it keeps.",
         "Nothing: it goes on from its checkpoint, and is not asked again for ten minutes. Raise "
         "gpu.share.minPercent for a floor, or set sharing.resizable to Never.",
@@ -35,21 +35,21 @@ SHARING: Final[Mapping[Reason, Explanation]] = {
     Reason.PROBATION_STARTED: say(
         "Nothing certain is known of this class of work yet, so it is tried out at a small share "
         "for a short time, with the guard watching.",
-        "Nothing. It stays if nobody's objective breaks.",
+        "Nothing. It stays if no one's objective breaks.",
     ),
     Reason.PROBATION_COMMITTED: say(
         "The trial ended well and the workload stays; what was measured counts from now on.",
         "Nothing.",
     ),
     Reason.PROBATION_ROLLED_BACK: say(
-        "The trial broke somebody's objective, or measured nothing, and the workload was taken "
+        "The trial broke someone's objective, or measured nothing, and the workload was taken "
         "off the device.",
         "Let it wait for a device of its own, or loosen the objectives; risk.probationSecondsPer"
         "Class of the SchedulingPolicy says what trials may cost.",
     ),
     Reason.SLICE_UNENFORCED: say(
         "The limits of a slice could not be proven on its device, so it counts as the whole "
-        "device and nobody is admitted beside it.",
+        "device and no one is admitted beside it.",
         "See the GPUNode's status.slices: the message says which limit was not seen; the driver "
         "and the MPS server of the node are the first places to look.",
     ),
@@ -61,7 +61,7 @@ SHARING: Final[Mapping[Reason, Explanation]] = {
         "ullage.dev/class label, so that each keeps its own profile.",
     ),
     Reason.IMAGE_CHANGED: say(
-        "Another image runs under the same name, so measuring starts anew.",
+        "Another image runs under the same name, so measuring starts again.",
         "Nothing. Pin images by digest to keep profiles across registries.",
     ),
     Reason.PROFILE_UPDATED: say(

@@ -98,7 +98,7 @@ WAITING: Final[Mapping[Reason, Explanation]] = {
         "Look at the Node and at the node agent's pod on it.",
     ),
     Reason.DEVICE_UNHEALTHY: say(
-        "The device reports errors and is given to nobody until it has been clean for a while.",
+        "The device reports errors and is given to no one until it has been clean for a while.",
         "Look at devices[].health and the conditions of the GPUNode; it returns by itself once "
         "the fault clears.",
     ),
@@ -141,7 +141,7 @@ WAITING: Final[Mapping[Reason, Explanation]] = {
         "Set gpu.count to 1, or use gpu.mode Exclusive.",
     ),
     Reason.ENFORCEMENT_MISSING: say(
-        "A tenant of the device runs without verified limits, so nobody may join it there.",
+        "A tenant of the device runs without verified limits, so no one may join it there.",
         "Wait until its limits are verified or it is evicted; `kubectl ullage top` shows which.",
     ),
     Reason.SLO_INFEASIBLE: say(

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How right the speeds were that nobody had measured, and how good the choices of types are.
+"""How right the speeds were that no one had measured, and how good the choices of types are.
 
 Errors are counted once, when a class is first measured on a type; regret is of what runs now.
 Bounded; it never decides anything.
@@ -25,7 +25,7 @@ WINDOW: Final = 200
 MAKESPAN: Final = "Makespan"
 
 
-class Foretold:
+class SpeedErrors:
     """Speeds that were estimated or declared, against the measurement that took their place."""
 
     def __init__(self) -> None:
@@ -58,9 +58,9 @@ class Foretold:
         ]
         if not first:
             return
-        foretold = speeds(before)
+        predicted = speeds(before)
         for one in first:
-            said = foretold.get(one.accelerator)
+            said = predicted.get(one.accelerator)
             if said is not None:
                 recent = self._errors.setdefault(
                     (one.accelerator, said.source.value), deque(maxlen=WINDOW)
@@ -68,9 +68,9 @@ class Foretold:
                 recent.append(abs(said.steps_per_second / one.steps_per_second - 1.0))
 
 
-def device_figures(snapshot: Snapshot, foretold: Foretold) -> DeviceFigures:
+def device_figures(snapshot: Snapshot, speed_errors: SpeedErrors) -> DeviceFigures:
     """The figures as of now."""
-    return DeviceFigures(errors=foretold.errors(), regrets=regrets(snapshot))
+    return DeviceFigures(errors=speed_errors.errors(), regrets=regrets(snapshot))
 
 
 def regrets(snapshot: Snapshot) -> dict[str, float]:

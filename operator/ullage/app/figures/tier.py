@@ -26,7 +26,7 @@ class TierSums:
             reports: What leads tell, by uid of the job.
         """
         for uid, one in reports.items():
-            # of a lead that is met for the first time nobody knows when it lost them
+            # of a lead that is met for the first time no one knows when it lost them
             self.lost_steps += max(0, one.lost_steps - self._seen.get(uid, one.lost_steps))
         self._seen = {uid: one.lost_steps for uid, one in reports.items()}
         return TierFigures(

@@ -281,7 +281,7 @@ class Refusals:
     def settle(self, key: RefusalKey, owner_uid: str) -> bool:
         """An object of this name and owner was seen; says whether a refusal was shown for it.
 
-        Somebody else's object of the same name settles nothing: it may be the very obstacle.
+        Someone else's object of the same name settles nothing: it may be the very obstacle.
         """
         refusal = self._kept.get(key)
         if refusal is None or refusal.owner_uid != owner_uid:

@@ -32,7 +32,7 @@ GPU_NODE = "GPUNode"
 
 
 class NodeRoom(PlainRoom[str, NodeRecord]):
-    """Kubernetes nodes; a change of a node that is not ours wakes nobody."""
+    """Kubernetes nodes; a change of a node that is not ours wakes no one."""
 
     def __init__(self, stream: str, context: Context) -> None:
         super().__init__(stream, context, name_of, project_node, lambda held: held.uid)
@@ -59,7 +59,7 @@ class NodeRoom(PlainRoom[str, NodeRecord]):
 
 
 class GPUNodeRoom(Room[str]):
-    """GPUNodes; a heartbeat, and what was observed of classes of work, wake nobody."""
+    """GPUNodes; a heartbeat, and what was observed of classes of work, wake no one."""
 
     def __init__(self, stream: str, context: Context) -> None:
         super().__init__(stream, context)
@@ -133,7 +133,7 @@ class GPUNodeRoom(Room[str]):
         """When the agent was last heard, by our clock: whatever its own says, it may jump.
 
         Only of a heartbeat that was there before we looked nothing but its own word is known, and
-        nobody can have spoken later than now.
+        no one can have spoken later than now.
         """
         stamp, before = record.heartbeat, self._beats.get(record.name)
         self._beats[record.name] = stamp

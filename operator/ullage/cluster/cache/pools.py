@@ -3,7 +3,7 @@
 """CapacityPools in the picture: what the API shows, with what this process knows by now on top.
 
 The leader's own figures are newer than what it wrote of them; a decision sees those. The echo of a
-write of ours wakes nobody.
+write of ours wakes no one.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class PoolRoom(PlainRoom[str, PoolRecord]):
     def seen(self) -> Mapping[str, PoolRecord]:
         """Every pool as decisions see it: the very same records as long as nothing changes.
 
-        Without its price source: nothing is decided by it, and its address may be nobody's
+        Without its price source: nothing is decided by it, and its address may be no one's
         business who reads a snapshot.
         """
         kept: dict[str, tuple[PoolRecord, PoolStatus, PoolRecord]] = {}

@@ -3,7 +3,7 @@
 """One room per stream: how its objects are keyed, kept and compared.
 
 A room says of every change whether a decision could see it; what only the room's own bookkeeping
-sees (a heartbeat, the echo of our own write) wakes nobody. An object that cannot be read never
+sees (a heartbeat, the echo of our own write) wakes no one. An object that cannot be read never
 stops its stream: the last good record stays and the error is counted.
 """
 

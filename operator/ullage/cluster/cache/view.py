@@ -39,7 +39,7 @@ Record = TypeVar("Record")
 class Overlaid(Generic[Record]):
     """Records with what is assumed on top, the very same ones as long as neither changes.
 
-    A snapshot is compared with the last one by identity: a new record would be sent anew.
+    A snapshot is compared with the last one by identity: a new record would be sent again.
     """
 
     def __init__(

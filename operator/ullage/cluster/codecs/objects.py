@@ -45,7 +45,7 @@ _VERSION: Final = re.compile(r"[-a-zA-Z0-9]{1,64}")
 NAME_MAX: Final = 253
 """Characters of a name of Kubernetes."""
 MESSAGE_LIMIT: Final = 1024
-"""Characters kept of a text that somebody else wrote."""
+"""Characters kept of a text that someone else wrote."""
 
 
 class Sharer:

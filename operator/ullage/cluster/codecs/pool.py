@@ -74,7 +74,7 @@ def _loss_from_wire(raw: JsonObject) -> LossRecord:
 
 
 def pool_status_from_wire(raw: JsonObject) -> PoolStatus:
-    """Read a status; an empty one says that nobody looked yet.
+    """Read a status; an empty one says that no one looked yet.
 
     Raises:
         WireError: a field has the wrong type.

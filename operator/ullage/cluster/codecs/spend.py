@@ -78,7 +78,7 @@ def _offer_to_wire(offer: Offer) -> dict[str, object]:
 
 
 def _decision(raw: JsonObject) -> SpendDecision | None:
-    """A decision; one with a reason of another version counts as none and is decided anew.
+    """A decision; one with a reason of another version counts as none and is decided again.
 
     A commitment is never forgotten with it: its own word stays readable.
     """

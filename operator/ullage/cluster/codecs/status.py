@@ -242,7 +242,7 @@ def _refusal(raw: JsonObject) -> RefusalLine:
 
 
 def _decision(raw: JsonObject) -> DecisionRecord | None:
-    """A decision; one with reasons of another version counts as none and is decided anew."""
+    """A decision; one with reasons of another version counts as none and is decided again."""
     try:
         reason = Reason(text(raw, "reason"))
         refusals = [_refusal(line) for line in objects(raw, "refusals")]

@@ -3,7 +3,7 @@
 """Nodes and GPUNodes.
 
 A node's heartbeats are not part of its record, and a GPUNode's is the one field that may change
-without anybody being told.
+without anyone being told.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def by_key(slices: Iterable[DesiredSlice]) -> tuple[DesiredSlice, ...]:
 def slices_since(
     desired: tuple[DesiredSlice, ...], first_wanted: Mapping[DesiredSlice, float], now: float
 ) -> dict[SliceKey, float]:
-    """When each slice was first wanted as it is; one that changed in any field is wanted anew."""
+    """When each slice was first wanted as it is; one that changed in any field is wanted again."""
     return {item.key: first_wanted.get(item, now) for item in desired}
 
 

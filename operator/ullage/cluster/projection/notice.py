@@ -41,7 +41,7 @@ CHOSEN_TAINTS: Final = frozenset(
         "aws-node-termination-handler/asg-lifecycle-termination",
     }
 )
-"""Taints of a removal that somebody chose. A provider that takes the machine may stand behind
+"""Taints of a removal that someone chose. A provider that takes the machine may stand behind
 Karpenter's too, but nothing on the node says so."""
 
 

@@ -49,7 +49,7 @@ _STARTING: Final = "PodInitializing"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignUse:
-    """What a bound pod of somebody else takes from its node."""
+    """What a bound pod of someone else takes from its node."""
 
     node: str
     requests: Resources
@@ -168,7 +168,7 @@ def project_pod(raw: JsonObject, now: float, share: Sharer) -> tuple[PodRecord, 
 
 
 def project_foreign(raw: JsonObject, share: Sharer) -> tuple[str, ForeignUse | None]:
-    """Read uid and use of somebody else's pod; ``None`` where it takes nothing (any more).
+    """Read uid and use of someone else's pod; ``None`` where it takes nothing (any more).
 
     Raises:
         WireError: a field that is needed is missing or malformed.

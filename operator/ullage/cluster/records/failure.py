@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The last failure that was counted of a gang: ``status.lastFailure``, as a record and as JSON.
 
-Members often fail because another was lost, before anybody knows of that. Whoever learns of it
+Members often fail because another was lost, before anyone knows of that. Whoever learns of it
 shortly afterwards, another leader too, finds here what to take back.
 """
 

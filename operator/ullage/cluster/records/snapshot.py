@@ -145,7 +145,7 @@ class NodeRecord:
     """Label ``ullage.dev/node=true``."""
     created: float = 0.0
     ready_since: float = 0.0
-    """When ``ready`` last changed, seconds since the epoch; 0 = nobody said."""
+    """When ``ready`` last changed, seconds since the epoch; 0 = no one said."""
     deleting: bool = False
     interruption: Interruption | None = None
     """The notice that its taints give."""

@@ -25,11 +25,11 @@ class SharingRules:
     """``spec.sharing``: what sharing may do to the workload and its neighbours."""
 
     allow: bool = True
-    """False: nobody else may be on its device, though it asks for a share only."""
+    """False: no one else may be on its device, though it asks for a share only."""
     resizable: bool = False
     """Another share may be given by a restart at a checkpoint."""
     freeze_neighbours: bool = True
-    """False (``onViolation: Alert``): a broken objective is told, and nobody is stopped for it."""
+    """False (``onViolation: Alert``): a broken objective is told, and no one is stopped for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""From past co-locations to the safety margin below which nobody is admitted.
+"""From past co-locations to the safety margin below which no one is admitted.
 
 A predictor's own spread is over-confident for work it has not seen, so the margin is calibrated on
 what happened: for each novelty group and each band of objectives, the smallest margin at which the
@@ -54,7 +54,7 @@ EDGES: Final = ((1.3, Band.TIGHT), (1.6, Band.CLOSE), (2.5, Band.MEDIUM))
 
 
 def band_of(tightest: float) -> Band:
-    """The band of the tightest allowed slowdown on a device (``inf`` where nobody has one).
+    """The band of the tightest allowed slowdown on a device (``inf`` where no one has one).
 
     Raises:
         ValueError: it is not a positive number.

@@ -147,12 +147,12 @@ def in_turn(
 
 
 def mixture(row: Row) -> tuple[tuple[str, int], ...]:
-    """Classes and shares of everybody on the device, sorted."""
-    everybody = [
+    """Classes and shares of everyone on the device, sorted."""
+    everyone = [
         (row.workload_class, row.percent),
         *((one.workload_class, one.percent) for one in row.partners),
     ]
-    return tuple(sorted(everybody))
+    return tuple(sorted(everyone))
 
 
 def colocations(rows: Sequence[Row]) -> list[list[int]]:

@@ -57,7 +57,7 @@ def admit(device: Device, newcomer: Newcomer, basis: Basis) -> Verdict:
     """Decide whether a newcomer may join a device, and at which share.
 
     Args:
-        device: Facts of the device and everybody on it.
+        device: Facts of the device and everyone on it.
         newcomer: Who wants to join, between which shares.
         basis: Forecaster, thresholds, settings and the classes that usually arrive.
 
@@ -75,10 +75,10 @@ def confirm(
     It may only refuse; an admitted verdict carries the very share that was asked about.
 
     Args:
-        device: Facts of the device and everybody who really is on it.
+        device: Facts of the device and everyone who really is on it.
         newcomer: Whose share it is.
         percent: The share.
-        basis: ``None`` where no model is at hand: then rules alone, since what cannot be foretold
+        basis: ``None`` where no model is at hand: then rules alone, since what cannot be predicted
             is no reason to refuse.
 
     Raises:

@@ -22,7 +22,7 @@ CLIP: Final = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """Two-sided CUSUM of one class: ``slower`` and ``faster`` than foretold, both >= 0."""
+    """Two-sided CUSUM of one class: ``slower`` and ``faster`` than predicted, both >= 0."""
 
     slower: float = 0.0
     faster: float = 0.0

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What must hold on a device before anybody asks a predictor: each rule once, each with a number.
+"""What must hold on a device before anyone asks a predictor: each rule once, each with a number.
 
 Memory and contexts are physics and trust domains are promises, so no forecast may outvote them.
 Pure; it must never round in favour of a newcomer.
@@ -126,7 +126,7 @@ def held_mib(one: Resident, device: Device) -> int:
 
 
 def free_mib(device: Device) -> int:
-    """Memory that nobody on a device holds."""
+    """Memory that no one on a device holds."""
     return device.memory_mib - sum(held_mib(one, device) for one in device.residents)
 
 
@@ -309,7 +309,7 @@ def check_device(device: Device) -> None:
 
 
 def check_newcomer(newcomer: Newcomer, device: Device) -> None:
-    """Refuse a request that nobody can mean.
+    """Refuse a request that no one can mean.
 
     Raises:
         ValueError: naming the figure.
@@ -385,5 +385,5 @@ def _with_percent(tenant: Tenant, percent: int) -> Tenant:
 
 
 def mixture(device: Device, more: Sequence[Tenant] = ()) -> tuple[Tenant, ...]:
-    """Everybody on a device as a predictor must see them, newcomers last."""
+    """Everyone on a device as a predictor must see them, newcomers last."""
     return (*(one.seen for one in device.residents), *more)

@@ -213,7 +213,7 @@ def weigh(
 
 
 def score(data: Pairs, out: LeftOut, rung: Rung, trim: Trim, group: Group) -> list[Scored]:
-    """One score for every co-location and fold in which somebody had an objective."""
+    """One score for every co-location and fold in which someone had an objective."""
     found: dict[tuple[int, int], list[int]] = {}
     for place, (number, fold) in enumerate(zip(out.index, out.fold, strict=True)):
         if data.kept[number].max_slowdown is not None:

@@ -62,15 +62,15 @@ def learn(
     risk: Risk = DEFAULT_RISK,
     classes: int = MAX_CLASSES,
 ) -> LearnedModel:
-    """Learn one accelerator anew from its rows.
+    """Learn one accelerator again from its rows.
 
     Args:
         rows: Observations; those of other accelerators and of lone tenants do not count.
         profiles: What was measured alone, by class.
         accelerator: Key of the type.
         previous: The model before, or one read from a summary.
-        refit: Seek hyper-parameters, rungs and thresholds anew; otherwise only condition on the
-            rows with those of ``previous``, and ask anew only for cells of classes of which
+        refit: Seek hyper-parameters, rungs and thresholds again; otherwise only condition on the
+            rows with those of ``previous``, and ask again only for cells of classes of which
             something changed; what that says of others comes with the next fit. Without a
             previous fit it always seeks.
         wanted: Classes whose cells come first: tenants and waiting work.
@@ -115,8 +115,8 @@ def learn(
 
 def _plain_rung(sides: Sides) -> Rung:
     """The rung of the base forecast where any class lacks counters: the sum of utilisations."""
-    everybody = [side_of(one, 100) for one in sides.profiles]
-    return base(everybody)[1]
+    everyone = [side_of(one, 100) for one in sides.profiles]
+    return base(everyone)[1]
 
 
 def score_many(model: LearnedModel, rows: Sequence[Row]) -> tuple[Scored, ...]:
@@ -149,13 +149,13 @@ def score_many(model: LearnedModel, rows: Sequence[Row]) -> tuple[Scored, ...]:
 
 
 def _tenants(model: LearnedModel, row: Row) -> list[Tenant]:
-    everybody = [
+    everyone = [
         (row.workload_class, row.percent),
         *((one.workload_class, one.percent) for one in row.partners),
     ]
     return [
         Tenant(name=f"{place}", percent=percent, profile=model.classes[workload_class])
-        for place, (workload_class, percent) in enumerate(everybody)
+        for place, (workload_class, percent) in enumerate(everyone)
     ]
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How safely a mixture keeps everybody's objective, and whether that is safe enough.
+"""How safely a mixture keeps everyone's objective, and whether that is safe enough.
 
 One number per mixture: the smallest distance of any objective from its forecast, in units of the
 forecast's own spread, beside the threshold calibrated for such mixtures. Pure arithmetic.
@@ -28,7 +28,7 @@ calibrate what its own share costs it (derived)."""
 class Margin:
     """A mixture, its forecast, and its safety beside what is asked.
 
-    ``z`` is ``inf`` where nobody has an objective; ``binding`` is then -1, else the index of the
+    ``z`` is ``inf`` where no one has an objective; ``binding`` is then -1, else the index of the
     tenant with the least margin. ``threshold`` is ``None`` where none applies.
     """
 
@@ -63,7 +63,7 @@ class Margin:
 
     @property
     def allowed(self) -> float:
-        """Objective of the binding tenant; ``inf`` where nobody has one."""
+        """Objective of the binding tenant; ``inf`` where no one has one."""
         slo = self.tenants[self.binding].max_slowdown if self.binding >= 0 else None
         return math.inf if slo is None else slo
 
@@ -73,9 +73,9 @@ def margin(
     forecast: Forecast,
     thresholds: Mapping[tuple[Group, Band], Threshold],
 ) -> Margin:
-    """Set a forecast beside everybody's objective and the threshold of its group and band.
+    """Set a forecast beside everyone's objective and the threshold of its group and band.
 
-    What passes as if nobody's objective were looser than a tighter band's edge passes as it is,
+    What passes as if no one's objective were looser than a tighter band's edge passes as it is,
     since whoever keeps the tighter objective keeps the looser one: a tighter objective never
     opens a door, and few rows are enough where rows of a tighter band exist (derived).
 

@@ -74,7 +74,7 @@ class Cells:
     def among(self, sides: Sequence[tuple[str, int]]) -> tuple[Floats, Floats]:
         """Mean and sd of the residual of every side (row) beside every other (column).
 
-        NaN where there is no cell yet; zero on the diagonal, since nobody is beside itself.
+        NaN where there is no cell yet; zero on the diagonal, since no one is beside itself.
         """
         classes = np.array([self.index.get(workload_class, -1) for workload_class, _ in sides])
         steps = np.array([_STEP_OF[percent] for _, percent in sides])
@@ -203,7 +203,7 @@ class LearnedModel:
 
 
 def _identity(tenant: Tenant) -> tuple[str, str]:
-    """Class and family; a tenant without a profile is a class that nobody knows."""
+    """Class and family; a tenant without a profile is a class that no one knows."""
     if tenant.profile is None:
         return f"\x00{tenant.name}", ""
     return tenant.profile.workload_class, tenant.profile.family

@@ -52,7 +52,7 @@ class Fit:
     """How hyper-parameters are sought.
 
     ``tail`` is the degrees of freedom of the Student t noise, 0 = Gaussian noise. ``rounds`` is
-    how often the rows are weighed anew under it. ``shape`` is how likeness falls with distance.
+    how often the rows are weighed again under it. ``shape`` is how likeness falls with distance.
     """
 
     iterations: int = 40
@@ -364,7 +364,7 @@ def left_out(
 ) -> tuple[Ints, Floats, Floats]:
     """Predict every block from the rows outside it; the hyper-parameters stay as they are.
 
-    Outliers are weighed anew without the block, so that nothing of it is seen.
+    Outliers are weighed again without the block, so that nothing of it is seen.
 
     Args:
         rows: Directional rows.

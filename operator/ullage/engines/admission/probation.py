@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who may be tried out where, for how long, and when a trial ends in staying or leaving.
 
-Rows come only from co-locations, so without trials a class nobody knows would stay unknown. A
+Rows come only from co-locations, so without trials a class no one knows would stay unknown. A
 trial is small, short, guarded and paid from the class's own budget. Pure; it must never risk a
 latency objective, and never two strangers at once.
 """
@@ -35,7 +35,7 @@ class Account:
     """What a class has cost in trials so far, on one kind of accelerator.
 
     ``rows`` is how many rows it had after the trial that was booked last; ``faults`` how often it
-    faulted a device while it shared one (Xid 13, 31, 43), until somebody clears it.
+    faulted a device while it shared one (Xid 13, 31, 43), until someone clears it.
     """
 
     workload_class: str
@@ -99,7 +99,7 @@ def may_probe(
     if beside is not None:
         return _no(
             Reason.NEED_PROFILE,
-            f"nobody is tried out beside the latency objective of {beside.name}",
+            f"no one is tried out beside the latency objective of {beside.name}",
         )
     rows = newcomer.tenant.profile.rows if newcomer.tenant.profile else 0
     left = account.left_s(settings, rows)
@@ -116,7 +116,7 @@ def may_probe(
 def end_of_trial(windows: Sequence[bool | None], *, elapsed_s: float, trial: Trial) -> Outcome:
     """Where a trial stands after these windows, oldest first.
 
-    ``True`` = somebody on the device was above an objective in that window, ``None`` = nobody
+    ``True`` = someone on the device was above an objective in that window, ``None`` = no one
     finished a step or a request, which counts neither way. It ends badly at once after two
     violations in three counted windows, and at its end without enough counted windows.
     """

@@ -4,7 +4,7 @@
 
 A server that slows down by a tenth can double its queue, so a latency objective means nothing
 without the load. From here on admission works on slowdowns for training and serving alike. Pure
-arithmetic; it must never answer for a load that nobody declared or measured.
+arithmetic; it must never answer for a load that no one declared or measured.
 """
 
 from __future__ import annotations

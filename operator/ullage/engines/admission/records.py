@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The words of admission: what is known of a class of work, and what is foretold of a mixture.
+"""The words of admission: what is known of a class of work, and what is predicted of a mixture.
 
 Frozen values only; no formula stands here and nothing of Kubernetes. ``None`` always means "not
 measured", never zero.

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a decision rests on and what it says: the same frozen record for operator, node and people.
 
-A verdict carries every figure that it was made from, so that nobody has to believe it. Values
+A verdict carries every figure that it was made from, so that no one has to believe it. Values
 only; nothing is decided here.
 """
 
@@ -68,7 +68,7 @@ class Basis:
     thresholds: Mapping[tuple[Group, Band], Threshold]
     settings: RiskSettings = RiskSettings()
     arrivals: tuple[Arrival, ...] = ()
-    """Known classes, for the price of room that nobody can use afterwards."""
+    """Known classes, for the price of room that no one can use afterwards."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,7 +56,7 @@ class CompatCounters:
         return self.last_reset_s == 0 or now - self.last_reset_s >= RESET_S
 
     def reset(self, allocation: Mapping[str, Mapping[str, float]], now: float) -> None:
-        """Book deficits against the fractions that were in force and start counting anew."""
+        """Book deficits against the fractions that were in force and start counting again."""
         elapsed = now - self.last_reset_s
         for kind in self.types:
             self.busy_s[kind] = 0.0

@@ -43,7 +43,7 @@ _MIDDLE: Final = {
     AdvisorBand.FROM_5_TO_10: 0.075,
     AdvisorBand.FROM_10_TO_15: 0.125,
     AdvisorBand.FROM_15_TO_20: 0.175,
-    # an open band: its half, until somebody publishes what lies above
+    # an open band: its half, until someone publishes what lies above
     AdvisorBand.OVER_20: 0.3,
 }
 

@@ -4,7 +4,7 @@
 
 Exact dynamic program over days and candidates. Work done depends on the path, so each (day,
 candidate) keeps the Pareto set of (dollars, work done). Moving costs the restart's hours at the new
-offer's price; the first start is free for everybody. It must never be used to decide: it knows the
+offer's price; the first start is free for everyone. It must never be used to decide: it knows the
 future.
 """
 

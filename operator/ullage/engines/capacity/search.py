@@ -3,7 +3,7 @@
 """The step from what is held to what should be: add, give back, move, each only for a gain.
 
 Allocations are counts aligned with the pools. A change must gain by a part of what stands, so that
-noise in prices and hazards moves nobody. It must never end beyond a limit: budget, replicas, what
+noise in prices and hazards moves no one. It must never end beyond a limit: budget, replicas, what
 a pool gives.
 """
 

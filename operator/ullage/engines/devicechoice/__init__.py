@@ -2,5 +2,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which type of accelerator, and how many, for a goal of time or cost.
 
-Pure: records in, records out. It must never choose an offer whose memory nobody vouches for.
+Pure: records in, records out. It must never choose an offer whose memory no one vouches for.
 """

@@ -3,7 +3,7 @@
 """Offers to a ranked table, and the one to take for an aim of cost or time under caps.
 
 Every offer is looked at: tables are small and an exact answer can be checked. It must never choose
-what did not run, does not fit, or whose memory nobody vouches for.
+what did not run, does not fit, or whose memory no one vouches for.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _it_ran(c: Candidate, _: Goal, __: Interval | None, ___: float | None) -> Re
     return None
 
 
-def _somebody_can_say(
+def _someone_can_say(
     c: Candidate, _: Goal, total: Interval | None, __: float | None
 ) -> Refused | None:
     """No forecast, no ranking."""
@@ -179,7 +179,7 @@ def _under_time(
 CHECKS: Final[tuple[Check, ...]] = (
     _memory_fits,
     _it_ran,
-    _somebody_can_say,
+    _someone_can_say,
     _is_there,
     _has_a_price,
     _under_cost,

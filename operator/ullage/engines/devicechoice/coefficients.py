@@ -79,7 +79,7 @@ def from_json(raw: Json) -> Coefficients:
     """
     if raw.get("version") != VERSION:
         raise CoefficientsError(
-            f"version {raw.get('version')!r} of the coefficients is not {VERSION}: fit them anew"
+            f"version {raw.get('version')!r} of the coefficients is not {VERSION}: fit them again"
         )
     try:
         design = _part(raw["design"])

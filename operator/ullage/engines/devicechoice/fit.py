@@ -52,7 +52,7 @@ class OpTimes:
 
     Attributes:
         design: Features.
-        lines: Fits per key of the design, and per bare op type for kernels nobody measured.
+        lines: Fits per key of the design, and per bare op type for kernels no one measured.
         light_s: Median forward + backward seconds of an op without a fit, on the device.
         cpu_s: Median seconds of an op on the host.
         rows: Ops seen.

@@ -79,7 +79,7 @@ class Candidate:
 
     Attributes:
         offer: The devices.
-        forecast: Step time; ``None`` = nobody can say.
+        forecast: Step time; ``None`` = no one can say.
         memory: Whether it fits.
     """
 

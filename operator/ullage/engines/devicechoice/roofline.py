@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A step on a type of device that nobody measured, from its peak rates alone.
+"""A step on a type of device that no one measured, from its peak rates alone.
 
 t = max(FLOPs / (peak * efficiency), bytes / bandwidth) per op (derived). It must never be acted
 upon: confidence is low until one type is measured, and halves with every step of extrapolation.

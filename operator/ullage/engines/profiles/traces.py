@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operations of a step as a trace tells them: read strictly, put together, bounded.
 
-A trace is somebody else's file: what is wrong in it is named with its place, and nothing is
+A trace is someone else's file: what is wrong in it is named with its place, and nothing is
 repaired. It must never grow a profile beyond its bound: small operations are put together first.
 """
 
@@ -82,7 +82,7 @@ def decoded(text: str) -> object:
     """
 
     def refused(word: str) -> NoReturn:
-        raise TraceError(f"the trace holds {word}, which is no number; record it anew")
+        raise TraceError(f"the trace holds {word}, which is no number; record it again")
 
     try:
         return json.loads(text, parse_constant=refused)

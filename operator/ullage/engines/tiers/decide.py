@@ -91,7 +91,7 @@ def decide(seen: Situation, settings: Settings = DEFAULT) -> Decision:
 
 
 def _scene(seen: Situation, settings: Settings) -> _Scene:
-    """Who stays, and what was lost; nobody is told anything where notices are ignored."""
+    """Who stays, and what was lost; no one is told anything where notices are ignored."""
     ignored = settings.on_notice is OnNotice.IGNORE
     staying = [one for one in seen.members if ignored or one.stays]
     if not staying and seen.standing is None:
@@ -332,7 +332,7 @@ def _divided(scene: _Scene) -> bool:
 
 
 def _unchanged(scene: _Scene, standing: Standing, digest: str) -> Decision:
-    """Maps that must stand: status and keeper disagree, or nobody is left to hand over to."""
+    """Maps that must stand: status and keeper disagree, or no one is left to hand over to."""
     seen = scene.seen
     why = Why.UNSETTLED if not seen.settled else Why.FLUSHED
     keepers = scene.settings.keepers_of(len(set(standing.backups)))

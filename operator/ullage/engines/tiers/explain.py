@@ -24,7 +24,7 @@ _SAYS: Final = {
     Why.STAGE_CHANGED: "go to {stage}",
     Why.STARTED: "begin in {stage}",
     Why.KEEPER_MOVED: "{stage}: the copy moves to other reliable replicas",
-    Why.MEMBERS_CHANGED: "{stage}: work is divided anew",
+    Why.MEMBERS_CHANGED: "{stage}: work is divided again",
     Why.IN_BAND: "stay in {stage}: the threshold is passed by less than the band",
     Why.TOO_SOON: "stay in {stage}: the last change was {since:.0f} s ago",
     Why.KEPT: "stay in {stage}",

@@ -53,7 +53,7 @@ def push_s(link: Link, *, owners: int, keepers: int) -> float:
     """Seconds that one push of all owners travels; the whole interval's changes, at most the state.
 
     Raises:
-        ValueError: nobody to send or to receive.
+        ValueError: no one to send or to receive.
     """
     if owners < 1 or keepers < 1:
         raise ValueError("a push needs an owner and a holder of the copy")
@@ -89,7 +89,7 @@ def fewest_steps(pace: Pace, link: Link, *, owners: int, keepers: int) -> int:
         keepers: That receive; at least 1.
 
     Raises:
-        ValueError: nobody to send or to receive.
+        ValueError: no one to send or to receive.
     """
     one_s = push_s(replace(link, every_steps=1), owners=owners, keepers=keepers)
     most_s = (1 + OVERHEAD_LIMIT) * pace.step_s

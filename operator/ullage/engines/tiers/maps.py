@@ -39,7 +39,7 @@ def hosts(candidates: Sequence[Member], count: int, *, now: Collection[str] = ()
 
 
 def divide(count: int, among: Sequence[str], *, now: Map = (), homes: Map = ()) -> Map:
-    """An even map: nobody has two more than anybody else, and no more moves than that needs.
+    """An even map: no one has two more than anyone else, and no more moves than that needs.
 
     Args:
         count: Shards or blocks.
@@ -48,7 +48,7 @@ def divide(count: int, among: Sequence[str], *, now: Map = (), homes: Map = ()) 
         homes: Who had each one before; a free one goes there if there is room.
 
     Returns:
-        The new map; empty without anybody.
+        The new map; empty without anyone.
     """
     if not among:
         return ()

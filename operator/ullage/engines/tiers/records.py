@@ -15,7 +15,7 @@ from ullage.engines.tiers.flush import Flush, Link, NoticeAnswer
 from ullage.engines.tiers.stages import Rule, Stage
 
 Map = tuple[str, ...]
-"""Member of each shard or block; empty = nobody was given any yet."""
+"""Member of each shard or block; empty = no one was given any yet."""
 
 
 class Role(StrEnum):
@@ -126,7 +126,7 @@ class Member:
 
     @property
     def stays(self) -> bool:
-        """Nobody announced that its machine goes."""
+        """No one announced that its machine goes."""
         return self.notice_left_s is None
 
 
@@ -203,8 +203,8 @@ class Situation:
             the answer to a new epoch: only then no push on its way can complete a later one.
         settled: Status and keeper name the same epoch.
         heard: The latest epoch that any member or the keeper may have heard of. It is above the
-            standing one's after a transition that a loss interrupted: that one is decided anew from
-            the maps that all had, under an epoch that nobody knows.
+            standing one's after a transition that a loss interrupted: that one is decided again
+            from the maps that all had, under an epoch that no one knows.
     """
 
     members: tuple[Member, ...]
@@ -238,7 +238,7 @@ class Command:
 
     Attributes:
         do: What.
-        member: Who; empty = everybody.
+        member: Who; empty = everyone.
         shards: Which, where it is about shards.
         step: The cut, for a roll-back.
         answer: Of a flush: whether the running step is finished first.

@@ -20,7 +20,7 @@ class Agreed:
     Attributes:
         standing: The maps to go on from; to be written into the status if that names others.
         settled: Both name the same epoch.
-        heard: The latest epoch that anybody may have heard of.
+        heard: The latest epoch that anyone may have heard of.
     """
 
     standing: Standing | None

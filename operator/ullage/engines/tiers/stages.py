@@ -17,9 +17,9 @@ class Stage(IntEnum):
     """Who owns the state and who computes."""
 
     RELIABLE = 1
-    """Reliable members own; everybody computes; no copy is needed."""
+    """Reliable members own; everyone computes; no copy is needed."""
     BACKED = 2
-    """Transient members own, reliable ones hold the copy; everybody computes."""
+    """Transient members own, reliable ones hold the copy; everyone computes."""
     TRANSIENT = 3
     """As 2, and reliable members compute nothing."""
 

@@ -80,7 +80,7 @@ def _rolled_back(seen: Situation, loss: Loss) -> Iterable[Command]:
 def _state(old: Standing, new: Standing, loss: Loss) -> Iterable[Command]:
     """Shards to their new owners, copies to their new holders."""
     if loss.source is Source.CHECKPOINT:
-        return  # everybody reads from storage
+        return  # everyone reads from storage
     left = loss.gone | loss.answers.keys()
     moved = _changes(old.owners, new.owners)
     for name in sorted(set(moved.values())):

@@ -42,7 +42,7 @@ MASTER_PORT: Final = 29500
 """Where rank 0 listens; the default of torchrun."""
 TORCHRUN_RESTARTS: Final = 100
 """Of the worker processes, inside pods that stay: torchrun counts the loss of another member as
-one, and its default of none would end everybody (our choice)."""
+one, and its default of none would end everyone (our choice)."""
 LAST_CALL_S: Final = 10
 """How long torchrun waits for more members once the fewest have met, below the most (our choice):
 its 30 s are lost at every change, and who comes later joins by a change of its own."""
@@ -187,7 +187,7 @@ def _environment_in_place(
     is ``hosted`` to be the place of rendezvous it is told so: torchrun finds it out by its name,
     which a DNS server may not know yet. Sharing that store with the worker processes is switched
     off, because it still holds the addresses of those that ran before a change, and the new ones
-    then connect to nobody (seen with torch 2.15).
+    then connect to no one (seen with torch 2.15).
     """
     least, most = member.bounds or (member.replicas, member.replicas)
     conf = f"is_host={int(member.rank == 0)},last_call_timeout={LAST_CALL_S}"

@@ -23,7 +23,7 @@ Body = dict[str, object]
 
 
 def profile_body(action: CreateProfile) -> Body:
-    """A WorkloadProfile of a class that nobody declared anything about."""
+    """A WorkloadProfile of a class that no one declared anything about."""
     return _headed(action.target) | {"spec": {"class": action.workload_class}}
 
 

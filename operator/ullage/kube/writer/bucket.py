@@ -71,7 +71,7 @@ class Window:
     """How many writes may be under way at once.
 
     A server at its limit does not get faster by more requests at once: they only wait there, and
-    everybody else's with them (kubelets, kube-scheduler, the Lease). Additive increase and
+    everyone else's with them (kubelets, kube-scheduler, the Lease). Additive increase and
     decrease around the width at which answers begin to come late.
     """
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What was applied last: an equal apply is not sent again while nobody else changed the object.
+"""What was applied last: an equal apply is not sent again while no one else changed the object.
 
 Also follows the resource versions that our own status writes made, so that two statuses in a row
 need not wait for the watch. Bounded by bytes; forgetting costs one write.
@@ -66,7 +66,7 @@ class ApplyGate(Generic[Key]):
         self._kept: Memo[Key, _Applied] = Memo(limit_bytes)
 
     def unchanged(self, key: Key, content: str, seen: Seen | None, now: float) -> bool:
-        """Whether the same content was applied and nobody has changed the object since.
+        """Whether the same content was applied and no one has changed the object since.
 
         A newer generation than our apply's means a foreign change. Where the watch shows no
         generation (yet), the apply is trusted for a while only.
@@ -109,7 +109,7 @@ class StatusGate:
         return seen_version
 
     def unchanged(self, uid: str, seen_version: str, content: str) -> bool:
-        """Whether this status was written and nobody has changed the object since."""
+        """Whether this status was written and no one has changed the object since."""
         chain = self._kept.get(uid)
         if chain is None or chain.digest != content:
             return False

@@ -40,7 +40,7 @@ TELL: Final = 3
 PASSING: Final = 4
 """Lane of statuses that may be overtaken."""
 TELL_EVERY: Final = 4
-"""One write in so many tells somebody something, whatever more urgent waits: a workload needs about
+"""One write in so many tells someone something, whatever more urgent waits: a workload needs about
 three other writes, so that those of a burst are told while it is served."""
 
 

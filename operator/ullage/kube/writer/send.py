@@ -129,7 +129,7 @@ class Sender:
     async def _claim(self, request: Request, owner: ObjectRef) -> Request:
         """Look before applying to a name that the watch does not show as ours.
 
-        An apply with force would take somebody else's object over without a word.
+        An apply with force would take someone else's object over without a word.
         """
         self._guard()
         try:
@@ -188,7 +188,7 @@ class Sender:
 
         Raises:
             Conflict: it is going away, or belongs to an earlier owner of the same name.
-            Refused: it belongs to somebody else.
+            Refused: it belongs to someone else.
         """
         holder = controller_of(section(held, "metadata"))
         named = holder is not None and holder.names(owner.kind, owner.name)

@@ -3,7 +3,7 @@
 """The only way out: every write of the operator passes here.
 
 Ordered by urgency, limited in rate and number, fenced by the Lease before each request,
-idempotent. A write that fails because the world moved on is told to the loop, which plans anew;
+idempotent. A write that fails because the world moved on is told to the loop, which plans again;
 nothing is retried blindly and nothing is written after ``stop`` or a lost Lease.
 """
 

@@ -24,7 +24,7 @@ from ullage.scheduling.model.progress import standing
 SUDDEN: Final = frozenset(
     {Reason.MEMBER_LOST, Reason.EXIT_CODE, Reason.DEVICE_LOST, Reason.NODE_UNHEALTHY}
 )
-"""Endings that nobody asked the job to prepare for."""
+"""Endings that no one asked the job to prepare for."""
 TAKEN: Final = frozenset(
     {
         Reason.MEMBER_LOST,
@@ -156,7 +156,7 @@ def _went_on(before: WorkloadStatus, now: Progress | None, books: Account | None
     point = max(reached, was.steps)
     own = max(0, point - was.resumed_at)
     if not now.resumed_at and not was.resumed_at:
-        return Ending(steps=own, reached=0)  # nobody says where: what was assumed stands
+        return Ending(steps=own, reached=0)  # no one says where: what was assumed stands
     exact, speed = max(0, point - now.resumed_at), _speed(was)
     assumed_steps = books.assumed_steps if books is not None else 0
     assumed_s = books.assumed_seconds if books is not None else 0
@@ -173,7 +173,7 @@ def _went_on(before: WorkloadStatus, now: Progress | None, books: Account | None
 
 
 def _at_risk_s(seen: list[ObservedSlice], before: WorkloadStatus, now: float) -> float:
-    """Seconds of work since the last checkpoint; 0 where nobody counted steps."""
+    """Seconds of work since the last checkpoint; 0 where no one counted steps."""
     if not any(one.steps for one in seen):
         return 0.0
     ready = before.condition(ConditionType.READY)

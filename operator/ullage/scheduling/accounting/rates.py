@@ -44,7 +44,7 @@ class Rates:
     Attributes:
         snapshot: The picture.
         slices: What every node holds by the plan.
-        any_price: Somebody stated a price; without one, nothing is accounted for.
+        any_price: Someone stated a price; without one, nothing is accounted for.
     """
 
     snapshot: Snapshot
@@ -101,7 +101,7 @@ class Rates:
         pool = self._membership.pool_of(kube.labels) if kube is not None else None
         if pool is None and not model:
             return Rate(per_hour=None, on_demand=None, message=f"node {node} is not known now")
-        # a device that was lost, or one that nobody declared, makes no other dearer
+        # a device that was lost, or one that no one declared, makes no other dearer
         crowd = self._crowd(node, gpu)
         declared = declared_price(self.snapshot, model)
         if pool is None:

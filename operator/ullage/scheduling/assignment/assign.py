@@ -179,7 +179,7 @@ def _take_turns(
     turns: Sequence[SchedulingAttempt],
     result: Assignments,
 ) -> None:
-    """Serve everybody by the plan of this cycle's turns; who is to move leaves for it."""
+    """Serve everyone by the plan of this cycle's turns; who is to move leaves for it."""
     workloads = context.view.snapshot.workloads
     movable = {}
     for uid, kind in rounds.turnout.stops.items():
@@ -285,7 +285,7 @@ def _send_away(
     result: Assignments,
     reason: Reason = Reason.PREEMPTED,
 ) -> None:
-    """It starts anew later; its pods are evicted, reservations simply end."""
+    """It starts again later; its pods are evicted, reservations simply end."""
     job = context.view.snapshot.workloads[uid]
     members = context.view.members_of(job)
     epoch = context.view.settings.epoch
@@ -314,7 +314,7 @@ def _join(
 ) -> None:
     """Members come to a gang that runs, each where there is room as it is, or its pod goes again.
 
-    They come last: nobody makes way for them, and nothing that others wait for is taken.
+    They come last: no one makes way for them, and nothing that others wait for is taken.
     """
     life, members = result.lifecycles[job.ref.uid], context.view.members_of(job)
     if life.phase not in _EVICTABLE:

@@ -44,7 +44,7 @@ class CycleAssignment:
 
     Attributes:
         context: What it was decided with.
-        assignments: The outcome for everybody.
+        assignments: The outcome for everyone.
         ordering: Nodes that are ordered for whom none was free.
         predictions: What was predicted for pods, and by which rule.
         told: What speaks against running work and lets it run, by uid of the workload.

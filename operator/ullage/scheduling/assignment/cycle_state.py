@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What stands at the beginning of a cycle, and what everybody needs.
+"""What stands at the beginning of a cycle, and what everyone needs.
 
-Pure. Nobody is given anything here; what does not stand any more is dropped from the ledger.
+Pure. No one is given anything here; what does not stand any more is dropped from the ledger.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class CycleState:
 
 
 def begin_cycle(snapshot: Snapshot, now: float, settings: DecideSettings) -> CycleState:
-    """What stands, and what everybody needs; arguments as of ``decide``."""
+    """What stands, and what everyone needs; arguments as of ``decide``."""
     snapshot = sizes.with_sizes(snapshot)
     ledger = Ledger(snapshot)
     view = look(snapshot, now, settings, ledger)

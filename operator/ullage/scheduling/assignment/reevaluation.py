@@ -4,7 +4,7 @@
 
 What no longer fits starts again where that loses nothing (a job at its checkpoint, a replica beside
 its replacement), where its owner allows it, and where a place is predicted to serve it; else its
-owner is told why it stays. Nobody is moved because a prediction drifted: only an edit asks.
+owner is told why it stays. No one is moved because a prediction drifted: only an edit asks.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def move(
 ) -> dict[str, Told]:
     """Let jobs start again where they are predicted to fit.
 
-    Comes after everybody who waits was served, so that nobody is moved to a place that is given
+    Comes after everyone who waits was served, so that no one is moved to a place that is given
     away in the same cycle.
 
     Returns:

@@ -108,7 +108,7 @@ def _outcome(record: GPUNodeRecord, wanted: DesiredSlice, elapsed_s: float) -> t
 def _binds(one: DesiredSlice, trial: DesiredSlice) -> bool:
     """Whether a trial may end because of this one's objective: its own, or a neighbour's.
 
-    Who only wants to be told (``onViolation: Alert``) drives nobody away.
+    Who only wants to be told (``onViolation: Alert``) drives no one away.
     """
     return one.protected and (one.key == trial.key or not one.alert_only)
 

@@ -5,7 +5,7 @@
 A decision stands until something speaks against it: what it holds is lost, a price moved, a limit
 is broken, the deadline's verdict changes, or its time is up. Work that waits is looked at again in
 turns. Without pools, or for jobs without an objective, nothing is done at all. It must never write
-anew what says the same.
+again what says the same.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ullage.scheduling.model.view import Member, PendingEviction, View
 from ullage.scheduling.prediction.effort import in_turns
 
 MOST_URGENT: Final = 200
-"""Jobs that are decided anew in one cycle for a cause; the rest is next."""
+"""Jobs that are decided again in one cycle for a cause; the rest is next."""
 MOST_IN_TURN: Final = 50
 """Waiting jobs that are looked at again in one cycle."""
 _SOON_S: Final = 0.05
@@ -47,7 +47,7 @@ class PoolChoice:
         spend: What its status should say.
         pools: Pools that its members may be placed in; none = it waits.
         grows: The pools can be given more nodes.
-        safe: Whether its deadline is kept; `None` = it has none, or nobody can tell.
+        safe: Whether its deadline is kept; `None` = it has none, or no one can tell.
         margin_s: Seconds to spare until the deadline, work left and a restart taken off.
         facts: What the decision rests on; `None` = nothing is decided about it any more.
     """
@@ -67,7 +67,7 @@ class CapacityChoices:
     Attributes:
         choices: By uid of the job; jobs that are not here are placed anywhere.
         evictions: Pods that leave for other capacity, by uid.
-        market: The pools; `None` = nobody asks for them.
+        market: The pools; `None` = no one asks for them.
         wake_at: When the next decision is due; 0 = never.
         lapsed: What to say of jobs whose pools are gone, by uid; they are left alone.
     """
@@ -139,7 +139,7 @@ def decide_pools(view: View) -> CapacityChoices:
 
 
 def _without_pools(view: View) -> CapacityChoices:
-    """Where there are no pools nobody chooses; whoever did so before is told."""
+    """Where there are no pools no one chooses; whoever did so before is told."""
     found = {}
     for uid, job in view.snapshot.workloads.items():
         spend = job.status.spend
@@ -173,14 +173,14 @@ class _Clerk:
     lapsed: dict[str, PoolChoice] = field(default_factory=dict)
 
     def see(self, jobs: Sequence[WorkloadRecord]) -> bool:
-        """Decide for whom it is due; says whether somebody has to wait for the next cycle."""
+        """Decide for whom it is due; says whether someone has to wait for the next cycle."""
         urgent: list[Facts] = []
         waiting: list[Facts] = []
         for job in sorted(jobs, key=lambda one: (one.created, one.ref.uid)):
             facts = self._facts(job)
             if facts is None:
                 self._leave(job)
-                continue  # it runs where nobody sells anything
+                continue  # it runs where no one sells anything
             if self._is_due(facts):
                 urgent.append(facts)
             else:

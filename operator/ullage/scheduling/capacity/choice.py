@@ -38,7 +38,7 @@ from ullage.scheduling.capacity.market import Stalls, affordable, may_use_on_dem
 from ullage.scheduling.capacity.remaining_work import TICK_S, Work, fallback_speed, spare_s
 
 HELD_LONG_S: Final = 1e9
-"""Since when a job holds what nobody noted the time of."""
+"""Since when a job holds what no one noted the time of."""
 MOST_LOST: Final = 0.9
 """Part of the time that losses can cost at most, so that every pool has some speed."""
 
@@ -177,7 +177,7 @@ def stays(facts: Facts, found: Decision) -> bool:
     if not facts.job.checkpoint:
         return True
     if not facts.held.keys() <= facts.stalls.stalls.keys():
-        return not pools  # they suit it no longer, but stopping helps nobody
+        return not pools  # they suit it no longer, but stopping helps no one
     if any(_price(facts, pool) is None for pool in facts.held):
         return True
     if over_budget(facts):

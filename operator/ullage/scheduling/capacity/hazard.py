@@ -146,7 +146,7 @@ def _forward(
 def _held_s(status: PoolStatus, seen: Sighting, now: float) -> float:
     """Seconds since the last look in which the pool held an instance."""
     if not status.observed_at_s:
-        return 0.0  # nobody knows what was before the pool was first looked at
+        return 0.0  # no one knows what was before the pool was first looked at
     since = status.observed_at_s
     if not seen.gap:
         return now - since if status.nodes else 0.0

@@ -292,7 +292,7 @@ def member_price(record: PoolRecord, job: WorkloadRecord, members: int) -> float
 
 
 def affordable(record: PoolRecord, job: WorkloadRecord) -> int | None:
-    """Members in one pool that the budget of a job pays for; ``None`` = nobody can tell.
+    """Members in one pool that the budget of a job pays for; ``None`` = no one can tell.
 
     Whole devices: members of as many whole instances as it pays for. A share: by its part of one
     device.

@@ -142,7 +142,7 @@ class _Desk:
             return Reason.LAUNCH_FAILED, f"the order {order.name} ended before its time"
         if self.view.now < order.created + ORDER_S + LINGERS_S:
             return None, ""
-        said = order.scheduling_message or "nobody said why"
+        said = order.scheduling_message or "no one said why"
         if order.node:
             said = f"{order.node} came and does not take the members"
         return (

@@ -110,12 +110,12 @@ def lapsed(
     elif gone:
         text = (
             f"{' and '.join(gone)} was deleted: it goes on where it is, and its pools are chosen"
-            " anew when it starts again"
+            " again when it starts again"
         )
     else:
         return None
     if job.cost is not None and job.cost.deadline_s is not None:
-        text += "; nobody watches over its deadline meanwhile"
+        text += "; no one watches over its deadline meanwhile"
     if (before.reason, before.message) == (Reason.NO_POOL, text) and not before.chosen.pools:
         return spend
     decision = replace(
@@ -133,7 +133,7 @@ def lapsed(
 
 
 def unknown_work(facts: Facts, epoch: int) -> SpendRecord:
-    """Nothing can be planned: nobody knows how long the work takes.
+    """Nothing can be planned: no one knows how long the work takes.
 
     What runs goes on where it is, and says so.
     """
@@ -188,7 +188,7 @@ def money(value: float) -> str:
 
 
 def _close(before: Offer, after: Offer, facts: Facts) -> bool:
-    """Whether the price is the same but for what is no reason to decide anew."""
+    """Whether the price is the same but for what is no reason to decide again."""
     if not before.per_hour or not after.per_hour:
         return before.per_hour == after.per_hour
     old, new = float(before.per_hour), float(after.per_hour)

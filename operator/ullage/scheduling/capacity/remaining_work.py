@@ -59,7 +59,7 @@ def done_part(job: WorkloadRecord, members: Sequence[Member]) -> float:
 
 
 def work_of(job: WorkloadRecord, stalls: Stalls, members: Sequence[Member]) -> Work | None:
-    """The work of a job; ``None`` = nobody knows how long it takes.
+    """The work of a job; ``None`` = no one knows how long it takes.
 
     Of an estimate and a measured or declared speed the longer one counts.
     """

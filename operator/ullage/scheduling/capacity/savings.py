@@ -55,7 +55,7 @@ def _said(spending: CapacityChoices, workload: WorkloadRecord, status: WorkloadS
 
 
 def expected_savings(market: Market, facts: Facts, chosen: Offer) -> str:
-    """Dollars that the rest of the work should save in some pools; "" = nobody can tell.
+    """Dollars that the rest of the work should save in some pools; "" = no one can tell.
 
     The rest at the speed of the slowest pool, stretched by the restarts that their hazards cost,
     against the same rest undisturbed on on-demand capacity of the same types (derived).

@@ -29,7 +29,7 @@ _BAD: Final = frozenset(
         Reason.NO_POOL,
     }
 )
-"""Reasons that ask somebody to do something; each is told once, when it comes."""
+"""Reasons that ask someone to do something; each is told once, when it comes."""
 
 
 def spend_of(workload: WorkloadRecord, pool_choice: PoolChoice | None) -> SpendRecord | None:

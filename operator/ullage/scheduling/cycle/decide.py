@@ -4,8 +4,8 @@
 
 Pure: the same snapshot, moment, settings and predictor give the same plan, byte for byte. No I/O,
 no clock, no randomness. An object whose data makes its decision fail is set aside (``aside``), and
-the rest is decided. Read it top to bottom: what stands and what everybody needs (``cycle``),
-who gets what (``assign_resources``), what everybody is told (``telling``).
+the rest is decided. Read it top to bottom: what stands and what everyone needs (``cycle``),
+who gets what (``assign_resources``), what everyone is told (``telling``).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def decide(
         snapshot: the picture, observed and assumed.
         now: the moment of the decision, seconds since the epoch.
         settings: epoch of this leader and the clock values of the guards.
-        predictor: foresees slowdowns where the policy chooses the utilisation sum.
+        predictor: predicts slowdowns where the policy chooses the utilisation sum.
         allocate: divides the cluster's time; the engine's own where it is ``None``.
     """
     aside = {one.subject: one for one in settings.aside}

@@ -3,7 +3,7 @@
 """When an elastic gang changes its size: at a start, after a loss, while it waits, as it runs.
 
 Another size comes by a restart of all members at a checkpoint, through the same gates as every
-start, or in place, where its pods say how many they are. Nobody is preempted so that a gang may
+start, or in place, where its pods say how many they are. No one is preempted so that a gang may
 grow. What is decided here is only the number.
 """
 
@@ -118,7 +118,7 @@ class Resizer:
         """A greater size for a gang that is about to start, where there is more room than it knew.
 
         Asked when its own members are on the board. Not again at once: each time its pods are
-        made anew.
+        made again.
         """
         bounds, known = _bounds(job), job.status.size
         missing = self._most(job) - job.replicas
@@ -142,7 +142,7 @@ class Resizer:
 
         Args:
             job: it runs, every member of it.
-            contested: devices that somebody who waits could use one day.
+            contested: devices that someone who waits could use one day.
             only: models that will do; ``None`` = all.
         """
         known, most = job.status.size, self._most(job)
@@ -183,7 +183,7 @@ class Resizer:
         """How many members may join a gang that runs; ``None`` = nothing is new.
 
         Args:
-            job: it runs, every member of it, and nobody is on the way to it.
+            job: it runs, every member of it, and no one is on the way to it.
             avoid: devices that will not do.
             only: models that will do; ``None`` = all.
         """
@@ -221,7 +221,7 @@ class Resizer:
         """Members that may join, the rank that none of them is below, and who has to wait.
 
         In tiers those of the lowest ranks count on machines that stay. Where none has room they
-        wait, and nobody else takes their part of the gang.
+        wait, and no one else takes their part of the gang.
         """
         due, free = reliable_due(self.space.requests.view, job)
         if free:
@@ -329,7 +329,7 @@ def _paid_for(members: int) -> str:
 
 
 def _waiting(names: Sequence[str], part: str) -> str:
-    """Who has no place on a machine that stays; empty = nobody waits for one."""
+    """Who has no place on a machine that stays; empty = no one waits for one."""
     if not names:
         return ""
     verb = "waits" if len(names) == 1 else "wait"

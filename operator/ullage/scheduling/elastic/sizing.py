@@ -3,7 +3,7 @@
 """Sizes of elastic gangs in the order in which a cycle decides them.
 
 First those whose start is over, then those that start, those that wait, and last those that run:
-what is left then is what nobody who waits can use. Work that is not elastic costs nothing here.
+what is left then is what no one who waits can use. Work that is not elastic costs nothing here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Sizing:
     Attributes:
         view: The cycle's picture.
         resizer: Knows the rules.
-        lifecycles: What everybody needs; those whose size changes are written anew.
+        lifecycles: What everyone needs; those whose size changes are written again.
         rounds: The turns of this cycle; ``None`` under FIFO.
         changes: What was decided so far, by uid.
         joins: Gangs that so many members are to be created for, beside those that run, and the
@@ -137,7 +137,7 @@ class Sizing:
                 name = f"{job.ref.namespace}/{job.ref.name}"
                 line.placer.occupancy.block(sites_of(outcome.placements), name)
                 outcomes[uid] = Outcome()
-                self._anew(job, size)
+                self._again(job, size)
             elif outcome.refused is not None and not outcome.refused.prospect:
                 if self.rounds is not None and outcome.refused.never is None:
                     continue  # it waits for its turn, not for room
@@ -151,7 +151,7 @@ class Sizing:
         turns: Sequence[SchedulingAttempt],
         outcomes: Mapping[str, Outcome],
     ) -> None:
-        """Gangs that run grow into what nobody who waits can use, one in a cycle."""
+        """Gangs that run grow into what no one who waits can use, one in a cycle."""
         contested = cache(lambda: _contested(line, turns, outcomes))
         if any(self._is_expected(job) for job in self.jobs.values()):
             return  # what has room now may not have it when these are here
@@ -168,7 +168,7 @@ class Sizing:
                 continue
             self._grow(job, growth)
             if growth.life is not None or growth.joins:
-                return  # the others count anew when its places are kept
+                return  # the others count again when its places are kept
 
     def _in_place(
         self,
@@ -215,12 +215,12 @@ class Sizing:
     def _is_unstarted(self, job: WorkloadRecord) -> bool:
         return all(one.gated for one in self.view.members_of(job))
 
-    def _anew(self, job: WorkloadRecord, size: Size) -> None:
+    def _again(self, job: WorkloadRecord, size: Size) -> None:
         self.changes[job.ref.uid] = size
         self.lifecycles[job.ref.uid] = LifecycleStep(
             phase=Phase.PENDING,
             reason=Reason.WAITING_FOR_DECISION,
-            message=f"its pods are made anew, for {size.replicas} members",
+            message=f"its pods are made again, for {size.replicas} members",
             restarts=job.status.restarts,
         )
 
@@ -251,7 +251,7 @@ def _least(job: WorkloadRecord) -> int:
 def _contested(
     line: SchedulingQueue, turns: Sequence[SchedulingAttempt], outcomes: Mapping[str, Outcome]
 ) -> frozenset[int]:
-    """Devices that somebody who waits could use one day: nobody grows into these."""
+    """Devices that someone who waits could use one day: no one grows into these."""
     found: set[int] = set()
     seen: set[int] = set()
     for turn in turns:

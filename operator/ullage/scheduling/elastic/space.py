@@ -259,6 +259,6 @@ def sites_of(placements: Collection[Placement]) -> list[int]:
 
 
 def _restore(occupants: list[list[Occupant]], order: Mapping[int, list[Occupant]]) -> None:
-    """Everybody stands in the order of before: it is part of what is written."""
+    """Everyone stands in the order of before: it is part of what is written."""
     for site, before in order.items():
         occupants[site][:] = before

@@ -74,20 +74,20 @@ def shares_are_served(facts: Facts[N], request: ResourceRequest) -> N:
     return facts.mps
 
 
-def everybody_is_held(facts: Facts[N], request: ResourceRequest) -> N:
-    """Nobody on it runs without verified limits: such a tenant may take the whole device."""
+def everyone_is_held(facts: Facts[N], request: ResourceRequest) -> N:
+    """No one on it runs without verified limits: such a tenant may take the whole device."""
     return facts.loose
 
 
-def everybody_is_measured(facts: Facts[N], request: ResourceRequest) -> N:
-    """Nobody on it is being measured alone; who must be measured first joins nobody."""
+def everyone_is_measured(facts: Facts[N], request: ResourceRequest) -> N:
+    """No one on it is being measured alone; who must be measured first joins no one."""
     if not request.unmeasured:
         return facts.unmeasured
     return facts.unmeasured + facts.sharers * _is_among(facts.model, tuple(request.unmeasured))
 
 
 def trusts_the_others(facts: Facts[N], request: ResourceRequest) -> N:
-    """Everybody on it is of the same trust domain."""
+    """Everyone on it is of the same trust domain."""
     return abs(facts.domain - request.domain) * facts.sharers
 
 
@@ -130,9 +130,9 @@ CHAIN: Final[tuple[tuple[Reason, Check], ...]] = (
     (Reason.MODE_UNSUPPORTED, mode_is_offered),
     (Reason.NO_CAPACITY, device_is_free),
     (Reason.TRUST_DOMAIN, trusts_the_others),
-    (Reason.NEED_PROFILE, everybody_is_measured),
+    (Reason.NEED_PROFILE, everyone_is_measured),
     (Reason.MPS_NOT_READY, shares_are_served),
-    (Reason.ENFORCEMENT_MISSING, everybody_is_held),
+    (Reason.ENFORCEMENT_MISSING, everyone_is_held),
     (Reason.CONTEXT_LIMIT, context_is_left),
     # before memory: without a limit of its own, memory follows the share and says less
     (Reason.PERCENT_LIMIT, percent_fits),
@@ -217,7 +217,7 @@ def figures(occupancy: Occupancy, site: int) -> Facts[int]:
 
 
 def emptied(facts: Facts[Ints]) -> Facts[Ints]:
-    """The same devices with nobody on them, all healthy: what could ever be."""
+    """The same devices with no one on them, all healthy: what could ever be."""
     nothing = np.zeros_like(facts.model)
     return Facts(
         facts.model,

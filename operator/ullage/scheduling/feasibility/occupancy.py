@@ -30,10 +30,10 @@ from ullage.scheduling.prediction.effort import Effort
 from ullage.scheduling.prediction.workload_classes import Classes, Known
 
 EMPTY: Final = 0
-"""Situation of a device that nobody is on."""
+"""Situation of a device that no one is on."""
 NOBODY: Final = -1
 MIXED: Final = -2
-"""Trust domain of a device whose tenants differ or are not known: nobody joins them."""
+"""Trust domain of a device whose tenants differ or are not known: no one joins them."""
 
 _COUNTED: Final = (
     "sharers",
@@ -60,12 +60,12 @@ class Occupant:
     memory_mib: int
     domain: int
     whole: bool
-    """Nobody joins it."""
+    """No one joins it."""
     leaving: bool = False
     loose: bool = False
     """It runs without verified limits."""
     unmeasured: str = ""
-    """What of it is being measured alone, in words: nobody joins it until that is known."""
+    """What of it is being measured alone, in words: no one joins it until that is known."""
 
     @property
     def likeness(self) -> tuple[object, ...]:
@@ -82,7 +82,7 @@ class Occupant:
 
 
 _Seated = tuple[DesiredSlice | ObservedSlice, PodRecord, WorkloadRecord, Known, int, int, Occupant]
-"""What somebody on a device follows from, with model and domain, and the record of it."""
+"""What someone on a device follows from, with model and domain, and the record of it."""
 _LAST: Final[list[dict[int, _Seated]]] = [{}]
 """Of the last cycle, by identity of the slice; changes nothing but the cost of a cycle."""
 
@@ -137,7 +137,7 @@ class Occupancy:
         """By device: the number of its situation; -1 = not numbered since it changed."""
         self._kinds: dict[tuple[object, ...], int] = {(): EMPTY}
         self._alike: list[tuple[Occupant, ...]] = []
-        """Somebody of every situation: what its number was made from stays alive."""
+        """Someone of every situation: what its number was made from stays alive."""
         self._columns: dict[str, Ints] = {}
         self._leaving: bool | None = None
         self._departing: list[tuple[int, Resources]] = []
@@ -169,7 +169,7 @@ class Occupancy:
         return all(amount <= free.get(name, 0) for name, amount in wanted)
 
     def block(self, sites: Iterable[int], name: str, *, held: bool = False) -> None:
-        """Keep devices for somebody: nobody later in this cycle gets them."""
+        """Keep devices for someone: no one later in this cycle gets them."""
         for site in sites:
             self.held[site] |= held
             if not self.blocked[site]:

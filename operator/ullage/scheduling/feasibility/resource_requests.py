@@ -47,7 +47,7 @@ class ResourceRequest:
     exclusive: bool
     """Whether it asks for whole devices; the mode as a flag, because it is asked so often."""
     lonely: bool
-    """Whether nobody else may be on its devices."""
+    """Whether no one else may be on its devices."""
     count: int
     min_percent: int
     max_percent: int
@@ -83,7 +83,7 @@ class ResourceRequest:
 
     @property
     def unmeasured(self) -> Mapping[int, str]:
-        """Models on which it shares with nobody yet: what must be measured first, in words."""
+        """Models on which it shares with no one yet: what must be measured first, in words."""
         return {} if self.exclusive else self.known.unmeasured
 
 
@@ -102,7 +102,7 @@ class ResourceRequests:
     _shapes: dict[int, PodShape] = field(default_factory=dict)
     _by_value: dict[PodShape, PodShape] = field(default_factory=dict)
     _steady: tuple[Labels, ...] | None = None
-    """Labels of machines that stay, once somebody asked."""
+    """Labels of machines that stay, once someone asked."""
 
     def of(
         self, workload: WorkloadRecord, shape: PodShape, avoid: frozenset[int] = frozenset()

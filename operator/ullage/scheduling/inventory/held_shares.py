@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What binds a job that made room for another: for a while it starts with no more than it was left.
 
-Without that it would take back, at its very restart, what it was restarted for. Nobody is ever
+Without that it would take back, at its very restart, what it was restarted for. No one is ever
 restarted to grow again; what runs out here only stops binding the next start.
 """
 
@@ -25,7 +25,7 @@ def in_force(job: WorkloadRecord, now: float, present: Container[str]) -> MadeRo
     Args:
         job: the one that made room.
         now: seconds since the epoch.
-        present: uids of the workloads there are; room for somebody who is gone is nobody's.
+        present: uids of the workloads there are; room for someone who is gone is no one's.
     """
     made = job.status.made_room
     if made is None or now >= made.time + HOLD_S or made.beneficiary_uid not in present:

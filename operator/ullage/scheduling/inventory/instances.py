@@ -2,15 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What happened to the instances of each pool since the last look, from one picture to the next.
 
-A loss is told apart from what somebody wanted:
+A loss is told apart from what someone wanted:
 
 * A notice of the provider that a node goes is a loss at once, whatever else stands on the node; so
   is a node that stays unready for five minutes, and one that vanishes without a word.
 * A node that was cordoned, marked by an autoscaler for removal, or being deleted *while it was
-  ready* is going because somebody wants it to; its end is none. Marks that come after a node went
+  ready* is going because someone wants it to; its end is none. Marks that come after a node went
   unready prove nothing: whoever cleans up sets them too.
 * A node that was moved to another pool by its labels, or whose pool changed its selector, is no
-  loss. A node that was counted as lost and comes back has come anew.
+  loss. A node that was counted as lost and comes back has come again.
 * A node that is not ready for the first time within a quarter hour of its creation, or vanishes
   before it ever was, is a launch that failed.
 * What vanished while no process looked can have been either: on spot it is counted as one loss if
@@ -38,7 +38,7 @@ LAUNCH_S: Final = 900.0
 ORDER_S: Final = 600.0
 """A node that was ordered and is not in use so long after is a launch that failed."""
 GAP_S: Final = 7200.0
-"""What is missing after nobody looked for longer says nothing."""
+"""What is missing after no one looked for longer says nothing."""
 _FIRST_READY_S: Final = 60.0
 """An unready node whose readiness changed no later than this after its creation never was ready."""
 
@@ -53,7 +53,7 @@ class Instance:
     gone: bool = False
     """Counted as lost, whether or not the node is still there."""
     leaving: bool = False
-    """Somebody wants it to go."""
+    """Someone wants it to go."""
     failed: bool = False
     """Counted as a launch that failed."""
     warned: bool = False
@@ -85,7 +85,7 @@ class Sighting:
     held_since_s: float | None = None
     """Since when an instance that is held now exists; ``None`` = none is held."""
     gap: bool = False
-    """Nobody looked since what was read back: the rest is pieced together."""
+    """No one looked since what was read back: the rest is pieced together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,8 +182,8 @@ def _is(notice: Interruption | None, kind: InterruptionKind) -> bool:
     return notice is not None and notice.kind is kind
 
 
-def somebody_wants_it_gone(node: NodeRecord) -> bool:
-    """Whether somebody, not the provider, wants the node to go."""
+def someone_wants_it_gone(node: NodeRecord) -> bool:
+    """Whether someone, not the provider, wants the node to go."""
     chosen = any(taint.key in CHOSEN_TAINTS for taint in node.taints)
     return node.unschedulable or node.deleting or chosen
 
@@ -200,7 +200,7 @@ def _seen(
     unready_s = 0.0 if node.ready or not node.ready_since else now - node.ready_since
     doomed = _is(notice, InterruptionKind.TERMINATE)
     base = before or Instance(pool=pool.uid, was_ready=was_ready)
-    leaving = somebody_wants_it_gone(node) if node.ready else base.leaving
+    leaving = someone_wants_it_gone(node) if node.ready else base.leaving
     lost = unready_s >= LOST_AFTER_S and was_ready and not leaving
     back = base.gone and node.ready and not doomed
     return replace(

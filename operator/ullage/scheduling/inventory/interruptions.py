@@ -55,7 +55,7 @@ def termination(snapshot: Snapshot, name: str) -> Interruption | None:
 
 
 def left_s(snapshot: Snapshot, name: str, now: float) -> float | None:
-    """Seconds until a node goes; ``None`` = nobody said when, or it does not go."""
+    """Seconds until a node goes; ``None`` = no one said when, or it does not go."""
     notice = termination(snapshot, name)
     if notice is None or notice.deadline_s is None:
         return None

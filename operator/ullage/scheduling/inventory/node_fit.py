@@ -114,7 +114,7 @@ def amounts(wanted: Resources) -> tuple[tuple[str, int], ...]:
 
 
 def counted(amount: int) -> int:
-    """What is left of an amount as columns of 64 bits hold it: pods of anybody may ask for more."""
+    """What is left of an amount as columns of 64 bits hold it: pods of anyone may ask for more."""
     return max(-MOST, min(amount, MOST))
 
 

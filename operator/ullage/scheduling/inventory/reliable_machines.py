@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which machines members of a job in tiers count on: those of pools that nobody takes away.
+"""Which machines members of a job in tiers count on: those of pools that no one takes away.
 
 Where there are no such pools any machine will do. Nothing is decided here.
 """
@@ -29,12 +29,12 @@ def is_reliable(job: WorkloadRecord, rank: int) -> bool:
 
 
 def stays(pool: PoolRecord) -> bool:
-    """Whether nobody takes the machines of a pool away."""
+    """Whether no one takes the machines of a pool away."""
     return pool.capacity_type is not CapacityType.SPOT and bool(pool.node_selector)
 
 
 def staying(pools: Mapping[str, PoolRecord]) -> tuple[Labels, ...]:
-    """Labels of the nodes of each pool that nobody takes away; sorted."""
+    """Labels of the nodes of each pool that no one takes away; sorted."""
     return tuple(
         sorted(
             {tuple(sorted(pool.node_selector.items())) for pool in pools.values() if stays(pool)}

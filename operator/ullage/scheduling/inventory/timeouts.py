@@ -107,7 +107,7 @@ def next_look(view: View, member: Member) -> float:
 
 
 def counted_from(view: View, since: float) -> float:
-    """From when on a wait counts: while the API server lags, nobody can be blamed for silence."""
+    """From when on a wait counts: while the API server lags, no one can be blamed for silence."""
     return max(since, min(view.settings.calm_since, since + MOST_LAG_S))
 
 
@@ -182,7 +182,7 @@ def refused_pause(view: View, members: Sequence[Member]) -> float:
     """Seconds to wait before members are created again that nodes refused; 0 = none.
 
     A job that no node can take as it is would be created and deleted again and again, which costs
-    its node and everybody who waits for a decision: each refusal in a row doubles the wait.
+    its node and everyone who waits for a decision: each refusal in a row doubles the wait.
     """
     remembered = view.snapshot.refused_starts
     most = max(

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Other numbers of members than a job has: which are worth a look, and how fast each would be.
 
-A speed at another number is always called an estimate: it follows from a law, nobody measured it.
+A speed at another number is always called an estimate: it follows from a law, no one measured it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def memory_at(known: MemoryVerdict, own: int, other: int) -> MemoryVerdict:
     """The memory of one of ``other`` members that divide one global batch.
 
     With fewer members each holds a larger part of the batch: at most as much more memory as there
-    are fewer of them (derived). Where that bound does not fit, nobody knows.
+    are fewer of them (derived). Where that bound does not fit, no one knows.
     """
     if other >= own or known.verdict is not Verdict.FITS or known.need_bytes is None:
         return known

@@ -66,7 +66,7 @@ class _Book:
     odd_prints: int = 0
     family: str = field(default="")
 
-    def start_anew(self, at_s: float) -> None:
+    def start_again(self, at_s: float) -> None:
         """Forget what was measured before; rows up to then count no more."""
         self.rows.clear()
         self.solo.clear()
@@ -131,7 +131,7 @@ def _add(book: _Book, one: Observation) -> None:
         return
     if one.image and one.image != status.source_hash:
         if status.source_hash:
-            book.start_anew(one.at_s)
+            book.start_again(one.at_s)
             book.image_changed = True
         book.status = replace(
             book.status, source_hash=one.image, former_hash=status.source_hash, novel=False
@@ -187,7 +187,7 @@ def _follow(book: _Book, row: StepRow) -> None:
     spread = max(SPREAD_LEAST, 1.4826 * median(abs(one - middle) for one in alike))
     book.drift = follow(book.drift, (math.log(row.step_s) - middle) / spread)
     if book.drift.drifted():
-        book.start_anew(row.at_s)
+        book.start_again(row.at_s)
         book.status = replace(book.status, novel=True)
         book.drifted = True
 
@@ -377,7 +377,7 @@ def _reason(word: str) -> Reason:
 
 
 _DRIFTED: Final = "times are not what they were; the class counts as unknown until it has new rows"
-_NEW_IMAGE: Final = "another image runs under the same name; what was measured starts anew"
+_NEW_IMAGE: Final = "another image runs under the same name; what was measured starts again"
 
 
 def _conflict(declared: Sequence[SoloEntry], measured: Sequence[SoloEntry]) -> str:

@@ -133,7 +133,7 @@ def _compared(row: Priced, first: Priced | None, aim: Aim) -> str:
 
 
 def _same(before: tuple[Recommended, ...], after: tuple[Recommended, ...]) -> bool:
-    """Whether two lists say the same: verdicts alike, times close, nobody clearly overtaken."""
+    """Whether two lists say the same: verdicts alike, times close, no one clearly overtaken."""
     old = {(row.accelerator, row.devices): row for row in before}
     if old.keys() != {(row.accelerator, row.devices) for row in after}:
         return False

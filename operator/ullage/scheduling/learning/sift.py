@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which observations can be believed at all.
 
-Nodes report what containers told them, so a row may be garbage without anybody's ill will. What is
+Nodes report what containers told them, so a row may be garbage without anyone's ill will. What is
 dropped is counted by reason; it must never be repaired here.
 """
 
@@ -49,7 +49,7 @@ class Dropped(StrEnum):
     FINGERPRINT = "Fingerprint"
     """The fingerprint alone was left out."""
     NAME_TAKEN = "NameTaken"
-    """Somebody's profile of another class has the name that the class's would get."""
+    """Someone's profile of another class has the name that the class's would get."""
     NOBODY_LEFT = "NobodyLeft"
     """The class has no profile, and its namespace no workload: it may be gone as a whole."""
 

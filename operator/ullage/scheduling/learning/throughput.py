@@ -4,7 +4,7 @@
 
 Measured, declared and estimated speeds come out as one table, each with its source and confidence.
 An accelerator that is missing is unknown, which is not 0. Nothing is estimated here but what a
-class that nobody ever saw would typically do; it must never be taken for more than ratios.
+class that no one ever saw would typically do; it must never be taken for more than ratios.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which profiles get their estimates made anew in this cycle, and what is written of them.
+"""Which profiles get their estimates made again in this cycle, and what is written of them.
 
 Estimates follow from which class was measured where. Only when that changed are they made again,
 a few classes a cycle and each at most every five minutes, so that a large cluster decides as fast

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The life of a job in tiers as far as its lead goes: there before anybody starts, gone at the end.
+"""The life of a job in tiers as far as its lead goes: there before anyone starts, gone at the end.
 
 The lead holds the copy of the state in memory, so it outlives restarts of the members, and its own
 loss means another start from a checkpoint. Level-triggered; what members need is decided elsewhere
@@ -51,7 +51,7 @@ def leads_of(snapshot: Snapshot) -> Mapping[str, PodRecord]:
 
 
 def led(view: View, job: WorkloadRecord, life: LifecycleStep) -> LifecycleStep:
-    """What a job needs, its lead included: nobody starts before it runs, all start anew after it.
+    """What a job needs, its lead included: no one starts before it runs, all start again after it.
 
     Args:
         view: The cycle's picture.
@@ -69,7 +69,7 @@ def led(view: View, job: WorkloadRecord, life: LifecycleStep) -> LifecycleStep:
         if text:
             return _not_started(view, job, lead, (life, text))
     if _is_over(view, job, lead, members, life):
-        return _begin_anew(view, job, lead, members, life)
+        return _begin_again(view, job, lead, members, life)
     if life.phase.terminal or life.phase in _STOPPED:
         return _let_go(view, job, lead, life)
     if lead is not None and (lead.stage.finished or lead.deleting):
@@ -146,7 +146,7 @@ def _lost_state(members: Sequence[Member]) -> bool:
     )
 
 
-def _begin_anew(
+def _begin_again(
     view: View,
     job: WorkloadRecord,
     lead: PodRecord | None,
@@ -167,8 +167,8 @@ def _begin_anew(
         code=code,
         at=lead.stage_since if lead is not None else view.now,
     )
-    anew = close(view, job, members, ending)
-    return replace(anew, steps=tuple(one for one in life.steps if not isinstance(one, UngatePod)))
+    again = close(view, job, members, ending)
+    return replace(again, steps=tuple(one for one in life.steps if not isinstance(one, UngatePod)))
 
 
 def _what_happened(name: str, lead: PodRecord | None, code: int | None) -> str:
@@ -276,7 +276,7 @@ def _not_started(
 def _held(
     view: View, job: WorkloadRecord, life: LifecycleStep, steps: tuple[Action, ...], why: str
 ) -> LifecycleStep:
-    """The same without letting anybody go, and why, if somebody was about to."""
+    """The same without letting anyone go, and why, if someone was about to."""
     kept = tuple(one for one in life.steps if not isinstance(one, UngatePod))
     if len(kept) == len(life.steps):
         return replace(life, steps=(*kept, *steps)) if steps else life

@@ -3,7 +3,7 @@
 """All or nothing on the way to the nodes: reserve, wait for every answer, ungate in one pass.
 
 No member is ungated before every member has a slice that its node acknowledged. The pass can be
-resumed by anybody, because its progress is which gates are gone.
+resumed by anyone, because its progress is which gates are gone.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def deadline(view: View, gated: Sequence[Member]) -> float:
 
 
 def _let_go(view: View, job: WorkloadRecord, gated: Sequence[Member]) -> LifecycleStep:
-    """Ungate everybody; one whose patch the API refuses keeps its gate and says why."""
+    """Ungate everyone; one whose patch the API refuses keeps its gate and says why."""
     refused = [
         found
         for one in gated
@@ -137,7 +137,7 @@ def refusal_of(release: Sequence[Member]) -> Passed | None:
 
 def _expired(job: WorkloadRecord, late: Held, gated: Sequence[Member]) -> LifecycleStep:
     where = f"{late.node}/{late.slice.gpu}"
-    message = f"{late.node} did not answer to the reservation in time; placed anew"
+    message = f"{late.node} did not answer to the reservation in time; placed again"
     return LifecycleStep(
         phase=Phase.PENDING,
         reason=Reason.RESERVATION_EXPIRED,

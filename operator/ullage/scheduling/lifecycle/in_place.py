@@ -38,7 +38,7 @@ from ullage.scheduling.model.plan import Action
 from ullage.scheduling.model.view import Member, View
 
 JOIN_AGAIN_S: Final = 120.0
-"""How long nobody joins after one who was to join found no place (our choice): what the room was
+"""How long no one joins after one who was to join found no place (our choice): what the room was
 counted by did not hold, and each try makes a pod and takes it away again."""
 _COMING_UP = (Phase.PENDING, Phase.RESERVING, Phase.STARTING)
 _MOST_NAMED = 3
@@ -74,7 +74,7 @@ class _Roll:
 
     @property
     def ended(self) -> bool:
-        """Whether a member is done: nobody else comes to what is about to end."""
+        """Whether a member is done: no one else comes to what is about to end."""
         return any(one.pod.stage is PodStage.SUCCEEDED for one in self.staying)
 
 
@@ -135,7 +135,7 @@ def reliable_due(view: View, job: WorkloadRecord) -> tuple[int, tuple[str, ...]]
 
 
 def free_ranks(view: View, job: WorkloadRecord, count: int, above: int = 0) -> tuple[int, ...]:
-    """The lowest ranks from ``above`` on that nobody has, of which pods can be created now.
+    """The lowest ranks from ``above`` on that no one has, of which pods can be created now.
 
     A pod that hangs on a machine which does not answer keeps its rank; the next one is taken.
     """
@@ -154,7 +154,7 @@ def free_ranks(view: View, job: WorkloadRecord, count: int, above: int = 0) -> t
 
 
 def is_creating(view: View, job: WorkloadRecord) -> bool:
-    """Whether pods of it were asked for that nobody has seen yet."""
+    """Whether pods of it were asked for that no one has seen yet."""
     if not view.snapshot.creating:
         return False
     ranks = range(_most(job) + len(view.members_of(job)))

@@ -254,7 +254,7 @@ def _reservation_failed(view: View, inventory: Inventory, member: Member) -> Pas
         return Passed(
             reason=Reason.RESERVATION_EXPIRED,
             where=f"{late.node}/{late.slice.gpu}",
-            message=f"{late.node} did not answer to the reservation in time; placed anew",
+            message=f"{late.node} did not answer to the reservation in time; placed again",
         )
     lost = timeouts.node_is_lost(view, inventory, member)
     if lost:

@@ -4,7 +4,7 @@
 
 When a machine dies, its peers lose their connections within seconds; Kubernetes says up to a minute
 later that the node is not Ready. All that is needed for the correction stands in the status, and
-is gone from there with it, so no failure is given back twice. A node that somebody wanted gone
+is gone from there with it, so no failure is given back twice. A node that someone wanted gone
 gives nothing back: an autoscaler takes the node of a job that just failed, for it is empty.
 """
 
@@ -19,7 +19,7 @@ from ullage.api.reasons import ConditionType
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.failure import MOST_NODES, FailureRecord
 from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
-from ullage.scheduling.inventory.instances import provider_notice, somebody_wants_it_gone
+from ullage.scheduling.inventory.instances import provider_notice, someone_wants_it_gone
 from ullage.scheduling.model.view import Member, View
 
 LOSS_TELLS_S: Final = 90.0
@@ -91,7 +91,7 @@ def _lost(view: View, job: WorkloadRecord, name: str) -> str:
     notice = provider_notice(node, view.snapshot.gpu_nodes.get(name))
     if notice is not None and notice.kind is InterruptionKind.TERMINATE:
         return f"{name}, where a member was, is taken away"
-    if node.ready or somebody_wants_it_gone(node):
+    if node.ready or someone_wants_it_gone(node):
         return ""
     return f"{name}, where a member was, does not answer"
 
@@ -99,7 +99,7 @@ def _lost(view: View, job: WorkloadRecord, name: str) -> str:
 def _is_well(view: View, name: str) -> bool:
     """Whether a node stood as it should when the failure was counted."""
     node = view.snapshot.nodes.get(name)
-    if node is None or not node.ready or somebody_wants_it_gone(node):
+    if node is None or not node.ready or someone_wants_it_gone(node):
         return False
     notice = provider_notice(node, view.snapshot.gpu_nodes.get(name))
     return notice is None or notice.kind is not InterruptionKind.TERMINATE

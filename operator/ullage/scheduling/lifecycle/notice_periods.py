@@ -3,7 +3,7 @@
 """Whether a notice leaves a job in tiers time to hand over, told before it starts.
 
 By the shortest notice that the pools it may use state, and by the link that its lead assumes.
-Where nobody states one, nothing is said: it is never guessed.
+Where no one states one, nothing is said: it is never guessed.
 """
 
 from __future__ import annotations

@@ -20,11 +20,11 @@ from ullage.scheduling.model.view import View
 from ullage.scheduling.prediction.workload_classes import Classes
 
 _DRIFT: Final = 0.05
-"""A slowdown that only followed a measured speed is told anew when it moved by more than this."""
+"""A slowdown that only followed a measured speed is told again when it moved by more than this."""
 
 
 def restate(view: View, classes: Classes, ledger: Ledger) -> frozenset[str]:
-    """Enter slices of running pods anew that say another objective than their workload.
+    """Enter slices of running pods again that say another objective than their workload.
 
     They carry this leader's epoch: a node takes no change of an older one. A trial is left alone,
     it ends within a minute.

@@ -27,7 +27,7 @@ def node_taints(
 ) -> tuple[TaintNode, ...]:
     """Taints to set, and those to lift because the notice was withdrawn.
 
-    A node without a GPUNode keeps its taint: nobody knows what its agent would say.
+    A node without a GPUNode keeps its taint: no one knows what its agent would say.
     """
     found: list[TaintNode] = []
     for name in sorted(snapshot.nodes):

@@ -113,7 +113,7 @@ def _failure(member: Member) -> Termination:
 
 
 def _half_started(view: View, members: Sequence[Member]) -> Termination | None:
-    """Members cannot be gated again: when the rest finds no place in time, all start anew."""
+    """Members cannot be gated again: when the rest finds no place in time, all start again."""
     left = [one for one in members if one.gated and not one.reserved]
     if not left:
         return None
@@ -129,7 +129,7 @@ def _is_counted_already(view: View, job: WorkloadRecord) -> bool:
     """Whether a failure is part of the one that was counted last.
 
     Members of a gang in place fail one after the other for one cause. Until the least back-off is
-    over none of them has begun anew, so none can have failed anew.
+    over none of them has begun again, so none can have failed again.
     """
     last = job.status.last_failure
     return (

@@ -52,7 +52,7 @@ def tier_news(job: WorkloadRecord, status: WorkloadStatus, epoch: int) -> tuple[
         found.append((Reason.STAGE_CHANGED, text))
     again = now.lost_steps - (before.lost_steps if before is not None else 0)
     if again > 0:
-        text = f"members were lost without notice: {again} steps are done again, nobody restarts"
+        text = f"members were lost without notice: {again} steps are done again, no one restarts"
         found.append((Reason.ROLLED_BACK, text))
     return tuple(
         Emit(
@@ -108,7 +108,7 @@ def _with_ours(
 
 
 def _notice_said(view: View, job: WorkloadRecord) -> tuple[Said, ...]:
-    """Whether a notice leaves time to hand over; nothing where nobody says how long it is."""
+    """Whether a notice leaves time to hand over; nothing where no one says how long it is."""
     found = verdict(view.snapshot.pools, job)
     if found is None:
         return ()

@@ -51,42 +51,42 @@ def training_life(view: View, inventory: Inventory, job: WorkloadRecord) -> Life
 
 
 def _life(view: View, inventory: Inventory, job: WorkloadRecord) -> LifecycleStep:
-    everybody = view.members_of(job)
-    if job.status.phase == Phase.RUNNING and _runs_well(view, job, everybody):
+    everyone = view.members_of(job)
+    if job.status.phase == Phase.RUNNING and _runs_well(view, job, everyone):
         return _running(job.status.restarts)
-    members = [one for one in everybody if 0 <= one.pod.rank < job.replicas]
+    members = [one for one in everyone if 0 <= one.pod.rank < job.replicas]
     phase = _phase(job)
     if job.deleting:
         return LifecycleStep(phase=phase, silent=True)
     if phase.terminal:
-        return _after_the_end(view, job, everybody)
+        return _after_the_end(view, job, everyone)
     if not job.shape.device_container:
         return LifecycleStep(phase=phase, reason=Reason.INVALID_OBJECT, message=job.invalid)
     if len(members) == job.replicas and _all_succeeded(members):
         return _kept(job, Phase.SUCCEEDED, Reason.COMPLETED, "every member ended with exit code 0")
     if job.suspend:
-        return _suspend(view, job, everybody)
+        return _suspend(view, job, everyone)
     if phase is Phase.RESTARTING:
-        return _tear_down(view, job, everybody)
+        return _tear_down(view, job, everyone)
     if job.in_place:
-        life = life_in_place(view, inventory, job, everybody)
+        life = life_in_place(view, inventory, job, everyone)
         if life is not None:
             return life
     ending = find_ending(view, job, members)
     if ending is not None:
         return at_once(view, job, members, close(view, job, members, ending))
-    surplus = len(everybody) > len(members)
+    surplus = len(everyone) > len(members)
     if surplus or len(members) < job.replicas or _outdated(job, members):
         return _grow(view, job, members)
     leaving = next((one for one in members if one.gated and one.pod.deleting), None)
     if leaving is not None:
-        message = f"{leaving.pod.name} is being deleted and is created anew when it is gone"
+        message = f"{leaving.pod.name} is being deleted and is created again when it is gone"
         return _kept(job, Phase.PENDING, Reason.WAITING_FOR_DECISION, message)
     return advance(view, inventory, job, members)
 
 
 def _runs_well(view: View, job: WorkloadRecord, members: Sequence[Member]) -> bool:
-    """Whether all members run, nothing ails their slices, and nobody wants it otherwise."""
+    """Whether all members run, nothing ails their slices, and no one wants it otherwise."""
     if len(members) != job.replicas or job.deleting or job.suspend:
         return False
     if job.in_place and (view.snapshot.creating or job.status.retry_at > view.now):
@@ -151,7 +151,7 @@ def _is_whole(job: WorkloadRecord, members: Sequence[Member]) -> bool:
 
 
 def _is_written_off(view: View, job: WorkloadRecord, member: Member) -> bool:
-    """Whether an elastic gang goes on though nobody can say that this pod has ended.
+    """Whether an elastic gang goes on though no one can say that this pod has ended.
 
     Only where the others are needed for every step: one alone might still train behind a cut cable
     and save over the newcomers' work.
@@ -235,7 +235,7 @@ def _after_the_end(view: View, job: WorkloadRecord, members: Sequence[Member]) -
 
 
 def _grow(view: View, job: WorkloadRecord, members: Sequence[Member]) -> LifecycleStep:
-    """Nobody has started: create the pods that are missing, delete those that are out of date."""
+    """No one has started: create the pods that are missing, delete those that are out of date."""
     if view.now < job.status.retry_at:
         reason, message = _standing_reason(job)
         return LifecycleStep(
@@ -282,7 +282,7 @@ def _missing(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Life
             if owner is not None or not holder.owner.uid:
                 obstacle = obstacle or (
                     Reason.NAME_CONFLICT,
-                    f"the pod {name[1]} exists and belongs to {holder.owner.name or 'nobody'}",
+                    f"the pod {name[1]} exists and belongs to {holder.owner.name or 'no one'}",
                 )
         elif holder is None:
             missing.append(rank)

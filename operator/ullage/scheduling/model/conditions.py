@@ -25,7 +25,7 @@ class Said:
     reason: Reason
     message: str = ""
     follows: bool = False
-    """The message is told anew when it changes, though the reason stays."""
+    """The message is told again when it changes, though the reason stays."""
 
 
 def merged(

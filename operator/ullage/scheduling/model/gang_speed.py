@@ -16,14 +16,14 @@ from ullage.cluster.records.spec_fields import Elasticity
 DEFAULT_RESTART_S: Final = 30.0
 """What stopping and starting costs until it was seen: the default grace of a checkpoint."""
 HOLD_S: Final = 300.0
-"""Least time between two changes of a running gang's size that nobody forced; as long as a stage of
+"""Least time between two changes of a running gang's size that no one forced; as long as a stage of
 reliability is held, because both cost a restart or a copy of the state."""
 ROOM_LASTS_S: Final = DEFAULT_RESTART_S
 """How long room must last before a gang grows into it. To wait as long as the change costs loses
 at most twice what the best choice in hindsight would (derived: the ski-rental rule)."""
 HOLD_IN_PLACE_S: Final = 30.0
 """The same where members join in place. The others are not stopped, but elastic torchrun starts its
-worker processes anew at each change: no more than two a minute (our choice)."""
+worker processes again at each change: no more than two a minute (our choice)."""
 ROOM_LASTS_IN_PLACE_S: Final = 10.0
 """How long room must last before members join in place: about as long as a pod takes to start and
 to meet the others (derived as for a restart, whose cost is that)."""
@@ -71,7 +71,7 @@ def saved_s(left_s: float, members: int, more: int) -> float:
 def left_s(job: WorkloadRecord, now: float) -> float:
     """Seconds that the rest of a job takes as it runs.
 
-    Where nobody said how much there is to do, as long again as it has run (the expectation of one
+    Where no one said how much there is to do, as long again as it has run (the expectation of one
     who knows nothing but that).
     """
     progress = job.status.progress

@@ -46,7 +46,7 @@ class LifecycleStep:
     """An InferenceService whose Deployment and Service are to be kept as wanted."""
     wake_at: float = 0.0
     silent: bool = False
-    """The object is being deleted: its status is nobody's business any more."""
+    """The object is being deleted: its status is no one's business any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class Headcount:
     text: str = ""
     """Why they are more or fewer than the status says."""
     settled: bool = False
-    """All of them run and nobody is on the way: more may join."""
+    """All of them run and no one is on the way: more may join."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

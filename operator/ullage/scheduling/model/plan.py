@@ -224,7 +224,7 @@ class SetProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateDeviceProfile:
-    """Create the DeviceProfile of a type that nobody declared; ``target`` has no uid yet."""
+    """Create the DeviceProfile of a type that no one declared; ``target`` has no uid yet."""
 
     target: ObjectRef
     memory_mib: int

@@ -4,7 +4,7 @@
 
 A container counts its steps from 0 at every start and may say which step it went on from. Whoever
 asks how much is done must come here: the bare count looks undone after every restart. It must
-never guess a step that nobody said.
+never guess a step that no one said.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Standing:
     """The slowest member, and what it has done.
 
     Attributes:
-        steps: Of this and all earlier starts; of this one alone where nobody says more.
+        steps: Of this and all earlier starts; of this one alone where no one says more.
         resumed_at: Step that the start went on from; 0 = it counts from the beginning.
         slowest: What its node says of it.
     """

@@ -38,7 +38,7 @@ class SchedulingAttempt:
     promised: bool = False
     """It made room for another and comes back to what it was left: before all others."""
     modest: bool = False
-    """It could do with fewer members: nobody makes way for it, and nothing is held."""
+    """It could do with fewer members: no one makes way for it, and nothing is held."""
     returns: bool = False
     """It starts again where it was, or with what is left of it: before others of its priority."""
     coming: int = 0
@@ -49,7 +49,7 @@ class SchedulingAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why a workload goes on waiting; its text is made only when somebody reads it."""
+    """Why a workload goes on waiting; its text is made only when someone reads it."""
 
     reason: Reason
     lines: tuple[RefusalLine, ...] = ()

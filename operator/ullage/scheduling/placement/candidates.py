@@ -166,7 +166,7 @@ class CandidateIndex:
 
     def empty_case(self, request: ResourceRequest, model: int, top: int) -> AdmissionQuery:
         """The same of an empty device of a model."""
-        # whoever is measured alone takes all it may have: nobody else is there for the rest
+        # whoever is measured alone takes all it may have: no one else is there for the rest
         least = top if model in request.unmeasured else request.min_percent
         return AdmissionQuery(
             accelerator=self.occupancy.inventory.model_names[model],
@@ -267,7 +267,7 @@ class CandidateList:
             site = equals.item(self._then[equals].argmin())
             if self._has_room(site):
                 return int(least), self._then.item(site), site
-            # nothing of the node fits until somebody gives something back, which is logged
+            # nothing of the node fits until someone gives something back, which is logged
             rank[list(self._board.inventory.sites_on[self._board.inventory.sites[site].node])] = (
                 _NEVER
             )
@@ -345,7 +345,7 @@ class CandidateList:
             (self._rank if self._scout.rule.by_worth else self._then)[favoured] -= _FAVOUR
 
     def _catch_up(self) -> None:
-        """Judge anew what changed since the last query."""
+        """Judge again what changed since the last query."""
         log = self._board.log
         if self._seen == len(log):
             return

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who starts again with a smaller share so that a newcomer fits beside it.
 
-Only where the newcomer fits nowhere as shares stand, both together are foretold to reach more than
-what stopping the resident costs, and nobody's objective is at risk by the rule of the cycle. A
+Only where the newcomer fits nowhere as shares stand, both together are predicted to reach more than
+what stopping the resident costs, and no one's objective is at risk by the rule of the cycle. A
 running share never changes: the resident restarts at its checkpoint, keeps its place, and the
 newcomer gets the rest. Tried on the board of what will be, put back as it was where it is no good.
 It must never ask for more than one restart of a job in :data:`HOLD_S`, nor below its least share.
@@ -264,7 +264,7 @@ def _concession(ask: Asking, one: DownsizeCandidate) -> Downsize | None:
 def _smaller(ask: Asking, one: DownsizeCandidate) -> list[Occupant]:
     """The resident with each share that is tried, the least first.
 
-    None that leaves it less memory than it is known to use, or too slow even with nobody beside it.
+    None that leaves it less memory than it is known to use, or too slow even with no one beside it.
     """
     made = []
     placer = ask.placer

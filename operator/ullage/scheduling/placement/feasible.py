@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Could this ever run here? Judged on an empty, healthy cluster, so that nobody waits in vain.
+"""Could this ever run here? Judged on an empty, healthy cluster, so that no one waits in vain.
 
 What passes by itself (a cordon, a silent agent, today's tenants) does not count. No pod is created
 for a workload that fails here; its status says why.

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The places of those who restart with a smaller share are kept while they are away.
 
-Between the last pod of the old start and the first of the new one nobody holds the share that was
+Between the last pod of the old start and the first of the new one no one holds the share that was
 agreed; whoever comes first would have all of it. Nothing is decided here.
 """
 
@@ -29,7 +29,7 @@ def keep_rooms(
     occupancy: Occupancy,
     lifecycles: Mapping[str, LifecycleStep],
 ) -> None:
-    """Keep the place of everybody who is on the way to a smaller share.
+    """Keep the place of everyone who is on the way to a smaller share.
 
     What it has now is about to be free; what it was left is taken, until it asks for it itself.
     """

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Refusals in words that somebody who never saw a scheduler understands.
+"""Refusals in words that someone who never saw a scheduler understands.
 
 Every text says what was wanted, what stands in the way with numbers, and what would help. Nothing
 is decided here.
@@ -209,7 +209,7 @@ def _tenants(occupancy: Occupancy, site: int) -> str:
     here = occupancy.occupants[site]
     names = [f"{one.tenant.name} ({one.tenant.percent} %)" for one in here[:3]]
     more = f" and {len(here) - 3} more" if len(here) > 3 else ""
-    return ", ".join(names) + more if names else "nobody"
+    return ", ".join(names) + more if names else "no one"
 
 
 def _amount(name: str, need: int, free: int) -> str:

@@ -78,7 +78,7 @@ class Placer:
 
         Each gets the largest share that its device grants. Where the first then leave too little
         for the last, all are held to the largest equal part of a device (a half, a third, ...) at
-        which everybody fits.
+        which everyone fits.
 
         Args:
             unit: members that stand or fall together.
@@ -93,7 +93,7 @@ class Placer:
             or len(unit) == 1
             or request.exclusive
         ):
-            return found  # where there is no place for one, nobody crowds anybody out
+            return found  # where there is no place for one, no one crowds anyone out
         for sharers in range(2, _MOST_SHARERS + 1):
             cap = request.percent_limit // sharers
             if cap < request.min_percent:

@@ -49,14 +49,14 @@ class Part:
 
 @dataclass(slots=True)
 class Predictions:
-    """Predicted slowdown of everybody on a device, asked once per mixture of tenants."""
+    """Predicted slowdown of everyone on a device, asked once per mixture of tenants."""
 
     occupancy: Occupancy
     rule: AdmissionRule
     admissions: Mapping[str, Verdict] = field(default_factory=dict)
-    """By uid of the pod: what was foretold to those who are placed now."""
+    """By uid of the pod: what was predicted to those who are placed now."""
     _known: dict[tuple[object, ...], tuple[float, ...]] = field(default_factory=dict)
-    _foretold: dict[int, dict[str, float]] = field(default_factory=dict)
+    _predicted: dict[int, dict[str, float]] = field(default_factory=dict)
     """By device, then by uid of the pod."""
 
     def of(self, node: str, gpu: str, pod_uid: str) -> float:
@@ -64,13 +64,13 @@ class Predictions:
         site = self.occupancy.inventory.site_index.get((node, gpu))
         if site is None:
             return 0.0
-        foretold = self._foretold.get(site)
-        if foretold is None:
-            foretold = self._foretold[site] = self._of_all(site)
-        return foretold.get(pod_uid, 0.0)
+        predicted = self._predicted.get(site)
+        if predicted is None:
+            predicted = self._predicted[site] = self._of_all(site)
+        return predicted.get(pod_uid, 0.0)
 
     def _of_all(self, site: int) -> dict[str, float]:
-        """Predicted slowdown of everybody on a device."""
+        """Predicted slowdown of everyone on a device."""
         here = self.occupancy.occupants[site]
         if not here:
             return {}
@@ -82,7 +82,7 @@ class Predictions:
         return found
 
     def admission(self, pod_uid: str) -> Verdict | None:
-        """What was foretold to a pod that is placed now."""
+        """What was predicted to a pod that is placed now."""
         return self.admissions.get(pod_uid)
 
     def _slowdowns(self, model: str, tenants: Sequence[Tenant]) -> tuple[float, ...]:
@@ -133,7 +133,7 @@ def sharing(
 
 
 def _with_admission(base: Sharing, verdict: Verdict | None) -> Sharing:
-    """The record with what the admission foretold; unchanged where nothing was decided now."""
+    """The record with what the admission predicted; unchanged where nothing was decided now."""
     if verdict is None or not verdict.tenants:
         return base
     own = verdict.tenants[-1]
@@ -184,7 +184,7 @@ def _figures(parts: Sequence[Part]) -> tuple[float, int, int, int]:
 
 
 def objective_met(workload: WorkloadRecord, parts: Sequence[Part]) -> tuple[bool, str] | None:
-    """Whether the objective is kept, and in which words; ``None`` = nobody can tell.
+    """Whether the objective is kept, and in which words; ``None`` = no one can tell.
 
     The guard's windows decide (broken = above in two of three, phase Violating); until it has
     judged one, the observed slowdown does.

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who has to go so that somebody more important fits.
+"""Who has to go so that someone more important fits.
 
 Only TrainingJobs that can checkpoint, of strictly lower priority or whose turn is over. Elastic
-gangs give up what they can spare before anybody goes wholly; then lowest priority first, then who
+gangs give up what they can spare before anyone goes wholly; then lowest priority first, then who
 saved its work last, then youngest, and no more of them than needed. Tried on the board as it will
 be when what is leaving has left; nothing is evicted here.
 """
@@ -197,7 +197,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def unsaved_s(view: View, members: Sequence[Member]) -> float:
-    """Seconds since the last checkpoint of the member whose is oldest; 0 = nobody told of one."""
+    """Seconds since the last checkpoint of the member whose is oldest; 0 = no one told of one."""
     oldest = 0.0
     for one in members:
         for held in one.held:
@@ -277,7 +277,7 @@ def _spare(
 def _fits_with(
     placer: Placer, unit: Sequence[PlacementRequest], near: set[int], spared: Sequence[Victim]
 ) -> bool:
-    """Put victims back for good if everybody still fits; else leave them off."""
+    """Put victims back for good if everyone still fits; else leave them off."""
     for victim in spared:
         put_back(placer.occupancy, victim)
     gang = placer.placement(unit, near, explain=False)

@@ -64,9 +64,9 @@ class SchedulingQueue:
     placer: Placer
     feasibility: Feasibility
     victims: Callable[[], Sequence[Victim]]
-    """Asked only when somebody does not fit; empty while an earlier wave is still leaving."""
+    """Asked only when someone does not fit; empty while an earlier wave is still leaving."""
     residents: Callable[[], Sequence[DownsizeCandidate]] | None = None
-    """Who may be asked to make room with a part of its share; ``None`` = nobody is."""
+    """Who may be asked to make room with a part of its share; ``None`` = no one is."""
     narrow: Callable[[ResourceRequest, frozenset[int]], ResourceRequest] | None = None
     """Holds a want to some models."""
     idle: Mapping[str, tuple[Reason, str]] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class SchedulingQueue:
     _refused: dict[int, tuple[int, NoRoom]] = field(default_factory=dict)
     _refused_later: dict[int, int] = field(default_factory=dict)
     _no_victims: dict[int, int] = field(default_factory=dict)
-    _nobody_concedes: dict[int, int] = field(default_factory=dict)
+    _no_one_concedes: dict[int, int] = field(default_factory=dict)
     _evicted: set[str] = field(default_factory=set)
     _preemptors: int = 0
     _holder: str = ""
@@ -135,7 +135,7 @@ class SchedulingQueue:
         return outcome
 
     def fill(self, turn: SchedulingAttempt) -> Outcome | NoRoom:
-        """Place a gang where there is room as it is; nobody makes way and nothing is kept."""
+        """Place a gang where there is room as it is; no one makes way and nothing is kept."""
         asked = self.asked(turn)
         number = _class_of(asked)
         known = self._refused.get(number)
@@ -300,9 +300,9 @@ class SchedulingQueue:
     def _ask_residents(
         self, turn: SchedulingAttempt, unit: Sequence[PlacementRequest]
     ) -> Downsize | None:
-        """Somebody who goes on with less; that stops less than to make it go."""
+        """Someone who goes on with less; that stops less than to make it go."""
         number = _class_of(unit)
-        hopeless = self._nobody_concedes.get(number)
+        hopeless = self._no_one_concedes.get(number)
         if self.residents is None or (hopeless is not None and turn.priority <= hopeless):
             return None
         asked = [
@@ -315,7 +315,7 @@ class SchedulingQueue:
             ask = Asking(placer=self._future(), requests=self.requests, unit=unit, near=turn.near)
             made = make_room_beside(ask, asked)
         if made is None:
-            self._nobody_concedes[number] = turn.priority
+            self._no_one_concedes[number] = turn.priority
             return None
         self._evicted.add(made.uid)
         self._keep(turn, made.gang)
@@ -379,7 +379,7 @@ class SchedulingQueue:
         return self.view.now - turn.waiting_since > patience_s
 
     def _keep(self, turn: SchedulingAttempt, gang: GangPlacement) -> None:
-        """Nobody later in the line gets the devices that this one is about to get."""
+        """No one later in the line gets the devices that this one is about to get."""
         name = f"{turn.workload.ref.namespace}/{turn.workload.ref.name}"
         sites = [site for placement in gang.placements for site in placement.candidate.sites]
         self.placer.occupancy.block(sites, name)

@@ -93,7 +93,7 @@ def survey(candidate_index: CandidateIndex, request: ResourceRequest) -> tuple[T
     count.stop(Reason.NO_NODE_MATCHES, Stage.MODEL, ~allowed_model(facts, request))
     count.stop(Reason.NO_NODE_MATCHES, Stage.CORDON, fit == int(Fit.CORDONED))
     # Blocked devices are counted before their tenants are looked at: else every device that comes
-    # free for a moment would change what everybody in the line is told.
+    # free for a moment would change what everyone in the line is told.
     count.stop(Reason.HELD_FOR_ANOTHER, Stage.BLOCKED, occupancy.held)
     count.stop(Reason.NO_CAPACITY, Stage.BLOCKED, occupancy.blocked)
     count.stop(Reason.NO_CAPACITY, Stage.ROOM, _short_of_room(candidate_index, request))

@@ -45,7 +45,7 @@ class Effort:
 
 
 def in_turns(ones: Sequence[T], now: float) -> Sequence[T]:
-    """The same in the same order, begun elsewhere each time, so that everybody is first some day.
+    """The same in the same order, begun elsewhere each time, so that everyone is first some day.
 
     Args:
         ones: who waits.

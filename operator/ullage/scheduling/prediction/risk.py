@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The learned rule: the risk of breaking anybody's objective first, then what the place is worth.
+"""The learned rule: the risk of breaking anyone's objective first, then what the place is worth.
 
 Hands the engine what it needs and reads its verdict. Memory, contexts and trust are judged before,
 for all devices at once, so the engine is told of a device on which they cannot bind. What nothing
@@ -139,7 +139,7 @@ class RiskRule:
         return found
 
     def explain(self, case: AdmissionQuery) -> Admission | SLOViolation:
-        """The same, always judged anew, with the names of just these tenants."""
+        """The same, always judged again, with the names of just these tenants."""
         usual = self.usual.get(case.accelerator, Usual())
         recall = self._at(case.accelerator)[1]
         device = _device(case)
@@ -234,7 +234,7 @@ class RiskRule:
         return SLOViolation(percent, case.newcomer.name, predicted, found.allowed)
 
     def slowdowns(self, accelerator: str, tenants: Sequence[Tenant]) -> tuple[float, ...]:
-        """Foretold slowdown (median) of everybody on a device, each at its own share."""
+        """Predicted slowdown (median) of everyone on a device, each at its own share."""
         found = self._forecast(accelerator, tenants)
         return tuple(math.exp(mean) for mean in found.mean)
 
@@ -243,7 +243,7 @@ class RiskRule:
         if verdict.reason is not Reason.NEED_PROFILE or case.account is None:
             return None
         if case.newcomer.latency:
-            text = "and nobody is tried out who has a latency objective"
+            text = "and no one is tried out who has a latency objective"
             return _breach(verdict, Reason.NEED_PROFILE, f"{verdict.text}; {text}")
         found = may_probe(verdict, _device(case), _newcomer(case), case.account, self.settings)
         if isinstance(found, NoTrial):

@@ -46,7 +46,7 @@ class AdmissionQuery:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """A share that keeps everybody's objective, or may be tried out."""
+    """A share that keeps everyone's objective, or may be tried out."""
 
     percent: int
     predicted: float
@@ -96,19 +96,19 @@ class AdmissionRule(Protocol):
         ...
 
     def slowdowns(self, accelerator: str, tenants: Sequence[Tenant]) -> tuple[float, ...]:
-        """Foretold slowdown of everybody on a device, each at its own share."""
+        """Predicted slowdown of everyone on a device, each at its own share."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SumRule:
-    """The largest share at which a predictor breaks nobody's objective."""
+    """The largest share at which a predictor breaks no one's objective."""
 
     predictor: Predictor
     by_worth: bool = False
 
     def judge(self, case: AdmissionQuery) -> Admission | SLOViolation:
-        """The largest whole percent in the bounds that breaks nobody's objective."""
+        """The largest whole percent in the bounds that breaks no one's objective."""
         if case.newcomer.max_slowdown is None and all(
             one.max_slowdown is None for one in case.tenants
         ):
@@ -123,14 +123,14 @@ class SumRule:
         return found if isinstance(found, SLOViolation) else None
 
     def slowdowns(self, accelerator: str, tenants: Sequence[Tenant]) -> tuple[float, ...]:
-        """Foretold slowdown of everybody on a device, each at its own share."""
+        """Predicted slowdown of everyone on a device, each at its own share."""
         return self.predictor.predict(tenants[:-1], tenants[-1], tenants[-1].percent)
 
 
 def largest_share(
     newcomer: Tenant, tenants: Sequence[Tenant], bounds: tuple[int, int], predictor: Predictor
 ) -> Admission | SLOViolation:
-    """The largest whole percent in the bounds that breaks nobody's objective, by prediction."""
+    """The largest whole percent in the bounds that breaks no one's objective, by prediction."""
     least, most = bounds
     nearest: SLOViolation | None = None
     for percent in range(most, least - 1, -1):
@@ -146,10 +146,10 @@ def largest_share(
 
 
 def _worst_breach(
-    everybody: Sequence[Tenant], slowdowns: Sequence[float], percent: int
+    everyone: Sequence[Tenant], slowdowns: Sequence[float], percent: int
 ) -> SLOViolation | None:
     worst: SLOViolation | None = None
-    for tenant, predicted in zip(everybody, slowdowns, strict=True):
+    for tenant, predicted in zip(everyone, slowdowns, strict=True):
         allowed = tenant.max_slowdown
         if allowed is None or predicted <= allowed + TOLERANCE:
             continue

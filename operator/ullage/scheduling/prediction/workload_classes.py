@@ -41,11 +41,11 @@ class Known:
     """Name and percent are placeholders."""
     barred: Mapping[int, Barred]
     unmeasured: Mapping[int, str]
-    """By model: what must be measured alone before anybody else may be there, in words."""
+    """By model: what must be measured alone before anyone else may be there, in words."""
     solo_micros: tuple[int, ...]
     """Step time alone on the whole device, 0 = not known."""
     account: Account | None
-    """What trials of the class have cost so far; without a class nobody could remember."""
+    """What trials of the class have cost so far; without a class no one could remember."""
 
     def tenant(self, name: str, model: int, percent: int, *, probation: bool = False) -> Tenant:
         """A workload of the class with a name and a share."""
@@ -128,7 +128,7 @@ class Classes:
         """What is known of a workload's class; equal ones get the same object.
 
         A declared load is divided among the replicas that are wanted: judged by what the first
-        ones carry until then, nobody could ever start.
+        ones carry until then, no one could ever start.
         """
         return self._of(workload, workload.replicas)
 

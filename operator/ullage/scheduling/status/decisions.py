@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The record of a decision: written anew only when it decides something else.
+"""The record of a decision: written again only when it decides something else.
 
 Its time, hash and texts are of the moment of the decision; figures that move while nothing is
 decided stand elsewhere.
@@ -23,7 +23,7 @@ from ullage.scheduling.placement.predicted_figures import Part
 _MOST_NAMED = 3
 
 ALONE: Final = ", alone until its latency is measured"
-"""Last words about a place that nobody joins for now."""
+"""Last words about a place that no one joins for now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

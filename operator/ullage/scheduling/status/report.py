@@ -148,12 +148,12 @@ class Reporter:
         """The record of this cycle's ruling, or of the last one that still stands."""
         before = workload.status.decision
         parts, admitted = placed
-        if _blamed_anew(self.context.view, workload, life):
+        if _blamed_again(self.context.view, workload, life):
             before = None  # its rest counts from now, though the same was said before
         if admitted and not life.phase.terminal:
             ruling = self._placed(workload, life, outcome, parts)
             if before is not None and outcome is None and before.chosen == ruling.chosen:
-                # who sits where it sat is not decided anew; what came second is history
+                # who sits where it sat is not decided again; what came second is history
                 ruling = replace(ruling, runner_up=before.runner_up, lines=before.refusals)
         else:
             waiting = self._waits(workload, life, outcome)
@@ -202,7 +202,7 @@ class Reporter:
         )
 
     def _note(self, workload: WorkloadRecord, parts: Sequence[Part]) -> str:
-        """That nobody joins the workload yet, where that is so."""
+        """That no one joins the workload yet, where that is so."""
         if workload.slo is None or workload.gpu.share is None:
             return ""
         unmeasured = self.context.requests.classes.of(workload).unmeasured
@@ -264,7 +264,7 @@ class Reporter:
         return f"{ref.name}.{ref.namespace}.svc:{service.ports[0]}"
 
 
-def _blamed_anew(view: View, workload: WorkloadRecord, life: LifecycleStep) -> bool:
+def _blamed_again(view: View, workload: WorkloadRecord, life: LifecycleStep) -> bool:
     """Whether it has to leave a device, and its record does not keep it away from there yet."""
     passed = life.passed_over
     return (

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What everybody is told in a cycle: the status of each workload, and Events where it changed."""
+"""What everyone is told in a cycle: the status of each workload, and Events where it changed."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Runner(NamedTuple):
 
     Attributes:
         workload: Its record.
-        priority: Higher ones are served before anybody of lower priority.
+        priority: Higher ones are served before anyone of lower priority.
         points: Percent of devices that all members hold together.
         speeds: Steps/s of a member by type; a type that is missing cannot run it.
         source: Weakest source of the speeds.
@@ -150,7 +150,7 @@ class Tools:
 
 
 def arena(tools: Tools, lifecycles: Mapping[str, LifecycleStep]) -> Arena:
-    """Everybody who takes turns, and what there is to take."""
+    """Everyone who takes turns, and what there is to take."""
     workloads = tools.view.snapshot.workloads
     kinds = _Kinds(tools, Throughputs(tools.view.snapshot))
     runners: dict[str, Runner] = {}
@@ -316,7 +316,7 @@ def _speeds(
 def _room(tools: Tools, runners: Mapping[str, Runner]) -> dict[str, int]:
     """Points of every type that turns may use: what others hold is not there.
 
-    A device that a job which takes turns holds counts though it may be unhealthy. Where everybody
+    A device that a job which takes turns holds counts though it may be unhealthy. Where everyone
     wants whole devices, one that is used in part by others is no room at all.
     """
     inventory = tools.inventory

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the cluster's time is divided among those who take turns.
 
-Divided anew only when jobs, speeds, prices or devices changed; until then what the jobs were told
-stands, so a leader that starts anew goes on with the same division. A solver that fails never stops
-a decision: the last division stands, and says so.
+Divided again only when jobs, speeds, prices or devices changed; until then what the jobs were told
+stands, so a leader that starts again goes on with the same division. A solver that fails never
+stops a decision: the last division stands, and says so.
 """
 
 from __future__ import annotations

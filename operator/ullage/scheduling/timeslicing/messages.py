@@ -33,7 +33,7 @@ def turn_text(arena: Arena, division: Division, turnout: Turnout, uid: str) -> s
     owed = turnout.owed.get((uid, best), 0.0)
     standing = f"is owed {owed:.0f} s" if owed >= 0 else f"had {-owed:.0f} s more than that"
     count, names = turnout.ahead(uid, best)
-    ahead = "nobody is ahead of it"
+    ahead = "no one is ahead of it"
     if count:
         who = ", ".join(arena.runners[one].name for one in names)
         more = f" and {count - len(names)} more" if count > len(names) else ""

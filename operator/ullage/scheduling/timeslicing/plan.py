@@ -3,7 +3,7 @@
 """Who should have devices of which type now, and who should give theirs up.
 
 Asked every cycle and answered alike within it: a turn lasts a round at least, and longer as long as
-nobody is owed enough more to pay for the restart. What is planned here is only wished for; places
+no one is owed enough more to pay for the restart. What is planned here is only wished for; places
 are found afterwards, under all the hard limits.
 """
 
@@ -46,7 +46,7 @@ class Turnout:
         reserved: Devices kept for jobs that were passed over too often.
         skipped: Jobs that smaller ones pass by.
         owed: Promised less received seconds by (uid, type).
-        wake_at: When the next turn may end; 0 = nobody waits.
+        wake_at: When the next turn may end; 0 = no one waits.
     """
 
     types: dict[str, str] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Turnout:
     def ahead(self, uid: str, kind: str) -> tuple[int, tuple[str, ...]]:
         """How many claims on a type come before a job's own, and the first few of them."""
         if not self._ahead:
-            # ranked only when somebody who waits is told where it stands
+            # ranked only when someone who waits is told where it stands
             for _, _, members, at in (one for tier in self._tiers for one in order(*tier)):
                 line = self._ahead.setdefault(at, [])
                 self._at[members[0], at] = len(line)
@@ -163,7 +163,7 @@ def _round_job(one: Runner, arena: Arena, fixed: bool) -> RoundJob:
 def _state(
     runners: Mapping[str, Runner], late: Mapping[str, int], now: float, settings: RoundSettings
 ) -> RoundState:
-    """The books of everybody as of now."""
+    """The books of everyone as of now."""
     owed: dict[tuple[tuple[str, ...], str], float] = {}
     running: dict[tuple[str, ...], str] = {}
     for uid, one in runners.items():

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cluster and its jobs as the engine reads them, and what tells one such picture from another.
 
-Speeds and prices stand on a grid: what is measured wanders, and must not divide the cluster anew.
+Speeds and prices stand on a grid: what is measured wanders, and must not divide the cluster again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _OF_THE_CLOCK: Final = (
     Objective.SJF,
     Objective.MIN_COST_SLO,
 )
-"""Objectives that look at work left or time gone: divided anew every round."""
+"""Objectives that look at work left or time gone: divided again every round."""
 _GRID: Final = 0.02
 """Speeds and prices count as equal within this part."""
 _JUST: Final = 1.05

@@ -3,7 +3,7 @@
 """The books of fairness: what a job was promised, what it had, what it is owed.
 
 They live in the job's status and are written only when the promise changes or a turn begins or
-ends; in between everything follows from the clock. Nobody is ever owed more than a job remembers.
+ends; in between everything follows from the clock. No one is ever owed more than a job remembers.
 """
 
 from __future__ import annotations

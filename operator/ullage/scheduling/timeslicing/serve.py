@@ -3,7 +3,7 @@
 """Carries a plan of turns out: who is placed, who makes way, what stays kept.
 
 Services come first, then those whose turn it is on the type that it is on, then whoever can use
-what would stand idle. Every place is found by the placer, so the hard limits hold as ever; nobody
+what would stand idle. Every place is found by the placer, so the hard limits hold as ever; no one
 leaves before a place for another was found.
 """
 
@@ -52,7 +52,7 @@ def serve(
     turns: Sequence[SchedulingAttempt],
     movable: Mapping[str, SchedulingAttempt],
 ) -> Served:
-    """Serve everybody who waits.
+    """Serve everyone who waits.
 
     Whoever has no outcome afterwards is next: the cycle had no room or no effort left for it.
 
@@ -221,7 +221,7 @@ def _keep(rounds: Rounds, occupancy: Occupancy, answered: Set[str], served: Serv
 
 
 def _empty(occupancy: Occupancy) -> dict[int, deque[int]]:
-    """Devices that may be kept for somebody, by model: healthy, empty, not kept yet."""
+    """Devices that may be kept for someone, by model: healthy, empty, not kept yet."""
     inventory = occupancy.inventory
     found: dict[int, deque[int]] = {model: deque() for model in inventory.models.values()}
     for site, here in enumerate(occupancy.occupants):
@@ -244,7 +244,7 @@ def _fill(
     served: Served,
     unsure: Mapping[str, Refused],
 ) -> None:
-    """No device idles while somebody who waits could use it."""
+    """No device idles while someone who waits could use it."""
     waiting = [uid for uid in rounds.turnout.waiting if uid in jobs]
     asked: dict[str, SchedulingAttempt] = {}
     for uid in (*unsure, *waiting):

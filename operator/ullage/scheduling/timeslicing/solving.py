@@ -17,7 +17,7 @@ import numpy as np
 from ullage.engines.allocation.model import Allocation, Objective, Problem, ProblemError, Result
 
 Allocate = Callable[[Objective, Problem], Allocation]
-"""Divides by an objective; the engine's unless somebody wants to look on."""
+"""Divides by an objective; the engine's unless someone wants to look on."""
 
 
 def solved(objective: Objective, problem: Problem, allocate: Allocate | None) -> Allocation:

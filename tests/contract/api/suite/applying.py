@@ -89,7 +89,7 @@ async def what_two_apply_stays_until_both_let_go(w: World) -> None:
 
 
 @case
-async def an_item_lives_on_while_somebody_owns_a_field_of_it(w: World) -> None:
+async def an_item_lives_on_while_someone_owns_a_field_of_it(w: World) -> None:
     name = w.name("gn")
     await w.apply(GPU_NODE, name, {"spec": {"epoch": 1, "slices": [a_slice("a")]}})
     await w.apply(

@@ -143,7 +143,7 @@ async def an_update_at_an_old_version_conflicts(w: World) -> None:
 
 
 @case
-async def a_lease_may_be_held_by_nobody(w: World) -> None:
+async def a_lease_may_be_held_by_no_one(w: World) -> None:
     name = w.name("lease")
     made = await w.create(LEASE, {"metadata": {"name": name}, "spec": {"holderIdentity": "a"}})
     body = {

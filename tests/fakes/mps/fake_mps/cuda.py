@@ -67,7 +67,7 @@ def hello_of(
 def without_mps(environ: Mapping[str, str], script: Script, *, stale: bool) -> Message:
     """What a process gets that reached no daemon: everything, or an error in exclusive mode.
 
-    ``stale``: the socket is there and nobody listens behind it.
+    ``stale``: the socket is there and no one listens behind it.
     """
     seen = visible_gpus(script.gpus, environ.get("CUDA_VISIBLE_DEVICES"))
     if not seen:

@@ -72,7 +72,7 @@ class ForkedServers:
         self._regions: list[Path] = []
 
     def spawn(self, uid: int) -> int:
-        """Fork a process that waits until the daemon is gone or somebody kills it."""
+        """Fork a process that waits until the daemon is gone or someone kills it."""
         pid = os.fork()
         if pid:
             return pid

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Static SM partitions: chunks of SMs that belong to one partition and to nobody else.
+"""Static SM partitions: chunks of SMs that belong to one partition and to no one else.
 
 Percentages have no meaning beside them. An identifier is opaque, known only at run time.
 """

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Things that happen later, in order, on a clock that somebody else moves."""
+"""Things that happen later, in order, on a clock that someone else moves."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ FEATURES = ("memacct", "context-share")
 
 
 def partition_create(machine: Machine, call: Call) -> str:
-    """Carve a partition out of a device that nobody uses."""
+    """Carve a partition out of a device that no one uses."""
     server, gpu = _target(machine, call)
     name, chunks = call.first("name"), call.option("chunks")
     if not chunks.isdigit() or not int(chunks):

@@ -27,7 +27,7 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 class NoDaemon(Exception):
-    """Nobody listens there; ``stale`` tells a socket without a daemon from none at all."""
+    """No one listens there; ``stale`` tells a socket without a daemon from none at all."""
 
     def __init__(self, path: str, *, stale: bool) -> None:
         super().__init__(path)
@@ -53,7 +53,7 @@ def dial(pipe_directory: str | Path) -> socket.socket:
     """Connect to the daemon of a pipe directory.
 
     Raises:
-        NoDaemon: no directory, no socket, a path that is too long, or nobody behind the socket.
+        NoDaemon: no directory, no socket, a path that is too long, or no one behind the socket.
     """
     path = f"{pipe_directory}/{SOCKET_NAME}"
     if too_long(path):

@@ -108,7 +108,7 @@ def test_whatever_changes_changes_the_hash() -> None:
         assert same == name, f"{name} and {same} look alike"
 
 
-def test_the_same_question_made_anew_has_the_same_hash() -> None:
+def test_the_same_question_made_again_has_the_same_hash() -> None:
     assert inputs_hash(*_question()) == inputs_hash(*_question())
 
 

@@ -190,7 +190,7 @@ def test_without_rows_it_says_how_many_are_missing() -> None:
     assert admit(BUSY, JOINS, replace(BASIS, thresholds={})).reason is Reason.NEED_PROFILE
 
 
-def test_nobody_with_an_objective_needs_no_certificate() -> None:
+def test_no_one_with_an_objective_needs_no_certificate() -> None:
     easy = device(resident(tenant("old", 40, slo=None)))
     basis = replace(BASIS, thresholds=uncertified())
     verdict = admit(easy, newcomer(tenant("new", slo=None)), basis)

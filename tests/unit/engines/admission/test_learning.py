@@ -299,7 +299,7 @@ def test_an_update_equals_learning_from_scratch_where_something_changed(
     assert updated.cells.mean[place] > before.cells.mean[place] + 0.1
 
 
-def test_a_new_class_moves_every_feature_so_every_cell_is_asked_anew(model: LearnedModel) -> None:
+def test_a_new_class_moves_every_feature_so_every_cell_is_asked_again(model: LearnedModel) -> None:
     before = lesson(world(), model)
     profiles = {**PROFILES, "new": ClassProfile(workload_class="new", family="f0", batch=2.0)}
     profiles["new"] = replace(profiles["new"], curve=ShareCurve(fixed_s=0.0, scaled_s=9.0))

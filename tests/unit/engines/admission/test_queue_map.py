@@ -31,7 +31,7 @@ def test_the_wait_in_a_markov_queue_is_the_textbooks() -> None:
     assert slower / wait == pytest.approx(1.87, abs=0.01)
 
 
-def test_nobody_waits_longer_than_the_quantile_of_an_idle_server() -> None:
+def test_no_one_waits_longer_than_the_quantile_of_an_idle_server() -> None:
     assert latency_s(1.0, MM1, Load(requests_per_s=0.01), 0.99) == 1.0
 
 
@@ -127,5 +127,5 @@ def test_the_queue_gives_back_the_latency_that_was_measured(requests_per_s: floa
 
 
 @pytest.mark.parametrize("requests_per_s", [0.95, 1.5])
-def test_nobody_is_served_faster_than_the_mean(requests_per_s: float) -> None:
+def test_no_one_is_served_faster_than_the_mean(requests_per_s: float) -> None:
     assert without_wait(20.0, 1.0, Load(requests_per_s=requests_per_s), 0.99) == 1.0

@@ -64,7 +64,7 @@ def test_there_is_one_stranger_on_a_device() -> None:
     assert "old is on trial on GPU-1 already" in said(asked(on_trial))
 
 
-def test_nobody_is_tried_out_beside_a_latency_objective() -> None:
+def test_no_one_is_tried_out_beside_a_latency_objective() -> None:
     serving = device(resident(replace(tenant("web", 40), latency=True)))
     assert "latency objective of web" in said(asked(serving))
 

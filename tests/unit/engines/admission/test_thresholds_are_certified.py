@@ -75,7 +75,7 @@ def test_the_risk_bound_is_clopper_pearsons(violations: int, rows: int) -> None:
     assert risk_bound(rows, rows, 0.8) == 1.0
 
 
-def test_thirty_one_clean_rows_admit_nobody_and_the_thirty_second_does() -> None:
+def test_thirty_one_clean_rows_admit_no_one_and_the_thirty_second_does() -> None:
     few = fixed_sequence([row(5.0)] * 31, **RISK)
     assert few.refuses
     assert few.said() == "none yet: rows 31 of 32"

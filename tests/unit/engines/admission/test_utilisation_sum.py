@@ -42,12 +42,12 @@ def test_demands_that_fit_beside_each_other_do_not_slow_each_other() -> None:
     assert _slowdowns((60, 0.5), (40, 0.4)) == (1.0, 1.0)
 
 
-def test_demands_beyond_the_device_slow_everybody_alike() -> None:
+def test_demands_beyond_the_device_slow_everyone_alike() -> None:
     assert _slowdowns((80, 0.8), (70, 0.7)) == pytest.approx((1.5, 1.5))
 
 
 @given(TENANTS, SHARES, USES)
-def test_nobody_is_ever_faster_than_alone(tenants: list[Tenant], percent: int, use: float) -> None:
+def test_no_one_is_ever_faster_than_alone(tenants: list[Tenant], percent: int, use: float) -> None:
     newcomer = Tenant(name="new", percent=percent, utilisation=use)
     found = UtilisationSum().predict(tenants, newcomer, percent)
     assert len(found) == len(tenants) + 1
@@ -55,9 +55,7 @@ def test_nobody_is_ever_faster_than_alone(tenants: list[Tenant], percent: int, u
 
 
 @given(TENANTS, SHARES, USES)
-def test_a_newcomer_never_speeds_anybody_up(
-    tenants: list[Tenant], percent: int, use: float
-) -> None:
+def test_a_newcomer_never_speeds_anyone_up(tenants: list[Tenant], percent: int, use: float) -> None:
     if not tenants:
         return
     *others, last = tenants

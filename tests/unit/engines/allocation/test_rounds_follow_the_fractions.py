@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rounds: received time follows promised time; nobody starves, nothing idles, little is stopped."""
+"""Rounds: received time follows promised time; no one starves, nothing idles, little is stopped."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def test_a_gang_larger_than_a_type_gets_no_time_there() -> None:
 
 
 @pytest.mark.parametrize("objective", list(Objective))
-def test_a_job_that_nothing_can_run_is_named_and_harms_nobody(objective: Objective) -> None:
+def test_a_job_that_nothing_can_run_is_named_and_harms_no_one(objective: Objective) -> None:
     plain = random_problem(7, 6, (4, 4))
     rates = np.vstack([plain.throughputs.rates, np.zeros(2)])
     more = replace(
@@ -207,7 +207,7 @@ def test_a_new_job_moves_little_of_the_others_time() -> None:
 
 
 @pytest.mark.parametrize("told", [1, 20, 60])
-def test_newcomers_take_their_equals_for_example_and_move_nobody(told: int) -> None:
+def test_newcomers_take_their_equals_for_example_and_move_no_one(told: int) -> None:
     problem = Problem(
         jobs=tuple(JobView(name=f"{at:03d}", weight=1.0 + at % 5) for at in range(100)),
         types=tuple(TypeView(name=name, devices=20) for name in ("a", "b")),

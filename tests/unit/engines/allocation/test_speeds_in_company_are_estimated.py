@@ -63,7 +63,7 @@ def test_measured_cells_stay_and_are_certain() -> None:
     assert 1 <= found.references <= len(table)
 
 
-def test_a_column_that_nobody_measured_stays_unknown() -> None:
+def test_a_column_that_no_one_measured_stays_unknown() -> None:
     references = np.array([[0.5, np.nan, 0.4], [0.6, np.nan, 0.5]])
     found = complete(references, np.array([0.55, np.nan, np.nan]))
     assert np.isnan(found.values[1])

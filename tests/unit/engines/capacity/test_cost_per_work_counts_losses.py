@@ -88,7 +88,7 @@ def test_instances_without_a_price_are_refused() -> None:
         expected([Pool(name="a", price_per_hour=None)], [1], TERMS, changed=False)
 
 
-def test_pools_and_asks_that_nobody_can_mean_are_refused() -> None:
+def test_pools_and_asks_that_no_one_can_mean_are_refused() -> None:
     with pytest.raises(ValueError, match="never below 0"):
         Pool(name="a", price_per_hour=-1.0)
     with pytest.raises(ValueError, match="never below 0"):

@@ -109,6 +109,6 @@ def test_the_last_prices_last() -> None:
     assert cheapest(market, 72.0).cost == pytest.approx(72.0)
 
 
-def test_work_that_nobody_offers_is_refused() -> None:
+def test_work_that_no_one_offers_is_refused() -> None:
     with pytest.raises(ValueError, match="no candidate"):
         cheapest(Market(prices=np.array([[NAN]]), speeds=np.array([1.0])), 1.0)

@@ -170,7 +170,7 @@ def test_a_price_is_not_needed_for_time() -> None:
         ),
     ],
 )
-def test_what_nobody_vouches_for_is_advice(held: Candidate, hold: Reason) -> None:
+def test_what_no_one_vouches_for_is_advice(held: Candidate, hold: Reason) -> None:
     answer = choose((NEW, OLD, held), CHEAP, WORK)
     assert answer.best is not None
     assert (answer.best.offer.accelerator, answer.best.hold) == ("middle", hold)

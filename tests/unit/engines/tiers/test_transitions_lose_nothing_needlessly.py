@@ -234,7 +234,7 @@ def test_nothing_begins_while_the_maps_disagree() -> None:
     assert found.standing.epoch == 1
 
 
-def test_an_interrupted_transition_is_decided_anew_under_an_epoch_nobody_knows() -> None:
+def test_an_interrupted_transition_is_decided_again_under_an_epoch_no_one_knows() -> None:
     seen = begin(THREE)
     more = replace(seen, members=(*THREE, spot(4)))
     tried = decide(more, SMALL).standing.epoch
@@ -257,7 +257,7 @@ def test_notices_can_be_ignored_or_answered_with_a_checkpoint() -> None:
     assert [one.do for one in found.commands] == [Do.CHECKPOINT, Do.RESTORE, Do.SWITCH, Do.LEAVE]
 
 
-def test_when_everybody_is_told_to_go_all_is_saved() -> None:
+def test_when_everyone_is_told_to_go_all_is_saved() -> None:
     seen = begin(THREE)
     warned = tuple(replace(one, notice_left_s=28.0) for one in THREE)
     found = decide(replace(seen, members=warned), SMALL)

@@ -55,7 +55,7 @@ def test_it_comes_back_after_thirty_clean_seconds() -> None:
     assert clock.until_healthy() == 30.0
 
 
-def test_a_bad_probe_starts_the_wait_anew() -> None:
+def test_a_bad_probe_starts_the_wait_again() -> None:
     clock = Clock()
     clock.feed(HARD, GOOD, GOOD, GOOD, SOFT)
     assert clock.until_healthy() == 30.0

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A device whose MPS server does not serve is given to nobody, at once, and alone."""
+"""A device whose MPS server does not serve is given to no one, at once, and alone."""
 
 from __future__ import annotations
 

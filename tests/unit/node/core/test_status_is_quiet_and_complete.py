@@ -231,7 +231,7 @@ async def test_without_an_object_nothing_is_written() -> None:
     assert not await publisher.publish()
 
 
-async def test_another_object_gets_everything_anew() -> None:
+async def test_another_object_gets_everything_again() -> None:
     writer = Writer()
     publisher = a_publisher(writer, [body_of(facts(), "t")])
     await publisher.publish()

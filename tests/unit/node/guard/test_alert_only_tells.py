@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A tenant that asked to be told only: its broken objective is said once, and nobody is paused."""
+"""A tenant that asked to be told only: its broken objective is said once, and no one is paused."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ def _told(actions: list[Action]) -> list[tuple[Reason, str]]:
     return [(one.reason, one.message) for one in actions if isinstance(one, Tell)]
 
 
-def test_nobody_is_paused_and_it_is_said_once() -> None:
+def test_no_one_is_paused_and_it_is_said_once() -> None:
     machine = _machine(TOLD, NOISE)
     actions = _windows(machine, *[2.0] * 6)
     assert not [one for one in actions if isinstance(one, Freeze)]
     ((reason, message),) = [one for one in _told(actions) if one[0] is Reason.ABOVE_OBJECTIVE]
     assert reason is Reason.ABOVE_OBJECTIVE
-    assert "onViolation is Alert, nobody is paused for it" in message
+    assert "onViolation is Alert, no one is paused for it" in message
     mark = machine.marks[TOLD.key]
     assert (mark.phase, mark.reason) == (SlicePhase.VIOLATING, Reason.ABOVE_OBJECTIVE)
-    assert machine.marks.keys() == {TOLD.key}, "nobody is named as the cause"
+    assert machine.marks.keys() == {TOLD.key}, "no one is named as the cause"
 
 
 def test_being_near_the_objective_promises_no_pause() -> None:
     ((reason, message),) = _told(_windows(_machine(TOLD, NOISE), 0.95, 0.95))
     assert reason is Reason.SLO_AT_RISK
-    assert "nobody is paused for it" in message
+    assert "no one is paused for it" in message
 
 
 def test_who_changes_its_mind_has_its_neighbours_paused() -> None:

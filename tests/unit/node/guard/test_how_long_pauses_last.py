@@ -15,7 +15,7 @@ from ullage_node.guard.machine import Limits
 from ullage_node.model.guard import Ended, Freeze, Result, Thaw
 
 
-def test_a_pause_ends_before_the_probes_of_anybody_in_it_fail() -> None:
+def test_a_pause_ends_before_the_probes_of_anyone_in_it_fail() -> None:
     story = Story(VICTIM, NOISE, a_tenant("probed", freeze_seconds=4.0))
     assert story.freeze().limit_seconds == 4.0
     assert story.wait(3.9) == []
@@ -30,7 +30,7 @@ def test_long_windows_leave_room_for_one_verdict() -> None:
     assert one(story.window(2.0, seconds=5.0), Ended).result is Result.NOT_CURED
 
 
-def test_steps_longer_than_any_pause_pause_nobody() -> None:
+def test_steps_longer_than_any_pause_pause_no_one() -> None:
     story = Story()
     story.window(2.0, step_micros=6_000_000)
     assert not some(story.window(2.0, step_micros=6_000_000), Freeze)

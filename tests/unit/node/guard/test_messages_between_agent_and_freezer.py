@@ -83,7 +83,7 @@ def with_target(**change: Any) -> bytes:
         with_target(pids=list(range(2, 600))),
     ],
 )
-def test_what_nobody_may_ask_for_is_refused(line: bytes) -> None:
+def test_what_no_one_may_ask_for_is_refused(line: bytes) -> None:
     with pytest.raises(ProtocolError):
         decode_request(line)
 

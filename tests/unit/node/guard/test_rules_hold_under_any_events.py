@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever happens in whatever order: nobody stands still too long, too often, or for no reason."""
+"""Whatever happens in whatever order: no one stands still too long, too often, or for no reason."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class World:
 
 @settings(max_examples=150, deadline=None)
 @given(events=EVENTS, fails=st.lists(st.booleans(), max_size=10))
-def test_nobody_stands_still_too_long_or_unasked(
+def test_no_one_stands_still_too_long_or_unasked(
     events: list[tuple[str, object, float | None]], fails: list[bool]
 ) -> None:
     world = World(fails=fails)

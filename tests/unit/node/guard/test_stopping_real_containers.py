@@ -96,7 +96,7 @@ def test_a_container_is_found_by_its_own_processes_only(bench: FreezerBench) -> 
 def test_a_process_namespace_of_its_own_does_not_hide_the_container(
     one_bench: FreezerBench, tmp_path: Path
 ) -> None:
-    """The kernel's list shows nobody there; the host's /proc, mounted elsewhere, does."""
+    """The kernel's list shows no one there; the host's /proc, mounted elsewhere, does."""
     pod = one_bench.pod()
     proc = tmp_path / "proc" / "999999"
     proc.mkdir(parents=True)

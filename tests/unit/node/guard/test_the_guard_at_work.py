@@ -114,7 +114,7 @@ async def test_a_pod_that_is_deleted_while_frozen_runs_to_hear_of_it(rig: GuardR
     assert rig.freezer.frozen == {}
 
 
-async def test_a_calm_node_writes_nothing_and_stops_nobody(rig: GuardRig) -> None:
+async def test_a_calm_node_writes_nothing_and_stops_no_one(rig: GuardRig) -> None:
     rig.windows.ratios["victim"] = 0.7
     await rig.pass_time(120)
     assert (rig.changes, rig.events, rig.freezer.log) == (0, [], [])
@@ -131,7 +131,7 @@ async def test_clocks_of_the_wall_do_not_matter(rig: GuardRig) -> None:
     assert NOISE in rig.freezer.frozen
 
 
-async def test_everybody_is_told_of_a_pause_of_several(rig: GuardRig) -> None:
+async def test_everyone_is_told_of_a_pause_of_several(rig: GuardRig) -> None:
     rig.tenants.append(a_tenant("more"))
     rig.windows.ratios["victim"] = 2.0
     await rig.pass_time(2.5)

@@ -90,7 +90,7 @@ def test_a_tenant_that_is_not_cured_is_its_own_load() -> None:
     assert NOISE.key not in story.machine.marks
 
 
-def test_nobody_is_paused_again_for_a_load_of_its_own() -> None:
+def test_no_one_is_paused_again_for_a_load_of_its_own() -> None:
     story = Story()
     story.freeze()
     story.window(1.8)
@@ -132,7 +132,7 @@ def test_a_window_that_began_before_the_pause_proves_nothing() -> None:
     ],
     ids=["neighbour restarted", "victim restarted", "neighbour is being deleted"],
 )
-def test_a_container_that_goes_or_starts_anew_ends_the_pause(left: tuple[Tenant, ...]) -> None:
+def test_a_container_that_goes_or_starts_again_ends_the_pause(left: tuple[Tenant, ...]) -> None:
     story = Story()
     story.freeze()
     actions = story.see(*left)
@@ -141,7 +141,7 @@ def test_a_container_that_goes_or_starts_anew_ends_the_pause(left: tuple[Tenant,
     assert story.machine.frozen == frozenset()
 
 
-def test_a_container_that_starts_anew_begins_with_a_clean_sheet() -> None:
+def test_a_container_that_starts_again_begins_with_a_clean_sheet() -> None:
     story = Story()
     story.window(2.0)
     story.see(NOISE)
@@ -150,7 +150,7 @@ def test_a_container_that_starts_anew_begins_with_a_clean_sheet() -> None:
     assert story.machine.tallies[VICTIM.key].violations == 1
 
 
-def test_blame_ends_when_nobody_acts_on_it() -> None:
+def test_blame_ends_when_no_one_acts_on_it() -> None:
     story = Story()
     story.freeze()
     story.window(0.5)
@@ -192,7 +192,7 @@ def test_two_tenants_in_trouble_are_helped_by_one_pause() -> None:
     assert not some(story.window(2.0, name="second"), Freeze)
 
 
-def test_nothing_is_remembered_of_devices_that_nobody_uses() -> None:
+def test_nothing_is_remembered_of_devices_that_no_one_uses() -> None:
     story = Story()
     story.freeze()
     story.see()

@@ -37,7 +37,7 @@ def test_a_tenant_on_probation_may_be_paused_though_it_has_an_objective() -> Non
 @pytest.mark.parametrize(
     "victim", [a_tenant("victim"), a_tenant("victim", protected=True, probation=True)]
 )
-def test_nobody_is_paused_for_best_effort_or_probation(victim: Tenant) -> None:
+def test_no_one_is_paused_for_best_effort_or_probation(victim: Tenant) -> None:
     story = Story(victim, NOISE)
     assert not any(some(story.window(2.0), Freeze) for _ in range(6))
 

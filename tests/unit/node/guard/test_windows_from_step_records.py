@@ -86,7 +86,7 @@ def test_loading_and_tuning_are_no_slowdown() -> None:
     assert worker.work(2)[-1].verdict is Verdict.VIOLATED
 
 
-def test_a_container_that_starts_anew_warms_up_anew() -> None:
+def test_a_container_that_starts_again_warms_up_again() -> None:
     worker = Worker(step_s=0.05)
     worker.work(8)
     worker.steps, worker.busy_s = 1.0, 0.05
@@ -112,7 +112,7 @@ def test_after_a_cut_the_step_under_way_does_not_count() -> None:
     assert {one.verdict for one in worker.work(3)} == {Verdict.NO_DATA}
 
 
-def test_a_record_of_garbage_pauses_nobody_and_ends_nothing() -> None:
+def test_a_record_of_garbage_pauses_no_one_and_ends_nothing() -> None:
     worker = Worker()
     worker.work(7)
     worker.broken = True

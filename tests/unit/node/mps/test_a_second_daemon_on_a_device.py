@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Somebody else's MPS control daemon: who was first on a device stays, and the other is named."""
+"""Someone else's MPS control daemon: who was first on a device stays, and the other is named."""
 
 from __future__ import annotations
 
@@ -42,24 +42,24 @@ async def backends(backend: DeviceBackend) -> dict[str, Backend]:
 
 
 async def arrives(rig: MpsRig, *gpus: str) -> None:
-    """A daemon of somebody else; the supervisor notices it with its next look around."""
+    """A daemon of someone else; the supervisor notices it with its next look around."""
     rig.processes.found = (Stranger(pid=77, gpus=gpus),)
     await rig.supervisor._look_around()
 
 
-def test_where_somebody_was_first_ours_stays_away(tmp_path: Path) -> None:
+def test_where_someone_was_first_ours_stays_away(tmp_path: Path) -> None:
     async def live(rig: MpsRig) -> None:
         rig.processes.found = (Stranger(pid=77, gpus=(MINE,)),)
         backend = await an_agent(rig)
         await rig.settle(backend)
         found = await backends(backend)
         assert (found[MINE], found[OTHER]) == (Backend.EXCLUSIVE, Backend.MPS2)
-        assert "process 77 of somebody else" in backend.probe.problems()[MINE]
+        assert "process 77 of someone else" in backend.probe.problems()[MINE]
 
     on_rig(tmp_path, live)
 
 
-def test_who_comes_second_is_named_and_ends_nobody_not_even_through_a_new_agent(
+def test_who_comes_second_is_named_and_ends_no_one_not_even_through_a_new_agent(
     tmp_path: Path,
 ) -> None:
     async def live(rig: MpsRig) -> None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever happens to one device's daemon or server: it serves again in time, nobody else notices.
+"""Whatever happens to one device's daemon or server: it serves again in time, no one else notices.
 
 Times are virtual: what is measured is what the supervisor waits for.
 """
@@ -149,7 +149,7 @@ def test_a_server_that_never_starts_is_tried_again_with_growing_pauses() -> None
     on_node(live)
 
 
-def test_defaults_that_somebody_changed_are_set_again_and_after_a_restart_too() -> None:
+def test_defaults_that_someone_changed_are_set_again_and_after_a_restart_too() -> None:
     async def live(node: MpsNode) -> None:
         assert default_percent(node, "set_default_active_thread_percentage 10") == "10.0"
         await asyncio.sleep(6)

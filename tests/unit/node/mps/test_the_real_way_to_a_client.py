@@ -189,7 +189,7 @@ async def test_only_root_may_speak_to_it_and_nonsense_changes_nothing(tmp_path: 
     shutil.rmtree(places.root)
 
 
-async def test_nobody_behind_the_socket_is_an_error_and_no_empty_report(tmp_path: Path) -> None:
+async def test_no_one_behind_the_socket_is_an_error_and_no_empty_report(tmp_path: Path) -> None:
     client = MpsClient(tmp_path / SOCKET)
     with pytest.raises(MpsUnreachable, match="not reached"):
         await client.look(None)

@@ -85,7 +85,7 @@ Look = Callable[[MpsRig], Awaitable[None]]
 
 @BOTH
 @LOOKS
-def test_a_look_around_that_failed_ends_nobody(tmp_path: Path, kind: Backend, look: Look) -> None:
+def test_a_look_around_that_failed_ends_no_one(tmp_path: Path, kind: Backend, look: Look) -> None:
     async def live(tenant: Tenant) -> None:
         await look(tenant.rig)
         await tenant.still_runs()

@@ -126,7 +126,7 @@ def test_each_provider_has_its_source(provider: NoticeProvider, kind: type[Notic
     assert source.name == provider.value
 
 
-def test_nobody_is_asked_for_taints_or_nothing() -> None:
+def test_no_one_is_asked_for_taints_or_nothing() -> None:
     assert source_of(NoticeProvider.NONE) is None
     assert source_of(NoticeProvider.TAINTS) is None
 

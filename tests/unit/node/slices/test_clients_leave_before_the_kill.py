@@ -144,7 +144,7 @@ def test_a_clock_that_jumped_ahead_takes_no_grace_away() -> None:
     assert 15 <= found <= GRACE - 11
 
 
-def test_a_clock_that_jumped_back_lets_nobody_stay_longer_than_the_grace() -> None:
+def test_a_clock_that_jumped_back_lets_no_one_stay_longer_than_the_grace() -> None:
     pod = lambda uid: a_pod(uid, deleting=True, grace_seconds=GRACE, deletes_at=later(0))  # noqa: E731
     found = detaching(pod, 7, seen_alive=True)
     assert found is not None
@@ -164,7 +164,7 @@ def test_a_deletion_that_was_heard_late_ends_in_time() -> None:
 @pytest.mark.parametrize(
     "change", [{"deleting": False}, {"deleting": True, "phase": "Succeeded"}], ids=str
 )
-def test_nobody_else_is_ever_touched(change: dict[str, object]) -> None:
+def test_no_one_else_is_ever_touched(change: dict[str, object]) -> None:
     assert detaching(lambda uid: a_pod(uid, **change), 7) is None
 
 
@@ -236,7 +236,7 @@ def on_rig(
 
 
 @pytest.mark.parametrize("kind", [Backend.MPS2, Backend.MPS3])
-def test_a_hundred_evictions_fault_no_server_and_kill_nobody_who_is_attached(
+def test_a_hundred_evictions_fault_no_server_and_kill_no_one_who_is_attached(
     scratch: Path, kind: Backend
 ) -> None:
     async def live(rig: MpsRig, backend: DeviceBackend) -> None:

@@ -93,9 +93,9 @@ def test_further_slots_only_say_whose_they_are(tmp_path: Path) -> None:
 
 
 def test_a_user_cannot_be_told_another_slice(tmp_path: Path) -> None:
-    edits = ContainerEdits(env={"ULLAGE_SLICE": "somebody-else"})
+    edits = ContainerEdits(env={"ULLAGE_SLICE": "someone-else"})
     files = render(binding_of([(PART, "slot-07")]), {0: PART}, edits, tmp_path)
-    assert b"somebody-else" not in files["slot-07"]
+    assert b"someone-else" not in files["slot-07"]
 
 
 def test_names_are_those_that_allocate_answers() -> None:

@@ -64,7 +64,7 @@ def test_two_in_a_row_fail() -> None:
         (SlicePhase.ATTACHED, 30, True),
     ],
 )
-def test_a_container_nobody_can_verify_fails_in_the_end(
+def test_a_container_no_one_can_verify_fails_in_the_end(
     phase: SlicePhase, seconds: float, fails: bool
 ) -> None:
     change = feed(phase, (0, AttachState.UNVERIFIED), (seconds, AttachState.UNVERIFIED))

@@ -121,7 +121,7 @@ def test_an_unhealthy_device_takes_nothing_new() -> None:
     assert (table.held[0].phase, table.held[0].message) == (SlicePhase.REFUSED, "gpu-0: Xid 13")
 
 
-def test_a_refused_slice_stays_refused_until_it_is_decided_anew() -> None:
+def test_a_refused_slice_stays_refused_until_it_is_decided_again() -> None:
     table = a_table()
     table.intake(1, [a_slice("a", memory_mib=4000), a_slice("b")])
     table.intake(1, [a_slice("b")])

@@ -45,7 +45,7 @@ class TestContexts:
 
 
 class TestTrust:
-    def test_two_namespaces_are_two_domains_unless_somebody_says_otherwise(self) -> None:
+    def test_two_namespaces_are_two_domains_unless_someone_says_otherwise(self) -> None:
         refusal = judged(a_held("a", pod_namespace="other"))
         assert refusal is not None
         assert refusal.reason is Reason.TRUST_DOMAIN
@@ -70,7 +70,7 @@ class TestTrust:
 
 
 class TestProof:
-    def test_nobody_joins_a_neighbour_outside_its_limits(self) -> None:
+    def test_no_one_joins_a_neighbour_outside_its_limits(self) -> None:
         refusal = judged(a_held("a", SlicePhase.FAILED))
         assert refusal is not None
         assert refusal.reason is Reason.UNENFORCED
@@ -88,7 +88,7 @@ class TestTurns:
     @pytest.mark.parametrize(
         ("percents", "fits"), [((50, 50), True), ((60, 40), False), ((33, 33, 33), True)]
     )
-    def test_nobody_gets_more_than_its_turn(self, percents: tuple[int, ...], fits: bool) -> None:
+    def test_no_one_gets_more_than_its_turn(self, percents: tuple[int, ...], fits: bool) -> None:
         *before, own = percents
         held = [a_held(str(number), percent=one) for number, one in enumerate(before)]
         newcomer = a_slice("new", percent=own)

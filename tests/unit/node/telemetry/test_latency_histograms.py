@@ -152,7 +152,7 @@ def test_the_difference_of_two_pages() -> None:
     ],
     ids=["fewer", "one bucket fewer", "other bounds"],
 )
-def test_a_server_that_began_anew_gives_no_difference(later: Histogram) -> None:
+def test_a_server_that_began_again_gives_no_difference(later: Histogram) -> None:
     assert later.since(a_histogram(10, 20, 40, 40)) is None
 
 

@@ -220,7 +220,7 @@ async def test_rows_wait_for_their_pace_and_then_go_together() -> None:
         await asyncio.sleep(0.01)
     for number in range(1, 12):
         status.add(number)
-    while len(status.written[-1]) < 12:  # nobody pokes again: it wakes up by itself
+    while len(status.written[-1]) < 12:  # no one pokes again: it wakes up by itself
         await asyncio.sleep(0.01)
     assert publisher.writes == 3
     writes = publisher.writes

@@ -36,7 +36,7 @@ class Pod:
 
     async def slow(self, request: web.Request) -> web.Response:
         await asyncio.sleep(60)
-        raise AssertionError("nobody waits that long")
+        raise AssertionError("no one waits that long")
 
     async def huge(self, request: web.Request) -> web.StreamResponse:
         answer = web.StreamResponse()

@@ -102,7 +102,7 @@ def test_a_container_that_never_began_is_left_out(steps: Steps, source: StepTele
     assert source.invalid_total == 0
 
 
-def test_a_bad_record_is_counted_told_once_and_harms_nobody_else(
+def test_a_bad_record_is_counted_told_once_and_harms_no_one_else(
     steps: Steps, source: StepTelemetry
 ) -> None:
     bad, good = a_binding("a"), a_binding("b")
@@ -127,7 +127,7 @@ def test_a_stalled_container_is_told_from_a_slow_one(steps: Steps, source: StepT
     assert source.sample([binding], {}, 105.1)[binding.key].stalled
 
 
-def test_a_restarted_container_begins_anew(steps: Steps, source: StepTelemetry) -> None:
+def test_a_restarted_container_begins_again(steps: Steps, source: StepTelemetry) -> None:
     binding = a_binding("a")
     for count in (100, 200):
         steps.now += 1

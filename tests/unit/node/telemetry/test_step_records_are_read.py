@@ -80,7 +80,7 @@ def test_the_bytes_of_every_writer_are_read(path: Path) -> None:
         )
 
 
-def test_a_record_that_nobody_began_says_nothing(path: Path) -> None:
+def test_a_record_that_no_one_began_says_nothing(path: Path) -> None:
     path.write_bytes(bytes(64))
     assert read_step_record(path) is None
 

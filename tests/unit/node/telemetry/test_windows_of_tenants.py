@@ -97,7 +97,7 @@ def test_without_a_request_there_is_no_verdict() -> None:
     assert server.page(10.0) is not None
 
 
-def test_a_restart_and_a_gap_begin_anew() -> None:
+def test_a_restart_and_a_gap_begin_again() -> None:
     server = Server()
     server.answer(0.01, 100)
     server.page(0.0)
@@ -109,7 +109,7 @@ def test_a_restart_and_a_gap_begin_anew() -> None:
     assert server.page(200.0) is None
 
 
-def test_a_clock_that_goes_back_begins_anew() -> None:
+def test_a_clock_that_goes_back_begins_again() -> None:
     server = Server()
     for at in (100.0, 50.0):
         server.answer(0.01, 1)
@@ -189,7 +189,7 @@ def test_latency_where_it_was_promised_and_steps_elsewhere() -> None:
     windows.next((), 7.0)
     server.windows.take(SERVER, a_page(server, 7.0))
     server.windows.take(SERVER, a_page(server, 12.0))
-    assert [one.key for one in windows.next(both[:1], 12.0)] == [], "forgotten, so begun anew"
+    assert [one.key for one in windows.next(both[:1], 12.0)] == [], "forgotten, so begun again"
 
 
 def a_page(server: Server, at_s: float) -> Page:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Finish-time fairness (Themis): nobody finishes much later than on an equal part of the cluster.
+"""Finish-time fairness (Themis): no one finishes much later than on an equal part of the cluster.
 
 rho = (age + left / speed) / (isolated so far + left / isolated speed); weights play no part.
 """

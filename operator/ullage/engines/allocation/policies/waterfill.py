@@ -71,7 +71,7 @@ def _solve(shape: Shape) -> Allocation:
 
 
 def fill(shape: Shape) -> Levels:
-    """Raise the levels until nobody can rise.
+    """Raise the levels until no one can rise.
 
     Raises:
         SolveError: a program had no optimum.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""``sharing.onViolation: Alert``: a broken objective is told, and nobody leaves because of it."""
+"""``sharing.onViolation: Alert``: a broken objective is told, and no one leaves because of it."""
 
 from __future__ import annotations
 

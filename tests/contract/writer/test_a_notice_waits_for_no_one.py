@@ -78,7 +78,7 @@ class Sleeper:
         raise AssertionError(f"still deciding after {most} cycles: {self.brain.actions[-5:]}")
 
     async def live(self, most: int = 20) -> None:
-        """Everybody works until nothing moves any more."""
+        """Everyone works until nothing moves any more."""
         for _ in range(most):
             version = self.cluster.server.version
             await self.follow()

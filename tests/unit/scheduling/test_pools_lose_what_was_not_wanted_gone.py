@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A loss is told apart from a node that somebody wanted to go."""
+"""A loss is told apart from a node that someone wanted to go."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_notice_counts_though_the_node_was_cordoned_before(watch: PoolWatch) -
     ],
     ids=["cordoned", "deleted", "cluster-autoscaler", "planned", "karpenter", "karpenter-0.3x"],
 )
-def test_what_somebody_wants_to_go_is_no_loss(watch: PoolWatch, wanted: object) -> None:
+def test_what_someone_wants_to_go_is_no_loss(watch: PoolWatch, wanted: object) -> None:
     assert watch.look(wanted, B, C, D, after_s=5.0).lost == 0  # type: ignore[arg-type]
     unready = replace(wanted, ready=False, ready_since=watch.now)  # type: ignore[type-var]
     assert watch.look(unready, B, C, D, after_s=400.0).lost == 0  # type: ignore[arg-type]
@@ -142,7 +142,7 @@ def test_a_new_node_is_gained_when_it_is_ready(watch: PoolWatch) -> None:
     assert (seen.gained, seen.launched, seen.nodes) == (1, 1, 5)
 
 
-def test_what_vanished_while_nobody_looked_counts_on_spot_and_only_for_a_while() -> None:
+def test_what_vanished_while_no_one_looked_counts_on_spot_and_only_for_a_while() -> None:
     for kind, down_s, lost in (
         (CapacityType.SPOT, 60.0, 2),
         (CapacityType.SPOT, 3 * 3600.0, 0),

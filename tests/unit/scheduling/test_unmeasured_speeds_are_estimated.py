@@ -68,7 +68,7 @@ def test_siblings_carry_a_measured_speed_to_other_types() -> None:
     others = [a_class(f"c{n}", k80=1.0 * n, v100=4.0 * n) for n in range(1, 7)]
     mine = a_class("mine", k80=2.5)
     found = estimates(a_snapshot(node(*TYPES), mine, *others), mine)
-    assert set(found) == {"v100"}  # nobody was ever seen on p100
+    assert set(found) == {"v100"}  # no one was ever seen on p100
     assert found["v100"][1] == pytest.approx(10.0, rel=0.1)
 
 

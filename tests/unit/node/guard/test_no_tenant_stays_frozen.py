@@ -59,7 +59,7 @@ async def test_agent_and_guard_over_the_socket(one_bench: FreezerBench) -> None:
     assert not path.exists()
 
 
-async def test_an_agent_that_goes_away_leaves_nobody_frozen(one_bench: FreezerBench) -> None:
+async def test_an_agent_that_goes_away_leaves_no_one_frozen(one_bench: FreezerBench) -> None:
     pod = one_bench.pod()
     async with serving(one_bench) as path:
         client = FreezerClient(path)
@@ -68,7 +68,7 @@ async def test_an_agent_that_goes_away_leaves_nobody_frozen(one_bench: FreezerBe
         await runs_again(pod)
 
 
-async def test_an_agent_that_falls_silent_leaves_nobody_frozen(one_bench: FreezerBench) -> None:
+async def test_an_agent_that_falls_silent_leaves_no_one_frozen(one_bench: FreezerBench) -> None:
     pod, clock = one_bench.pod(), [1000.0]
     async with serving(one_bench, clock) as path:
         client = FreezerClient(path)
@@ -103,7 +103,7 @@ async def test_the_limit_holds_whatever_the_agent_does(one_bench: FreezerBench) 
 async def test_nonsense_is_refused_and_the_next_word_heard(one_bench: FreezerBench) -> None:
     async with serving(one_bench) as path:
         client = FreezerClient(path)
-        assert "refused" in await client.freeze([], 5.0, "nobody")
+        assert "refused" in await client.freeze([], 5.0, "no one")
         assert "refused" in await client.freeze([one_bench.pod().target], 60.0, "too long")
         assert await client.beat() == ""
         client.close()
@@ -117,7 +117,7 @@ async def test_nonsense_is_refused_and_the_next_word_heard(one_bench: FreezerBen
 
 
 async def test_a_guard_that_is_away_is_a_text_and_no_error(tmp_path: Path) -> None:
-    client = FreezerClient(tmp_path / "nobody.sock")
+    client = FreezerClient(tmp_path / "no one.sock")
     assert "cannot be reached" in await client.beat()
     assert not client.connected
     client.close()
@@ -181,7 +181,7 @@ async def frozen_by(
     await asyncio.sleep(0)
 
 
-async def test_a_killed_guard_leaves_nobody_frozen_and_its_container_ends(
+async def test_a_killed_guard_leaves_no_one_frozen_and_its_container_ends(
     guard: subprocess.Popen[bytes], one_bench: FreezerBench
 ) -> None:
     async with frozen_by(guard, one_bench) as pod:
@@ -190,7 +190,7 @@ async def test_a_killed_guard_leaves_nobody_frozen_and_its_container_ends(
         assert await asyncio.to_thread(guard.wait, 60) != 0
 
 
-async def test_a_terminated_guard_leaves_nobody_frozen_and_ends_well(
+async def test_a_terminated_guard_leaves_no_one_frozen_and_ends_well(
     guard: subprocess.Popen[bytes], one_bench: FreezerBench
 ) -> None:
     async with frozen_by(guard, one_bench) as pod:
@@ -217,7 +217,7 @@ def gone(pid: int) -> None:
         time.sleep(0.02)
 
 
-def test_a_guard_that_hangs_is_ended_once_everybody_runs(one_bench: FreezerBench) -> None:
+def test_a_guard_that_hangs_is_ended_once_everyone_runs(one_bench: FreezerBench) -> None:
     pod = one_bench.pod()
     request = Request(verb=Verb.FREEZE, number=1, targets=(pod.target,), limit_seconds=10.0)
     assert one_bench.keeper.freeze(request) == ""
