@@ -8,10 +8,10 @@ BIN := $(VENV)/bin
 CLUSTER ?= local
 KEEP ?=
 FAST_FLAGS ?= -n 2 --dist worksteal
-# random events of the long storms, and random admissions: of test-fast, of test-storms
+# random events of the long stress tests, and random admissions: of test-fast, of test-stress
 FAST_EVENTS ?= 5000
-STORM_EVENTS ?= 100000
-# wild objects of the fuzz suite in test-storms; test-fast reads a few thousand
+STRESS_EVENTS ?= 100000
+# wild objects of the fuzz suite in test-stress; test-fast reads a few thousand
 WILD_OBJECTS ?= 200000
 # rounds that real jobs take turns for; 50 is the bar and takes a quarter of an hour
 E2E_ROUNDS ?= 16
@@ -19,7 +19,7 @@ E2E_ROUNDS ?= 16
 E2E_LONG ?=
 ALL_PY := operator deviceplugin runtime bench demo examples tests
 # Hundreds of test modules, and some hundred processes that tests start, are read compiled.
-test-fast test-storms explore: export PYTHONDONTWRITEBYTECODE :=
+test-fast test-stress explore: export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help
 help: ## show this help
@@ -39,21 +39,21 @@ demo: $(VENV)/.ready ## a real cluster, no GPU, no Docker: install, run the exam
 	@$(BIN)/python -m demo --cluster $(CLUSTER) $(if $(KEEP),--keep)
 
 .PHONY: test
-test: lint test-fast test-storms test-e2e ## everything: lint, fast tests, storms, then end to end on a real cluster
+test: lint test-fast test-stress test-e2e ## everything: lint, fast tests, stress tests, then end to end on a real cluster
 	@echo "all tests passed"
 
 .PHONY: test-fast
 test-fast: $(VENV)/.ready ## unit, property, contract and chart tests; no cluster
 	@localcluster/run build --tools helm >/dev/null
-	@ULLAGE_STORM_EVENTS=$(FAST_EVENTS) ULLAGE_ADMISSIONS=$(FAST_EVENTS) $(BIN)/python -m pytest $(FAST_FLAGS) --ignore tests/e2e --ignore tests/gpu
+	@ULLAGE_STRESS_EVENTS=$(FAST_EVENTS) ULLAGE_ADMISSIONS=$(FAST_EVENTS) $(BIN)/python -m pytest $(FAST_FLAGS) --ignore tests/e2e --ignore tests/gpu
 	@cd localcluster && GOFLAGS=-buildvcs=false go test .
 
-.PHONY: test-storms
-test-storms: $(VENV)/.ready ## the long storms in full: 100,000 random events, 100,000 admissions, 200,000 wild objects, 1,000 restarts
-	@ULLAGE_STORM_EVENTS=$(STORM_EVENTS) ULLAGE_ADMISSIONS=$(STORM_EVENTS) ULLAGE_WILD_OBJECTS=$(WILD_OBJECTS) \
+.PHONY: test-stress
+test-stress: $(VENV)/.ready ## the long stress tests in full: 100,000 random events, 100,000 admissions, 200,000 wild objects, 1,000 restarts
+	@ULLAGE_STRESS_EVENTS=$(STRESS_EVENTS) ULLAGE_ADMISSIONS=$(STRESS_EVENTS) ULLAGE_WILD_OBJECTS=$(WILD_OBJECTS) \
 	  $(BIN)/python -m pytest $(FAST_FLAGS) tests/property/test_wild_objects_harm_only_themselves.py \
 	  tests/property/node/test_wild_*.py \
-	  tests/property/test_placement_storms.py tests/property/test_admission_never_overcommits.py \
+	  tests/property/test_placement_under_stress.py tests/property/test_admission_never_overcommits.py \
 	  tests/property/node/test_restarts_of_everything.py
 
 .PHONY: replay

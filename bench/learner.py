@@ -19,8 +19,8 @@ from typing import Final, TypeVar
 
 from bench import report
 from bench.progress import Progress
-from ullage.app.lessons import Task, taught
-from ullage.app.syllabus import QUICK_CLASSES
+from ullage.app.fit_schedule import QUICK_CLASSES
+from ullage.app.fit_worker import FitTask
 from ullage.cluster.records.profile import ProfileRecord, ProfileStatus, SoloEntry, StepRow
 from ullage.engines.admission.learning import learn
 from ullage.engines.admission.pair_gp import MAX_ROWS, ROBUST
@@ -131,9 +131,9 @@ def measure(most_rows: int, classes: int, progress: Progress) -> int:
     heavy = replace(fitted, tail=ROBUST.tail)
 
     def lesson(count: int) -> Callable[[], object]:
-        task = Task(accelerator=GPU, previous=heavy, fit=False, wanted=(), classes=count)
+        task = FitTask(accelerator=GPU, previous=heavy, fit=False, wanted=(), classes=count)
         held = shelf(rows, known)
-        return lambda: taught(task, held)
+        return lambda: run_fit(task, held)
 
     progress.say("updates")
     updates = sorted(timed(lesson(0))[1:] for _ in range(REPEATS))

@@ -22,7 +22,7 @@ from typing import Final
 
 from bench import report
 from bench.progress import Progress
-from ullage.app.syllabus import QUICK_CLASSES
+from ullage.app.fit_schedule import QUICK_CLASSES
 from ullage.engines.admission.calibration import Band, Threshold
 from ullage.engines.admission.decision import admit, confirm
 from ullage.engines.admission.filters import Device, Newcomer, Resident

@@ -16,7 +16,7 @@ from typing import Final, Self, TypeVar
 
 from ullage_run import frames
 from ullage_run.frames import NO_STEP, Buffer, Frame, FrameError, Kind, Pace, Receipt
-from ullage_run.keeper import Held
+from ullage_run.state_store import Held
 
 TIMEOUT_S: Final = 10.0
 

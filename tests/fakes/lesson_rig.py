@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import ParamSpec, TypeVar
 
-from ullage.app.lessons import Answer, Key, Lesson, attend
+from ullage.app.fit_worker import Answer, Fit, Key, fit_in_worker
 from ullage.cluster.records.profile import (
     DeviceProfileRecord,
     ProfileRecord,
@@ -143,20 +143,20 @@ def die(_: bytes) -> bytes:
 
 
 def die_on_fits(payload: bytes) -> bytes:
-    lesson: Lesson = pickle.loads(payload)
+    lesson: Fit = pickle.loads(payload)
     if lesson.task is not None and lesson.task.fit:
         os._exit(11)
-    return attend(payload)
+    return fit_in_worker(payload)
 
 
 def answer_at_once(payload: bytes) -> bytes:
     """A model of as many rows as there are, without the numerics."""
-    lesson: Lesson = pickle.loads(payload)
-    attend(pickle.dumps(replace(lesson, task=None)))
+    lesson: Fit = pickle.loads(payload)
+    fit_in_worker(pickle.dumps(replace(lesson, task=None)))
     if lesson.task is None:
         return b""
-    from ullage.app import lessons
+    from ullage.app import fit_worker
 
-    rows = sum(len(one.rows) for one in lessons._SHELF.values())
+    rows = sum(len(one.rows) for one in fit_worker._SHELF.values())
     model = LearnedModel(accelerator=lesson.task.accelerator, rows=rows)
     return pickle.dumps(Answer(model=model, seconds=0.5, risk=lesson.task.risk))

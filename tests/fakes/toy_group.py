@@ -18,13 +18,13 @@ from ullage.engines.tiers.flush import Link
 from ullage.engines.tiers.records import Settings
 from ullage.engines.tiers.stages import Stage
 from ullage_run.backup import EpochChanged, KeeperUnavailable
+from ullage_run.coordinator import Coordinator
+from ullage_run.coordinator_maps import Terms
 from ullage_run.frames import Buffer, Ending
 from ullage_run.group import Group, LeadUnavailable
-from ullage_run.keeper import Keeper, Store
-from ullage_run.lead import Lead
-from ullage_run.lead_maps import Terms
 from ullage_run.orders import Identity
 from ullage_run.roster import Roster
+from ullage_run.state_store import StateStoreServer, Store
 
 SHARDS = 6
 BYTES = 16
@@ -136,7 +136,7 @@ class ToyJob:
         self.members: list[ToyMember] = []
         self.every_steps = every_steps
         self.store = Store(STATE_BYTES)
-        self._keeper = Keeper(self.store)
+        self._keeper = StateStoreServer(self.store)
         self._roster = Roster(("127.0.0.1", 0), silent_s=silent_s)
         self.lead_at, self.keeper_at = self._roster.address, self._keeper.address
         link = Link(
@@ -150,7 +150,7 @@ class ToyJob:
         settings = Settings(owner_part=0.6, shards=SHARDS, blocks=blocks, pinned=pinned)
         terms = Terms(members=members, link=link, settings=settings, notice_s=30.0, copy=copy,
                       join_s=join_s)  # fmt: skip
-        self._lead = Lead(self._roster, self.store, terms, self._note)
+        self._lead = Coordinator(self._roster, self.store, terms, self._note)
         self.ending: Ending | None = None
         self.error: BaseException | None = None
 

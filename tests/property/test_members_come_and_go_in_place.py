@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Random storms over gangs in place: whoever runs well is left alone, and sizes are true."""
+"""Random stress on gangs in place: whoever runs well is left alone, and sizes are true."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from fakes.toy_storm import Storm
+from fakes.toy_stress import StressRun
 from ullage.api.contract import GATE, Interruption, InterruptionKind, Reason, SlicePhase
 from ullage.cluster.records.snapshot import PodRecord, PodStage, WorkloadKind
 from ullage.cluster.records.spec_fields import Elasticity
@@ -20,8 +20,8 @@ EVENTS = 220
 _FOR_ANOTHER = (Reason.RESIZING, Reason.PREEMPTED)
 
 
-class _InPlace(Storm):
-    """A storm in which most gangs are in place."""
+class _InPlace(StressRun):
+    """A stress run in which most gangs are in place."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -113,6 +113,6 @@ def _is_let_go(pod: PodRecord) -> bool:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_one_who_runs_well_is_touched_and_sizes_are_true(seed: int) -> None:
-    storm = _InPlace(seed)
-    storm.blow_twice(seed, EVENTS)
-    assert storm.seen[Reason.SIZED] or storm.seen[Reason.SHRUNK] or storm.seen[Reason.GROWN]
+    stress = _InPlace(seed)
+    stress.run_twice(seed, EVENTS)
+    assert stress.seen[Reason.SIZED] or stress.seen[Reason.SHRUNK] or stress.seen[Reason.GROWN]

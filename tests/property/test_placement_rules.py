@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Properties of single decisions, on situations that storms produce."""
+"""Properties of single decisions, on situations that stress runs produce."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import builders
-from fakes.toy_storm import Storm
+from fakes.toy_stress import StressRun
 from ullage.app.transfer import Packer, Unpacker
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.admission.records import Tenant
@@ -38,10 +38,10 @@ SEEDS = st.integers(0, 10_000)
 
 
 def _situation(seed: int, events: int = 60) -> Snapshot:
-    storm = Storm(seed)
-    storm.toy.epoch = SETTINGS.epoch
-    storm.blow(events)
-    return storm.toy.snapshot()
+    stress = StressRun(seed)
+    stress.toy.epoch = SETTINGS.epoch
+    stress.run(events)
+    return stress.toy.snapshot()
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -75,11 +75,11 @@ def test_the_order_of_the_records_does_not_matter(seed: int) -> None:
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(SEEDS)
 def test_a_plan_that_was_carried_out_leaves_nothing_to_do(seed: int) -> None:
-    storm = Storm(seed)
-    storm.blow(80)
-    _, actions = storm.cycle()
-    after = storm.toy.snapshot()
-    plan = decide(after, storm.toy.now, DecideSettings(epoch=storm.toy.epoch), UtilisationSum())
+    stress = StressRun(seed)
+    stress.run(80)
+    _, actions = stress.cycle()
+    after = stress.toy.snapshot()
+    plan = decide(after, stress.toy.now, DecideSettings(epoch=stress.toy.epoch), UtilisationSum())
     left = diff(plan, after)
     # what an action changed at once may ask for the next step (a pod that is there now), but the
     # same thing is never asked for twice
@@ -94,13 +94,13 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_do(seed: int) -> None:
 @given(SEEDS, SEEDS)
 def test_changes_sent_in_pieces_make_the_same_picture(seed: int, other: int) -> None:
     packer, unpacker = Packer(), Unpacker()
-    storm = Storm(seed)
+    stress = StressRun(seed)
     for part in range(3):
-        storm.blow(20 + other % 30)
-        snapshot = storm.toy.snapshot()
-        received, now, _ = unpacker.unpack(packer.pack(snapshot, storm.toy.now, SETTINGS))
+        stress.run(20 + other % 30)
+        snapshot = stress.toy.snapshot()
+        received, now, _ = unpacker.unpack(packer.pack(snapshot, stress.toy.now, SETTINGS))
         assert received == snapshot
-        assert now == storm.toy.now
+        assert now == stress.toy.now
         if part == 1:
             packer.reset()
 

@@ -11,7 +11,7 @@ import pytest
 
 from builders import WorkloadBuilder, a_job
 from fakes.toy_rounds import FAST, SLOW, Turns, a_turn_policy, rates
-from fakes.toy_storm import Storm
+from fakes.toy_stress import StressRun
 
 ROUND_S = 30
 ROUNDS = 30
@@ -70,14 +70,14 @@ def test_whoever_is_promised_time_gets_some_and_only_those_who_can_save_their_wo
         (4, "Makespan"),
     ],
 )
-def test_nothing_is_overcommitted_or_half_started_while_turns_change_in_a_storm(
+def test_nothing_is_overcommitted_or_half_started_while_turns_change_under_stress(
     seed: int, objective: str
 ) -> None:
-    storm = Storm(seed)
-    shape = storm.toy.shape
+    stress = StressRun(seed)
+    shape = stress.toy.shape
     shape.policy = replace(shape.policy, objective=objective, uid="uid-policy", round_seconds=20)
-    storm.blow(200)
+    stress.run(200)
     for _ in range(60):
-        storm.toy.move()
-        storm.cycle()
-        storm.toy.now += 3
+        stress.toy.move()
+        stress.cycle()
+        stress.toy.now += 3

@@ -20,7 +20,7 @@ from typing import Final
 from bench.decide_world import World as LargeWorld
 from bench.decide_world import a_mixture, add_profiles
 from demo.cluster import LocalCluster
-from fakes.toy_storm import Storm
+from fakes.toy_stress import StressRun
 from replay.recording import FOLDER, Recording, recordings
 from ullage.app.replay import Inputs, UnreadableSnapshot, from_json
 from ullage.engines.admission.utilisation import UtilisationSum
@@ -103,9 +103,9 @@ def _trace(fleet: Fleet) -> Trace:
 def stress() -> Iterator[tuple[str, Inputs]]:
     """A toy cluster after random events, some of whose actions were lost."""
     for seed in STRESS_SEEDS:
-        storm = Storm(seed)
-        storm.blow(120 + 20 * seed)
-        toy = storm.toy
+        stress = StressRun(seed)
+        stress.run(120 + 20 * seed)
+        toy = stress.toy
         yield f"{seed:02d}", (toy.snapshot(), toy.now, DecideSettings(epoch=toy.epoch))
 
 

@@ -26,7 +26,7 @@ from ullage_node.model.slices import (
     context_costs_mib,
     trust_domain_of,
 )
-from ullage_node.slices.last_word import last_word
+from ullage_node.slices.node_admission import last_word
 
 _WITHOUT_PROCESS: Final = frozenset({SlicePhase.RESERVED, SlicePhase.PREPARED})
 

@@ -15,8 +15,8 @@ import structlog
 
 from ullage.api.contract import Reason
 from ullage.api.reasons import ConditionType
+from ullage.app.fit_schedule import FitState
 from ullage.app.model_summary import Fitted, stored
-from ullage.app.syllabus import Course
 from ullage.cluster.records.profile import DeviceModel, DeviceProfileRecord
 from ullage.cluster.records.snapshot import ObjectRef, Snapshot
 from ullage.cluster.records.status import Condition
@@ -42,7 +42,7 @@ class ModelTeller:
         """Bounded by the types of devices that the cluster has had."""
 
     def writes(
-        self, snapshot: Snapshot, courses: Mapping[str, Course], *, now: float, epoch: int
+        self, snapshot: Snapshot, courses: Mapping[str, FitState], *, now: float, epoch: int
     ) -> tuple[Write, ...]:
         """What to write so that the profiles say what is known; ``now`` in seconds."""
         found: list[Write] = []
@@ -60,7 +60,7 @@ class ModelTeller:
         return tuple(found)
 
     def _due(
-        self, snapshot: Snapshot, name: str, course: Course, now: float, epoch: int
+        self, snapshot: Snapshot, name: str, course: FitState, now: float, epoch: int
     ) -> Write | None:
         rows = course.model.rows if course.model is not None else 0
         record = snapshot.device_profiles.get(name)
@@ -100,7 +100,7 @@ def _create(snapshot: Snapshot, name: str, epoch: int) -> CreateDeviceProfile | 
 
 
 def _set(
-    record: DeviceProfileRecord, course: Course, now: float, epoch: int
+    record: DeviceProfileRecord, course: FitState, now: float, epoch: int
 ) -> SetDeviceModel | None:
     model = _summary(course) or record.model
     conditions = _conditions(record, course, now)
@@ -117,14 +117,14 @@ def _set(
     )
 
 
-def _summary(course: Course) -> DeviceModel | None:
+def _summary(course: FitState) -> DeviceModel | None:
     model, fitted = course.model, course.fitted
     if model is None or fitted is None or not model.rows:
         return None
     return stored(Fitted(model=model, risk=fitted.risk, at_s=fitted.at_s))
 
 
-def _conditions(record: DeviceProfileRecord, course: Course, now: float) -> tuple[Condition, ...]:
+def _conditions(record: DeviceProfileRecord, course: FitState, now: float) -> tuple[Condition, ...]:
     if course.error:
         said = Said(ConditionType.DEGRADED, True, Reason.LEARNING_FAILED, course.error)
     elif any(one.type == ConditionType.DEGRADED for one in record.conditions):

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 
 import structlog
 
-from ullage.app.lessons import Answer, Key, Lesson, Task, attend, settle_in
-from ullage.app.syllabus import Course, Pace, Syllabus
+from ullage.app.fit_schedule import FitSchedule, FitState, Pace
+from ullage.app.fit_worker import Answer, Fit, FitTask, Key, fit_in_worker, settle_in
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.admission.model import LearnedModel
 from ullage.ports import Clock
@@ -71,7 +71,7 @@ class Learner:
         clock: Clock,
         pace: Pace,
         deadline_s: float,
-        work: Callable[[bytes], bytes] = attend,
+        work: Callable[[bytes], bytes] = fit_in_worker,
         executor: Callable[[], Executor] = own_process,
     ) -> None:
         """``picture`` gives ``None`` where this replica must not learn.
@@ -84,7 +84,7 @@ class Learner:
         self._deadline_s = deadline_s
         self._work = work
         self._pace = pace
-        self._syllabus = Syllabus(pace)
+        self._syllabus = FitSchedule(pace)
         self._executor = executor
         self._pool: Executor | None = None
         self._fresh = True
@@ -98,7 +98,7 @@ class Learner:
         """By accelerator: rows that cannot be observations, by profile."""
 
     @property
-    def courses(self) -> Mapping[str, Course]:
+    def courses(self) -> Mapping[str, FitState]:
         """What is known of each accelerator."""
         return self._syllabus.courses
 
@@ -179,7 +179,7 @@ class Learner:
 
     def forget(self) -> None:
         """Know nothing, as at the start; a process that is busy is replaced."""
-        self._syllabus = Syllabus(self._pace)
+        self._syllabus = FitSchedule(self._pace)
         self._looked, self._fresh = False, True
         if self._busy:
             self.close()
@@ -197,7 +197,7 @@ class Learner:
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._pool = None
 
-    async def _teach(self, task: Task) -> Answer:
+    async def _teach(self, task: FitTask) -> Answer:
         """Send what changed in bounded pieces, then the task.
 
         Raises:
@@ -211,9 +211,7 @@ class Learner:
         while True:
             changed, removed = self._syllabus.unsent(BATCH)
             last = len(changed) + len(removed) < BATCH
-            lesson = Lesson(
-                whole=whole, changed=changed, removed=removed, task=task if last else None
-            )
+            lesson = Fit(whole=whole, changed=changed, removed=removed, task=task if last else None)
             whole = False
             answer = await self._call(pickle.dumps(lesson, protocol=pickle.HIGHEST_PROTOCOL))
             if last:

@@ -67,7 +67,7 @@ class State(Protocol):
         """Take one assumption back."""
         ...
 
-    def expire(self, now: float, calm_since: float = 0.0) -> int:
+    def expire(self, now: float, backpressure_ended_at: float = 0.0) -> int:
         """Drop assumptions that were never seen; returns how many."""
         ...
 
@@ -173,7 +173,7 @@ class DecisionLoop:
             return
         now = self._clock.now()
         settings = self._settings()
-        self.stats.expired += self._state.expire(now, settings.calm_since)
+        self.stats.expired += self._state.expire(now, settings.backpressure_ended_at)
         started = time.perf_counter()
         snapshot = self._state.freeze(now)
         try:

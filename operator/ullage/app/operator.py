@@ -24,9 +24,10 @@ from typing import Final
 import structlog
 from prometheus_client import CollectorRegistry
 
-from ullage.app.calm import Calm, Traffic
+from ullage.app.api_backpressure import ApiBackpressure, Traffic
 from ullage.app.complaints import Complaints
 from ullage.app.effects import effect_of
+from ullage.app.fit_schedule import Pace
 from ullage.app.health import HealthView
 from ullage.app.http import Endpoints
 from ullage.app.kopf_shell import Poker, connection_info, run_kopf
@@ -38,7 +39,6 @@ from ullage.app.replica import Counters, Replica
 from ullage.app.settings import LeaseSettings, Settings
 from ullage.app.solver import Solver
 from ullage.app.supervised import Supervisor
-from ullage.app.syllabus import Pace
 from ullage.app.term import Term
 from ullage.app.trigger import Trigger
 from ullage.cluster.cache.cluster import ClusterState
@@ -327,7 +327,7 @@ class Operator:
                 times=_lease_times(settings.lease),
             ),
             trigger=trigger,
-            calm=Calm(self._traffic, clock),
+            calm=ApiBackpressure(self._traffic, clock),
             supervisor=Supervisor(clock.monotonic),
             counters=Counters(),
             solver=around.solver(settings.decide.deadline_seconds),

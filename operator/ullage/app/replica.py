@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from ullage.app.calm import Calm
+from ullage.app.api_backpressure import ApiBackpressure
 from ullage.app.learner import Learner
 from ullage.app.loop import LoopStats
 from ullage.app.outcomes import Outcomes
@@ -56,7 +56,7 @@ class Replica:
     reflectors: Sequence[Reflector]
     lease: Lease
     trigger: Trigger
-    calm: Calm
+    calm: ApiBackpressure
     supervisor: Supervisor
     counters: Counters
     solver: Solver

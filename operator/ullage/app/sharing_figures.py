@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from ullage.app.fit_schedule import FitState
 from ullage.app.learner import Learner
 from ullage.app.outcomes import Outcomes
-from ullage.app.syllabus import Course
 from ullage.engines.admission.records import Rung
 from ullage.metrics.sharing import ModelFigures, SharingFigures
 
@@ -44,7 +44,7 @@ def sharing_figures(
     )
 
 
-def _model(course: Course) -> ModelFigures:
+def _model(course: FitState) -> ModelFigures:
     model = course.model
     rungs = model.rungs.values() if model is not None else ()
     return ModelFigures(

@@ -12,9 +12,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from ullage.app.coordinator_service import CoordinatorService
 from ullage.app.device_models import ModelTeller
 from ullage.app.foreign_pods import ForeignPodReporter
-from ullage.app.lead_service import CoordinatorService
 from ullage.app.loop import DecisionLoop
 from ullage.app.replica import Replica
 from ullage.kube.coordinator_reader import LeadReader
@@ -121,7 +121,7 @@ class Term:
             reserve_timeout_s=times.reserve_timeout_seconds,
             schedule_timeout_s=times.schedule_timeout_seconds,
             start_timeout_s=times.start_timeout_seconds,
-            calm_since=self._replica.calm.since(),
+            backpressure_ended_at=self._replica.calm.since(),
             restart_backoff_s=times.restart_backoff_seconds,
             pre_stop_sleep_s=times.pre_stop_sleep_seconds,
             orders=bool(times.order_image),

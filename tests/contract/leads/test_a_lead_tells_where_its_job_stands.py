@@ -17,9 +17,9 @@ import pytest
 from fakes.toy_group import ToyJob
 from ullage.cluster.records.tier import LeadReport
 from ullage.kube.coordinator_reader import LeadReader, LeadSilent
-from ullage_run.lead_status import PATH, Stand, Tale, Teller
+from ullage_run.coordinator_status import PATH, CoordinatorState, Tale, Teller
 
-STAND = Stand(
+STAND = CoordinatorState(
     stage=2, epoch=7, step=41, committed=40, copied=True, reliable=1, transient=3
 )  # fmt: skip
 
@@ -70,7 +70,7 @@ def test_before_the_first_maps_there_is_nothing_to_read() -> None:
 
 def test_a_copy_that_is_not_whole_is_none() -> None:
     tale = Tale()
-    tale.ask(lambda: Stand(**{**_fields(), "committed": None}))  # type: ignore[arg-type]
+    tale.ask(lambda: CoordinatorState(**{**_fields(), "committed": None}))  # type: ignore[arg-type]
     with answering(tale.told) as port:
         found = read(port)
     assert found is not None
@@ -78,7 +78,7 @@ def test_a_copy_that_is_not_whole_is_none() -> None:
 
 
 def _fields() -> dict[str, object]:
-    return {name: getattr(STAND, name) for name in Stand.__slots__}
+    return {name: getattr(STAND, name) for name in CoordinatorState.__slots__}
 
 
 def test_a_job_that_runs_says_where_it_stands() -> None:

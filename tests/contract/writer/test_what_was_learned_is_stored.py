@@ -20,9 +20,9 @@ from ullage import ports
 from ullage.api.contract import MAX_OBSERVATIONS, Observation, ObservedPartner, Reason
 from ullage.api.reasons import ConditionType
 from ullage.app.device_models import WRITE_EVERY_S, ModelTeller
-from ullage.app.lessons import Task, taught
+from ullage.app.fit_schedule import FitState
+from ullage.app.fit_worker import FitTask, run_fit
 from ullage.app.model_summary import Fitted, digest, restored, stored
-from ullage.app.syllabus import Course
 from ullage.cluster.projection.workload_class import profile_name
 from ullage.cluster.values.streams import STREAMS
 from ullage.engines.admission.judging import Risk
@@ -33,7 +33,7 @@ from ullage.scheduling.model.plan import CreateProfile, SetProfile
 World = Callable[[], AbstractAsyncContextManager[tuple[Cluster, K8sCluster]]]
 
 
-def learned(wall_s: float, more: int = 0) -> Course:
+def learned(wall_s: float, more: int = 0) -> FitState:
     """A course whose model holds 16 rows and more."""
     classes = ("bert", "lstm")
     held = {
@@ -46,14 +46,14 @@ def learned(wall_s: float, more: int = 0) -> Course:
         for place, name in enumerate(classes)
     }
     after = START + 10_000.0 + wall_s  # rows of the future teach nothing
-    task = Task(accelerator=MODEL, previous=None, fit=True, wanted=(), at_s=after)
-    model = taught(task, held).model
-    return Course(
-        accelerator=MODEL, model=model, fitted=Fitted(model=model, risk=Risk(), at_s=wall_s)
+    task = FitTask(accelerator=MODEL, previous=None, fit=True, wanted=(), at_s=after)
+    model = run_fit(task, held).model
+    return FitState(
+        accelerator=MODEL, model=model, run_fit=Fitted(model=model, risk=Risk(), at_s=wall_s)
     )
 
 
-async def told(brain: Brain, teller: ModelTeller, course: Course) -> int:
+async def told(brain: Brain, teller: ModelTeller, course: FitState) -> int:
     brain.look()
     now = brain.wall.now()
     writes = teller.writes(brain.state.freeze(now), {MODEL: course}, now=now, epoch=1)
@@ -93,19 +93,19 @@ async def test_a_model_is_stored_and_read_back_and_written_once(world: World) ->
 
 @pytest.mark.parametrize("shape", list(Shape))
 def test_the_kind_of_process_is_read_back(shape: Shape) -> None:
-    fitted = learned(0.0).fitted
-    assert fitted is not None
-    kept = stored(replace(fitted, model=replace(fitted.model, shape=shape)))
+    run_fit = learned(0.0).fitted
+    assert run_fit is not None
+    kept = stored(replace(run_fit, model=replace(run_fit.model, shape=shape)))
     back = restored(MODEL, kept)
     assert back is not None
     assert back.model.shape is shape
-    assert len(back.model.hyper) == len(fitted.model.hyper)
+    assert len(back.model.hyper) == len(run_fit.model.hyper)
 
 
 def test_a_model_of_before_likeness_had_shapes_is_read_as_it_was() -> None:
-    fitted = learned(0.0).fitted
-    assert fitted is not None
-    kept = stored(replace(fitted, model=replace(fitted.model, shape=Shape.MATERN)))
+    run_fit = learned(0.0).fitted
+    assert run_fit is not None
+    kept = stored(replace(run_fit, model=replace(run_fit.model, shape=Shape.MATERN)))
     figures = tuple(one for one in kept.hyperparameters if one[0] != "kernel.matern")
     back = restored(MODEL, replace(kept, hyperparameters=figures))
     assert back is not None

@@ -11,8 +11,8 @@ from dataclasses import replace
 import pytest
 
 from fakes.virtual_time import run_virtual
+from ullage.app.coordinator_service import AT_ONCE_OF_A_NAMESPACE, WAIT_S, CoordinatorService
 from ullage.app.effects import effect_of
-from ullage.app.lead_service import AT_ONCE_OF_A_NAMESPACE, WAIT_S, CoordinatorService
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.tier import LeadReport

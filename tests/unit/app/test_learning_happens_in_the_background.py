@@ -29,10 +29,10 @@ from fakes.lesson_rig import (
     profiles,
     row,
 )
+from ullage.app.fit_schedule import Pace
+from ullage.app.fit_worker import Fit, fit_in_worker
 from ullage.app.learner import Learner, own_process
-from ullage.app.lessons import Lesson, attend
 from ullage.app.model_summary import Fitted, digest, stored
-from ullage.app.syllabus import Pace
 from ullage.cluster.records.profile import (
     DeviceModel,
     DeviceProfileRecord,
@@ -48,7 +48,7 @@ from ullage.engines.admission.records import Partner
 @asynccontextmanager
 async def learning(
     stage: Stage,
-    work: Callable[[bytes], bytes] = attend,
+    work: Callable[[bytes], bytes] = fit_in_worker,
     *,
     deadline_s: float = 120.0,
     executor: Callable[[], Executor] = Inline,
@@ -200,7 +200,7 @@ async def test_a_lesson_that_does_not_return_is_given_up_and_tried_later(
         assert course.model is None
         assert re.search(text, course.error)
         assert not await learner.step()  # it rests first
-        learner._work, learner._deadline_s = attend, 120.0
+        learner._work, learner._deadline_s = fit_in_worker, 120.0
         stage.time_s += 10
         await settled(learner, stage)
         assert course.error == ""
@@ -223,7 +223,7 @@ async def test_a_fit_that_dies_leaves_the_model_and_rows_still_come_in() -> None
         assert "process died" in course.error
         assert course.model is not None
         assert course.model.rows == 30
-        learner._work = attend
+        learner._work = fit_in_worker
         stage.time_s += 600
         await settled(learner, stage)
         assert course.error == ""
@@ -279,10 +279,10 @@ async def test_another_risk_budget_is_fitted_for() -> None:
 
 
 def fails_on_one(payload: bytes) -> bytes:
-    lesson: Lesson = pickle.loads(payload)
+    lesson: Fit = pickle.loads(payload)
     if lesson.task is not None and lesson.task.accelerator == "a-bad":
         raise ValueError("a matrix is singular")
-    return attend(payload)
+    return fit_in_worker(payload)
 
 
 async def test_a_type_of_device_that_fails_holds_up_no_other() -> None:

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from fakes.lesson_rig import GPU, START, Inline, Stage, profile, row
+from ullage.app.fit_schedule import MOST_PROFILES, QUICK_CLASSES, FitSchedule, Pace
+from ullage.app.fit_worker import MOST_CROWDS, FitTask, Key, kept_rows, merged, run_fit
 from ullage.app.learner import Learner
-from ullage.app.lessons import MOST_CROWDS, Key, Task, kept_rows, merged, taught
-from ullage.app.syllabus import MOST_PROFILES, QUICK_CLASSES, Pace, Syllabus
 from ullage.cluster.records.snapshot import (
     DeviceProfileRecord,
     PolicyRecord,
@@ -106,7 +106,7 @@ def test_no_more_profiles_are_sent_than_the_bound_the_newest_first() -> None:
         )
         for n in range(MOST_PROFILES + 50)
     }
-    syllabus = Syllabus(Pace())
+    syllabus = FitSchedule(Pace())
     syllabus.see(Snapshot(version=1, taken_at=0.0, profiles=many, device_profiles=TYPES), START)
     sent, removed = syllabus.unsent(10 * MOST_PROFILES)
     assert len(sent) == MOST_PROFILES
@@ -124,7 +124,7 @@ def test_a_flood_of_profiles_of_one_namespace_displaces_no_other() -> None:
         )
         for n in range(MOST_PROFILES + 50)
     }
-    syllabus, mine = Syllabus(Pace()), nine_classes()
+    syllabus, mine = FitSchedule(Pace()), nine_classes()
     held = mine | flood
     syllabus.see(Snapshot(version=1, taken_at=0.0, profiles=held, device_profiles=TYPES), START)
     sent, _ = syllabus.unsent(10 * MOST_PROFILES)
@@ -145,7 +145,7 @@ def test_a_flood_of_rows_of_one_namespace_displaces_no_other() -> None:
 
 
 def test_another_word_of_who_learns_from_whom_is_a_lesson() -> None:
-    syllabus, held = Syllabus(Pace()), nine_classes()
+    syllabus, held = FitSchedule(Pace()), nine_classes()
     alone = Snapshot(version=1, taken_at=0.0, profiles=held, device_profiles=TYPES)
     syllabus.see(alone, START)
     before = syllabus.courses[GPU].mark
@@ -164,13 +164,13 @@ def test_a_declared_figure_that_is_none_stops_no_lesson(value: float) -> None:
     held["tenant-b", "sick"] = ProfileRecord(
         namespace="tenant-b", name="sick", workload_class="sick", uid="sick", solo=(solo,)
     )
-    task = Task(accelerator=GPU, previous=None, fit=True, wanted=("tenant-b/sick",))
-    assert "tenant-b/sick" not in taught(task, held).model.classes
+    task = FitTask(accelerator=GPU, previous=None, fit=True, wanted=("tenant-b/sick",))
+    assert "tenant-b/sick" not in run_fit(task, held).model.classes
 
 
 @pytest.mark.parametrize("gone", ["all", "one"])
 def test_a_profile_that_is_gone_is_forgotten(gone: str) -> None:
-    syllabus, held = Syllabus(Pace()), nine_classes()
+    syllabus, held = FitSchedule(Pace()), nine_classes()
     syllabus.see(Snapshot(version=1, taken_at=0.0, profiles=held, device_profiles=TYPES), START)
     syllabus.unsent(100)
     rows = syllabus.courses[GPU].rows
@@ -182,7 +182,7 @@ def test_a_profile_that_is_gone_is_forgotten(gone: str) -> None:
 
 
 def test_types_of_devices_that_a_profile_makes_up_are_not_learned_of() -> None:
-    syllabus = Syllabus(Pace())
+    syllabus = FitSchedule(Pace())
     made_up = {
         ("default", f"p-{n}"): profile(
             f"p-{n}", [row(n, "b", 2.0, gpu=f"made-up-{n}")], gpu=f"made-up-{n}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from ullage.app.calm import Calm, Traffic
+from ullage.app.api_backpressure import ApiBackpressure, Traffic
 
 QUIET = Traffic(
     waiting=0, in_flight_most=20, answer_s=0.01, answered_at=99.0, lease_s=0.01, loop_lag_s=0.0
@@ -39,7 +39,7 @@ class Watch:
 )
 def test_patience_counts_from_the_end_of_congestion(busy: Traffic) -> None:
     now, clock = [QUIET], Watch()
-    calm = Calm(lambda: now[0], clock)
+    calm = ApiBackpressure(lambda: now[0], clock)
     assert calm.since() == 0.0
     now[0] = busy
     assert calm.since() == 1_000.0
@@ -50,5 +50,5 @@ def test_patience_counts_from_the_end_of_congestion(busy: Traffic) -> None:
 
 
 def test_an_old_average_says_nothing() -> None:
-    calm = Calm(lambda: replace(QUIET, answer_s=2.0, answered_at=80.0), Watch())
+    calm = ApiBackpressure(lambda: replace(QUIET, answer_s=2.0, answered_at=80.0), Watch())
     assert calm.since() == 0.0

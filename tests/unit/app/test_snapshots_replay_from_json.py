@@ -14,7 +14,7 @@ import pytest
 from builders import NOW, a_device_profile, a_gpu_node, a_job, a_node, a_snapshot
 from fakes.lesson_rig import GPU, profiles
 from fakes.pool_watch import a_pool
-from ullage.app.lessons import Task, taught
+from ullage.app.fit_worker import FitTask, run_fit
 from ullage.app.model_summary import digest
 from ullage.app.replay import UnreadableSnapshot, from_json, main, to_json
 from ullage.cluster.records.pool import LossRecord, PoolStatus
@@ -31,8 +31,8 @@ SETTINGS = DecideSettings(epoch=7, seed=3)
 def busy() -> Snapshot:
     """Every table that a job's placing needs, and a learned model."""
     held = profiles()
-    model = taught(
-        Task(accelerator=GPU, previous=None, fit=True, wanted=(), classes=2, at_s=NOW), held
+    model = run_fit(
+        FitTask(accelerator=GPU, previous=None, fit=True, wanted=(), classes=2, at_s=NOW), held
     ).model
     picture = a_snapshot(a_node(), a_gpu_node(), a_job("train"), a_device_profile())
     return replace(

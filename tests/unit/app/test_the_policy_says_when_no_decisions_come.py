@@ -46,7 +46,7 @@ class Memory:
 
     def forget(self, action: Action) -> None: ...
 
-    def expire(self, now: float, calm_since: float = 0.0) -> int:
+    def expire(self, now: float, backpressure_ended_at: float = 0.0) -> int:
         return 0
 
     def refuse(

@@ -295,7 +295,7 @@ def test_what_is_assumed_gives_the_very_same_record_until_it_changes(state: Clus
 
 def test_nothing_expires_while_the_api_server_lags(state: ClusterState) -> None:
     state.assume([UNGATE], NOW)
-    assert state.expire(NOW + 100, calm_since=NOW + 90) == 0
-    assert state.expire(NOW + 120, calm_since=NOW + 90) == 1
+    assert state.expire(NOW + 100, backpressure_ended_at=NOW + 90) == 0
+    assert state.expire(NOW + 120, backpressure_ended_at=NOW + 90) == 1
     state.assume([UNGATE], NOW)
-    assert state.expire(NOW + 300, calm_since=NOW + 299) == 1
+    assert state.expire(NOW + 300, backpressure_ended_at=NOW + 299) == 1

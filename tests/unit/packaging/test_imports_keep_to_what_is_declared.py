@@ -85,7 +85,7 @@ def test_the_runtime_knows_the_contract_only(graph: grimp.ImportGraph) -> None:
     own = _inside(graph, "ullage_run")
     imported = _imported(graph, own)
     assert _foreign(imported) == set()
-    lead = {name for name in own if name.startswith("ullage_run.lead")}
+    lead = {name for name in own if name.startswith("ullage_run.coordinator")}
     assert _ours(_imported(graph, own - lead)) - own <= {"ullage.api.contract"}
     tiers = _inside(graph, "ullage.engines.tiers")
     assert _ours(_imported(graph, lead)) - own <= tiers

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import pytest
 
 from fakes.toy_group import ToyJob, ToyMember, expected
+from ullage_run.coordinator import NeverJoined
 from ullage_run.frames import Buffer, Ending, Frame, Kind
-from ullage_run.lead import NeverJoined
 
 STEPS = 40
 COPIED = 4

@@ -8,10 +8,10 @@ import pytest
 
 from ullage.engines.tiers.flush import Link
 from ullage.engines.tiers.records import Settings
+from ullage_run.coordinator_maps import Terms
+from ullage_run.coordinator_server import BAD_ARGUMENTS, main
 from ullage_run.frames import address_of
 from ullage_run.group import _steps
-from ullage_run.lead_maps import Terms
-from ullage_run.lead_server import BAD_ARGUMENTS, main
 
 LINK = Link(
     state_bytes=10, dirty_bytes_per_step=10, host_bytes_per_s=1e6, keeper_bytes_per_s=1e6

@@ -24,14 +24,14 @@ from ullage_run.backup import (
     NothingHeld,
 )
 from ullage_run.frames import Frame, FrameError, Kind, Pace, Receipt
-from ullage_run.keeper import Keeper, Store
+from ullage_run.state_store import StateStoreServer, Store
 
 BYTES = 1_000_000
 
 
 @pytest.fixture
-def keeper() -> Iterator[Keeper]:
-    made = Keeper(Store(BYTES), token=b"secret", most_links=4)
+def keeper() -> Iterator[StateStoreServer]:
+    made = StateStoreServer(Store(BYTES), token=b"secret", most_links=4)
     thread = threading.Thread(target=made.serve)
     thread.start()
     yield made
@@ -55,13 +55,13 @@ def to(address: tuple[str, int], **fields: object) -> KeeperLink:
     return made
 
 
-def link(keeper: Keeper, **fields: object) -> KeeperLink:
+def link(keeper: StateStoreServer, **fields: object) -> KeeperLink:
     return to(keeper.address, **({"token": b"secret"} | fields))
 
 
 @pytest.fixture
 def process() -> Iterator[tuple[subprocess.Popen[str], tuple[str, int]]]:
-    command = [sys.executable, "-m", "ullage_run.keeper", "--state-bytes", str(BYTES)]
+    command = [sys.executable, "-m", "ullage_run.state_store", "--state-bytes", str(BYTES)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         word, host, port = child.stdout.readline().split()
@@ -89,7 +89,7 @@ def test_a_state_survives_its_owner(
     assert child.wait(20) == 0
 
 
-def test_the_keeper_remembers_the_maps_for_who_leads_the_job(keeper: Keeper) -> None:
+def test_the_keeper_remembers_the_maps_for_who_leads_the_job(keeper: StateStoreServer) -> None:
     first = link(keeper)
     assert first.maps() == (0, b"")
     first.begin(3, 1, b"who owns what")
@@ -110,7 +110,7 @@ def test_a_killed_keeper_is_named(process: tuple[subprocess.Popen[str], tuple[st
         owner.push(0, 1, b"x", epoch=1)
 
 
-def test_a_link_that_broke_is_opened_again(keeper: Keeper) -> None:
+def test_a_link_that_broke_is_opened_again(keeper: StateStoreServer) -> None:
     owner = link(keeper)
     owner.begin(1, 1)
     for inner in list(keeper._links):
@@ -119,7 +119,7 @@ def test_a_link_that_broke_is_opened_again(keeper: Keeper) -> None:
     assert owner.push(0, 1, b"x", epoch=1) is Receipt.REPEATED
 
 
-def test_strangers_and_too_large_states_are_refused(keeper: Keeper) -> None:
+def test_strangers_and_too_large_states_are_refused(keeper: StateStoreServer) -> None:
     with pytest.raises(KeeperRefused, match="token"):
         link(keeper, token=b"guess").held()
     owner = link(keeper)
@@ -132,7 +132,7 @@ def test_strangers_and_too_large_states_are_refused(keeper: Keeper) -> None:
         owner.recover(0)
 
 
-def test_more_peers_than_allowed_are_told_so(keeper: Keeper) -> None:
+def test_more_peers_than_allowed_are_told_so(keeper: StateStoreServer) -> None:
     links = [link(keeper) for _ in range(5)]
     for one in links[:4]:
         one.held()
@@ -140,7 +140,7 @@ def test_more_peers_than_allowed_are_told_so(keeper: Keeper) -> None:
         links[4].held()
 
 
-def test_an_owner_that_dies_while_it_pushes_leaves_the_last_step(keeper: Keeper) -> None:
+def test_an_owner_that_dies_while_it_pushes_leaves_the_last_step(keeper: StateStoreServer) -> None:
     owner = link(keeper)
     owner.begin(1, 1)
     owner.push(0, 1, b"whole", epoch=1)
@@ -157,7 +157,7 @@ def test_an_owner_that_dies_while_it_pushes_leaves_the_last_step(keeper: Keeper)
     assert owner.recover(0).data == b"again"
 
 
-def test_changed_bytes_are_never_kept(keeper: Keeper) -> None:
+def test_changed_bytes_are_never_kept(keeper: StateStoreServer) -> None:
     owner = link(keeper)
     owner.begin(1, 1)
     with socket.create_connection(keeper.address) as liar:
@@ -211,7 +211,7 @@ def test_the_rate_is_kept_on_average(monkeypatch: pytest.MonkeyPatch) -> None:
         Pace(0)
 
 
-def test_the_job_never_runs_further_ahead_than_the_lag(keeper: Keeper) -> None:
+def test_the_job_never_runs_further_ahead_than_the_lag(keeper: StateStoreServer) -> None:
     link(keeper).begin(1, 2)
     first = Backup(link(keeper), epoch=1, max_lag_steps=2, patience_s=0.3)
     first.push(1, {0: b"a1"})
@@ -221,7 +221,7 @@ def test_the_job_never_runs_further_ahead_than_the_lag(keeper: Keeper) -> None:
     first.close()
 
 
-def test_the_lag_holds_across_new_maps(keeper: Keeper) -> None:
+def test_the_lag_holds_across_new_maps(keeper: StateStoreServer) -> None:
     link(keeper).begin(1, 2)
     near = Backup(link(keeper), epoch=1, committed=5, max_lag_steps=2, patience_s=0.3)
     near.push(6, {0: b"a6"})
@@ -235,7 +235,7 @@ def test_the_lag_holds_across_new_maps(keeper: Keeper) -> None:
     far.close()
 
 
-def test_closing_breaks_off_a_slow_push_and_tells_who_waits(keeper: Keeper) -> None:
+def test_closing_breaks_off_a_slow_push_and_tells_who_waits(keeper: StateStoreServer) -> None:
     link(keeper).begin(1, 1)
     owner = Backup(link(keeper, bytes_per_s=1e5), epoch=1, max_lag_steps=1, patience_s=1e4)
     owner.push(1, {0: bytes(BYTES)})  # takes ten seconds
@@ -254,7 +254,7 @@ def test_closing_breaks_off_a_slow_push_and_tells_who_waits(keeper: Keeper) -> N
 
 
 def test_a_link_that_is_broken_off_while_it_connects_sends_nothing(
-    keeper: Keeper, monkeypatch: pytest.MonkeyPatch
+    keeper: StateStoreServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner = link(keeper)
     connect = socket.create_connection
@@ -270,7 +270,7 @@ def test_a_link_that_is_broken_off_while_it_connects_sends_nothing(
     assert link(keeper).held().epoch == 0
 
 
-def test_two_owners_commit_together_and_flush(keeper: Keeper) -> None:
+def test_two_owners_commit_together_and_flush(keeper: StateStoreServer) -> None:
     link(keeper).begin(1, 2)
     owners = [Backup(link(keeper), epoch=1, every_steps=2, max_lag_steps=3) for _ in range(2)]
     for step in range(1, 10):
@@ -284,7 +284,7 @@ def test_two_owners_commit_together_and_flush(keeper: Keeper) -> None:
         owner.close()
 
 
-def test_an_owner_of_old_maps_is_told(keeper: Keeper) -> None:
+def test_an_owner_of_old_maps_is_told(keeper: StateStoreServer) -> None:
     controller = link(keeper)
     controller.begin(1, 1)
     owner = Backup(link(keeper), epoch=1)
@@ -298,14 +298,14 @@ def test_an_owner_of_old_maps_is_told(keeper: Keeper) -> None:
     assert controller.recover(0).step == 1
 
 
-def test_a_lag_shorter_than_the_interval_is_refused(keeper: Keeper) -> None:
+def test_a_lag_shorter_than_the_interval_is_refused(keeper: StateStoreServer) -> None:
     with pytest.raises(ValueError, match="not due"):
         Backup(link(keeper), epoch=1, every_steps=3, max_lag_steps=2)
 
 
 def test_a_keeper_that_cannot_listen_says_why(tmp_path: Path) -> None:
     missing = tmp_path / "none"
-    command = [sys.executable, "-m", "ullage_run.keeper", "--state-bytes", "9"]
+    command = [sys.executable, "-m", "ullage_run.state_store", "--state-bytes", "9"]
     done = subprocess.run(
         [*command, "--token-file", str(missing)], capture_output=True, text=True, check=False
     )

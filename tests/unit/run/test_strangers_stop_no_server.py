@@ -18,12 +18,12 @@ import pytest
 
 from fakes import wild
 from ullage_run import doorway, frames
+from ullage_run.coordinator_status import MOST_ASKERS, Teller
 from ullage_run.doorway import MOST_STRANGERS
 from ullage_run.frames import Frame, Kind
-from ullage_run.keeper import Keeper, Store
-from ullage_run.lead_status import MOST_ASKERS, Teller
 from ullage_run.orders import Identity
 from ullage_run.roster import Roster
+from ullage_run.state_store import StateStoreServer, Store
 
 TOKEN = b"t" * 32
 SERVERS = ["keeper", "roster"]
@@ -31,8 +31,8 @@ NUMBERS = itertools.count()
 
 
 @pytest.fixture
-def keeper() -> Iterator[Keeper]:
-    made = Keeper(Store(1 << 20), token=TOKEN)
+def keeper() -> Iterator[StateStoreServer]:
+    made = StateStoreServer(Store(1 << 20), token=TOKEN)
     serving = threading.Thread(target=made.serve, daemon=True)
     serving.start()
     yield made
@@ -187,7 +187,7 @@ def test_a_failed_accept_ends_no_server(
 
 
 def test_a_fault_over_a_push_gives_its_room_back(
-    keeper: Keeper, monkeypatch: pytest.MonkeyPatch
+    keeper: StateStoreServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = frames.payload
 

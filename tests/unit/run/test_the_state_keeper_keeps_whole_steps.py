@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ullage.engines.tiers import cut
 from ullage_run.frames import Frame, FrameError, Kind, Receipt
-from ullage_run.keeper import Store
+from ullage_run.state_store import Store
 
 
 def offer(shard: int, step: int, epoch: int = 1) -> Frame:

@@ -23,8 +23,9 @@ from ullage.ports import NETWORK_POLICY, SECRET, BadRequest, Conflict
 from ullage.scheduling.lifecycle import coordinator
 from ullage.scheduling.model.plan import ApplyService, CreatePod, Labels, Lead
 from ullage.scheduling.model.selectors import owner_labels
-from ullage_run import lead_server, orders
-from ullage_run.lead_server import parser, terms_of
+from ullage_run import coordinator_server as server
+from ullage_run import orders
+from ullage_run.coordinator_server import parser, terms_of
 from ullage_run.orders import Identity
 
 Json = dict[str, Any]
@@ -106,7 +107,7 @@ def environment(pod: Json) -> Json:
 
 def test_the_lead_understands_how_it_is_started() -> None:
     command = lead_pod()["spec"]["containers"][0]["command"]
-    assert command[:3] == ["python", "-m", "ullage_run.lead_server"]
+    assert command[:3] == ["python", "-m", "ullage_run.coordinator_server"]
     given = parser().parse_args(command[3:])
     terms = terms_of(given)
     assert (terms.members, terms.least, terms.notice_s) == (3, 2, 120.0)
@@ -119,11 +120,15 @@ def test_the_lead_understands_how_it_is_started() -> None:
 
 
 def test_a_lead_ends_with_the_exit_codes_that_are_read() -> None:
-    assert coordinator.STATE_LOST == lead_server.STATE_LOST
-    assert coordinator.NEVER_JOINED == lead_server.NEVER_JOINED
-    assert coordinator.ENDED == lead_server.ENDED
-    codes = {lead_server.STATE_LOST, lead_server.NEVER_JOINED, lead_server.BAD_ARGUMENTS}
-    assert len(codes | {0, coordinator.KILLED, lead_server.ENDED}) == 6, "each says one thing"
+    assert coordinator.STATE_LOST == server.STATE_LOST
+    assert coordinator.NEVER_JOINED == server.NEVER_JOINED
+    assert coordinator.ENDED == server.ENDED
+    codes = {
+        server.STATE_LOST,
+        server.NEVER_JOINED,
+        server.BAD_ARGUMENTS,
+    }
+    assert len(codes | {0, coordinator.KILLED, server.ENDED}) == 6, "each says one thing"
 
 
 def test_the_lead_assumes_the_link_that_notices_are_judged_by() -> None:

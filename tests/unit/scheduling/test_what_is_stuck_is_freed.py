@@ -157,7 +157,7 @@ def test_a_pod_that_is_being_deleted_is_left_alone() -> None:
     assert not found.all(DeletePod)
 
 
-LAGS = replace(SETTINGS, calm_since=NOW - 10)
+LAGS = replace(SETTINGS, backpressure_ended_at=NOW - 10)
 """The API server keeps up again since ten seconds ago."""
 
 
@@ -166,7 +166,7 @@ def test_time_in_which_the_api_server_lagged_does_not_count(stage: PodStage) -> 
     slow = _job(stage, settings=LAGS, since=NOW - 500)
     assert slow.status("train").phase == "Starting"
     assert slow.plan.wake_at == NOW + 50
-    stuck = _job(stage, settings=replace(SETTINGS, calm_since=NOW - 60), since=NOW - 500)
+    stuck = _job(stage, settings=replace(SETTINGS, backpressure_ended_at=NOW - 60), since=NOW - 500)
     assert stuck.status("train").phase == "Restarting"
     always = _job(stage, settings=LAGS, since=NOW - 660)
     assert always.status("train").phase == "Restarting", "no server is slow for ever"

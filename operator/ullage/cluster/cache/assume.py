@@ -196,13 +196,13 @@ class Overlay:
         """Forget everything."""
         self._kept.clear()
 
-    def expire(self, now: float, calm_since: float = 0.0) -> int:
+    def expire(self, now: float, backpressure_ended_at: float = 0.0) -> int:
         """Forget what was not seen within the time to live; returns how many.
 
-        Time before ``calm_since`` does not count, up to ten times the time to live: what still
-        waits to be written cannot be seen.
+        Time before ``backpressure_ended_at`` does not count, up to ten times the time to live: what
+        still waits to be written cannot be seen.
         """
-        ttl_s = self._ttl_s if now - calm_since >= self._ttl_s else 10 * self._ttl_s
+        ttl_s = self._ttl_s if now - backpressure_ended_at >= self._ttl_s else 10 * self._ttl_s
         late = [
             (kept, target)
             for kept in self._kept.values()

@@ -194,12 +194,12 @@ class ClusterState:
         )
         self._context.touch()
 
-    def expire(self, now: float, calm_since: float = 0.0) -> int:
+    def expire(self, now: float, backpressure_ended_at: float = 0.0) -> int:
         """Drop assumptions that were never seen; returns how many. Ends back-offs too.
 
-        ``calm_since`` says since when the API server keeps up; 0 = always.
+        ``backpressure_ended_at`` says since when the API server keeps up; 0 = always.
         """
-        expired = self._overlay.expire(now, calm_since)
+        expired = self._overlay.expire(now, backpressure_ended_at)
         forgotten = self._context.node_refusals.expire(now)
         if self._refusals.expire(now) or expired or forgotten:
             self._context.touch()

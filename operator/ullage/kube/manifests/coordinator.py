@@ -67,7 +67,12 @@ def lead_body(action: CreatePod, blueprint: Blueprint, image: str, ours: dict[st
     container: Body = {
         "name": "lead",
         "image": image,
-        "command": ["python", "-m", "ullage_run.lead_server", *_arguments(terms, lead, blueprint)],
+        "command": [
+            "python",
+            "-m",
+            "ullage_run.coordinator_server",
+            *_arguments(terms, lead, blueprint),
+        ],
         "ports": [{"name": name, "containerPort": port} for name, port in _PORTS],
         "resources": _resources(terms),
         "securityContext": {

@@ -108,7 +108,7 @@ def next_look(view: View, member: Member) -> float:
 
 def counted_from(view: View, since: float) -> float:
     """From when on a wait counts: while the API server lags, no one can be blamed for silence."""
-    return max(since, min(view.settings.calm_since, since + MOST_LAG_S))
+    return max(since, min(view.settings.backpressure_ended_at, since + MOST_LAG_S))
 
 
 def _schedule_ends(view: View, pod: PodRecord) -> float:

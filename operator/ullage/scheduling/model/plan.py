@@ -338,7 +338,7 @@ class DecideSettings:
     reserve_timeout_s: float = 30.0
     schedule_timeout_s: float = 60.0
     start_timeout_s: float = 60.0
-    calm_since: float = 0.0
+    backpressure_ended_at: float = 0.0
     """Since when the API server keeps up and little of ours waits to be written, seconds since the
     epoch: patience with nodes and pods is counted from here at the earliest."""
     heartbeat_max_age_s: float = 180.0

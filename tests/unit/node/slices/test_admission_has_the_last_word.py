@@ -13,7 +13,7 @@ from fakes import node_slices
 from ullage.api.contract import LatencyObjective, Reason, SlicePhase
 from ullage_node.model.slices import LASTING, Device, HeldSlice
 from ullage_node.slices.invariants import violations
-from ullage_node.slices.last_word import last_word
+from ullage_node.slices.node_admission import last_word
 from ullage_node.slices.table import SliceTable, binding_of
 
 DEVICE = Device(uuid="gpu-0", memory_mib=16_000, contexts=3, overhead_mib=500)

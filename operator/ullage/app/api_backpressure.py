@@ -39,7 +39,7 @@ class Traffic:
     loop_lag_s: float
 
 
-class Calm:
+class ApiBackpressure:
     """Remembers when the way was last not clear; look at least every few seconds."""
 
     def __init__(self, traffic: Callable[[], Traffic], clock: Clock) -> None:

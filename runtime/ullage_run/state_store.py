@@ -4,7 +4,7 @@
 
 It runs on a machine that stays, so that losing all others costs a few steps and no checkpoint.
 
-``python -m ullage_run.keeper --state-bytes N [--listen HOST:PORT] [--token-file FILE]``
+``python -m ullage_run.state_store --state-bytes N [--listen HOST:PORT] [--token-file FILE]``
 
 A step counts when all its shards are here. It must never hold more than two copies (one complete,
 one arriving), never mix steps, never take a push of maps that hold no more, and never go back.
@@ -182,7 +182,7 @@ class Store:
         return Receipt.GO if taken + length <= self.state_bytes else Receipt.TOO_LARGE
 
 
-class Keeper:
+class StateStoreServer:
     """Serves a store on a TCP address.
 
     Args:
@@ -328,7 +328,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         0, or 2 for arguments that cannot be served.
     """
-    parser = argparse.ArgumentParser(prog="ullage_run.keeper", description="state keeper of a job")
+    parser = argparse.ArgumentParser(
+        prog="ullage_run.state_store", description="keeps a copy of a state"
+    )
     parser.add_argument("--listen", default="127.0.0.1:0", help="HOST:PORT")
     parser.add_argument("--state-bytes", type=int, required=True, help="largest size of one copy")
     parser.add_argument("--token-file", type=Path, help="what every peer must show")
@@ -336,7 +338,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         listen = frames.address_of(given.listen, "--listen")
         token = given.token_file.read_bytes().strip() if given.token_file else b""
-        keeper = Keeper(Store(given.state_bytes), listen, token=token)
+        keeper = StateStoreServer(Store(given.state_bytes), listen, token=token)
     except (OSError, ValueError) as error:
         print(f"state keeper: {error}", file=sys.stderr)
         return 2

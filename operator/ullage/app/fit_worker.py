@@ -40,7 +40,7 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class FitTask:
     """Learn one accelerator.
 
     ``previous`` is the model before (``None`` = nothing is known); ``fit`` seeks everything again.
@@ -59,13 +59,13 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lesson:
+class Fit:
     """Changes of profiles, then perhaps a task; ``whole`` = forget what was sent before."""
 
     whole: bool
     changed: Mapping[Key, ProfileRecord] = field(default_factory=dict)
     removed: tuple[Key, ...] = ()
-    task: Task | None = None
+    task: FitTask | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,13 +89,13 @@ def settle_in(niceness: int = NICE) -> None:
     importlib.import_module("scipy.optimize")
 
 
-def attend(payload: bytes) -> bytes:
+def fit_in_worker(payload: bytes) -> bytes:
     """Take one lesson; the answer is empty where it had no task.
 
     Raises:
         ValueError: a row or a profile holds what is no number; the text names it.
     """
-    lesson: Lesson = pickle.loads(payload)
+    lesson: Fit = pickle.loads(payload)
     if lesson.whole:
         _SHELF.clear()
     for key in lesson.removed:
@@ -103,10 +103,10 @@ def attend(payload: bytes) -> bytes:
     _SHELF.update(lesson.changed)
     if lesson.task is None:
         return b""
-    return pickle.dumps(taught(lesson.task, _SHELF), protocol=pickle.HIGHEST_PROTOCOL)
+    return pickle.dumps(run_fit(lesson.task, _SHELF), protocol=pickle.HIGHEST_PROTOCOL)
 
 
-def taught(task: Task, profiles: Mapping[Key, ProfileRecord]) -> Answer:
+def run_fit(task: FitTask, profiles: Mapping[Key, ProfileRecord]) -> Answer:
     """Carry one task out.
 
     A fit is rounded to what the DeviceProfile stores and conditioned once more, so that a restart
@@ -139,7 +139,7 @@ def taught(task: Task, profiles: Mapping[Key, ProfileRecord]) -> Answer:
 
 
 def believed(
-    profiles: Mapping[Key, ProfileRecord], task: Task
+    profiles: Mapping[Key, ProfileRecord], task: FitTask
 ) -> tuple[dict[Key, ProfileRecord], dict[Key, int]]:
     """The profiles without rows that cannot be observations, and how many of each were left out.
 
@@ -156,7 +156,7 @@ def believed(
     return kept, refused
 
 
-def _sound(one: ProfileRecord, task: Task) -> ProfileRecord:
+def _sound(one: ProfileRecord, task: FitTask) -> ProfileRecord:
     def rows(found: Sequence[StepRow]) -> tuple[StepRow, ...]:
         mine = task.accelerator
         return tuple(
@@ -210,7 +210,7 @@ def merged(old: Cells, new: Cells, wanted: Sequence[str]) -> Cells:
 
 
 def _learn(
-    task: Task,
+    task: FitTask,
     rows: Sequence[Row],
     known: Mapping[str, ClassProfile],
     previous: LearnedModel | None,

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job's lead and its state keeper in one process, on a machine that stays.
 
-``python -m ullage_run.lead_server --members N --state-bytes N [--dirty-bytes N] [--shards N]
+``python -m ullage_run.coordinator_server --members N --state-bytes N [--dirty-bytes N] [--shards N]
 [--listen HOST:PORT] [--keeper HOST:PORT] [--status HOST:PORT] [--token-file FILE] ...``
 
 It prints ``listening LEAD-HOST LEAD-PORT KEEPER-HOST KEEPER-PORT``, then one JSON object for each
@@ -24,12 +24,12 @@ from pathlib import Path
 from ullage.engines.tiers.flush import KEEPERS, Link
 from ullage.engines.tiers.records import OnNotice, Settings
 from ullage.engines.tiers.stages import Stage
+from ullage_run.coordinator import Coordinator, NeverJoined
+from ullage_run.coordinator_maps import Terms
+from ullage_run.coordinator_status import Tale, Teller
 from ullage_run.frames import Ending, address_of
-from ullage_run.keeper import Keeper, Store
-from ullage_run.lead import Lead, NeverJoined
-from ullage_run.lead_maps import Terms
-from ullage_run.lead_status import Tale, Teller
 from ullage_run.roster import SILENT_S, Roster
+from ullage_run.state_store import StateStoreServer, Store
 
 BAD_ARGUMENTS = 2
 NEVER_JOINED = 3
@@ -43,7 +43,7 @@ ENDED = 143
 
 def parser() -> argparse.ArgumentParser:
     """The command's arguments."""
-    made = argparse.ArgumentParser(prog="ullage_run.lead_server", description="lead of a job")
+    made = argparse.ArgumentParser(prog="ullage_run.coordinator_server", description="coordinator")
     made.add_argument("--members", type=int, required=True, help="that the job begins with")
     made.add_argument("--least", type=int, help="that it begins with after a while (default: all)")
     made.add_argument("--state-bytes", type=int, required=True, help="largest size of one copy")
@@ -120,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         keeper_at = address_of(given.keeper, "--keeper")
         roster_at = address_of(given.listen, "--listen")
         told_at = address_of(given.status, "--status") if given.status else None
-        keeper = Keeper(store, keeper_at, token=token, most_links=MOST_LINKS)
+        keeper = StateStoreServer(store, keeper_at, token=token, most_links=MOST_LINKS)
         roster = Roster(roster_at, token=token, silent_s=given.silent_seconds)
         teller = Teller(told_at, tale.told) if told_at is not None else None
     except (OSError, ValueError) as error:
@@ -133,7 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tale.note(event, figures)
         say(event, figures)
 
-    lead = Lead(roster, store, terms, report)
+    lead = Coordinator(roster, store, terms, report)
     tale.ask(lead.stand)
     try:
         ending = lead.run()

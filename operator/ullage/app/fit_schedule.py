@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from ullage.app.lessons import Answer, Key, Task, merged
+from ullage.app.fit_worker import Answer, FitTask, Key, merged
 from ullage.app.model_summary import Fitted, digest, essence, restored, slim
 from ullage.cluster.records.profile import ProfileRecord
 from ullage.cluster.records.snapshot import Snapshot
@@ -71,7 +71,7 @@ class _Delay:
 
 
 @dataclass(slots=True)
-class Course:
+class FitState:
     """One accelerator: its rows as they are, and what was learned of them."""
 
     accelerator: str
@@ -115,7 +115,7 @@ class Course:
         return max(newer, self.rows - self.fitted_rows)
 
 
-class Syllabus:
+class FitSchedule:
     """Follows the picture and says what to do next; one task is under way at a time."""
 
     def __init__(self, pace: Pace) -> None:
@@ -131,7 +131,7 @@ class Syllabus:
         self._risk = Risk()
         self._knowledge = Knowledge()
         self._marks: dict[str, tuple[int, int]] = {}
-        self.courses: dict[str, Course] = {}
+        self.courses: dict[str, FitState] = {}
 
     def see(self, snapshot: Snapshot, now: float) -> None:
         """Take the picture in; costs what changed since the last one."""
@@ -165,7 +165,7 @@ class Syllabus:
             if course.lessons.error and course.mark == course.learned:
                 course.lessons.done(0.0)  # what could not be learned from is gone
 
-    def next(self, now: float, monotonic: float) -> Task | None:
+    def next(self, now: float, monotonic: float) -> FitTask | None:
         """The most urgent task that may start, if there is one."""
         courses = [self.courses[name] for name in sorted(self.courses)]
         for rule in (self._condition, self._fit, self._widen):
@@ -187,7 +187,7 @@ class Syllabus:
         """The process is a new one: everything is to be sent again."""
         self._unsent = dict(self._held)
 
-    def learned(self, task: Task, answer: Answer, now: float, monotonic: float) -> bool:
+    def learned(self, task: FitTask, answer: Answer, now: float, monotonic: float) -> bool:
         """Take an answer in; says whether decisions have something new to look at."""
         course = self.courses[task.accelerator]
         before, model = course.model, answer.model
@@ -210,7 +210,7 @@ class Syllabus:
         course.model = model
         return True
 
-    def failed(self, task: Task, error: str, monotonic: float) -> None:
+    def failed(self, task: FitTask, error: str, monotonic: float) -> None:
         """A task failed or was late: what was learned before stands."""
         course = self.courses[task.accelerator]
         if course.model is None and not task.fit:
@@ -237,13 +237,13 @@ class Syllabus:
 
     # -- what is due -----------------------------------------------------------------------------
 
-    def _condition(self, course: Course, now: float, monotonic: float) -> Task | None:
+    def _condition(self, course: FitState, now: float, monotonic: float) -> FitTask | None:
         if course.mark == course.learned or monotonic < course.lessons.until:
             return None
         fit = course.fitted is None or not course.fitted.model.rungs
         return self._task(course, now, fit=fit, classes=QUICK_CLASSES)
 
-    def _fit(self, course: Course, now: float, monotonic: float) -> Task | None:
+    def _fit(self, course: FitState, now: float, monotonic: float) -> FitTask | None:
         fitted = course.fitted
         if fitted is None or monotonic < max(course.fits.until, course.lessons.until):
             return None
@@ -253,7 +253,7 @@ class Syllabus:
             return None
         return self._task(course, now, fit=True, classes=QUICK_CLASSES)
 
-    def _widen(self, course: Course, now: float, monotonic: float) -> Task | None:
+    def _widen(self, course: FitState, now: float, monotonic: float) -> FitTask | None:
         model = course.model
         if model is None or monotonic < course.lessons.until:
             return None
@@ -265,8 +265,8 @@ class Syllabus:
             return None
         return self._task(course, now, fit=False, classes=MAX_CLASSES)
 
-    def _task(self, course: Course, now: float, *, fit: bool, classes: int) -> Task:
-        return Task(
+    def _task(self, course: FitState, now: float, *, fit: bool, classes: int) -> FitTask:
+        return FitTask(
             accelerator=course.accelerator,
             previous=course.fitted.model if course.fitted else None,
             fit=fit,
@@ -295,7 +295,7 @@ class Syllabus:
             if name not in parts:
                 course.parts.pop(key, None)
         for name in parts.keys() & self._met:
-            self.courses.setdefault(name, Course(accelerator=name)).parts[key] = parts[name]
+            self.courses.setdefault(name, FitState(accelerator=name)).parts[key] = parts[name]
 
 
 def risk_of(settings: RiskSettings) -> Risk:
@@ -307,7 +307,7 @@ def risk_of(settings: RiskSettings) -> Risk:
     )
 
 
-def _version(course: Course, before: LearnedModel | None, model: LearnedModel) -> int:
+def _version(course: FitState, before: LearnedModel | None, model: LearnedModel) -> int:
     """Grows with what is learned; a rebuilt model of as many rows is the one that was stored."""
     if before is not None:
         return before.version + (essence(before) != essence(model))

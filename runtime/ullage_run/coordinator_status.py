@@ -27,7 +27,7 @@ MOST_ASKERS: Final = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stand:
+class CoordinatorState:
     """Where a job stands.
 
     Attributes:
@@ -54,12 +54,12 @@ class Tale:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._ask: Callable[[], Stand | None] = lambda: None
+        self._ask: Callable[[], CoordinatorState | None] = lambda: None
         self._lost_steps = 0
         self._recoveries = 0
         self._state_lost = False
 
-    def ask(self, stand: Callable[[], Stand | None]) -> None:
+    def ask(self, stand: Callable[[], CoordinatorState | None]) -> None:
         """Whom to ask where the job stands."""
         self._ask = stand
 

@@ -16,12 +16,12 @@ from typing import Final
 
 from ullage.engines.tiers.decide import decide
 from ullage.engines.tiers.records import Decision, Situation, Source, Standing
+from ullage_run.coordinator_maps import Terms, assignment_of, member_of
+from ullage_run.coordinator_status import CoordinatorState
 from ullage_run.frames import Ending, Frame, Kind
-from ullage_run.keeper import Store
-from ullage_run.lead_maps import Terms, assignment_of, member_of
-from ullage_run.lead_status import Stand
 from ullage_run.orders import encode_parts, milliseconds
 from ullage_run.roster import Roster, Said, left
+from ullage_run.state_store import Store
 
 PATIENCE_S: Final = 60.0
 """For what members were told to do; who is gone or silent is noticed long before."""
@@ -42,7 +42,7 @@ class NeverJoined(RuntimeError):
     """The job cannot begin; the text says who is missing."""
 
 
-class Lead:
+class Coordinator:
     """The loop of one job.
 
     Args:
@@ -66,7 +66,7 @@ class Lead:
         self._step_s = 0.0
         self._last = 0
 
-    def stand(self) -> Stand | None:
+    def stand(self) -> CoordinatorState | None:
         """Where the job stands, from any thread; ``None`` before its first maps."""
         maps = self._standing
         if maps is None:
@@ -74,7 +74,7 @@ class Lead:
         here = [
             one.identity for name, one in self._roster.peers().items() if name in self._assigned
         ]
-        return Stand(
+        return CoordinatorState(
             stage=int(maps.stage),
             epoch=maps.epoch,
             step=self._last,

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Random weather over a toy cluster, and what must hold in any weather.
+"""Random stress on a toy cluster, and what must hold whatever happens.
 
-``Storm(seed)`` makes a cluster, blows events at it in random order with decisions in between whose
-actions land only in part, and checks after each step. ``calm`` stops the weather and waits until
+``StressRun(seed)`` makes a cluster, sends it events in random order with decisions in between whose
+actions land only in part, and checks after each step. ``calm`` ends the events and waits until
 nothing happens any more.
 """
 
@@ -36,7 +36,7 @@ MOST_WORKLOADS = 12
 MOST_CALM_STEPS = 600
 
 
-class Storm:
+class StressRun:
     """One seeded run."""
 
     def __init__(self, seed: int) -> None:
@@ -76,7 +76,7 @@ class Storm:
         self._names = list(self._events)
         self._weights = [self._events[name][0] for name in self._names]
 
-    def blow(self, events: int) -> None:
+    def run(self, events: int) -> None:
         """Random events with decisions in between."""
         for _ in range(events):
             name = self.random.choices(self._names, self._weights)[0]
@@ -85,11 +85,11 @@ class Storm:
             if self.random.random() < 0.3:
                 self.cycle(self.random.choice((1.0, 1.0, 0.8, 0.5)))
 
-    def blow_twice(self, seed: int, events: int) -> None:
-        """Storm, calm, the second half of the storm, calm; a failure names the seed."""
+    def run_twice(self, seed: int, events: int) -> None:
+        """Stress, rest, the second half of the stress, rest; a failure names the seed."""
         try:
             for _ in range(2):
-                self.blow(events // 2)
+                self.run(events // 2)
                 self.calm()
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from error

@@ -3,7 +3,7 @@
 """A node whose agent, kubelet, supervisor, daemons and servers die at random, on virtual time.
 
 The agent's own book, binder and reconciler, the NVIDIA backend and the supervisor do the work; the
-storm knows the truth about pods and looks for slots that leaked or were given twice.
+stress run knows the truth about pods and looks for slots that leaked or were given twice.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RESTARTS = frozenset({"agent", "kubelet", "daemon", "fault", "mps"})
 EVENTS = ("pod", "pod", "end", "kill", "restart", "agent", "kubelet", "daemon", "fault", "mps")
 
 
-class Storm:
+class StressRun:
     """One node; ``live`` are the pods that the API server and kubelet know, with their slot."""
 
     def __init__(self, base: Path, kind: Backend, seed: int) -> None:

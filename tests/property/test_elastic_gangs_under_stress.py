@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Random storms over elastic gangs: their size stays within bounds, and all members agree on it."""
+"""Random stress on elastic gangs: their size stays within bounds, and all members agree on it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from fakes.toy_storm import Storm
+from fakes.toy_stress import StressRun
 from ullage.cluster.records.snapshot import PodStage, WorkloadKind
 from ullage.cluster.records.spec_fields import Elasticity
 from ullage.scheduling.model.gang_speed import HOLD_S
@@ -20,8 +20,8 @@ EVENTS = 220
 _UNGATED = (PodStage.UNSCHEDULED, PodStage.BOUND, PodStage.RUNNING)
 
 
-class _Elastic(Storm):
-    """A storm in which most gangs are elastic."""
+class _Elastic(StressRun):
+    """A stress run in which most gangs are elastic."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -78,8 +78,8 @@ class _Elastic(Storm):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_sizes_stay_within_bounds_and_are_agreed_on(seed: int) -> None:
-    storm = _Elastic(seed)
-    storm.blow_twice(seed, EVENTS)
-    assert storm.sizes or not any(one.elasticity for one in storm.toy.workloads.values())
-    for moments in storm.grown.values():
+    stress = _Elastic(seed)
+    stress.run_twice(seed, EVENTS)
+    assert stress.sizes or not any(one.elasticity for one in stress.toy.workloads.values())
+    for moments in stress.grown.values():
         assert all(later - earlier >= HOLD_S for earlier, later in pairwise(moments))
