@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 from bench import report
 from bench.progress import Progress
 from ullage.app.fit_schedule import QUICK_CLASSES
-from ullage.app.fit_worker import FitTask
+from ullage.app.fit_worker import FitTask, run_fit
 from ullage.cluster.records.profile import ProfileRecord, ProfileStatus, SoloEntry, StepRow
 from ullage.engines.admission.learning import learn
 from ullage.engines.admission.pair_gp import MAX_ROWS, ROBUST
