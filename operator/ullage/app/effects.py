@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What an action changes in the picture before the API shows it.
+"""What an action changes in the snapshot before the API shows it.
 
-The bridge between the words of decisions and the overlay of ``state``, which knows no actions.
+Translates actions to effects, which is all that the overlay of ``cluster.cache`` knows.
 """
 
 from __future__ import annotations

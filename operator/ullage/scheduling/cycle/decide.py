@@ -1,11 +1,12 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""One decision for the whole cluster: from a picture to a plan.
+"""One scheduling cycle for the whole cluster: from a snapshot to a plan.
 
 Pure: the same snapshot, moment, settings and predictor give the same plan, byte for byte. No I/O,
-no clock, no randomness. An object whose data makes its decision fail is set aside (``aside``), and
-the rest is decided. Read it top to bottom: what stands and what everyone needs (``cycle``),
-who gets what (``assign_resources``), what everyone is told (``telling``).
+no clock, no randomness. An object whose data makes its decision fail is set aside (``set_aside``),
+and the rest is decided. Read it top to bottom: what stands and what each workload needs
+(``begin_cycle``), who gets what (``assign_resources``), what owners are told (``tell``), when to
+decide again (``wake``).
 """
 
 from __future__ import annotations
