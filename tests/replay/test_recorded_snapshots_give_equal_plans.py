@@ -9,14 +9,14 @@ import pytest
 from replay.recording import Recording, decided, recordings
 
 RECORDINGS = recordings()
-LEAST = 40
+LEAST = 50
 """Fewer recordings would leave parts of a decision without a net."""
 
 
 def test_there_are_enough_recordings_of_every_source() -> None:
     assert len(RECORDINGS) >= LEAST
     sources = {one.name.partition("-")[0] for one in RECORDINGS}
-    assert sources == {"fill", "simulated", "stress"}
+    assert sources == {"cluster", "fill", "simulated", "stress"}
 
 
 @pytest.mark.parametrize("recording", RECORDINGS, ids=lambda one: str(one.name))
