@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps what the leads of jobs in tiers tell in the picture, as one task of the leader.
+"""Keeps what the leads of jobs in tiers tell in the snapshot, as one task of the leader.
 
 Deciding never waits for it: a lead that does not answer leaves what it said last. Only what is news
 to people or decisions wakes a decision; a step that went by does not. Where no one leads nothing is
-done: it must never make a picture of the cluster of its own.
+done: it must never make a snapshot of the cluster of its own.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Reads(Protocol):
 
 
 class Picture(Protocol):
-    """What is needed of the cluster's picture."""
+    """What is needed of the cluster's snapshot."""
 
     def lead_pods(self) -> Mapping[str, PodRecord]:
         """Pods that lead, by uid of the job; cheap where there are none."""
@@ -81,7 +81,7 @@ class CoordinatorService:
         leads: Callable[[], bool],
         poke: Callable[[str], None],
     ) -> None:
-        """``leads`` says whether this replica leads on a whole picture."""
+        """``leads`` says whether this replica leads on a whole snapshot."""
         self._reader = reader
         self._picture = picture
         self._leads = leads

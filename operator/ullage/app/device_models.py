@@ -33,7 +33,7 @@ Write = CreateDeviceProfile | SetDeviceModel
 
 
 class ModelTeller:
-    """Remembers when it wrote; everything else is in the picture."""
+    """Remembers when it wrote; everything else is in the snapshot."""
 
     def __init__(self) -> None:
         self._wrote: dict[tuple[str, bool], float] = {}

@@ -116,7 +116,7 @@ class FitState:
 
 
 class FitSchedule:
-    """Follows the picture and says what to do next; one task is under way at a time."""
+    """Follows the snapshot and says what to do next; one task is under way at a time."""
 
     def __init__(self, pace: Pace) -> None:
         """Nothing is known before the first look."""
@@ -134,7 +134,7 @@ class FitSchedule:
         self.courses: dict[str, FitState] = {}
 
     def see(self, snapshot: Snapshot, now: float) -> None:
-        """Take the picture in; costs what changed since the last one."""
+        """Take the snapshot in; costs what changed since the last one."""
         met = _accelerators(snapshot) - self._met
         if met:
             self._met |= met

@@ -24,7 +24,7 @@ log = structlog.get_logger("ullage.http")
 
 LOOPBACK: Final = "127.0.0.1"
 SNAPSHOT_S: Final = 60.0
-"""A reader who takes longer gets no more: it would keep an old picture alive."""
+"""A reader who takes longer gets no more: it would keep an old snapshot alive."""
 COME_AGAIN_S: Final = 10
 PAGE_S: Final = 1.0
 """How long a page of metrics stands: at ten thousand workloads it takes a while to make."""

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """kopf as the shell: it tells us that one of our kinds changed, and nothing more.
 
-Its handlers poke and read nothing: kopf's own picture has ghosts after a relist, so no state may
+Its handlers poke and read nothing: kopf's own snapshot has ghosts after a relist, so no state may
 come from it. It runs in a thread and loop of its own, because it cancels the tasks of its loop
 when it ends.
 """

@@ -74,7 +74,7 @@ class Learner:
         work: Callable[[bytes], bytes] = fit_in_worker,
         executor: Callable[[], Executor] = own_process,
     ) -> None:
-        """``picture`` gives ``None`` where this replica must not learn.
+        """``snapshot`` gives ``None`` where this replica must not learn.
 
         ``publish`` is told every model whenever one of them is new.
         """

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The one loop: picture -> decision -> difference -> writes.
+"""The one loop: snapshot -> decision -> difference -> writes.
 
 Only this module knows state, decision and writer at once. It never decides on a partial view and
-never without the Lease; it assumes before it writes, so that the next picture already counts what
+never without the Lease; it assumes before it writes, so that the next snapshot already counts what
 is on its way.
 """
 
@@ -53,10 +53,10 @@ RETRY_MOST_S: Final = 10.0
 
 
 class State(Protocol):
-    """What the loop needs of the cluster's picture."""
+    """What the loop needs of the cluster's snapshot."""
 
     def freeze(self, now: float) -> Snapshot:
-        """An immutable picture."""
+        """An immutable snapshot."""
         ...
 
     def assume(self, actions: Sequence[Action], now: float) -> None:

@@ -248,7 +248,7 @@ class Operator:
         return self.lease.lost
 
     async def _synced(self) -> None:
-        """Wait for the first full picture."""
+        """Wait for the first full snapshot."""
         if self.replica.synced():
             return
         while not self.replica.synced():

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts what decisions said and what came of them, for the metrics.
 
-Every figure follows from a decision's picture and its actions. A window is held against the model
+Every figure follows from a decision's snapshot and its actions. A window is held against the model
 of the moment it comes in, before anything was learned of it. Bounded; it never decides anything.
 """
 

@@ -27,10 +27,10 @@ LOOK_EVERY_S: Final = 5.0
 
 
 class Picture(Protocol):
-    """What is needed of the cluster's picture."""
+    """What is needed of the cluster's snapshot."""
 
     def freeze(self, now: float) -> Snapshot:
-        """An immutable picture."""
+        """An immutable snapshot."""
         ...
 
     def pools_written(self) -> Mapping[str, PoolRecord]:
@@ -47,7 +47,7 @@ class Hooks:
     """How the service reaches the rest of the operator.
 
     Attributes:
-        synced: The picture is whole.
+        synced: The snapshot is whole.
         epoch: Of this leader; ``None`` where this replica does not lead.
         submit: Queues writes.
         poke: Wishes for a decision, with a reason.

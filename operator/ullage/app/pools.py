@@ -31,7 +31,7 @@ ECHO_S: Final = 60.0
 
 
 class PoolKeeper:
-    """Remembers what was seen of the pools; everything else is in the picture."""
+    """Remembers what was seen of the pools; everything else is in the snapshot."""
 
     def __init__(self) -> None:
         self._watch = Watch()
@@ -57,7 +57,7 @@ class PoolKeeper:
         """Take in what happened since the last look.
 
         Args:
-            snapshot: The picture, whose time is the moment of the look.
+            snapshot: The snapshot, whose time is the moment of the look.
             written: The pools as the API shows them.
             news: What asking for prices has brought, by uid of the pool.
             leading: This replica asks for prices itself; else it believes what the leader wrote.

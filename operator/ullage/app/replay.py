@@ -45,7 +45,7 @@ def to_json(inputs: Inputs) -> bytes:
 
 
 def parts(inputs: Inputs) -> Iterator[bytes]:
-    """The same piece by piece, one record at a time: a large picture holds nothing up."""
+    """The same piece by piece, one record at a time: a large snapshot holds nothing up."""
     snapshot, now, settings = inputs
     head = {"version": VERSION, "now": now, "settings": _plain(settings)}
     yield orjson.dumps(head)[:-1] + b',"snapshot":{'

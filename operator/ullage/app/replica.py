@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What one process has whether it leads or not: the picture, the Lease, clocks and counters.
+"""What one process has whether it leads or not: the snapshot, the Lease, clocks and counters.
 
 Nothing here may outlive a leadership wrongly: what was assumed, queued or learned belongs to a
 :class:`ullage.app.term.Term`.
@@ -64,15 +64,15 @@ class Replica:
     follow_kopf: Callable[[], Awaitable[None]]
 
     def synced(self) -> bool:
-        """The picture is whole and in step with the API server."""
+        """The snapshot is whole and in step with the API server."""
         return all(reflector.synced for reflector in self.reflectors)
 
     def leads(self) -> bool:
-        """This replica holds the Lease, and its picture is whole."""
+        """This replica holds the Lease, and its snapshot is whole."""
         return self.lease.held and self.synced()
 
     def picture(self) -> Snapshot | None:
-        """The picture, where this replica leads."""
+        """The snapshot, where this replica leads."""
         return self.state.freeze(self.clock.now()) if self.leads() else None
 
     def epoch(self) -> int | None:

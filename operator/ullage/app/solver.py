@@ -100,8 +100,8 @@ _WATCH = Stopwatch()
 def solve(payload: bytes) -> bytes:
     """Decide and diff in the child; both ways pickled once, here and in :class:`Solver`.
 
-    Records have no cycles: the collector would walk the whole picture again and again for nothing,
-    so it rests meanwhile and never sees the picture of the last call.
+    Records have no cycles: the collector would walk the whole snapshot again and again for nothing,
+    so it rests meanwhile and never sees the snapshot of the last call.
     """
     gc.collect()
     gc.freeze()
@@ -134,7 +134,7 @@ class Solver:
         self._pool: ProcessPoolExecutor | None = None
         self._packer = Packer()
         self._fresh = True
-        """The child has not answered yet: it still imports, and is sent the whole picture."""
+        """The child has not answered yet: it still imports, and is sent the whole snapshot."""
         self.aside = SetAside()
         self._under_way: Future[int] | Future[bytes] | None = None
         """What the child works on: its imports, or a question, perhaps of a caller that is gone."""

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Snapshots on their way to the deciding process, as what changed since the last one.
 
-A large picture costs more to pickle than to decide on, and from one decision to the next little of
-it changes. The sender compares by identity, because the picture shares what did not change; the
+A large snapshot costs more to pickle than to decide on, and from one decision to the next little of
+it changes. The sender compares by identity, because the snapshot shares what did not change; the
 receiver keeps the last snapshot and patches it. Bytes in, bytes out; no processes here.
 """
 

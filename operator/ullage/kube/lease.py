@@ -74,7 +74,7 @@ class Lease:
             namespace: namespace of the Lease.
             clock: its monotonic side is the only judge of expiry.
             highest_epoch: highest epoch seen in GPUNodes, so that a deleted Lease starts no lower;
-                the picture must be synced before the first step.
+                the snapshot must be synced before the first step.
             times: clocks of the election.
             name: name of the Lease.
             sleep: how ``run`` waits.

@@ -86,7 +86,7 @@ class ReflectorTimes:
     watch_s: int = 45
     """How long a watch is asked to last, at most."""
     resync_s: float = 600.0
-    """Time between two proofs that the picture is right."""
+    """Time between two proofs that the snapshot is right."""
     first_pause_s: float = 0.5
     answer_pause_s: float = 3.0
     """Longest pause after a failure of the API server or of the way to it: one that is back is
@@ -179,7 +179,7 @@ class Reflector:
         self.relists_total = 0
         """Full lists after the first one, resyncs not counted."""
         self.resync_drift_total = 0
-        """Resyncs that found the picture wrong; must stay 0."""
+        """Resyncs that found the snapshot wrong; must stay 0."""
         self.stalls_total = 0
         """Watches that outlived their time."""
         self.errors_total = 0
@@ -308,7 +308,7 @@ class Reflector:
         return min(FIRST_WATCH_S, self._times.watch_s)
 
     async def _after_stall(self, error: WatchStalled) -> None:
-        """One stall may be chance; after a second one in a row only a list proves the picture."""
+        """One stall may be chance; after a second one in a row only a list proves the snapshot."""
         self.stalls_total += 1
         log.warning("watch stalled", stream=self.stream.name, error=str(error))
         again, self._stalled = self._stalled, True

@@ -67,7 +67,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 
 
 class BodySource(Protocol):
-    """What the writer asks the cluster's picture."""
+    """What the writer asks the cluster's snapshot."""
 
     def blueprint(self, uid: str) -> Blueprint | None:
         """What the children of a workload are built from."""

@@ -113,7 +113,7 @@ class ProfileSet:
 
 
 Effect = PodCreated | PodUngated | PodLeaving | SlicesSet | WorkloadLeaving | StatusSet | ProfileSet
-"""What the next picture must show because of one action."""
+"""What the next snapshot must show because of one action."""
 
 Kept = TypeVar(
     "Kept",
@@ -127,7 +127,7 @@ Kept = TypeVar(
 )
 
 EffectOf = Callable[[object], Effect | None]
-"""Names the effect of an action; ``None`` where the picture need not change."""
+"""Names the effect of an action; ``None`` where the snapshot need not change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

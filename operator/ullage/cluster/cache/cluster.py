@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The operator's one picture of the cluster: mutable, single-threaded, rebuilt from the API.
+"""The operator's one snapshot of the cluster: mutable, single-threaded, rebuilt from the API.
 
 Streams feed it, ``freeze`` hands out immutable snapshots, ``assume`` lays over them what was sent
 and not yet seen. An update costs what it changes. Nothing here decides, writes or waits, and no
@@ -286,7 +286,7 @@ class ClusterState:
         return highest
 
     def freeze(self, now: float) -> Snapshot:
-        """An immutable picture; what did not change is shared with the last one."""
+        """An immutable snapshot; what did not change is shared with the last one."""
         if self._frozen is None or self._frozen.version != self.version:
             self._frozen = self._build(now)
         elif self._frozen.taken_at != now:

@@ -3,7 +3,7 @@
 """Rooms of the kinds that decisions act on: nodes, GPUNodes, workloads.
 
 They know the overlay: what the watch shows ends an assumption, and an echo of our own write, which
-the last picture showed already, is no news.
+the last snapshot showed already, is no news.
 """
 
 from __future__ import annotations

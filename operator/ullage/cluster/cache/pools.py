@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""CapacityPools in the picture: what the API shows, with what this process knows by now on top.
+"""CapacityPools in the snapshot: what the API shows, with what this process knows by now on top.
 
 The leader's own figures are newer than what it wrote of them; a decision sees those. The echo of a
 write of ours wakes no one.

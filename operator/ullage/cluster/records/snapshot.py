@@ -344,7 +344,7 @@ class Unread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """One immutable picture of the cluster, observed and assumed.
+    """One immutable snapshot of the cluster, observed and assumed.
 
     Pods that were asked for but not yet seen stand in ``creating`` as (namespace, name); pods
     whose ungating was sent but not yet seen have no gate any more; deleted ones are ``deleting``.

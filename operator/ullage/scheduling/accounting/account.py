@@ -34,7 +34,7 @@ class Accountant:
         """For one cycle.
 
         Args:
-            snapshot: The picture.
+            snapshot: The snapshot.
             slices: What every node holds by the plan.
             now: The moment of the decision.
         """

@@ -83,7 +83,7 @@ def ending_of(
     """What ended, or went on, between the status of before and the one that is written now.
 
     Args:
-        snapshot: The picture.
+        snapshot: The snapshot.
         workload: With the status of before.
         status: What is written now.
         now: The moment.

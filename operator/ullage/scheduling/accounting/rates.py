@@ -42,7 +42,7 @@ class Rates:
     """Prices of one cycle; every device is looked up once.
 
     Attributes:
-        snapshot: The picture.
+        snapshot: The snapshot.
         slices: What every node holds by the plan.
         any_price: Someone stated a price; without one, nothing is accounted for.
     """
@@ -56,7 +56,7 @@ class Rates:
 
     @classmethod
     def of(cls, snapshot: Snapshot, slices: Slices) -> Self:
-        """Prices of a picture."""
+        """Prices of a snapshot."""
         pools = snapshot.pools.values()
         declared = any(one.price_per_hour is not None for one in snapshot.device_profiles.values())
         return cls(

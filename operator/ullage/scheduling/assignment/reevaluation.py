@@ -65,7 +65,7 @@ def rejudge(
     """What does not fit any more, by uid of the workload.
 
     Args:
-        view: the cycle's picture.
+        view: the cycle's snapshot.
         occupancy: who is where.
         requests: knows what each objective allows.
         rule: foretells.
@@ -83,7 +83,7 @@ def rejudge(
 
 
 def with_evictions(view: View, findings: Mapping[str, Finding]) -> View:
-    """The picture in which replicas that a new start may serve better are to leave."""
+    """The snapshot in which replicas that a new start may serve better are to leave."""
     evictions = dict(view.evictions)
     for uid, finding in findings.items():
         service = view.snapshot.workloads[uid].kind is WorkloadKind.INFERENCE_SERVICE

@@ -108,7 +108,7 @@ def decide_pools(view: View) -> CapacityChoices:
     """The pools of every job with a cost objective.
 
     Args:
-        view: The cycle's picture.
+        view: The cycle's snapshot.
     """
     if not view.snapshot.pools:
         return _without_pools(view)

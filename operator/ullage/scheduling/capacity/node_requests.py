@@ -55,7 +55,7 @@ def order_nodes(view: View, spending: CapacityChoices, outcomes: Mapping[str, Ou
     """Give and take back orders.
 
     Args:
-        view: The cycle's picture.
+        view: The cycle's snapshot.
         spending: Pools that were chosen.
         outcomes: What placing said to those who wait, by uid.
     """

@@ -56,7 +56,7 @@ def decide(
     """What should be, for the whole cluster.
 
     Args:
-        snapshot: the picture, observed and assumed.
+        snapshot: the snapshot, observed and assumed.
         now: the moment of the decision, seconds since the epoch.
         settings: epoch of this leader and the clock values of the guards.
         predictor: predicts slowdowns where the policy chooses the utilisation sum.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The picture without what cannot be decided about, and what its owner is told.
+"""The snapshot without what cannot be decided about, and what its owner is told.
 
 Only the plainest facts of such an object remain: who it is, and what it holds. Its pods and slices
 stay as they are, no one is placed by it, and nothing is done to it.

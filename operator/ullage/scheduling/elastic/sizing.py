@@ -37,7 +37,7 @@ class Sizing:
     """Decides the sizes of one cycle.
 
     Attributes:
-        view: The cycle's picture.
+        view: The cycle's snapshot.
         resizer: Knows the rules.
         lifecycles: What everyone needs; those whose size changes are written again.
         rounds: The turns of this cycle; ``None`` under FIFO.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What happened to the instances of each pool since the last look, from one picture to the next.
+"""What happened to the instances of each pool since the last look, from one snapshot to the next.
 
 A loss is told apart from what someone wanted:
 
@@ -16,7 +16,7 @@ A loss is told apart from what someone wanted:
 * What vanished while no process looked can have been either: on spot it is counted as one loss if
   that gap was shorter than two hours, and never on capacity that is not taken away.
 
-Pure: memory and picture in, memory and sightings out; never writes and never asks for the time.
+Pure: memory and snapshot in, memory and sightings out; never writes and never asks for the time.
 """
 
 from __future__ import annotations
@@ -118,11 +118,11 @@ class _Count:
 def look(
     watch: Watch, snapshot: Snapshot, written: Iterable[PoolRecord], now: float
 ) -> tuple[Watch, dict[str, Sighting]]:
-    """Compare the picture with what was remembered.
+    """Compare the snapshot with what was remembered.
 
     Args:
         watch: What the last look remembered; an empty one at the start of a process.
-        snapshot: The picture.
+        snapshot: The snapshot.
         written: The pools with the statuses that the API shows.
         now: Seconds since the epoch.
 

@@ -54,7 +54,7 @@ def profiles_to_write(
     """The profiles that must be created or written, so that nothing observed is lost.
 
     Args:
-        snapshot: the picture, with profiles assumed as asked for.
+        snapshot: the snapshot, with profiles assumed as asked for.
         now: the moment, seconds since the epoch.
         epoch: epoch of this leader.
         trials: what trials of classes have cost by now, to be remembered in their profiles.

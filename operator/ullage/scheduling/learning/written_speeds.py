@@ -40,7 +40,7 @@ def with_estimates(snapshot: Snapshot, now: float, epoch: int, lessons: Lessons)
     """The lessons, and the profiles whose estimates are due.
 
     Args:
-        snapshot: the picture.
+        snapshot: the snapshot.
         now: the moment, seconds since the epoch.
         epoch: epoch of this leader.
         lessons: what is written of profiles in this cycle already.

@@ -54,7 +54,7 @@ def led(view: View, job: WorkloadRecord, life: LifecycleStep) -> LifecycleStep:
     """What a job needs, its lead included: no one starts before it runs, all start again after it.
 
     Args:
-        view: The cycle's picture.
+        view: The cycle's snapshot.
         job: A TrainingJob.
         life: What it needs without regard to its lead.
     """

@@ -84,7 +84,7 @@ def life_in_place(
     """What the gang needs next; ``None`` where it is to be treated as any other gang is.
 
     Args:
-        view: the cycle's picture.
+        view: the cycle's snapshot.
         inventory: knows the nodes.
         job: a gang in place that is to run.
         members: all of its pods.

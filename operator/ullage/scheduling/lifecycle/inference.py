@@ -115,7 +115,7 @@ def children(
     """The Service and the Deployment as they should be, where they are not.
 
     Args:
-        view: the cycle's picture.
+        view: the cycle's snapshot.
         service: what is wanted.
         wanted: how pods are replaced.
         extra: replicas beyond those wanted, while one moves to another device.

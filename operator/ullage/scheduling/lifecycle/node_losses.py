@@ -61,7 +61,7 @@ def noted(
     """``status.lastFailure`` beside a number of restarts.
 
     Args:
-        view: The cycle's picture.
+        view: The cycle's snapshot.
         job: With the status of before.
         restarts: Those that the status is going to tell.
         members: Its pods, those that failed among them.

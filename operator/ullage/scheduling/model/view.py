@@ -88,7 +88,7 @@ class PendingEviction:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One cycle's picture."""
+    """One cycle's snapshot."""
 
     snapshot: Snapshot
     now: float

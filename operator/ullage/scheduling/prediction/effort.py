@@ -4,7 +4,7 @@
 
 Where every workload has an objective and a class of its own, no two judgements are alike, and all
 of them beside all devices would take minutes. What is counted is work done, never time or what is
-remembered: the same picture gives the same plan. What a cycle leaves undone is postponed, not
+remembered: the same snapshot gives the same plan. What a cycle leaves undone is postponed, not
 refused.
 """
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The cluster and its jobs as the engine reads them, and what tells one such picture from another.
+"""The cluster and its jobs as the engine reads them, and what tells one such snapshot from another.
 
 Speeds and prices stand on a grid: what is measured wanders, and must not divide the cluster again.
 """
