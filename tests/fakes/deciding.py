@@ -12,9 +12,11 @@ from ullage.api.contract import DesiredSlice
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.cluster.records.status import Condition, DecisionRecord, WorkloadStatus
 from ullage.engines.admission.utilisation import UtilisationSum
+from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.model.plan import Action, DecideSettings, Emit, Plan
+from ullage.scheduling.timeslicing.division import Allocate
 
 SETTINGS = DecideSettings(epoch=builders.EPOCH)
 Kind = TypeVar("Kind")
@@ -76,18 +78,25 @@ def decided(
     *parts: builders.Part,
     at: float = builders.NOW,
     settings: DecideSettings = SETTINGS,
+    allocate: Allocate | None = None,
+    cache: CycleCache | None = None,
     **more: object,
 ) -> Decided:
     """Decide on a snapshot of these parts."""
     snapshot = builders.a_snapshot(*parts, now=at, **more)  # type: ignore[arg-type]
-    return decided_on(snapshot, at=at, settings=settings)
+    return decided_on(snapshot, at=at, settings=settings, allocate=allocate, cache=cache)
 
 
 def decided_on(
-    snapshot: Snapshot, *, at: float = builders.NOW, settings: DecideSettings = SETTINGS
+    snapshot: Snapshot,
+    *,
+    at: float = builders.NOW,
+    settings: DecideSettings = SETTINGS,
+    allocate: Allocate | None = None,
+    cache: CycleCache | None = None,
 ) -> Decided:
     """Decide on a snapshot."""
-    plan = decide(snapshot, at, settings, UtilisationSum())
+    plan = decide(snapshot, at, settings, UtilisationSum(), allocate, cache)
     return Decided(snapshot, plan, diff(plan, snapshot))
 
 

@@ -15,6 +15,7 @@ import orjson
 
 from ullage.app.replay import Inputs, from_json, to_json
 from ullage.engines.admission.utilisation import UtilisationSum
+from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.model.plan import Plan
@@ -67,10 +68,10 @@ def recordings(folder: Path = FOLDER) -> list[Recording]:
     return [Recording(name=name, folder=folder) for name in names]
 
 
-def decided(inputs: Inputs) -> Parts:
+def decided(inputs: Inputs, cache: CycleCache | None = None) -> Parts:
     """Every part of the plan and the actions that follow, as JSON holds them."""
     snapshot, now, settings = inputs
-    plan = decide(snapshot, now, settings, UtilisationSum())
+    plan = decide(snapshot, now, settings, UtilisationSum(), cache=cache)
     parts = _parts(plan) | {"actions": [_plain(one) for one in diff(plan, snapshot)]}
     read: Parts = orjson.loads(orjson.dumps(parts))
     return read

@@ -27,6 +27,7 @@ from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.values.faults import fault_text
 from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.engines.allocation.model import Allocation, Objective, Problem
+from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.cycle.set_aside import reference
@@ -95,6 +96,8 @@ class Stopwatch:
 
 
 _WATCH = Stopwatch()
+_CACHE = CycleCache()
+"""Of this child, which decides one question at a time."""
 
 
 def solve(payload: bytes) -> bytes:
@@ -109,7 +112,7 @@ def solve(payload: bytes) -> bytes:
     try:
         snapshot, now, settings = _UNPACKER.unpack(payload)
         with Watchdog(snapshot):
-            plan = decide(snapshot, now, settings, UtilisationSum(), _WATCH)
+            plan = decide(snapshot, now, settings, UtilisationSum(), _WATCH, _CACHE)
         took_s = _WATCH.take()
         if took_s:
             plan = replace(plan, division_seconds=took_s)

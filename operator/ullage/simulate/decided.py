@@ -17,6 +17,7 @@ from typing import Final
 from ullage.api.contract import Health
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.admission.utilisation import UtilisationSum
+from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.model.phases import Phase
@@ -153,6 +154,7 @@ class Play:
     ages: bool = True
     tell: Tell | None = None
     predictor: UtilisationSum = field(default_factory=UtilisationSum)
+    cache: CycleCache = field(default_factory=CycleCache)
     active: dict[str, Work] = field(default_factory=dict)
     held_s: dict[str, float] = field(default_factory=dict)
     done: list[JobOutcome] = field(default_factory=list)
@@ -236,9 +238,8 @@ class Play:
                 self.world.report_steps(uid, done, 1 / work.speed, self._saved_s(work))
         for _ in range(_MOST_CYCLES):
             snapshot = self.world.snapshot()
-            plan = decide(
-                snapshot, self.world.now, DecideSettings(epoch=self.epoch), self.predictor
-            )
+            settings = DecideSettings(epoch=self.epoch)
+            plan = decide(snapshot, self.world.now, settings, self.predictor, cache=self.cache)
             if plan.faults:
                 one = plan.faults[0]
                 raise TraceError(f"{self.trace.name}: no decision about {one.key}: {one.text}")

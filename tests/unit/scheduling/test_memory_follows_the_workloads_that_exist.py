@@ -9,11 +9,11 @@ from fakes.deciding import SETTINGS
 from ullage.scheduling.assignment.cycle_state import look
 from ullage.scheduling.inventory.inventory import take_inventory
 from ullage.scheduling.model.slice_ledger import Ledger
-from ullage.scheduling.prediction.workload_classes import SPARE, Classes
+from ullage.scheduling.prediction.workload_classes import SPARE, ClassCache, Classes
 
 
 def test_what_is_kept_over_cycles_follows_the_workloads_that_exist() -> None:
-    place = (a_node("node-1"), a_gpu_node(devices=1))
+    place, cache = (a_node("node-1"), a_gpu_node(devices=1)), ClassCache()
     for generation in range(40):
         jobs = [
             a_job(f"j-{generation}-{n}").with_(workload_class=f"c-{generation}-{n}")
@@ -21,7 +21,7 @@ def test_what_is_kept_over_cycles_follows_the_workloads_that_exist() -> None:
         ]
         snapshot = a_snapshot(*place, *jobs)
         view = look(snapshot, NOW, SETTINGS, Ledger(snapshot))
-        classes = Classes(snapshot, take_inventory(view))
+        classes = Classes(snapshot, take_inventory(view), cache=cache)
         for one in snapshot.workloads.values():
             classes.of(one)
         assert classes.remembered <= 3 * len(jobs) + SPARE

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 from builders import NOW, Part, a_gpu_node, a_job, a_policy
 from fakes.deciding import Decided, decided
-from ullage.scheduling.timeslicing import problem, solving
+from ullage.engines.allocation.model import Allocation, Objective, Problem
+from ullage.engines.allocation.policies import allocate
+from ullage.scheduling.assignment.cycle_cache import CycleCache
 
 LATER = NOW + 7.0
 
@@ -24,25 +26,24 @@ def _fractions(found: Decided) -> list[object]:
     return [one.fractions for one in books if one is not None]
 
 
-def _forget() -> None:
-    problem._LAST[0] = {}
-    solving._answer.cache_clear()
-
-
 def test_a_job_that_changed_is_seen_as_it_is_now() -> None:
     before, after = _picture(weight=1), _picture(weight=3)
-    _forget()
     cold = decided(*after, at=LATER)
-    _forget()
-    first = decided(*before)
-    warm = decided(*after, at=LATER)
+    cache = CycleCache()
+    first = decided(*before, cache=cache)
+    warm = decided(*after, at=LATER, cache=cache)
     assert warm.plan == cold.plan
     assert _fractions(first) != _fractions(warm)
 
 
 def test_the_same_problem_is_solved_once_though_time_passes() -> None:
-    parts = _picture(weight=1)
-    _forget()
+    parts, cache = _picture(weight=1), CycleCache()
+    asked: list[Objective] = []
+
+    def counted(objective: Objective, problem: Problem) -> Allocation:
+        asked.append(objective)
+        return allocate(objective, problem)
+
     for later_s in range(3):
-        decided(*parts, at=NOW + later_s)
-    assert solving._answer.cache_info().misses == 1
+        decided(*parts, at=NOW + later_s, cache=cache, allocate=counted)
+    assert len(asked) == 1

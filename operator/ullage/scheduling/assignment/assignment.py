@@ -14,6 +14,7 @@ from ullage.api.contract import Reason
 from ullage.engines.admission.prediction import Predictor
 from ullage.engines.admission.verdict import Verdict
 from ullage.scheduling.assignment.assign import assign
+from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
 from ullage.scheduling.assignment.cycle_state import CycleState
 from ullage.scheduling.assignment.digest import board_digest
@@ -62,7 +63,7 @@ class CycleAssignment:
 
 
 def assign_resources(
-    cycle: CycleState, predictor: Predictor, allocate: Allocate | None
+    cycle: CycleState, predictor: Predictor, allocate: Allocate | None, cache: CycleCache
 ) -> CycleAssignment:
     """Who gets what; arguments as of ``decide``."""
     view, inventory, ledger, lifecycles = (
@@ -73,12 +74,12 @@ def assign_resources(
     )
     snapshot, spending = view.snapshot, cycle.spending
     spent_s = spent(view, cycle.trials)
-    classes = Classes(snapshot, inventory, spent_s, replicas_that_serve(view))
+    classes = Classes(snapshot, inventory, spent_s, replicas_that_serve(view), cache.classes)
     restated = restate(view, classes, ledger)
-    occupancy = occupancy_of(view, inventory, ledger, classes)
+    occupancy = occupancy_of(view, inventory, ledger, classes, cache.occupants)
     devices = board_digest(occupancy)
     requests = ResourceRequests(view, occupancy, classes, places(spending, inventory))
-    placer = Placer(occupancy, rule_of(view, requests, predictor))
+    placer = Placer(occupancy, rule_of(view, requests, predictor, cache.judgements))
     keep_rooms(view, requests, occupancy, lifecycles)
     findings = rejudge(view, occupancy, requests, placer.rule, restated)
     feasibility = Feasibility(placer.candidate_index, snapshot)
@@ -90,7 +91,7 @@ def assign_resources(
         placer=placer,
         requests=requests,
         feasibility=feasibility,
-        rounds=take_turns(tools, lifecycles, allocate),
+        rounds=take_turns(tools, lifecycles, allocate, cache.division),
         spending=spending,
         limits=limits_of(spending, snapshot.workloads, snapshot.pools),
     )

@@ -19,6 +19,7 @@ from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.admission.prediction import Predictor
 from ullage.scheduling.accounting.account import Accountant
 from ullage.scheduling.assignment.assignment import CycleAssignment, assign_resources
+from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.assignment.cycle_state import CycleState, begin_cycle
 from ullage.scheduling.assignment.digest import cycle_digest
 from ullage.scheduling.assignment.events import sharing_news
@@ -52,6 +53,7 @@ def decide(
     settings: DecideSettings,
     predictor: Predictor,
     allocate: Allocate | None = None,
+    cache: CycleCache | None = None,
 ) -> Plan:
     """What should be, for the whole cluster.
 
@@ -61,12 +63,14 @@ def decide(
         settings: epoch of this leader and the clock values of the guards.
         predictor: predicts slowdowns where the policy chooses the utilisation sum.
         allocate: divides the cluster's time; the engine's own where it is ``None``.
+        cache: what the last cycle left; it changes nothing but the cost of this one.
     """
+    cache = cache or CycleCache()
     aside = {one.subject: one for one in settings.aside}
     for _ in range(MOST_PASSES):
         try:
             cycle = begin_cycle(without(snapshot, aside.values()), now, settings)
-            plan = _plan(cycle, assign_resources(cycle, predictor, allocate))
+            plan = _plan(cycle, assign_resources(cycle, predictor, allocate, cache))
         except Exception as error:  # the seam of one object's decision
             fresh = {
                 one.subject: one for one in faults_of(error, snapshot) if one.subject not in aside

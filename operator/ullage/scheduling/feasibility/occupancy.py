@@ -9,7 +9,7 @@ stands in a spec or in a status, because capacity is free only when it stands in
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -83,8 +83,13 @@ class Occupant:
 
 _Seated = tuple[DesiredSlice | ObservedSlice, PodRecord, WorkloadRecord, Known, int, int, Occupant]
 """What someone on a device follows from, with model and domain, and the record of it."""
-_LAST: Final[list[dict[int, _Seated]]] = [{}]
-"""Of the last cycle, by identity of the slice; changes nothing but the cost of a cycle."""
+
+
+@dataclass(slots=True)
+class OccupantCache:
+    """Occupants of the last cycle, by identity of their slice: they save the next one time."""
+
+    seated: dict[int, _Seated] = field(default_factory=dict)
 
 
 class Domains:
@@ -270,9 +275,21 @@ class Occupancy:
 
 
 def occupancy_of(
-    view: View, inventory: Inventory, ledger: Ledger, classes: Classes | None = None
+    view: View,
+    inventory: Inventory,
+    ledger: Ledger,
+    classes: Classes | None = None,
+    cache: OccupantCache | None = None,
 ) -> Occupancy:
-    """The board of this snapshot."""
+    """Who is where in this snapshot.
+
+    Args:
+        view: The cycle's snapshot.
+        inventory: Its nodes and devices.
+        ledger: Slices that this cycle gives and takes.
+        classes: What is known of workload classes; read from the snapshot where it is ``None``.
+        cache: Occupants of the last cycle.
+    """
     classes = classes or Classes(view.snapshot, inventory)
     occupancy = Occupancy(inventory, Domains())
     occupancy.turn = int(view.now / _TURN_S)
@@ -290,16 +307,18 @@ def occupancy_of(
             if holders:
                 slots = dict(use.extended).get(SLOT_RESOURCE, 0)
                 occupancy.slot_holders[index] = f"{slots} held by {', '.join(holders)}"
-    _seat_slices(view, occupancy, ledger, classes)
+    _seat_slices(view, occupancy, ledger, classes, cache or OccupantCache())
     _charge_pods(view, occupancy)
     occupancy.log.clear()
     return occupancy
 
 
-def _seat_slices(view: View, occupancy: Occupancy, ledger: Ledger, classes: Classes) -> None:
+def _seat_slices(
+    view: View, occupancy: Occupancy, ledger: Ledger, classes: Classes, cache: OccupantCache
+) -> None:
     inventory, snapshot = occupancy.inventory, view.snapshot
     touched: set[int] = set()
-    before = _LAST[0]
+    before = cache.seated
     after: dict[int, _Seated] = {}
     for name in inventory.node_index:
         record = snapshot.gpu_nodes[name]
@@ -327,7 +346,7 @@ def _seat_slices(view: View, occupancy: Occupancy, ledger: Ledger, classes: Clas
             touched.add(site)
     for site in touched:
         occupancy._recount(site)
-    _LAST[0] = after
+    cache.seated = after
 
 
 def _occupant(

@@ -11,13 +11,15 @@ from ullage.engines.admission.prediction import Predictor
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest, ResourceRequests
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import View
-from ullage.scheduling.prediction.risk import RiskRule, Usual, settings_of
+from ullage.scheduling.prediction.risk import JudgementCache, RiskRule, Usual, settings_of
 from ullage.scheduling.prediction.verdicts import AdmissionRule, SumRule
 
 _OVER: Final = (Phase.SUCCEEDED, Phase.FAILED)
 
 
-def rule_of(view: View, requests: ResourceRequests, predictor: Predictor) -> AdmissionRule:
+def rule_of(
+    view: View, requests: ResourceRequests, predictor: Predictor, cache: JudgementCache
+) -> AdmissionRule:
     """The rule that the policy chooses."""
     policy = view.snapshot.policy
     if not policy.risk.learned:
@@ -26,6 +28,7 @@ def rule_of(view: View, requests: ResourceRequests, predictor: Predictor) -> Adm
         models=view.snapshot.models,
         settings=settings_of(policy.risk),
         usual=_usual(view, requests),
+        cache=cache,
     )
 
 

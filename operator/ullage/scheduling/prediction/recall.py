@@ -8,7 +8,7 @@ Kept over cycles as long as the model is the same; changes nothing but the cost 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
@@ -21,10 +21,7 @@ _FORECASTS_BYTES: Final = 64 * MIB
 """Of the forecasts of one model: about 100,000."""
 _FORECAST_BYTES: Final = 600
 """What one takes with its key (derived): mixtures are small, and weighing costs time."""
-_PROFILES: Final[Memo[ClassProfile, int]] = Memo(64 * MIB)
-"""A number for every profile that was met: hashing one costs as much as a forecast."""
-_NEXT: Final = count(1)
-"""Numbers are never given twice, though profiles are forgotten."""
+_PROFILES_BYTES: Final = 64 * MIB
 
 Forecasts = Memo[tuple[tuple[int, float, int], ...], Forecast]
 """By share, utilisation and number of profile of every tenant."""
@@ -36,9 +33,27 @@ def no_forecasts() -> Forecasts:
 
 
 @dataclass(slots=True)
-class Numbers:
-    """Numbers of the profiles of one cycle; equal profiles have the same."""
+class ProfileNumbers:
+    """A number for every profile that was met: hashing one costs as much as a forecast."""
 
+    _known: Memo[ClassProfile, int] = field(default_factory=lambda: Memo(_PROFILES_BYTES))
+    _next: Iterator[int] = field(default_factory=lambda: count(1))
+    """Numbers are never given twice, though profiles are forgotten."""
+
+    def of(self, profile: ClassProfile) -> int:
+        """The number of a profile; equal profiles have the same."""
+        number = self._known.get(profile)
+        if number is None:
+            number = next(self._next)
+            self._known.put(profile, number)
+        return number
+
+
+@dataclass(slots=True)
+class Numbers:
+    """Numbers of the profiles of one cycle, looked up by identity."""
+
+    _known: ProfileNumbers = field(default_factory=ProfileNumbers)
     _by_identity: dict[int, tuple[ClassProfile, int]] = field(default_factory=dict)
     """Holds the profile itself, or its identity could be that of another later."""
 
@@ -48,11 +63,7 @@ class Numbers:
             return 0
         known = self._by_identity.get(id(profile))
         if known is None:
-            number = _PROFILES.get(profile)
-            if number is None:
-                number = next(_NEXT)
-                _PROFILES.put(profile, number)
-            known = self._by_identity[id(profile)] = (profile, number)
+            known = self._by_identity[id(profile)] = (profile, self._known.of(profile))
         return known[1]
 
 

@@ -26,7 +26,13 @@ from ullage.engines.admission.model import LearnedModel
 from ullage.engines.admission.probation import NoTrial, may_probe
 from ullage.engines.admission.records import Forecast, Tenant
 from ullage.engines.admission.verdict import Basis, RiskSettings, Verdict
-from ullage.scheduling.prediction.recall import Forecasts, Numbers, Recall, no_forecasts
+from ullage.scheduling.prediction.recall import (
+    Forecasts,
+    Numbers,
+    ProfileNumbers,
+    Recall,
+    no_forecasts,
+)
 from ullage.scheduling.prediction.verdicts import (
     MICROS,
     TOLERANCE,
@@ -99,9 +105,17 @@ class _Memo:
     answers: Answers = field(default_factory=lambda: Memo(_ANSWERS_BYTES, _weigh_answer))
 
 
-_MEMOS: Final[dict[str, _Memo]] = {}
-"""By accelerator of the nodes. A pure function's answers, kept over cycles: they change nothing but
-its cost."""
+@dataclass(slots=True)
+class JudgementCache:
+    """Forecasts and answers, kept over cycles: a pure function's, they change nothing but its cost.
+
+    Attributes:
+        memos: By accelerator of the nodes.
+        numbers: Of the profiles that forecasts are kept by.
+    """
+
+    memos: dict[str, _Memo] = field(default_factory=dict)
+    numbers: ProfileNumbers = field(default_factory=ProfileNumbers)
 
 
 @dataclass(slots=True)
@@ -113,8 +127,12 @@ class RiskRule:
     usual: Mapping[str, Usual] = field(default_factory=dict)
     """By accelerator."""
     by_worth: bool = True
-    _numbers: Numbers = field(default_factory=Numbers)
+    cache: JudgementCache = field(default_factory=JudgementCache)
+    _numbers: Numbers = field(init=False)
     _ready: dict[str, tuple[_Memo, Recall]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._numbers = Numbers(self.cache.numbers)
 
     def judge(self, case: AdmissionQuery) -> Admission | SLOViolation:
         """The share of largest net value within the risk, a trial, or what stands in the way.
@@ -177,9 +195,9 @@ class RiskRule:
         ready = self._ready.get(accelerator)
         if ready is None:
             model, usual = self.models.get(accelerator), self.usual.get(accelerator, Usual())
-            memo = _MEMOS.get(accelerator)
+            memo = self.cache.memos.get(accelerator)
             if memo is None or memo.model is not model:
-                memo = _MEMOS[accelerator] = _Memo(model, self.settings, usual)
+                memo = self.cache.memos[accelerator] = _Memo(model, self.settings, usual)
             elif (memo.settings, memo.usual) != (self.settings, usual):
                 memo.settings, memo.usual = self.settings, usual
                 memo.answers.clear()

@@ -95,8 +95,11 @@ class _Kept:
         )
 
 
-_LAST: Final = [_Kept()]
-"""Of the last cycle."""
+@dataclass(slots=True)
+class ClassCache:
+    """What the last cycle found out of classes; changes nothing but the cost of the next."""
+
+    kept: _Kept = field(default_factory=_Kept)
 
 
 @dataclass(slots=True)
@@ -109,14 +112,16 @@ class Classes:
     """Seconds of trial that classes have used up, which profiles may not say yet."""
     serving: Mapping[str, int] = field(default_factory=dict)
     """By uid: replicas that carry a service's load now, where not as many as wanted."""
+    cache: ClassCache = field(default_factory=ClassCache)
     _kept: _Kept = field(init=False)
 
     def __post_init__(self) -> None:
         profiles, models = tuple(self.snapshot.profiles.values()), tuple(self.inventory.models)
         knowledge = self.snapshot.policy.knowledge
-        kept = _LAST[0]
+        kept = self.cache.kept
         if not kept.rests_on(profiles, models, knowledge, len(self.snapshot.workloads)):
-            kept = _LAST[0] = _Kept(profiles=profiles, models=models, knowledge=knowledge)
+            kept = _Kept(profiles=profiles, models=models, knowledge=knowledge)
+            self.cache.kept = kept
         self._kept = kept
 
     @property

@@ -20,6 +20,7 @@ from ullage.cluster.records.snapshot import PolicyRecord
 from ullage.cluster.records.status import DroppedDeadline, SolveRecord
 from ullage.engines.allocation.model import Allocation, DroppedSLO, Objective, Result
 from ullage.scheduling.timeslicing.contenders import Arena, Runner
+from ullage.scheduling.timeslicing.division_cache import DivisionCache
 from ullage.scheduling.timeslicing.problem import (
     Goal,
     allocation_of,
@@ -85,7 +86,7 @@ class _Said:
 
 
 def divide(
-    policy: PolicyRecord, arena: Arena, now: float, allocate: Allocate | None = None
+    policy: PolicyRecord, arena: Arena, now: float, allocate: Allocate | None, cache: DivisionCache
 ) -> Division:
     """The division for this cycle: that of before where nothing it rests on changed."""
     goal = goal_of(policy, arena)
@@ -94,8 +95,8 @@ def divide(
     last = policy.last_solve
     if last is not None and last.inputs_hash == inputs and last.fractions_hash == told.digest():
         return _division(arena, goal, told, last)
-    problem = problem_of(policy, goal, arena, told.fractions, now)
-    found = solved(goal.objective, problem, allocate)
+    problem = problem_of(policy, goal, arena, told.fractions, now, cache)
+    found = solved(goal.objective, problem, allocate, cache)
     said = _Said(
         fractions=_rewritten(told.fractions, found), dropped=_dropped(goal, arena, found, told)
     )

@@ -28,6 +28,7 @@ from ullage.engines.allocation.model import (
     TypeView,
 )
 from ullage.scheduling.timeslicing.contenders import Arena, Runner
+from ullage.scheduling.timeslicing.division_cache import DivisionCache
 from ullage.scheduling.timeslicing.round_records import isolated_now
 
 COSTED: Final = (Objective.MIN_COST, Objective.MIN_COST_SLO)
@@ -46,11 +47,6 @@ _JUST: Final = 1.05
 is told once a minute, and speeds wander."""
 _HASH: Final = 16
 _WHOLE: Final = 100
-
-_Viewed = tuple[WorkloadRecord, JobView]
-_LAST: Final[list[dict[str, _Viewed]]] = [{}]
-"""Jobs of the last problem with the records that they follow from, by uid; changes nothing but the
-cost of a cycle."""
 
 Told = Mapping[str, tuple[tuple[str, str], ...]]
 """Fractions by uid, as the status holds them, sorted by type."""
@@ -83,7 +79,9 @@ def goal_of(policy: PolicyRecord, arena: Arena) -> Goal:
     return Goal(asked=asked, objective=in_force, unpriced=missing)
 
 
-def problem_of(policy: PolicyRecord, goal: Goal, arena: Arena, told: Told, now: float) -> Problem:
+def problem_of(
+    policy: PolicyRecord, goal: Goal, arena: Arena, told: Told, now: float, cache: DivisionCache
+) -> Problem:
     """The problem of this moment.
 
     Args:
@@ -92,6 +90,7 @@ def problem_of(policy: PolicyRecord, goal: Goal, arena: Arena, told: Told, now: 
         arena: Who takes part, and what there is.
         told: Fractions that the jobs were told last.
         now: The moment, seconds since the epoch.
+        cache: Jobs of the last problem.
     """
     priced = goal.objective in COSTED
     types = tuple(
@@ -112,7 +111,7 @@ def problem_of(policy: PolicyRecord, goal: Goal, arena: Arena, told: Told, now: 
             for uid, one in arena.runners.items()
         )
         if clocked
-        else _timeless(arena.runners.values(), arena.unit)
+        else _timeless(arena.runners.values(), arena.unit, cache)
     )
     return Problem(
         jobs=jobs,
@@ -203,10 +202,10 @@ def _deadline(one: Runner) -> float | None:
     return one.workload.created + cost.deadline_s
 
 
-def _timeless(runners: Iterable[Runner], unit: int) -> Iterator[JobView]:
+def _timeless(runners: Iterable[Runner], unit: int, cache: DivisionCache) -> Iterator[JobView]:
     """Jobs for objectives that ask nothing of the clock: most are the very ones of before."""
-    before = _LAST[0]
-    after: dict[str, _Viewed] = {}
+    before = cache.jobs
+    after: dict[str, tuple[WorkloadRecord, JobView]] = {}
     for one in runners:
         job, gang = one.workload, one.points // unit
         known = before.get(job.ref.uid)
@@ -215,7 +214,7 @@ def _timeless(runners: Iterable[Runner], unit: int) -> Iterator[JobView]:
             known = job, view
         after[job.ref.uid] = known
         yield known[1]
-    _LAST[0] = after
+    cache.jobs = after
 
 
 def _job(

@@ -32,6 +32,7 @@ from ullage.scheduling.timeslicing.contenders import (
     held_type,
 )
 from ullage.scheduling.timeslicing.division import FIFO, Allocate, Division, divide
+from ullage.scheduling.timeslicing.division_cache import DivisionCache
 from ullage.scheduling.timeslicing.messages import turn_text, unpriced_text
 from ullage.scheduling.timeslicing.plan import Turnout, plan
 from ullage.scheduling.timeslicing.problem import Goal
@@ -146,7 +147,10 @@ def _lost_some(ledger: Ledger, members: Sequence[Member]) -> bool:
 
 
 def take_turns(
-    tools: Tools, lifecycles: Mapping[str, LifecycleStep], allocate: Allocate | None = None
+    tools: Tools,
+    lifecycles: Mapping[str, LifecycleStep],
+    allocate: Allocate | None,
+    cache: DivisionCache,
 ) -> Rounds | None:
     """The turns of this cycle; ``None`` under FIFO."""
     view = tools.view
@@ -154,7 +158,7 @@ def take_turns(
     if policy.objective == FIFO:
         return None
     who = arena(tools, lifecycles)
-    division = divide(policy, who, view.now, allocate)
+    division = divide(policy, who, view.now, allocate, cache)
     return Rounds(tools, who, division, plan(policy, who, division, view.now))
 
 

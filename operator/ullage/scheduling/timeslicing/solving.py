@@ -10,17 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
 
 from ullage.engines.allocation.model import Allocation, Objective, Problem, ProblemError, Result
+from ullage.scheduling.timeslicing.division_cache import DivisionCache
 
 Allocate = Callable[[Objective, Problem], Allocation]
 """Divides by an objective; the engine's unless someone wants to look on."""
 
 
-def solved(objective: Objective, problem: Problem, allocate: Allocate | None) -> Allocation:
+def solved(
+    objective: Objective, problem: Problem, allocate: Allocate | None, cache: DivisionCache
+) -> Allocation:
     """The engine's answer; what was told before, or equal parts, where it has none."""
     if not problem.jobs:
         return Allocation(
@@ -29,16 +31,20 @@ def solved(objective: Objective, problem: Problem, allocate: Allocate | None) ->
             fractions=np.zeros((0, len(problem.types))),
             result=Result.NOTHING_TO_DIVIDE,
         )
-    return _answer(objective, _Key(problem), allocate)
+    key = (objective, _Key(problem), allocate)
+    found = cache.answer(key)
+    if found is None:  # a problem stands until its answer was written and read back
+        found = _answer(objective, problem, allocate)
+        cache.keep(key, found)
+    return found
 
 
 class _Key:
     """A problem as a key: equal content, equal key."""
 
-    __slots__ = ("_content", "_hash", "problem")
+    __slots__ = ("_content", "_hash")
 
     def __init__(self, problem: Problem) -> None:
-        self.problem = problem
         previous = problem.previous
         said: tuple[object, ...] = (
             problem.jobs,
@@ -60,17 +66,11 @@ class _Key:
         return self._hash
 
 
-@lru_cache(maxsize=4)
-def _answer(objective: Objective, key: _Key, allocate: Allocate | None) -> Allocation:
-    """The same problem is solved once, however many cycles pass until its answer was written.
-
-    Four problems are kept: each as large as the jobs that existed then.
-    """
+def _answer(objective: Objective, problem: Problem, allocate: Allocate | None) -> Allocation:
     # scipy takes a moment and much memory to import: clusters that queue by FIFO never do
     from ullage.engines.allocation.lp import SolveError
     from ullage.engines.allocation.policies import allocate as divide_by
 
-    problem = key.problem
     try:
         return (allocate or divide_by)(objective, problem)
     except (SolveError, ProblemError):

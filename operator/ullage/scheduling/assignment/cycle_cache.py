@@ -1,0 +1,25 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What one cycle leaves for the next, owned by the process that runs the cycles.
+
+Answers of pure functions, kept by what they rest on: plans are equal with and without them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ullage.scheduling.feasibility.occupancy import OccupantCache
+from ullage.scheduling.prediction.risk import JudgementCache
+from ullage.scheduling.prediction.workload_classes import ClassCache
+from ullage.scheduling.timeslicing.division_cache import DivisionCache
+
+
+@dataclass(frozen=True, slots=True)
+class CycleCache:
+    """Caches of all steps of a cycle; its user runs one cycle at a time."""
+
+    classes: ClassCache = field(default_factory=ClassCache)
+    occupants: OccupantCache = field(default_factory=OccupantCache)
+    judgements: JudgementCache = field(default_factory=JudgementCache)
+    division: DivisionCache = field(default_factory=DivisionCache)

@@ -1,0 +1,42 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What one division leaves for the next; it changes nothing but the cost of the next."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Final
+
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.engines.allocation.model import Allocation, JobView
+
+ANSWERS_MOST: Final = 4
+"""Problems whose answer is kept: each is as large as the jobs that existed then."""
+
+
+@dataclass(slots=True)
+class DivisionCache:
+    """Jobs of the last problem, and the last answers of the engine.
+
+    Attributes:
+        jobs: By uid, with the record that a job follows from.
+        answers: By objective, problem and solver; the oldest first.
+    """
+
+    jobs: dict[str, tuple[WorkloadRecord, JobView]] = field(default_factory=dict)
+    answers: OrderedDict[Hashable, Allocation] = field(default_factory=OrderedDict)
+
+    def answer(self, key: Hashable) -> Allocation | None:
+        """The answer of before, which is now the newest; ``None`` = not known."""
+        found = self.answers.get(key)
+        if found is not None:
+            self.answers.move_to_end(key)
+        return found
+
+    def keep(self, key: Hashable, answer: Allocation) -> None:
+        """Keep an answer, and the most recent others."""
+        self.answers[key] = answer
+        while len(self.answers) > ANSWERS_MOST:
+            self.answers.popitem(last=False)
