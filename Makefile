@@ -71,6 +71,11 @@ explore: $(VENV)/.ready ## property tests on new random examples
 test-e2e: $(VENV)/.ready ## end to end on two real kubelets (root, Linux)
 	@ULLAGE_E2E_ROUNDS=$(E2E_ROUNDS) ULLAGE_E2E_LONG=$(E2E_LONG) $(BIN)/python -m pytest -m e2e -p no:xdist tests/e2e tests/unit/bench_gpu
 
+SMOKE := test_jobs_run_and_finish.py test_shares_are_enforced.py test_refusals_say_why.py
+.PHONY: test-smoke
+test-smoke: $(VENV)/.ready ## a few minutes of the end-to-end tests: jobs run, shares hold, refusals say why
+	@$(BIN)/python -m pytest -m e2e -p no:xdist $(addprefix tests/e2e/,$(SMOKE))
+
 .PHONY: lint
 lint: $(VENV)/.ready ## format, style, types, import rules, generated files
 	@$(BIN)/ruff format --check $(ALL_PY)
