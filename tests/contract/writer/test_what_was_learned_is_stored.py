@@ -49,7 +49,7 @@ def learned(wall_s: float, more: int = 0) -> FitState:
     task = FitTask(accelerator=MODEL, previous=None, fit=True, wanted=(), at_s=after)
     model = run_fit(task, held).model
     return FitState(
-        accelerator=MODEL, model=model, run_fit=Fitted(model=model, risk=Risk(), at_s=wall_s)
+        accelerator=MODEL, model=model, fitted=Fitted(model=model, risk=Risk(), at_s=wall_s)
     )
 
 
@@ -93,19 +93,19 @@ async def test_a_model_is_stored_and_read_back_and_written_once(world: World) ->
 
 @pytest.mark.parametrize("shape", list(Shape))
 def test_the_kind_of_process_is_read_back(shape: Shape) -> None:
-    run_fit = learned(0.0).fitted
-    assert run_fit is not None
-    kept = stored(replace(run_fit, model=replace(run_fit.model, shape=shape)))
+    fitted = learned(0.0).fitted
+    assert fitted is not None
+    kept = stored(replace(fitted, model=replace(fitted.model, shape=shape)))
     back = restored(MODEL, kept)
     assert back is not None
     assert back.model.shape is shape
-    assert len(back.model.hyper) == len(run_fit.model.hyper)
+    assert len(back.model.hyper) == len(fitted.model.hyper)
 
 
 def test_a_model_of_before_likeness_had_shapes_is_read_as_it_was() -> None:
-    run_fit = learned(0.0).fitted
-    assert run_fit is not None
-    kept = stored(replace(run_fit, model=replace(run_fit.model, shape=Shape.MATERN)))
+    fitted = learned(0.0).fitted
+    assert fitted is not None
+    kept = stored(replace(fitted, model=replace(fitted.model, shape=Shape.MATERN)))
     figures = tuple(one for one in kept.hyperparameters if one[0] != "kernel.matern")
     back = restored(MODEL, replace(kept, hyperparameters=figures))
     assert back is not None
