@@ -97,7 +97,7 @@ generate: $(VENV)/.ready ## CRDs, references and roles from the code
 	@$(BIN)/python -m ullage.app.reference
 
 .PHONY: requirements
-requirements: $(VENV)/.ready ## pin dependencies again, with hashes and without addresses (needs uv)
+requirements: $(VENV)/.ready ## pin all dependencies, with hashes and without addresses (needs uv)
 	@for extra in operator node examples; do \
 	  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	    --no-emit-find-links --no-header --no-annotate --extra $$extra pyproject.toml -o requirements/$$extra.txt; done

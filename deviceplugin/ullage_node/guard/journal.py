@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who stands still by our hand, one file each, written before the first process is stopped.
+"""Records each paused container in a file, written before its first process is stopped.
 
-Whoever finds an entry that no one answers for lets its container run. An entry is removed only
-after its container runs again, so a crash between any two lines leaves one entry too many and
-never one too few.
+A guard that finds an entry which no running guard owns resumes that container. An entry is removed
+only after its container runs again, so a crash between any two lines leaves one entry too many
+and never one too few.
 """
 
 from __future__ import annotations

@@ -34,6 +34,7 @@ from ullage.cluster.records.snapshot import (
     WorkloadKind,
     WorkloadRecord,
 )
+from ullage.cluster.values.names import HOSTNAME
 from ullage.engines.allocation.model import Objective
 from ullage.simulate.policies import Policy
 from ullage.simulate.trace import Fleet, TraceError, TraceJob
@@ -177,7 +178,7 @@ def _node(name: str, devices: int) -> NodeRecord:
     return NodeRecord(
         name=name,
         uid=f"uid-{name}",
-        labels={"kubernetes.io/hostname": name},
+        labels={HOSTNAME: name},
         taints=(),
         allocatable=Resources(
             cpu_milli=1_000_000,

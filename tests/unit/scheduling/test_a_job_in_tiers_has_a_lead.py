@@ -24,11 +24,10 @@ from builders import (
 )
 from fakes.deciding import Decided, decided, decided_on
 from fakes.toy_pools import a_pool
-from ullage.api.contract import DesiredSlice, Reason, SlicePhase
+from ullage.api.contract import LABEL_POOL, DesiredSlice, Reason, SlicePhase
 from ullage.cluster.records.snapshot import GPUNodeRecord, PodRecord, PodStage, ServiceRecord
 from ullage.cluster.records.spec_fields import TierTerms
 from ullage.cluster.records.tier import LeadReport
-from ullage.cluster.values.names import LABEL_POOL
 from ullage.scheduling.model.plan import ApplyService, CreatePod, DeletePod, UngatePod
 
 TERMS = TierTerms(reliable=1, state_bytes=1 << 30)

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The last failure that was counted of a gang: ``status.lastFailure``, as a record and as JSON.
 
-Members often fail because another was lost, before anyone knows of that. Whoever learns of it
-shortly afterwards, another leader too, finds here what to take back.
+A lost node often makes other members fail first. When the loss is seen shortly afterwards, by this
+leader or the next, this record says which counted failures to take back.
 """
 
 from __future__ import annotations

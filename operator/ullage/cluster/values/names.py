@@ -14,8 +14,6 @@ MAX_RANK: Final = 4095
 """Highest rank that a TrainingJob can have."""
 HOSTNAME: Final = "kubernetes.io/hostname"
 """Label of a node: its name, as pods select it."""
-LABEL_POOL: Final = "ullage.dev/pool"
-"""Label of a member: the pool of its node."""
 _DIGITS: Final = 6
 """Digits of the highest number that is read from a name; no job has more pods than that."""
 

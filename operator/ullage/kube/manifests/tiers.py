@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ullage.api.contract import LABEL_TIER, JsonObject, objects, section
+from ullage.api.contract import LABEL_POOL, LABEL_TIER, JsonObject, objects, section
 from ullage.cluster.records.snapshot import ObjectRef
 from ullage.cluster.records.spec_fields import TierTerms
-from ullage.cluster.values.names import LABEL_POOL, lead_name
+from ullage.cluster.values.names import lead_name
 from ullage.scheduling.model.plan import Labels
 
 Body = dict[str, object]

@@ -117,7 +117,7 @@ class Resizer:
     def when_seated(self, job: WorkloadRecord) -> Size | None:
         """A greater size for a gang that is about to start, where there is more room than it knew.
 
-        Asked when its own members are on the board. Not again at once: each time its pods are
+        Asked when its own members are in the occupancy. Not again at once: each time its pods are
         made again.
         """
         bounds, known = _bounds(job), job.status.size
@@ -264,7 +264,7 @@ class Resizer:
         return text, self._changed(job, members, text, resumes=resumes)
 
     def while_nothing_moves(self) -> Resizer:
-        """The same for as long as the board stays as it is: equal questions are asked once."""
+        """The same for as long as the occupancy stays as it is: equal questions are asked once."""
         return replace(self, space=replace(self.space, known={}))
 
     def _when_all_left(self) -> Space:

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How many members of a gang there is room for, on the board as it stands.
+"""How many members of a gang there is room for, in the occupancy as it stands.
 
-Tried with members whose pods need not exist yet; the board is left as it was. Nothing is decided
-here.
+Counts with members whose pods need not exist yet, leaves the occupancy as it was, and decides
+nothing.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Space:
     narrow: Narrow | None = None
     """Set where a gang never mixes types."""
     known: dict[tuple[object, ...], int] | None = None
-    """What was counted already, as long as the board stays as it is; ``None`` = it does not."""
+    """What was counted already, as long as the occupancy stays as it is; ``None`` = it does not."""
 
     def members(
         self,
@@ -165,7 +165,7 @@ class Space:
     def without(self, job: WorkloadRecord, most: int) -> int:
         """Members that fit when those that the job has now are gone.
 
-        Those of them that are leaving must be off the board already.
+        Those of them that are leaving must be out of the occupancy already.
         """
         occupancy = self.placer.occupancy
         members = self.requests.view.members_of(job)

@@ -14,7 +14,7 @@ class Place:
     """Nodes that a job may be placed on, by what was chosen for it.
 
     Attributes:
-        nodes: By node of the ground.
+        nodes: By node of the inventory.
         names: The pools, in words.
         grows: More nodes of them can be bought, so that what is too small now is not too small
             for ever.

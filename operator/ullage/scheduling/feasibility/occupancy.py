@@ -108,10 +108,10 @@ class Domains:
 
 
 class Occupancy:
-    """Occupancy of the ground; columns have one entry per device.
+    """Who holds what of the inventory; columns have one entry per device.
 
     ``log`` names the devices that changed, in order, so that whoever keeps something derived
-    from the board can catch up.
+    from the occupancy can catch up.
     """
 
     def __init__(self, inventory: Inventory, domains: Domains) -> None:
@@ -191,7 +191,7 @@ class Occupancy:
         return self._leaving
 
     def later(self) -> Occupancy:
-        """The board as it will be when everything that is leaving has left."""
+        """The occupancy as it will be when everything that is leaving has left."""
         occupancy = Occupancy(self.inventory, self.domains)
         for name in _COUNTED:
             setattr(occupancy, name, getattr(self, name).copy())

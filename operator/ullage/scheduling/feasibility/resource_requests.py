@@ -37,7 +37,7 @@ class ResourceRequest:
     """One class of request; ``number`` is its identity within a cycle.
 
     ``memory_mib` 0 = in proportion to the share. ``utilisation`` and ``accelerators`` go by
-    model index of the ground; ``passed_over`` names devices that are left out, with the reason
+    model index of the inventory; ``passed_over`` names devices that are left out, with the reason
     for it in words.
     """
 

@@ -3,7 +3,7 @@
 """The devices and nodes that a cycle may place on: what does not change while it decides.
 
 Devices stand in order of their uuid, so an index is also the last tie-breaker. Nodes that are not
-ours, or have no GPUNode, are not on the ground at all.
+ours, or have no GPUNode, are not in the inventory at all.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which node a pod of ours counts on, and with what: the one rule for all who charge or refund.
 
-Whoever gives back on a board another amount than was charged there invents room, or loses it.
+What is refunded to an occupancy must be what was charged there, or room is invented or lost.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def charged(
     Args:
         inventory: knows the nodes by name.
         members: whose pods.
-        staying: leave out those that are on their way out: a board as it will be when they have
-            left does not count them any more.
+        staying: leave out those that are on their way out, for an occupancy as it will be
+            without them.
     """
     found = []
     for one in members:

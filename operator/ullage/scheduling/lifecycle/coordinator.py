@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ullage.api.contract import Reason
+from ullage.api.contract import LABEL_POOL, Reason
 from ullage.cluster.records.snapshot import ObjectRef, PodRecord, PodStage, Snapshot, WorkloadRecord
-from ullage.cluster.values.names import LABEL_POOL, lead_name
+from ullage.cluster.values.names import lead_name
 from ullage.scheduling.inventory.pool_membership import Membership
 from ullage.scheduling.inventory.reliable_machines import is_reliable, staying, terms_of
 from ullage.scheduling.lifecycle.notice_periods import refused, shortest_notice_s

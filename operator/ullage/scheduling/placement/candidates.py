@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where one class of request fits, best first, kept current while the board changes.
+"""Where one class of request fits, best first, kept current while the occupancy changes.
 
 The first query judges all devices at once; later ones only what changed since. Devices with the
 same tenants are one question; where there are too many questions, the most promising are asked.
@@ -75,7 +75,7 @@ class Candidate:
 
 @dataclass(slots=True)
 class CandidateIndex:
-    """What all classes of a cycle share: the board, the rule, verdicts by shape."""
+    """What all classes of a cycle share: the occupancy, the rule, verdicts by shape."""
 
     occupancy: Occupancy
     rule: AdmissionRule

@@ -5,7 +5,8 @@
 Only where the newcomer fits nowhere as shares stand, both together are predicted to reach more than
 what stopping the resident costs, and no one's objective is at risk by the rule of the cycle. A
 running share never changes: the resident restarts at its checkpoint, keeps its place, and the
-newcomer gets the rest. Tried on the board of what will be, put back as it was where it is no good.
+newcomer gets the rest. It is tried in the expected occupancy, which is restored where it does not
+help.
 It must never ask for more than one restart of a job in :data:`HOLD_S`, nor below its least share.
 """
 
@@ -96,7 +97,7 @@ class Downsize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
-    """A newcomer that fits nowhere, and the board of what will be."""
+    """A newcomer that fits nowhere, and the occupancy of what will be."""
 
     placer: Placer
     requests: ResourceRequests
@@ -104,7 +105,7 @@ class Asking:
     near: frozenset[int] = frozenset()
 
     def placement(self) -> GangPlacement | NoRoom:
-        """Seat all members on the board as it stands."""
+        """Seat all members in the occupancy as it stands."""
         return self.placer.placement(self.unit, set(self.near), explain=False)
 
 
@@ -207,7 +208,7 @@ def make_room_beside(ask: Asking, asked: Sequence[DownsizeCandidate]) -> Downsiz
     """The first resident whose restart at a smaller share lets all members sit, and is worth it.
 
     Args:
-        ask: who wants in, and where; afterwards the resident has its smaller share on that board
+        ask: the newcomer and the occupancy; afterwards the resident has its smaller share there
             and the newcomer its place, or all is as it was.
         asked: residents in the order of asking.
     """

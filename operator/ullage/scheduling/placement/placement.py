@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""All members or nothing: seats members on the board, and takes everything back when one fails."""
+"""Places all members of a gang in the occupancy, or none."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class NoRoom:
 
 @dataclass(slots=True)
 class Placer:
-    """Seats members on one board."""
+    """Places members in one occupancy."""
 
     occupancy: Occupancy
     rule: AdmissionRule
@@ -146,13 +146,13 @@ class Placer:
         return request.number in self._shortlists
 
     def take(self, placement: Placement) -> None:
-        """Put a seated member on the board."""
+        """Add a placed member to the occupancy."""
         for site in placement.candidate.sites:
             self.occupancy.put(site, self.occupant(placement, site))
         self.occupancy.charge(placement.candidate.node, placement.asked.member.pod.shape.requests)
 
     def unseat(self, placements: Sequence[Placement]) -> None:
-        """Take members off the board again."""
+        """Remove members from the occupancy."""
         for placement in reversed(placements):
             for site in placement.candidate.sites:
                 self.occupancy.lift(site, self.occupant(placement, site))

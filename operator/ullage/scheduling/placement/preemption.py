@@ -4,8 +4,8 @@
 
 Only TrainingJobs that can checkpoint, of strictly lower priority or whose turn is over. Elastic
 gangs give up what they can spare before anyone goes wholly; then lowest priority first, then who
-saved its work last, then youngest, and no more of them than needed. Tried on the board as it will
-be when what is leaving has left; nothing is evicted here.
+saved its work last, then youngest, and no more of them than needed. Tries them in the occupancy as
+it will be when what is leaving has left; evicts nothing.
 """
 
 from __future__ import annotations
@@ -218,10 +218,10 @@ def priority_of(workload: WorkloadRecord, members: Sequence[Member]) -> int:
 def make_room(
     placer: Placer, unit: Sequence[PlacementRequest], near: set[int], victims: Sequence[Victim]
 ) -> Eviction | None:
-    """The fewest victims, taken in order, that let all members sit; they stay off the board.
+    """The fewest victims, taken in order, that let all members sit; they stay out of the occupancy.
 
     Args:
-        placer: seats on the board of what will be; left as it was when there is no way.
+        placer: seats in the occupancy of what will be; left as it was when there is no way.
         unit: the members that want in.
         near: nodes that the rest of the gang is on.
         victims: those of lower priority, in the order to take them.
@@ -294,7 +294,7 @@ def _sites_on(occupancy: Occupancy, nodes: set[int]) -> set[int]:
 
 
 def lift(occupancy: Occupancy, victim: Victim) -> None:
-    """Take a victim off the board."""
+    """Remove a victim from the occupancy."""
     for site, occupant in victim.slices:
         occupancy.lift(site, occupant)
     for node, requests in victim.pods:
@@ -302,7 +302,7 @@ def lift(occupancy: Occupancy, victim: Victim) -> None:
 
 
 def put_back(occupancy: Occupancy, victim: Victim) -> None:
-    """Put a victim on the board again."""
+    """Return a victim to the occupancy."""
     for site, occupant in victim.slices:
         occupancy.put(site, occupant)
     for node, requests in victim.pods:

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether running work would find a place if it started again: asked before it is stopped.
 
-Tried on the board with the work's own slices off, and put back as it was; nothing is decided here.
+Tries the occupancy without the work's own slices, restores it, and decides nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def elsewhere(
     """Whether members fit without a trial once their own slices are free.
 
     Args:
-        placer: seats on the board as it stands.
+        placer: seats in the occupancy as it stands.
         requests: finds the class of what they ask for.
         workload: whose members they are.
         members: those that would start again together.
@@ -76,7 +76,7 @@ def beside(
     """Whether one more member like this one fits beside all that is there.
 
     Args:
-        placer: seats on the board as it stands.
+        placer: seats in the occupancy as it stands.
         requests: finds the class of what it asks for.
         workload: whose member it is.
         like: the member that it is like.

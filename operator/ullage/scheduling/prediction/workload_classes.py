@@ -35,7 +35,7 @@ _ALL = 2**62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """A class of work as admission sees it; tuples go by model index of the ground."""
+    """A class of work as admission sees it; tuples go by model index of the inventory."""
 
     tenants: tuple[Tenant, ...]
     """Name and percent are placeholders."""

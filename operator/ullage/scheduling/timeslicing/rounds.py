@@ -49,7 +49,7 @@ class Rounds:
     turnout: Turnout
 
     def models(self, kinds: Iterable[str]) -> frozenset[int]:
-        """Types by their number on the ground."""
+        """Types by their number in the inventory."""
         return frozenset(self.tools.inventory.models[kind] for kind in kinds)
 
     def infeasible(self, uid: str) -> Infeasible | None:
