@@ -28,15 +28,13 @@ from ullage.engines.allocation.round_records import RoundSettings
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.model.plan import DecideSettings
-from ullage.simulate.decided import Play
+from ullage.simulate.decided import Play, begun_play
 from ullage.simulate.events import Settings
-from ullage.simulate.failures import FailureLaw, Failures
-from ullage.simulate.founding import START, founded
+from ullage.simulate.failures import FailureLaw
 from ullage.simulate.policies import POLICIES
 from ullage.simulate.speeds import built_in
 from ullage.simulate.trace import Fleet, Trace, TraceJob, fitted, in_order
 from ullage.simulate.work import Costs
-from ullage.simulate.world import World
 
 SIMULATED: Final = (
     "fifo", "las", "finish-time-fairness", "makespan", "max-throughput", "sjf", "min-cost",
@@ -53,15 +51,12 @@ def simulated() -> Iterator[tuple[str, Inputs]]:
     """Two moments of a trace under each objective, with devices that fail."""
     for policy in SIMULATED:
         play = _play(policy)
+        settings = DecideSettings(epoch=play.epoch)
         play.settle()
         for moment, steps in enumerate((9, 14)):
             for _ in range(steps):
                 play.step()
-            yield f"{policy}-{moment}", (play.world.snapshot(), play.world.now, _settings(play))
-
-
-def _settings(play: Play) -> DecideSettings:
-    return DecideSettings(epoch=play.epoch)
+            yield f"{policy}-{moment}", (play.world.snapshot(), play.world.now, settings)
 
 
 def _play(policy: str) -> Play:
@@ -72,16 +67,7 @@ def _play(policy: str) -> Play:
         costs=Costs(restart_s=30.0, every_s=120.0),
         failures=law,
     )
-    rule = POLICIES[policy]
-    return Play(
-        world=World(base=founded(fleet, rule, 300.0, 2), now=START),
-        trace=_trace(fleet),
-        fleet=fleet,
-        settings=settings,
-        aware=rule.aware or policy == "fifo",
-        failures=Failures(fleet.devices, law, random.Random(4)),
-        table=built_in(),
-    )
+    return begun_play(_trace(fleet), fleet, POLICIES[policy], settings, built_in())
 
 
 def _trace(fleet: Fleet) -> Trace:

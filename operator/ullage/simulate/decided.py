@@ -74,21 +74,27 @@ def run_decided(
     Raises:
         TraceError: SchedulingPolicy has no such objective, or nothing runs any more.
     """
-    how = settings or Settings()
-    base = founded(fleet, policy, how.rounds.round_s, how.rounds.gang_skip_limit)
-    play = Play(
+    play = begun_play(trace, fleet, policy, settings or Settings(), table or built_in())
+    play.ages, play.tell = ages, tell
+    play.to_the_end()
+    return play.outcome(policy.name)
+
+
+def begun_play(
+    trace: Trace, fleet: Fleet, policy: Policy, settings: Settings, table: SpeedTable
+) -> Play:
+    """A trace before its first event, on an empty cluster; arguments as of :func:`run_decided`."""
+    rounds = settings.rounds
+    base = founded(fleet, policy, rounds.round_s, rounds.gang_skip_limit)
+    return Play(
         world=World(base=base, now=START),
         trace=trace,
         fleet=fleet,
-        settings=how,
+        settings=settings,
         aware=policy.aware or policy.name == "fifo",
-        failures=Failures(fleet.devices, how.failures, random.Random(how.seed)),
-        table=table or built_in(),
-        ages=ages,
-        tell=tell,
+        failures=Failures(fleet.devices, settings.failures, random.Random(settings.seed)),
+        table=table,
     )
-    play.to_the_end()
-    return play.outcome(policy.name)
 
 
 def resume(
