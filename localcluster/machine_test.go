@@ -4,7 +4,9 @@
 package main
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -104,5 +106,14 @@ func TestInstallLineNamesEachPackageOnce(t *testing.T) {
 	}
 	if err := requireTools(lacking, false); err == nil || !strings.Contains(err.Error(), "--install-deps") {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestAFailedBuildSaysWhy(t *testing.T) {
+	failed := exec.Command("false").Run()
+	var said strings.Builder
+	code := report(fmt.Errorf("building runc failed (%w):\nno headers", failed), &said)
+	if code != 1 || !strings.Contains(said.String(), "no headers") {
+		t.Errorf("exit code %d, said %q", code, said.String())
 	}
 }

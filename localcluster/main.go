@@ -13,9 +13,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -40,14 +42,16 @@ The state is in $LOCALCLUSTER_HOME, by default /var/lib/localcluster for root.
 `
 
 func main() {
-	if err := run(os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
-			os.Exit(exit.ExitCode())
-		}
-		fmt.Fprintln(os.Stderr, "localcluster: "+err.Error())
-		os.Exit(1)
+	os.Exit(report(run(os.Args[1:]), os.Stderr))
+}
+
+// report tells why a command failed and returns the exit code.
+func report(err error, stderr io.Writer) int {
+	if err == nil || errors.Is(err, flag.ErrHelp) {
+		return 0
 	}
+	fmt.Fprintln(stderr, "localcluster: "+err.Error())
+	return 1
 }
 
 // run dispatches a command line.
@@ -183,6 +187,7 @@ func (s *State) execute(words []string) error {
 func runBuild(arguments []string) error {
 	flags := flag.NewFlagSet("build", flag.ContinueOnError)
 	all := flags.Bool("all", false, "everything, the tools too")
+	installDeps := flags.Bool("install-deps", false, "install missing Debian packages")
 	tools := flags.String("tools", "", "only these, for example `helm,kubeconform,kwok`")
 	if err := flags.Parse(arguments); err != nil {
 		return err
@@ -195,6 +200,11 @@ func runBuild(arguments []string) error {
 		}
 	} else if *tools != "" {
 		names = strings.Split(*tools, ",")
+	}
+	if slices.Contains(names, "runc") && !builtBefore("runc") {
+		if err := requireTools(buildRequirements, *installDeps); err != nil {
+			return err
+		}
 	}
 	programs, err := buildAll(names)
 	if err != nil {
