@@ -36,7 +36,8 @@ const usage = `localcluster runs a real Kubernetes on this machine, compiled fro
   kubectl [ARGUMENTS]            run kubectl against the cluster
   exec COMMAND [ARGUMENTS]       run a command with KUBECONFIG and kubectl set
   enter NODE COMMAND [ARGUMENTS] run a command in a node's mount namespace
-  build [--all] [--tools A,B]    compile without starting; prints NAME PATH lines
+  build [--all] [--tools A,B] [--install-deps]
+                                 compile without starting; prints NAME PATH lines
 
 The state is in $LOCALCLUSTER_HOME, by default /var/lib/localcluster for root.
 `

@@ -69,7 +69,8 @@ class GuardServer:
             while not stop.is_set():
                 self._tick()
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), TICK_SECONDS)
+                    async with asyncio.timeout(TICK_SECONDS):
+                        await stop.wait()
         finally:
             server.close()
             if self._agent is not None:

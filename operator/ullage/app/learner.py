@@ -221,7 +221,8 @@ class Learner:
     async def _call(self, payload: bytes) -> bytes:
         try:
             future, self._busy = self._ready().submit(self._work, payload), True
-            answer = await asyncio.wait_for(asyncio.wrap_future(future), self._deadline_s)
+            async with asyncio.timeout(self._deadline_s):
+                answer = await asyncio.wrap_future(future)
             self._busy = False
             return answer
         except TimeoutError:

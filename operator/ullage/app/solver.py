@@ -195,7 +195,8 @@ class Solver:
         deadline_s = self._deadline_s * (FRESH_FACTOR if self._fresh else 1)
         try:
             self._under_way = future = self._ready().submit(self._work, payload)
-            answer = await asyncio.wait_for(asyncio.wrap_future(future), deadline_s)
+            async with asyncio.timeout(deadline_s):
+                answer = await asyncio.wrap_future(future)
         except TimeoutError:
             self.timeouts += 1
             self._replace()
@@ -242,7 +243,8 @@ class Solver:
             return
         limit_s = START_S if self._fresh else self._deadline_s
         try:
-            await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(before)), limit_s)
+            async with asyncio.timeout(limit_s):
+                await asyncio.shield(asyncio.wrap_future(before))
         except (TimeoutError, BrokenProcessPool) as error:
             self._replace()
             raise SolverNotStarted(f"the decision's process: {fault_text(error)}") from error

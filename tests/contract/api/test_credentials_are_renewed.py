@@ -122,7 +122,8 @@ async def test_a_leader_that_lost_its_lease_meanwhile_writes_no_more(
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(writer.run())
             writer.submit([do.delete()])
-            error = await asyncio.wait_for(ended, 30)
+            async with asyncio.timeout(30):
+                error = await ended
             await writer.stop()
     assert isinstance(error, Fenced)
     assert [seen.status for seen in guarded.requests] == [200, 401]

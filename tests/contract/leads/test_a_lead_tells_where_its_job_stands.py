@@ -214,7 +214,11 @@ def test_a_wild_answer_is_silence_within_the_time_limit(said: bytes, drips: bool
             server.close()
             await wild.end()
 
-    asyncio.run(asyncio.wait_for(ask(), 30.0))
+    async def bounded() -> None:
+        async with asyncio.timeout(30.0):
+            await ask()
+
+    asyncio.run(bounded())
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,8 @@ class FakeGCE(MetadataServer):
         changed = self._changed
         self.waiting += 1
         try:
-            await asyncio.wait_for(changed.wait(), limit)
+            async with asyncio.timeout(limit):
+                await changed.wait()
         except TimeoutError:
             return
         finally:

@@ -138,7 +138,8 @@ class NvmlThread:
             future = self._submit(work)
             self._answered = future.done
             try:
-                return await asyncio.wait_for(asyncio.wrap_future(future), self._deadline_seconds)
+                async with asyncio.timeout(self._deadline_seconds):
+                    return await asyncio.wrap_future(future)
             except TimeoutError:
                 raise NvmlStuck(
                     f"NVML did not answer within {self._deadline_seconds:g} s"
