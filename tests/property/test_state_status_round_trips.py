@@ -19,6 +19,11 @@ from ullage.cluster.codecs.status import as_stored, status_from_wire, status_to_
 from ullage.cluster.records.account import Account
 from ullage.cluster.records.failure import FailureRecord
 from ullage.cluster.records.room import MadeRoom
+from ullage.cluster.records.scheduling_state import (
+    MOST_EXCLUSIONS,
+    Exclusion,
+    SchedulingState,
+)
 from ullage.cluster.records.snapshot import WorkloadKind
 from ullage.cluster.records.spend import Offer, PoolShare, SpendDecision, SpendRecord
 from ullage.cluster.records.status import (
@@ -79,7 +84,24 @@ decisions = st.builds(
     reason=st.sampled_from(Reason),
     message=lines,
     refusals=st.lists(refusals, max_size=8, unique_by=lambda line: line.reason).map(tuple),
+    alone=st.booleans(),
+    identity=st.just("") | words,
 )
+exclusions = st.builds(
+    Exclusion,
+    reason=st.sampled_from(Reason),
+    node=words,
+    gpu=words,
+    since=times,
+    until=maybe_time,
+    message=lines,
+)
+scheduling = st.builds(
+    SchedulingState,
+    exclusions=st.lists(exclusions, max_size=MOST_EXCLUSIONS).map(tuple),
+    preemptions=st.integers(1, 1000),
+    preempted_at=times,
+) | st.builds(SchedulingState, exclusions=st.lists(exclusions, max_size=2).map(tuple))
 sharing = st.builds(
     Sharing,
     percent=st.integers(1, 100),
@@ -218,6 +240,7 @@ common = {
     "observed_generation": small,
     "placement": st.lists(placements, max_size=3, unique_by=lambda p: p.key).map(tuple),
     "decision": st.none() | decisions,
+    "scheduling": scheduling,
     "sharing": st.none() | sharing,
     "template_hash": st.just("") | words,
     "conditions": st.lists(conditions, max_size=4, unique_by=lambda c: c.type).map(tuple),

@@ -26,7 +26,7 @@ from ullage.api.base import (
 from ullage.api.conditions import Conditions
 from ullage.api.gpurequest import Accelerators, GPURequest, TrustDomain
 from ullage.api.objective import LatencySLO
-from ullage.api.placement import Decision, Placements, Sharing
+from ullage.api.placement import Decision, Placements, Scheduling, Sharing
 from ullage.api.podtemplate import ServingTemplate
 from ullage.api.rules import (
     PERCENTILE_IN_RANGE,
@@ -111,6 +111,8 @@ class InferenceServiceStatus(Model):
     """Share and slowdown of the slowest replica."""
     decision: Decision | None = None
     """Why the service is where it is, or why it waits."""
+    scheduling: Scheduling | None = None
+    """What the operator remembers of placing it."""
     spend: Account | None = None
     """What the service has cost."""
     template_hash: Word | None = None

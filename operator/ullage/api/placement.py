@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from ullage.api.base import (
+    ATOMIC,
     AnyName,
     Count,
     DecimalText,
@@ -90,6 +91,40 @@ class Decision(Model):
         tuple[Refusal, ...], Field(max_length=8, json_schema_extra=list_map("reason"))
     ] = ()
     """What stands in the way on which devices, one entry per reason."""
+    alone: bool | None = None
+    """No other workload joins its devices until its latency is measured."""
+    identity: Word | None = None
+    """Digest of all that was decided; a decision that stands keeps it."""
+
+
+class Exclusion(Model):
+    """A device that failed the workload and is left out for it."""
+
+    reason: ReasonWord
+    """How it failed."""
+    node: AnyName
+    """Node of the device."""
+    gpu: AnyName
+    """UUID of the device."""
+    since: Time
+    """When it failed."""
+    until: Time | None = None
+    """Until when it is left out; absent = with its whole node, until the node's agent reports."""
+    message: Line | None = None
+    """What happened, in a sentence."""
+
+
+class Scheduling(Model):
+    """What the operator remembers between its decisions; the operator alone writes it."""
+
+    exclusions: Annotated[
+        tuple[Exclusion, ...], Field(max_length=16, json_schema_extra=ATOMIC)
+    ] = ()
+    """Devices that are left out, the latest last; one whose time is over binds nothing."""
+    preemptions: Count | None = None
+    """Preemptions in a row: each doubles the wait before the next start."""
+    preempted_at: Time | None = None
+    """When the last of them was."""
 
 
 class Sharing(Model):

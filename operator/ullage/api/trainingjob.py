@@ -30,7 +30,7 @@ from ullage.api.conditions import Conditions
 from ullage.api.cost import Cost, Recommendations
 from ullage.api.elasticity import Elasticity, Members, Size
 from ullage.api.gpurequest import Accelerators, GPURequest, TrustDomain
-from ullage.api.placement import Decision, Placements, Sharing
+from ullage.api.placement import Decision, Placements, Scheduling, Sharing
 from ullage.api.podtemplate import TrainingTemplate
 from ullage.api.rules import (
     COST_NEEDS_WORK,
@@ -244,8 +244,8 @@ class TrainingJobStatus(Model):
     restarts: Count | None = None
     """How often the gang restarted after a failure."""
     retry_at: Time | None = None
-    """Earliest time of the next start while the job backs off after a failure; of a gang in place,
-    when the next member may join."""
+    """Earliest time of the next start while the job backs off, after a failure or a preemption; of
+    a gang in place, when the next member may join."""
     last_failure: LastFailure | None = None
     """The last failure that was counted while other members stood on nodes that were well."""
     nodes: Annotated[str, Field(max_length=32768)] | None = None
@@ -266,6 +266,8 @@ class TrainingJobStatus(Model):
     """Where each member stands."""
     decision: Decision | None = None
     """Why the job is where it is, or why it waits."""
+    scheduling: Scheduling | None = None
+    """What the operator remembers of placing it."""
     progress: Progress | None = None
     """How far the training is."""
     allocation: Allocation | None = None

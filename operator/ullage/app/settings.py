@@ -47,6 +47,14 @@ class DecideTimes:
     """A bound pod whose container did not start in this time is planned again."""
     restart_backoff_seconds: float = 10.0
     """First wait before a failed gang starts again; doubles each time."""
+    restart_backoff_max_seconds: float = 300.0
+    """Longest such wait."""
+    preemption_backoff_seconds: float = 10.0
+    """First wait before a preempted job competes for room again; doubles with each preemption in a
+    row."""
+    preemption_backoff_max_seconds: float = 300.0
+    """Longest such wait; a job that was not preempted for twice as long begins with the first
+    wait again."""
     pre_stop_sleep_seconds: int = 5
     """Sleep given to serving pods before SIGTERM, so that endpoints are withdrawn first."""
     order_image: str = ""

@@ -123,6 +123,9 @@ class Term:
             start_timeout_s=times.start_timeout_seconds,
             backpressure_ended_at=self._replica.calm.since(),
             restart_backoff_s=times.restart_backoff_seconds,
+            restart_backoff_max_s=times.restart_backoff_max_seconds,
+            preemption_backoff_s=times.preemption_backoff_seconds,
+            preemption_backoff_max_s=times.preemption_backoff_max_seconds,
             pre_stop_sleep_s=times.pre_stop_sleep_seconds,
             orders=bool(times.order_image),
         )

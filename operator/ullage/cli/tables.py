@@ -14,6 +14,7 @@ from ullage.api.contract import DesiredSlice, ObservedDevice, Reason
 from ullage.api.explanations.all import CONDITIONS, REASONS
 from ullage.api.reasons import ConditionType
 from ullage.cli.tables_spend import spend
+from ullage.cluster.records.scheduling_state import Exclusion
 from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot, WorkloadRecord
 from ullage.cluster.records.spec_fields import Elasticity
 from ullage.cluster.records.status import (
@@ -23,6 +24,7 @@ from ullage.cluster.records.status import (
     SizeRecord,
     WorkloadStatus,
 )
+from ullage.cluster.values.quantity import rfc3339
 
 GOOD, BAD, QUIET = "green", "red", "dim"
 PHASE_STYLES: Mapping[str, str] = {
@@ -113,6 +115,8 @@ def why(workload: WorkloadRecord) -> RenderableType:
     parts.append(_decision(status.decision))
     if status.decision.refusals:
         parts.append(_refusals(status.decision))
+    if status.scheduling.exclusions:
+        parts.append(_exclusions(status.scheduling.exclusions))
     if workload.elasticity is not None and status.size is not None:
         parts.append(_size(workload.elasticity, status.replicas, status.size))
     if status.spend is not None and status.spend.decision is not None:
@@ -134,6 +138,7 @@ def _decision(decision: DecisionRecord) -> Table:
         "chosen": decision.chosen,
         "runner-up": decision.runner_up,
         "what helps": REASONS[decision.reason].what_to_do,
+        "company": "alone until its latency is measured" if decision.alone else "",
         "inputs": f"{decision.inputs_hash}, epoch {decision.epoch}",
     }
     for name, value in rows.items():
@@ -196,6 +201,14 @@ def _refusals(decision: DecisionRecord) -> Table:
         table.add_row(
             refusal.reason.value, str(refusal.devices), refusal.nearest or "-", refusal.message
         )
+    return table
+
+
+def _exclusions(exclusions: Iterable[Exclusion]) -> Table:
+    table = _table("LEFT OUT", "SINCE", "UNTIL", "REASON", "WHAT HAPPENED")
+    for one in exclusions:
+        until = rfc3339(one.until) if one.until else "the agent reports"
+        table.add_row(str(one.device), rfc3339(one.since), until, one.reason.value, one.message)
     return table
 
 

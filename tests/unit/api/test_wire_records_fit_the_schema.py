@@ -44,6 +44,7 @@ from ullage.cluster.records import spec_fields as terms
 from ullage.cluster.records.account import Account
 from ullage.cluster.records.failure import FailureRecord
 from ullage.cluster.records.room import MadeRoom
+from ullage.cluster.records.scheduling_state import Exclusion, SchedulingState
 from ullage.cluster.records.snapshot import WorkloadKind
 from ullage.cluster.records.spend import SpendRecord
 from ullage.cluster.records.status import (
@@ -211,6 +212,22 @@ STATUS = WorkloadStatus(
         refusals=(
             RefusalLine(reason=Reason.NO_CAPACITY, devices=1, nearest="gpu-3", message="held"),
         ),
+        alone=True,
+        identity="0123456789abcdef",
+    ),
+    scheduling=SchedulingState(
+        exclusions=(
+            Exclusion(
+                reason=Reason.INTERFERING,
+                node="node-1",
+                gpu="gpu-1",
+                since=1000.0,
+                until=1300.0,
+                message="it slows others down",
+            ),
+        ),
+        preemptions=2,
+        preempted_at=1000.0,
     ),
     progress=Progress(
         steps=1,

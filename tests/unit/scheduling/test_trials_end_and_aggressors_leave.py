@@ -35,7 +35,7 @@ from ullage.api.contract import (
     SlicePhase,
 )
 from ullage.cluster.records.snapshot import PodStage, ProfileRecord
-from ullage.scheduling.inventory.timeouts import AWAY_S
+from ullage.scheduling.inventory.exclusions import EXCLUDED_S
 from ullage.scheduling.model.plan import ApplyGPUNode, EvictPod, SetProfile
 
 LEARNED = a_policy(learned=True)
@@ -142,7 +142,7 @@ def test_whom_the_guard_blames_starts_elsewhere_and_stays_away_for_a_while() -> 
     again = decided(STRICT, calm, job, *job.pods(), _only(node, first), LEARNED)
     assert "train-0" not in again.places()
     assert Reason.INTERFERING in {one.reason for one in again.decision(job).refusals}
-    later = NOW + AWAY_S + 1
+    later = NOW + EXCLUDED_S[Reason.PROBATION_ROLLED_BACK] + 1
     fresh = replace(_only(node, first), heartbeat=later)
     back = decided(STRICT, calm, job, *job.pods(), fresh, LEARNED, at=later)
     assert "train-0" in back.places()

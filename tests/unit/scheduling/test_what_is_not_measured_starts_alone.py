@@ -35,7 +35,6 @@ from ullage.engines.admission.model import LearnedModel
 from ullage.engines.admission.records import Group
 from ullage.scheduling.learning.loop import profiles_to_write
 from ullage.scheduling.model.plan import SetProfile
-from ullage.scheduling.status.decisions import ALONE
 
 CERTIFIED = LearnedModel(
     accelerator="emulated",
@@ -106,7 +105,7 @@ def test_it_takes_an_empty_device_and_all_that_it_may_have(policy: Part) -> None
     found = decided(node, policy, job, pod, service, pod_of(service))
     assert place(found, "serve-x") == (gpu("node-1", 1), 50)
     assert found.decision(service).reason is Reason.PLACED
-    assert found.decision(service).message.endswith(ALONE)
+    assert found.decision(service).alone
 
 
 @BOTH
@@ -140,7 +139,7 @@ def test_a_whole_device_is_given_without_a_word_about_it() -> None:
     service = a_service().with_(slo=LatencyObjective(latency_ms=100))
     found = decided(a_gpu_node(), LEARNED, service, pod_of(service))
     assert place(found, "serve-x")[1] == 100
-    assert not found.decision(service).message.endswith(ALONE)
+    assert not found.decision(service).alone
 
 
 def test_a_declared_latency_without_any_load_is_not_enough() -> None:
@@ -148,9 +147,9 @@ def test_a_declared_latency_without_any_load_is_not_enough() -> None:
     service = serving().profile("p")
     parts = (a_gpu_node(), LEARNED, a_profile("p", row), pod_of(service))
     found = decided(*parts, service)
-    assert found.decision(service).message.endswith(ALONE)
+    assert found.decision(service).alone
     loaded = service.with_(load=OfferedLoad(requests_per_s=1.0))
-    assert not decided(*parts, loaded).decision(loaded).message.endswith(ALONE)
+    assert not decided(*parts, loaded).decision(loaded).alone
 
 
 def test_another_objective_of_its_own_still_holds_alone() -> None:
@@ -197,7 +196,7 @@ def test_what_is_measured_beats_what_was_declared() -> None:
 def test_an_objective_at_another_percentile_is_measured_again() -> None:
     service = serving(percentile="99.9")
     found = decided(a_gpu_node(), LEARNED, taught(seen(1)), service, pod_of(service))
-    assert found.decision(service).message.endswith(ALONE)
+    assert found.decision(service).alone
 
 
 def test_what_is_measured_as_too_slow_is_refused() -> None:
@@ -224,7 +223,7 @@ def test_the_record_says_so_only_as_long_as_it_is_so() -> None:
     assert decided(*parts).decision(shown) == record
     after = decided(*parts, taught(seen(1))).decision(shown)
     assert (after.reason, after.chosen) == (Reason.PLACED, record.chosen)
-    assert not after.message.endswith(ALONE)
+    assert not after.alone
 
 
 def test_its_node_is_told_what_the_objective_allows_once_that_is_known() -> None:

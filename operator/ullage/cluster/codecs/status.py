@@ -16,7 +16,7 @@ from math import floor
 from typing import Final
 
 from ullage.api.contract import Reason, SliceKey, WireError, objects, section, text
-from ullage.api.readers import MOST_COUNTED, bounded, count_of, decimal_text
+from ullage.api.readers import MOST_COUNTED, bounded, count_of, decimal_text, flag
 from ullage.api.reasons import ConditionType
 from ullage.cluster.codecs.allocation import allocation_from_wire, allocation_to_wire
 from ullage.cluster.codecs.objects import optional_text, read_conditions, within
@@ -24,6 +24,11 @@ from ullage.cluster.codecs.recommendation import recommendation_from_wire, recom
 from ullage.cluster.codecs.spend import spend_from_wire, spend_to_wire
 from ullage.cluster.records.failure import failure_of, failure_to_wire
 from ullage.cluster.records.room import MadeRoom, made_room_from_wire, made_room_to_wire
+from ullage.cluster.records.scheduling_state import (
+    SchedulingState,
+    scheduling_from_wire,
+    scheduling_to_wire,
+)
 from ullage.cluster.records.snapshot import WorkloadKind
 from ullage.cluster.records.spend import SpendRecord
 from ullage.cluster.records.status import (
@@ -130,6 +135,8 @@ def _decision_to_wire(decision: DecisionRecord) -> dict[str, object]:
             "runnerUp": _clip(decision.runner_up, LINE_LIMIT),
             "message": _clip(decision.message, TEXT_LIMIT),
             "refusals": refusals,
+            "alone": decision.alone or None,
+            "identity": decision.identity,
         }
     )
 
@@ -177,6 +184,7 @@ def status_to_wire(kind: WorkloadKind, status: WorkloadStatus) -> dict[str, obje
         "phase": status.phase,
         "placement": [_placement_to_wire(item) for item in status.placement],
         "decision": _decision_to_wire(status.decision) if status.decision else None,
+        "scheduling": scheduling_to_wire(status.scheduling),
         "sharing": _sharing_to_wire(status.sharing) if status.sharing else None,
         "templateHash": status.template_hash,
         "spend": spend_to_wire(status.spend) if status.spend else None,
@@ -259,6 +267,8 @@ def _decision(raw: JsonObject) -> DecisionRecord | None:
         reason=reason,
         message=optional_text(raw, "message"),
         refusals=tuple(sorted(refusals, key=lambda line: (-line.devices, line.reason))),
+        alone=flag(raw, "alone"),
+        identity=optional_text(raw, "identity"),
     )
 
 
@@ -289,6 +299,11 @@ def _sharing(raw: JsonObject) -> Sharing:
 def _decision_of(raw: JsonObject) -> DecisionRecord | None:
     with within("decision"):
         return _decision(section(raw, "decision")) if raw.get("decision") else None
+
+
+def _scheduling_of(raw: JsonObject) -> SchedulingState:
+    with within("scheduling"):
+        return scheduling_from_wire(section(raw, "scheduling"))
 
 
 def _progress_of(raw: JsonObject) -> Progress | None:
@@ -363,6 +378,7 @@ def status_from_wire(kind: WorkloadKind, raw: JsonObject) -> WorkloadStatus:
         phase=optional_text(raw, "phase"),
         placement=tuple(sorted(placement, key=lambda item: _placement_order(kind, item))),
         decision=_decision_of(raw),
+        scheduling=_scheduling_of(raw),
         sharing=_sharing_of(raw),
         spend=_spend_of(raw),
         template_hash=optional_text(raw, "templateHash"),

@@ -31,10 +31,16 @@ class Exclusion:
     """
 
     reason: Reason
-    device: DeviceRef
+    node: str
+    gpu: str
     since: float
     until: float
     message: str
+
+    @property
+    def device(self) -> DeviceRef:
+        """The device that is left out."""
+        return DeviceRef(self.node, self.gpu)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +87,8 @@ def scheduling_from_wire(raw: JsonObject) -> SchedulingState:
 def _exclusion_to_wire(exclusion: Exclusion) -> dict[str, object]:
     body: dict[str, object] = {
         "reason": exclusion.reason.value,
-        "node": exclusion.device.node,
-        "gpu": exclusion.device.gpu,
+        "node": exclusion.node,
+        "gpu": exclusion.gpu,
         "since": rfc3339(exclusion.since),
     }
     if exclusion.until:
@@ -101,7 +107,8 @@ def _exclusion_from_wire(raw: JsonObject) -> Exclusion | None:
         return None  # a reason of another version
     return Exclusion(
         reason=reason,
-        device=DeviceRef(text(raw, "node"), text(raw, "gpu")),
+        node=text(raw, "node"),
+        gpu=text(raw, "gpu"),
         since=seconds(raw.get("since"), "since"),
         until=seconds(raw.get("until"), "until"),
         message="" if raw.get("message") is None else text(raw, "message"),

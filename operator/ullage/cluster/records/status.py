@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ullage.api.contract import Reason, SliceKey
 from ullage.cluster.records.failure import FailureRecord
 from ullage.cluster.records.room import MadeRoom
+from ullage.cluster.records.scheduling_state import NOTHING, SchedulingState
 from ullage.cluster.records.spend import SpendRecord
 from ullage.cluster.records.tier import TierRecord
 
@@ -63,6 +64,10 @@ class DecisionRecord:
     reason: Reason
     message: str
     refusals: tuple[RefusalLine, ...] = ()
+    alone: bool = False
+    """No other workload joins its devices until its latency is measured."""
+    identity: str = ""
+    """Digest of all that was decided: two decisions with one identity are the same decision."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,6 +225,8 @@ class WorkloadStatus:
     completion_time: float = 0.0
     placement: tuple[Placement, ...] = ()
     decision: DecisionRecord | None = None
+    scheduling: SchedulingState = NOTHING
+    """What later cycles need to know of earlier ones."""
     progress: Progress | None = None
     allocation: AllocationRecord | None = None
     recommendation: tuple[Recommended, ...] = ()

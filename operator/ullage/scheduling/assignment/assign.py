@@ -17,9 +17,10 @@ from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
 from ullage.scheduling.assignment.pods import create_pods, give_up, name_members, release
 from ullage.scheduling.elastic.sizing import Sizing, is_modest, sizing_of
 from ullage.scheduling.elastic.space import other_models
-from ullage.scheduling.inventory import timeouts
+from ullage.scheduling.inventory.exclusions import excluded_devices
 from ullage.scheduling.inventory.held_shares import in_force
 from ullage.scheduling.lifecycle import inference as lifecycle_inference
+from ullage.scheduling.lifecycle.backoff import after_preemption_s, preemptions_in_a_row
 from ullage.scheduling.lifecycle.in_place import JOIN_AGAIN_S, free_ranks
 from ullage.scheduling.lifecycle.surge import Leaving, Move, leave
 from ullage.scheduling.model.lifecycle_step import LifecycleStep, delete, earliest, evict
@@ -154,11 +155,11 @@ def _turn(
             for held in one.held
             if held.node in index
         )
-    avoid = timeouts.passed_over(context.view, context.inventory, workload, members)
+    avoid = excluded_devices(context.view, context.inventory, workload, members)
     if life.passed_over is not None and life.passed_over.reason is Reason.RESERVATION_REFUSED:
-        node, _, gpu = life.passed_over.where.partition("/")
-        site = context.inventory.site_index.get((node, gpu))
-        avoid |= {site} if site is not None else set()
+        device = life.passed_over.device
+        if device is not None and device in context.inventory.site_index:
+            avoid |= {context.inventory.site_index[device]}
     return SchedulingAttempt(
         workload=workload,
         members=life.waiting,
@@ -268,10 +269,22 @@ def _preempt(
 ) -> None:
     """The victim goes for the sake of a winner."""
     name = f"{winner.ref.namespace}/{winner.ref.name}"
-    message = f"preempted by {name}, which has a higher priority; starts again when room is free"
+    view, uid = context.view, victim.uid
     if context.rounds is not None and victim.priority >= _priority(context, winner):
-        message = context.rounds.ended(victim.uid, name)
-    _send_away(context, victim.uid, message, result)
+        _send_away(context, uid, context.rounds.ended(uid, name), result)
+        return
+    job = view.snapshot.workloads[uid]
+    wait_s = after_preemption_s(view, job)
+    message = (
+        f"preempted by {name}, which has a higher priority; starts again when room is free,"
+        f" in {wait_s:g} s at the earliest"
+    )
+    _send_away(context, uid, message, result)
+    result.lifecycles[uid] = replace(
+        result.lifecycles[uid],
+        retry_at=view.now + wait_s,
+        preemptions=preemptions_in_a_row(view, job),
+    )
 
 
 def _priority(context: CycleContext, workload: WorkloadRecord) -> int:

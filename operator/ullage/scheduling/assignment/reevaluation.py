@@ -88,7 +88,7 @@ def with_evictions(view: View, findings: Mapping[str, Finding]) -> View:
     for uid, finding in findings.items():
         service = view.snapshot.workloads[uid].kind is WorkloadKind.INFERENCE_SERVICE
         for pod in sorted(finding.pods) if service and not finding.stays else ():
-            evictions.setdefault(pod, PendingEviction(finding.because, finding.text, ""))
+            evictions.setdefault(pod, PendingEviction(finding.because, finding.text, None))
     return replace(view, evictions=evictions) if findings else view
 
 

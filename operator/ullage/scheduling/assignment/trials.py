@@ -17,6 +17,7 @@ from typing import Final
 from ullage.api.contract import DesiredSlice, ObservedSlice, Reason, SliceKey, SlicePhase
 from ullage.cluster.records.profile import ProfileRecord
 from ullage.cluster.records.snapshot import GPUNodeRecord, PodRecord, PodStage, WorkloadRecord
+from ullage.cluster.values.device_ref import DeviceRef
 from ullage.engines.admission.probation import (
     LEAST_SECONDS,
     LEAST_WINDOWS,
@@ -27,7 +28,7 @@ from ullage.engines.admission.probation import (
     Trial,
     end_of_trial,
 )
-from ullage.scheduling.inventory.timeouts import AWAY_S
+from ullage.scheduling.inventory.exclusions import in_force
 from ullage.scheduling.learning.loop import Class
 from ullage.scheduling.model.lifecycle_step import earliest
 from ullage.scheduling.model.phases import Phase
@@ -59,9 +60,9 @@ def look_at_trials(view: View) -> Trials:
         record = view.snapshot.gpu_nodes[name]
         for seen in record.observed:
             if seen.reason == _INTERFERING and seen.phase.started:
-                where = f"{name}/{seen.gpu}"
-                text = f"{where}: {seen.message}" if seen.message else f"{where}: it interferes"
-                evictions[seen.key.pod_uid] = PendingEviction(Reason.INTERFERING, text, where)
+                device = DeviceRef(name, seen.gpu)
+                text = f"{device}: {seen.message or 'it interferes'}"
+                evictions[seen.key.pod_uid] = PendingEviction(Reason.INTERFERING, text, device)
         for wanted in record.desired:
             if not wanted.probation:
                 continue
@@ -73,8 +74,9 @@ def look_at_trials(view: View) -> Trials:
             if outcome is Outcome.COMMIT:
                 committed.append((name, wanted))
             elif outcome is Outcome.ROLL_BACK:
-                where = f"{name}/{wanted.gpu}"
-                eviction = PendingEviction(Reason.PROBATION_ROLLED_BACK, f"{where}: {text}", where)
+                device = DeviceRef(name, wanted.gpu)
+                reason = Reason.PROBATION_ROLLED_BACK
+                eviction = PendingEviction(reason, f"{device}: {text}", device)
                 evictions.setdefault(pod.uid, eviction)
             else:
                 moments += [since + LEAST_SECONDS, since + MOST_SECONDS]
@@ -133,7 +135,7 @@ def commit(view: View, trials: Trials, ledger: Ledger) -> list[Emit]:
     news: list[Emit] = []
     epoch = view.settings.epoch
     for node, wanted in trials.committed:
-        where = f"{node}/{wanted.gpu}"
+        device = DeviceRef(node, wanted.gpu)
         ledger.add(node, replace(wanted, probation=False, epoch=epoch))
         owner = _owner(view, view.snapshot.pods.get(wanted.key.pod_uid))
         if owner is not None:
@@ -143,7 +145,7 @@ def commit(view: View, trials: Trials, ledger: Ledger) -> list[Emit]:
                     warning=False,
                     epoch=epoch,
                     reason=Reason.PROBATION_COMMITTED,
-                    text=f"{wanted.pod_name} stays on {where}: every objective was kept",
+                    text=f"{wanted.pod_name} stays on {device}: every objective was kept",
                 )
             )
     return news
@@ -162,13 +164,8 @@ def spent(view: View, trials: Trials) -> dict[Class, float]:
         ):
             found[owner.ref.namespace, owner.workload_class] = budget
     for owner in view.snapshot.workloads.values():
-        decision = owner.status.decision
-        if (
-            owner.workload_class
-            and decision is not None
-            and decision.refusals
-            and view.now < decision.time + AWAY_S
-            and any(one.reason is Reason.PROBATION_ROLLED_BACK for one in decision.refusals)
+        if owner.workload_class and any(
+            one.reason is Reason.PROBATION_ROLLED_BACK for one in in_force(view, owner)
         ):
             found[owner.ref.namespace, owner.workload_class] = budget
     return found

@@ -370,7 +370,9 @@ def _marks(
     for one in leaving:
         yield (
             one.pod.uid,
-            PendingEviction(reason=reason, message=f"goes to {aim}: {decision.message}", where=""),
+            PendingEviction(
+                reason=reason, message=f"goes to {aim}: {decision.message}", device=None
+            ),
         )
 
 

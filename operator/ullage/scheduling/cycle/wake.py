@@ -9,7 +9,7 @@ from typing import Final
 
 from ullage.cluster.records.snapshot import Snapshot, WorkloadKind
 from ullage.cluster.records.status import WorkloadStatus
-from ullage.scheduling.inventory.timeouts import rest_ends
+from ullage.scheduling.inventory.exclusions import next_end
 from ullage.scheduling.model.lifecycle_step import LifecycleStep, earliest
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import View
@@ -51,5 +51,5 @@ def guards_end(view: View, lifecycles: Mapping[str, LifecycleStep]) -> float:
     for uid, life in lifecycles.items():
         if life.waiting:
             workload = view.snapshot.workloads[uid]
-            moments.append(rest_ends(view, workload, view.members_of(workload)))
+            moments.append(next_end(view, workload, view.members_of(workload)))
     return earliest(*(one for one in moments if one > view.now))

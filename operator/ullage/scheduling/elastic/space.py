@@ -18,7 +18,7 @@ from ullage.cluster.records.pod_shape import PodShape
 from ullage.cluster.records.snapshot import PodRecord, PodStage, WorkloadRecord
 from ullage.scheduling.feasibility.occupancy import Occupant
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest, ResourceRequests
-from ullage.scheduling.inventory import timeouts
+from ullage.scheduling.inventory.exclusions import excluded_devices
 from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.inventory.reliable_machines import held_to, staying, terms_of
 from ullage.scheduling.inventory.resource_usage import charged
@@ -89,7 +89,7 @@ class Space:
         """
         view, occupancy = self.requests.view, self.placer.occupancy
         known = view.members_of(job)
-        avoid |= timeouts.passed_over(view, occupancy.inventory, job, known)
+        avoid |= excluded_devices(view, occupancy.inventory, job, known)
         shape = known[0].pod.shape if known else job.shape
         wanted = self._wanted(job, shape, avoid, reliable)
         key = (*wanted.key, most, proven, None if only is None else frozenset(only))

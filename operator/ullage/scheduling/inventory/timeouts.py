@@ -1,37 +1,20 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is stuck, since when, and what to stay clear of: the clock rules of placement.
+"""What is stuck, and since when: the time limits of placement.
 
-Times come from the snapshot, memory of refusals too; nothing is remembered here.
+Times come from the snapshot; nothing is remembered here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from ullage.api.contract import Reason, SlicePhase
-from ullage.cluster.records.snapshot import PodRecord, PodStage, WorkloadRecord
-from ullage.cluster.records.status import RefusalLine
+from ullage.cluster.records.snapshot import PodRecord, PodStage
+from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.inventory.inventory import Inventory
-from ullage.scheduling.model.lifecycle_step import earliest
 from ullage.scheduling.model.view import Held, Member, View
-
-REFUSALS_UNTIL_EXCLUDED: Final = 3
-EXCLUSION_S: Final = 600.0
-"""How long a device is left out for a pod that it refused that often (start value)."""
-PAUSE_S: Final = 10.0
-"""How long a device is passed over after one refusal (our choice, keeps retries slow)."""
-
-AWAY_S: Final = 300.0
-"""How long a device is left out for a workload that had to leave it; a guard blames as long."""
-_REST_S: Final[Mapping[Reason, float]] = {
-    Reason.RESERVATION_REFUSED: PAUSE_S,
-    Reason.INTERFERING: AWAY_S,
-    Reason.PROBATION_ROLLED_BACK: AWAY_S,
-}
-"""How long a device rests after a line of this reason."""
 
 STARTS_AT_ONCE: Final = 20
 """Pods that the nodes and the API server bring up in a second, at least (our choice): when more
@@ -40,7 +23,6 @@ MOST_LAG_S: Final = 600.0
 """Lag of the API server that excuses a node or a pod, at most (our choice): a server that is always
 slow must not keep the stuck where they are for ever."""
 
-_NOWHERE: Final[frozenset[int]] = frozenset()
 _PULLING: Final = frozenset(
     {
         "ContainerCreating",
@@ -62,8 +44,8 @@ class Trouble:
 
     reason: Reason
     message: str
-    where: str = ""
-    """Node/device that it must not come back to for a while."""
+    device: DeviceRef | None = None
+    """Where it must not come back to for a while."""
 
 
 def trouble(view: View, member: Member) -> Trouble | None:
@@ -76,7 +58,7 @@ def trouble(view: View, member: Member) -> Trouble | None:
             return Trouble(_reason_of(held, Reason.UNENFORCED), _node_says(held))
     eviction = view.evictions.get(pod.uid)
     if eviction is not None:
-        return Trouble(eviction.reason, eviction.message, eviction.where)
+        return Trouble(eviction.reason, eviction.message, eviction.device)
     if pod.stage is PodStage.RUNNING:
         return None
     for held in member.held:
@@ -148,89 +130,6 @@ def node_is_lost(view: View, inventory: Inventory, member: Member) -> str:
         if inventory.nodes[index].unschedulable:
             return f"{held.node} is cordoned"
     return ""
-
-
-def passed_over(
-    view: View, inventory: Inventory, workload: WorkloadRecord, members: Sequence[Member]
-) -> frozenset[int]:
-    """Devices that failed this workload lately and get a rest from it."""
-    lines = _lines_in_force(view, workload)
-    if not lines and not view.snapshot.node_refusals:
-        return _NOWHERE
-    sites: set[int] = set()
-    for (pod_uid, gpu), times in view.snapshot.node_refusals.items():
-        if _excluded(view, times) and any(one.pod.uid == pod_uid for one in members):
-            sites.update(at for at, site in enumerate(inventory.sites) if site.uuid == gpu)
-    for line in lines:
-        node, _, gpu = line.nearest.partition("/")
-        index = inventory.node_index.get(node)
-        if index is None:
-            continue
-        if line.reason is Reason.RESERVATION_EXPIRED:
-            sites.update(inventory.sites_on[index])
-        else:
-            sites.update(at for at in inventory.sites_on[index] if inventory.sites[at].uuid == gpu)
-    return frozenset(sites)
-
-
-def carried(view: View, workload: WorkloadRecord) -> tuple[RefusalLine, ...]:
-    """Lines of the last decision that go on binding the next one."""
-    return tuple(_lines_in_force(view, workload))
-
-
-def refused_pause(view: View, members: Sequence[Member]) -> float:
-    """Seconds to wait before members are created again that nodes refused; 0 = none.
-
-    A job that no node can take as it is would be created and deleted again and again, which costs
-    its node and everyone who waits for a decision: each refusal in a row doubles the wait.
-    """
-    remembered = view.snapshot.refused_starts
-    most = max(
-        (len(remembered.get((one.pod.namespace, one.pod.name), ())) for one in members), default=0
-    )
-    settings = view.settings
-    if most < 2:
-        return 0.0
-    return min(settings.restart_backoff_s * 2.0 ** (most - 2), settings.restart_backoff_max_s)
-
-
-def rest_ends(view: View, workload: WorkloadRecord, members: Sequence[Member]) -> float:
-    """When the first passed-over device is tried again; 0 = none is."""
-    decision = workload.status.decision
-    ends = [
-        times[-1] + EXCLUSION_S
-        for (uid, _), times in view.snapshot.node_refusals.items()
-        if _excluded(view, times) and any(one.pod.uid == uid for one in members)
-    ]
-    if decision is not None:
-        ends += [
-            decision.time + _REST_S[line.reason]
-            for line in _lines_in_force(view, workload)
-            if line.reason in _REST_S
-        ]
-    return earliest(*ends)
-
-
-def _lines_in_force(view: View, workload: WorkloadRecord) -> list[RefusalLine]:
-    decision = workload.status.decision
-    if decision is None:
-        return []
-    found = []
-    for line in decision.refusals:
-        rest_s = _REST_S.get(line.reason)
-        if rest_s is not None:
-            if view.now < decision.time + rest_s:
-                found.append(line)
-        elif line.reason is Reason.RESERVATION_EXPIRED:
-            # an agent that spoke since then is worth another try
-            record = view.snapshot.gpu_nodes.get(line.nearest.partition("/")[0])
-            if record is not None and record.heartbeat <= decision.time:
-                found.append(line)
-    return found
-
-
-def _excluded(view: View, times: Sequence[float]) -> bool:
-    return len(times) >= REFUSALS_UNTIL_EXCLUDED and view.now < times[-1] + EXCLUSION_S
 
 
 def _ours(member: Member) -> bool:

@@ -23,6 +23,7 @@ from ullage.cluster.records.snapshot import (
     WorkloadRecord,
 )
 from ullage.cluster.records.spec_fields import OnNotice
+from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.inventory.interruptions import left_s, termination, words
 from ullage.scheduling.inventory.pool_membership import pool_of
 from ullage.scheduling.model.lifecycle_step import LifecycleStep, evict
@@ -49,7 +50,8 @@ def notice_marks(view: View, notices: Mapping[str, Interruption]) -> dict[str, P
         for wanted in record.desired:
             pod = view.snapshot.pods.get(wanted.key.pod_uid)
             if pod is not None and pod.stage is not PodStage.SUCCEEDED and not _stays(view, pod):
-                eviction = PendingEviction(Reason.SPOT_INTERRUPTED, text, f"{name}/{wanted.gpu}")
+                device = DeviceRef(name, wanted.gpu)
+                eviction = PendingEviction(Reason.SPOT_INTERRUPTED, text, device)
                 evictions.setdefault(pod.uid, eviction)
     return evictions
 

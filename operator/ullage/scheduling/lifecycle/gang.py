@@ -129,14 +129,13 @@ def refusal_of(release: Sequence[Member]) -> Passed | None:
             if held.refused:
                 return Passed(
                     reason=Reason.RESERVATION_REFUSED,
-                    where=f"{held.node}/{held.slice.gpu}",
+                    device=held.device,
                     message=timeouts.refused_by_node(held),
                 )
     return None
 
 
 def _expired(job: WorkloadRecord, late: Held, gated: Sequence[Member]) -> LifecycleStep:
-    where = f"{late.node}/{late.slice.gpu}"
     message = f"{late.node} did not answer to the reservation in time; placed again"
     return LifecycleStep(
         phase=Phase.PENDING,
@@ -145,7 +144,7 @@ def _expired(job: WorkloadRecord, late: Held, gated: Sequence[Member]) -> Lifecy
         restarts=job.status.restarts,
         retry_at=job.status.retry_at,
         release=tuple(one for one in gated if one.held),
-        passed_over=Passed(reason=Reason.RESERVATION_EXPIRED, where=where, message=message),
+        passed_over=Passed(reason=Reason.RESERVATION_EXPIRED, device=late.device, message=message),
     )
 
 

@@ -195,7 +195,7 @@ def _loss(view: View, member: Member) -> Termination | None:
     eviction = view.evictions.get(pod.uid)
     if eviction is not None and not pod.stage.finished:
         return Termination(
-            eviction.reason, f"{pod.name} leaves: {eviction.message}", where=eviction.where
+            eviction.reason, f"{pod.name} leaves: {eviction.message}", device=eviction.device
         )
     if pod.deleting:
         return Termination(Reason.MEMBER_LOST, f"{pod.name} is being deleted")
@@ -210,7 +210,7 @@ def _loss(view: View, member: Member) -> Termination | None:
         )
     found = timeouts.trouble(view, member)
     return (
-        Termination(found.reason, found.message, where=found.where) if found is not None else None
+        Termination(found.reason, found.message, device=found.device) if found is not None else None
     )
 
 
@@ -291,7 +291,7 @@ def _all_moved(view: View, roll: _Roll) -> Termination | None:
     eviction = next(iter(evictions), None)
     if roll.staying or roll.gone or len(causes) != 1 or eviction is None:
         return None
-    return Termination(eviction.reason, eviction.message, where=eviction.where)
+    return Termination(eviction.reason, eviction.message, device=eviction.device)
 
 
 def _in_words(roll: _Roll) -> str:
@@ -388,7 +388,7 @@ def _most(job: WorkloadRecord) -> int:
 def _passed(roll: _Roll, dropped: Sequence[Member]) -> Passed | None:
     """A device that a member just had to leave, or that refused one."""
     for one in roll.news:
-        if one.ending.where:
+        if one.ending.device is not None:
             text = one.ending.message
-            return Passed(reason=one.ending.reason, where=one.ending.where, message=text)
+            return Passed(reason=one.ending.reason, device=one.ending.device, message=text)
     return refusal_of(dropped)

@@ -204,7 +204,7 @@ def _pods(
             eviction = view.evictions.get(one.pod.uid)
             if eviction is not None:
                 passed = passed or Passed(
-                    reason=eviction.reason, where=eviction.where, message=eviction.message
+                    reason=eviction.reason, device=eviction.device, message=eviction.message
                 )
             continue
         failed = _reservation_failed(view, inventory, one) if one.held else None
@@ -245,22 +245,23 @@ def _cure(view: View, service: WorkloadRecord, member: Member, epoch: int) -> Ac
 
 def _reservation_failed(view: View, inventory: Inventory, member: Member) -> Passed | None:
     for held in member.held:
-        where = f"{held.node}/{held.slice.gpu}"
         if held.refused:
-            message = timeouts.refused_by_node(held)
-            return Passed(reason=Reason.RESERVATION_REFUSED, where=where, message=message)
+            return Passed(
+                reason=Reason.RESERVATION_REFUSED,
+                device=held.device,
+                message=timeouts.refused_by_node(held),
+            )
     late = timeouts.overdue(view, member)
     if late is not None:
         return Passed(
             reason=Reason.RESERVATION_EXPIRED,
-            where=f"{late.node}/{late.slice.gpu}",
+            device=late.device,
             message=f"{late.node} did not answer to the reservation in time; placed again",
         )
     lost = timeouts.node_is_lost(view, inventory, member)
     if lost:
-        held = member.held[0]
-        where = f"{held.node}/{held.slice.gpu}"
-        return Passed(reason=Reason.NODE_UNHEALTHY, where=where, message=lost)
+        device = member.held[0].device
+        return Passed(reason=Reason.NODE_UNHEALTHY, device=device, message=lost)
     return None
 
 

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from ullage.api.contract import Reason
+from ullage.cluster.records.scheduling_state import Exclusion
 from ullage.cluster.records.snapshot import DeploymentRecord, PodStage, WorkloadRecord
 from ullage.scheduling.feasibility.resource_requests import ResourceRequests
-from ullage.scheduling.inventory import timeouts
+from ullage.scheduling.inventory.exclusions import in_force
 from ullage.scheduling.lifecycle.replacement import Doomed, Marked, doomed_of, replaced_ahead
 from ullage.scheduling.model.lifecycle_step import evict
 from ullage.scheduling.model.plan import Action
@@ -80,7 +81,7 @@ def leave(move: Move) -> Leaving:
     if sum(one.pod.ready for one in here) > service.replicas:
         return Leaving(steps=now, extra=int(not move.busy))
     urgent = eviction.reason in URGENT
-    patient_until = _told_at(view, service, eviction.reason) + PATIENCE_S if urgent else 0.0
+    patient_until = _told_at(view, service, eviction) + PATIENCE_S if urgent else 0.0
     over = urgent and view.now >= patient_until
     wake_at = 0.0 if over else patient_until
     coming = any(_is_coming(view, one) for one in here)
@@ -127,18 +128,19 @@ def _begun(move: Move, members: Sequence[Member]) -> list[tuple[Member, PendingE
     view, service, deployment = move.view, move.service, move.deployment
     if deployment is None or deployment.replicas <= service.replicas:
         return []
-    told = {one.nearest: one for one in timeouts.carried(view, service) if one.reason in URGENT}
+    blamed = {one.device: one for one in _urgent(view, service)}
     found = []
     for one in members:
-        where = next((at for at in _places(one) if at in told), "")
+        device = next((held.device for held in one.held if held.device in blamed), None)
         runs = one.pod.stage is PodStage.RUNNING and not one.pod.deleting
-        if where and runs and one.pod.uid not in view.evictions:
-            found.append((one, PendingEviction(told[where].reason, told[where].message, where)))
+        if device is not None and runs and one.pod.uid not in view.evictions:
+            why = blamed[device]
+            found.append((one, PendingEviction(why.reason, why.message, device)))
     return found
 
 
-def _places(member: Member) -> list[str]:
-    return [f"{held.node}/{held.slice.gpu}" for held in member.held]
+def _urgent(view: View, service: WorkloadRecord) -> list[Exclusion]:
+    return [one for one in in_force(view, service) if one.reason in URGENT]
 
 
 def _must_go(view: View, member: Member) -> bool:
@@ -162,19 +164,19 @@ def _is_coming(view: View, member: Member) -> bool:
     return True
 
 
-def _told_at(view: View, service: WorkloadRecord, reason: Reason) -> float:
+def _told_at(view: View, service: WorkloadRecord, eviction: PendingEviction) -> float:
     """Since when the mark is known; now, where it is news."""
-    if any(one.reason is reason for one in timeouts.carried(view, service)):
-        decision = service.status.decision
-        return decision.time if decision is not None else view.now
-    return view.now
+    why = (eviction.reason, eviction.device)
+    return next(
+        (one.since for one in in_force(view, service) if (one.reason, one.device) == why), view.now
+    )
 
 
 def _has_room(move: Move, marked: Sequence[tuple[Member, PendingEviction]]) -> bool:
     """Whether one more replica finds a place, away from the devices that these must leave."""
     sites = move.placer.occupancy.inventory.site_index
-    left = (eviction.where.partition("/") for _, eviction in marked)
-    avoid = frozenset(sites[node, gpu] for node, _, gpu in left if (node, gpu) in sites)
+    left = (eviction.device for _, eviction in marked)
+    avoid = frozenset(sites[at] for at in left if at is not None and at in sites)
     first, eviction = marked[0]
     proven = eviction.reason not in URGENT
     return beside(move.placer, move.requests, move.service, first, avoid, proven=proven)

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
+from ullage.cluster.values.device_ref import DeviceRef
 from ullage.cluster.values.names import pod_name
 from ullage.scheduling.inventory import timeouts
+from ullage.scheduling.lifecycle.backoff import after_failure_s, after_refusals_s
 from ullage.scheduling.lifecycle.drain import interruption_of
 from ullage.scheduling.model.lifecycle_step import LifecycleStep, Passed
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import Member, View
-
-_LARGEST_DOUBLING: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +31,8 @@ class Termination:
     counted: bool = False
     code: int | None = None
     at: float = 0.0
-    where: str = ""
-    """Node/device that it must leave, and not come back to for a while."""
+    device: DeviceRef | None = None
+    """What it must leave, and not come back to for a while."""
 
 
 def find_ending(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Termination | None:
@@ -59,7 +58,7 @@ def find_ending(view: View, job: WorkloadRecord, members: Sequence[Member]) -> T
     for one in members:
         found = timeouts.trouble(view, one)
         if found is not None:
-            return Termination(found.reason, found.message, where=found.where)
+            return Termination(found.reason, found.message, device=found.device)
     return _half_started(view, members)
 
 
@@ -147,7 +146,7 @@ def close(
     if ending.counted:
         return _failed(view, job, ending, release)
     refused = ending.reason is Reason.RESERVATION_REFUSED
-    wait_s = timeouts.refused_pause(view, members) if refused else 0.0
+    wait_s = after_refusals_s(view, members) if refused else 0.0
     soon = f" in {wait_s:g} s" if wait_s else ""
     return LifecycleStep(
         phase=Phase.RESTARTING,
@@ -161,8 +160,8 @@ def close(
         retry_at=view.now + wait_s if wait_s else 0.0,
         release=release,
         passed_over=(
-            Passed(reason=ending.reason, where=ending.where, message=ending.message)
-            if ending.where
+            Passed(reason=ending.reason, device=ending.device, message=ending.message)
+            if ending.device is not None
             else None
         ),
     )
@@ -202,11 +201,7 @@ def _failed(
             restarts=restarts,
             release=release,
         )
-    settings = view.settings
-    wait_s = min(
-        settings.restart_backoff_s * 2 ** min(restarts, _LARGEST_DOUBLING),
-        settings.restart_backoff_max_s,
-    )
+    wait_s = after_failure_s(view, restarts)
     return LifecycleStep(
         phase=Phase.RESTARTING,
         reason=ending.reason,

@@ -14,6 +14,7 @@ from typing import Final
 from ullage.api.contract import Reason
 from ullage.api.reasons import ConditionType
 from ullage.cluster.records.snapshot import ObjectRef, WorkloadRecord
+from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Action, DeletePod, EvictPod
 from ullage.scheduling.model.view import Member, View
@@ -40,6 +41,8 @@ class LifecycleStep:
     """Of a gang that runs and whose members come and go in place."""
     release: tuple[Member, ...] = ()
     """Members whose slices are taken back; none of them can have started."""
+    preemptions: int = 0
+    """Which preemption in a row ends it now; 0 = none does."""
     passed_over: Passed | None = None
     """A device or node that just failed to serve it."""
     needs_deployment: bool = False
@@ -66,8 +69,8 @@ class Passed:
     """Why a reservation came to nothing, and where."""
 
     reason: Reason
-    where: str
-    """node/device."""
+    device: DeviceRef | None
+    """``None`` = no device is to be left out for it."""
     message: str
 
 

@@ -344,6 +344,8 @@ class DecideSettings:
     heartbeat_max_age_s: float = 180.0
     restart_backoff_s: float = 10.0
     restart_backoff_max_s: float = 300.0
+    preemption_backoff_s: float = 10.0
+    preemption_backoff_max_s: float = 300.0
     progress_period_s: float = 60.0
     pre_stop_sleep_s: int = 5
     aside: tuple[Fault, ...] = ()

@@ -19,6 +19,7 @@ from ullage.cluster.records.snapshot import (
     Snapshot,
     WorkloadRecord,
 )
+from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.model.plan import DecideSettings
 
 
@@ -47,6 +48,11 @@ class Held:
     def started(self) -> bool:
         """Whether a container may have been created from it."""
         return self.seen is not None and self.seen.phase.started
+
+    @property
+    def device(self) -> DeviceRef:
+        """The device that it is a part of."""
+        return DeviceRef(self.node, self.slice.gpu)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +85,11 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class PendingEviction:
-    """Why a pod has to leave its device, though it runs; ``where`` is node/device."""
+    """Why a pod has to leave its device, though it runs; ``device`` is what it must leave."""
 
     reason: Reason
     message: str
-    where: str
+    device: DeviceRef | None
 
 
 @dataclass(frozen=True, slots=True)

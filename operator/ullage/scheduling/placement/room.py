@@ -13,7 +13,7 @@ from ullage.cluster.records.pod_shape import Resources
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.scheduling.feasibility.occupancy import Occupancy, Occupant
 from ullage.scheduling.feasibility.resource_requests import ResourceRequests
-from ullage.scheduling.inventory import timeouts
+from ullage.scheduling.inventory.exclusions import excluded_devices
 from ullage.scheduling.inventory.resource_usage import charged
 from ullage.scheduling.model.view import Member
 from ullage.scheduling.placement.placement import GangPlacement, PlacementRequest, Placer
@@ -44,7 +44,7 @@ def elsewhere(
         for one in here
         if one.pod_uid in own
     ]
-    avoid = timeouts.passed_over(view, occupancy.inventory, workload, members)
+    avoid = excluded_devices(view, occupancy.inventory, workload, members)
     if not here_too:
         avoid |= {site for site, _ in slices}
     unit = [
@@ -84,9 +84,7 @@ def beside(
         proven: whether a place on trial will not do.
     """
     view = requests.view
-    passed = timeouts.passed_over(
-        view, placer.occupancy.inventory, workload, view.members_of(workload)
-    )
+    passed = excluded_devices(view, placer.occupancy.inventory, workload, view.members_of(workload))
     request = requests.of(workload, like.pod.shape, passed | avoid)
     return _fits(placer, [PlacementRequest(workload, like, request)], proven=proven)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Final
 
 from ullage.api.contract import Reason
@@ -20,24 +21,31 @@ from ullage.scheduling.model.view import View
 from ullage.scheduling.placement.candidates import Candidate
 from ullage.scheduling.placement.predicted_figures import Part
 
-_MOST_NAMED = 3
-
-ALONE: Final = ", alone until its latency is measured"
-"""Last words about a place that no one joins for now."""
+_MOST_NAMED: Final = 3
+_IDENTITY_DIGITS: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ruling:
-    """What was decided for a workload in this cycle."""
+    """What was decided for a workload in this cycle; texts are made when the record is written."""
 
     reason: Reason
     text: Callable[[], str]
-    """Made only when the record is written."""
-    chosen: str = ""
+    parts: Sequence[Part] = ()
+    """Slices that it has or gets; none = it waits."""
     runner_up: str = ""
     lines: tuple[RefusalLine, ...] = ()
-    note: str = ""
-    """What else is said of a place, as long as it holds; the last words of the text."""
+    alone: bool = False
+    """No other workload joins it for now."""
+
+    @property
+    def identity(self) -> str:
+        """Digest of what is decided: every slice, the reason, what came second, what stops it."""
+        found = sha256(f"{self.reason} {self.alone} {self.runner_up}\n".encode())
+        found.update(" ".join(sorted({one.reason for one in self.lines})).encode())
+        for part in self.parts:
+            found.update(f"\n{part.node} {part.slice.gpu} {part.slice.percent}".encode())
+        return found.hexdigest()[:_IDENTITY_DIGITS]
 
 
 def recorded(
@@ -47,17 +55,20 @@ def recorded(
     inputs_hash: Callable[[], str],
 ) -> DecisionRecord:
     """The record of a ruling; that of before when the ruling is the same."""
-    if before is not None and _same(before, ruling):
+    identity = ruling.identity
+    if before is not None and before.identity == identity:
         return before
     return DecisionRecord(
         time=whole_second(view.now),
         epoch=view.settings.epoch,
         inputs_hash=inputs_hash(),
-        chosen=ruling.chosen,
+        chosen=chosen_text(ruling.parts),
         runner_up=ruling.runner_up,
         reason=ruling.reason,
         message=ruling.text(),
         refusals=ruling.lines,
+        alone=ruling.alone,
+        identity=identity,
     )
 
 
@@ -70,6 +81,14 @@ def chosen_text(parts: Sequence[Part]) -> str:
     return f"{named} and {more} more" if more > 0 else named
 
 
+def placed_text(parts: Sequence[Part], *, alone: bool) -> str:
+    """Where a workload was placed, in a sentence."""
+    if not parts:
+        return "nothing to place"
+    until = ", alone until its latency is measured" if alone else ""
+    return f"placed on {chosen_text(parts)}{until}"
+
+
 def spot_text(inventory: Inventory, candidate: Candidate | None) -> str:
     """A place that was not taken, in one line."""
     if candidate is None:
@@ -80,13 +99,3 @@ def spot_text(inventory: Inventory, candidate: Candidate | None) -> str:
     )
     more = len(candidate.sites) - _MOST_NAMED
     return f"{named} and {more} more" if more > 0 else named
-
-
-def _same(before: DecisionRecord, ruling: Ruling) -> bool:
-    return (
-        before.chosen == ruling.chosen
-        and before.message.endswith(ALONE) == (ruling.note == ALONE)
-        and before.runner_up == ruling.runner_up
-        and before.reason is ruling.reason
-        and {one.reason for one in before.refusals} == {one.reason for one in ruling.lines}
-    )

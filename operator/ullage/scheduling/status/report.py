@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 
 from ullage.api.contract import DesiredSlice, Reason
 from ullage.api.reasons import ConditionType
+from ullage.cluster.codecs.status import REFUSAL_LIMIT, whole_second
+from ullage.cluster.records.scheduling_state import SchedulingState
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import DecisionRecord, RefusalLine, WorkloadStatus
 from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
@@ -16,11 +18,11 @@ from ullage.scheduling.assignment.digest import decision_digest, in_bytes
 from ullage.scheduling.capacity.status import says_already
 from ullage.scheduling.elastic.sizes import told as told_size
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
-from ullage.scheduling.inventory import timeouts
+from ullage.scheduling.inventory.exclusions import in_force, with_failure
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Emit
-from ullage.scheduling.model.view import Member, View
+from ullage.scheduling.model.view import Member
 from ullage.scheduling.placement.attempt import Outcome, Refused
 from ullage.scheduling.placement.predicted_figures import Part, Predictions
 from ullage.scheduling.status import decisions, unchanged
@@ -84,12 +86,14 @@ class Reporter:
             and as_told
             and workload.ref.uid not in self.told
             and says_already(workload, pool_choice)
-            and _same_note(workload, self._note(workload, parts))
+            and life.passed_over is None
+            and _same_company(workload, self._is_alone(workload, parts))
             and unchanged.still_runs(self.context.view, workload, parts, self.predictions)
         ):
             return workload.status
         admitted = _is_admitted(workload, life, members, parts)
-        decision = self._decision(workload, life, outcome, (parts, admitted))
+        scheduling = self._scheduling(workload, life)
+        decision = self._decision(workload, life, outcome, (parts, admitted), scheduling)
         reason, message = _head(life, refused, admitted, decision)
         told = Told(
             workload=workload,
@@ -101,6 +105,7 @@ class Reporter:
             reason=reason,
             message=message,
             decision=decision,
+            scheduling=scheduling,
             allocation=books,
             degraded=self._degraded(workload, life, admitted),
             endpoint=self._endpoint(workload),
@@ -144,15 +149,16 @@ class Reporter:
         life: LifecycleStep,
         outcome: Outcome | None,
         placed: tuple[Sequence[Part], bool],
+        scheduling: SchedulingState,
     ) -> DecisionRecord | None:
         """The record of this cycle's ruling, or of the last one that still stands."""
         before = workload.status.decision
         parts, admitted = placed
-        if _blamed_again(self.context.view, workload, life):
-            before = None  # its rest counts from now, though the same was said before
+        if scheduling.exclusions is not workload.status.scheduling.exclusions:
+            before = None  # a device failed it just now: that is news
         if admitted and not life.phase.terminal:
             ruling = self._placed(workload, life, outcome, parts)
-            if before is not None and outcome is None and before.chosen == ruling.chosen:
+            if before is not None and outcome is None and _same_place(workload, parts):
                 # who sits where it sat is not decided again; what came second is history
                 ruling = replace(ruling, runner_up=before.runner_up, lines=before.refusals)
         else:
@@ -183,33 +189,30 @@ class Reporter:
         parts: Sequence[Part],
     ) -> Ruling:
         rollout = self.assignments.rollouts.get(workload.ref.uid)
-        chosen = decisions.chosen_text(parts)
         if rollout is not None and rollout.waits:
-            return Ruling(
-                reason=Reason.NO_ROOM_TO_SURGE, text=lambda: _WAITS_FOR_ROOM, chosen=chosen
-            )
+            return Ruling(reason=Reason.NO_ROOM_TO_SURGE, text=lambda: _WAITS_FOR_ROOM, parts=parts)
         runner_up = ""
         if outcome is not None:
             runner_up = decisions.spot_text(self.context.inventory, outcome.runner_up)
-        note = self._note(workload, parts)
+        alone = self._is_alone(workload, parts)
         return Ruling(
             reason=Reason.PLACED,
-            text=lambda: f"placed on {chosen}{note}" if chosen else "nothing to place",
-            chosen=chosen,
+            text=lambda: decisions.placed_text(parts, alone=alone),
+            parts=parts,
             runner_up=runner_up,
             lines=self._lines(workload, life),
-            note=note,
+            alone=alone,
         )
 
-    def _note(self, workload: WorkloadRecord, parts: Sequence[Part]) -> str:
-        """That no one joins the workload yet, where that is so."""
+    def _is_alone(self, workload: WorkloadRecord, parts: Sequence[Part]) -> bool:
+        """Whether no other workload joins it until its latency is measured."""
         if workload.slo is None or workload.gpu.share is None:
-            return ""
+            return False
         unmeasured = self.context.requests.classes.of(workload).unmeasured
         inventory = self.context.inventory
         sites = [inventory.site_index.get((one.node, one.slice.gpu)) for one in parts]
         models = {inventory.model.item(site) for site in sites if site is not None}
-        return decisions.ALONE if models & unmeasured.keys() else ""
+        return not models.isdisjoint(unmeasured.keys())
 
     def _waits(
         self, workload: WorkloadRecord, life: LifecycleStep, outcome: Outcome | None
@@ -219,7 +222,7 @@ class Reporter:
             return Ruling(reason=Reason.PREEMPTED, text=lambda: life.message)
         if outcome is not None and outcome.refused is not None:
             refused = outcome.refused
-            lines = _joined(refused.lines, self._lines(workload, life))
+            lines = _joined((*refused.lines, *self._lines(workload, life)))
             return Ruling(reason=refused.reason, text=lambda: refused.text(workload), lines=lines)
         lines = self._lines(workload, life)
         if life.reason is not None and not life.phase.terminal:
@@ -231,14 +234,30 @@ class Reporter:
 
     def _lines(self, workload: WorkloadRecord, life: LifecycleStep) -> tuple[RefusalLine, ...]:
         """What lately failed to serve the workload, and goes on counting."""
-        carried = timeouts.carried(self.context.view, workload)
+        lines = tuple(
+            RefusalLine(reason=one.reason, devices=1, nearest=str(one.device), message=one.message)
+            for one in in_force(self.context.view, workload)
+        )
         passed = life.passed_over
         if passed is None or passed.reason is Reason.NODE_UNHEALTHY:
-            return carried
-        line = RefusalLine(
-            reason=passed.reason, devices=1, nearest=passed.where, message=passed.message
+            return _joined(lines)
+        nearest = str(passed.device) if passed.device is not None else ""
+        line = RefusalLine(reason=passed.reason, devices=1, nearest=nearest, message=passed.message)
+        return _joined((line, *lines))
+
+    def _scheduling(self, workload: WorkloadRecord, life: LifecycleStep) -> SchedulingState:
+        """What the next cycles need to know of this one; the record of before if nothing is new."""
+        view, before = self.context.view, workload.status.scheduling
+        exclusions = with_failure(view, workload, life.passed_over)
+        if exclusions is before.exclusions and not life.preemptions:
+            return before
+        if not life.preemptions:
+            return replace(before, exclusions=exclusions)
+        return SchedulingState(
+            exclusions=exclusions,
+            preemptions=life.preemptions,
+            preempted_at=whole_second(view.now),
         )
-        return _joined((line,), carried)
 
     def _degraded(
         self, workload: WorkloadRecord, life: LifecycleStep, admitted: bool
@@ -264,20 +283,19 @@ class Reporter:
         return f"{ref.name}.{ref.namespace}.svc:{service.ports[0]}"
 
 
-def _blamed_again(view: View, workload: WorkloadRecord, life: LifecycleStep) -> bool:
-    """Whether it has to leave a device, and its record does not keep it away from there yet."""
-    passed = life.passed_over
-    return (
-        passed is not None
-        and passed.reason in (Reason.INTERFERING, Reason.PROBATION_ROLLED_BACK)
-        and all(one.reason is not passed.reason for one in timeouts.carried(view, workload))
-    )
-
-
-def _same_note(workload: WorkloadRecord, note: str) -> bool:
+def _same_company(workload: WorkloadRecord, alone: bool) -> bool:
     """Whether the record of the decision says of the company what holds now."""
     decision = workload.status.decision
-    return decision is not None and decision.message.endswith(decisions.ALONE) == bool(note)
+    return decision is not None and decision.alone == alone
+
+
+def _same_place(workload: WorkloadRecord, parts: Sequence[Part]) -> bool:
+    """Whether the status shows these devices and shares, in this order."""
+    placement = workload.status.placement
+    return len(placement) == len(parts) and all(
+        (one.node, one.gpu, one.percent) == (part.node, part.slice.gpu, part.slice.percent)
+        for one, part in zip(placement, parts, strict=True)
+    )
 
 
 _WAITS_FOR_ROOM = (
@@ -366,9 +384,9 @@ def _head(
     return Reason.WAITING_FOR_DECISION, life.message
 
 
-def _joined(
-    first: tuple[RefusalLine, ...], second: tuple[RefusalLine, ...]
-) -> tuple[RefusalLine, ...]:
-    """Lines of both, one per reason; the first named wins."""
-    known = {one.reason for one in first}
-    return (*first, *(one for one in second if one.reason not in known))[:8]
+def _joined(lines: Sequence[RefusalLine]) -> tuple[RefusalLine, ...]:
+    """One line per reason, the first of each."""
+    by_reason: dict[Reason, RefusalLine] = {}
+    for one in lines:
+        by_reason.setdefault(one.reason, one)
+    return tuple(by_reason.values())[:REFUSAL_LIMIT]

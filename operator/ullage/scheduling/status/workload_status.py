@@ -16,6 +16,7 @@ from ullage.api.contract import Reason, SlicePhase
 from ullage.api.reasons import ConditionType
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.room import MadeRoom
+from ullage.cluster.records.scheduling_state import SchedulingState
 from ullage.cluster.records.snapshot import PodStage, WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import (
     AllocationRecord,
@@ -57,6 +58,8 @@ class Told:
     """Why it is not further, or that it is placed."""
     message: str
     decision: DecisionRecord | None
+    scheduling: SchedulingState
+    """What the next cycles need to know of this one."""
     allocation: AllocationRecord | None = None
     """What it is promised and had, where jobs take turns."""
     degraded: tuple[Reason, str] | None = None
@@ -106,6 +109,7 @@ def _common(view: View, told: Told, predictions: Predictions) -> dict[str, objec
         "phase": told.phase.value,
         "placement": _placement(before.placement, told.parts),
         "decision": told.decision,
+        "scheduling": told.scheduling,
         "sharing": (
             before.sharing
             if ended

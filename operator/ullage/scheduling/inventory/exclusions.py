@@ -1,0 +1,110 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Devices that failed a workload and are left out for it for a while.
+
+``status.scheduling.exclusions`` remembers them; beside it the snapshot holds what nodes refused
+lately. Nothing is remembered here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from ullage.api.contract import Reason
+from ullage.cluster.codecs.status import whole_second
+from ullage.cluster.records.scheduling_state import MOST_EXCLUSIONS, Exclusion
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.scheduling.inventory.inventory import Inventory
+from ullage.scheduling.model.lifecycle_step import Passed, earliest
+from ullage.scheduling.model.view import Member, View
+
+REFUSALS_UNTIL_EXCLUDED: Final = 3
+"""Refusals of one pod by one device after which it is left out for long (our choice)."""
+REFUSED_OFTEN_S: Final = 600.0
+"""How long it is then left out."""
+UNTIL_THE_AGENT_SPEAKS: Final = 0.0
+EXCLUDED_S: Final[Mapping[Reason, float]] = {
+    Reason.RESERVATION_REFUSED: 10.0,
+    Reason.RESERVATION_EXPIRED: UNTIL_THE_AGENT_SPEAKS,
+    Reason.INTERFERING: 300.0,
+    Reason.PROBATION_ROLLED_BACK: 300.0,
+}
+"""How long a device is left out after a failure for this reason (our choice): a refusal passes
+soon, an agent that is silent may be so for long, and a guard blames for five minutes."""
+
+_NO_DEVICE: Final[frozenset[int]] = frozenset()
+
+
+def in_force(view: View, workload: WorkloadRecord) -> tuple[Exclusion, ...]:
+    """Exclusions of a workload that still hold."""
+    return tuple(one for one in workload.status.scheduling.exclusions if _holds(view, one))
+
+
+def with_failure(
+    view: View, workload: WorkloadRecord, passed: Passed | None
+) -> tuple[Exclusion, ...]:
+    """What the status should remember after a device failed the workload, or none did.
+
+    Exclusions that are over stay until there is a new one: forgetting alone is worth no write.
+    """
+    before = workload.status.scheduling.exclusions
+    device = passed.device if passed is not None else None
+    if passed is None or device is None or passed.reason not in EXCLUDED_S:
+        return before
+    held = in_force(view, workload)
+    if any((one.reason, one.device) == (passed.reason, device) for one in held):
+        return before
+    since, lasts_s = whole_second(view.now), EXCLUDED_S[passed.reason]
+    new = Exclusion(
+        reason=passed.reason,
+        node=device.node,
+        gpu=device.gpu,
+        since=since,
+        until=since + lasts_s if lasts_s else 0.0,
+        message=passed.message,
+    )
+    return (*held, new)[-MOST_EXCLUSIONS:]
+
+
+def excluded_devices(
+    view: View, inventory: Inventory, workload: WorkloadRecord, members: Sequence[Member]
+) -> frozenset[int]:
+    """Indices of the devices that are left out for members of a workload."""
+    exclusions = in_force(view, workload)
+    if not exclusions and not view.snapshot.node_refusals:
+        return _NO_DEVICE
+    found: set[int] = set()
+    uids = {one.pod.uid for one in members}
+    for (pod_uid, gpu), times in view.snapshot.node_refusals.items():
+        if pod_uid in uids and _refused_often(view, times):
+            found.update(at for at, site in enumerate(inventory.sites) if site.uuid == gpu)
+    for one in exclusions:
+        node = inventory.node_index.get(one.node)
+        if node is not None and not one.until:
+            found.update(inventory.sites_on[node])
+        elif one.device in inventory.site_index:
+            found.add(inventory.site_index[one.device])
+    return frozenset(found)
+
+
+def next_end(view: View, workload: WorkloadRecord, members: Sequence[Member]) -> float:
+    """When the first excluded device may be tried again; 0 = none, or not at a known time."""
+    uids = {one.pod.uid for one in members}
+    refused = (
+        times[-1] + REFUSED_OFTEN_S
+        for (pod_uid, _), times in view.snapshot.node_refusals.items()
+        if pod_uid in uids and _refused_often(view, times)
+    )
+    return earliest(*refused, *(one.until for one in in_force(view, workload)))
+
+
+def _holds(view: View, exclusion: Exclusion) -> bool:
+    if exclusion.until:
+        return view.now < exclusion.until
+    node = view.snapshot.gpu_nodes.get(exclusion.node)
+    return node is not None and node.heartbeat <= exclusion.since
+
+
+def _refused_often(view: View, times: Sequence[float]) -> bool:
+    return len(times) >= REFUSALS_UNTIL_EXCLUDED and view.now < times[-1] + REFUSED_OFTEN_S

@@ -1,0 +1,61 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""How long a gang waits before it starts again: after a failure, a refusal, a preemption.
+
+Every wait doubles with each time in a row up to a limit; each has its own base and its own limit
+among the settings of a decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.scheduling.model.view import Member, View
+
+_LARGEST_DOUBLING: Final = 16
+CALM_FACTOR: Final = 2.0
+"""A job that was not preempted for so many times the longest wait has no preemption in a row."""
+
+
+def after_failure_s(view: View, restarts: int) -> float:
+    """Seconds until a gang that failed starts again, after so many restarts before."""
+    settings = view.settings
+    return _doubled(settings.restart_backoff_s, restarts, settings.restart_backoff_max_s)
+
+
+def after_refusals_s(view: View, members: Sequence[Member]) -> float:
+    """Seconds until members are created again that nodes refused; 0 = at once.
+
+    A job that no node can take as it is would be created and deleted again and again, which costs
+    its node and all that wait for a decision.
+    """
+    remembered = view.snapshot.refused_starts
+    most = max(
+        (len(remembered.get((one.pod.namespace, one.pod.name), ())) for one in members), default=0
+    )
+    return after_failure_s(view, most - 2) if most >= 2 else 0.0
+
+
+def after_preemption_s(view: View, job: WorkloadRecord) -> float:
+    """Seconds until a job that is preempted now competes for room again."""
+    settings = view.settings
+    return _doubled(
+        settings.preemption_backoff_s,
+        preemptions_in_a_row(view, job) - 1,
+        settings.preemption_backoff_max_s,
+    )
+
+
+def preemptions_in_a_row(view: View, job: WorkloadRecord) -> int:
+    """Which preemption in a row one of this moment is, 1 for the first."""
+    state = job.status.scheduling
+    forgotten_s = CALM_FACTOR * view.settings.preemption_backoff_max_s
+    if not state.preemptions or view.now - state.preempted_at >= forgotten_s:
+        return 1
+    return state.preemptions + 1
+
+
+def _doubled(base_s: float, times: int, most_s: float) -> float:
+    return min(base_s * 2.0 ** min(times, _LARGEST_DOUBLING), most_s)
