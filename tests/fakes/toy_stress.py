@@ -28,6 +28,7 @@ from ullage.cluster.records.snapshot import (
 )
 from ullage.cluster.records.spec_fields import RiskSettings
 from ullage.engines.admission.utilisation import UtilisationSum
+from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.model.plan import Action, DecideSettings, Plan
@@ -44,6 +45,7 @@ class StressRun:
         self.toy = ToyCluster(seed, _shape(self.random))
         self.counts: Counter[str] = Counter()
         self.predictor = UtilisationSum()
+        self.cache = CycleCache()
         self._numbers = 0
         self._events: dict[str, tuple[int, Callable[[], None]]] = {
             "create": (8, self._create),
@@ -98,8 +100,12 @@ class StressRun:
         """One decision; every action lands with this probability."""
         snapshot = self.toy.snapshot()
         settings = DecideSettings(epoch=self.toy.epoch)
-        plan = decide(snapshot, self.toy.now, settings, self.predictor)
+        plan = decide(snapshot, self.toy.now, settings, self.predictor, cache=self.cache)
         actions = diff(plan, snapshot)
+        if self.counts["cycles"] % 3 == 0:
+            alone = decide(snapshot, self.toy.now, settings, self.predictor)
+            assert alone == plan, "a plan depends on what an earlier cycle left"
+            assert diff(alone, snapshot) == actions
         toy_rules.check_actions(snapshot, actions)
         self.toy.apply(actions, lambda _: landing >= 1.0 or self.random.random() < landing)
         self.counts["cycles"] += 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ullage.scheduling.assignment.steady import SteadyCache
 from ullage.scheduling.feasibility.occupancy import OccupantCache
 from ullage.scheduling.prediction.risk import JudgementCache
 from ullage.scheduling.prediction.workload_classes import ClassCache
@@ -23,3 +24,4 @@ class CycleCache:
     occupants: OccupantCache = field(default_factory=OccupantCache)
     judgements: JudgementCache = field(default_factory=JudgementCache)
     division: DivisionCache = field(default_factory=DivisionCache)
+    steady: SteadyCache = field(default_factory=SteadyCache)

@@ -14,6 +14,7 @@ from typing import Final
 from ullage.api.contract import Interruption
 from ullage.cluster.records.snapshot import PodStage, Snapshot, WorkloadKind, WorkloadRecord
 from ullage.scheduling.assignment.pods import release
+from ullage.scheduling.assignment.steady import SteadyCache
 from ullage.scheduling.assignment.trials import Trials, commit, look_at_trials
 from ullage.scheduling.capacity.capacity_choice import CapacityChoices, decide_pools
 from ullage.scheduling.elastic import sizes
@@ -43,6 +44,7 @@ class CycleState:
         inventory: Devices and the nodes they are in.
         ledger: Who holds what; what follows writes into it.
         lifecycles: What every workload needs, by its uid.
+        undisturbed: What jobs need that run on and near which nothing changed, by uid.
         trials: Classes that are tried out.
         spending: Pools that jobs with an aim of cost are to use.
         notices: Machines that will be taken away, by node.
@@ -53,13 +55,16 @@ class CycleState:
     inventory: Inventory
     ledger: Ledger
     lifecycles: dict[str, LifecycleStep]
+    undisturbed: Mapping[str, LifecycleStep]
     trials: Trials
     spending: CapacityChoices
     notices: Mapping[str, Interruption]
     committed: Sequence[Emit]
 
 
-def begin_cycle(snapshot: Snapshot, now: float, settings: DecideSettings) -> CycleState:
+def begin_cycle(
+    snapshot: Snapshot, now: float, settings: DecideSettings, steady: SteadyCache
+) -> CycleState:
     """What stands, and what everyone needs; arguments as of ``decide``."""
     snapshot = sizes.with_sizes(snapshot)
     ledger = Ledger(snapshot)
@@ -70,7 +75,8 @@ def begin_cycle(snapshot: Snapshot, now: float, settings: DecideSettings) -> Cyc
     evictions = notice_marks(view, notices)
     view = replace(view, evictions={**trials.evictions, **spending.evictions, **evictions})
     inventory = take_inventory(view)
-    lifecycles = _live(view, inventory)
+    undisturbed = steady.undisturbed(view)
+    lifecycles = _live(view, inventory, undisturbed)
     drop_refused(view, ledger)
     committed = commit(view, trials, ledger)
     for life in lifecycles.values():
@@ -81,6 +87,7 @@ def begin_cycle(snapshot: Snapshot, now: float, settings: DecideSettings) -> Cyc
         inventory=inventory,
         ledger=ledger,
         lifecycles=lifecycles,
+        undisturbed=undisturbed,
         trials=trials,
         spending=spending,
         notices=notices,
@@ -106,11 +113,17 @@ def look(snapshot: Snapshot, now: float, settings: DecideSettings, ledger: Ledge
     )
 
 
-def _live(view: View, inventory: Inventory) -> dict[str, LifecycleStep]:
+def _live(
+    view: View, inventory: Inventory, undisturbed: Mapping[str, LifecycleStep]
+) -> dict[str, LifecycleStep]:
     """What every workload needs, by its uid."""
     lifecycles: dict[str, LifecycleStep] = {}
     blames = Blames(view.snapshot)
     for uid, workload in view.snapshot.workloads.items():
+        known = undisturbed.get(uid)
+        if known is not None:
+            lifecycles[uid] = known
+            continue
         with blames.of(workload.ref):
             lifecycles[uid] = _life(view, inventory, workload)
     blames.settle()

@@ -11,11 +11,12 @@ decide again (``wake``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
 from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.status import WorkloadStatus
 from ullage.engines.admission.prediction import Predictor
 from ullage.scheduling.accounting.account import Accountant
 from ullage.scheduling.assignment.assignment import CycleAssignment, assign_resources
@@ -23,6 +24,7 @@ from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.assignment.cycle_state import CycleState, begin_cycle
 from ullage.scheduling.assignment.digest import cycle_digest
 from ullage.scheduling.assignment.events import sharing_news
+from ullage.scheduling.assignment.steady import SteadyCache, is_steady, refusal_stands
 from ullage.scheduling.assignment.trials import bookings
 from ullage.scheduling.cycle.gpu_nodes import missing_gpu_nodes
 from ullage.scheduling.cycle.set_aside import told, without
@@ -33,7 +35,7 @@ from ullage.scheduling.lifecycle.coordinator import on_their_machines
 from ullage.scheduling.lifecycle.drain import by_class
 from ullage.scheduling.lifecycle.taints import eviction_notices, node_taints
 from ullage.scheduling.model.faults import WORKLOADS, Fault, faults_of
-from ullage.scheduling.model.lifecycle_step import earliest
+from ullage.scheduling.model.lifecycle_step import LifecycleStep, earliest
 from ullage.scheduling.model.plan import Action, DecideSettings, Plan
 from ullage.scheduling.status.invalid_objects import unread_news
 from ullage.scheduling.status.policies import void_policies
@@ -69,8 +71,8 @@ def decide(
     aside = {one.subject: one for one in settings.aside}
     for _ in range(MOST_PASSES):
         try:
-            cycle = begin_cycle(without(snapshot, aside.values()), now, settings)
-            plan = _plan(cycle, assign_resources(cycle, predictor, allocate, cache))
+            cycle = begin_cycle(without(snapshot, aside.values()), now, settings, cache.steady)
+            plan = _plan(cycle, assign_resources(cycle, predictor, allocate, cache), cache.steady)
         except Exception as error:  # the seam of one object's decision
             fresh = {
                 one.subject: one for one in faults_of(error, snapshot) if one.subject not in aside
@@ -110,7 +112,7 @@ def _undecided(
     )
 
 
-def _plan(cycle: CycleState, given: CycleAssignment) -> Plan:
+def _plan(cycle: CycleState, given: CycleAssignment, steady: SteadyCache) -> Plan:
     """All that is to be done and said."""
     view, lifecycles, snapshot = cycle.view, cycle.lifecycles, cycle.view.snapshot
     now, epoch = view.now, view.settings.epoch
@@ -119,7 +121,20 @@ def _plan(cycle: CycleState, given: CycleAssignment) -> Plan:
     slices = cycle.ledger.slices() | dict.fromkeys(missing_gpu_nodes(snapshot), ())
     accountant = Accountant.of(snapshot, slices, now)
     reporter = Reporter(given.context, assignments, given.predictions, given.devices, given.told)
-    statuses, events = tell(view, reporter, lifecycles, accountant)
+    untouched: Mapping[str, LifecycleStep] = {}
+    if given.spent_s == steady.spent_s:
+        nodes = cycle.ledger.changed_nodes()
+        untouched = steady.untouched(cycle.undisturbed, lifecycles, nodes)
+    outcomes, workloads = assignments.outcomes, snapshot.workloads
+    unchanged = {
+        uid
+        for uid, step in untouched.items()
+        if not step.waiting or refusal_stands(workloads[uid].status, outcomes.get(uid))
+    }
+    statuses, events = tell(view, reporter, lifecycles, accountant, unchanged)
+    if not accountant.rates.any_price:  # with prices, what each has cost changes with time
+        steady_jobs = _steady(cycle, given, statuses, untouched)
+        steady.keep(view, given.spent_s, steady_jobs)
     steps: list[Action] = [step for uid in sorted(lifecycles) for step in lifecycles[uid].steps]
     taints = node_taints(snapshot, cycle.notices, epoch)
     lessons = _lessons(cycle, given)
@@ -159,6 +174,25 @@ def _plan(cycle: CycleState, given: CycleAssignment) -> Plan:
             ordering.wake_at,
         ),
     )
+
+
+def _steady(
+    cycle: CycleState,
+    given: CycleAssignment,
+    statuses: Mapping[str, WorkloadStatus],
+    untouched: Mapping[str, LifecycleStep],
+) -> dict[str, LifecycleStep]:
+    """What jobs need that the next cycle need not ask again while all near them stays as it is."""
+    if given.context.rounds is not None:
+        return {}  # what each is owed changes with time
+    found = dict(untouched)
+    workloads, lifecycles = cycle.view.snapshot.workloads, cycle.lifecycles
+    for uid, status in statuses.items():
+        if uid in found or uid in given.told:
+            continue
+        if is_steady(workloads[uid], status, lifecycles[uid]):
+            found[uid] = lifecycles[uid]
+    return found
 
 
 def _lessons(cycle: CycleState, given: CycleAssignment) -> Lessons:

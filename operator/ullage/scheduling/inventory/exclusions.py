@@ -38,7 +38,8 @@ _NO_DEVICE: Final[frozenset[int]] = frozenset()
 
 def in_force(view: View, workload: WorkloadRecord) -> tuple[Exclusion, ...]:
     """Exclusions of a workload that still hold."""
-    return tuple(one for one in workload.status.scheduling.exclusions if _holds(view, one))
+    exclusions = workload.status.scheduling.exclusions
+    return tuple(one for one in exclusions if _holds(view, one)) if exclusions else ()
 
 
 def with_failure(
@@ -90,6 +91,8 @@ def excluded_devices(
 
 def next_end(view: View, workload: WorkloadRecord, members: Sequence[Member]) -> float:
     """When the first excluded device may be tried again; 0 = none, or not at a known time."""
+    if not workload.status.scheduling.exclusions and not view.snapshot.node_refusals:
+        return 0.0
     uids = {one.pod.uid for one in members}
     refused = (
         times[-1] + REFUSED_OFTEN_S

@@ -53,7 +53,7 @@ def training_life(view: View, inventory: Inventory, job: WorkloadRecord) -> Life
 def _life(view: View, inventory: Inventory, job: WorkloadRecord) -> LifecycleStep:
     everyone = view.members_of(job)
     if job.status.phase == Phase.RUNNING and _runs_well(view, job, everyone):
-        return _running(job.status.restarts)
+        return running(job.status.restarts)
     members = [one for one in everyone if 0 <= one.pod.rank < job.replicas]
     phase = _phase(job)
     if job.deleting:
@@ -106,7 +106,8 @@ def _runs_well(view: View, job: WorkloadRecord, members: Sequence[Member]) -> bo
 
 
 @lru_cache(maxsize=256)
-def _running(restarts: int) -> LifecycleStep:
+def running(restarts: int) -> LifecycleStep:
+    """What a job needs that runs well: nothing."""
     return LifecycleStep(phase=Phase.RUNNING, restarts=restarts)
 
 

@@ -36,6 +36,10 @@ class Ledger:
         """Whether anything was taken out on a node in this cycle."""
         return node in self._dropped
 
+    def changed_nodes(self) -> set[str]:
+        """Nodes that were given or lost a slice in this cycle."""
+        return {*self._dropped, *self._added}
+
     def added(self, node: str, pod_uid: str) -> tuple[tuple[str, DesiredSlice], ...]:
         """New slices of a pod on a node, with the node's name, in order of their index."""
         new = self._added.get(node, {})

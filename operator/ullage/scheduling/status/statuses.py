@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import WorkloadStatus
@@ -25,11 +25,16 @@ from ullage.scheduling.timeslicing.events import turn_news
 
 
 def tell(
-    view: View, reporter: Reporter, lifecycles: Mapping[str, LifecycleStep], accountant: Accountant
+    view: View,
+    reporter: Reporter,
+    lifecycles: Mapping[str, LifecycleStep],
+    accountant: Accountant,
+    unchanged: Container[str],
 ) -> tuple[dict[str, WorkloadStatus], list[Emit]]:
     """The statuses by workload, those that did not change included, and Events of those that did.
 
-    Who has nothing to be told, such as an object that is being deleted, is left out.
+    Who has nothing to be told, such as an object that is being deleted, is left out. The status of
+    an ``unchanged`` workload stands.
     """
     statuses: dict[str, WorkloadStatus] = {}
     events: list[Emit] = []
@@ -38,6 +43,9 @@ def tell(
     for uid in sorted(lifecycles):
         workload = view.snapshot.workloads[uid]
         if lifecycles[uid].silent:
+            continue
+        if uid in unchanged:
+            statuses[uid] = workload.status
             continue
         with blames.of(workload.ref):
             status = advised(advisor, workload, reporter.status(workload))

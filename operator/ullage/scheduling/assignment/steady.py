@@ -1,0 +1,185 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs that run or wait undisturbed: what the last cycle found of them holds in this one, too.
+
+Most jobs of a large cluster run or wait, and nothing near them changes from one cycle to the next.
+What such a job needs, and what its status says while it runs, stands as long as every record is
+the very one of the last cycle: its own, those of its pods and nodes, and those of all that share
+these nodes. Whether a waiting job finds a place is decided in every cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Final
+
+from ullage.cluster.records.snapshot import Snapshot, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.status import WorkloadStatus
+from ullage.scheduling.learning.loop import Class
+from ullage.scheduling.lifecycle.training import running
+from ullage.scheduling.model.lifecycle_step import LifecycleStep
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.plan import DecideSettings
+from ullage.scheduling.model.view import View
+from ullage.scheduling.placement.attempt import Outcome
+
+_RULES: Final = ("policy", "profiles", "device_profiles", "pools", "models", "leads")
+"""Parts of a snapshot that may concern any job."""
+
+Nodes = tuple[str, ...]
+
+
+@dataclass(slots=True)
+class SteadyCache:
+    """What the last cycle looked at, and the jobs that nothing happened to in it."""
+
+    snapshot: Snapshot | None = None
+    settings: DecideSettings | None = None
+    spent_s: Mapping[Class, float] = field(default_factory=dict)
+    """Seconds of trial that classes had used up."""
+    steps: dict[str, LifecycleStep] = field(default_factory=dict)
+    """What each of the jobs needed, by uid."""
+    nodes: dict[str, Nodes] = field(default_factory=dict)
+    """Nodes on which a workload holds slices, by uid."""
+
+    def undisturbed(self, view: View) -> dict[str, LifecycleStep]:
+        """What jobs need to whom still nothing happened, by uid."""
+        if self.snapshot is None or not self.steps or not self._rules_stand(view):
+            return {}
+        owners, nodes = self._disturbed(self.snapshot, view)
+        return {
+            uid: step
+            for uid, step in self.steps.items()
+            if uid not in owners and nodes.isdisjoint(self.nodes.get(uid, ()))
+        }
+
+    def untouched(
+        self,
+        undisturbed: Mapping[str, LifecycleStep],
+        now: Mapping[str, LifecycleStep],
+        nodes: Collection[str],
+    ) -> dict[str, LifecycleStep]:
+        """Those of the undisturbed that the cycle itself did nothing to, nor to their nodes.
+
+        Args:
+            undisturbed: What they needed at the beginning of the cycle, by uid.
+            now: What they need after it.
+            nodes: Nodes that the cycle gave slices to, or took some from.
+        """
+        changed = set(nodes)
+        return {
+            uid: step
+            for uid, step in undisturbed.items()
+            if now[uid] is step and changed.isdisjoint(self.nodes.get(uid, ()))
+        }
+
+    def keep(
+        self, view: View, spent_s: Mapping[Class, float], steps: dict[str, LifecycleStep]
+    ) -> None:
+        """Remember a cycle for the next one."""
+        self.snapshot, self.settings, self.spent_s = view.snapshot, view.settings, spent_s
+        self.steps, self.nodes = steps, dict(_nodes_of(view, view.members))
+
+    def _rules_stand(self, view: View) -> bool:
+        """Whether all that concerns any job is as it was."""
+        old, new = self.snapshot, view.snapshot
+        return (
+            _lasting(self.settings) == _lasting(view.settings)
+            and not new.pools
+            and all(_same(getattr(old, name), getattr(new, name)) for name in _RULES)
+        )
+
+    def _disturbed(self, old: Snapshot, view: View) -> tuple[set[str], set[str]]:
+        """Owners and nodes that something happened to, or to someone who shares their nodes."""
+        new = view.snapshot
+        nodes = {*_changed(old.gpu_nodes, new.gpu_nodes), *_changed(old.nodes, new.nodes)}
+        owners = set(_changed(old.workloads, new.workloads))
+        for uid in _changed(old.pods, new.pods):
+            owners.update(side.pods[uid].owner.uid for side in (old, new) if uid in side.pods)
+        owners.update(new.pods[uid].owner.uid for uid in view.evictions if uid in new.pods)
+        owners.update(_owners_on(old, nodes), _owners_on(new, nodes))
+        nodes.update(chain.from_iterable(self.nodes.get(uid, ()) for uid in owners))
+        nodes.update(chain.from_iterable(held for _, held in _nodes_of(view, owners)))
+        return owners, nodes
+
+
+def is_steady(workload: WorkloadRecord, status: WorkloadStatus, step: LifecycleStep) -> bool:
+    """Whether nothing but a change of records can make a workload need or say anything else.
+
+    Of one that waits, what it needs; what it says follows from its refusal as well.
+
+    Args:
+        workload: The workload.
+        status: What this cycle says of it.
+        step: What this cycle found that it needs.
+    """
+    return (
+        status is workload.status
+        and workload.kind is WorkloadKind.TRAINING_JOB
+        and workload.cost is None
+        and workload.elasticity is None
+        and status.spend is None
+        and (step is running(status.restarts) or _only_waits(step))
+    )
+
+
+def refusal_stands(status: WorkloadStatus, outcome: Outcome | None) -> bool:
+    """Whether an outcome refuses a workload for the very reasons that its decision names."""
+    if outcome is None or outcome.refused is None or outcome.placements:
+        return False
+    decision, refused = status.decision, outcome.refused
+    return (
+        decision is not None
+        and decision.reason is refused.reason
+        and {one.reason for one in decision.refusals} == {one.reason for one in refused.lines}
+    )
+
+
+def _only_waits(step: LifecycleStep) -> bool:
+    """Whether all pods of a gang are there and wait for slices, and nothing else is to be done."""
+    plain = LifecycleStep(phase=Phase.PENDING, waiting=step.waiting, restarts=step.restarts)
+    return bool(step.waiting) and step == plain
+
+
+def _nodes_of(view: View, uids: Iterable[str]) -> Iterator[tuple[str, Nodes]]:
+    """Nodes on which workloads hold slices."""
+    for uid in uids:
+        nodes = [held.node for one in view.members.get(uid, ()) for held in one.held]
+        if nodes:
+            yield uid, tuple(nodes)
+
+
+def _lasting(settings: DecideSettings | None) -> DecideSettings | None:
+    """The settings without what may change from cycle to cycle and concerns no running job."""
+    return settings and replace(settings, backpressure_ended_at=0.0, aside=())
+
+
+def _same(old: object, new: object) -> bool:
+    if old is new:
+        return True
+    if not isinstance(old, Mapping) or not isinstance(new, Mapping):
+        return old == new
+    return len(old) == len(new) and all(new.get(key) is one for key, one in old.items())
+
+
+def _owners_on(snapshot: Snapshot, nodes: Iterable[str]) -> Iterator[str]:
+    """Owners of the slices that stand in the spec or the status of some nodes."""
+    for name in nodes:
+        record = snapshot.gpu_nodes.get(name)
+        if record is None:
+            continue
+        uids = {one.key.pod_uid for one in record.desired}
+        uids.update(one.key.pod_uid for one in record.observed)
+        yield from (snapshot.pods[uid].owner.uid for uid in uids if uid in snapshot.pods)
+
+
+def _changed(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
+    """Keys whose record is another one, new or gone."""
+    if old is new:
+        return []
+    return [
+        *(key for key, one in new.items() if old.get(key) is not one),
+        *(key for key in old if key not in new),
+    ]
