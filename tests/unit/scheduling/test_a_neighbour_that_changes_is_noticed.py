@@ -34,13 +34,13 @@ RULES: list[Part] = [a_policy(), a_profile("busy", BUSY), a_profile("idle", IDLE
 
 def a_pair() -> tuple[WorkloadBuilder, WorkloadBuilder, list[Part]]:
     """Two jobs that run on one device and were told so; pods and the node beside them."""
-    jobs = [a_job(name).fractional(50, 50).profile("idle") for name in ("one", "other")]
+    jobs = [a_job(name).fractional(70, 70).profile("idle") for name in ("one", "other")]
     records = [job.build() for job in jobs]
     pods = [
         a_pod(f"{one.ref.name}-0", owner=one, stage=PodStage.RUNNING, node="node-1")
         for one in records
     ]
-    slices = [a_slice(pod, device=gpu("node-1", 0), percent=50) for pod in pods]
+    slices = [a_slice(pod, device=gpu("node-1", 0), percent=70) for pod in pods]
     seen = [reported(one, SlicePhase.ATTACHED) for one in slices]
     near = [*pods, a_gpu_node("node-1", devices=1, desired=slices, observed=seen), *RULES]
     one, other = (job.status(phase="Running") for job in jobs)
