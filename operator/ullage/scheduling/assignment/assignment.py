@@ -75,8 +75,10 @@ def assign_resources(
     snapshot, spending = view.snapshot, cycle.spending
     spent_s = spent(view, cycle.trials)
     classes = Classes(snapshot, inventory, spent_s, replicas_that_serve(view), cache.classes)
+    same_cycle = cache.occupants.snapshot is cache.steady.snapshot
+    disturbed = cycle.disturbed if same_cycle and spent_s == cache.steady.spent_s else None
     restated = restate(view, classes, ledger)
-    occupancy = occupancy_of(view, inventory, ledger, classes, cache.occupants)
+    occupancy = occupancy_of(view, inventory, ledger, classes, cache.occupants, disturbed)
     devices = board_digest(occupancy)
     requests = ResourceRequests(view, occupancy, classes, places(spending, inventory))
     placer = Placer(occupancy, rule_of(view, requests, predictor, cache.judgements))

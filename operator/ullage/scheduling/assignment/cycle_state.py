@@ -7,7 +7,7 @@ Pure. No one is given anything here; what does not stand any more is dropped fro
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -45,6 +45,7 @@ class CycleState:
         ledger: Who holds what; what follows writes into it.
         lifecycles: What every workload needs, by its uid.
         undisturbed: What jobs need that run on and near which nothing changed, by uid.
+        disturbed: Nodes that something happened to, or to those on it; ``None`` = perhaps to all.
         trials: Classes that are tried out.
         spending: Pools that jobs with an aim of cost are to use.
         notices: Machines that will be taken away, by node.
@@ -56,6 +57,7 @@ class CycleState:
     ledger: Ledger
     lifecycles: dict[str, LifecycleStep]
     undisturbed: Mapping[str, LifecycleStep]
+    disturbed: Collection[str] | None
     trials: Trials
     spending: CapacityChoices
     notices: Mapping[str, Interruption]
@@ -75,7 +77,7 @@ def begin_cycle(
     evictions = notice_marks(view, notices)
     view = replace(view, evictions={**trials.evictions, **spending.evictions, **evictions})
     inventory = take_inventory(view)
-    undisturbed = steady.undisturbed(view)
+    undisturbed, disturbed = steady.undisturbed(view)
     lifecycles = _live(view, inventory, undisturbed)
     drop_refused(view, ledger)
     committed = commit(view, trials, ledger)
@@ -88,6 +90,7 @@ def begin_cycle(
         ledger=ledger,
         lifecycles=lifecycles,
         undisturbed=undisturbed,
+        disturbed=disturbed,
         trials=trials,
         spending=spending,
         notices=notices,

@@ -44,16 +44,20 @@ class SteadyCache:
     nodes: dict[str, Nodes] = field(default_factory=dict)
     """Nodes on which a workload holds slices, by uid."""
 
-    def undisturbed(self, view: View) -> dict[str, LifecycleStep]:
-        """What jobs need to whom still nothing happened, by uid."""
-        if self.snapshot is None or not self.steps or not self._rules_stand(view):
-            return {}
+    def undisturbed(self, view: View) -> tuple[dict[str, LifecycleStep], set[str] | None]:
+        """What jobs need to whom still nothing happened, by uid, and the nodes of all others.
+
+        The second is ``None`` where something happened that may concern any node.
+        """
+        if self.snapshot is None or not self._rules_stand(view):
+            return {}, None
         owners, nodes = self._disturbed(self.snapshot, view)
-        return {
+        steps = {
             uid: step
             for uid, step in self.steps.items()
             if uid not in owners and nodes.isdisjoint(self.nodes.get(uid, ()))
         }
+        return steps, nodes
 
     def untouched(
         self,

@@ -132,9 +132,10 @@ def _plan(cycle: CycleState, given: CycleAssignment, steady: SteadyCache) -> Pla
         if not step.waiting or refusal_stands(workloads[uid].status, outcomes.get(uid))
     }
     statuses, events = tell(view, reporter, lifecycles, accountant, unchanged)
-    if not accountant.rates.any_price:  # with prices, what each has cost changes with time
-        steady_jobs = _steady(cycle, given, statuses, untouched)
-        steady.keep(view, given.spent_s, steady_jobs)
+    timed = accountant.rates.any_price or given.context.rounds is not None
+    # what each job has cost, or is owed in turns, changes with time
+    steps_kept = {} if timed else _steady(cycle, given, statuses, untouched)
+    steady.keep(view, given.spent_s, steps_kept)
     steps: list[Action] = [step for uid in sorted(lifecycles) for step in lifecycles[uid].steps]
     taints = node_taints(snapshot, cycle.notices, epoch)
     lessons = _lessons(cycle, given)
@@ -183,8 +184,6 @@ def _steady(
     untouched: Mapping[str, LifecycleStep],
 ) -> dict[str, LifecycleStep]:
     """What jobs need that the next cycle need not ask again while all near them stays as it is."""
-    if given.context.rounds is not None:
-        return {}  # what each is owed changes with time
     found = dict(untouched)
     workloads, lifecycles = cycle.view.snapshot.workloads, cycle.lifecycles
     for uid, status in statuses.items():

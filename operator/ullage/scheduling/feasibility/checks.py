@@ -88,7 +88,7 @@ def everyone_is_measured(facts: Facts[N], request: ResourceRequest) -> N:
 
 def trusts_the_others(facts: Facts[N], request: ResourceRequest) -> N:
     """Everyone on it is of the same trust domain."""
-    return abs(facts.domain - request.domain) * facts.sharers
+    return facts.sharers * (1 - _is_among(facts.domain, (request.domain,)))
 
 
 def context_is_left(facts: Facts[N], request: ResourceRequest) -> N:

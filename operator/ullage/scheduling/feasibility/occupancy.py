@@ -8,7 +8,7 @@ stands in a spec or in a status, because capacity is free only when it stands in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from ullage.api.contract import SLOT_RESOURCE, DesiredSlice, GPUMode, ObservedSlice, SlicePhase
 from ullage.cluster.records.pod_shape import Resources
-from ullage.cluster.records.snapshot import PodRecord, WorkloadRecord
+from ullage.cluster.records.snapshot import PodRecord, Snapshot, WorkloadRecord
 from ullage.engines.admission.limits import WHOLE_PERCENT, with_contexts_mib
 from ullage.engines.admission.records import Tenant
 from ullage.scheduling.inventory.inventory import Flags, Ints, Inventory
@@ -86,10 +86,36 @@ _Seated = tuple[DesiredSlice | ObservedSlice, PodRecord, WorkloadRecord, Known, 
 
 
 @dataclass(slots=True)
-class OccupantCache:
-    """Occupants of the last cycle, by identity of their slice: they save the next one time."""
+class NodeOccupants:
+    """Who is on the devices of one node, in order."""
 
+    here: list[tuple[int, Occupant]] = field(default_factory=list)
+    """(device, occupant)."""
     seated: dict[int, _Seated] = field(default_factory=dict)
+    """What occupants follow from, by identity of their slice."""
+    settled: bool = True
+    """Every slice is wanted, and its pod and workload are known and stay: a member holds it."""
+
+
+@dataclass(slots=True)
+class OccupantCache:
+    """Occupants as the last cycle found them: they save the next one time."""
+
+    snapshot: Snapshot | None = None
+    """The snapshot of that cycle."""
+    inventory: Inventory | None = None
+    domains: Domains = field(default_factory=lambda: Domains())
+    nodes: dict[str, NodeOccupants] = field(default_factory=dict)
+    columns: dict[str, Ints] = field(default_factory=dict)
+
+    def stands(self, inventory: Inventory) -> bool:
+        """Whether devices and models have the numbers that they had."""
+        before = self.inventory
+        return (
+            before is not None
+            and before.site_index == inventory.site_index
+            and before.models == inventory.models
+        )
 
 
 class Domains:
@@ -280,6 +306,7 @@ def occupancy_of(
     ledger: Ledger,
     classes: Classes | None = None,
     cache: OccupantCache | None = None,
+    disturbed: Collection[str] | None = None,
 ) -> Occupancy:
     """Who is where in this snapshot.
 
@@ -289,9 +316,12 @@ def occupancy_of(
         ledger: Slices that this cycle gives and takes.
         classes: What is known of workload classes; read from the snapshot where it is ``None``.
         cache: Occupants of the last cycle.
+        disturbed: Nodes on which others may be than in the last cycle; ``None`` = all nodes.
     """
-    classes = classes or Classes(view.snapshot, inventory)
-    occupancy = Occupancy(inventory, Domains())
+    classes, cache = classes or Classes(view.snapshot, inventory), cache or OccupantCache()
+    if disturbed is None:
+        cache.domains = Domains()
+    occupancy = Occupancy(inventory, cache.domains)
     occupancy.turn = int(view.now / _TURN_S)
     for node in inventory.nodes:
         free = dict(amounts(node.allocatable))
@@ -307,46 +337,77 @@ def occupancy_of(
             if holders:
                 slots = dict(use.extended).get(SLOT_RESOURCE, 0)
                 occupancy.slot_holders[index] = f"{slots} held by {', '.join(holders)}"
-    _seat_slices(view, occupancy, ledger, classes, cache or OccupantCache())
+    _seat_slices(view, occupancy, ledger, classes, cache, disturbed)
     _charge_pods(view, occupancy)
     occupancy.log.clear()
     return occupancy
 
 
 def _seat_slices(
-    view: View, occupancy: Occupancy, ledger: Ledger, classes: Classes, cache: OccupantCache
+    view: View,
+    occupancy: Occupancy,
+    ledger: Ledger,
+    classes: Classes,
+    cache: OccupantCache,
+    disturbed: Collection[str] | None,
 ) -> None:
-    inventory, snapshot = occupancy.inventory, view.snapshot
-    touched: set[int] = set()
-    before = cache.seated
-    after: dict[int, _Seated] = {}
-    for name in inventory.node_index:
-        record = snapshot.gpu_nodes[name]
-        for wanted, seen in paired(record):
-            slice_ = wanted or seen
-            site = inventory.site_index.get((name, slice_.gpu)) if slice_ is not None else None
-            if slice_ is None or site is None:
-                continue
-            if wanted is None:
-                if seen is None or not seen.phase.holds_capacity:
-                    continue
-                leaving = not (seen.phase.started and runs_here(view, seen, name))
-            elif seen is not None and says_no(wanted, seen):
-                continue
-            else:
-                leaving = ledger.dropped(name, wanted.key)
-            occupant = _occupant(
-                view, occupancy, site, slice_, classes, before.get(id(slice_)), after
-            )
-            if leaving and not occupant.leaving:
-                occupant = replace(occupant, leaving=True)
-            if seen is not None and seen.phase is SlicePhase.FAILED:
-                occupant = replace(occupant, loose=True)
+    inventory, before = occupancy.inventory, cache.nodes
+    stands = disturbed is not None and cache.stands(inventory)
+    if stands:
+        for name in _COUNTED:
+            setattr(occupancy, name, cache.columns[name].copy())
+    changed = {*(disturbed or ()), *ledger.changed_nodes()}
+    after: dict[str, NodeOccupants] = {}
+    for name, index in inventory.node_index.items():
+        found = before.get(name)
+        if not stands or found is None or not found.settled or name in changed:
+            seated = found.seated if found is not None else {}
+            found = _seated_on(view, occupancy, ledger, classes, name, seated)
+            recounted: Iterable[int] = inventory.sites_on[index]
+        else:
+            recounted = ()
+        after[name] = found
+        for site, occupant in found.here:
             occupancy.occupants[site].append(occupant)
-            touched.add(site)
-    for site in touched:
-        occupancy._recount(site)
-    cache.seated = after
+        for site in recounted:
+            occupancy._recount(site)
+    cache.snapshot, cache.inventory, cache.nodes = view.snapshot, inventory, after
+    cache.columns = {name: getattr(occupancy, name).copy() for name in _COUNTED}
+
+
+def _seated_on(
+    view: View,
+    occupancy: Occupancy,
+    ledger: Ledger,
+    classes: Classes,
+    name: str,
+    before: Mapping[int, _Seated],
+) -> NodeOccupants:
+    """Who is on the devices of a node."""
+    found = NodeOccupants()
+    for wanted, seen in paired(view.snapshot.gpu_nodes[name]):
+        slice_ = wanted or seen
+        index = occupancy.inventory.site_index
+        site = index.get((name, slice_.gpu)) if slice_ is not None else None
+        if slice_ is None or site is None:
+            continue
+        if wanted is None:
+            if seen is None or not seen.phase.holds_capacity:
+                continue
+            leaving = not (seen.phase.started and runs_here(view, seen, name))
+        elif seen is not None and says_no(wanted, seen):
+            continue
+        else:
+            leaving = ledger.dropped(name, wanted.key)
+        last = before.get(id(slice_))
+        occupant = _occupant(view, occupancy, site, slice_, classes, last, found)
+        if leaving and not occupant.leaving:
+            occupant = replace(occupant, leaving=True)
+        if seen is not None and seen.phase is SlicePhase.FAILED:
+            occupant = replace(occupant, loose=True)
+        found.settled &= wanted is not None and not occupant.leaving
+        found.here.append((site, occupant))
+    return found
 
 
 def _occupant(
@@ -356,13 +417,14 @@ def _occupant(
     slice_: DesiredSlice | ObservedSlice,
     classes: Classes,
     before: _Seated | None,
-    after: dict[int, _Seated],
+    after: NodeOccupants,
 ) -> Occupant:
     """Who stands on a device by a slice; the record of the last cycle where nothing changed."""
     snapshot = view.snapshot
     pod = snapshot.pods.get(slice_.key.pod_uid)
     owner = snapshot.workloads.get(pod.owner.uid) if pod is not None else None
     if pod is None or owner is None:
+        after.settled = False
         return Occupant(
             pod_uid=slice_.key.pod_uid,
             owner_uid="",
@@ -377,7 +439,7 @@ def _occupant(
     if before is not None:
         same = before[0] is slice_ and before[1] is pod and before[2] is owner
         if same and before[3] is known and before[4:6] == (model, domain):
-            after[id(slice_)] = before
+            after.seated[id(slice_)] = before
             return before[6]
     trial = isinstance(slice_, DesiredSlice) and slice_.probation
     whole = owner.gpu.mode is GPUMode.EXCLUSIVE or not owner.sharing.allow
@@ -393,7 +455,7 @@ def _occupant(
         unmeasured="" if whole else known.unmeasured.get(model, ""),
         leaving=pod.stage.finished or pod.deleting,
     )
-    after[id(slice_)] = (slice_, pod, owner, known, model, domain, found)
+    after.seated[id(slice_)] = (slice_, pod, owner, known, model, domain, found)
     return found
 
 
