@@ -25,7 +25,6 @@ from ullage.app.solver import Solver
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.kube.client import K8sCluster
-from ullage.kube.credentials import anonymous
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.model.plan import Action, DecideSettings, Plan
@@ -126,12 +125,10 @@ class World:
         operator = Operator(
             Settings(identity=name),
             cast("K8sCluster", client),
-            anonymous("http://nowhere"),
             Surroundings(
                 clock=LoopClock(),
                 solver=InlineSolver,
                 learner=InlineLearner,
-                follow_kopf=_rest,
             ),
         )
         running = Running(name, client, operator, asyncio.create_task(operator.work()))
@@ -199,11 +196,6 @@ class World:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _rest() -> None:
-    """Stands for kopf, which only pokes."""
-    await asyncio.Event().wait()
 
 
 def now() -> float:

@@ -18,6 +18,7 @@ import structlog
 
 from ullage.cluster.records.snapshot import PodRecord, PodStage
 from ullage.cluster.records.tier import LeadReport
+from ullage.cluster.values.doubling import doubled_s
 from ullage.cluster.values.faults import fault_text
 from ullage.kube.coordinator_reader import LeadSilent
 
@@ -179,8 +180,8 @@ class CoordinatorService:
             odd = None if isinstance(error, LeadSilent) else error
             log.warning("lead silent", pod=where, error=fault_text(error), exc_info=odd)
         one.silences += 1
-        rest_s = LOOK_EVERY_S * 2.0 ** min(max(0, one.silences - CHANCES), 16)
-        one.due = now + (min(rest_s, REST_MOST_S) if one.silences >= CHANCES else 0.0)
+        more = one.silences - CHANCES
+        one.due = now + (doubled_s(LOOK_EVERY_S, more, REST_MOST_S) if more >= 0 else 0.0)
 
     def _forget(self, uids: set[str]) -> None:
         """Leads that are gone are asked no more."""

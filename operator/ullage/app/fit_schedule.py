@@ -18,6 +18,7 @@ from ullage.app.model_summary import Fitted, digest, essence, restored, slim
 from ullage.cluster.records.profile import ProfileRecord
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.spec_fields import Knowledge, RiskSettings
+from ullage.cluster.values.doubling import doubled_s
 from ullage.engines.admission.calibration import TightSLO
 from ullage.engines.admission.colocations import in_turn
 from ullage.engines.admission.judging import Risk
@@ -63,7 +64,7 @@ class _Delay:
     error: str = ""
 
     def failed(self, error: str, now: float) -> None:
-        wait = min(BACK_OFF_MOST_S, BACK_OFF_S * 2**self.failures)
+        wait = doubled_s(BACK_OFF_S, self.failures, BACK_OFF_MOST_S)
         self.failures, self.error, self.until = self.failures + 1, error, now + wait
 
     def done(self, until: float) -> None:

@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operator's endpoints: liveness, readiness and metrics for all, a snapshot for loopback.
 
-kopf's own probe succeeds while streams are dead, so it is not used. A snapshot names the work of
-every tenant, and no caller is authenticated: it is given where only who may reach into the pod
-can ask, with ``kubectl port-forward`` or ``exec``.
+A snapshot names the work of every tenant, and no caller is authenticated: it is given where only
+who may reach into the pod can ask, with ``kubectl port-forward`` or ``exec``.
 """
 
 from __future__ import annotations

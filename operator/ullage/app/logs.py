@@ -52,5 +52,5 @@ def configure_logs(level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    for chatty in ("kopf", "aiohttp.access", "asyncio"):
+    for chatty in ("aiohttp.access", "asyncio"):
         logging.getLogger(chatty).setLevel(max(logging.WARNING, root.level))

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import structlog
+from prometheus_client import Histogram
 
 from ullage.api.reasons import ConditionType, Reason
 from ullage.app.figures.turn import preempted
@@ -29,7 +30,8 @@ from ullage.cluster.values.faults import fault_text, shortened
 from ullage.kube.backoff import Backoff
 from ullage.kube.errors import FAILED, Refused
 from ullage.kube.failure_streak import Streak
-from ullage.metrics.collector import Buckets, SectionGuard
+from ullage.metrics.collector import SectionGuard
+from ullage.metrics.histograms import decision_seconds, division_seconds
 from ullage.ports import ApiError, Clock
 from ullage.scheduling.model.plan import (
     Action,
@@ -98,8 +100,8 @@ class LoopStats:
     skipped: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
     """Cycles that brought no decision, by the name of the error."""
-    seconds: Buckets = field(default_factory=Buckets)
-    divisions: Buckets = field(default_factory=Buckets)
+    seconds: Histogram = field(default_factory=decision_seconds)
+    divisions: Histogram = field(default_factory=division_seconds)
     """Times of dividing the cluster, seconds."""
     preemptions: Counter[str] = field(default_factory=Counter)
     """Jobs asked to leave their devices, by cause."""

@@ -55,7 +55,7 @@ async def _command(options: argparse.Namespace, settings: Settings) -> None:
     credentials = await find_credentials(settings.kubeconfig)
     async with K8sCluster(credentials) as cluster:
         if options.command == "run":
-            await Operator(settings, cluster, credentials).run()
+            await Operator(settings, cluster).run()
         elif options.command == "retire":
             await retire(cluster, timeout_s=options.timeout)
         else:

@@ -14,7 +14,7 @@ import os
 import signal
 import socket
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -30,7 +30,6 @@ from ullage.app.effects import effect_of
 from ullage.app.fit_schedule import Pace
 from ullage.app.health import HealthView
 from ullage.app.http import Endpoints
-from ullage.app.kopf_shell import Poker, connection_info, run_kopf
 from ullage.app.learner import Learner, own_process
 from ullage.app.memory import give_back
 from ullage.app.operator_figures import ReplicaFigures
@@ -48,7 +47,6 @@ from ullage.engines.admission.model import LearnedModel
 from ullage.kube.backoff import Backoff
 from ullage.kube.client import K8sCluster
 from ullage.kube.clock import SystemClock
-from ullage.kube.credentials import Credentials
 from ullage.kube.election import LeaseTimes
 from ullage.kube.lease import Lease
 from ullage.kube.reflector import Reflector
@@ -91,13 +89,11 @@ class Surroundings:
         clock: Time.
         solver: Makes what decides, from the deadline of a decision in seconds.
         learner: Makes the process that learns.
-        follow_kopf: Runs kopf until cancelled; ``None`` = the real one.
     """
 
     clock: Clock = field(default_factory=SystemClock)
     solver: Callable[[float], Solver] = Solver
     learner: Callable[[], Executor] = own_process
-    follow_kopf: Callable[[], Awaitable[None]] | None = None
 
 
 class Operator:
@@ -107,7 +103,6 @@ class Operator:
         self,
         settings: Settings,
         cluster: K8sCluster,
-        credentials: Credentials,
         surroundings: Surroundings | None = None,
     ) -> None:
         """Nothing is asked or written before ``run`` or ``work``."""
@@ -119,9 +114,7 @@ class Operator:
         self._untested = "not made yet"
         self._fenced_pauses = Backoff(first_s=FENCED_FIRST_S, max_s=FENCED_MOST_S)
         self.pulse = Pulse()
-        poker = Poker(loop=asyncio.get_running_loop(), poke=lambda why: self.trigger.poke(why))
-        real_kopf = lambda: run_kopf(poker, lambda: connection_info(credentials))  # noqa: E731
-        self.replica = self._make_replica(around, around.follow_kopf or real_kopf)
+        self.replica = self._make_replica(around)
         self.trigger, self.lease = self.replica.trigger, self.replica.lease
         self.term = Term(self.replica)
         self.pools = self._make_pools()
@@ -266,8 +259,6 @@ class Operator:
         """What the probes look at."""
         replica, now = self.replica, self.replica.clock.monotonic()
         stats, reflectors = replica.counters.loop, self.replica.reflectors
-        failing = dict(replica.supervisor.failing())
-        failing.pop("kopf", None)  # it only pokes a little sooner
         unheld = self.lease.streak
         return HealthView(
             loop_lag_s=self.pulse.lag_s,
@@ -282,7 +273,7 @@ class Operator:
             cycles_failing_s=self.term.loop.streak.own_seconds(now),
             behind={r.stream.name: why for r in reflectors if (why := r.problem())},
             stuck={r.stream.name: why for r in reflectors if (why := r.stuck())},
-            failing_tasks=failing,
+            failing_tasks=replica.supervisor.failing(),
         )
 
     def _traffic(self) -> Traffic:
@@ -298,9 +289,7 @@ class Operator:
 
     # -- parts -----------------------------------------------------------------------------------
 
-    def _make_replica(
-        self, around: Surroundings, follow_kopf: Callable[[], Awaitable[None]]
-    ) -> Replica:
+    def _make_replica(self, around: Surroundings) -> Replica:
         settings, clock = self._settings, around.clock
         state = ClusterState(effect_of, complain=Complaints(clock))
         trigger = Trigger(
@@ -332,7 +321,6 @@ class Operator:
             counters=Counters(),
             solver=around.solver(settings.decide.deadline_seconds),
             learner=self._make_learner(around),
-            follow_kopf=follow_kopf,
         )
 
     def _make_learner(self, around: Surroundings) -> Learner:

@@ -21,7 +21,7 @@ from ullage.cluster.records.spec_fields import Knowledge
 from ullage.engines.admission.ladder import NOMINAL_Z
 from ullage.engines.admission.model import Models
 from ullage.engines.admission.records import ClassProfile, Group, Tenant
-from ullage.metrics.sharing import ADMISSION_BUCKETS, SLOWDOWN_BUCKETS, Histogram
+from ullage.metrics.histograms import admission_seconds, observed_slowdown, predicted_slowdown
 from ullage.scheduling.model.plan import Action, Emit, SetProfile, SetStatus
 from ullage.scheduling.prediction.knowledge import partner_of
 from ullage.scheduling.prediction.rows import class_profile
@@ -42,9 +42,9 @@ class Outcomes:
     def __init__(self) -> None:
         """Nothing has happened yet."""
         self.decisions: Counter[tuple[str, str, str]] = Counter()
-        self.admission_seconds = Histogram(ADMISSION_BUCKETS)
-        self.predicted: dict[str, Histogram] = {}
-        self.observed: dict[str, Histogram] = {}
+        self.admission_seconds = admission_seconds()
+        self.predicted = predicted_slowdown()
+        self.observed = observed_slowdown()
         self.violations: Counter[str] = Counter()
         self.probation_seconds = 0.0
         self.speed_errors = SpeedErrors()
@@ -131,10 +131,8 @@ class Outcomes:
             return  # no number comes of a declared fingerprint like that; the learner says so
         mean, sd = forecast.mean[0], forecast.sd[0]
         predicted = math.exp(mean)
-        for by_model, value in ((self.predicted, predicted), (self.observed, seen)):
-            if row.accelerator not in by_model:
-                by_model[row.accelerator] = Histogram(SLOWDOWN_BUCKETS)
-            by_model[row.accelerator].observe(value)
+        self.predicted.labels(row.accelerator).observe(predicted)
+        self.observed.labels(row.accelerator).observe(seen)
         recent = self._recent.setdefault(forecast.group, deque(maxlen=WINDOW))
         inside = math.log(seen) <= mean + NOMINAL_Z * sd
         recent.append((inside, abs(predicted - seen) / seen))

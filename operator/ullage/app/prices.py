@@ -17,6 +17,7 @@ from typing import Final, Protocol
 import structlog
 
 from ullage.cluster.records.pool import PoolRecord
+from ullage.cluster.values.doubling import doubled_s
 from ullage.cluster.values.faults import fault_text, shortened
 from ullage.engines.capacity.price import PriceRecord
 from ullage.ports import Clock
@@ -214,7 +215,7 @@ class PriceLoop:
     def _failed(self, one: _Asked, why: str, *, reached: bool) -> None:
         why = shortened(why)
         self._count("unreadable" if reached else "unreachable")
-        wait_s = min(RETRY_FIRST_S * 2.0 ** min(one.tries, 16), RETRY_MOST_S)
+        wait_s = doubled_s(RETRY_FIRST_S, one.tries, RETRY_MOST_S)
         if not one.tries or one.news.failure != why:
             log.warning("no price", pool=one.pool.name, why=why, again_in_s=wait_s)
         one.news = replace(one.news, failure=why, reached=reached)

@@ -26,7 +26,6 @@ from ullage.api.contract import JsonObject, objects, text
 from ullage.app.settings import SECTIONS, Settings, variables
 from ullage.cluster.records.pool import CapacityType, PoolRecord, PoolStatus
 from ullage.metrics.collector import (
-    Buckets,
     OperatorCollector,
     OperatorFigures,
     SectionGuard,
@@ -34,13 +33,14 @@ from ullage.metrics.collector import (
 )
 from ullage.metrics.cost import CostFigures
 from ullage.metrics.devices import DeviceFigures
-from ullage.metrics.pools import PoolFigures
-from ullage.metrics.sharing import (
-    SLOWDOWN_BUCKETS,
-    Histogram,
-    ModelFigures,
-    SharingFigures,
+from ullage.metrics.histograms import (
+    decision_seconds,
+    division_seconds,
+    observed_slowdown,
+    predicted_slowdown,
 )
+from ullage.metrics.pools import PoolFigures
+from ullage.metrics.sharing import ModelFigures, SharingFigures
 from ullage.metrics.spending import SpendFigures
 from ullage.metrics.tiers import TierFigures
 from ullage.metrics.turns import TurnFigures
@@ -208,8 +208,7 @@ def _example() -> OperatorFigures:
         epoch=1,
         loop_lag_s=0.0,
         streams=[stream],
-        decision_seconds=Buckets().cumulative(),
-        decision_seconds_sum=0.0,
+        decision_seconds=decision_seconds(),
         timeouts=0,
         crashes=0,
         pokes=Counter(pods=1),
@@ -246,7 +245,7 @@ def _example() -> OperatorFigures:
             received={("emulated", "research"): 1.0},
             deficit={("emulated", "research"): 1.0},
             preemptions={"turn": 1},
-            divisions=Buckets().cumulative(),
+            divisions=division_seconds(),
         ),
         pools=_pools_example(),
         devices=DeviceFigures(errors={("emulated", "Estimated"): 0.1}, regrets={"emulated": 1.0}),
@@ -266,11 +265,13 @@ def _pools_example() -> PoolFigures:
 
 
 def _sharing_example() -> SharingFigures:
-    slowdowns = {"emulated": Histogram(SLOWDOWN_BUCKETS)}
+    predicted, observed = predicted_slowdown(), observed_slowdown()
+    for slowdown in (predicted, observed):
+        slowdown.labels("emulated")
     return SharingFigures(
         decisions={("admitted", "Placed", "G1"): 1},
-        predicted=slowdowns,
-        observed=slowdowns,
+        predicted=predicted,
+        observed=observed,
         coverage={"G1": 0.9},
         error=0.1,
         violations={"neighbours": 1},

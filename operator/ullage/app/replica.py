@@ -8,7 +8,7 @@ Nothing here may outlive a leadership wrongly: what was assumed, queued or learn
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ullage.app.api_backpressure import ApiBackpressure
@@ -46,7 +46,6 @@ class Replica:
     Attributes:
         solver: Its child stays warm while another replica leads.
         learner: As well; it runs in a leadership alone.
-        follow_kopf: Runs kopf until cancelled.
     """
 
     settings: Settings
@@ -61,7 +60,6 @@ class Replica:
     counters: Counters
     solver: Solver
     learner: Learner
-    follow_kopf: Callable[[], Awaitable[None]]
 
     def synced(self) -> bool:
         """The snapshot is whole and in step with the API server."""

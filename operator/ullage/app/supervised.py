@@ -16,6 +16,7 @@ from typing import Final
 
 import structlog
 
+from ullage.cluster.values.doubling import doubled_s
 from ullage.cluster.values.faults import fault_text
 
 log = structlog.get_logger("ullage.tasks")
@@ -87,4 +88,4 @@ class Supervisor:
             faults = self._faults[name] = _Faults(first=now, last=now, count=0, text="")
         faults.last, faults.text = now, fault_text(error)
         faults.count += 1
-        return min(FIRST_S * 2.0 ** min(faults.count - 1, 16), MOST_S)
+        return doubled_s(FIRST_S, faults.count - 1, MOST_S)

@@ -82,7 +82,6 @@ class Term:
             tasks.create_task(replica.learner.run())
             supervised("models", self._tell_models)
             supervised("leads", self._leads.run)
-            supervised("kopf", replica.follow_kopf)
 
     async def close(self) -> None:
         """End what ``run`` leaves behind: nothing of this leadership goes on after this."""

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import random
 
+from ullage.cluster.values.doubling import doubled_s
+
 
 class Backoff:
     """How long to wait after each failure of one thing that is tried again and again."""
@@ -36,7 +38,7 @@ class Backoff:
         """
         if now - self._last_at >= self._healthy_s:
             self._failures = 0
-        ceiling = min(self._max_s, most_s, self._first_s * 2.0 ** min(self._failures, 30))
+        ceiling = doubled_s(self._first_s, self._failures, min(self._max_s, most_s))
         self._failures += 1
         self._last_at = now
         return max(at_least_s, self._rng.uniform(0.0, ceiling))

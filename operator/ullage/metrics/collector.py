@@ -15,16 +15,13 @@ from functools import partial
 from typing import Final, TypeVar
 
 import structlog
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client import Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from ullage.metrics.cost import CostFigures, cost_metrics
 from ullage.metrics.devices import DeviceFigures, device_metrics
+from ullage.metrics.histograms import told
 from ullage.metrics.pools import PoolFigures, pool_metrics
 from ullage.metrics.sharing import SharingFigures, sharing_metrics
 from ullage.metrics.spending import SpendFigures, spend_metrics
@@ -34,8 +31,6 @@ from ullage.metrics.turns import TurnFigures, turn_metrics
 log = structlog.get_logger("ullage.metrics")
 
 Told = TypeVar("Told")
-
-SECONDS_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +54,7 @@ class OperatorFigures:
     epoch: int
     loop_lag_s: float
     streams: Sequence[StreamFigures]
-    decision_seconds: Mapping[float, int]
-    """Decisions by upper bucket bound, cumulative; infinity is the count."""
-    decision_seconds_sum: float
+    decision_seconds: Histogram
     timeouts: int
     crashes: int
     pokes: Counter[str]
@@ -94,25 +87,6 @@ class OperatorFigures:
     spend: SpendFigures = field(default_factory=SpendFigures)
     tiers: TierFigures = field(default_factory=TierFigures)
     pools: PoolFigures = field(default_factory=PoolFigures)
-
-
-class Buckets:
-    """A histogram's counts; observation is cheap and bounded."""
-
-    def __init__(self) -> None:
-        self._counts = dict.fromkeys((*SECONDS_BUCKETS, float("inf")), 0)
-        self.sum = 0.0
-
-    def observe(self, seconds: float) -> None:
-        """Count one duration."""
-        self.sum += seconds
-        for bound in self._counts:
-            if seconds <= bound:
-                self._counts[bound] += 1
-
-    def cumulative(self) -> Mapping[float, int]:
-        """Counts by upper bound."""
-        return dict(self._counts)
 
 
 class SectionGuard:
@@ -224,13 +198,7 @@ def _streams(figures: OperatorFigures) -> Iterator[Metric]:
 
 
 def _decisions(figures: OperatorFigures) -> Iterator[Metric]:
-    histogram = HistogramMetricFamily("ullage_decision_seconds", "Duration of decision cycles.")
-    buckets = [
-        ("+Inf" if bound == float("inf") else str(bound), float(count))
-        for bound, count in sorted(figures.decision_seconds.items())
-    ]
-    histogram.add_metric([], buckets, figures.decision_seconds_sum)
-    yield histogram
+    yield from told(figures.decision_seconds)
     yield _counter(
         "ullage_decision_timeouts", "Decisions that missed their deadline.", figures.timeouts
     )

@@ -10,41 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from math import inf
-from typing import Final
 
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client import Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-SLOWDOWN_BUCKETS: Final = (1.05, 1.1, 1.2, 1.3, 1.4, 1.6, 1.8, 2.0, 2.5, 3.0, 4.0, 6.0)
-ADMISSION_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
-
-
-class Histogram:
-    """Counts by upper bound; observation is cheap and bounded."""
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self._counts = dict.fromkeys((*bounds, inf), 0)
-        self._sum = 0.0
-
-    def observe(self, value: float) -> None:
-        """Count one value."""
-        self._sum += value
-        for bound in self._counts:
-            if value <= bound:
-                self._counts[bound] += 1
-
-    def samples(self) -> tuple[list[tuple[str, float]], float]:
-        """Cumulative counts by bound as Prometheus spells them, and the sum."""
-        buckets = [
-            ("+Inf" if bound == inf else str(bound), float(count))
-            for bound, count in sorted(self._counts.items())
-        ]
-        return buckets, self._sum
+from ullage.metrics.histograms import admission_seconds, told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +33,9 @@ class SharingFigures:
 
     decisions: Mapping[tuple[str, str, str], int]
     """By (decision, reason, group)."""
-    admission_seconds: Histogram = field(default_factory=lambda: Histogram(ADMISSION_BUCKETS))
-    predicted: Mapping[str, Histogram]
-    """Slowdowns predicted for the windows that were observed then, by type of device."""
-    observed: Mapping[str, Histogram]
+    admission_seconds: Histogram = field(default_factory=admission_seconds)
+    predicted: Histogram
+    observed: Histogram
     coverage: Mapping[str, float]
     """Part of the recent windows below the 90 % bound, by group."""
     error: float | None
@@ -100,12 +69,7 @@ def _admission(figures: SharingFigures) -> Iterator[Metric]:
     for labels, count in sorted(figures.decisions.items()):
         decisions.add_metric(list(labels), count)
     yield decisions
-    seconds = HistogramMetricFamily(
-        "ullage_admission_seconds",
-        "Time of a decision cycle, shared by the workloads that it decided.",
-    )
-    seconds.add_metric([], *figures.admission_seconds.samples())
-    yield seconds
+    yield from told(figures.admission_seconds)
     violations = CounterMetricFamily(
         "ullage_slo_violations",
         "Windows above the objective: by neighbours, by a trial, or by the tenant's own load.",
@@ -122,18 +86,8 @@ def _admission(figures: SharingFigures) -> Iterator[Metric]:
 
 
 def _accuracy(figures: SharingFigures) -> Iterator[Metric]:
-    for name, text, by_model in (
-        (
-            "ullage_predicted_slowdown_ratio",
-            "Slowdown that was predicted for the windows that were observed then.",
-            figures.predicted,
-        ),
-        ("ullage_observed_slowdown_ratio", "Slowdown of observed windows.", figures.observed),
-    ):
-        family = HistogramMetricFamily(name, text, labels=["gpu_model"])
-        for model, histogram in sorted(by_model.items()):
-            family.add_metric([model], *histogram.samples())
-        yield family
+    yield from told(figures.predicted)
+    yield from told(figures.observed)
     coverage = GaugeMetricFamily(
         "ullage_prediction_coverage_ratio",
         "Part of the last 500 windows of a novelty group below the bound that 90 of 100 should be.",

@@ -11,12 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client import Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from ullage.metrics.histograms import told
 
 ByTypeAndTenant = Mapping[tuple[str, str], float]
 """Sums over jobs by (accelerator type, tenant)."""
@@ -31,9 +29,8 @@ class TurnFigures:
     deficit: ByTypeAndTenant = field(default_factory=dict)
     preemptions: Mapping[str, int] = field(default_factory=dict)
     """By cause."""
-    divisions: Mapping[float, int] = field(default_factory=dict)
-    """Divisions by upper bucket bound of their time, cumulative; infinity is the count."""
-    divisions_sum: float = 0.0
+    divisions: Histogram | None = None
+    """Times of dividing the cluster."""
 
 
 def turn_metrics(figures: TurnFigures) -> Iterator[Metric]:
@@ -68,13 +65,5 @@ def turn_metrics(figures: TurnFigures) -> Iterator[Metric]:
     for cause, count in sorted(figures.preemptions.items()):
         preemptions.add_metric([cause], count)
     yield preemptions
-    seconds = HistogramMetricFamily(
-        "ullage_policy_solve_seconds", "Duration of dividing the cluster's time by the objective."
-    )
-    buckets = [
-        ("+Inf" if bound == float("inf") else str(bound), float(count))
-        for bound, count in sorted(figures.divisions.items())
-    ]
-    if buckets:
-        seconds.add_metric([], buckets, figures.divisions_sum)
-    yield seconds
+    if figures.divisions is not None:
+        yield from told(figures.divisions)

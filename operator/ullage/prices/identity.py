@@ -68,10 +68,11 @@ def signed(
     headers |= {"host": parts.netloc, "x-amz-date": stamp}
     headers |= {"x-amz-security-token": keys.session} if keys.session else {}
     names = ";".join(sorted(headers))
-    query = "&".join(
-        f"{quote(key, safe='-_.~')}={quote(value, safe='-_.~')}"
-        for key, value in sorted(parse_qsl(parts.query, keep_blank_values=True))
+    pairs = sorted(  # by their encoded names, then values
+        (quote(key, safe="-_.~"), quote(value, safe="-_.~"))
+        for key, value in parse_qsl(parts.query, keep_blank_values=True)
     )
+    query = "&".join(f"{key}={value}" for key, value in pairs)
     lines = "".join(f"{key}:{headers[key]}\n" for key in sorted(headers))
     empty = hashlib.sha256(b"").hexdigest()
     request = "\n".join(("GET", parts.path or "/", query, lines, names, empty))

@@ -15,7 +15,6 @@ from fakes.apiserver import FakeApiServer, make_cluster
 from fakes.replicas import InlineLearner, InlineSolver
 from ullage.app.operator import Operator, Surroundings
 from ullage.app.settings import HttpSettings, LeaseSettings, Settings
-from ullage.kube.credentials import anonymous
 from ullage.ports import POD
 
 QUICK = LeaseSettings(duration_seconds=3.0, renew_deadline_seconds=1.5, period_seconds=0.2)
@@ -49,10 +48,7 @@ async def served(api: FakeApiServer, unused_tcp_port: int) -> AsyncIterator[Serv
         operator = Operator(
             Settings(identity="a", lease=QUICK, http=http),
             cluster,
-            anonymous(api.url),
-            Surroundings(
-                solver=InlineSolver, learner=InlineLearner, follow_kopf=asyncio.Event().wait
-            ),
+            Surroundings(solver=InlineSolver, learner=InlineLearner),
         )
         task = asyncio.create_task(operator.run())
         await until(lambda: operator.endpoints.port > 0)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -188,6 +189,20 @@ def test_signatures_are_those_of_the_published_examples() -> None:
     )
     assert users["authorization"].endswith(
         "Signature=5d672d79c15b13162d9279b0855cfba6789a8edb4c82c400e06b5924a6f2b5d7"
+    )
+
+
+def test_a_signature_orders_names_as_they_are_sent() -> None:
+    """Made with botocore 1.44.5 from the same names, values, keys and time."""
+    query = "Name=b+a&Name-1=%C3%BC&Name=a%2Bb&%C3%BC=1&~=2&Empty="
+    found = signed(
+        f"https://ec2.eu-central-1.amazonaws.com/?{query}",
+        replace(KEYS, session="s/+="),
+        ("ec2", "eu-central-1"),
+        NOW_S,
+    )
+    assert found["authorization"].endswith(
+        "Signature=bc0128dd08f697e07853db1cf635566eb49d9db8fa1a16493bfa6c5ba4437376"
     )
 
 

@@ -10,21 +10,16 @@ from prometheus_client import CollectorRegistry, generate_latest
 from structlog.testing import capture_logs
 
 from ullage.metrics.collector import (
-    Buckets,
     OperatorCollector,
     OperatorFigures,
     StreamFigures,
 )
-from ullage.metrics.sharing import (
-    SLOWDOWN_BUCKETS,
-    Histogram,
-    ModelFigures,
-    SharingFigures,
-)
+from ullage.metrics.histograms import decision_seconds, observed_slowdown, predicted_slowdown
+from ullage.metrics.sharing import ModelFigures, SharingFigures
 
 
 def _figures() -> OperatorFigures:
-    seconds = Buckets()
+    seconds = decision_seconds()
     for value in (0.004, 0.3, 7.0):
         seconds.observe(value)
     return OperatorFigures(
@@ -32,8 +27,7 @@ def _figures() -> OperatorFigures:
         epoch=4,
         loop_lag_s=0.001,
         streams=[StreamFigures(name="pods", age_s=3.0, objects=12, relists=1, drift=0, errors=2)],
-        decision_seconds=seconds.cumulative(),
-        decision_seconds_sum=seconds.sum,
+        decision_seconds=seconds,
         timeouts=1,
         crashes=0,
         pokes=Counter({"pods": 5}),
@@ -58,13 +52,13 @@ def _figures() -> OperatorFigures:
 
 
 def _sharing() -> SharingFigures:
-    slowdowns = Histogram(SLOWDOWN_BUCKETS)
+    slowdowns = predicted_slowdown()
     for value in (1.0, 1.5, 9.0):
-        slowdowns.observe(value)
+        slowdowns.labels("a").observe(value)
     return SharingFigures(
         decisions={("admitted", "Placed", "G1"): 4, ("refused", "PredictedSLOBreach", ""): 2},
-        predicted={"a": slowdowns},
-        observed={},
+        predicted=slowdowns,
+        observed=observed_slowdown(),
         coverage={"G1": 0.925},
         error=0.08,
         violations={"neighbours": 3},
@@ -86,6 +80,7 @@ def _text(gather: Callable[[], OperatorFigures] = _figures) -> str:
 
 def test_every_figure_is_told() -> None:
     text = _text()
+    assert "_created" not in text
     for line in (
         "ullage_leader 1.0",
         'ullage_set_aside{kind="workloads"} 1.0',

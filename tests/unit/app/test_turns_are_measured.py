@@ -18,7 +18,7 @@ from ullage.app.figures.turn import preempted, turn_figures
 from ullage.app.solver import Stopwatch
 from ullage.cluster.records.status import AllocationRecord, Received
 from ullage.engines.allocation.model import JobView, Objective, Problem, Throughputs, TypeView
-from ullage.metrics.collector import Buckets
+from ullage.metrics.histograms import division_seconds
 from ullage.metrics.turns import turn_metrics
 from ullage.scheduling.model.plan import EvictPod, SetStatus
 
@@ -44,7 +44,7 @@ def test_sums_go_by_accelerator_and_tenant() -> None:
         a_job(name).aged(200).with_(tenant="research").status(phase="Pending", allocation=books)
         for name in ("a", "b")
     ]
-    divisions = Buckets()
+    divisions = division_seconds()
     divisions.observe(0.2)
     text = scrape(
         turn_figures(

@@ -8,11 +8,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from prometheus_client import Histogram
+
 from ullage.api.contract import Reason
 from ullage.app.figures.party import Parties
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.engines.allocation.round_records import MEMORY_ROUNDS
-from ullage.metrics.collector import Buckets
 from ullage.metrics.turns import TurnFigures
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Action, SetStatus
@@ -39,7 +40,7 @@ def turn_figures(
     *,
     round_s: float,
     preemptions: Counter[str],
-    divisions: Buckets,
+    divisions: Histogram,
 ) -> TurnFigures:
     """The figures as of now, summed by accelerator type and tenant."""
     allocation: dict[tuple[str, str], float] = defaultdict(float)
@@ -63,6 +64,5 @@ def turn_figures(
         received=received,
         deficit=deficit,
         preemptions=preemptions,
-        divisions=divisions.cumulative(),
-        divisions_sum=divisions.sum,
+        divisions=divisions,
     )

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.values.doubling import doubled_s
 from ullage.scheduling.model.view import Member, View
 
-_LARGEST_DOUBLING: Final = 16
 CALM_FACTOR: Final = 2.0
 """A job that was not preempted for so many times the longest wait has no preemption in a row."""
 
@@ -22,7 +22,7 @@ CALM_FACTOR: Final = 2.0
 def after_failure_s(view: View, restarts: int) -> float:
     """Seconds until a gang that failed starts again, after so many restarts before."""
     settings = view.settings
-    return _doubled(settings.restart_backoff_s, restarts, settings.restart_backoff_max_s)
+    return doubled_s(settings.restart_backoff_s, restarts, settings.restart_backoff_max_s)
 
 
 def after_refusals_s(view: View, members: Sequence[Member]) -> float:
@@ -41,7 +41,7 @@ def after_refusals_s(view: View, members: Sequence[Member]) -> float:
 def after_preemption_s(view: View, job: WorkloadRecord) -> float:
     """Seconds until a job that is preempted now competes for room again."""
     settings = view.settings
-    return _doubled(
+    return doubled_s(
         settings.preemption_backoff_s,
         preemptions_in_a_row(view, job) - 1,
         settings.preemption_backoff_max_s,
@@ -55,7 +55,3 @@ def preemptions_in_a_row(view: View, job: WorkloadRecord) -> int:
     if not state.preemptions or view.now - state.preempted_at >= forgotten_s:
         return 1
     return state.preemptions + 1
-
-
-def _doubled(base_s: float, times: int, most_s: float) -> float:
-    return min(base_s * 2.0 ** min(times, _LARGEST_DOUBLING), most_s)

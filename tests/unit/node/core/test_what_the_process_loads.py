@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-HEAVY = ("pydantic", "kopf", "kubernetes", "scipy", "pynvml", "numpy")
+HEAVY = ("pydantic", "kubernetes", "scipy", "pynvml", "numpy")
 PROGRAM = "import sys, ullage_node.main; print(' '.join(sorted(sys.modules)))"
 
 

@@ -1,0 +1,70 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The operator's histograms: prometheus_client's, in no registry.
+
+They count for as long as the process lives and are told with the figures of a scrape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Final
+
+from prometheus_client import Histogram
+from prometheus_client.core import Metric
+
+_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+_ADMISSION: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+_SLOWDOWN: Final = (1.05, 1.1, 1.2, 1.3, 1.4, 1.6, 1.8, 2.0, 2.5, 3.0, 4.0, 6.0)
+_slowdowns = partial(Histogram, labelnames=["gpu_model"], buckets=_SLOWDOWN, registry=None)
+
+
+def decision_seconds() -> Histogram:
+    """Of decision cycles."""
+    return Histogram(
+        "ullage_decision_seconds",
+        "Duration of decision cycles.",
+        buckets=_SECONDS,
+        registry=None,
+    )
+
+
+def division_seconds() -> Histogram:
+    """Of the solver of turns."""
+    return Histogram(
+        "ullage_policy_solve_seconds",
+        "Duration of dividing the cluster's time by the objective.",
+        buckets=_SECONDS,
+        registry=None,
+    )
+
+
+def admission_seconds() -> Histogram:
+    """Of decisions, by workload decided."""
+    return Histogram(
+        "ullage_admission_seconds",
+        "Time of a decision cycle, shared by the workloads that it decided.",
+        buckets=_ADMISSION,
+        registry=None,
+    )
+
+
+def predicted_slowdown() -> Histogram:
+    """Of the windows that were observed then, by type of device."""
+    return _slowdowns(
+        "ullage_predicted_slowdown_ratio",
+        "Slowdown that was predicted for the windows that were observed then.",
+    )
+
+
+def observed_slowdown() -> Histogram:
+    """Of observed windows, by type of device."""
+    return _slowdowns("ullage_observed_slowdown_ratio", "Slowdown of observed windows.")
+
+
+def told(histogram: Histogram) -> Iterator[Metric]:
+    """Its family; since when it counts is the process's start, which is told already."""
+    for family in histogram.collect():
+        family.samples = [one for one in family.samples if not one.name.endswith("_created")]
+        yield family
