@@ -33,7 +33,15 @@ class BiasModel:
     sd: float
 
     def predict(self, victim: Ints, aggressor: Ints) -> Floats:
-        """Residual of each row."""
+        """Residual of each row.
+
+        Args:
+            victim: Class number of each row's victim, shape (n,).
+            aggressor: Class number of each row's aggressor, shape (n,).
+
+        Returns:
+            Log residual over the base forecast, shape (n,).
+        """
         out: Floats = self.mean + self.sensitivity[victim] + self.aggressiveness[aggressor]
         return out
 

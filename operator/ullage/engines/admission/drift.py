@@ -34,9 +34,13 @@ class Drift:
 
 
 def follow(before: Drift, residual: float) -> Drift:
-    """Add one row's residual, (observed - mean) / sd of log slowdown.
+    """Add one row's residual.
 
     Source: Page's CUSUM. After an alarm start again from ``Drift()``.
+
+    Args:
+        before: Sums so far.
+        residual: (observed - mean) / sd of log slowdown, without unit.
 
     Raises:
         ValueError: the residual is no finite number.

@@ -124,7 +124,16 @@ def leave_out(
 
 
 def folds_of(data: Pairs, sides: Sides) -> dict[Group, list[Ints]]:
-    """What is left out together to be as new as each group says."""
+    """What is left out together to be as new as each group says.
+
+    Args:
+        data: Directional rows.
+        sides: Their classes.
+
+    Returns:
+        For each group of two tenants, row indices of every fold; empty where the group cannot be
+        imitated with these rows.
+    """
     victim, aggressor = data.rows.victim, data.rows.aggressor
     family = np.array([one.family or one.workload_class for one in sides.profiles])
     pair = np.minimum(victim, aggressor) * len(family) + np.maximum(victim, aggressor)
@@ -190,7 +199,15 @@ def judge(data: Pairs, sides: Sides, hyper: Hyper | None, *, plain: Rung, risk: 
 def weigh(
     data: Pairs, out: LeftOut, group: Group, *, plain: Rung, risk: Risk
 ) -> tuple[Rung, dict[Rung, Trim]]:
-    """The rung in force for rows as new as these, and the trim of each rung."""
+    """The rung in force for rows as new as these, and the trim of each rung.
+
+    Args:
+        data: Directional rows.
+        out: Their left-out predictions.
+        group: How new the left-out rows were.
+        plain: The rung of the base forecast.
+        risk: The budget at which recall is compared.
+    """
     observed, target = data.observed[out.index], data.target[out.index]
     asked = [data.kept[number].max_slowdown for number in out.index]
     middle = math.exp(float(np.median(observed))) if len(observed) else 1.0
@@ -213,7 +230,15 @@ def weigh(
 
 
 def score(data: Pairs, out: LeftOut, rung: Rung, trim: Trim, group: Group) -> list[Scored]:
-    """One score for every co-location and fold in which someone had an objective."""
+    """One score for every co-location and fold in which a tenant had an objective.
+
+    Args:
+        data: Directional rows.
+        out: Their left-out predictions.
+        rung: The rung in force.
+        trim: Its trim.
+        group: How new the left-out rows were.
+    """
     found: dict[tuple[int, int], list[int]] = {}
     for place, (number, fold) in enumerate(zip(out.index, out.fold, strict=True)):
         if data.kept[number].max_slowdown is not None:

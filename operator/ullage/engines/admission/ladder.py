@@ -47,7 +47,15 @@ class Trim:
         return self.summed(raw, 1)
 
     def summed(self, raw: Floats, count: int) -> Floats:
-        """Sums of so many means each, after the slope."""
+        """Sums of so many means each, after the slope.
+
+        Args:
+            raw: Sums of log residuals, any shape.
+            count: Means in each sum.
+
+        Returns:
+            Trimmed sums of log residuals, in the shape of ``raw``.
+        """
         out: Floats = count * self.centre + self.slope * (raw - count * self.centre)
         return out
 
@@ -56,7 +64,13 @@ def fit_trim(mean: Floats, sd: Floats, observed: Floats, centre: float) -> Trim:
     """Slope by least squares within 0..1, spread so that the 90 % bound covers 90 % of new rows.
 
     With fewer than ten rows nothing is trimmed; with few it is wider than what it covered of them,
-    as a row that is not among them needs.
+    as a row that is not among them needs. Derived.
+
+    Args:
+        mean: Left-out means of the log residual, shape (n,).
+        sd: Their standard deviations, above 0, shape (n,).
+        observed: Observed log residuals, shape (n,).
+        centre: Log residual that the slope pulls towards.
     """
     if len(mean) < _FEW:
         return Trim(centre=centre)
@@ -74,6 +88,13 @@ def finite_quantile(values: Floats, coverage: float) -> float:
     Of n values the ceil((n + 1) coverage)-th smallest, the largest where n is too small for that.
     Source: the finite-sample quantile of split conformal prediction (Vovk et al.); the plain
     quantile of ten values covers only about 84 % of the eleventh where 90 % are asked.
+
+    Args:
+        values: At least one, any unit, shape (n,).
+        coverage: Probability, 0..1.
+
+    Returns:
+        One of the values, in their unit.
     """
     rank = min(len(values), math.ceil((len(values) + 1) * coverage - 1e-9))
     return float(np.sort(values)[rank - 1])
@@ -83,6 +104,13 @@ def point(mean: Floats, sd: Floats) -> Floats:
     """Slowdown to name where one number is asked for: >= 1, least expected relative error.
 
     The median of a log-normal law weighted by 1/y is exp(mean - sd^2) (derived).
+
+    Args:
+        mean: Means of log slowdown, any shape.
+        sd: Standard deviations of log slowdown, in the same shape.
+
+    Returns:
+        Slowdowns, in the same shape.
     """
     out: Floats = np.exp(np.maximum(mean - sd**2, 0.0))
     return out

@@ -120,7 +120,15 @@ def _plain_rung(sides: Sides) -> Rung:
 
 
 def score_many(model: LearnedModel, rows: Sequence[Row]) -> tuple[Scored, ...]:
-    """Score co-locations of three or more; the model never learned from them."""
+    """Score co-locations of three or more; the model never learned from them.
+
+    Args:
+        model: The model to score.
+        rows: Observations; those with one partner are left out.
+
+    Returns:
+        One score for each co-location in which a tenant had an objective.
+    """
     crowds = [one for one in rows if len(one.partners) > 1]
     found = []
     for numbers in colocations(crowds):
@@ -219,6 +227,13 @@ def marks(data: Pairs, sides: Sides) -> dict[str, str]:
     """A digest of what is known of every class: measured alone, its features, its rows.
 
     Features are standardised over all classes, so a new class may give every one a new mark.
+
+    Args:
+        data: Rows that the model learns from.
+        sides: Classes with their features.
+
+    Returns:
+        SHA-256 in hexadecimal digits, by workload class.
     """
     ids: dict[str, list[str]] = {one.workload_class: [] for one in sides.profiles}
     for row in data.kept:

@@ -91,9 +91,19 @@ def negative_log_likelihood(
     weights: Floats,
     shape: Shape = Shape.GAUSSIAN,
 ) -> tuple[float, Floats]:
-    """Negative log posterior of the hyper-parameters, and its gradient.
+    """Negative log posterior of the hyper-parameters, and its gradient (derived).
 
     A covariance that cannot be factored counts as very unlikely.
+
+    Args:
+        theta: Log hyper-parameters in the order of ``THETA_START``, shape (10,).
+        distances: Of all rows to one another, n rows.
+        target: Log residual of each row, centred, shape (n,).
+        weights: Divide the noise of each row, above 0, shape (n,).
+        shape: How likeness falls with distance.
+
+    Returns:
+        The value in nats, and its gradient of shape (10,).
     """
     from scipy.linalg import lapack
 
@@ -247,10 +257,17 @@ class Posterior:
         return self.mean + cross @ self.solved, self._spread(known)
 
     def predict_blocks(self, rows: Rows, size: int) -> tuple[Floats, Floats]:
-        """The same for blocks of so many rows that differ little from one another.
+        """The same as ``predict``, for blocks of rows that differ little from one another.
 
         What a block shares is solved for once: its cross-covariances are written in as few of
         their principal directions as hold them, and only those meet the factor.
+
+        Args:
+            rows: n directional rows, block after block.
+            size: Rows of a block; divides n.
+
+        Returns:
+            Mean and standard deviation of the log residual, each of shape (n,).
         """
         cross = self._cross(rows)
         blocks = cross.reshape(-1, size, len(self.rows))

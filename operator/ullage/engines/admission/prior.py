@@ -68,6 +68,10 @@ def side_of(
 def check_fingerprint(workload_class: str, fingerprint: Fingerprint) -> None:
     """Refuse numbers that no counter can give.
 
+    Args:
+        workload_class: Named in the message.
+        fingerprint: What was measured of the class alone.
+
     Raises:
         ValueError: a measured value is negative or not finite; names the class and the field.
     """
@@ -111,6 +115,9 @@ def contention(sides: Sequence[Side], clock_ratio: float = 1.0) -> tuple[float, 
 
     Returns:
         ``None`` where an SM demand, a DRAM demand or what bounds a tenant was not measured.
+
+    Raises:
+        ValueError: the clock ratio is out of range.
     """
     if not 0 < clock_ratio <= 1:
         raise ValueError(f"a clock ratio must be above 0 and at most 1, not {clock_ratio:g}")

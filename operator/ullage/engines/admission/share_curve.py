@@ -77,7 +77,16 @@ class ServiceCurve:
     overlap: float
 
     def seconds(self, batch: float, processes: float, slices: float) -> float:
-        """Latency of one batch; ``slices`` in units of the smallest slice."""
+        """Latency of one batch; formula of the class.
+
+        Args:
+            batch: Items in the batch.
+            processes: Processes that share the slices.
+            slices: Slices of the device, in units of the smallest.
+
+        Returns:
+            Seconds.
+        """
         work = self.per_item_s * batch / math.pow(slices, self.exponent)
         return max(self.fixed_s + work, processes * work * self.overlap)
 

@@ -100,6 +100,13 @@ def answer(
 ) -> Allocation:
     """Columns as fractions of jobs.
 
+    Args:
+        shape: Groups and columns.
+        x: Time of each column, a sum over the members of its group, shape (columns,).
+        objective: Value reached, in the unit of the objective.
+        solved: Duals of the last solve; ``None`` = no prices are told.
+        dropped: Deadlines that are not kept.
+
     Raises:
         SolveError: the point violates V by more than the tolerance.
     """
@@ -140,6 +147,11 @@ def answer(
 
 def guarded(problem: Problem, solve: Callable[[Shape], Allocation], shape: Shape) -> Allocation:
     """A policy's answer; the last good allocation where the solver found no optimum.
+
+    Args:
+        problem: What is solved, with the allocation in force.
+        solve: The policy.
+        shape: Groups and columns of the problem.
 
     Raises:
         SolveError: the solver failed and there is no earlier allocation to keep.

@@ -84,7 +84,18 @@ def complete(references: Floats, row: Floats) -> Completed:
 
 
 def column_mean(references: Floats, row: Floats) -> Floats:
-    """The plain baseline: the mean of each column, measured cells kept; NaN where none has it."""
+    """The plain baseline: the mean of each column, measured cells kept; NaN where none has it.
+
+    Args:
+        references: Speed beside a partner / alone; NaN = not measured, shape (references, columns).
+        row: The same of one job, shape (columns,).
+
+    Returns:
+        Normalised speeds, shape (columns,).
+
+    Raises:
+        ProblemError: shapes differ, or a speed is outside 0..1.5.
+    """
     _checked(references, row)
     known: NDArray[np.bool_] = ~np.isnan(references)
     total = np.where(known, references, 0.0).sum(axis=0)
@@ -94,7 +105,12 @@ def column_mean(references: Floats, row: Floats) -> Floats:
 
 
 def renewed(measured: float, reported: float) -> float:
-    """A measured speed after one more report, exponentially smoothed, in the unit of both."""
+    """A measured speed after one more report, exponentially smoothed (factor ``SMOOTHING``).
+
+    Args:
+        measured: Speed so far, steps/s or normalised.
+        reported: The new report, in the same unit.
+    """
     return (1.0 - SMOOTHING) * measured + SMOOTHING * reported
 
 

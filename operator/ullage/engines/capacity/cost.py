@@ -75,7 +75,17 @@ class Terms:
 
 
 def life_h(hazard_per_hour: float, horizon_h: float) -> float:
-    """Expected hours within the horizon until a pool is lost: (1 - e^(-rh)) / r; h for r = 0."""
+    """Expected hours within the horizon until a pool is lost: (1 - e^(-rh)) / r; h for r = 0.
+
+    The mean of an exponential lifetime cut off at the horizon (derived).
+
+    Args:
+        hazard_per_hour: Loss events r per pool-hour, at least 0.
+        horizon_h: Hours h.
+
+    Returns:
+        Hours, at most the horizon.
+    """
     rate = hazard_per_hour * horizon_h
     return horizon_h if rate < 1e-12 else -math.expm1(-rate) / hazard_per_hour
 

@@ -96,7 +96,14 @@ class Lifetime:
     price_ratio: float
 
     def pays(self, changeover_s: int, starts: int) -> bool:
-        """Whether spot saves more than its starts cost: o > starts k d / (k - 1)."""
+        """Whether spot saves more than its starts cost: o > starts k d / (k - 1).
+
+        Source: "Can't Be Late" (NSDI 2024), rules with an estimate of the lifetime.
+
+        Args:
+            changeover_s: Seconds d of one start and restore.
+            starts: Starts to pay for: 1 from idle, 2 from on-demand.
+        """
         k = self.price_ratio
         return k > 1 and self.seconds > starts * k * changeover_s / (k - 1)
 

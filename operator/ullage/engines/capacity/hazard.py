@@ -200,7 +200,12 @@ class Launches:
         return (self.started + 2 * hint) / (self.started + self.failed + 2)
 
     def wait_s(self, *, first_s: float = 60.0, longest_s: float = 1800.0) -> float:
-        """Seconds to leave the pool alone after its last failure; doubles with each in a row."""
+        """Seconds to leave the pool alone after its last failure; doubles with each in a row.
+
+        Args:
+            first_s: Seconds after one failure.
+            longest_s: Most seconds.
+        """
         if not self.in_a_row:
             return 0.0
         return min(longest_s, first_s * 2.0 ** min(self.in_a_row - 1, 30))
@@ -212,6 +217,11 @@ class Launches:
         return replace(self, failed=self.failed + 1, in_a_row=self.in_a_row + 1)
 
     def after(self, hours: float, *, half_life_h: float = HALF_LIFE_H) -> Launches:
-        """Some hours later."""
+        """Some hours later: counts decay by half in every half-life.
+
+        Args:
+            hours: Hours since these counts.
+            half_life_h: Hours in which a count halves.
+        """
         kept = 2 ** (-hours / half_life_h)
         return replace(self, started=self.started * kept, failed=self.failed * kept)

@@ -115,7 +115,12 @@ class Search:
         return _rounded(found.per_work), _rounded(-found.work), counts
 
     def gains(self, new: Counts, old: Counts) -> bool:
-        """Whether an allocation is better by more than the least gain."""
+        """Whether an allocation is better by more than the least gain.
+
+        Args:
+            new: Instances of each pool after the change.
+            old: Instances of each pool before it.
+        """
         least = self.settings.min_gain
         after, before = self.expect(new), self.expect(old)
         if self.ask.objective is Objective.MAKESPAN:
@@ -133,7 +138,12 @@ class Search:
         return budget is None or self.expect(counts).per_hour <= budget * (1 + _TIES)
 
     def addable(self, index: int, counts: Counts) -> int:
-        """Instances that one pool still gives beside an allocation, in whole gangs."""
+        """Instances that one pool still gives beside an allocation, in whole gangs.
+
+        Args:
+            index: Of the pool in ``pools``.
+            counts: Instances of each pool.
+        """
         pool, ask = self.pools[index], self.ask
         if not pool.available or not pool.speed or not allowed(pool, ask):
             return 0
@@ -235,7 +245,12 @@ class Search:
 
 
 def allowed(pool: Pool, ask: Ask) -> bool:
-    """Whether a job may use a pool at all."""
+    """Whether a job may use a pool at all.
+
+    Args:
+        pool: The pool.
+        ask: Of the job.
+    """
     if pool.capacity_type is CapacityType.SPOT:
         return ask.allow_spot
     return ask.allow_on_demand

@@ -107,6 +107,9 @@ def ring_s(gpus: int, parameters: float, *, link: Link, element_bytes: int = 4) 
         parameters: Numbers exchanged.
         link: What they go over.
         element_bytes: Bytes of a number.
+
+    Raises:
+        ValueError: there is no device.
     """
     if gpus < 1:
         raise ValueError(f"gpus must be at least 1, not {gpus}")

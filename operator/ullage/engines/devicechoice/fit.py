@@ -159,7 +159,12 @@ def _line(timed: Sequence[TimedOp], design: Design) -> Line:
 
 
 def compute_s(times: OpTimes, ops: Sequence[Op]) -> float:
-    """Seconds of all ops of a step: fits, medians of light ops, medians of the host's."""
+    """Seconds of all ops of a step: fits, medians of light ops, medians of the host's.
+
+    Args:
+        times: Fitted times of one type.
+        ops: Op table of one device's batch.
+    """
     total = 0.0
     for op in ops:
         each = times.cpu_s if op.on_cpu else times.heavy_s(op)
@@ -206,6 +211,11 @@ def choose_design(
     """The design with the least mean absolute left-out error on these networks.
 
     With one group there is nothing to leave out, and the first design is taken.
+
+    Args:
+        networks: Measured op tables by name.
+        designs: Sets of features to choose from.
+        group: Names what is left out together, from the name of a network.
 
     Raises:
         ValueError: no designs.

@@ -96,13 +96,27 @@ def step_terms(times: OpTimes, ops: Sequence[Op], *, sync_s: float = 0.0) -> Ter
 
 
 def step_interval(terms: Terms, factor: float) -> Interval:
-    """The step's interval from left-out errors, wider where ops are larger than any measured."""
+    """The step's interval from left-out errors, wider where ops are larger than any measured.
+
+    Args:
+        terms: Of one step, seconds.
+        factor: From ``factor_of``, at least 1.
+
+    Raises:
+        ValueError: the factor is below 1.
+    """
     wide = factor * (EXTRAPOLATED_FACTOR if terms.extrapolated else 1.0)
     return around(terms.step_s, wide)
 
 
 def training_interval(step: Interval, work: Work, gpus: int) -> Interval:
-    """Seconds of the whole training on ``gpus`` devices."""
+    """Seconds of the whole training on ``gpus`` devices.
+
+    Args:
+        step: Seconds of one step.
+        work: Samples, batch and epochs.
+        gpus: Devices.
+    """
     return step.times(work.steps(gpus))
 
 
@@ -112,6 +126,9 @@ def cost_of(total_s: float, price_per_hour: float) -> float:
     Args:
         total_s: Seconds.
         price_per_hour: Of ALL devices of the offer.
+
+    Raises:
+        ValueError: the price is negative or not finite.
     """
     if price_per_hour < 0 or not math.isfinite(price_per_hour):
         raise ValueError(f"price per hour must be finite and not negative, not {price_per_hour}")

@@ -81,6 +81,10 @@ def receive(book: Ledger, *, shard: int, step: int, epoch: int) -> tuple[Ledger,
 def new_epoch(book: Ledger, epoch: int) -> Ledger:
     """The book under new maps: the complete cut stays, the partial one goes with its senders.
 
+    Args:
+        book: The book under the old maps.
+        epoch: Number of the new maps.
+
     Raises:
         ValueError: the epoch does not grow.
     """
@@ -100,5 +104,10 @@ def consistent_cut(received: Mapping[int, int], shards: int) -> int | None:
 
 
 def lost_steps(step: int, cut: int | None) -> int:
-    """Finished steps that are done again after a roll-back; all of them without a cut."""
+    """Finished steps that are done again after a roll-back; all of them without a cut.
+
+    Args:
+        step: Finished steps.
+        cut: Step of the complete cut; ``None`` = there is none.
+    """
     return step - (cut or 0)

@@ -52,6 +52,13 @@ class Pace:
 def push_s(link: Link, *, owners: int, keepers: int) -> float:
     """Seconds that one push of all owners travels; the whole interval's changes, at most the state.
 
+    Bytes over the slower of all senders and all receivers (derived).
+
+    Args:
+        link: Sizes (bytes) and rates (bytes/s) of the copy.
+        owners: Hosts that send.
+        keepers: Hosts that receive.
+
     Raises:
         ValueError: no one to send or to receive.
     """

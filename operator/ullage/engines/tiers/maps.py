@@ -68,5 +68,10 @@ def divide(count: int, among: Sequence[str], *, now: Map = (), homes: Map = ()) 
 
 
 def places(held: Map, name: str) -> tuple[int, ...]:
-    """Numbers of what a member has in a map."""
+    """Numbers of what a member has in a map.
+
+    Args:
+        held: Holder of each shard or range of data.
+        name: The member.
+    """
     return tuple(place for place, holder in enumerate(held) if holder == name)

@@ -57,7 +57,15 @@ def _by_rank(problem: Problem, order: list[int]) -> Allocation:
 
 
 def normalised_gain(shape: Shape, worth: Floats) -> Floats:
-    """Worth of a unit of each column: speeds in units of each job's best."""
+    """Worth of a unit of each column: speeds in units of each job's best.
+
+    Args:
+        shape: Groups and columns.
+        worth: Worth of each group at its best speed, shape (groups,).
+
+    Returns:
+        Worth of a unit of time of each column, shape (columns,).
+    """
     unit = worth / shape.rate.max(axis=1)
     right = np.where(shape.right >= 0, unit[shape.right], 0.0)
     return np.asarray(unit[shape.left] * shape.left_rate + right * shape.right_rate)
