@@ -82,8 +82,8 @@ def leave_out(
 
     Args:
         rows: Directional rows.
-        target: Log residual of each.
-        folds: Indices left out together.
+        target: Log residual of each, shape (n,).
+        folds: Row indices left out together, each fold of shape (rows of the fold,).
         hyper: Of the process; ``None`` = there is none.
         plain: The rung of the base forecast.
     """

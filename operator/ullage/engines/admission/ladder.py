@@ -156,9 +156,9 @@ def choose(seen: Mapping[Rung, Outcomes], *, eps: float, start: Rung, slack: flo
 
     Args:
         seen: Outcomes by rung, on the same rows; rungs without outcomes are passed over.
-        eps: Violations at which recall is compared.
+        eps: Share of violations at which recall is compared, 0..1.
         start: The plainest rung.
-        slack: Recall that may be lost nevertheless; for work never seen, none.
+        slack: Part of recall, 0..1, that a richer rung may lose; 0 for work never seen.
     """
     order = list(Rung)
     best = start

@@ -75,7 +75,7 @@ def learn(
             previous fit it always seeks.
         wanted: Classes whose cells come first: tenants and waiting work.
         risk: Budget of the thresholds.
-        classes: Classes whose cells are filled; most of the time of a lesson goes into these.
+        classes: Most classes whose cells are filled; most of the time of a fit goes into these.
 
     Raises:
         ValueError: a row or a profile holds what is no number; names it.
@@ -266,7 +266,7 @@ def fill(
         posterior: The process.
         sides: Classes with their features.
         wanted: Classes that come first.
-        classes: The bound.
+        classes: Most classes whose cells are filled.
         keep: Cells that stand as they are.
     """
     asked = set(wanted)

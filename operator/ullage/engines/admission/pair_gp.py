@@ -145,7 +145,7 @@ def fit(rows: Rows, target: Floats, how: Fit = REFERENCE, plain: Hyper | None = 
 
     Args:
         rows: Directional rows.
-        target: One value a row; its mean is taken off first.
+        target: Log residual of each row, shape (n,); its mean is taken off first.
         how: Iterations, rows and tails.
         plain: Found before in the same way with Gaussian noise, where heavy tails begin.
 
@@ -309,10 +309,10 @@ def condition(
 
     Args:
         rows: At most ``MAX_ROWS`` directional rows.
-        target: One value a row.
+        target: Log residual of each row, shape (n,).
         hyper: From ``fit``.
-        weights: Known weights of the rows; ``None`` = weigh them ``rounds`` times.
-        rounds: Of weighing, where the noise is heavy-tailed.
+        weights: Known weights of the rows, shape (n,); ``None`` = weigh them ``rounds`` times.
+        rounds: How often rows are weighed, where the noise is heavy-tailed.
 
     Raises:
         ValueError: there is no row, too many, or a target is not a finite number.
@@ -349,8 +349,9 @@ def learn(
 
     Args:
         rows: Directional rows.
-        target: One value a row.
-        blocks: Rows that belong together (both directions of a co-location), by index.
+        target: Log residual of each row, shape (n,).
+        blocks: Indices of rows that belong together (both directions of a co-location), each of
+            shape (rows of the block,).
         how: The fits to choose from.
 
     Raises:
@@ -385,13 +386,15 @@ def left_out(
 
     Args:
         rows: Directional rows.
-        target: One value a row.
+        target: Log residual of each row, shape (n,).
         hyper: From ``fit``.
-        blocks: What is left out together, by index; a row may be in several.
+        blocks: Indices of rows that are left out together, each of shape (rows of the block,); a
+            row may be in several.
         folds: Blocks are dealt round robin into so many folds; 0 = each is a fold of its own.
 
     Returns:
-        Index of each predicted row, its mean and its standard deviation.
+        Index of each predicted row, mean and standard deviation of its log residual, each of
+        shape (predictions,).
     """
     count = min(folds, len(blocks)) if folds else len(blocks)
     index: list[Ints] = [np.zeros(0, np.int64)]

@@ -34,9 +34,12 @@ def settled(
     Args:
         shape: Groups and columns.
         solved: An optimum.
-        floors: Steps/s of one member that every optimum to choose from keeps.
-        gain: Goal of each column, where the goal is a sum.
+        floors: Steps/s of one member that every optimum to choose from keeps, shape (groups,).
+        gain: Goal of each column, shape (columns,), where the goal is a sum.
         value: What that sum reaches.
+
+    Returns:
+        Time of each column, shape (columns,).
     """
     target = held(shape)
     if target is None:

@@ -46,10 +46,12 @@ def complete(references: Floats, row: Floats) -> Completed:
     pred_k = sum_r w_r R_rk / sum_r w_r over references that measured k, w_r = exp(-d2_r / WIDTH)
     with d2_r the mean squared difference on common columns; the mean miss on the observed cells is
     added; the result is clipped to [0, 1]. Without a common cell every reference weighs the same.
+    Derived.
 
     Args:
-        references: Rows of jobs measured before; NaN where a cell is not measured.
-        row: The new job's cells; NaN where unknown.
+        references: Normalised speeds of jobs measured before, shape (references, columns); NaN =
+            not measured.
+        row: The new job's cells, shape (columns,); NaN = unknown.
 
     Raises:
         ProblemError: shapes differ, or a value is outside [0, 1.5].

@@ -77,8 +77,8 @@ def at_least(shape: Shape, floors: Floats, rise: Floats | None = None) -> Extra:
 
     Args:
         shape: Groups and columns.
-        floors: Steps/s of one member; -inf where there is none.
-        rise: Steps/s for a unit of z.
+        floors: Steps/s of one member, shape (groups,); -inf where there is none.
+        rise: Steps/s for a unit of z, shape (groups,); ``None`` = 0 for all.
     """
     lift = np.zeros(shape.groups) if rise is None else rise
     wanted = np.flatnonzero((lift > 0) | (floors > 0))
@@ -96,6 +96,9 @@ def wanted_rows(floors: Floats, rise: Floats) -> Ints:
     Args:
         floors: Steps/s of one member, shape (groups,).
         rise: Steps/s for a unit of z, shape (groups,).
+
+    Returns:
+        Indices of groups, rising.
     """
     return np.flatnonzero((rise > 0) | (floors > 0))
 
@@ -126,11 +129,12 @@ def maximise(
 
     Args:
         shape: Groups and columns.
-        gain: Goal of each column.
+        gain: Goal of each column, shape (columns,).
         gain_z: Goal of the further variable.
         extra: Rows beside V.
         corner: Only the value and the prices matter: never pay for the middle.
-        ample: Groups whose time no optimum can use up (see ``_ample``): their rows are left out.
+        ample: Groups whose time no optimum can use up (see ``_ample``), shape (groups,): their rows
+            are left out.
 
     Raises:
         SolveError: no optimum was found.

@@ -108,10 +108,13 @@ def compat_round(
 
     Args:
         counters: Received time; read only.
-        fractions: By job and type; a job that is not in it gets no devices.
+        fractions: Of time, by job and type; a job that is not in it gets no devices.
         free: Devices of each type.
         jobs: Active jobs in order of arrival.
         only_promised: Devices without a claim stay idle (the FIFO policies).
+
+    Returns:
+        Type by job; jobs that do not run are not in it.
     """
     left = dict(free)
     placed: dict[str, str] = {}

@@ -105,7 +105,7 @@ def expected(
         counts: Instances of each pool.
         terms: Of the job.
         changed: The allocation differs from what is held: a change is paid.
-        horizon_h: Hours.
+        horizon_h: Hours ahead.
 
     Raises:
         ValueError: instances of a pool without a price.

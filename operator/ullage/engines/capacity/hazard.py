@@ -125,7 +125,7 @@ class Hazard:
         Args:
             hours: How many; not below 0.
             held: The pool held instances of ours, or a probe, all that time.
-            half_life_h: See ``HALF_LIFE_H``; ``None`` = nothing is forgotten.
+            half_life_h: Hours in which a count halves; ``None`` = nothing is forgotten.
 
         Raises:
             ValueError: time runs backwards.

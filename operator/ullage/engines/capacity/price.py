@@ -74,7 +74,7 @@ class PriceRecord:
 
         Args:
             now_s: Seconds since the epoch.
-            fresh_s: See ``FRESH_S``.
+            fresh_s: Seconds after which a price is stale.
         """
         if self.doubt is not None:
             return self.doubt

@@ -59,7 +59,7 @@ def study_cost(
 
     Args:
         offers: What it may run on; at the start one has a price.
-        iterations: Of the job.
+        iterations: Iterations of the job.
         start: Index of the first day.
         again: Choose again each day, free of charge; else follow the first choice.
     """

@@ -54,7 +54,7 @@ def choose(
         candidates: Offers with forecasts and memory verdicts.
         goal: Aim and caps.
         work: The training.
-        margin: See ``MARGIN``.
+        margin: Part of the best offer's figure within which offers count as equal.
         input_bound: The job's first window showed idle multiprocessors: estimates are advice.
     """
     aim = goal.aim()
@@ -301,7 +301,7 @@ def reconsider(
     Args:
         standing: What the job runs on.
         now: The table with the measured entry (``with_measured``).
-        hysteresis: See ``HYSTERESIS``.
+        hysteresis: Part of the present cost below which no gain is worth a move.
     """
     if standing.reconsidered:
         return standing

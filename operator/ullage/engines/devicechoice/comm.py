@@ -137,7 +137,7 @@ def ring_scaled(*, low: tuple[int, float], high: tuple[int, float], gpus: int) -
 
     Args:
         low: Devices and seconds per step.
-        high: The same, with more devices.
+        high: Devices and seconds per step, with more devices.
         gpus: Devices asked for.
 
     Raises:

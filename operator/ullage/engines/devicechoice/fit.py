@@ -191,6 +191,9 @@ def left_out_errors(
         design: Features.
         group: What is left out together; the network alone unless told.
         heavy_part: As in ``fit_op_times``.
+
+    Returns:
+        Error by network, without unit.
     """
     errors: dict[str, float] = {}
     for name in sorted(networks):

@@ -77,7 +77,7 @@ def step_terms(times: OpTimes, ops: Sequence[Op], *, sync_s: float = 0.0) -> Ter
     Args:
         times: Fitted op times.
         ops: Op table for the batch of one device.
-        sync_s: Term C for the number of devices; 0 for one.
+        sync_s: Term C for the number of devices, seconds; 0 for one.
     """
     heavy = light = cpu = 0.0
     extrapolated = 0

@@ -237,9 +237,12 @@ def together(
     Beyond the bound the cheapest kinds become one row per type, then one row for the rest.
 
     Args:
-        ops: executions, or rows of some.
-        steps: steps that they belong to.
-        most: rows at most.
+        ops: Executions, or rows of several.
+        steps: Steps that they belong to.
+        most: Most rows.
+
+    Returns:
+        Rows of one step, and how many kinds were merged.
     """
     exact = _grouped(ops, lambda op: (op.type, op.bytes_read, op.bytes_written, op.flops))
     ranked = sorted(exact, key=_weight)

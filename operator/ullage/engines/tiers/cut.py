@@ -54,9 +54,9 @@ def receive(book: Ledger, *, shard: int, step: int, epoch: int) -> tuple[Ledger,
 
     Args:
         book: As it was.
-        shard: Its number.
+        shard: Number of the shard.
         step: The step after which the shard has these values.
-        epoch: Of the maps under which it was sent.
+        epoch: Epoch of the maps under which it was sent.
 
     Raises:
         ValueError: there is no such shard.
@@ -97,8 +97,11 @@ def consistent_cut(received: Mapping[int, int], shards: int) -> int | None:
     """c_b: the smallest over all shards of the last step that arrived whole.
 
     Args:
-        received: By shard; a missing one never arrived.
+        received: Last step that arrived whole, by shard; a missing shard never arrived.
         shards: How many there are.
+
+    Returns:
+        A step; ``None`` where a shard never arrived.
     """
     return min(received.values()) if shards and len(received) == shards else None
 

@@ -106,9 +106,9 @@ def flush_time_s(link: Link, *, owners: int, keepers: int, shards: int = 0) -> f
     The bytes of the fullest owner over its own way out, or all bytes over the way in (derived).
 
     Args:
-        link: Sizes and bandwidths.
-        owners: That push.
-        keepers: That receive.
+        link: Sizes (bytes) and bandwidths (bytes/s).
+        owners: Hosts that push.
+        keepers: Hosts that receive.
         shards: Pieces that are not cut further; 0 = the state divides evenly.
     """
     if link.pending_bytes == 0 or owners == 0:
@@ -126,10 +126,10 @@ def feasibility(
     """Whether owners under notice can save what is pending in half of it, and what would help.
 
     Args:
-        link: Sizes and bandwidths.
+        link: Sizes (bytes) and bandwidths (bytes/s).
         owners: Transient members that own shards; 0 = nothing has to be saved.
         keepers: Reliable members that hold the copy.
-        notice_s: The shortest notice; ``None`` = there is none: then nothing can be flushed.
+        notice_s: Seconds of the shortest notice; ``None`` = none: then nothing can be flushed.
         shards: Pieces that are not cut further; 0 = the state divides evenly.
     """
     allowed_s = math.inf if owners == 0 else NOTICE_PART * (notice_s or 0.0)

@@ -92,8 +92,8 @@ def fewest_steps(pace: Pace, link: Link, *, owners: int, keepers: int) -> int:
     Args:
         pace: Of the job.
         link: Sizes; its own interval is not looked at.
-        owners: That push; at least 1.
-        keepers: That receive; at least 1.
+        owners: Hosts that push, at least 1.
+        keepers: Hosts that receive, at least 1.
 
     Raises:
         ValueError: no one to send or to receive.
