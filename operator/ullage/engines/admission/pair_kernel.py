@@ -148,7 +148,7 @@ class Distances:
         )
 
     def steepness(self, theta: Floats, shape: Shape) -> tuple[Floats, Floats]:
-        """By what part these grow with the log length scale of their side.
+        """By what part these grow with the log length scale of their side (derived).
 
         Args:
             theta: Log hyper-parameters in the order of ``THETA_START``, shape (10,).

@@ -193,7 +193,7 @@ def largest_slowdown_measured(
 
     For servers that batch, where no queueing formula holds. Straight lines between the pairs; a
     measured latency that falls with the slowdown counts as the larger one before it. Nothing is
-    promised beyond the largest slowdown measured.
+    promised beyond the largest slowdown measured. Derived.
 
     Args:
         inflation: Pairs of slowdown and latency in seconds at the objective's quantile.

@@ -29,11 +29,11 @@ _LOSS_SCALE: Final = 0.03
 def fit_share_curve(shares: Sequence[float], seconds: Sequence[float]) -> ShareCurve:
     """T(p) = a + b / p with a, b >= 0 by non-negative least squares of the relative error.
 
-    One measured share: a = 0, fully bound by compute, the conservative reading.
+    One measured share: a = 0, fully bound by compute, the conservative reading. Derived.
 
     Args:
-        shares: Effective fractions of the device, each 0 < p <= 1.
-        seconds: Measured time at each share.
+        shares: Effective fractions of the device, each 0 < p <= 1, shape (n,).
+        seconds: Measured time at each share, seconds, shape (n,).
 
     Raises:
         ValueError: there is no point, or one is not a positive number.

@@ -71,7 +71,7 @@ class Link:
 
 
 def fit_sync(gpus: int, rows: Sequence[SyncRow], *, relative: bool = True) -> SyncTerm:
-    """Non-negative least squares of C on the parameter count.
+    """Non-negative least squares of C on the parameter count (derived).
 
     Args:
         gpus: Devices of the rows.

@@ -52,6 +52,8 @@ class Interval:
 def factor_of(errors: Sequence[float], *, level: float = LEVEL) -> float:
     """Factor at least 1 that the truth stays within of an estimate, at the level.
 
+    Source: the finite-sample quantile of split conformal prediction, of log errors (derived).
+
     Args:
         errors: predicted / measured - 1 of left-out work, each above -1.
         level: Nominal part inside, 0 to 1.

@@ -65,7 +65,11 @@ class Work:
             raise ValueError("samples, epochs and batch_per_gpu must be at least 1")
 
     def steps(self, gpus: int) -> int:
-        """Steps of the whole training on so many devices."""
+        """Steps of the whole training on so many devices.
+
+        Raises:
+            ValueError: there is no device.
+        """
         if gpus < 1:
             raise ValueError(f"gpus must be at least 1, not {gpus}")
         return self.epochs * math.ceil(self.samples / (gpus * self.batch_per_gpu))

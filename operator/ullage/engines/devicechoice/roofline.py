@@ -77,7 +77,7 @@ def roofline_step(
     correction: float = 1.0,
     extrapolations: int = 1,
 ) -> RooflineStep:
-    """A training step, forward and backward, of one device's batch.
+    """A training step, forward and backward, of one device's batch; formula of the module.
 
     Args:
         device: The type.

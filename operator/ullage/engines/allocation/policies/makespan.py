@@ -15,6 +15,8 @@ from ullage.engines.allocation.shape import Shape, shape_of
 def solve(problem: Problem) -> Allocation:
     """Max y with speed >= y * steps left, one program; the objective is 1 / y in seconds.
 
+    Derived: the last job finishes after 1 / y where each finishes by then.
+
     Raises:
         SolveError: no optimum, and no earlier allocation to keep.
     """

@@ -16,7 +16,7 @@ from ullage.engines.allocation.shape import Shape, shape_of
 
 
 def max_throughput(problem: Problem) -> Allocation:
-    """Max sum of speed / best speed; the objective is that sum.
+    """Max sum of speed / best speed; the objective is that sum (derived).
 
     Raises:
         SolveError: no optimum, and no earlier allocation to keep.
@@ -27,6 +27,8 @@ def max_throughput(problem: Problem) -> Allocation:
 
 def fifo(problem: Problem) -> Allocation:
     """Oldest first: max sum of (M - rank) / M * speed / best speed, rank 0 = the oldest.
+
+    Derived; the earlier a job arrived, the more its time is worth.
 
     Raises:
         SolveError: no optimum, and no earlier allocation to keep.
