@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a lead tells of its job to whoever asks: ``GET /status``, JSON, and nothing else.
+"""What a coordinator reports of its job: ``GET /status``, JSON, and nothing else.
 
 Read-only, small, without a token: only figures and names of members that the pods bear anyway. It
 must never keep the lead from its work: it reads what is there, in threads of its own.

@@ -14,8 +14,8 @@
     ending = group.run(train, until=10_000)
 
 Members come and go between the steps and during them: a step that cannot be finished is done again
-by whoever is left, with the same data. ``train`` must therefore change nothing that outlives it
-before its last gathering has returned. It must never push what other members' maps do not know.
+by the remaining members, with the same data. ``train`` must therefore change nothing that outlives
+it before its last gathering has returned. It must never push what other members' maps do not know.
 """
 
 from __future__ import annotations

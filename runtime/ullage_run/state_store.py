@@ -85,7 +85,7 @@ class Store:
         """New maps: the complete copy stays, what was arriving goes with its senders.
 
         Repeating the present epoch changes nothing; an older one is answered with the present. The
-        maps are kept for whoever leads the job, should it forget them.
+        maps are kept for the coordinator of the job, should it forget them.
 
         Raises:
             FrameError: no shards, too many, or another number than the copy has.

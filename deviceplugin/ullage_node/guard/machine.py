@@ -329,7 +329,7 @@ class GuardMachine:
         victim = self._tenants[pause.victim]
         frozen = [self._tenants[key] for key in pause.keys]
         local = [one for one in frozen if victim.gpus[0] in one.gpus]
-        # Whoever matters least goes first; of equals the larger share, then the newest.
+        # The least important tenant goes first; of equals the larger share, then the newest.
         guilty = min(local, key=lambda one: (one.priority, -one.percent, -one.epoch, one.key))
         text = (
             f"{pause.why}; with {', '.join(one.name for one in local)} paused at "

@@ -54,7 +54,7 @@ class GuardServer:
         self._agent: asyncio.StreamWriter | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until ``stop`` is set; whoever stands still then runs again.
+        """Serve until ``stop`` is set; frozen containers then run again.
 
         Raises:
             OSError: the socket cannot be made.

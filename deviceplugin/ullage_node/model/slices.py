@@ -147,7 +147,7 @@ def context_costs_mib(device: Device, slices: Sequence[DesiredSlice]) -> tuple[i
     """What each context of these tenants of a device costs, in their order.
 
     As the operator counted it when it placed the tenant, whose cap has that much in it; the node's
-    own setting counts for those of which it is not said. Whoever has all of a device alone has no
+    own setting counts where the slice does not say it. A tenant with a whole device has no
     server and no cap: its contexts are its own.
     """
     if [part.percent for part in slices] == [WHOLE_PERCENT]:

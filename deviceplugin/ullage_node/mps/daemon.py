@@ -312,7 +312,7 @@ class Daemon:
         self._forget(why)
 
     async def _evict(self) -> None:
-        """Terminate whoever is attached, as far as the server still does it."""
+        """Terminate attached clients, as far as the server still does it."""
         with contextlib.suppress(TimeoutError, *TROUBLE, ProgramMissing):
             async with asyncio.timeout(EVICT_SECONDS):
                 for pid in sorted(self._look.clients):

@@ -37,7 +37,7 @@ class PendingClients:
         self._since = None
 
     def starting(self, now: float) -> None:
-        """The server is not ready: whoever waits, waits for that."""
+        """The server is not ready: requests wait for it."""
         self._read(now)
         if self._since is not None:
             self._since = now

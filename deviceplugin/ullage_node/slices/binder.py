@@ -108,7 +108,7 @@ class Binder:
         self._s = surroundings
         self._lock = asyncio.Lock()
         self.last_listing = Listing(owners={})
-        """kubelet's newest answer, for whoever needs no fresh one."""
+        """kubelet's newest answer, for callers that need no fresh one."""
 
     @property
     def lock(self) -> asyncio.Lock:

@@ -3,7 +3,7 @@
 """Since when the way to the API server and back is clear.
 
 While our own writes queue up or the server answers late, a silent node or a pod that does not
-start proves nothing: whoever judges by the clock counts from this moment. Never reads the cluster.
+start proves nothing: time limits count from this moment. Never reads the cluster.
 """
 
 from __future__ import annotations

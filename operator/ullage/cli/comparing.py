@@ -23,7 +23,7 @@ from rich.table import Table
 
 Found = TypeVar("Found")
 Follow = Callable[[str, int], Callable[[int], None]]
-"""Name and length of a piece of work to whoever is told how much of it is done."""
+"""Takes name and length of a piece of work; gives the function that reports its progress."""
 
 
 def followed(compare: Callable[[Follow], Found], console: Console) -> Found:

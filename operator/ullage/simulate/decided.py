@@ -105,7 +105,7 @@ def resume(
     settings: Settings | None = None,
     tell: Tell | None = None,
 ) -> Outcome:
-    """Go on from a live picture under another objective: whoever runs, runs on.
+    """Continue from a live snapshot under another objective; running jobs keep running.
 
     Args:
         snapshot: The picture; its profiles, services and slices are kept as they are.
@@ -202,7 +202,7 @@ class Play:
         )
 
     def go_on(self) -> None:
-        """Whoever runs already has paid for the start."""
+        """Jobs that run already have paid for the start."""
         self._follow()
         for work in self.active.values():
             work.ready_s = min(work.ready_s, self.now)

@@ -217,7 +217,7 @@ class _Cluster:
         return [single] if single in self.runs else [one for one in self.runs if name in one]
 
     def _alone(self, members: Members, leaver: str) -> None:
-        """A job has left its devices; whoever shared them goes on alone."""
+        """A job has left its devices; the job that shared them goes on alone."""
         kind = self.runs.pop(members)
         rest = tuple(one for one in members if one != leaver)
         if not rest:

@@ -190,5 +190,5 @@ class MpsShares:
 
 
 def said(error: Exception) -> str:
-    """What NVML, or whoever waited for it, says of a failure."""
+    """What NVML, or the wait for it, says of a failure."""
     return explain(error) if isinstance(error, NvmlError) else str(error)

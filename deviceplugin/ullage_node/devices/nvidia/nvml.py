@@ -158,7 +158,7 @@ class NvmlThread:
                 return
             try:
                 future.set_result(work(self._api))
-            except BaseException as error:  # outermost of this thread: handed to whoever waits
+            except BaseException as error:  # outermost of this thread: handed to the waiter
                 future.set_exception(error)
 
         if self._thread is None:

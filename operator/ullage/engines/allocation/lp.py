@@ -166,7 +166,7 @@ def maximise(
     x = np.maximum(point[:-1], 0.0)
     if ample is not None:
         used = shape.base[: shape.groups] @ x
-        # whoever was given more time than there is has more than it needs
+        # a group with more time than there is has more than it needs
         x /= np.where(ample, np.maximum(used, 1.0), 1.0)[shape.left]
     return Solved(
         x=x,

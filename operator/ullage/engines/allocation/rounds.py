@@ -292,7 +292,7 @@ def _serve_skipped(
 def _fill(
     state: RoundState, known: Mapping[str, RoundJob], board: _Board, waiting: set[str]
 ) -> None:
-    """Idle devices go to whoever waits; reserved ones only to jobs that can be stopped again.
+    """Idle devices go to jobs that wait; reserved ones only to jobs that can be stopped again.
 
     A job that cannot be stopped is not put where it has no promise: it would stay to its end.
     """

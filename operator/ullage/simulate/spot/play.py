@@ -84,7 +84,7 @@ class Job:
 
 
 def restarts(seconds: float) -> Toll:
-    """Whoever loses a part or holds something else starts again; an earlier start is forgotten."""
+    """A run that loses or changes its machines starts again; an earlier start is forgotten."""
 
     def toll(run: Run, lost: int, changed: bool) -> float:
         return seconds if (lost or changed) and any(run.held) else run.stall_s
