@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The node agent as a whole: its parts, its tasks, and what happens when something changes.
+"""Assembles the node agent: its parts, its tasks, and the hooks that changes trigger.
 
 Every source (API server, kubelet, devices, containers) only notes what it saw and calls a hook
 here, which settles book, slots, status and checkpoint in one step without waiting. One event loop,

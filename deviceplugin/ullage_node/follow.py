@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""List, then watch, for ever: how one kind of object is mirrored.
+"""Mirrors one kind of object: list, then watch, for ever.
 
-A list replaces everything, so what vanished while no one listened is noticed. An object that
-cannot be taken in is reported and leaves the last good one in place. It never raises over the API
-server: it waits and tries again, and says since when it hears nothing.
+A list replaces everything, so what vanished while no one listened is noticed. An object that cannot
+be taken in is reported and leaves the last good one in place. It never raises over the API server:
+it waits and tries again, and reports how long it has heard nothing.
 """
 
 from __future__ import annotations

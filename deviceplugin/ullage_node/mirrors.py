@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the agent keeps of the API server: its own GPUNode and the pods of its node.
+"""Mirrors of API objects: the agent's own GPUNode and the pods of its node.
 
 Each mirror is written by one follower and read by everyone. The last good spec stays in force
 when a newer one cannot be read or the API server is away.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Leads a job in tiers: says who owns, who computes and when the next step begins.
+"""Coordinates a job in tiers: assigns owners and blocks, and begins each step.
 
 It runs beside the state keeper, on a machine that stays, and decides by ``engines.tiers``. A step
 counts when all have finished it. It must never begin a step under maps that someone has not

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Between the engine's words and the channel's: what a lead asks, and what a member is told.
+"""Translates between the engine's records and the channel's messages.
 
 Values only; it must never decide anything.
 """

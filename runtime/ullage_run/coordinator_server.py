@@ -6,7 +6,7 @@
 [--listen HOST:PORT] [--keeper HOST:PORT] [--status HOST:PORT] [--token-file FILE] ...``
 
 It prints ``listening LEAD-HOST LEAD-PORT KEEPER-HOST KEEPER-PORT``, then one JSON object for each
-event; ``GET /status`` tells where the job stands. It must never print a token, nor tell one.
+event; ``GET /status`` reports the job's progress. It must never print or return a token.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""An owner's way to the state keeper: one connection, calls that may be repeated, clear errors.
+"""An owner's connection to the state keeper: idempotent calls, clear errors.
 
 It must never hand on bytes that changed on the way, nor wait without a limit.
 """

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a lead and the members of its job say to each other, as values and as bytes.
+"""Messages between a lead and the members of its job, as values and as bytes.
 
-It must never take a value of the wrong shape from a peer: what a member is told becomes its work.
+It must never accept a value of the wrong shape from a peer: members act on what they receive.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A lead's connections: who runs, what they say, who is gone.
+"""A lead's connections: which members run, their messages, which are gone.
 
 One thread reads each member; one queue brings everything to the lead in the order of arrival. It
 must never wait for a member without a limit, nor count one twice that comes again.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Reading control groups: which hierarchy is in force, whose a path is, what its limits are.
+"""Reads control groups: the hierarchy in force, the owner of a path, its limits.
 
 Both cgroup versions say the same things under other names; this module is the only one that knows
 the names. It reads and never writes: limits are written by the hook, on the host, before a

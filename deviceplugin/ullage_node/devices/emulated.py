@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Emulated devices: a device is one CPU core or a named part of one, a share a CPU quota on it.
 
-A real backend and no mock: containers are really limited and slices of one core really contend. It
-is used only by explicit configuration, and its name stands in everything it reports, so that no one
-takes it for a GPU. It writes no cgroup itself: the hook does, on the host, and this module checks
-every second that what the hook wrote still stands.
+A real backend, not a mock: containers are limited and slices of one core contend. It is used only
+by explicit configuration, and every report carries its name, so that no one takes it for a GPU. It
+writes no cgroup itself: the hook does, on the host, and this module checks every second that the
+hook's limits are still in place.
 """
 
 from __future__ import annotations

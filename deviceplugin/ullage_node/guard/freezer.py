@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Stopping containers and letting them run: cgroup v2, cgroup v1, or signals.
+"""Freezes and thaws containers: cgroup v2, cgroup v1, or signals.
 
 Freezing stops CPU threads; kernels already queued on a device drain, memory stays. Blocking, with
-one deadline for all that is asked for at once. It decides nothing and remembers nothing.
+one deadline for all containers of a request. It decides nothing and remembers nothing.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 """The guard inside the agent: reads windows, asks the machine, does what it says.
 
 One task owns everything here. It needs neither the operator nor the API server: it works from the
-book as last heard. A freezer that is away costs the brake and nothing else.
+last known book. Without a freezer it cannot pause; nothing else is lost.
 """
 
 from __future__ import annotations

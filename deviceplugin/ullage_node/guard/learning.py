@@ -1,10 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a pause teaches: the same tenant beside its neighbours and without them, seconds apart.
+"""Learns from a pause: the same tenant with its neighbours and without them, seconds apart.
 
-Pure. The cleanest label there is, and a negative one: this class beside those breaks its
-objective. Work or neighbours
-without a class, or a window without a step time, teach nothing.
+Pure. The label is clean and negative: this class beside those breaks its objective. Work or
+neighbours without a class, or a window without a step time, teach nothing.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""When to pause whom: the guard's rules as a state machine without I/O and without a clock.
+"""Decides which tenants to pause: the guard's rules as a state machine without I/O or a clock.
 
 A tenant above its objective in two of three windows has its best-effort neighbours paused. Cured
-within the next windows, they are the cause: learn it and ask for one of them to go elsewhere. Not
-cured, it is the tenant's own load: let them run at once and blame no one. It must never pause a
-container that has an objective, part of a gang, or anyone for longer than its probes allow.
+within the next windows, they are the cause: it learns this and asks to move one of them. Not cured,
+the tenant's own load is the cause: the neighbours run again at once and no one is blamed. It must
+never pause a container that has an objective, part of a gang, or anyone for longer than its probes
+allow.
 """
 
 from __future__ import annotations

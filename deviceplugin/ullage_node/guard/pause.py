@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""One pause: who stands still for whom, since when, and what may be concluded from it.
+"""One pause: which containers are frozen, for which tenant, since when, and what follows.
 
 Pure; times are CLOCK_MONOTONIC seconds given by the caller.
 """

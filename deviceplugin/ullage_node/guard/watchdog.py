@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The process above the guard: it lets everyone run when the guard no longer does.
+"""The process above the guard: it thaws every container when the guard no longer can.
 
 It is the container's first process and does nothing but listen to a pipe. End of file means that
 the guard ended, silence that it hangs: either way the journal is emptied at once, and a hanging

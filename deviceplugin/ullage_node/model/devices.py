@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a device backend offers to the agent, and what the agent promises it.
+"""The contract between a device backend and the agent.
 
 A backend is two things: a :class:`DeviceProbe` that says what is there and how it is, and a
 :class:`ShareDriver` that turns a decided share into something a container cannot escape. The agent

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where a pod serves its metrics and which images it runs, read from the pod's object.
+"""Reads from a pod where it serves metrics and which images it runs.
 
 Annotations and ports are the user's: what makes no sense counts as not said and never hides the
 pod itself. Only the pod's own address is ever used, whatever an annotation holds.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The values that the guard works on: windows, tenants, what it asks for and what it says.
+"""Values of the guard: windows, tenants, requests and reports.
 
 Only frozen records and their readers; no I/O and no clock. All times are CLOCK_MONOTONIC seconds
 unless a name says otherwise, so that a wall clock that jumps changes nothing.

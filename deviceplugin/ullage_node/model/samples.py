@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Readings of whole devices, and when they may be taken for a tenant's.
+"""Readings of whole devices, and when they count as a tenant's.
 
 Knows no device library. Under MPS counters belong to the device, never to a tenant: a mean over a
 window becomes a fingerprint only when no one else ran in all of it.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a pod's own text says about standing still: for how long it may, and with whom it must.
+"""Reads from a pod how long it may be frozen, and with which other pods.
 
 Pure: a pod as the API server shows it in, records out. What cannot be read is taken as forbidding.
 """

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How the agent reaches the supervisor, which lives in another container with other rights.
+"""The agent's client of the supervisor, which runs in another container with other rights.
 
 Every call has a deadline; whatever goes wrong is :class:`MpsUnreachable`, so that "not known" can
 never be read as "no one is attached".

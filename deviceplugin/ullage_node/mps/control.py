@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The words of ``nvidia-cuda-mps-control``: what is asked, and how its answers are read.
+"""Commands of ``nvidia-cuda-mps-control`` and the parsers of its answers.
 
 Protocol 2 is one command a call on the standard input, protocol 3 words on the command line with
 answers as CSV. Everything that becomes part of a command was checked before (records). An answer

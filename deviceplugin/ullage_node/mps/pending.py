@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Notices a queue of clients that hangs, from the control daemon's own log.
+"""Detects a hanging queue of clients from the control daemon's log.
 
 A client whose uid the server does not serve is pushed to a list and everyone after it waits as
 well: no error anywhere, the server says Active. Being pushed is normal while a server starts, so

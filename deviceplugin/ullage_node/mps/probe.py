@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What MPS this node has, found out and never configured.
+"""Detects which MPS this node has; nothing is configured.
 
 The control program must be there, answer its version and list its options; protocol 3 is believed
 only after a daemon of its own answered in it. A daemon that someone else runs is found among the

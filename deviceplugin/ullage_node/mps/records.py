@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the node agent and the MPS supervisor say to one another: one JSON object a line.
+"""Messages between the node agent and the MPS supervisor: one JSON object a line.
 
 The agent orders (which devices to serve, with which protocol), the supervisor reports what stands.
 Both sides read everything as if a stranger had written it: a uuid becomes part of a command, a

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Since when the way to the API server and back is clear.
+"""Tracks when API-server back-pressure last ended.
 
 While our own writes queue up or the server answers late, a silent node or a pod that does not
 start proves nothing: time limits count from this moment. Never reads the cluster.

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps what the leads of jobs in tiers tell in the snapshot, as one task of the leader.
+"""Keeps the reports of coordinators in the snapshot, as one task of the leader.
 
-Deciding never waits for it: a lead that does not answer leaves what it said last. Only what is news
-to people or decisions wakes a decision; a step that went by does not. Where no one leads nothing is
-done: it must never make a snapshot of the cluster of its own.
+Decisions never wait for it: a coordinator that does not answer keeps its last report. Only news for
+people or decisions wakes a decision; a completed step does not. On a standby it does nothing: it
+must never make a snapshot of the cluster of its own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What an action changes in the snapshot before the API shows it.
+"""Effects of actions on the snapshot before the API shows them.
 
 Translates actions to effects, which is all that the overlay of ``cluster.cache`` knows.
 """

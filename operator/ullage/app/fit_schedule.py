@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the learner does next: which accelerator has new rows, and how much work they are worth.
+"""Chooses the learner's next work: which accelerator has new rows, and how much to do with them.
 
 New rows are conditioned on within seconds, cells are widened when nothing is more urgent, and a
 fit (hyper-parameters, rungs, thresholds) comes seldom. Times are bounded by what the work costs, so

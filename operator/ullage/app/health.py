@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the probes tell: ready when it can do its work now, alive when a restart would mend nothing.
+"""Answers the probes: ready when it can work now, alive when a restart would not help.
 
 An API server that is away makes a replica unready and never ends it: Kubernetes would start it
 again ever later, and it would be missing when the server is back. Pure.

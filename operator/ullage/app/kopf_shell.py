@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""kopf as the shell: it tells us that one of our kinds changed, and nothing more.
+"""Runs kopf as a trigger: it reports that one of our kinds changed, and nothing more.
 
 Its handlers poke and read nothing: kopf's own snapshot has ghosts after a relist, so no state may
 come from it. It runs in a thread and loop of its own, because it cancels the tasks of its loop

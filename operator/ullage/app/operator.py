@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Puts the operator together and runs it: self-test, reflectors, election, leaderships, endpoints.
 
-The process lives until it is told to stop. An API server that is away is waited for, a right that
-is missing is asked for again, and a Lease that is lost ends the leadership alone: the replica
-stands by and leads again as a new holder. On SIGTERM it hands its Lease over.
+The process runs until SIGTERM. It waits for an API server that is away and checks missing rights
+again. A lost Lease ends only the leadership: the replica stands by and leads again as a new holder.
+On SIGTERM it hands its Lease over.
 """
 
 from __future__ import annotations

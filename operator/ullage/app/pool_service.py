@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that makes the statuses of CapacityPools true, as one task of the operator.
+"""Maintains the statuses of CapacityPools, as one task of the operator.
 
 Two loops, one that asks for prices and one that looks at nodes and tells; neither waits for the
 other, and deciding waits for neither.

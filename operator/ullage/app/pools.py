@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps what is known of CapacityPools: looks at their nodes, tells decisions, writes statuses.
+"""Tracks CapacityPools: observes their nodes, informs decisions, writes statuses.
 
 Every replica looks, so that a standby that takes over knows what happened in between; only the
 leader tells and writes. A cluster without pools costs nothing here.

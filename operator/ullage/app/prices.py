@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Asks the price sources of pools, each from time to time, and keeps what is believed.
+"""Polls the price sources of pools and keeps the prices that are believed.
 
 Runs beside deciding and never in its way: every question has a time limit, few are under way at
-once, answers are read in a thread, and who does not answer is asked ever less often. Pools that ask
-for the same thing share one answer. It writes nothing to the API and never guesses a price.
+once, answers are read in a thread, and a silent source is asked ever less often. Pools that ask for
+the same thing share one answer. It writes nothing to the API and never guesses a price.
 """
 
 from __future__ import annotations

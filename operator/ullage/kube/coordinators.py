@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is written for the lead of a job in tiers, with what only a process knows: image and token.
+"""Builds the objects of a job's coordinator, with the image and token that only a process knows.
 
 The token is made here, once for each job, and never read back: the operator may create Secrets and
 nothing else of them.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a write can end in beside the API's own errors, and how an error is judged.
+"""Outcomes of a write beside the API's own errors, and how an error is judged.
 
 One place decides whether an error means "the world moved on", "the user must see this" or "this
 process leads no more"; the writer only acts on the verdict.

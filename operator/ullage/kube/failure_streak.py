@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Since when one thing that is tried again and again fails, and whether the fault is our own.
+"""Tracks how long a repeated attempt has been failing, and whether the fault is our own.
 
 A success ends a streak of failures only when it lasts: a thing that works for a moment between two
 failures has been failing all the time.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which replica leads, and until when it may write: our own election on one Lease object.
+"""Elects the leader and bounds how long it may write: our own election on one Lease object.
 
 The epoch grows with every change of leader and fences what an old one may still send. A leader
 that cannot renew must stop before another can start; it stands by in the same process and leads

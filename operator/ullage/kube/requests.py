@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""From an action to the request that carries it out.
+"""Builds the request that carries out an action.
 
 Bodies are built at the last moment from what is known then; a template that changed since the
 decision ends the action instead of creating something no one decided.

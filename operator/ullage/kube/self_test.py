@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What must hold before the operator starts: known to the API server, allowed, CRDs there.
+"""Checks before the operator starts: authenticated, authorised, CRDs present.
 
 Without it a missing verb looks like slowness for minutes. Never repairs anything: the texts say
 what the administrator has to do.

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Hands GPUs and shares of them to containers, and proves that each stays inside its share.
+"""Gives containers GPUs or shares of them, and proves that each stays inside its share.
 
-A container with a whole device gets it past MPS; the device's server ends meanwhile. A container
-with a share becomes a client of the device's server. Who uses which device is NVML's list of
-processes with their cgroups, who is a client is the server's; a share counts only when both agree
-(``proof``). Nothing is started here and nothing waited for: a server that is not ready is a
+A container with a whole device bypasses MPS, and the device's server stops for that time. A
+container with a share becomes a client of the device's server. NVML lists the processes of each
+device with their cgroups, the server lists its clients; a share counts only when both agree
+(``proof``). This module starts nothing and waits for nothing: a server that is not ready is a
 refusal, and kubelet asks again.
 """
 

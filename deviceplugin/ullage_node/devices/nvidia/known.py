@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What probe and driver of a node both need: the GPUs ever found, how each is shared, the servers.
+"""State that the probe and the driver of a node share: GPUs found, how each is shared, servers.
 
-The supervisor is asked here and nowhere else. While it is away, a device keeps the way of sharing
-that it had: its tenants did not change because a container restarted or a program was slow. A
-report that is older than :data:`REPORT_SECONDS` proves nothing any more.
+Only this module asks the supervisor. While the supervisor is away, a device stays shared as before:
+its tenants did not change because a container restarted or a program was slow. A report older than
+:data:`REPORT_SECONDS` proves nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""When a share counts as enforced: three pieces of evidence, and silence is none of them.
+"""Decides whether a share is enforced: three pieces of evidence, and silence is none of them.
 
 A client whose pipe is missing runs on the whole device without any error, so a tenant counts as
 enforced only when its processes are clients of our server, the SM count that it sees is not above

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is read from NVML in one go: inventory, health of a device, its processes, its events.
+"""Reads inventory, health, processes and events of devices from NVML.
 
 Functions of :class:`NvmlApi` alone, run on the NVML thread; they hold no state and take no
 decision. An error that a healthy device may give (an old driver lacks a function, a type of device

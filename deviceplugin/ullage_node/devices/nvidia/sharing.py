@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a container must get to be a client of its device's MPS server, with its share. Pure.
+"""Container edits for a client of its device's MPS server, with its share. Pure.
 
 Everything is named by uuid: one entry that names a device which the client cannot see makes the
 client drop every limit it has (measured by NVIDIA's users on driver 615.71).

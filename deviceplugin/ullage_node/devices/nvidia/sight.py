@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""From one look at all devices to what each container does there. Pure over gathered facts.
+"""Maps one reading of all devices to what each container does there. Pure over gathered facts.
 
 Containers of one pod are told apart by their devices: a cgroup names the pod only.
 """

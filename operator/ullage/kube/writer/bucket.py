@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How fast writes may leave, and how many may be under way at once.
+"""Limits the rate of writes, and how many are under way at once.
 
 A token bucket that halves when the API server says it is too much, and a window that narrows while
 it answers late.
