@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the agent says of its node: the body of ``GPUNode.status``.
+"""Builds ``GPUNode.status`` from what the agent knows of its node.
 
 Pure: facts in, JSON out. Two bodies that differ only in counters, rows or the heartbeat have the
 same :func:`urgent_digest`: counters wait for the next heartbeat, new rows (:func:`row_ids`) for

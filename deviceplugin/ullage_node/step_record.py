@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Reading a container's step record, a file that belongs to the tenant.
+"""Reads a container's step record, a file that belongs to the tenant.
 
 The tenant may write anything into it, shorten it, or put something else in its place. So it is
 never mapped (a shortened file would kill the reader), nothing but a plain file is ever opened, and

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What must hold on every device whatever the operator asks: the node's own arithmetic.
+"""Invariants of every device, whatever the operator asks: the node's own arithmetic.
 
 A chain of small checks judges one newcomer against what is held already, admission's own rules
 (``last_word``) among them; :func:`violations` states the same rules over a whole table. Pure.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Taking a node out of service: everything of ours leaves it, running containers go on.
+"""Takes a node out of service: removes everything of ours, leaves running containers alone.
 
 A container that restarts afterwards finds no CDI file and waits; that is the difference between an
 uninstall and a restart of the agent. The administrator's own files (``emulated.json``) stay.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The node's own book of slices: what is wanted, what is held, which slots became which slices.
+"""The node's own book of slices: which are wanted, which are held, and the slots of each.
 
 A state machine without I/O and without a clock, changed by one task at a time. It alone decides
 whether room is taken: a slice holds room from ``Reserved`` until it left the spec unstarted, was

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Latency histograms of serving pods: what a page says, and what happened between two pages.
+"""Latency histograms of serving pods: parses a page, and takes the difference of two pages.
 
 Pure: text in, counts and percentiles out. A percentile always comes from the difference of two
 pages, never from an average of averages; what the buckets cannot tell is an error with a sentence

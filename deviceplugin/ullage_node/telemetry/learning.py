@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""From steady half minutes to rows: what each tenant of a device took beside the others.
+"""Turns steady half minutes into rows: the step time of each tenant beside the others.
 
 A row is made only of a stretch in which no one came, went, restarted, was stopped or changed its
 load, after everyone's warm-up. What a stretch cannot say is left out of the row; a neighbour of

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The rows that the node has to tell: each until the operator has taken it in, never a flood.
+"""Queues the node's rows: each until the operator acknowledges it, never a flood.
 
 The oldest of them stand in the status of the GPUNode, as many as keep it small; the others wait
 here. What the operator acknowledges goes, and an agent that begins takes over what is in the

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How fast a container goes, from the few moments at which its step count was seen to change.
+"""Estimates a container's speed from the few moments at which its step count changed.
 
 Both times of a step, as it is and as it would be alone, come from the same stretch of steps, so
 that their ratio means something. Pure: marks in, microseconds out; it never reads a clock.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who is on the node's devices at one moment, with everything that was seen of them.
+"""The tenants of the node's devices at one moment, with everything observed of them.
 
 Pure: the book of slices and the newest readings in, one record for each container out.
 """

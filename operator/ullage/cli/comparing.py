@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What every comparison of the simulator does on a terminal: progress, table, notes, files."""
+"""Terminal output that the simulator's comparisons share: progress, table, notes, files."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""``kubectl ullage cost``: what work cost, what on-demand would have taken, what losses took.
+"""``kubectl ullage cost``: the cost of work, the same on on-demand, and the cost of losses.
 
-Pure: records in, renderables, JSON and figures out; the files that it is told to write apart.
+Pure, apart from the files that options name: records in, renderables, JSON and figures out.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Turns records into what a person reads. Pure: records in, rich renderables out."""
+"""Renders records for people. Pure: records in, rich renderables out."""
 
 from __future__ import annotations
 

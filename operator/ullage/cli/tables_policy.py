@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How the cluster's time is divided and what became of it. Pure: records in, renderables out."""
+"""Renders how the cluster's time is divided and used. Pure: records in, renderables out."""
 
 from __future__ import annotations
 

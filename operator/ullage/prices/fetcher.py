@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Gets what a price source asks for: bounded in time and size, and from nowhere it should not.
+"""Fetches for price sources: bounded in time and size, and only from permitted addresses.
 
 Files below one folder, ConfigMaps of one namespace, http and https without redirections. An address
 that a user wrote never reaches a metadata service, which would hand out the machine's identity. No

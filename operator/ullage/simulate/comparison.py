@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""From a wish in words to the outcomes of several policies on one trace.
+"""Runs several policies on one trace, from options in words to outcomes.
 
 Reads files; shows nothing and writes nothing.
 """

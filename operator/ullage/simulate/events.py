@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A trace in a cluster that does not exist: one event after the other, by a seed.
+"""Plays a trace on a simulated cluster, event by event, from a seed.
 
 Decisions are made when a job arrives or ends, a device fails or returns, and at the end of a round,
 at most once in a gap that the caller may set. Between two events nothing is computed, so a year of

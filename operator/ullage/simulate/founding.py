@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""From a fleet and a trace to the records of a cluster: nodes, agents, profiles, TrainingJobs.
+"""Builds the records of a cluster from a fleet and a trace: nodes, agents, profiles, TrainingJobs.
 
 A gang is as many workers of one device each; the speeds of the trace stand in WorkloadProfiles as
 declared ones, which is where the operator reads them.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What came of a simulation: figures for a table, for scripts and for pictures.
+"""Outcome of a simulation: figures for tables, scripts and plots.
 
 Definitions stand here once: completion time (JCT) from arrival to end; rho = JCT over the time that
 the same work takes on an equal part of the cluster (Themis, NSDI 2020); utilisation = device hours

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The one door to matplotlib, and what of it is used.
+"""The only access to matplotlib, and the parts of it that are used.
 
-matplotlib is no dependency of anything that runs in a cluster: it is loaded here and nowhere else,
-and who has not got it is told how to get it.
+matplotlib is no dependency of anything that runs in a cluster: it is loaded only here, and the
+error without it says how to install it.
 """
 
 from __future__ import annotations

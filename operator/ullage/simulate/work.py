@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""One job at work: progress, the cost of starting, what is lost when it is torn away."""
+"""One running job: progress, the cost of starting, the loss when it is interrupted."""
 
 from __future__ import annotations
 

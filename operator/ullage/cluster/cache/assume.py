@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What was sent and not yet seen: the overlay on the observed cluster.
+"""Writes that were sent and not yet observed: the overlay on the observed cluster.
 
 A placement that is on its way counts as used, so that no slot is given twice. Every assumption
 ends by itself: when the watch shows its result, when the write failed, or after its time to live;

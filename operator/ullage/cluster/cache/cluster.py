@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operator's one snapshot of the cluster: mutable, single-threaded, rebuilt from the API.
 
-Streams feed it, ``freeze`` hands out immutable snapshots, ``assume`` lays over them what was sent
-and not yet seen. An update costs what it changes. Nothing here decides, writes or waits, and no
+Streams feed it, ``freeze`` returns immutable snapshots, ``assume`` overlays writes that were sent
+and not yet observed. An update costs what it changes. Nothing here decides, writes or waits, and no
 result may depend on the order in which different streams speak.
 """
 

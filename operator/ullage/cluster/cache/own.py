@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rooms of the kinds that decisions act on: nodes, GPUNodes, workloads.
+"""Stores of the kinds that decisions act on: nodes, GPUNodes, workloads.
 
-They know the overlay: what the watch shows ends an assumption, and an echo of our own write, which
-the last snapshot showed already, is no news.
+They know the overlay: an observed object ends its assumption, and the echo of our own write, which
+the last snapshot already showed, is no news.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Pods of ours: whose they are, and which only claim to be.
+"""Pods of ours: their owners, and those that only claim one.
 
 Anyone who may create pods in a namespace can write our labels and any uid into them. A pod is ours
 where it is consistent in itself and the workload of the uid that it claims is the one that it

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""One room per stream: how its objects are keyed, kept and compared.
+"""One store per stream: keys, keeps and compares its objects.
 
-A room says of every change whether a decision could see it; what only the room's own bookkeeping
+A store says of every change whether a decision could see it; what only the store's own bookkeeping
 sees (a heartbeat, the echo of our own write) wakes no one. An object that cannot be read never
 stops its stream: the last good record stays and the error is counted.
 """

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nodes and GPUNodes.
 
-A node's heartbeats are not part of its record, and a GPUNode's is the one field that may change
-without anyone being told.
+A node's heartbeats are not part of its record, and a GPUNode's heartbeat is the one field that may
+change without notifying anyone.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a pod spec asks of a node: requests as kube-scheduler counts them, selectors, tolerations.
+"""A pod spec's demands on a node: requests as kube-scheduler counts them, selectors, tolerations.
 
 The same reader serves live pods and pod templates, so that a job is measured before its pods
 exist exactly as they are afterwards. It must never count less than kube-scheduler does.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What kube-scheduler's rules look at in pods and nodes: values."""
+"""Fields of pods and nodes that kube-scheduler's rules read: values."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of classes of work and of types of devices: profiles as records.
+"""Profiles of workload classes and of device types, as records.
 
 ``None`` means not measured, never zero. Fractions are of the device's peak; times are seconds.
 """

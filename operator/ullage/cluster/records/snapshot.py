@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the operator knows of the cluster, as small immutable records.
+"""The operator's knowledge of the cluster, as small immutable records.
 
 Everything ``decide`` may look at stands here; raw JSON is projected to these records at once and
 dropped. Times are seconds since the epoch, memory is bytes or MiB as the name says.

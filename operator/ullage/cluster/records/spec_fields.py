@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a workload and the policy say about sharing: load, rules, risk budget.
+"""Settings of a workload and of the policy about sharing: load, rules, risk budget.
 
 Values only, with the same defaults as the API's models; a test holds the two together.
 """

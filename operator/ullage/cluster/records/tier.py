@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where a job in tiers stands: as its lead tells, and as the job's status keeps it."""
+"""Progress of a job in tiers, as its coordinator reports it and as the job's status keeps it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What makes an object unreadable as a whole, and how that is told.
+"""Recognises objects that are unreadable as a whole, and says why.
 
 The edge marks an object that it could not decode in full with ``UNREADABLE``: the API server never
 sends that field, because it drops fields that a kind does not have.

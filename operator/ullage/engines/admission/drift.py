@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""When a class no longer behaves as it did: sums of residuals that do not average out.
+"""Detects that a class changed its behaviour: sums of residuals that do not average out.
 
 An image under the same name may change what it does; its old rows then mislead. Pure; it must
 never take one odd row for a change.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What must hold on a device before anyone asks a predictor: each rule once, each with a number.
+"""Hard filters of a device, applied before any predictor: each rule once, each with a number.
 
 Memory and contexts are physics and trust domains are promises, so no forecast may outvote them.
 Pure; it must never round in favour of a newcomer.

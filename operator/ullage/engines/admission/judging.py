@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which rung answers for each novelty group, how wide it is, and what is admitted.
+"""Chooses the rung of each novelty group, its spread, and the scores that set its threshold.
 
 All from rows predicted while they were left out: a pair, a class or a whole family at a time, as
 new as the group says. It must never look at a prediction that had seen its own row.

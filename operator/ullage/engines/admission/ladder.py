@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which model answers: the plainest, until a richer one has shown that it is better.
+"""Chooses the model that answers: the plainest, until a richer one has proven better.
 
 Judged on rows that each model predicted before it saw them, group by group.
 """

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What physics says before any co-location was seen: demands that exceed the device.
+"""Predicts contention before any co-location was seen, from demands that exceed the device.
 
 Reads what was measured alone. Where a number is missing it answers with the utilisation sum and
 says so by the rung; it never fills a gap with a guess.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who may be tried out where, for how long, and when a trial ends in staying or leaving.
+"""Decides which classes get a trial, where, how long, and how the trial ends.
 
 Rows come only from co-locations, so without trials a class no one knows would stay unknown. A
 trial is small, short, guarded and paid from the class's own budget. Pure; it must never risk a

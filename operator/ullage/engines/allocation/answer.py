@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""From the program's columns back to jobs: an allocation, checked against V, or the last good one.
+"""Maps the program's columns back to jobs: an allocation, checked against V, or the last good one.
 
 It decides nothing; a point that breaks a constraint by more than the tolerance is refused.
 """

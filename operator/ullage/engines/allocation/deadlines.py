@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which deadlines can be kept together: the fewest are given up, and each is named.
+"""Finds the deadlines that can be kept together: drops the fewest, and names each.
 
 It promises rates, not finish times; a job whose deadline is dropped keeps its floor.
 """

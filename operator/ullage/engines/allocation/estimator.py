@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Speeds in company that no one measured: completed from jobs whose rows look alike.
+"""Estimates unmeasured speeds beside partners from jobs whose rows look alike.
 
 Estimates are normalised (beside a partner / alone) and always say how sure they are. A cell that no
 reference measured stays unknown, which is not 0; a measured value is never overwritten.

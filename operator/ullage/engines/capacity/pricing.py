@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which offer to run on as prices move: re-decided once a period, moved for a saving that pays.
+"""Chooses an offer as prices move: once a period, and a move must pay for itself.
 
 After "Dynamic spot pricing" (DISPA 2020), with honest charging: an offer is the whole instances
 that a gang fills, and a move costs the restart. It must never move for less than the move costs.

@@ -3,7 +3,7 @@
 """The published study of dynamic spot pricing, reproduced with its traps.
 
 It ranks some offers by the price of the whole instance and charges all by the GPU, and moving is
-free. It exists to be compared with; the product's policy must never call it.
+free. It exists for comparison only; the product's policy must never call it.
 """
 
 from __future__ import annotations

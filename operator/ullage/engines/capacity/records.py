@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is chosen from, what is held, what a choice says: values without behaviour.
+"""Offers, holdings and decisions: values without behaviour.
 
 A pool is one instance type in one zone under one capacity type, as one job sees it. It must never
 carry a price per GPU: whole instances are bought.

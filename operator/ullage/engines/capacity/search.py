@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The step from what is held to what should be: add, give back, move, each only for a gain.
+"""Searches from the held allocation for a better one: add, give back, move, each only for a gain.
 
 Allocations are counts aligned with the pools. A change must gain by a part of what stands, so that
 noise in prices and hazards moves no one. It must never end beyond a limit: budget, replicas, what

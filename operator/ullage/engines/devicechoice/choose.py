@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Offers to a ranked table, and the one to take for an aim of cost or time under caps.
+"""Ranks offers and picks one for an aim of cost or time under caps.
 
 Every offer is looked at: tables are small and an exact answer can be checked. It must never choose
 what did not run, does not fit, or whose memory no one vouches for.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a job's memory fits a device, by the best evidence there is.
+"""Decides whether a job's memory fits a device, by the best evidence.
 
 Order: a measured failure, a measured peak, an estimate from parameters and activations, nothing.
 Nothing means unknown, and unknown must never become a placement.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the copy holds: a step counts only when all shards of it have arrived.
+"""Contents of the copy: a step counts only when all its shards have arrived.
 
 The ledger is the keeper's book without the bytes: one complete cut and at most one partial one. It
 must never go back, except by a declared roll-back, and never mix shards of different steps.

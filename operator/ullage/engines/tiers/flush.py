@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a notice leaves time to save what is pending, and what would make it so.
+"""Decides whether a notice leaves time to save pending state, and what would help.
 
 The bulk case counts: all owners are told at once and share the way into the backup. It must never
 call a flush possible that needs more than its part of the notice.

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""From which maps an operator goes on that was restarted in the middle of anything.
+"""Chooses the maps that an operator continues from after a restart.
 
-The keeper hears of maps before any member and before the job's status, so it wins. It must never
+The keeper receives maps before any member and before the job's status, so it wins. It must never
 let a transition begin before both name the same epoch.
 """
 

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""From the maps that hold to the new ones: who does what, in which order.
+"""Orders the commands that lead from the present maps to the new ones.
 
-First what goes is saved or rolled back, then state moves, then the maps switch, then members leave.
-It must never name a member that is gone, nor copy from one.
+First the state of leaving members is saved or rolled back, then state moves, then the maps switch,
+then members leave. It must never name a member that is gone, nor copy from one.
 """
 
 from __future__ import annotations

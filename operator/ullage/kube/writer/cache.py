@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What was applied last: an equal apply is not sent again while no one else changed the object.
+"""Caches the last apply of each object: an equal one is not sent while no one else changed it.
 
 Also follows the resource versions that our own status writes made, so that two statuses in a row
 need not wait for the watch. Bounded by bytes; forgetting costs one write.

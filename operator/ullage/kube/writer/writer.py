@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The only way out: every write of the operator passes here.
+"""Sends every write of the operator.
 
-Ordered by urgency, limited in rate and number, fenced by the Lease before each request,
-idempotent. A write that fails because the world moved on is told to the loop, which plans again;
-nothing is retried blindly and nothing is written after ``stop`` or a lost Lease.
+Ordered by urgency, limited in rate and number, fenced by the Lease before each request, idempotent.
+A write that fails because the world moved on is reported to the loop, which plans again; nothing is
+retried blindly and nothing is written after ``stop`` or a lost Lease.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""From a wish in words to what several ways of buying make of the same spot pools.
+"""Compares several ways of buying on the same spot pools, from options in words.
 
 One job is played from many starts under every rule; the same seed gives the same figures. Reads
 files; shows nothing and writes nothing.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Makespan: the last of the jobs that are here now finishes as early as possible."""
+"""Makespan: the last of the present jobs finishes as early as possible."""
 
 from __future__ import annotations
 
