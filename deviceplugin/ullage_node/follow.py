@@ -31,7 +31,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class Mirror(Protocol):
-    """Who is told of the objects."""
+    """Receives the objects."""
 
     unreadable: int
     """Objects that could not be taken in."""
@@ -55,7 +55,7 @@ class Mirror(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What to follow."""
+    """The kind of object to follow."""
 
     path: str
     fields: str

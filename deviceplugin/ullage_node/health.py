@@ -38,7 +38,7 @@ class HealthChange:
 
 @dataclass(slots=True, kw_only=True)
 class _Track:
-    """What is remembered of one device; times are monotonic seconds."""
+    """State of one device; times are monotonic seconds."""
 
     recovery: float
     refusal: Refusal | None = None

@@ -94,12 +94,12 @@ class NodeMirror:
         return earlier
 
     def take_observations(self) -> tuple[Observation, ...]:
-        """Rows that an earlier agent told, once; they are kept nowhere else."""
+        """Rows that an earlier agent reported, once; they are kept nowhere else."""
         rows, self._rows = self._rows, ()
         return rows
 
     def take_interruption(self) -> Interruption | None:
-        """The notice that an earlier agent told, once."""
+        """The notice that an earlier agent reported, once."""
         notice, self._notice = self._notice, None
         return notice
 

@@ -28,7 +28,7 @@ SM_COUNT_MAX: Final = (1 << 31) - 1
 
 
 def read_step_record(path: Path, now_ns: int | None = None) -> StepRecord | None:
-    """What a container says of its progress; ``None`` when it says nothing that can be used now.
+    """A container's reported progress; ``None`` when there is none that can be used now.
 
     Nothing is there, nothing was begun, or the record changed at every try.
 

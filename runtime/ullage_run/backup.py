@@ -156,7 +156,7 @@ class Backup:
             return self._committed
 
     def close(self) -> None:
-        """End at once: what is not sent is dropped, who waits in a push is told."""
+        """End at once: drops what is not sent; a push that waits raises."""
         with self._changed:
             self._ending = True
             self._error = self._error or EpochChanged(f"epoch {self._epoch} was given up")

@@ -28,7 +28,7 @@ MOST_ASKERS: Final = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorState:
-    """Where a job stands.
+    """Progress of a job.
 
     Attributes:
         stage: 1 to 3.
@@ -50,7 +50,7 @@ class CoordinatorState:
 
 
 class Tale:
-    """What happened so far, and where it stands."""
+    """Events so far, and the job's progress."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

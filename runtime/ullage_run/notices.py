@@ -20,7 +20,7 @@ from types import FrameType
 
 
 class NoticeKind(StrEnum):
-    """What is announced."""
+    """Kind of an announcement."""
 
     STOP = "Stop"
     """The container is to end within its grace."""
@@ -65,7 +65,7 @@ class StopSignal:
         return self._watching
 
     def stopping(self) -> bool:
-        """Whether the container was told to end."""
+        """Whether the container got SIGTERM or a notice."""
         if not self._watching:
             self.watch()
         return self._notice is not None

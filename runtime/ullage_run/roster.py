@@ -94,7 +94,7 @@ class Roster:
         ).start()
 
     def peers(self) -> dict[str, Peer]:
-        """Who is connected now, by name."""
+        """Connected members, by name."""
         with self._lock:
             return dict(self._peers)
 
@@ -108,7 +108,7 @@ class Roster:
             return None
 
     def tell(self, name: str, frame: Frame, data: Buffer = b"") -> bool:
-        """Send to a member; ``False`` = it is gone, which is heard as well."""
+        """Send to a member; ``False`` = it is gone, which also arrives as an event."""
         with self._lock:
             peer = self._peers.get(name)
         if peer is None:

@@ -39,7 +39,7 @@ MAX_SHARDS: Final = 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What the keeper has.
+    """Contents of the keeper.
 
     Attributes:
         epoch: Of the maps it knows.

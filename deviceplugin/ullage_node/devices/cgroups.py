@@ -49,7 +49,7 @@ class CgroupUnreadable(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerCgroup:
-    """Where a container's cgroup lies: a path for each controller, one for all in version 2."""
+    """Paths of a container's cgroup: one for each controller, one for all in version 2."""
 
     version: CgroupVersion
     paths: Mapping[str, str]

@@ -65,7 +65,7 @@ _US_PER_SQUARE_PERCENT: Final = PERIOD_US // 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What a container's slices come to: a quota per period on these cores.
+    """The sum of a container's slices: a quota per period on these cores.
 
     ``core_percent`` is the sum of the whole devices' parts of a core.
     """
@@ -84,7 +84,7 @@ class EmulatedDevices:
         self.known: dict[str, EmulatedDevice] = {}
 
     def load(self) -> dict[str, EmulatedDevice]:
-        """What the file says now, by uuid; devices never seen before become known.
+        """Reads the file's devices, by uuid; new ones become known.
 
         Raises:
             BackendUnavailable: the file is missing or wrong.
@@ -103,7 +103,7 @@ class EmulatedDevices:
         return named
 
     def share_of(self, binding: ContainerBinding) -> Share:
-        """What a container's slices come to.
+        """Sums a container's slices.
 
         Raises:
             KeyError: a slice lies on a device that was never seen; the argument is its uuid.

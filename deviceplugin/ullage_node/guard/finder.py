@@ -24,7 +24,7 @@ DEEPEST: Final = 9
 
 
 class Kind(StrEnum):
-    """How a container is stopped."""
+    """Mechanism that freezes a container."""
 
     V2 = "v2"
     V1 = "v1"

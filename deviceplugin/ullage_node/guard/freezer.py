@@ -41,7 +41,7 @@ class Freezer:
         """Stop everything in these containers.
 
         Raises:
-            FreezeFailed: not all stand still within the deadline. Some may: thaw them.
+            FreezeFailed: not all are frozen within the deadline. Some may be: thaw them.
         """
         for place in places:
             self._write(place, frozen=True)
@@ -64,7 +64,7 @@ class Freezer:
         self._wait(places, frozen=False)
 
     def is_frozen(self, place: Place) -> bool:
-        """Whether everything in the container stands still; ``False`` when it is gone.
+        """Whether everything in the container is frozen; ``False`` when it is gone.
 
         Raises:
             CgroupUnreadable: the kernel's answer cannot be read.

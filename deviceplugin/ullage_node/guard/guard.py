@@ -47,7 +47,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What the guard is given by the agent."""
+    """Dependencies of the guard."""
 
     tenants: Callable[[], tuple[Tenant, ...]]
     """Everyone who runs on the devices now."""
@@ -77,7 +77,7 @@ class Guard:
 
     @property
     def marks(self) -> Mapping[ContainerKey, Mark]:
-        """What the status says of each tenant beside what the node saw."""
+        """The guard's additions to each tenant's status."""
         return self._marks
 
     @property

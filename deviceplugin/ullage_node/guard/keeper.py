@@ -36,7 +36,7 @@ class Keeper:
     clock: Callable[[], float] = time.monotonic
 
     def freeze(self, request: Request) -> str:
-        """Stop the containers of a request; the problem, empty when all stand still.
+        """Freeze the containers of a request; returns the problem, empty when all are frozen.
 
         On any problem every one of them runs again.
         """

@@ -22,7 +22,7 @@ MAX_PARTNERS: Final = 16
 
 
 class ObservationSink(Protocol):
-    """Where observations go."""
+    """Destination of observations."""
 
     def take(self, observation: Observation) -> None:
         """Keep it; never waits and never fails."""
@@ -97,6 +97,6 @@ def _partners(neighbours: Iterable[Tenant]) -> tuple[ObservedPartner, ...]:
 
 
 def _identity(victim: Tenant, window: Window, frozen: bool) -> str:
-    """A name that stays the same when the same row is told again."""
+    """A name that stays the same when the same row is reported again."""
     text = f"{victim.key.directory}/{window.at_s:.3f}/{frozen}"
     return f"guard-{hashlib.sha256(text.encode()).hexdigest()[:32]}"

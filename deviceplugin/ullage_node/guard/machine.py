@@ -54,7 +54,7 @@ class Limits:
 
 @dataclass(slots=True)
 class _Gpu:
-    """What is remembered of one device."""
+    """State of one device."""
 
     pauses: deque[float] = field(default_factory=deque)
     pause: Pause | None = None
@@ -78,7 +78,7 @@ class GuardMachine:
 
     @property
     def marks(self) -> Mapping[ContainerKey, Mark]:
-        """What the status says of each tenant beside what the node saw."""
+        """The guard's additions to each tenant's status."""
         found: dict[ContainerKey, Mark] = {}
         for key, (_, text) in self._guilty.items():
             found[key] = Mark(phase=None, reason=Reason.INTERFERING, message=text)
@@ -102,7 +102,7 @@ class GuardMachine:
 
     @property
     def frozen(self) -> frozenset[ContainerKey]:
-        """Containers that stand still by our hand, or are about to."""
+        """Containers that we froze, or are about to freeze."""
         return frozenset(key for pause in self._pauses() for key in pause.keys)
 
     def _pauses(self) -> list[Pause]:
@@ -270,7 +270,7 @@ class GuardMachine:
         return sorted((one for one in others if victim.gpus[0] in one.gpus), key=lambda t: t.key)
 
     def _group(self, beside: list[Tenant], window: Window) -> tuple[list[Tenant], str]:
-        """Whom to stop: best effort, whole gangs only, and long enough to learn something."""
+        """Chooses what to freeze: best effort, whole gangs only, and for a useful time."""
         chosen: dict[ContainerKey, Tenant] = {}
         why_not = "no best-effort neighbour on its device"
         for one in beside:
@@ -310,7 +310,7 @@ class GuardMachine:
     # -- during a pause --------------------------------------------------------------------------
 
     def _judge(self, pause: Pause, watched: Watched, window: Window, now: float) -> list[Action]:
-        """A clean window of the victim while its neighbours stand still."""
+        """Judges a clean window of the victim while its neighbours are frozen."""
         if pause.stage is Stage.CURED:
             watched.remember(window)
             return []

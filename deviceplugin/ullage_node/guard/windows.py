@@ -30,7 +30,7 @@ Read = Callable[[ContainerKey], StepRecord | None]
 
 @dataclass(slots=True)
 class _Track:
-    """What is remembered of one container."""
+    """State of one container."""
 
     base: StepRecord | None = None
     """The record at the window's begin; ``None`` = not seen yet."""

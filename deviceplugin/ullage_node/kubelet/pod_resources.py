@@ -59,7 +59,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocatable:
-    """What kubelet believes the node offers."""
+    """Allocatable devices of the node, as kubelet knows them."""
 
     slots: frozenset[str]
     foreign: str = ""

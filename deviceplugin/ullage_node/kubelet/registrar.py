@@ -60,7 +60,7 @@ class Asker(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How we stand with kubelet."""
+    """State of our registration with kubelet."""
 
     registered: bool = False
     foreign: str = ""

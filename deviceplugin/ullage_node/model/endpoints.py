@@ -24,7 +24,7 @@ LONGEST_DIGEST: Final = 253
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsEndpoint:
-    """Where a pod answers GET with its metrics; no port = it names none."""
+    """Address of a pod's metrics page; no port = it names none."""
 
     ip: str = ""
     port: int = 0

@@ -94,7 +94,7 @@ class Pod:
     images: tuple[tuple[str, str], ...] = ()
     """Container and digest of the image that it runs."""
     standstill: Standstill = field(default_factory=Standstill)
-    """How it bears being paused."""
+    """Whether and for how long it may be paused."""
 
     @property
     def terminal(self) -> bool:
@@ -117,7 +117,7 @@ class HeldSlice:
 
     @property
     def container(self) -> ContainerKey:
-        """Whose slice it is."""
+        """The container that owns the slice."""
         return container_of(self.desired)
 
     @property

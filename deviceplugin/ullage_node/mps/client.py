@@ -32,10 +32,10 @@ class MpsUnreachable(Exception):
 
 
 class MpsPort(Protocol):
-    """What the agent asks of the supervisor. All of them raise :class:`MpsUnreachable`."""
+    """Requests of the agent to the supervisor. All of them raise :class:`MpsUnreachable`."""
 
     async def look(self, orders: Sequence[Order] | None, fresh: Sequence[str] = ()) -> Report:
-        """How all servers are, ``fresh`` ones as of now; serve exactly ``orders`` if given."""
+        """Reports the state of all servers, ``fresh`` ones as of now; serves ``orders`` if given."""
         ...
 
     async def terminate(self, uuid: str, pid: int) -> str:

@@ -52,7 +52,7 @@ class ControlUnclear(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where the daemon of one device lives: ``<root>/<index>/{pipe,log,shm}``."""
+    """Directories of one device's daemon: ``<root>/<index>/{pipe,log,shm}``."""
 
     uuid: str
     directory: Path
@@ -330,7 +330,7 @@ def read_state(word: str) -> MpsState:
 
 
 def read_csv(answer: str, columns: int) -> Sequence[Sequence[str]]:
-    """Rows of a CSV answer, each with at least so many columns.
+    """Rows of a CSV answer, each with a least number of columns.
 
     Raises:
         ControlUnclear: a row is shorter.

@@ -98,7 +98,7 @@ class Daemon:
 
     @property
     def server(self) -> Server:
-        """What is known now; that the daemon has ended is known at once."""
+        """Latest known state; the end of the daemon shows at once."""
         if self._running is not None and self._running.returncode is not None:
             self._poked.set()
             self._set(MpsState.DOWN, f"the control daemon ended with {self._running.returncode}")

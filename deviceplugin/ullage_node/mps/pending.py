@@ -43,7 +43,7 @@ class PendingClients:
             self._since = now
 
     def waiting_seconds(self, now: float) -> float:
-        """How long someone has waited while no one was served."""
+        """Seconds that a client has waited while none was served."""
         self._read(now)
         return 0.0 if self._since is None else now - self._since
 

@@ -75,7 +75,7 @@ class PlainDirectories:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """Where daemons live, below one root."""
+    """Directories of the daemons below one root."""
 
     root: Path
     mounts: Mounts

@@ -33,7 +33,7 @@ PROBE_PAUSE_SECONDS: Final = 0.2
 
 
 class Processes(Protocol):
-    """Who runs on this machine."""
+    """Processes of this machine."""
 
     def strangers(self, root: Path) -> tuple[Stranger, ...]:
         """Control daemons whose pipes are not below our root."""
@@ -62,7 +62,7 @@ class HostProcesses:
 
 
 async def look_around(programs: Programs, processes: Processes, root: Path) -> Installed:
-    """What is installed and who else uses it; what is missing stands in ``problem``."""
+    """Detects what is installed and what else uses it; ``problem`` names what is missing."""
     strangers = processes.strangers(root)
     try:
         said = await programs.run(Call(words=(PROGRAM, "-v")), ANSWER_SECONDS)

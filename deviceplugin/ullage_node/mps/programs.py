@@ -41,7 +41,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """What came of a call."""
+    """Result of a call."""
 
     code: int
     stdout: str

@@ -108,7 +108,7 @@ class Supervisor:
             self._refused.clear()
 
     async def _known(self) -> Installed:
-        """What is installed; the first look may take longer than anyone waits."""
+        """The installed MPS; the first probe may take longer than callers wait."""
         if self._installed is None:
             if self._first is None or self._first.done():
                 self._first = asyncio.create_task(self._look_around())

@@ -20,7 +20,7 @@ ANSWER_BYTES_MAX: Final = 64 << 10
 
 
 class EndpointAway(Exception):
-    """No answer, or one that means: not now; the text is stable, so that it is told once."""
+    """No answer, or a temporary refusal; the text is stable, so that it is reported once."""
 
 
 class AnswerUnreadable(Exception):
@@ -29,7 +29,7 @@ class AnswerUnreadable(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the endpoint said."""
+    """An answer of the endpoint."""
 
     status: int
     text: str

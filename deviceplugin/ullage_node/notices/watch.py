@@ -34,7 +34,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 def source_of(provider: NoticeProvider) -> NoticeSource | None:
-    """Who is asked; ``None`` = no one, because there are no notices or they come as taints."""
+    """The source to poll; ``None`` = none, because notices are off or come as taints."""
     makers: dict[NoticeProvider, Callable[[], NoticeSource]] = {
         NoticeProvider.EC2: EC2,
         NoticeProvider.GCE: GCE,

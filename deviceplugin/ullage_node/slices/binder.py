@@ -87,7 +87,7 @@ class Lister(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What the binder works with; all of it is shared with the rest of the agent."""
+    """Dependencies of the binder, all shared with the rest of the agent."""
 
     node: str
     table: SliceTable

@@ -62,7 +62,7 @@ class Checkpoint:
 
 
 def snapshot(table: SliceTable, boot_id: str, quarantine: Mapping[str, float]) -> Checkpoint:
-    """What is worth remembering now."""
+    """The state to save now."""
     unread = Reason.INVALID_OBJECT.value
     return Checkpoint(
         boot_id=boot_id,

@@ -95,7 +95,7 @@ def _resident(part: HeldSlice, domain: str, more_mib: int) -> filters.Resident:
 
 
 def _asked(newcomer: DesiredSlice, domain: str) -> filters.Newcomer:
-    """The slice as a newcomer; its objective is the operator's to weigh, so it is not told."""
+    """The slice as a newcomer, without its objective, which only the operator weighs."""
     name = f"{newcomer.pod_namespace}/{newcomer.pod_name}"
     return filters.Newcomer(
         tenant=Tenant(name=name, percent=newcomer.percent),

@@ -58,7 +58,7 @@ class Observer:
     def judge(
         self, container: ContainerKey, phase: SlicePhase, seen: Attachment, now: float
     ) -> PhaseChange | None:
-        """What a reading means for a container in this phase; ``None`` = nothing changes."""
+        """Judges a reading of a container in this phase; ``None`` = no change."""
         track = self._tracks.get(container)
         if track is None or track.state is not seen.state:
             track = _Track(state=seen.state, since=now)

@@ -22,7 +22,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """What came of it."""
+    """Result of a restore."""
 
     quarantine: Mapping[str, float]
     """Devices not to be trusted before a wall-clock time."""

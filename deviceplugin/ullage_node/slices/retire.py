@@ -19,7 +19,7 @@ from ullage_node.slices.cdi import CDIDirectory
 from ullage_node.slices.steps import StepRecords
 
 TRASH_SECONDS: Final = 20.0
-"""How long one try removes what containers left; the next try goes on from there."""
+"""Time limit of one attempt to remove what containers left; the next attempt continues."""
 
 
 async def remove_everything(

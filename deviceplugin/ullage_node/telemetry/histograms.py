@@ -75,7 +75,7 @@ class Histogram:
         return self.cumulative[-1]
 
     def since(self, earlier: Histogram) -> Histogram | None:
-        """What was observed after an earlier page; ``None`` = the server began again."""
+        """Observations since an earlier page; ``None`` = the server restarted."""
         if self.bounds != earlier.bounds:
             return None
         pairs = zip(self.cumulative, earlier.cumulative, strict=True)

@@ -53,7 +53,7 @@ class Look:
 
 @dataclass(slots=True)
 class _Track:
-    """What is remembered of one tenant during a stretch."""
+    """State of one tenant during a stretch."""
 
     entered_steps: int
     first: Reading | None = None
@@ -193,7 +193,7 @@ def _go_on(device: _Device, tenants: list[Tenant], now: float) -> _Device:
 
 
 def _too_few(first: Reading, newest: Reading) -> bool:
-    """Whether steps are so long that counting goes on."""
+    """Whether steps are so long that counting continues."""
     few = newest.steps - first.steps < STEPS_MIN
     return few and newest.at_s - first.at_s < CARRY_SECONDS
 

@@ -42,7 +42,7 @@ Mixture = tuple[object, ...]
 
 @dataclass(slots=True)
 class _Said:
-    """What was said of one mixture lately."""
+    """Recent report of one mixture."""
 
     last: Observation
     at: deque[float] = field(default_factory=lambda: deque(maxlen=MIXTURE_MOST))
@@ -78,7 +78,7 @@ class ObservationBook:
 
     @property
     def rows(self) -> tuple[Observation, ...]:
-        """What the status says: the oldest, one at least, as far as there is room."""
+        """Rows for the status: the oldest, at least one, as far as there is room."""
         if self._shown is None:
             shown: list[Observation] = []
             left = self._status_bytes
@@ -187,7 +187,7 @@ def _close(one: int, other: int, tolerance: float) -> bool:
 
 
 def _mixture(row: Observation) -> Mixture:
-    """What a row is of: the class, its share, and who was beside it."""
+    """Key of a row: the class, its share, and its neighbours."""
     partners = tuple(sorted((one.workload_class, one.percent) for one in row.partners))
     return (
         row.namespace,

@@ -26,7 +26,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class _Container:
-    """What is remembered of one container."""
+    """State of one container."""
 
     pace: Pace = field(default_factory=Pace)
     problem: str = ""

@@ -38,7 +38,7 @@ class Reads(Protocol):
     """Asks one lead."""
 
     async def read(self, address: str) -> LeadReport | None:
-        """Where its job stands; ``None`` before it begins. Raises :class:`LeadSilent`."""
+        """Progress of its job; ``None`` before it begins. Raises :class:`LeadSilent`."""
         ...
 
     async def close(self) -> None:
@@ -47,14 +47,14 @@ class Reads(Protocol):
 
 
 class Picture(Protocol):
-    """What is needed of the cluster's snapshot."""
+    """The part of the cluster's snapshot that the service needs."""
 
     def lead_pods(self) -> Mapping[str, PodRecord]:
         """Pods that lead, by uid of the job; cheap where there are none."""
         ...
 
     def set_leads(self, reports: Mapping[str, LeadReport]) -> None:
-        """What leads tell, by uid of the job."""
+        """Takes the reports of coordinators, by uid of the job."""
         ...
 
 
@@ -155,7 +155,7 @@ class CoordinatorService:
             return await self._reader.read(pod.address)
 
     def _heard(self) -> dict[str, LeadReport]:
-        """What has been answered by now, by uid of the job."""
+        """Answers received so far, by uid of the job."""
         heard: dict[str, LeadReport] = {}
         now = asyncio.get_running_loop().time()
         for uid, one in self._asked.items():
@@ -191,7 +191,7 @@ class CoordinatorService:
 
 
 def _news(report: LeadReport) -> tuple[object, ...]:
-    """What is told at once."""
+    """The changes that wake a decision at once."""
     return (
         report.stage,
         report.epoch,

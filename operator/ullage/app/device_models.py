@@ -44,7 +44,7 @@ class ModelTeller:
     def writes(
         self, snapshot: Snapshot, courses: Mapping[str, FitState], *, now: float, epoch: int
     ) -> tuple[Write, ...]:
-        """What to write so that the profiles say what is known; ``now`` in seconds."""
+        """Writes that bring the profiles up to date; ``now`` in seconds."""
         found: list[Write] = []
         for name, course in sorted(courses.items()):
             try:

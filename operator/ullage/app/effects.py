@@ -35,7 +35,7 @@ from ullage.scheduling.model.plan import (
 
 
 def effect_of(action: object) -> Effect | None:
-    """What the next snapshot must show because of this action; ``None`` for Events and the like."""
+    """Effect of this action on the next snapshot; ``None`` for Events and the like."""
     match action:
         case ApplyGPUNode():
             return SlicesSet(

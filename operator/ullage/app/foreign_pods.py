@@ -24,7 +24,7 @@ LOGGED_AT_ONCE: Final = 20
 
 
 class ForeignPodReporter:
-    """Remembers which pods it told of."""
+    """Remembers which pods it reported."""
 
     def __init__(self) -> None:
         self._told: frozenset[str] = frozenset()

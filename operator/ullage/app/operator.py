@@ -85,7 +85,7 @@ class Pulse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What an operator stands on; tests put in their own.
+    """Dependencies of an operator; tests inject their own.
 
     Attributes:
         clock: Time.
@@ -255,7 +255,7 @@ class Operator:
             await asyncio.sleep(0.05)
         log.info("synced", objects=dict(self.replica.state.counts()))
 
-    # -- what is told ----------------------------------------------------------------------------
+    # -- reporting ------------------------------------------------------------------------------
 
     def _make_endpoints(self) -> Endpoints:
         metrics = CollectorRegistry(auto_describe=False)
@@ -263,7 +263,7 @@ class Operator:
         return Endpoints(self.health, metrics, lambda: self.term.loop.last_inputs)
 
     def health(self) -> HealthView:
-        """What the probes look at."""
+        """Input of the probes."""
         replica, now = self.replica, self.replica.clock.monotonic()
         stats, reflectors = replica.counters.loop, self.replica.reflectors
         failing = dict(replica.supervisor.failing())

@@ -60,13 +60,13 @@ class _Asked:
     tries: int = 0
     """Questions in a row that brought no price."""
     wrong: str = ""
-    """What is wrong with the spec."""
+    """Problem of the spec."""
     asked: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
-    """Where sources may be looked for.
+    """Places in which sources may be looked up.
 
     Attributes:
         namespace: Of the operator: its ConfigMaps are read.
@@ -79,7 +79,7 @@ class Where:
 
 @dataclass(slots=True)
 class PriceFigures:
-    """What the metrics tell of asking."""
+    """Figures of the polls for the metrics."""
 
     answers: dict[str, int] = field(default_factory=dict)
     """By result: read, unreadable or unreachable."""
@@ -108,7 +108,7 @@ class PriceLoop:
 
     @property
     def news(self) -> Mapping[str, PriceNews]:
-        """What is believed, by uid of the pool; a pool that was not asked for yet is missing."""
+        """Believed prices, by uid of the pool; a pool that was not polled yet is missing."""
         return {uid: one.news for uid, one in self._asked.items() if one.asked}
 
     async def run(self) -> None:

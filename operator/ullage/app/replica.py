@@ -30,7 +30,7 @@ from ullage.ports import Clock, ClusterPort
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """What the metrics count over all leaderships of a process."""
+    """Counters of the metrics over all leaderships of a process."""
 
     loop: LoopStats = field(default_factory=LoopStats)
     writer: WriterStats = field(default_factory=WriterStats)

@@ -75,7 +75,7 @@ class NvidiaDriver:
         return self._devices.driver_version
 
     def context_overhead_mib(self, gpu: str) -> int:
-        """What each context costs; nothing where a device has one tenant, who sees all of it."""
+        """Memory of each context; 0 where a device has one tenant, which sees all of it."""
         if gpu not in self._devices.known:
             return 0
         backend = self._devices.choice(gpu).backend
@@ -167,7 +167,7 @@ class NvidiaDriver:
     async def observe(
         self, bindings: Sequence[ContainerBinding]
     ) -> Mapping[ContainerKey, Attachment]:
-        """Who uses which GPU, and whether as decided."""
+        """Observes which processes use which GPU, and whether as decided."""
         for binding in bindings:
             self._shares.stand_aside(binding)
         self._shares.ordering = True

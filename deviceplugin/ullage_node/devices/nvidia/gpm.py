@@ -57,7 +57,7 @@ class GpmMetric(Protocol):
 
 
 class GpmAnswer(Protocol):
-    """What ``nvmlGpmMetricsGet`` fills in."""
+    """The fields that ``nvmlGpmMetricsGet`` fills in."""
 
     version: int
     numMetrics: int
@@ -99,7 +99,7 @@ class GpmApi(Protocol):
 
 
 class Caller(Protocol):
-    """Who runs work on the NVML thread."""
+    """Runs work on the NVML thread."""
 
     async def call(self, work: Callable[[NvmlApi], object]) -> object:
         """Run it there.
@@ -113,7 +113,7 @@ class Caller(Protocol):
 
 @dataclass(slots=True)
 class _Gpu:
-    """What is remembered of one device."""
+    """State of one device."""
 
     supported: bool = False
     buffers: list[object] = field(default_factory=list)

@@ -61,7 +61,7 @@ class NvidiaDevices:
         return self.shares.rival(uuid)
 
     def mps_status(self, uuid: str) -> MpsStatus | None:
-        """What to say of a device's server, ``None`` where there is none to be had."""
+        """Status of a device's server, ``None`` where it can have none."""
         choice = self.choice(uuid)
         if not choice.protocol:
             return None
@@ -133,7 +133,7 @@ class MpsShares:
         return found
 
     def rival(self, uuid: str) -> str:
-        """What stands against a device's shares though its server is well; empty = nothing."""
+        """Reason against a device's shares although its server is healthy; empty = none."""
         installed = None if self.problem else self._installed
         strangers = installed.strangers if installed else ()
         other = next((one for one in strangers if one.serves(uuid)), None)
@@ -190,5 +190,5 @@ class MpsShares:
 
 
 def said(error: Exception) -> str:
-    """What NVML, or the wait for it, says of a failure."""
+    """Text of a failure of NVML, or of the wait for it."""
     return explain(error) if isinstance(error, NvmlError) else str(error)

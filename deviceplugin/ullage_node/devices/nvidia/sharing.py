@@ -57,7 +57,7 @@ def limits_of(part: BoundSlice, name: str, cap_mib: int) -> Limits:
 
 
 def priority_of(part: BoundSlice) -> int:
-    """Who has no objective, or is on probation, comes second on the device."""
+    """Tenants without an objective, or on probation, get the lower priority."""
     return NORMAL if part.protected and not part.probation else BELOW_NORMAL
 
 
