@@ -57,7 +57,7 @@ class Backup:
         keeper: Used by the background thread alone from now on.
         epoch: Of the maps that this owner has.
         committed: The copy's step when these maps began; ``None`` = there was no copy.
-        every_steps: A push every so many steps.
+        every_steps: Steps between two pushes.
         max_lag_steps: Most steps by which the job may be ahead of the copy.
         patience_s: How long a job waits for the copy before it is told.
     """

@@ -93,7 +93,7 @@ class Group:
         state: What is owned.
         token: Of the job.
         at_step: After which ``take(shard, None)`` gives values: of a checkpoint, else 0.
-        every_steps: A push every so many steps.
+        every_steps: Steps between two pushes.
         max_lag_steps: Most steps by which the job may be ahead of the copy.
         bytes_per_s: Most that is sent to the keeper; ``None`` = as fast as the link.
     """

@@ -98,7 +98,7 @@ class Holding:
         state: What is owned.
         keeper: Host and port of the state keeper.
         token: Of the job.
-        every_steps: A push every so many steps.
+        every_steps: Steps between two pushes.
         max_lag_steps: Most steps by which the job may be ahead of the copy.
         bytes_per_s: Most that is sent to the keeper; ``None`` = as fast as the link.
     """

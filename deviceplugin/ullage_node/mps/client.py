@@ -35,7 +35,7 @@ class MpsPort(Protocol):
     """Requests of the agent to the supervisor. All of them raise :class:`MpsUnreachable`."""
 
     async def look(self, orders: Sequence[Order] | None, fresh: Sequence[str] = ()) -> Report:
-        """Reports the state of all servers, ``fresh`` ones as of now; serves ``orders`` if given."""
+        """Reports the state of all servers, ``fresh`` ones as of now; serves ``orders``, if any."""
         ...
 
     async def terminate(self, uuid: str, pid: int) -> str:

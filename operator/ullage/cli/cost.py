@@ -48,14 +48,14 @@ _BAR: Final = 40
 
 
 class By(StrEnum):
-    """What a line is of."""
+    """Grouping of a line."""
 
     JOB = "job"
     TENANT = "tenant"
 
 
 class Output(StrEnum):
-    """How it is told."""
+    """Output format."""
 
     TABLE = "table"
     JSON = "json"
@@ -76,7 +76,7 @@ def lines(workloads: Iterable[WorkloadRecord], by: By, now: float) -> list[Line]
 
     Args:
         workloads: Of the namespaces that are asked for.
-        by: What a line is of.
+        by: Grouping of a line.
         now: Until when the bills count.
     """
     found = []

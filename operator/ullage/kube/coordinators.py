@@ -27,13 +27,13 @@ TOKEN_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coordinators:
-    """What pods that lead run, and from which namespace they may be asked where the job stands."""
+    """Image of coordinator pods, and the namespace from which their status may be read."""
 
     image: str = ""
     namespace: str = ""
 
     def guards(self, owner: ObjectRef) -> Mapping[Kind, JsonObject]:
-        """What must be there before the pod: who may reach it, and what they have to show."""
+        """Objects that must exist before the pod: its NetworkPolicy and its token."""
         ours = owner_labels(owner)
         return {
             ports.NETWORK_POLICY: lead_policy(owner, ours, self.namespace),

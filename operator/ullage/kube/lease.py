@@ -100,7 +100,7 @@ class Lease:
         self.epoch = 0
         """Epoch of this replica's leadership, or of its last one."""
         self.holder = ""
-        """Who held the Lease when last seen."""
+        """Last observed holder of the Lease."""
         self.look_s = 0.0
         """How long the last look at the Lease took, renewal included."""
         self.lost = ""

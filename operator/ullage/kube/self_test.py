@@ -69,7 +69,7 @@ async def run_self_test(cluster: Introspection, *, namespace: str) -> str:
 
 
 async def identity(cluster: Introspection) -> str:
-    """Who the API server says we are.
+    """Our identity at the API server.
 
     Raises:
         SelfTestFailed: it does not know us.

@@ -116,7 +116,7 @@ class Buckets:
 
 
 class SectionGuard:
-    """Keeps a fault within its section of the metrics: the others are told all the same."""
+    """Keeps a fault within its section of the metrics: the others are still exported."""
 
     def __init__(self) -> None:
         """Nothing has failed yet."""

@@ -36,7 +36,7 @@ Runs = Mapping[Members, str]
 
 
 class Chooser(Protocol):
-    """What the loop asks."""
+    """Interface that the loop calls."""
 
     @property
     def solves(self) -> int:

@@ -188,7 +188,7 @@ class Play:
         return self.world.now - self.start
 
     def outcome(self, policy: str) -> Outcome:
-        """What came of it."""
+        """Outcome of the run."""
         hours = {kind: seconds / 3600 for kind, seconds in self.held_s.items()}
         return Outcome(
             policy=policy,
@@ -379,7 +379,7 @@ class Play:
         self.world.set_health(node, gpu, Health.UNHEALTHY)
 
     def _sweep(self) -> None:
-        """Users delete what is over, once the operator has told them."""
+        """Deletes finished workloads, as users do, once the operator has reported them."""
         for uid, job in list(self.world.workloads.items()):
             if uid not in self.active and job.status.phase == Phase.SUCCEEDED:
                 self.world.forget(uid)

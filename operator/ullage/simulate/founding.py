@@ -100,7 +100,7 @@ def priced(
 
 
 def objective_of(policy: Policy) -> str:
-    """What SchedulingPolicy calls a policy.
+    """SchedulingPolicy's name of a policy.
 
     Raises:
         TraceError: nothing.
@@ -146,7 +146,7 @@ def job_record(job: TraceJob, now: float) -> WorkloadRecord:
 
 
 def profile_record(job: TraceJob, *, aware: bool) -> ProfileRecord:
-    """What is known of a job's class; nothing tells the types apart where that is not wanted."""
+    """Profile of a job's class; all types are equal where a policy must not tell them apart."""
     rows = tuple(
         SoloEntry(
             device=kind,

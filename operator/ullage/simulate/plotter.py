@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Axes(Protocol):
-    """What of matplotlib's axes is used here; it carries no types."""
+    """The part of matplotlib's axes that is used here; matplotlib has no types."""
 
     def plot(self, x: Sequence[float], y: Sequence[float], **style: object) -> object:
         """Draw a line."""

@@ -19,7 +19,7 @@ Runs = Mapping[Members, str]
 
 
 class Victims(StrEnum):
-    """Who goes first among those of one priority."""
+    """Order of victims of equal priority."""
 
     RECENCY = "recency"
     CHECKPOINT_AGE = "checkpoint-age"

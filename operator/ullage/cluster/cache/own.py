@@ -130,7 +130,7 @@ class GPUNodeRoom(Room[str]):
         return True
 
     def _heard(self, record: GPUNodeRecord, held: GPUNodeRecord | None, now: float) -> float:
-        """When the agent was last heard, by our clock: whatever its own says, it may jump.
+        """Time of the agent's last heartbeat by our clock, because its own may jump.
 
         Only of a heartbeat that was there before we looked nothing but its own word is known, and
         no one can have spoken later than now.

@@ -152,7 +152,7 @@ def _loss_to_wire(loss: LossRecord) -> dict[str, object]:
 
 
 def pool_as_stored(status: PoolStatus) -> PoolStatus:
-    """What reading the written status gives."""
+    """The record that reading the written status gives."""
 
     def number(value: float | None, digits: int = 9) -> float | None:
         return None if value is None else stored(value, digits)

@@ -90,7 +90,7 @@ def slices_since(
 
 
 def first_wanted(record: GPUNodeRecord) -> dict[DesiredSlice, float]:
-    """Since when the slices of a record are wanted, by slice."""
+    """Time since which each slice of a record is wanted."""
     return {
         item: record.desired_since[item.key]
         for item in record.desired

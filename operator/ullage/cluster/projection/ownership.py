@@ -19,7 +19,7 @@ from ullage.cluster.values.names import MAX_RANK, is_order_name, lead_name, numb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What a pod with our label says of itself.
+    """The owner that a pod with our label claims.
 
     Attributes:
         owner: The workload it names, always in the pod's own namespace. The uid is the

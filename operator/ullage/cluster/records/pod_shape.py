@@ -73,7 +73,7 @@ class SelectorTerm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAffinity:
-    """What of a pod's affinity matters to placing it.
+    """The part of a pod's affinity that matters to placement.
 
     ``required`` is ``None`` where no required node affinity exists; the flags tell which parents
     exist already, because the pin must be added at the right depth.
@@ -86,7 +86,7 @@ class NodeAffinity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodShape:
-    """What a pod asks of a node; equal shapes are one shared object."""
+    """Demands of a pod on a node; equal shapes are one shared object."""
 
     device_container: str
     requests: Resources = field(default_factory=Resources)

@@ -102,7 +102,7 @@ class LaunchRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolStatus:
-    """What is known of a pool as of ``observed_at_s``."""
+    """State of a pool as of ``observed_at_s``."""
 
     price: float | None = None
     """Dollars per hour of one instance, the last price that was believed; ``None`` = never one."""

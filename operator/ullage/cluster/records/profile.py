@@ -127,7 +127,7 @@ class OpRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpTable:
-    """What one step of one member runs; ``accelerator`` is empty where nothing was timed."""
+    """Operations of one step of one member; ``accelerator`` is empty where nothing was timed."""
 
     ops: tuple[OpRow, ...]
     accelerator: str = ""
@@ -155,7 +155,7 @@ class ProfileStatus:
     former_hash: str = ""
     family: str = ""
     since: float = 0.0
-    """Since when rows count, seconds since the epoch."""
+    """Time since which rows count, seconds since the epoch."""
     updated: float = 0.0
     last_used: float = 0.0
     confidence: float = 0.0

@@ -59,7 +59,7 @@ class SpendRecord:
     """``status.spend``; a service has the account alone."""
 
     account: Account | None = None
-    """What it cost; ``None`` = nothing has a price, or it never held devices."""
+    """Its cost; ``None`` = nothing has a price, or it never held devices."""
 
     decision: SpendDecision | None = None
     next_decision: float = 0.0

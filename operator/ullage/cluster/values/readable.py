@@ -48,7 +48,7 @@ def complete(raw: JsonObject) -> None:
 
 
 def complaint(error: Exception) -> str:
-    """What an error says of an object, whatever kind of error it is; never longer than a line."""
+    """Text of an error about an object, for any kind of error; at most a line."""
     said = str(error) if isinstance(error, WireError) else f"{type(error).__name__}: {error}"
     return said if len(said) <= _LINE else said[: _LINE - 1] + "…"
 

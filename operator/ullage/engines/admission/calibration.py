@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""From past co-locations to the safety margin below which no one is admitted.
+"""Calibrates the safety margin below which nothing is admitted, from past co-locations.
 
 A predictor's own spread is over-confident for work it has not seen, so the margin is calibrated on
 what happened: for each novelty group and each band of objectives, the smallest margin at which the
@@ -156,7 +156,7 @@ def binomial_tail(successes: int, trials: int, probability: float) -> float:
 
 @lru_cache(maxsize=1024)
 def rows_needed(violations: int, eps: float, confidence: float) -> int:
-    """Fewest admitted rows that certify ``eps`` with so many violations among them.
+    """Fewest admitted rows that certify ``eps`` with this number of violations among them.
 
     At 5 % and 80 %: 32 with none, 59 with one, 85 with two. Source: the exact binomial test.
 
@@ -398,8 +398,8 @@ def recency_weights(
 def online_step(value: float, *, violated: bool, eps: float, gain: float = ACI_GAIN) -> float:
     """Move a threshold after one admitted outcome (adaptive conformal inference).
 
-    Stricter after a violation, a little looser after none; it never falls below the loosest
-    margin of the grid, and a threshold that refuses goes on refusing.
+    Stricter after a violation, a little looser after none; it never falls below the loosest margin
+    of the grid, and a threshold that refuses keeps refusing.
 
     Args:
         value: Threshold in force, in units of sd of log slowdown.

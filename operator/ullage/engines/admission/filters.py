@@ -62,7 +62,7 @@ class Resident:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Newcomer:
-    """Who wants to join, and between which shares; the tenant's own percent does not count.
+    """A request to join, and between which shares; the tenant's own percent does not count.
 
     ``memory_mib`` 0 = no limit of its own: 1.05 times the peak of its profile, or else in
     proportion to the share.
@@ -114,7 +114,7 @@ class Refusal:
 
 
 def usable_contexts(server_limit: int) -> int:
-    """Contexts that tenants may open where the MPS server takes so many."""
+    """Contexts that tenants may open under the MPS server's limit."""
     return max(0, server_limit - CONTEXT_RESERVE)
 
 

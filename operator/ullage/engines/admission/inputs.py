@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""One hash of all that a decision saw, so that two verdicts can be told to answer one question.
+"""One hash of all inputs of a decision, so that verdicts on the same question are recognised.
 
 Records are laid out as plain tuples first: printing the records themselves costs a quarter of a
 decision. It must never leave a field out.

@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 FOLDS: Final = 10
-"""Pairs are left out in so many folds; classes and families one at a time, ..."""
+"""Pairs are left out in this many folds; classes and families one at a time, ..."""
 MOST_FOLDS: Final = 12
 """... until there are more than this, and they share folds."""
 _LEAST_SD: Final = 1e-3
@@ -45,7 +45,7 @@ class Risk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """What left-out rows decided."""
+    """Result of judging left-out rows."""
 
     rungs: Mapping[Group, Rung] = field(default_factory=dict)
     trims: Mapping[tuple[Group, Rung], Trim] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class LeftOut:
     sd: Mapping[Rung, Floats]
 
     def only(self, fold: int) -> LeftOut:
-        """What was left out in one fold."""
+        """The rows left out in one fold."""
         mask = self.fold == fold
         return LeftOut(
             index=self.index[mask],
@@ -124,7 +124,7 @@ def leave_out(
 
 
 def folds_of(data: Pairs, sides: Sides) -> dict[Group, list[Ints]]:
-    """What is left out together to be as new as each group says.
+    """Folds whose rows, left out together, are as new as each group says.
 
     Args:
         data: Directional rows.

@@ -33,7 +33,7 @@ _FEW: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trim:
-    """What left-out rows say of a model: how far to trust its lean, and its spread.
+    """Correction of a model from left-out rows: how far to trust its lean, and its spread.
 
     mean = centre + slope * (mean - centre); sd = spread * sd.
     """
@@ -47,7 +47,7 @@ class Trim:
         return self.summed(raw, 1)
 
     def summed(self, raw: Floats, count: int) -> Floats:
-        """Sums of so many means each, after the slope.
+        """Sums of ``count`` means each, after the slope.
 
         Args:
             raw: Sums of log residuals, any shape.
@@ -118,7 +118,7 @@ def point(mean: Floats, sd: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcomes:
-    """What one model said of rows beforehand, and what was seen; log slowdowns."""
+    """Predictions of one model for unseen rows, and the observations; log slowdowns."""
 
     mean: Floats
     sd: Floats

@@ -52,7 +52,7 @@ def with_contexts_mib(memory_mib: int, contexts: int, overhead_mib: N) -> N:
 
 
 def contexts_short(used: N, more: int, limit: N) -> N:
-    """Contexts that are missing when so many more are opened.
+    """Contexts that are missing when ``more`` are opened.
 
     Args:
         used: Contexts that residents may open.

@@ -58,7 +58,7 @@ class Margin:
         return max(0.0, self.reach(asked) - math.log(self.allowed))
 
     def reach(self, z: float) -> float:
-        """Log slowdown of the binding tenant, so many spreads above its mean."""
+        """Log slowdown of the binding tenant, a number of spreads above its mean."""
         return self.forecast.mean[self.binding] + z * self.forecast.sd[self.binding]
 
     @property

@@ -101,7 +101,7 @@ class Cells:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnedModel:
-    """What was learned of one type of accelerator; immutable and picklable.
+    """Learned model of one type of accelerator; immutable and picklable.
 
     ``hyper`` = log hyper-parameters of the Gaussian process (empty = none), ``tail`` its noise,
     ``shape`` how likeness falls with distance in it.

@@ -97,7 +97,7 @@ def _squared(left: Floats, right: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Distances:
-    """What the kernel needs of two sets of rows, whatever the hyper-parameters."""
+    """Distances of two sets of rows, independent of the hyper-parameters."""
 
     victim: Floats
     aggressor: Floats
@@ -106,7 +106,7 @@ class Distances:
 
     @classmethod
     def between(cls, left: Rows, right: Rows) -> Distances:
-        """Of every left row to every right one.
+        """Computes the distances of every left row to every right one.
 
         Args:
             left: n rows.

@@ -85,7 +85,7 @@ def check_fingerprint(workload_class: str, fingerprint: Fingerprint) -> None:
 
 
 def memory_bound(fingerprint: Fingerprint) -> float | None:
-    """Part of the kernel time that memory bounds, 0..1; ``None`` = cannot be told.
+    """Part of the kernel time that memory bounds, 0..1; ``None`` = unknown.
 
     From the response to the DRAM stressor where it was measured (stressor at the knee, derived),
     else d / (d + k) with k the busiest compute pipe.

@@ -32,7 +32,7 @@ OF_WINDOWS: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """What a class has cost in trials so far, on one kind of accelerator.
+    """Cost of a class in trials so far, on one kind of accelerator.
 
     ``rows`` is how many rows it had after the trial that was booked last; ``faults`` how often it
     faulted a device while it shared one (Xid 13, 31, 43), until someone clears it.
@@ -44,7 +44,7 @@ class Account:
     faults: int = 0
 
     def left_s(self, settings: RiskSettings, rows: int) -> float:
-        """Seconds of trial left when the class has so many rows; a new row fills it again.
+        """Seconds of trial left to the class; a new row refills the budget.
 
         Args:
             settings: Hold the budget of a class, seconds.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""From a latency objective to the largest slowdown that still keeps it, at the offered load.
+"""Maps a latency objective to the largest slowdown that keeps it, at the offered load.
 
 A server that slows down by a tenth can double its queue, so a latency objective means nothing
 without the load. From here on admission works on slowdowns for training and serving alike. Pure

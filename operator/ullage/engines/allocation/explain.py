@@ -20,7 +20,7 @@ _TIGHT: Final = 1e-6
 
 
 class Limit(StrEnum):
-    """What holds a job's share down."""
+    """Limit on a job's share."""
 
     OWN_TIME = "OwnTime"
     """It runs all the time already."""
@@ -71,7 +71,7 @@ class Place:
 
 
 def binding(allocation: Allocation, job: str, gang: int, types: Sequence[TypeView]) -> Binding:
-    """What stands between a job and a larger share, by the duals of the last solve.
+    """The binding constraint of a job's share, by the duals of the last solve.
 
     Args:
         allocation: The allocation in force.

@@ -181,7 +181,7 @@ def settle(
     most = MEMORY_ROUNDS * settings.round_s
     received = {cell: s for cell, s in state.received_s.items() if _all_in(cell[0], known)}
     owed: dict[Cell, float] = {}
-    # Whose partner has left goes on alone, on the same devices.
+    # A job whose partner has left continues alone, on the same devices.
     left = {tuple(n for n in who if n in known): kind for who, kind in state.running.items()}
     running = {who: kind for who, kind in left.items() if who}
     for members, kind in running.items():

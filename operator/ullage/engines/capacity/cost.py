@@ -59,7 +59,7 @@ class Scaling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What a job adds to prices and hazards; measured per job.
+    """A job's own terms beside prices and hazards; measured per job.
 
     Attributes:
         scaling: phi.

@@ -17,7 +17,7 @@ from ullage.engines.capacity.records import Why
 
 
 class Mode(StrEnum):
-    """What a gang runs on."""
+    """Kind of capacity that a gang runs on."""
 
     IDLE = "Idle"
     SPOT = "Spot"
@@ -31,7 +31,7 @@ class Line:
     Attributes:
         work_s: Seconds of undisturbed running that the work takes.
         deadline_s: Seconds from the start until it has to be done.
-        changeover_s: Seconds from a decision until work goes on: start and restore.
+        changeover_s: Seconds from a decision until work resumes: start and restore.
         tick_s: Seconds between decisions.
     """
 
@@ -85,7 +85,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lifetime:
-    """What is known of the next spot lifetime.
+    """Estimate of the next spot lifetime.
 
     Attributes:
         seconds: Expected.
@@ -110,7 +110,7 @@ class Lifetime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a gang should run on until the next decision.
+    """Capacity that a gang should run on until the next decision.
 
     Attributes:
         mode: Spot, on-demand or nothing.

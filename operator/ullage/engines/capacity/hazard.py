@@ -55,7 +55,7 @@ def band_rate_per_hour(band: AdvisorBand) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prior:
-    """What is believed before anything was seen.
+    """Belief before any observation.
 
     Attributes:
         events: Pseudo-events, above 0.
@@ -146,7 +146,7 @@ class Hazard:
         return self if self.draining_h is None else replace(self, draining_h=None)
 
     def lost(self, fraction: float = 1.0) -> Hazard:
-        """The posterior after a loss, which is an event or goes on with the last one.
+        """The posterior after a loss, which is a new event or part of the last one.
 
         Args:
             fraction: Part of the pool's instances that it took, above 0 to 1.

@@ -79,7 +79,7 @@ class Switching:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceDecision:
-    """What to run on until the next decision.
+    """The offer to run on until the next decision.
 
     Attributes:
         chosen: The offer; ``None`` = there is none.

@@ -125,7 +125,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """What a job asks for.
+    """Request of a job.
 
     Attributes:
         objective: What is optimised.
@@ -178,7 +178,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What an allocation costs and does over the horizon.
+    """Expected cost and work of an allocation over the horizon.
 
     Attributes:
         cost: Dollars.

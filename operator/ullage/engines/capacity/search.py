@@ -108,7 +108,7 @@ class Search:
         )
 
     def rank(self, counts: Counts) -> tuple[float, float, Counts]:
-        """What is minimised, then what breaks ties, then the counts themselves."""
+        """Sort key: the minimised figure, then tie breakers, then the counts."""
         found = self.expect(counts)
         if self.ask.objective is Objective.MAKESPAN:
             return _rounded(-found.work), _rounded(found.per_work), counts

@@ -80,7 +80,7 @@ def choose(
 
 
 def _advice_aim(goal: Goal, rows: Sequence[Priced]) -> Aim:
-    """What advice is ranked by where nothing was asked for: cost, if all offers have one."""
+    """Aim of advice where none was asked for: cost, if all offers have one."""
     priced = all(row.cost is not None for row in rows)
     return Aim.COST if priced and goal.objective is not Objective.DEADLINE else Aim.TIME
 
@@ -253,7 +253,7 @@ def _rank(aim: Aim) -> Callable[[Priced], tuple[float, bool, float, tuple[str, i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """What a job runs on by a recommendation.
+    """The offer that a job runs on by recommendation.
 
     Attributes:
         offer: The devices.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a step costs beyond its compute when several devices share the work: the term C.
+"""Cost of a step beyond its compute when several devices share the work: the term C.
 
 C of a type and a number of devices is ``alpha + beta * parameters``, both at least 0. It must never
 be negative: where more devices look faster than linear, C is 0 and says so.
@@ -55,7 +55,7 @@ class SyncTerm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """What the devices of a job exchange gradients over.
+    """Link over which the devices of a job exchange gradients.
 
     Attributes:
         bytes_per_s: Bandwidth of one device.

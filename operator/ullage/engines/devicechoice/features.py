@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a layer's time depends on: the bytes that it reads and writes, and its arithmetic.
+"""Features of a layer's time: the bytes that it reads and writes, and its arithmetic.
 
 An op table is a tuple of ``Op``, with sizes of the whole batch that ONE device works on. It must
 never look at a measured time: features are known before anything ran.

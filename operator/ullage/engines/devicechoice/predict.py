@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""From an op table to the time of a step, of the training and its price, term by term.
+"""Predicts the time of a step, of the training and its price from an op table, term by term.
 
 Batches are per device: an epoch on k devices has ceil(samples / (k * batch)) steps. It must never
 say how many epochs a model needs: the global batch changes that, and no time model sees it.
@@ -48,7 +48,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a training has to do.
+    """Work of a training.
 
     Attributes:
         samples: Samples of an epoch.
@@ -65,7 +65,7 @@ class Work:
             raise ValueError("samples, epochs and batch_per_gpu must be at least 1")
 
     def steps(self, gpus: int) -> int:
-        """Steps of the whole training on so many devices.
+        """Steps of the whole training on ``gpus`` devices.
 
         Raises:
             ValueError: there is no device.

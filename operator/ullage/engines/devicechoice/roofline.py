@@ -23,7 +23,7 @@ LEAST_EFFICIENCY: Final = 1e-3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """What is known of a type of device without running on it.
+    """Data-sheet figures of a type of device.
 
     Attributes:
         accelerator: Its key.

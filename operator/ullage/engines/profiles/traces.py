@@ -53,7 +53,7 @@ class TracedOp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """What a trace says of one step.
+    """One step of a trace.
 
     Attributes:
         ops: Operations of a step, the longest first; counts are whole.

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 
 class Receipt(StrEnum):
-    """What became of a push."""
+    """Result of a push."""
 
     STORED = "Stored"
     """Other shards of its step are missing."""

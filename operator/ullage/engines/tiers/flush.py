@@ -25,7 +25,7 @@ The one source for leads and for what is told before they run."""
 
 
 class NoticeAnswer(StrEnum):
-    """What an owner does with the running step when it is told to go."""
+    """Action of an owner on the running step when it must leave."""
 
     FINISH = "FinishStep"
     """Finish it, then flush."""
@@ -44,7 +44,7 @@ class Link:
         dirty_bytes_per_step: What a step changes, all shards; at most the state.
         host_bytes_per_s: Out of one owner.
         keeper_bytes_per_s: Into one holder of the copy, all owners together.
-        every_steps: A push every so many steps.
+        every_steps: Steps between two pushes.
         max_lag_steps: The job waits rather than be further ahead of the copy.
     """
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a loss costs with a copy in memory and with checkpoints, and what keeping the copy costs.
+"""Cost of a loss with a copy in memory and with checkpoints, and cost of keeping the copy.
 
 Formulas are derived from memoryless losses; the classic optimum of checkpoints is Young's. Figures
 are expectations for choosing and explaining, and must never be reported as measured ones.

@@ -16,7 +16,7 @@ from ullage.engines.tiers.records import Map, Member
 
 
 def hosts(candidates: Sequence[Member], count: int, *, now: Collection[str] = ()) -> list[str]:
-    """Who owns shards: the present hosts first, then pools with the fewest, then the least hazard.
+    """Chooses owners of shards: present hosts, then pools with the fewest, then least hazard.
 
     Args:
         candidates: Members that stay.

@@ -15,10 +15,10 @@ from ullage.engines.tiers.records import Standing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreed:
-    """What the next situation takes over.
+    """State that the next situation takes over.
 
     Attributes:
-        standing: The maps to go on from; to be written into the status if that names others.
+        standing: The maps to continue from; to be written into the status if that names others.
         settled: Both name the same epoch.
         heard: The latest epoch that anyone may have heard of.
     """

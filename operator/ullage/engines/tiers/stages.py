@@ -14,7 +14,7 @@ from enum import IntEnum
 
 
 class Stage(IntEnum):
-    """Who owns the state and who computes."""
+    """Stage: the owners of the state and the members that compute."""
 
     RELIABLE = 1
     """Reliable members own; everyone computes; no copy is needed."""
@@ -25,7 +25,7 @@ class Stage(IntEnum):
 
 
 class Hold(IntEnum):
-    """What kept a stage that the ratio would leave."""
+    """Reason to keep a stage that the ratio would leave."""
 
     FREE = 0
     BAND = 1

@@ -18,7 +18,7 @@ from ullage.engines.tiers.records import Command, Do, Map, Situation, Source, St
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """What happened to owners.
+    """Loss of owners.
 
     Attributes:
         gone: Owners without notice, or with one that is too short.
@@ -39,7 +39,7 @@ def commands(seen: Situation, new: Standing, loss: Loss) -> tuple[Command, ...]:
     Args:
         seen: What the decision saw.
         new: The maps to reach.
-        loss: What happened to owners.
+        loss: Loss of owners.
     """
     old = seen.standing
     if old is None:

@@ -303,7 +303,7 @@ class Writer:
     # -- the end of a write ----------------------------------------------------------------------
 
     def _settle(self, waiting: Waiting, verdict: Verdict, error: ApiError) -> ApiError:
-        """What the loop is told, and how long the object is left alone."""
+        """Reports to the loop, and sets how long the object is left alone."""
         kind, namespace, name, _ = waiting.key
         if verdict is Verdict.FENCED:
             self.stats.fenced += 1

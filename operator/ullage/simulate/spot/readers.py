@@ -74,7 +74,7 @@ def _series(file: Path) -> tuple[int, Floats, int, Floats]:
 
 
 def _stated(file: Path) -> Mapping[str, str] | None:
-    """What an index beside the file, or above its folder, says of it."""
+    """The entry of an index beside the file or above its folder."""
     for folder in (file.parent, file.parent.parent):
         index = folder / INDEX
         if index.is_file():

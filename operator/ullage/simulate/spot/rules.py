@@ -106,7 +106,7 @@ def elastic_ask(least: int, most: int) -> Ask:
 
 
 def mode_of(market: Market, held: Counts) -> Mode:
-    """What a gang runs on."""
+    """Kind of capacity that a gang runs on."""
     for count, kind in zip(held, market.kinds, strict=True):
         if count:
             return Mode.SPOT if kind is CapacityType.SPOT else Mode.ON_DEMAND
