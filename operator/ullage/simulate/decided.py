@@ -108,7 +108,7 @@ def resume(
     """Continue from a live snapshot under another objective; running jobs keep running.
 
     Args:
-        snapshot: The picture; its profiles, services and slices are kept as they are.
+        snapshot: The live snapshot; its profiles, services and slices are kept as they are.
         trace: What its jobs have left, by their names as ``namespace/name``.
         fleet: Its devices.
         policy: As for :func:`run_decided`; speeds are those that its profiles know.

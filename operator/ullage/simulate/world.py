@@ -73,7 +73,7 @@ class World:
             self._keep(pod)
 
     def snapshot(self) -> Snapshot:
-        """The picture as it is now; every agent has just reported."""
+        """The snapshot as it is now; every agent has just reported."""
         self.version += 1
         return replace(
             self.base,
