@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The node agent as a whole: its parts, its tasks, and what happens when something changes.
+"""Assembles the node agent: its parts, its tasks, and the hooks that changes trigger.
 
 Every source (API server, kubelet, devices, containers) only notes what it saw and calls a hook
 here, which settles book, slots, status and checkpoint in one step without waiting. One event loop,
@@ -123,7 +123,7 @@ class Agent:
         self._object_uid = ""
 
     def _build_front(self, version: str) -> None:
-        """What kubelet, the API server and people see."""
+        """Builds what kubelet, the API server and people see."""
         settings, directory = self.settings, self.settings.paths.device_plugin_dir
         registry = CollectorRegistry()
         self.instruments = Instruments(registry)
@@ -393,7 +393,7 @@ class Agent:
     # -- probes ----------------------------------------------------------------------------------
 
     def unhealthy(self) -> str:
-        """What is wrong with the process itself, empty if nothing."""
+        """Problem of the process itself, empty if none."""
         age = time.monotonic() - self._observed_at
         if age > STALL_SECONDS:
             return f"no look at the containers for {age:.0f} s"

@@ -2,10 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One agent a node: a second one waits until the first has ended.
 
-Two of them would bind slots and write checkpoint and status each from a book of its own, and take
-kubelet's registration from one another for ever. The lock is on the folder of kubelet's plugins,
-which both would use whatever else they are configured to; the kernel lifts it with the process, and
-no file is left behind.
+Two agents would bind slots and write checkpoint and status from separate books, and would take
+kubelet's registration from each other for ever. The lock is on kubelet's plugin directory, which
+both use in any configuration; the kernel releases it with the process, and no file is left behind.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The few calls to the API server that a node agent needs, by plain aiohttp.
+"""Makes the few API-server calls that a node agent needs, with plain aiohttp.
 
 A full client would cost a fifth of the agent's memory. Service-account token and authority come
 from files; the token is read again every minute because it is rotated. Every call has a deadline,

@@ -22,7 +22,7 @@ from ullage_node.telemetry.station import Sources, Telemetry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watchers:
-    """Who looks at the containers, who acts on it, and who listens to the provider."""
+    """Telemetry, guard and notices of one agent."""
 
     telemetry: Telemetry
     guard: Guard

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Life of the containers on our slots: started by kubelet's call, watched every second.
+"""Tracks the containers on our slots: kubelet starts them, a poll every second watches them.
 
 Joins the pure parts (book, last word, observer) with the backend and tells people through events.
-It frees nothing: that is the reconciler's.
+It frees nothing; the reconciler does.
 """
 
 from __future__ import annotations

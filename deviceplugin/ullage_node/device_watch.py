@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps the picture of the node's devices: what is there, how it is, why there is nothing.
+"""Tracks the node's devices: which exist, their health, and why none is found.
 
 The only caller of a backend's probe. A backend that cannot work is asked again for ever and its
-reason is kept for people to read; a device once seen stays in the picture, so that slices on a
-lost one are reported and not forgotten.
+reason is kept for people to read; a device once seen stays listed, so that slices on a lost one are
+reported and not forgotten.
 """
 
 from __future__ import annotations

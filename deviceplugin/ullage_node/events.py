@@ -31,7 +31,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class Creator(Protocol):
-    """Where events go."""
+    """Destination of events."""
 
     async def create(self, path: str, body: Mapping[str, object]) -> None:
         """Create one object.

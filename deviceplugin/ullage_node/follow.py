@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""List, then watch, for ever: how one kind of object is mirrored.
+"""Mirrors one kind of object: list, then watch, for ever.
 
-A list replaces everything, so what vanished while no one listened is noticed. An object that
-cannot be taken in is reported and leaves the last good one in place. It never raises over the API
-server: it waits and tries again, and says since when it hears nothing.
+A list replaces everything, so what vanished while no one listened is noticed. An object that cannot
+be taken in is reported and leaves the last good one in place. It never raises over the API server:
+it waits and tries again, and reports how long it has heard nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class Mirror(Protocol):
-    """Who is told of the objects."""
+    """Receives the objects."""
 
     unreadable: int
     """Objects that could not be taken in."""
@@ -55,7 +55,7 @@ class Mirror(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What to follow."""
+    """The kind of object to follow."""
 
     path: str
     fields: str

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""When a device counts as unhealthy, and when it is trusted again.
+"""Decides when a device is unhealthy, and when it is trusted again.
 
 Raw probes come from the backend; this adds patience. A hard fault takes a device out at once, soft
 ones only when they repeat, and it comes back by itself after a clean while; a device that flaps
@@ -38,7 +38,7 @@ class HealthChange:
 
 @dataclass(slots=True, kw_only=True)
 class _Track:
-    """What is remembered of one device; times are monotonic seconds."""
+    """State of one device; times are monotonic seconds."""
 
     recovery: float
     refusal: Refusal | None = None

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the agent keeps of the API server: its own GPUNode and the pods of its node.
+"""Mirrors of API objects: the agent's own GPUNode and the pods of its node.
 
 Each mirror is written by one follower and read by everyone. The last good spec stays in force
 when a newer one cannot be read or the API server is away.
@@ -94,12 +94,12 @@ class NodeMirror:
         return earlier
 
     def take_observations(self) -> tuple[Observation, ...]:
-        """Rows that an earlier agent told, once; they are kept nowhere else."""
+        """Rows that an earlier agent reported, once; they are kept nowhere else."""
         rows, self._rows = self._rows, ()
         return rows
 
     def take_interruption(self) -> Interruption | None:
-        """The notice that an earlier agent told, once."""
+        """The notice that an earlier agent reported, once."""
         notice, self._notice = self._notice, None
         return notice
 

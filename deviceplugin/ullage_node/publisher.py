@@ -33,7 +33,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class StatusWriter(Protocol):
-    """Where the status goes."""
+    """Destination of the status."""
 
     async def apply_status(self, name: str, body: Mapping[str, object]) -> None:
         """Apply it.

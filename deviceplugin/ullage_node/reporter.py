@@ -126,7 +126,7 @@ class Reporter:
         task_failures: Mapping[str, int],
         unreadable: Mapping[str, int],
     ) -> Figures:
-        """What the metrics show at this moment."""
+        """Figures of the metrics at this moment."""
         parts = self._parts
         states: Counter[str] = Counter()
         for slot, healthy in parts.board.slots.items():

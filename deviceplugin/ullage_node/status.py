@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the agent says of its node: the body of ``GPUNode.status``.
+"""Builds ``GPUNode.status`` from what the agent knows of its node.
 
 Pure: facts in, JSON out. Two bodies that differ only in counters, rows or the heartbeat have the
 same :func:`urgent_digest`: counters wait for the next heartbeat, new rows (:func:`row_ids`) for
@@ -67,7 +67,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """How the agent as a whole stands."""
+    """State of the agent as a whole."""
 
     standing: Standing
     late_binding: bool = True
@@ -192,7 +192,7 @@ def observed_slices(
     attachments: Mapping[ContainerKey, Attachment],
     progress: Mapping[ContainerKey, Progress],
 ) -> tuple[ObservedSlice, ...]:
-    """What the node made of each slice, with the newest counters of its container."""
+    """Status of each slice, with the newest counters of its container."""
     return tuple(
         _observed(part, attachments.get(part.container), progress.get(part.container))
         for part in held
@@ -233,7 +233,7 @@ def guarded_slices(
     marks: Mapping[ContainerKey, Mark],
     tallies: Mapping[ContainerKey, Tally],
 ) -> tuple[ObservedSlice, ...]:
-    """The same slices with what the guard says: who violates, who stands still, who must go.
+    """The same slices with the guard's marks: violating, frozen, to be moved.
 
     A slice that is not attached keeps what the node saw: its phase matters more.
     """
@@ -297,7 +297,7 @@ def body_of(facts: StatusFacts, heartbeat: str) -> dict[str, object]:
 
 
 def urgent_digest(body: Mapping[str, object]) -> str:
-    """Hash of what must be written at once: everything but heartbeat, counters and rows."""
+    """Hash of the parts that must be written at once: all but heartbeat, counters and rows."""
     status = body["status"]
     assert isinstance(status, dict)
     slices = [

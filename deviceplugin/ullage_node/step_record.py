@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Reading a container's step record, a file that belongs to the tenant.
+"""Reads a container's step record, a file that belongs to the tenant.
 
 The tenant may write anything into it, shorten it, or put something else in its place. So it is
 never mapped (a shortened file would kill the reader), nothing but a plain file is ever opened, and
@@ -28,7 +28,7 @@ SM_COUNT_MAX: Final = (1 << 31) - 1
 
 
 def read_step_record(path: Path, now_ns: int | None = None) -> StepRecord | None:
-    """What a container says of its progress; ``None`` when it says nothing that can be used now.
+    """A container's reported progress; ``None`` when there is none that can be used now.
 
     Nothing is there, nothing was begun, or the record changed at every try.
 

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Named tasks: how they start, begin again after a failure, and end.
+"""Runs named tasks: starts them, restarts them after a failure, ends them.
 
-A task that fails is logged, counted and begun again after a pause, and the others go on: nothing
+A task that fails is logged, counted and restarted after a pause, and the others continue: nothing
 that one of them reads may end the agent. One that keeps failing for a minute makes the process
 unhealthy. Every task has an owner that awaits it.
 """

@@ -26,7 +26,7 @@ PRESTART_BUCKETS: Final = (0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What the metrics show."""
+    """Figures of the metrics."""
 
     slots: Counter[str]
     """Slots by state: free, used, unhealthy."""

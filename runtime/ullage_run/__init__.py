@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a program in a container says to Ullage, and hears from it.
+"""The API between a program in a container and Ullage.
 
 ::
 

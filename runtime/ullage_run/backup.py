@@ -57,7 +57,7 @@ class Backup:
         keeper: Used by the background thread alone from now on.
         epoch: Of the maps that this owner has.
         committed: The copy's step when these maps began; ``None`` = there was no copy.
-        every_steps: A push every so many steps.
+        every_steps: Steps between two pushes.
         max_lag_steps: Most steps by which the job may be ahead of the copy.
         patience_s: How long a job waits for the copy before it is told.
     """
@@ -156,7 +156,7 @@ class Backup:
             return self._committed
 
     def close(self) -> None:
-        """End at once: what is not sent is dropped, who waits in a push is told."""
+        """End at once: drops what is not sent; a push that waits raises."""
         with self._changed:
             self._ending = True
             self._error = self._error or EpochChanged(f"epoch {self._epoch} was given up")

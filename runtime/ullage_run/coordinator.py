@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Leads a job in tiers: says who owns, who computes and when the next step begins.
+"""Coordinates a job in tiers: assigns owners and blocks, and begins each step.
 
 It runs beside the state keeper, on a machine that stays, and decides by ``engines.tiers``. A step
 counts when all have finished it. It must never begin a step under maps that someone has not
@@ -67,7 +67,7 @@ class Coordinator:
         self._last = 0
 
     def stand(self) -> CoordinatorState | None:
-        """Where the job stands, from any thread; ``None`` before its first maps."""
+        """Progress of the job, from any thread; ``None`` before its first maps."""
         maps = self._standing
         if maps is None:
             return None
@@ -107,7 +107,7 @@ class Coordinator:
             return self._dismiss_all(Ending.STATE_LOST)
 
     def _advance(self, last: int) -> tuple[int, bool]:
-        """What is due between two steps, and the next step."""
+        """Does what is due between two steps, and begins the next step."""
         while self._watch(0.0) is not None:
             continue
         if self._present() != self._assigned and self._present():
@@ -187,7 +187,7 @@ class Coordinator:
         self._gather(names, Kind.FLUSHED, last)
 
     def _recover(self, last: int, who: str) -> int:
-        """After a loss: the last step that holds; the loop goes on after it."""
+        """Recovers after a loss; returns the last step that holds, where the loop resumes."""
         began = time.monotonic()
         while True:
             try:
@@ -374,11 +374,11 @@ class Coordinator:
         return said
 
     def _present(self) -> set[str]:
-        """Who runs and stays."""
+        """Members that run and stay."""
         return self._roster.peers().keys() - self._leaves_at.keys() - self._ended
 
     def _known(self) -> set[str]:
-        """Who has a part in the maps."""
+        """Members with a part in the maps."""
         old = self._standing
         return set() if old is None else {*old.owners, *old.backups, *old.workers}
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Between the engine's words and the channel's: what a lead asks, and what a member is told.
+"""Translates between the engine's records and the channel's messages.
 
 Values only; it must never decide anything.
 """
@@ -17,7 +17,7 @@ from ullage_run.orders import Assignment, Identity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What a job is led by.
+    """Settings of a job's coordinator.
 
     Attributes:
         members: That it begins with.
@@ -40,7 +40,7 @@ class Terms:
     settle_s: float = 60.0
 
     def enough(self, there: int, waited_s: float) -> bool:
-        """Whether the job begins with so many members after so long."""
+        """Whether the job begins with the present members after this time."""
         least = self.members if self.least is None else self.least
         return there >= (self.members if waited_s < self.settle_s else min(least, self.members))
 

@@ -6,7 +6,7 @@
 [--listen HOST:PORT] [--keeper HOST:PORT] [--status HOST:PORT] [--token-file FILE] ...``
 
 It prints ``listening LEAD-HOST LEAD-PORT KEEPER-HOST KEEPER-PORT``, then one JSON object for each
-event; ``GET /status`` tells where the job stands. It must never print a token, nor tell one.
+event; ``GET /status`` reports the job's progress. It must never print or return a token.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ STATE_LOST = 75
 MOST_LINKS = 2048
 """To the keeper at a time: a member has two while it takes over shards."""
 ENDED = 143
-"""As a shell tells of SIGTERM."""
+"""The exit code of a shell for SIGTERM."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -68,7 +68,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def terms_of(given: argparse.Namespace) -> Terms:
-    """What the arguments ask for.
+    """Settings from the arguments.
 
     Raises:
         ValueError: they contradict each other; the text says what to change.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a lead tells of its job to whoever asks: ``GET /status``, JSON, and nothing else.
+"""What a coordinator reports of its job: ``GET /status``, JSON, and nothing else.
 
 Read-only, small, without a token: only figures and names of members that the pods bear anyway. It
 must never keep the lead from its work: it reads what is there, in threads of its own.
@@ -28,7 +28,7 @@ MOST_ASKERS: Final = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorState:
-    """Where a job stands.
+    """Progress of a job.
 
     Attributes:
         stage: 1 to 3.
@@ -50,7 +50,7 @@ class CoordinatorState:
 
 
 class Tale:
-    """What happened so far, and where it stands."""
+    """Events so far, and the job's progress."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

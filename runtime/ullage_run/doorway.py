@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connections that have not shown the job's token yet: few, and never in the way of others.
 
-Any pod that reaches the port can connect and be silent, or send a byte a minute. So strangers are
-counted, and when one too many comes the oldest has to go: a member shows its token in milliseconds.
-Accepting never ends over a fault of one connection, nor while the process is short of files.
+Any pod that reaches the port can connect and be silent, or send a byte a minute. So unauthenticated
+connections are limited, and beyond the limit the oldest is closed: a member shows its token in
+milliseconds. Accepting never ends over a fault of one connection, nor while the process is short of
+files.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class ConnectionEnded(ConnectionError):
 
 
 class Kind(IntEnum):
-    """What a message says."""
+    """Kind of a message."""
 
     HELLO = 1
     """First on a connection; payload: the job's token."""
@@ -96,7 +96,7 @@ class Kind(IntEnum):
 
 
 class Ending(IntEnum):
-    """Why a member is told to end."""
+    """Reason why a member must end."""
 
     FINISHED = 0
     """All steps are done."""
@@ -107,7 +107,7 @@ class Ending(IntEnum):
 
 
 class Receipt(IntEnum):
-    """What became of a push."""
+    """Result of a push."""
 
     GO = 0
     """An offer that is welcome: send it."""

@@ -14,8 +14,8 @@
     ending = group.run(train, until=10_000)
 
 Members come and go between the steps and during them: a step that cannot be finished is done again
-by whoever is left, with the same data. ``train`` must therefore change nothing that outlives it
-before its last gathering has returned. It must never push what other members' maps do not know.
+by the remaining members, with the same data. ``train`` must therefore change nothing that outlives
+it before its last gathering has returned. It must never push what other members' maps do not know.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Group:
         state: What is owned.
         token: Of the job.
         at_step: After which ``take(shard, None)`` gives values: of a checkpoint, else 0.
-        every_steps: A push every so many steps.
+        every_steps: Steps between two pushes.
         max_lag_steps: Most steps by which the job may be ahead of the copy.
         bytes_per_s: Most that is sent to the keeper; ``None`` = as fast as the link.
     """

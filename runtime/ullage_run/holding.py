@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a member holds of its job's state: shards come from the copy, are pushed to it, and go.
+"""A member's shards of the job's state: loaded from the copy, pushed to it, given away.
 
 Shards are loaded while the program still computes a step that is void already: what was lost comes
 back in the longer of the two times, not in their sum. It must never give a shard away before all
@@ -98,7 +98,7 @@ class Holding:
         state: What is owned.
         keeper: Host and port of the state keeper.
         token: Of the job.
-        every_steps: A push every so many steps.
+        every_steps: Steps between two pushes.
         max_lag_steps: Most steps by which the job may be ahead of the copy.
         bytes_per_s: Most that is sent to the keeper; ``None`` = as fast as the link.
     """

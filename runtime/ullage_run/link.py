@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""An owner's way to the state keeper: one connection, calls that may be repeated, clear errors.
+"""An owner's connection to the state keeper: idempotent calls, clear errors.
 
 It must never hand on bytes that changed on the way, nor wait without a limit.
 """
@@ -98,7 +98,7 @@ class KeeperLink:
         self.close()
 
     def held(self, *, wait_for: int | None = None) -> Held:
-        """What the keeper has; with a step it waits up to a second until that is committed."""
+        """The keeper's contents; with a step it waits up to a second until that is committed."""
         step = NO_STEP if wait_for is None else wait_for
         return _held(self._ask(Frame(kind=Kind.ASK, step=step))[0])
 

@@ -5,7 +5,7 @@
 Kubernetes announces an eviction with SIGTERM and follows with SIGKILL after the grace. A process
 that is PID 1 ignores SIGTERM unless it has a handler, so there must be one. It is installed only
 for a program that asks (:meth:`StopSignal.watch` and everything that calls it): a program that
-merely counts steps must go on dying of SIGTERM as it always did.
+merely counts steps must still die of SIGTERM.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from types import FrameType
 
 
 class NoticeKind(StrEnum):
-    """What is announced."""
+    """Kind of an announcement."""
 
     STOP = "Stop"
     """The container is to end within its grace."""
@@ -65,7 +65,7 @@ class StopSignal:
         return self._watching
 
     def stopping(self) -> bool:
-        """Whether the container was told to end."""
+        """Whether the container got SIGTERM or a notice."""
         if not self._watching:
             self.watch()
         return self._notice is not None

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a lead and the members of its job say to each other, as values and as bytes.
+"""Messages between a lead and the members of its job, as values and as bytes.
 
-It must never take a value of the wrong shape from a peer: what a member is told becomes its work.
+It must never accept a value of the wrong shape from a peer: members act on what they receive.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PART: Final = struct.Struct(">HI")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who a member is.
+    """Identity of a member.
 
     Attributes:
         name: Unique in its job.
@@ -56,7 +56,7 @@ class Identity:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Identity:
-        """As the operator writes it into the container.
+        """Reads the identity that the operator writes into the container.
 
         Raises:
             ValueError: this process is no member of a job in tiers.
@@ -73,14 +73,14 @@ class Identity:
         )
 
     def encode(self) -> bytes:
-        """As the payload of JOIN."""
+        """Encodes the payload of JOIN."""
         return _dump(
             {"name": self.name, "node": self.node, "pool": self.pool, "reliable": self.reliable}
         )
 
     @classmethod
     def decode(cls, data: Buffer) -> Identity:
-        """From the payload of JOIN.
+        """Decodes the payload of JOIN.
 
         Raises:
             FrameError: it is none.
@@ -94,7 +94,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """What a member does from the next step on.
+    """Work of a member from the next step on.
 
     Attributes:
         shards: That it owns.
@@ -115,7 +115,7 @@ class Assignment:
     committed: int | None = None
 
     def encode(self) -> bytes:
-        """As the payload of ASSIGN."""
+        """Encodes the payload of ASSIGN."""
         return _dump(
             {
                 "shards": self.shards,
@@ -130,7 +130,7 @@ class Assignment:
 
     @classmethod
     def decode(cls, data: Buffer) -> Assignment:
-        """From the payload of ASSIGN.
+        """Decodes the payload of ASSIGN.
 
         Raises:
             FrameError: it is none.
@@ -162,7 +162,7 @@ def milliseconds(data: Buffer) -> int:
 
 
 def encode_parts(parts: Mapping[str, Buffer]) -> bytes:
-    """What all members gave, as the payload of PARTS."""
+    """Encodes what all members gave as the payload of PARTS."""
     pieces = [_COUNT.pack(len(parts))]
     for name, data in sorted(parts.items()):
         raw, view = name.encode(), memoryview(data).cast("B")
@@ -171,7 +171,7 @@ def encode_parts(parts: Mapping[str, Buffer]) -> bytes:
 
 
 def decode_parts(data: Buffer) -> dict[str, bytes]:
-    """From the payload of PARTS.
+    """Decodes the payload of PARTS.
 
     Raises:
         FrameError: it is none.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the 64-byte step record through which a container tells its node how far it came.
+"""Writes the 64-byte step record through which a container reports its progress to its node.
 
 It runs inside the user's inner loop, so it must never raise, never block, never make a system call
 per step, and do nothing at all where there is no record. One process per record writes: the first

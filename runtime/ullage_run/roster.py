@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A lead's connections: who runs, what they say, who is gone.
+"""A lead's connections: which members run, their messages, which are gone.
 
 One thread reads each member; one queue brings everything to the lead in the order of arrival. It
 must never wait for a member without a limit, nor count one twice that comes again.
@@ -94,7 +94,7 @@ class Roster:
         ).start()
 
     def peers(self) -> dict[str, Peer]:
-        """Who is connected now, by name."""
+        """Connected members, by name."""
         with self._lock:
             return dict(self._peers)
 
@@ -108,7 +108,7 @@ class Roster:
             return None
 
     def tell(self, name: str, frame: Frame, data: Buffer = b"") -> bool:
-        """Send to a member; ``False`` = it is gone, which is heard as well."""
+        """Send to a member; ``False`` = it is gone, which also arrives as an event."""
         with self._lock:
             peer = self._peers.get(name)
         if peer is None:

@@ -39,7 +39,7 @@ MAX_SHARDS: Final = 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What the keeper has.
+    """Contents of the keeper.
 
     Attributes:
         epoch: Of the maps it knows.
@@ -85,7 +85,7 @@ class Store:
         """New maps: the complete copy stays, what was arriving goes with its senders.
 
         Repeating the present epoch changes nothing; an older one is answered with the present. The
-        maps are kept for whoever leads the job, should it forget them.
+        maps are kept for the coordinator of the job, should it forget them.
 
         Raises:
             FrameError: no shards, too many, or another number than the copy has.

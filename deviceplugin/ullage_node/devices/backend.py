@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where a backend is chosen: by explicit configuration, never by looking around.
+"""Chooses the backend by explicit configuration, never by detection.
 
 Each backend is loaded only when it is asked for, so an emulated node needs no NVML and a GPU node
 reads no cgroup file of the emulation.

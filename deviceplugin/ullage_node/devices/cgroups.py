@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Reading control groups: which hierarchy is in force, whose a path is, what its limits are.
+"""Reads control groups: the hierarchy in force, the owner of a path, its limits.
 
 Both cgroup versions say the same things under other names; this module is the only one that knows
 the names. It reads and never writes: limits are written by the hook, on the host, before a
@@ -49,7 +49,7 @@ class CgroupUnreadable(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerCgroup:
-    """Where a container's cgroup lies: a path for each controller, one for all in version 2."""
+    """Paths of a container's cgroup: one for each controller, one for all in version 2."""
 
     version: CgroupVersion
     paths: Mapping[str, str]

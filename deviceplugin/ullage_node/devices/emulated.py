@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Emulated devices: a device is one CPU core or a named part of one, a share a CPU quota on it.
 
-A real backend and no mock: containers are really limited and slices of one core really contend. It
-is used only by explicit configuration, and its name stands in everything it reports, so that no one
-takes it for a GPU. It writes no cgroup itself: the hook does, on the host, and this module checks
-every second that what the hook wrote still stands.
+A real backend, not a mock: containers are limited and slices of one core contend. It is used only
+by explicit configuration, and every report carries its name, so that no one takes it for a GPU. It
+writes no cgroup itself: the hook does, on the host, and this module checks every second that the
+hook's limits are still in place.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _US_PER_SQUARE_PERCENT: Final = PERIOD_US // 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What a container's slices come to: a quota per period on these cores.
+    """The sum of a container's slices: a quota per period on these cores.
 
     ``core_percent`` is the sum of the whole devices' parts of a core.
     """
@@ -84,7 +84,7 @@ class EmulatedDevices:
         self.known: dict[str, EmulatedDevice] = {}
 
     def load(self) -> dict[str, EmulatedDevice]:
-        """What the file says now, by uuid; devices never seen before become known.
+        """Reads the file's devices, by uuid; new ones become known.
 
         Raises:
             BackendUnavailable: the file is missing or wrong.
@@ -103,7 +103,7 @@ class EmulatedDevices:
         return named
 
     def share_of(self, binding: ContainerBinding) -> Share:
-        """What a container's slices come to.
+        """Sums a container's slices.
 
         Raises:
             KeyError: a slice lies on a device that was never seen; the argument is its uuid.

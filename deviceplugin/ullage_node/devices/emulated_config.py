@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The file that says which CPU cores a node offers as emulated devices.
+"""Reads the file that lists the CPU cores a node offers as emulated devices.
 
 Emulated devices exist only where an administrator wrote this file: nothing here invents a device,
 a core or a default. Every fault is reported with the line that would be right.

@@ -36,7 +36,7 @@ _MODE: Final = 0o755
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotRecord:
-    """What the hook wrote down when it limited a container.
+    """The record that the hook wrote when it limited a container.
 
     ``pid`` is the container's first process as the host counts, ``quota_us`` the quota that the
     hook set: the slice's, or a smaller limit that stood already.
@@ -55,7 +55,7 @@ class HookScript:
 
     @property
     def path(self) -> Path:
-        """Where the runtime finds the script."""
+        """Path of the script for the runtime."""
         return self.paths.state_dir / "bin" / HOOK_NAME
 
     @property
@@ -105,7 +105,7 @@ class HookScript:
         )
 
     def read_record(self, slot: str) -> SlotRecord | None:
-        """What the hook wrote for a slot; ``None`` when it did not run since the last start.
+        """The hook's record of a slot; ``None`` when it did not run since the last start.
 
         Raises:
             CgroupUnreadable: the record is there and no record of the hook.

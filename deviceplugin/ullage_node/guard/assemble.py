@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Joins the guard with the agent: where it reads, whom it tells, what it is reached by.
+"""Joins the guard with the agent: its sources, its listeners and its socket.
 
 Wiring only; every rule is in the machine.
 """

@@ -26,7 +26,7 @@ ANSWER_SECONDS: Final = 1.5
 
 
 class FreezerPort(Protocol):
-    """Whoever stops containers; every answer is a problem, empty when all went well."""
+    """Stops containers; every answer is a problem, empty when all went well."""
 
     async def freeze(self, targets: Iterable[Target], limit_seconds: float, why: str) -> str:
         """Stop these containers, all or none, for at most so long."""
@@ -41,7 +41,7 @@ class FreezerPort(Protocol):
         ...
 
     def close(self) -> None:
-        """Go away; whoever stands still runs again."""
+        """Close the connection; frozen containers run again."""
         ...
 
 
@@ -71,7 +71,7 @@ class FreezerClient:
         return await self._ask(Verb.BEAT)
 
     def close(self) -> None:
-        """Go away; whoever stands still runs again."""
+        """Close the connection; frozen containers run again."""
         self._drop()
 
     async def _ask(

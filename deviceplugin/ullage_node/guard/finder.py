@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Finding a container's cgroup in the host's tree by its pod's uid and its processes.
+"""Finds a container's cgroup in the host's tree by its pod's uid and its processes.
 
 Nothing that was sent ever becomes part of a path: the tree is walked, and a folder counts only
 when it lies directly below a folder of that pod and holds one of the named processes. Knows the
@@ -24,7 +24,7 @@ DEEPEST: Final = 9
 
 
 class Kind(StrEnum):
-    """How a container is stopped."""
+    """Mechanism that freezes a container."""
 
     V2 = "v2"
     V1 = "v1"

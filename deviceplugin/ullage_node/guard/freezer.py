@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Stopping containers and letting them run: cgroup v2, cgroup v1, or signals.
+"""Freezes and thaws containers: cgroup v2, cgroup v1, or signals.
 
 Freezing stops CPU threads; kernels already queued on a device drain, memory stays. Blocking, with
-one deadline for all that is asked for at once. It decides nothing and remembers nothing.
+one deadline for all containers of a request. It decides nothing and remembers nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Freezer:
         """Stop everything in these containers.
 
         Raises:
-            FreezeFailed: not all stand still within the deadline. Some may: thaw them.
+            FreezeFailed: not all are frozen within the deadline. Some may be: thaw them.
         """
         for place in places:
             self._write(place, frozen=True)
@@ -64,7 +64,7 @@ class Freezer:
         self._wait(places, frozen=False)
 
     def is_frozen(self, place: Place) -> bool:
-        """Whether everything in the container stands still; ``False`` when it is gone.
+        """Whether everything in the container is frozen; ``False`` when it is gone.
 
         Raises:
             CgroupUnreadable: the kernel's answer cannot be read.

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""From the agent's book, readings and pods to the guard's tenants. Pure; nothing waits here.
+"""Maps the agent's book, readings and pods to the guard's tenants. Pure; nothing waits here.
 
-Whoever is not known well enough may not be paused: a slice that only an earlier agent reported, a
-pod that the API server never showed, a container without a process to find it by.
+A tenant that is not known well enough may not be paused: a slice that only an earlier agent
+reported, a pod that the API server never showed, a container without a process to find it by.
 """
 
 from __future__ import annotations

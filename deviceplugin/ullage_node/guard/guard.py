@@ -3,7 +3,7 @@
 """The guard inside the agent: reads windows, asks the machine, does what it says.
 
 One task owns everything here. It needs neither the operator nor the API server: it works from the
-book as last heard. A freezer that is away costs the brake and nothing else.
+last known book. Without a freezer it cannot pause; nothing else is lost.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What the guard is given by the agent."""
+    """Dependencies of the guard."""
 
     tenants: Callable[[], tuple[Tenant, ...]]
     """Everyone who runs on the devices now."""
@@ -77,7 +77,7 @@ class Guard:
 
     @property
     def marks(self) -> Mapping[ContainerKey, Mark]:
-        """What the status says of each tenant beside what the node saw."""
+        """The guard's additions to each tenant's status."""
         return self._marks
 
     @property

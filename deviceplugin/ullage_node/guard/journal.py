@@ -31,7 +31,7 @@ class Entry:
     place: Place
     since_s: float
     until_s: float
-    """When it must run again, whatever else happens."""
+    """Time by which it must run again in any case."""
     why: str = ""
 
 

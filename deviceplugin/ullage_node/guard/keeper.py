@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Stops containers all or none, and answers for every one that stands still.
+"""Freezes all containers of a request or none, and is responsible for each until it runs again.
 
-Order of every stop: find, note in the journal, write. Order of every release: write, see that it
-runs, forget. So the journal holds at any moment at least what is stopped. Guard and watchdog use
-the same keeper on the same journal; releasing twice is harmless.
+To freeze: find, record in the journal, write. To thaw: write, verify that it runs, remove the
+record. So the journal always holds at least what is frozen. Guard and watchdog use the same keeper
+on the same journal; releasing twice is harmless.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Keeper:
     clock: Callable[[], float] = time.monotonic
 
     def freeze(self, request: Request) -> str:
-        """Stop the containers of a request; the problem, empty when all stand still.
+        """Freeze the containers of a request; returns the problem, empty when all are frozen.
 
         On any problem every one of them runs again.
         """

@@ -1,10 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a pause teaches: the same tenant beside its neighbours and without them, seconds apart.
+"""Learns from a pause: the same tenant with its neighbours and without them, seconds apart.
 
-Pure. The cleanest label there is, and a negative one: this class beside those breaks its
-objective. Work or neighbours
-without a class, or a window without a step time, teach nothing.
+Pure. The label is clean and negative: this class beside those breaks its objective. Work or
+neighbours without a class, or a window without a step time, teach nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ MAX_PARTNERS: Final = 16
 
 
 class ObservationSink(Protocol):
-    """Where observations go."""
+    """Destination of observations."""
 
     def take(self, observation: Observation) -> None:
         """Keep it; never waits and never fails."""
@@ -98,6 +97,6 @@ def _partners(neighbours: Iterable[Tenant]) -> tuple[ObservedPartner, ...]:
 
 
 def _identity(victim: Tenant, window: Window, frozen: bool) -> str:
-    """A name that stays the same when the same row is told again."""
+    """A name that stays the same when the same row is reported again."""
     text = f"{victim.key.directory}/{window.at_s:.3f}/{frozen}"
     return f"guard-{hashlib.sha256(text.encode()).hexdigest()[:32]}"

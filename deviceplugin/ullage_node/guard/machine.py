@@ -1,11 +1,12 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""When to pause whom: the guard's rules as a state machine without I/O and without a clock.
+"""Decides which tenants to pause: the guard's rules as a state machine without I/O or a clock.
 
 A tenant above its objective in two of three windows has its best-effort neighbours paused. Cured
-within the next windows, they are the cause: learn it and ask for one of them to go elsewhere. Not
-cured, it is the tenant's own load: let them run at once and blame no one. It must never pause a
-container that has an objective, part of a gang, or anyone for longer than its probes allow.
+within the next windows, they are the cause: it learns this and asks to move one of them. Not cured,
+the tenant's own load is the cause: the neighbours run again at once and no one is blamed. It must
+never pause a container that has an objective, part of a gang, or anyone for longer than its probes
+allow.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Limits:
 
 @dataclass(slots=True)
 class _Gpu:
-    """What is remembered of one device."""
+    """State of one device."""
 
     pauses: deque[float] = field(default_factory=deque)
     pause: Pause | None = None
@@ -77,7 +78,7 @@ class GuardMachine:
 
     @property
     def marks(self) -> Mapping[ContainerKey, Mark]:
-        """What the status says of each tenant beside what the node saw."""
+        """The guard's additions to each tenant's status."""
         found: dict[ContainerKey, Mark] = {}
         for key, (_, text) in self._guilty.items():
             found[key] = Mark(phase=None, reason=Reason.INTERFERING, message=text)
@@ -101,7 +102,7 @@ class GuardMachine:
 
     @property
     def frozen(self) -> frozenset[ContainerKey]:
-        """Containers that stand still by our hand, or are about to."""
+        """Containers that we froze, or are about to freeze."""
         return frozenset(key for pause in self._pauses() for key in pause.keys)
 
     def _pauses(self) -> list[Pause]:
@@ -269,7 +270,7 @@ class GuardMachine:
         return sorted((one for one in others if victim.gpus[0] in one.gpus), key=lambda t: t.key)
 
     def _group(self, beside: list[Tenant], window: Window) -> tuple[list[Tenant], str]:
-        """Whom to stop: best effort, whole gangs only, and long enough to learn something."""
+        """Chooses what to freeze: best effort, whole gangs only, and for a useful time."""
         chosen: dict[ContainerKey, Tenant] = {}
         why_not = "no best-effort neighbour on its device"
         for one in beside:
@@ -309,7 +310,7 @@ class GuardMachine:
     # -- during a pause --------------------------------------------------------------------------
 
     def _judge(self, pause: Pause, watched: Watched, window: Window, now: float) -> list[Action]:
-        """A clean window of the victim while its neighbours stand still."""
+        """Judges a clean window of the victim while its neighbours are frozen."""
         if pause.stage is Stage.CURED:
             watched.remember(window)
             return []
@@ -329,7 +330,7 @@ class GuardMachine:
         victim = self._tenants[pause.victim]
         frozen = [self._tenants[key] for key in pause.keys]
         local = [one for one in frozen if victim.gpus[0] in one.gpus]
-        # Whoever matters least goes first; of equals the larger share, then the newest.
+        # The least important tenant goes first; of equals the larger share, then the newest.
         guilty = min(local, key=lambda one: (one.priority, -one.percent, -one.epoch, one.key))
         text = (
             f"{pause.why}; with {', '.join(one.name for one in local)} paused at "

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""One pause: who stands still for whom, since when, and what may be concluded from it.
+"""One pause: which containers are frozen, for which tenant, since when, and what follows.
 
 Pure; times are CLOCK_MONOTONIC seconds given by the caller.
 """
@@ -23,7 +23,7 @@ OVERLAP_SECONDS: Final = 0.05
 
 
 class Stage(Enum):
-    """How far a pause has come."""
+    """Stage of a pause."""
 
     ASKED = "asked"
     JUDGING = "judging"
@@ -32,7 +32,7 @@ class Stage(Enum):
 
 @dataclass(slots=True, kw_only=True)
 class Pause:
-    """The neighbours ``keys`` stand still, or are asked to, for the sake of ``victim``."""
+    """The neighbours ``keys`` are frozen, or are being frozen, for ``victim``."""
 
     number: int
     victim: ContainerKey
@@ -47,7 +47,7 @@ class Pause:
 
     @property
     def frozen(self) -> bool:
-        """Whether the containers stand still."""
+        """Whether the containers are frozen."""
         return self.stage is not Stage.ASKED
 
     @property
@@ -59,7 +59,7 @@ class Pause:
         return max(1, min(WINDOWS_NEEDED, 1 + more))
 
     def froze(self, now: float) -> None:
-        """The containers stand still since ``now``."""
+        """The containers are frozen since ``now``."""
         self.stage = Stage.JUDGING
         self.frozen_at = now
 

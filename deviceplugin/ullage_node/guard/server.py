@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The freezer's end of the socket: does what the agent asks, and lets everyone run without it.
+"""The freezer's end of the socket: serves the agent, and thaws every container without one.
 
 An agent that goes away, falls silent or asks for nonsense never leaves a stopped container behind.
 It serves one agent at a time; a newer one takes over from the older.
@@ -54,7 +54,7 @@ class GuardServer:
         self._agent: asyncio.StreamWriter | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until ``stop`` is set; whoever stands still then runs again.
+        """Serve until ``stop`` is set; frozen containers then run again.
 
         Raises:
             OSError: the socket cannot be made.

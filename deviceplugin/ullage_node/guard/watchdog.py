@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The process above the guard: it lets everyone run when the guard no longer does.
+"""The process above the guard: it thaws every container when the guard no longer can.
 
 It is the container's first process and does nothing but listen to a pipe. End of file means that
 the guard ended, silence that it hangs: either way the journal is emptied at once, and a hanging
@@ -44,7 +44,7 @@ class Lifeline:
         """Say that the guard lives.
 
         Raises:
-            ChildProcessError: the watchdog is gone; the guard must not go on without it.
+            ChildProcessError: the watchdog is gone; the guard must not continue without it.
         """
         try:
             os.write(self._descriptor, b".")
@@ -55,7 +55,7 @@ class Lifeline:
 
 
 def under_watchdog(keeper: Keeper) -> Lifeline:
-    """Become the guard: the caller goes on as a child, this process watches it and exits.
+    """Become the guard: the caller continues as a child, this process watches it and exits.
 
     Call it before there are threads or an event loop.
     """

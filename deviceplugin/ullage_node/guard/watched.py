@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the guard remembers of one tenant with an objective: its last windows and what they mean.
+"""State of one tenant with an objective: its last windows and their verdict.
 
 Pure; times are CLOCK_MONOTONIC seconds given by the windows themselves.
 """
@@ -32,14 +32,14 @@ class Watched:
     self_made: bool = False
     """Its violation is its own load, as long as no one new is beside it."""
     crowd: frozenset[ContainerKey] = frozenset()
-    """Who was beside it when that was found."""
+    """Neighbours at the time of that finding."""
     begun: str = ""
     """What was seen when the violation began; later figures would make every second a news."""
     because: str = ""
 
     @property
     def note(self) -> str:
-        """What the status says of the violation."""
+        """Text of the violation for the status."""
         return f"{self.begun}; {self.because}" if self.because else self.begun
 
     @property
@@ -65,5 +65,5 @@ class Watched:
 
 
 def figures(window: Window) -> str:
-    """What a window says, for people."""
+    """Text of a window's figures."""
     return f"{window.ratio:.2f} of its objective"

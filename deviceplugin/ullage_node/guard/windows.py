@@ -30,7 +30,7 @@ Read = Callable[[ContainerKey], StepRecord | None]
 
 @dataclass(slots=True)
 class _Track:
-    """What is remembered of one container."""
+    """State of one container."""
 
     base: StepRecord | None = None
     """The record at the window's begin; ``None`` = not seen yet."""
@@ -71,7 +71,7 @@ class StepWindows:
         try:
             return self._read(key)
         except WireError:
-            return None  # counted and told by whoever reads the records for the status
+            return None  # the reader of records for the status counts and reports it
 
     def _advance(self, subject: Subject, now: float) -> Window | None:
         track = self._tracks[subject.key]

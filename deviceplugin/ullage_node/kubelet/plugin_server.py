@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The device plugin as kubelet sees it: one resource, one socket, five calls.
 
-``Allocate`` happens during pod admission, where an error fails the pod for ever: it answers names
-and nothing else, it looks nothing up and cannot refuse. ``PreStartContainer`` is where the node has
-its last word. This module knows kubelet's protocol and nothing of slices.
+``Allocate`` runs during pod admission, where an error fails the pod for ever: it answers names
+only, looks nothing up and cannot refuse. In ``PreStartContainer`` the node has its last word. This
+module knows kubelet's protocol and nothing of slices.
 """
 
 from __future__ import annotations

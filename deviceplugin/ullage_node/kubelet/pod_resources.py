@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""kubelet's own word on which pod holds which device: the pod-resources API (v1).
+"""Asks kubelet which pod holds which device: the pod-resources API (v1).
 
 Only ``List`` and ``GetAllocatableResources`` are used, which every supported kubelet serves. The
 answer names pods, not their uids. Nothing is cached here: an old answer is a wrong answer.
@@ -59,7 +59,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocatable:
-    """What kubelet believes the node offers."""
+    """Allocatable devices of the node, as kubelet knows them."""
 
     slots: frozenset[str]
     foreign: str = ""

@@ -3,9 +3,9 @@
 """Keeps the plugin registered with kubelet, for ever.
 
 kubelet forgets plugins when it restarts (and deletes their sockets), and it drops one when the
-stream of a predecessor ends late. Neither is announced, so kubelet's socket is looked at every
-second and kubelet itself is asked every few seconds what it believes. Where another plugin offers
-GPUs on this node nothing is registered: two owners of one GPU help no one.
+stream of a predecessor ends late. Neither is announced, so kubelet's socket is checked every second
+and kubelet itself is asked every few seconds. Where another plugin offers GPUs on this node nothing
+is registered: two owners of one GPU help no one.
 
 It never gives up and never crashes over kubelet; it reports what it sees as :class:`Standing`.
 """
@@ -60,7 +60,7 @@ class Asker(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How we stand with kubelet."""
+    """State of our registration with kubelet."""
 
     registered: bool = False
     foreign: str = ""

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which slots the node offers, and who is told about it.
+"""Tracks the slots that the node offers, and notifies kubelet's streams of changes.
 
 A slot is a token without a device: any of them may become any slice. So a faulty device takes away
 as many *free* slots as it had room for, whichever they are, and never one that is in use.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a device backend offers to the agent, and what the agent promises it.
+"""The contract between a device backend and the agent.
 
 A backend is two things: a :class:`DeviceProbe` that says what is there and how it is, and a
 :class:`ShareDriver` that turns a decided share into something a container cannot escape. The agent
@@ -198,7 +198,7 @@ class ContainerEdits:
 
 
 class AttachState(StrEnum):
-    """What was seen of one container on its devices."""
+    """Observed attachment of one container to its devices."""
 
     ABSENT = "Absent"
     """No process of the container uses a device (not created yet, not begun, or ended)."""
@@ -249,7 +249,7 @@ class DeviceReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What step records and CPU counters say of one container; 0 = not known.
+    """Progress of one container from step records and CPU counters; 0 = not known.
 
     ``steps`` and ``items`` count since the container's last start. ``step_micros`` is the recent
     time of one step, ``solo_step_micros`` what the same step takes alone on the whole device.
@@ -272,7 +272,7 @@ class Progress:
 
 
 class DeviceProbe(Protocol):
-    """What devices are there and how they are. Never waits longer than 2 s."""
+    """Reports devices and their health. Never waits longer than 2 s."""
 
     async def start(self) -> None:
         """Open the device library; also called again after :class:`BackendUnavailable`.

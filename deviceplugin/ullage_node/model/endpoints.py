@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where a pod serves its metrics and which images it runs, read from the pod's object.
+"""Reads from a pod where it serves metrics and which images it runs.
 
 Annotations and ports are the user's: what makes no sense counts as not said and never hides the
 pod itself. Only the pod's own address is ever used, whatever an annotation holds.
@@ -24,7 +24,7 @@ LONGEST_DIGEST: Final = 253
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsEndpoint:
-    """Where a pod answers GET with its metrics; no port = it names none."""
+    """Address of a pod's metrics page; no port = it names none."""
 
     ip: str = ""
     port: int = 0

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The values that the guard works on: windows, tenants, what it asks for and what it says.
+"""Values of the guard: windows, tenants, requests and reports.
 
 Only frozen records and their readers; no I/O and no clock. All times are CLOCK_MONOTONIC seconds
 unless a name says otherwise, so that a wall clock that jumps changes nothing.
@@ -21,7 +21,7 @@ AT_RISK_RATIO: Final = 0.9
 
 
 class Verdict(StrEnum):
-    """What one window says of a tenant's objective."""
+    """Verdict of one window on a tenant's objective."""
 
     MET = "Met"
     AT_RISK = "AtRisk"
@@ -53,7 +53,7 @@ class Window:
 
     @property
     def verdict(self) -> Verdict:
-        """What it says of the objective."""
+        """Verdict on the objective."""
         if not math.isfinite(self.ratio) or self.ratio <= 0:
             return Verdict.NO_DATA
         if self.ratio > 1:
@@ -76,7 +76,7 @@ class Tenant:
 
     ``protected``: it has an objective that others are paused for, unless it asked to be told only
     (``alert_only``); ``best_effort``: it may be paused. ``gang`` names containers that stall when
-    one of them stands still, "" = alone; ``gang_here`` says whether all of them run on this node.
+    one of them is frozen, "" = alone; ``gang_here`` says whether all of them run on this node.
     ``freeze_seconds`` is how long it may stand still before kubelet would take it for dead.
     """
 
@@ -184,7 +184,7 @@ Action = Freeze | Thaw | Cut | Tell | Ended | Learned
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """What the guard adds to a slice's status; ``phase`` ``None`` leaves the phase alone."""
+    """The guard's addition to a slice's status; ``phase`` ``None`` leaves the phase alone."""
 
     phase: SlicePhase | None
     reason: Reason
@@ -214,7 +214,7 @@ class Subject:
 
 
 class Windows(Protocol):
-    """Where windows come from: step records, latency histograms."""
+    """Source of windows: step records, latency histograms."""
 
     def next(self, subjects: tuple[Subject, ...], now: float) -> tuple[Window, ...]:
         """Windows that ended since the last call; what is remembered of others is dropped."""

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Readings of whole devices, and when they may be taken for a tenant's.
+"""Readings of whole devices, and when they count as a tenant's.
 
 Knows no device library. Under MPS counters belong to the device, never to a tenant: a mean over a
 window becomes a fingerprint only when no one else ran in all of it.
@@ -62,7 +62,7 @@ class DeviceSample:
 
 
 class DeviceSampler(Protocol):
-    """Where readings come from."""
+    """Source of readings."""
 
     async def sample(self, now: float) -> tuple[DeviceSample, ...]:
         """One look at every device; empty when there is no answer. Never waits over 2 s."""
@@ -108,7 +108,7 @@ class Samples:
 
 
 def fingerprint_of(samples: Sequence[DeviceSample]) -> Fingerprint | None:
-    """What a device did on average, for a tenant that was alone on it; ``None`` = no counters.
+    """Mean readings of a device for a tenant alone on it; ``None`` = no counters.
 
     ``kernel_idle`` = 1 - time in which any kernel ran (admission's h, ``derived``).
     """

@@ -94,7 +94,7 @@ class Pod:
     images: tuple[tuple[str, str], ...] = ()
     """Container and digest of the image that it runs."""
     standstill: Standstill = field(default_factory=Standstill)
-    """How it bears being paused."""
+    """Whether and for how long it may be paused."""
 
     @property
     def terminal(self) -> bool:
@@ -117,7 +117,7 @@ class HeldSlice:
 
     @property
     def container(self) -> ContainerKey:
-        """Whose slice it is."""
+        """The container that owns the slice."""
         return container_of(self.desired)
 
     @property
@@ -147,7 +147,7 @@ def context_costs_mib(device: Device, slices: Sequence[DesiredSlice]) -> tuple[i
     """What each context of these tenants of a device costs, in their order.
 
     As the operator counted it when it placed the tenant, whose cap has that much in it; the node's
-    own setting counts for those of which it is not said. Whoever has all of a device alone has no
+    own setting counts where the slice does not say it. A tenant with a whole device has no
     server and no cap: its contexts are its own.
     """
     if [part.percent for part in slices] == [WHOLE_PERCENT]:

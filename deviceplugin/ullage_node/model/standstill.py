@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a pod's own text says about standing still: for how long it may, and with whom it must.
+"""Reads from a pod how long it may be frozen, and with which other pods.
 
 Pure: a pod as the API server shows it in, records out. What cannot be read is taken as forbidding.
 """
@@ -35,7 +35,7 @@ DIGITS_MOST: Final = 9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standstill:
-    """How a pod bears standing still.
+    """Whether and for how long a pod may be frozen.
 
     ``patience`` holds seconds until kubelet would kill a silent container, by container, for those
     that have a probe. ``gang`` names the pods that wait for one another, "" = none do; ``members``
@@ -105,7 +105,7 @@ def _world(container: JsonObject) -> int:
 
 
 def _members(said: str) -> int:
-    """How many members a text of the user names; what is no number says nothing."""
+    """Number of members in a user's text; a text that is no number counts as absent."""
     if not (said.isascii() and said.isdigit()):
         return 1
     return int(said) if len(said) <= DIGITS_MOST else UNREADABLE.members

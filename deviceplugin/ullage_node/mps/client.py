@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How the agent reaches the supervisor, which lives in another container with other rights.
+"""The agent's client of the supervisor, which runs in another container with other rights.
 
 Every call has a deadline; whatever goes wrong is :class:`MpsUnreachable`, so that "not known" can
 never be read as "no one is attached".
@@ -32,10 +32,10 @@ class MpsUnreachable(Exception):
 
 
 class MpsPort(Protocol):
-    """What the agent asks of the supervisor. All of them raise :class:`MpsUnreachable`."""
+    """Requests of the agent to the supervisor. All of them raise :class:`MpsUnreachable`."""
 
     async def look(self, orders: Sequence[Order] | None, fresh: Sequence[str] = ()) -> Report:
-        """How all servers are, ``fresh`` ones as of now; serve exactly ``orders`` if given."""
+        """Reports the state of all servers, ``fresh`` ones as of now; serves ``orders``, if any."""
         ...
 
     async def terminate(self, uuid: str, pid: int) -> str:

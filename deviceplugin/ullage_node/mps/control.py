@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The words of ``nvidia-cuda-mps-control``: what is asked, and how its answers are read.
+"""Commands of ``nvidia-cuda-mps-control`` and the parsers of its answers.
 
 Protocol 2 is one command a call on the standard input, protocol 3 words on the command line with
 answers as CSV. Everything that becomes part of a command was checked before (records). An answer
@@ -52,7 +52,7 @@ class ControlUnclear(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where the daemon of one device lives: ``<root>/<index>/{pipe,log,shm}``."""
+    """Directories of one device's daemon: ``<root>/<index>/{pipe,log,shm}``."""
 
     uuid: str
     directory: Path
@@ -330,7 +330,7 @@ def read_state(word: str) -> MpsState:
 
 
 def read_csv(answer: str, columns: int) -> Sequence[Sequence[str]]:
-    """Rows of a CSV answer, each with at least so many columns.
+    """Rows of a CSV answer, each with a least number of columns.
 
     Raises:
         ControlUnclear: a row is shorter.

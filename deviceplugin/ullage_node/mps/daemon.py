@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """One device's control daemon and server: started, watched, healed, ended. Touches no other device.
 
-Every look may fail in four ways (silence, no one there, an answer that cannot be read, a fault),
-and none of them counts as healthy. What is not well heals by itself or is started again, at the
-latest so that clients may come again within :data:`HEALED_SECONDS`. Clients are terminated through
-the server before anything is killed; no process of a tenant is ever killed here.
+A check can fail in four ways (silence, no process, an unreadable answer, a fault), and none of them
+counts as healthy. An unhealthy server recovers by itself or is restarted, so that clients may come
+again within :data:`HEALED_SECONDS`. Clients are terminated through the server before anything is
+killed; no process of a tenant is ever killed here.
 
 One task runs :meth:`Daemon.run`; other tasks ask through :meth:`Daemon.terminate` and
 :meth:`Daemon.refresh`, which share its lock, so no two commands to one daemon overlap.
@@ -98,7 +98,7 @@ class Daemon:
 
     @property
     def server(self) -> Server:
-        """What is known now; that the daemon has ended is known at once."""
+        """Latest known state; the end of the daemon shows at once."""
         if self._running is not None and self._running.returncode is not None:
             self._poked.set()
             self._set(MpsState.DOWN, f"the control daemon ended with {self._running.returncode}")
@@ -312,7 +312,7 @@ class Daemon:
         self._forget(why)
 
     async def _evict(self) -> None:
-        """Terminate whoever is attached, as far as the server still does it."""
+        """Terminate attached clients, as far as the server still does it."""
         with contextlib.suppress(TimeoutError, *TROUBLE, ProgramMissing):
             async with asyncio.timeout(EVICT_SECONDS):
                 for pid in sorted(self._look.clients):

@@ -3,7 +3,7 @@
 """Entry point of the MPS supervisor (``ullage-node mps``), the one privileged program of the node.
 
 It reads no API and no setting but its log level and its directory, listens on one socket that only
-root may use, and ends its daemons in order when it is told to stop.
+root may use, and stops its daemons in order on SIGTERM.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Notices a queue of clients that hangs, from the control daemon's own log.
+"""Detects a hanging queue of clients from the control daemon's log.
 
 A client whose uid the server does not serve is pushed to a list and everyone after it waits as
 well: no error anywhere, the server says Active. Being pushed is normal while a server starts, so
@@ -37,13 +37,13 @@ class PendingClients:
         self._since = None
 
     def starting(self, now: float) -> None:
-        """The server is not ready: whoever waits, waits for that."""
+        """The server is not ready: requests wait for it."""
         self._read(now)
         if self._since is not None:
             self._since = now
 
     def waiting_seconds(self, now: float) -> float:
-        """How long someone has waited while no one was served."""
+        """Seconds that a client has waited while none was served."""
         self._read(now)
         return 0.0 if self._since is None else now - self._since
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Directories of the daemons: made before each start, gone after the end.
+"""Directories of the daemons: created before each start, removed after the end.
 
 Each device has a tmpfs of its own for the memory that daemon and clients share, because clients of
 different devices must not see one another's regions. Mounting needs privileges and is therefore
@@ -75,7 +75,7 @@ class PlainDirectories:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """Where daemons live, below one root."""
+    """Directories of the daemons below one root."""
 
     root: Path
     mounts: Mounts

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What MPS this node has, found out and never configured.
+"""Detects which MPS this node has; nothing is configured.
 
 The control program must be there, answer its version and list its options; protocol 3 is believed
 only after a daemon of its own answered in it. A daemon that someone else runs is found among the
@@ -33,7 +33,7 @@ PROBE_PAUSE_SECONDS: Final = 0.2
 
 
 class Processes(Protocol):
-    """Who runs on this machine."""
+    """Processes of this machine."""
 
     def strangers(self, root: Path) -> tuple[Stranger, ...]:
         """Control daemons whose pipes are not below our root."""
@@ -62,7 +62,7 @@ class HostProcesses:
 
 
 async def look_around(programs: Programs, processes: Processes, root: Path) -> Installed:
-    """What is installed and who else uses it; what is missing stands in ``problem``."""
+    """Detects what is installed and what else uses it; ``problem`` names what is missing."""
     strangers = processes.strangers(root)
     try:
         said = await programs.run(Call(words=(PROGRAM, "-v")), ANSWER_SECONDS)

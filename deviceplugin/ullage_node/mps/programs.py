@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How the control program is called: one seam, an argument list, a deadline on everything.
+"""Runs the control program: one seam, an argument list, a deadline on everything.
 
-No shell ever sees a word of ours. What the program prints is taken up to a limit, what hangs is
-killed. Tests put the stand-in program first on PATH, or another :class:`Programs` here.
+No shell is involved. Output is read up to a limit, a program that hangs is killed. Tests put the
+stand-in program first on PATH, or another :class:`Programs` here.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """What came of a call."""
+    """Result of a call."""
 
     code: int
     stdout: str

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the node agent and the MPS supervisor say to one another: one JSON object a line.
+"""Messages between the node agent and the MPS supervisor: one JSON object a line.
 
 The agent orders (which devices to serve, with which protocol), the supervisor reports what stands.
 Both sides read everything as if a stranger had written it: a uuid becomes part of a command, a
@@ -35,7 +35,7 @@ class Order:
     protocol: int = 2
 
     def to_wire(self) -> dict[str, object]:
-        """As it goes over the socket."""
+        """The JSON of the socket."""
         return {"uuid": self.uuid, "index": self.index, "protocol": self.protocol}
 
     @classmethod
@@ -63,7 +63,7 @@ class Limits:
     priority: int
 
     def to_wire(self) -> dict[str, object]:
-        """As it goes over the socket."""
+        """The JSON of the socket."""
         return {
             "name": self.name,
             "percent": self.percent,
@@ -101,7 +101,7 @@ class Stranger:
         return not self.gpus or uuid in self.gpus
 
     def to_wire(self) -> dict[str, object]:
-        """As it goes over the socket."""
+        """The JSON of the socket."""
         return {"pid": self.pid, "gpus": list(self.gpus)}
 
     @classmethod
@@ -116,7 +116,7 @@ class Stranger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
-    """What MPS the node has: which protocols its control program speaks, or why none.
+    """The node's MPS: protocols of its control program, or why there are none.
 
     ``multi_user`` says whether one server may take clients of every uid.
     """
@@ -128,7 +128,7 @@ class Installed:
     strangers: tuple[Stranger, ...] = ()
 
     def to_wire(self) -> dict[str, object]:
-        """As it goes over the socket."""
+        """The JSON of the socket."""
         return {
             "version": self.version,
             "protocols": list(self.protocols),
@@ -179,7 +179,7 @@ class Server:
         return self.state is MpsState.ACTIVE and not self.draining
 
     def to_wire(self) -> dict[str, object]:
-        """As it goes over the socket."""
+        """The JSON of the socket."""
         return {
             "uuid": self.uuid,
             "protocol": self.protocol,
@@ -227,7 +227,7 @@ class Report:
     servers: Mapping[str, Server] = field(default_factory=dict)
 
     def to_wire(self) -> dict[str, object]:
-        """As it goes over the socket."""
+        """The JSON of the socket."""
         return {
             "installed": self.installed.to_wire(),
             "servers": [one.to_wire() for _, one in sorted(self.servers.items())],

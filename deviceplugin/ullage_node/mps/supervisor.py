@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""All daemons of a node: one a device that the agent ordered, none that it did not.
+"""Runs the daemons of a node: exactly one for each device that the agent ordered.
 
 The agent's last order stands while the agent is away: its restart disturbs no client. A device
 where someone else runs a daemon is left alone and reported. Every device has its own task, so a
@@ -108,7 +108,7 @@ class Supervisor:
             self._refused.clear()
 
     async def _known(self) -> Installed:
-        """What is installed; the first look may take longer than anyone waits."""
+        """The installed MPS; the first probe may take longer than callers wait."""
         if self._installed is None:
             if self._first is None or self._first.done():
                 self._first = asyncio.create_task(self._look_around())

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""One metadata endpoint, and how it is spoken to: plain HTTP, short, and never believed too much.
+"""Client of one metadata endpoint: plain HTTP, short answers, little trust.
 
-It is the provider's, but what answers at a link-local address may be anything: no redirect is
-followed, no proxy asked, an answer is short, and each call has its time.
+It belongs to the provider, but anything may answer at a link-local address: redirects and proxies
+are ignored, answers have a size limit, and each call has a time limit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ANSWER_BYTES_MAX: Final = 64 << 10
 
 
 class EndpointAway(Exception):
-    """No answer, or one that means: not now; the text is stable, so that it is told once."""
+    """No answer, or a temporary refusal; the text is stable, so that it is reported once."""
 
 
 class AnswerUnreadable(Exception):
@@ -29,7 +29,7 @@ class AnswerUnreadable(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the endpoint said."""
+    """An answer of the endpoint."""
 
     status: int
     text: str

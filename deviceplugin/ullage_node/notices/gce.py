@@ -25,7 +25,7 @@ FLAVOR: Final = {"Metadata-Flavor": "Google"}
 WAIT_SECONDS: Final = 20
 """How long the server may hold an answer back."""
 GRACE_SECONDS: Final = 30.0
-"""What a preempted machine has left when it is told."""
+"""Time left to a preempted machine at the notice."""
 
 
 class GCE:

@@ -13,7 +13,7 @@ from ullage_node.notices.watch import AWAY, UNREADABLE, NoticeWatch
 
 
 class NoticeCollector(Collector):
-    """What was heard, what is in force, and what could not be heard."""
+    """Metrics of notices received, notices in force, and failed polls."""
 
     def __init__(self, watch: NoticeWatch) -> None:
         self._watch = watch

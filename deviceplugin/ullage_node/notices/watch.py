@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Listens for interruption notices: asks the provider again and again, and says what changed.
+"""Polls the provider for interruption notices and reports changes.
 
-A notice stands until the provider takes it back; silence of the endpoint takes nothing back. What
-is heard twice is one notice. Nothing that an endpoint does ends the agent or holds it up.
+A notice stands until the provider takes it back; silence of the endpoint takes nothing back. A
+repeated notice is one notice. No endpoint can end the agent or block it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 def source_of(provider: NoticeProvider) -> NoticeSource | None:
-    """Who is asked; ``None`` = no one, because there are no notices or they come as taints."""
+    """The source to poll; ``None`` = none, because notices are off or come as taints."""
     makers: dict[NoticeProvider, Callable[[], NoticeSource]] = {
         NoticeProvider.EC2: EC2,
         NoticeProvider.GCE: GCE,

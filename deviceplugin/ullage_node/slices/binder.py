@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """PreStartContainer: gather the facts, let :mod:`prestart` decide, carry the decision out.
 
-kubelet says only which slots a container got. Which pod that is, kubelet's own list knows by name
-and the API server by uid: a pod re-created under the same name is another pod with another slice,
-and our watch may not have seen it yet, so the API server is asked once per start. When it does not
-answer, the watch is believed only if no other pod of that name is in play.
+kubelet says only which slots a container got. kubelet's list knows the pod by name, the API server
+by uid: a pod re-created under the same name is another pod with another slice, and our watch may
+not have seen it yet, so the API server is asked once per start. When it does not answer, the watch
+is believed only if no other pod of that name is in play.
 
-Nothing is started and waited for here; whatever is not ready is a refusal and kubelet asks again
-in about ten seconds. The order at the end is: backend, step record, CDI files, book, checkpoint,
-answer. Dying between any two of them leaves a container that kubelet starts again.
+This module starts nothing and waits for nothing; whatever is not ready is a refusal and kubelet
+asks again in about ten seconds. The order at the end is: backend, step record, CDI files, book,
+checkpoint, answer. Dying between any two of them leaves a container that kubelet starts again.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Lister(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What the binder works with; all of it is shared with the rest of the agent."""
+    """Dependencies of the binder, all shared with the rest of the agent."""
 
     node: str
     table: SliceTable
@@ -108,7 +108,7 @@ class Binder:
         self._s = surroundings
         self._lock = asyncio.Lock()
         self.last_listing = Listing(owners={})
-        """kubelet's newest answer, for whoever needs no fresh one."""
+        """kubelet's newest answer, for callers that need no fresh one."""
 
     @property
     def lock(self) -> asyncio.Lock:

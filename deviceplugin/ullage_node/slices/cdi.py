@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""CDI files: what a slot means to the container runtime, one small file per slot.
+"""CDI files: one small file per slot tells the container runtime what the slot is.
 
 ``Allocate`` promised kubelet only a name; the runtime resolves it when it creates the container.
 No file, no container: what this module does not write fails closed. Each file also carries the

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the agent must remember over its own death: epochs, held slices, bound slots.
+"""The agent's memory across restarts: epochs, held slices, bound slots.
 
-The file only helps to recognise what is there: every entry is compared with kubelet's list, the
-spec and the devices before anything is decided from it. A file that cannot be trusted is set
-aside and the agent rebuilds from those three.
+The file only helps to recognise what exists: every entry is compared with kubelet's list, the spec
+and the devices before it is used. A file that cannot be trusted is set aside and the agent rebuilds
+from those three.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Checkpoint:
 
 
 def snapshot(table: SliceTable, boot_id: str, quarantine: Mapping[str, float]) -> Checkpoint:
-    """What is worth remembering now."""
+    """The state to save now."""
     unread = Reason.INVALID_OBJECT.value
     return Checkpoint(
         boot_id=boot_id,

@@ -67,7 +67,7 @@ Part = TypeVar("Part")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSpec:
-    """What the operator wants of this node."""
+    """The operator's spec for this node."""
 
     uid: str
     generation: int

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What must hold on every device whatever the operator asks: the node's own arithmetic.
+"""Invariants of every device, whatever the operator asks: the node's own arithmetic.
 
 A chain of small checks judges one newcomer against what is held already, admission's own rules
 (``last_word``) among them; :func:`violations` states the same rules over a whole table. Pure.
@@ -82,7 +82,7 @@ def processes_fit(candidate: Candidate) -> Refusal | None:
 
 
 def turns_suffice(candidate: Candidate) -> Refusal | None:
-    """Where tenants take equal turns no one gets more than one, and no objective holds."""
+    """With equal time slices no tenant gets more than one, and no objective holds."""
     device = candidate.device
     if device is None or not device.equal_turns:
         return None
@@ -138,7 +138,7 @@ def memory_needed_mib(device: Device, slices: Sequence[DesiredSlice]) -> int:
 def candidate_for(
     newcomer: DesiredSlice, held: Iterable[HeldSlice], devices: Mapping[str, Device]
 ) -> Candidate:
-    """What a newcomer meets; an older form of itself does not count."""
+    """The device as a newcomer meets it, without an older form of itself."""
     own = newcomer.key
     others = [part for part in held if part.phase.holds_capacity and part.desired.key != own]
     return Candidate(

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Admission's last word: the rules of the engine, asked with the tenants that really are here.
+"""The node's admission check: the engine's rules, applied to the tenants that are really here.
 
-The operator judges from a picture that may be seconds old; memory, contexts, trust and the proof of
-everyone's limits are judged once more where they are true, by the same code. Risk is not: that
-needs models and profiles, which are not on the wire, and no one is refused for what is not known.
+The operator decides from a snapshot that may be seconds old; the node checks memory, contexts,
+trust and the proof of all limits once more, with the same code. It does not check risk: that needs
+models and profiles, which are not on the wire, and no slice is refused for what is not known.
 Whether shares sum to more than 100 is the policy's business. Pure; it may refuse, never enlarge.
 """
 
@@ -95,7 +95,7 @@ def _resident(part: HeldSlice, domain: str, more_mib: int) -> filters.Resident:
 
 
 def _asked(newcomer: DesiredSlice, domain: str) -> filters.Newcomer:
-    """The slice as a newcomer; its objective is the operator's to weigh, so it is not told."""
+    """The slice as a newcomer, without its objective, which only the operator weighs."""
     name = f"{newcomer.pod_namespace}/{newcomer.pod_name}"
     return filters.Newcomer(
         tenant=Tenant(name=name, percent=newcomer.percent),

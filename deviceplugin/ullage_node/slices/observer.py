@@ -1,10 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""From readings to phases: when a prepared container counts as attached, and when it failed.
+"""Maps readings to phases: when a prepared container is attached, and when it has failed.
 
 Pure: readings and times in, phases out. One odd reading decides nothing; a container that is seen
-outside its limits twice, or that no one could verify for too long, has failed and is the
-operator's to evict.
+outside its limits twice, or is unverified for too long, has failed, and the operator evicts it.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class Observer:
     def judge(
         self, container: ContainerKey, phase: SlicePhase, seen: Attachment, now: float
     ) -> PhaseChange | None:
-        """What a reading means for a container in this phase; ``None`` = nothing changes."""
+        """Judges a reading of a container in this phase; ``None`` = no change."""
         track = self._tracks.get(container)
         if track is None or track.state is not seen.state:
             track = _Track(state=seen.state, since=now)

@@ -94,7 +94,7 @@ def not_refused_before(start: Start) -> Refusal | None:
 
 
 def epochs_agree(start: Start) -> Refusal | None:
-    """What the spec says now is what this node reserved."""
+    """Checks that the spec still holds what this node reserved."""
     held = {part.desired.key: part.desired for part in start.held}
     for wanted in start.wanted:
         mine = held.get(wanted.key)
@@ -108,7 +108,7 @@ def epochs_agree(start: Start) -> Refusal | None:
 
 
 def slots_match_slices(start: Start) -> Refusal | None:
-    """As many slots as slices."""
+    """Checks that there are as many slots as slices."""
     if len(start.slots) == len(start.wanted) == len(start.held):
         return None
     return Refusal(

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Every few seconds: what kubelet, the API server and the devices say, against our own book.
+"""Compares kubelet, the API server and the devices with our own book every few seconds.
 
-kubelet never says that a device is free again, so this finds out. Nothing is freed while a process
-of the container is left, whoever says that its pod is gone; nothing is taken in that no start of
-ours has left its file for.
+kubelet never reports that a device is free again, so this module detects it. Nothing is freed while
+a process of the container is left, even when the pod is reported gone; nothing is taken in without
+the file that a start of ours leaves.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
 A directory is moved aside in one step, so its name is free at once; its content goes later, in
 passes of bounded work beside the event loop. No pass recurses and no path grows: a directory that
 is not empty is moved up into the trash before it is removed. Every name is resolved below an open
-directory and never followed, so neither a symbolic link nor a mount leads out of the trash. What
-lies in the trash is all that has to be remembered, so a pass goes on where a dead process stopped.
+directory and never followed, so neither a symbolic link nor a mount leads out of the trash. The
+trash itself is the only state, so a pass continues where a dead process stopped.
 """
 
 from __future__ import annotations

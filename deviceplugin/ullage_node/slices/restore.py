@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The first thing an agent does: take over what its predecessor knew.
+"""Restores the predecessor's state when an agent starts.
 
-After a reboot nothing is attached any more, whatever the file says. A file that cannot be trusted
-is said aloud and otherwise ignored: kubelet's list, the spec and the CDI files rebuild the book.
+After a reboot nothing is attached, whatever the file says. A file that cannot be trusted is logged
+and otherwise ignored: kubelet's list, the spec and the CDI files rebuild the book.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """What came of it."""
+    """Result of a restore."""
 
     quarantine: Mapping[str, float]
     """Devices not to be trusted before a wall-clock time."""

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Taking a node out of service: everything of ours leaves it, running containers go on.
+"""Takes a node out of service: removes everything of ours, leaves running containers alone.
 
 A container that restarts afterwards finds no CDI file and waits; that is the difference between an
 uninstall and a restart of the agent. The administrator's own files (``emulated.json``) stay.
@@ -19,7 +19,7 @@ from ullage_node.slices.cdi import CDIDirectory
 from ullage_node.slices.steps import StepRecords
 
 TRASH_SECONDS: Final = 20.0
-"""How long one try removes what containers left; the next try goes on from there."""
+"""Time limit of one attempt to remove what containers left; the next attempt continues."""
 
 
 async def remove_everything(

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How much room the book of slices leaves on each device, as the slots that are offered see it.
+"""Computes how much room the book of slices leaves on each device for slots.
 
 Pure; it reads the book and changes nothing.
 """

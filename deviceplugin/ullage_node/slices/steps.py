@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where a container may report its progress: one 64-byte file each.
+"""Creates the 64-byte file in which each container reports its progress.
 
 The file alone is mounted into the container, so nothing else can be made there. It lies in the
 small file system of the container's first slot (:func:`mount_homes`): a tenant that makes it grow

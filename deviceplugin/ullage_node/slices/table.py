@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The node's own book of slices: what is wanted, what is held, which slots became which slices.
+"""The node's own book of slices: which are wanted, which are held, and the slots of each.
 
 A state machine without I/O and without a clock, changed by one task at a time. It alone decides
 whether room is taken: a slice holds room from ``Reserved`` until it left the spec unstarted, was
@@ -72,20 +72,20 @@ class SliceTable:
         return MappingProxyType(self._slots)
 
     def binding(self, container: ContainerKey) -> ContainerBinding | None:
-        """What the container's slots are bound to, if they are."""
+        """Binding of the container's slots, if any."""
         return self._bindings.get(container)
 
     def holder(self, slot: str) -> ContainerBinding | None:
-        """Who holds a slot, if someone does."""
+        """Holder of a slot, if any."""
         container = self._slots.get(slot)
         return self._bindings[container] if container else None
 
     def wanted_for(self, container: ContainerKey) -> tuple[DesiredSlice, ...]:
-        """What the spec gives a container now, in order of the index."""
+        """Slices that the spec gives a container now, in order of the index."""
         return tuple(self._spec[key] for key in _keys_of(container, self._spec))
 
     def held_for(self, container: ContainerKey) -> tuple[HeldSlice, ...]:
-        """What the node holds for a container, in order of the index."""
+        """Slices that the node holds for a container, in order of the index."""
         return tuple(self._held[key] for key in _keys_of(container, self._held))
 
     def uids_named(self, namespace: str, name: str) -> frozenset[str]:
@@ -163,7 +163,7 @@ class SliceTable:
             self.version += 1
 
     def _refuse_unread(self, part: DesiredSlice, why: str) -> None:
-        """A slice that cannot be read starts nothing; one that runs goes on as it was."""
+        """An unreadable slice starts nothing; a running one stays as it was."""
         held = self._held.get(part.key)
         if held is not None and held.phase.started:
             self._put(replace(held, in_spec=True))
@@ -188,7 +188,7 @@ class SliceTable:
             return True
 
     def _take(self, wanted: DesiredSlice, floor: int) -> bool:
-        """Judge one slice of the spec; false when its epoch is too old to be heard."""
+        """Judge one slice of the spec; false when its epoch is too old."""
         held = self._held.get(wanted.key)
         if held is not None and held.desired == wanted:
             self._put(replace(held, in_spec=True))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Latency histograms of serving pods: what a page says, and what happened between two pages.
+"""Latency histograms of serving pods: parses a page, and takes the difference of two pages.
 
 Pure: text in, counts and percentiles out. A percentile always comes from the difference of two
 pages, never from an average of averages; what the buckets cannot tell is an error with a sentence
@@ -75,7 +75,7 @@ class Histogram:
         return self.cumulative[-1]
 
     def since(self, earlier: Histogram) -> Histogram | None:
-        """What was observed after an earlier page; ``None`` = the server began again."""
+        """Observations since an earlier page; ``None`` = the server restarted."""
         if self.bounds != earlier.bounds:
             return None
         pairs = zip(self.cumulative, earlier.cumulative, strict=True)

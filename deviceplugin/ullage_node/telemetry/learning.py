@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""From steady half minutes to rows: what each tenant of a device took beside the others.
+"""Turns steady half minutes into rows: the step time of each tenant beside the others.
 
 A row is made only of a stretch in which no one came, went, restarted, was stopped or changed its
 load, after everyone's warm-up. What a stretch cannot say is left out of the row; a neighbour of
@@ -53,7 +53,7 @@ class Look:
 
 @dataclass(slots=True)
 class _Track:
-    """What is remembered of one tenant during a stretch."""
+    """State of one tenant during a stretch."""
 
     entered_steps: int
     first: Reading | None = None
@@ -193,7 +193,7 @@ def _go_on(device: _Device, tenants: list[Tenant], now: float) -> _Device:
 
 
 def _too_few(first: Reading, newest: Reading) -> bool:
-    """Whether steps are so long that counting goes on."""
+    """Whether steps are so long that counting continues."""
     few = newest.steps - first.steps < STEPS_MIN
     return few and newest.at_s - first.at_s < CARRY_SECONDS
 

@@ -24,7 +24,7 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFigures:
-    """What the metrics show: the node's devices, who is on them, and what was seen of them."""
+    """Figures of the metrics: the node's devices, their tenants, and their readings."""
 
     devices: Sequence[ObservedDevice]
     bindings: Sequence[ContainerBinding]
@@ -147,7 +147,7 @@ class TelemetryFigures:
 
 
 class TelemetryCollector(Collector):
-    """What the telemetry did."""
+    """Metrics of the telemetry itself."""
 
     def __init__(self, figures: Callable[[], TelemetryFigures]) -> None:
         self._figures = figures

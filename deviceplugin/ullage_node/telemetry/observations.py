@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The rows that the node has to tell: each until the operator has taken it in, never a flood.
+"""Queues the node's rows: each until the operator acknowledges it, never a flood.
 
 The oldest of them stand in the status of the GPUNode, as many as keep it small; the others wait
 here. What the operator acknowledges goes, and an agent that begins takes over what is in the
@@ -42,7 +42,7 @@ Mixture = tuple[object, ...]
 
 @dataclass(slots=True)
 class _Said:
-    """What was said of one mixture lately."""
+    """Recent report of one mixture."""
 
     last: Observation
     at: deque[float] = field(default_factory=lambda: deque(maxlen=MIXTURE_MOST))
@@ -78,7 +78,7 @@ class ObservationBook:
 
     @property
     def rows(self) -> tuple[Observation, ...]:
-        """What the status says: the oldest, one at least, as far as there is room."""
+        """Rows for the status: the oldest, at least one, as far as there is room."""
         if self._shown is None:
             shown: list[Observation] = []
             left = self._status_bytes
@@ -187,7 +187,7 @@ def _close(one: int, other: int, tolerance: float) -> bool:
 
 
 def _mixture(row: Observation) -> Mixture:
-    """What a row is of: the class, its share, and who was beside it."""
+    """Key of a row: the class, its share, and its neighbours."""
     partners = tuple(sorted((one.workload_class, one.percent) for one in row.partners))
     return (
         row.namespace,

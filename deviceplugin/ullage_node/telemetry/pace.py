@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How fast a container goes, from the few moments at which its step count was seen to change.
+"""Estimates a container's speed from the few moments at which its step count changed.
 
 Both times of a step, as it is and as it would be alone, come from the same stretch of steps, so
 that their ratio means something. Pure: marks in, microseconds out; it never reads a clock.
@@ -24,7 +24,7 @@ STEP_MOST_MICROS: Final = 86_400 * 10**6
 """A longer mean is no step, whatever the container says."""
 STALL_FACTOR: Final = 10
 STALL_MIN_NS: Final = 10**9
-"""Nothing stands still sooner than it is looked at again."""
+"""A container counts as stalled no sooner than its next reading."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ class Pace:
 
 
 def is_stalled(*, last_step_ns: int, ewma_ns: int, now_ns: int) -> bool:
-    """Whether a container stands still rather than goes slowly; all times CLOCK_MONOTONIC."""
+    """Whether a container is stalled rather than slow; all times CLOCK_MONOTONIC."""
     if not last_step_ns or not ewma_ns:
         return False
     return now_ns - last_step_ns > max(STALL_FACTOR * ewma_ns, STALL_MIN_NS)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The progress of every container, once a second: its own claim, set against what the node saw.
+"""Reads the progress of every container once a second: its claim, against what the node saw.
 
 Steps and items are the tenant's word; the time alone is made from the node's own counters. None of
 it is a ground to grant more. A record that makes no sense is counted and left out, and it never
@@ -26,7 +26,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class _Container:
-    """What is remembered of one container."""
+    """State of one container."""
 
     pace: Pace = field(default_factory=Pace)
     problem: str = ""

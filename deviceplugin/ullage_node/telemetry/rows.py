@@ -108,7 +108,7 @@ class RowMaker:
         return _with_load(row, stretch, served) if served else row
 
     def _fingerprint(self, stretch: Stretch) -> Fingerprint:
-        """What the tenant asked of the device, alone on it; emulated: CPU time is the demand."""
+        """The tenant's demand on the device, alone on it; emulated: its CPU time."""
         samples = self._samples.between(stretch.tenant.gpu, stretch.since, stretch.now)
         made = fingerprint_of(samples) or Fingerprint()
         return replace(
@@ -140,7 +140,7 @@ def _with_load(row: Observation, stretch: Stretch, served: Histogram) -> Observa
 
 
 def _served(stretch: Stretch) -> Histogram | None:
-    """What the server's histogram counted; ``None`` = nothing, or too little."""
+    """Counts of the server's histogram; ``None`` = none, or too few."""
     if stretch.pages is None:
         return None
     first, last = stretch.pages
@@ -161,7 +161,7 @@ def _step_micros(stretch: Stretch) -> int:
 
 
 def _partners(others: tuple[Tenant, ...], namespace: str) -> tuple[ObservedPartner, ...]:
-    """Who was beside it; a class of another namespace bears that one's name before its own."""
+    """Its neighbours; a class of another namespace has that namespace as prefix."""
     found = (
         ObservedPartner(
             workload_class=_class_seen_from(namespace, one), percent=one.desired.percent

@@ -41,13 +41,13 @@ IDLE_SECONDS: Final = 1.0
 """Between two looks for targets while there are none."""
 HEADERS: Final = {"Accept": "text/plain;version=0.0.4", "Accept-Encoding": "identity"}
 LASTING_READS: Final = 3
-"""Failures in a row before one is told: a server that starts answers nothing at first."""
+"""Failures in a row before one is reported: a starting server does not answer at first."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class PageUnreadable(Exception):
-    """A page could not be read; the text is stable, so that it is told once."""
+    """A page could not be read; the text is stable, so that it is reported once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class Target:
 
 @dataclass(slots=True)
 class _State:
-    """What is remembered of one target."""
+    """State of one target."""
 
     due_at: float = 0.0
     failures: int = 0

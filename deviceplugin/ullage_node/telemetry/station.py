@@ -38,7 +38,7 @@ UNMEASURED: Final = "LatencyUnmeasured"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """Where the telemetry looks; ``sampler`` ``None`` = devices without counters."""
+    """Sources of the telemetry; ``sampler`` ``None`` = devices without counters."""
 
     around: Surroundings
     containers: Containers
@@ -64,7 +64,7 @@ class Telemetry:
 
     @property
     def memory(self) -> MemoryFigures:
-        """What the memory metrics show."""
+        """Figures of the memory metrics."""
         return MemoryFigures(
             devices=self._sources.watch.observed,
             bindings=self._sources.around.table.bindings,
@@ -73,7 +73,7 @@ class Telemetry:
 
     @property
     def figures(self) -> TelemetryFigures:
-        """What the other metrics show."""
+        """Figures of the other metrics."""
         unmeasured = {*self.scraper.problems, *self.windows.latency.problems}
         return TelemetryFigures(
             pages=self.scraper.reads,

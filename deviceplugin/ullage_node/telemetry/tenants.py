@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who is on the node's devices at one moment, with everything that was seen of them.
+"""The tenants of the node's devices at one moment, with everything observed of them.
 
 Pure: the book of slices and the newest readings in, one record for each container out.
 """
@@ -45,7 +45,7 @@ class Tenant:
 
     @property
     def objective(self) -> Objective:
-        """What it was promised."""
+        """Its objective."""
         return Objective(
             max_slowdown_percent=self.desired.max_slowdown_percent,
             # What this very container takes beats what its class took somewhere else.
@@ -56,7 +56,7 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """What a tenant was promised: a latency, else a slowdown against its time alone."""
+    """Objective of a tenant: a latency, else a slowdown against its time alone."""
 
     max_slowdown_percent: int = 0
     solo_step_micros: int = 0

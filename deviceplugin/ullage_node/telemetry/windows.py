@@ -39,7 +39,7 @@ class Page:
 
 @dataclass(slots=True, kw_only=True)
 class _Track:
-    """What is remembered of one container: the page at the window's begin, and the newest."""
+    """State of one container: the page at the window's start, and the newest."""
 
     base: Page | None = None
     newest: Page | None = None
@@ -74,7 +74,7 @@ class LatencyWindows:
         track.base, track.cut_at = None, now
 
     def ended(self, key: ContainerKey, slo: LatencyObjective) -> Window | None:
-        """The window that the newest page ends; ``None`` = it goes on, or says nothing."""
+        """The window that the newest page ends; ``None`` = it continues, or says nothing."""
         track = self._tracks.get(key)
         if track is None or track.base is None or track.newest is None:
             return None

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Since when the way to the API server and back is clear.
+"""Tracks when API-server back-pressure last ended.
 
 While our own writes queue up or the server answers late, a silent node or a pod that does not
-start proves nothing: whoever judges by the clock counts from this moment. Never reads the cluster.
+start proves nothing: time limits count from this moment. Never reads the cluster.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STALE_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """How the way to the API server is, as of now."""
+    """State of the traffic to the API server now."""
 
     waiting: int
     """Writes that wait."""
@@ -48,7 +48,7 @@ class ApiBackpressure:
         self._since = 0.0
 
     def since(self) -> float:
-        """Since when the way is clear, seconds since the epoch; 0 = it always was."""
+        """Time at which back-pressure last ended, seconds since the epoch; 0 = there was none."""
         if _is_busy(self._traffic(), self._clock.monotonic()):
             self._since = self._clock.now()
         return self._since

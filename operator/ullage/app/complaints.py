@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Objects that cannot be read, in the log: each stream's newest, at most one in ten seconds."""
+"""Logs objects that cannot be read: each stream's newest, at most one in ten seconds."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps what the leads of jobs in tiers tell in the snapshot, as one task of the leader.
+"""Keeps the reports of coordinators in the snapshot, as one task of the leader.
 
-Deciding never waits for it: a lead that does not answer leaves what it said last. Only what is news
-to people or decisions wakes a decision; a step that went by does not. Where no one leads nothing is
-done: it must never make a snapshot of the cluster of its own.
+Decisions never wait for it: a coordinator that does not answer keeps its last report. Only news for
+people or decisions wakes a decision; a completed step does not. On a standby it does nothing: it
+must never make a snapshot of the cluster of its own.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Reads(Protocol):
     """Asks one lead."""
 
     async def read(self, address: str) -> LeadReport | None:
-        """Where its job stands; ``None`` before it begins. Raises :class:`LeadSilent`."""
+        """Progress of its job; ``None`` before it begins. Raises :class:`LeadSilent`."""
         ...
 
     async def close(self) -> None:
@@ -48,14 +48,14 @@ class Reads(Protocol):
 
 
 class Picture(Protocol):
-    """What is needed of the cluster's snapshot."""
+    """The part of the cluster's snapshot that the service needs."""
 
     def lead_pods(self) -> Mapping[str, PodRecord]:
         """Pods that lead, by uid of the job; cheap where there are none."""
         ...
 
     def set_leads(self, reports: Mapping[str, LeadReport]) -> None:
-        """What leads tell, by uid of the job."""
+        """Takes the reports of coordinators, by uid of the job."""
         ...
 
 
@@ -156,7 +156,7 @@ class CoordinatorService:
             return await self._reader.read(pod.address)
 
     def _heard(self) -> dict[str, LeadReport]:
-        """What has been answered by now, by uid of the job."""
+        """Answers received so far, by uid of the job."""
         heard: dict[str, LeadReport] = {}
         now = asyncio.get_running_loop().time()
         for uid, one in self._asked.items():
@@ -192,7 +192,7 @@ class CoordinatorService:
 
 
 def _news(report: LeadReport) -> tuple[object, ...]:
-    """What is told at once."""
+    """The changes that wake a decision at once."""
     return (
         report.stage,
         report.epoch,

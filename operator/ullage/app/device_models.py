@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Tells the DeviceProfiles what was learned, so that a restart need not fit again.
+"""Writes learned models into DeviceProfiles, so that a restart need not fit again.
 
-Written only when it changed and at most once a minute a type; what was lost is seen to be missing
-and written again. It never touches a spec that someone wrote.
+A model is written only when it changed and at most once a minute a type; one that is missing is
+written again. It never touches a spec that someone wrote.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ModelTeller:
     def writes(
         self, snapshot: Snapshot, courses: Mapping[str, FitState], *, now: float, epoch: int
     ) -> tuple[Write, ...]:
-        """What to write so that the profiles say what is known; ``now`` in seconds."""
+        """Writes that bring the profiles up to date; ``now`` in seconds."""
         found: list[Write] = []
         for name, course in sorted(courses.items()):
             try:

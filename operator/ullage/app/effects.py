@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What an action changes in the snapshot before the API shows it.
+"""Effects of actions on the snapshot before the API shows them.
 
 Translates actions to effects, which is all that the overlay of ``cluster.cache`` knows.
 """
@@ -35,7 +35,7 @@ from ullage.scheduling.model.plan import (
 
 
 def effect_of(action: object) -> Effect | None:
-    """What the next snapshot must show because of this action; ``None`` for Events and the like."""
+    """Effect of this action on the next snapshot; ``None`` for Events and the like."""
     match action:
         case ApplyGPUNode():
             return SlicesSet(

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the learner does next: which accelerator has new rows, and how much work they are worth.
+"""Chooses the learner's next work: which accelerator has new rows, and how much to do with them.
 
 New rows are conditioned on within seconds, cells are widened when nothing is more urgent, and a
 fit (hyper-parameters, rungs, thresholds) comes seldom. Times are bounded by what the work costs, so
@@ -32,7 +32,7 @@ MOST_PROFILES: Final = 1_000
 QUICK_CLASSES: Final = 6
 """Classes whose cells come at once: 3,600 cells; the others follow."""
 REST: Final = 4
-"""After a lesson an accelerator rests so many times as long: a fifth of a core at most."""
+"""After a fit an accelerator rests this many times as long: a fifth of a core at most."""
 FIT_REST: Final = 10
 BACK_OFF_S: Final = 10.0
 BACK_OFF_MOST_S: Final = 600.0
@@ -336,7 +336,7 @@ def _chosen(profiles: Mapping[Key, ProfileRecord]) -> Mapping[Key, ProfileRecord
 
 
 def _parts(record: ProfileRecord, knowledge: Knowledge) -> dict[str, _Part]:
-    """What a profile gives to each accelerator on which it was beside someone, or alone."""
+    """Parts of a profile by accelerator, alone or beside others."""
     rows: dict[str, list[tuple[str, float]]] = {}
     for row in measured_only(record, knowledge).rows:
         if row.partners:

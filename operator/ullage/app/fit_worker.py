@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What runs in the learner's own process: profiles come in piece by piece, models go out.
+"""The learner's own process: profiles come in piece by piece, models go out.
 
 It keeps the profiles that it was sent and nothing else, so a new process that is sent them again
 gives the same answers. Bytes in, bytes out; it must never see the cluster or a decision.

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Tells of pods that claim a workload which did not create them, each once.
+"""Reports pods that claim a workload which did not create them, each once.
 
-The log names every one of them, up to a bound; the workload that is claimed hears of it by an
-Event, and only from its own namespace. Nothing is done to such a pod.
+The log names each of them, up to a bound; the claimed workload gets an Event, if it is in the same
+namespace. Such a pod is left alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LOGGED_AT_ONCE: Final = 20
 
 
 class ForeignPodReporter:
-    """Remembers which pods it told of."""
+    """Remembers which pods it reported."""
 
     def __init__(self) -> None:
         self._told: frozenset[str] = frozenset()

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the probes tell: ready when it can do its work now, alive when a restart would mend nothing.
+"""Answers the probes: ready when it can work now, alive when a restart would not help.
 
 An API server that is away makes a replica unready and never ends it: Kubernetes would start it
 again ever later, and it would be missing when the server is back. Pure.
@@ -19,7 +19,7 @@ FAILING_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthView:
-    """What the health check looks at; every age in seconds.
+    """Input of the health check; every age in seconds.
 
     Attributes:
         loop_lag_s: How late the event loop is.
@@ -53,7 +53,7 @@ class HealthView:
 
 
 def health_problems(view: HealthView) -> list[str]:
-    """What a restart may mend; empty = this process should go on."""
+    """Problems that a restart may fix; empty = this process is healthy."""
     problems = [f"stream {name}: {why}" for name, why in sorted(view.stuck.items())]
     if view.loop_lag_s > MAX_LOOP_LAG_S:
         problems.append(f"event loop lags {view.loop_lag_s:.1f} s")

@@ -128,7 +128,7 @@ class Endpoints:
         return response
 
     async def _send(self, made: Iterator[bytes], write: Callable[[bytes], Awaitable[None]]) -> None:
-        """Chunk by chunk, each made in a thread: the event loop goes on meanwhile."""
+        """Sends chunk by chunk, each made in a thread, so that the event loop stays free."""
         while chunk := await asyncio.to_thread(_chunk, made):
             await write(chunk)
 

@@ -99,7 +99,7 @@ class Learner:
 
     @property
     def courses(self) -> Mapping[str, FitState]:
-        """What is known of each accelerator."""
+        """State of each accelerator."""
         return self._syllabus.courses
 
     @property
@@ -165,7 +165,7 @@ class Learner:
         return True
 
     def _note(self, accelerator: str, refused: Mapping[Key, int]) -> None:
-        """Rows that were left out are told in the log, once while they are the same."""
+        """Logs rows that were left out, once while they are the same."""
         if refused == self.refused.get(accelerator, {}):
             return
         self.refused[accelerator] = refused

@@ -55,7 +55,7 @@ RETRY_MOST_S: Final = 10.0
 
 
 class State(Protocol):
-    """What the loop needs of the cluster's snapshot."""
+    """The part of the cluster's snapshot that the loop needs."""
 
     def freeze(self, now: float) -> Snapshot:
         """An immutable snapshot."""
@@ -85,7 +85,7 @@ class State(Protocol):
 
 
 class Submit(Protocol):
-    """What the loop needs of the writer."""
+    """The part of the writer that the loop needs."""
 
     def submit(self, actions: Sequence[Action]) -> None:
         """Queue actions."""
@@ -248,7 +248,7 @@ class DecisionLoop:
         return True
 
     def _count(self, snapshot: Snapshot, actions: Sequence[Action], seconds: float) -> None:
-        """What the metrics tell of this cycle."""
+        """Counts this cycle for the metrics."""
         self.stats.preemptions.update(preempted(snapshot, actions))
         self.outcomes.look(snapshot, actions, seconds)
 

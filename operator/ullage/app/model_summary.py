@@ -35,7 +35,7 @@ _MATERN: Final = "kernel.matern"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
-    """What a fit decided: a model without rows, for which budget, and when (seconds)."""
+    """Result of a fit: a model without rows, its risk budget, and its time (seconds)."""
 
     model: LearnedModel
     risk: Risk

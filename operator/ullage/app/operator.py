@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Puts the operator together and runs it: self-test, reflectors, election, leaderships, endpoints.
 
-The process lives until it is told to stop. An API server that is away is waited for, a right that
-is missing is asked for again, and a Lease that is lost ends the leadership alone: the replica
-stands by and leads again as a new holder. On SIGTERM it hands its Lease over.
+The process runs until SIGTERM. It waits for an API server that is away and checks missing rights
+again. A lost Lease ends only the leadership: the replica stands by and leads again as a new holder.
+On SIGTERM it hands its Lease over.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Pulse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What an operator stands on; tests put in their own.
+    """Dependencies of an operator; tests inject their own.
 
     Attributes:
         clock: Time.
@@ -248,7 +248,7 @@ class Operator:
             await asyncio.sleep(0.05)
         log.info("synced", objects=dict(self.replica.state.counts()))
 
-    # -- what is told ----------------------------------------------------------------------------
+    # -- reporting ------------------------------------------------------------------------------
 
     def _make_endpoints(self) -> Endpoints:
         metrics = CollectorRegistry(auto_describe=False)
@@ -256,7 +256,7 @@ class Operator:
         return Endpoints(self.health, metrics, lambda: self.term.loop.last_inputs)
 
     def health(self) -> HealthView:
-        """What the probes look at."""
+        """Input of the probes."""
         replica, now = self.replica, self.replica.clock.monotonic()
         stats, reflectors = replica.counters.loop, self.replica.reflectors
         unheld = self.lease.streak

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Gathers what the metrics tell of one replica, as of the moment of the scrape."""
+"""Collects the metrics of one replica at the moment of the scrape."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Counts what decisions said and what came of them, for the metrics.
+"""Counts decisions and their outcomes for the metrics.
 
 Every figure follows from a decision's snapshot and its actions. A window is held against the model
 of the moment it comes in, before anything was learned of it. Bounded; it never decides anything.

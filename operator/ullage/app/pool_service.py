@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that makes the statuses of CapacityPools true, as one task of the operator.
+"""Maintains the statuses of CapacityPools, as one task of the operator.
 
 Two loops, one that asks for prices and one that looks at nodes and tells; neither waits for the
 other, and deciding waits for neither.
@@ -27,7 +27,7 @@ LOOK_EVERY_S: Final = 5.0
 
 
 class Picture(Protocol):
-    """What is needed of the cluster's snapshot."""
+    """The part of the cluster's snapshot that the service needs."""
 
     def freeze(self, now: float) -> Snapshot:
         """An immutable snapshot."""
@@ -38,13 +38,13 @@ class Picture(Protocol):
         ...
 
     def set_pools(self, told: Mapping[str, PoolStatus]) -> bool:
-        """What is known of pools by now; says whether anything is new."""
+        """Takes the known state of pools; returns whether anything is new."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
-    """How the service reaches the rest of the operator.
+    """Connections of the service to the rest of the operator.
 
     Attributes:
         synced: The snapshot is whole.
@@ -122,7 +122,7 @@ class PoolService:
         self._keeper.forget_told()
 
     def figures(self, snapshot: Snapshot) -> PoolFigures:
-        """What the metrics tell."""
+        """Figures of the metrics."""
         return PoolFigures(
             pools=tuple(snapshot.pools.values()),
             answers=dict(self._prices.figures.answers),

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps what is known of CapacityPools: looks at their nodes, tells decisions, writes statuses.
+"""Tracks CapacityPools: observes their nodes, informs decisions, writes statuses.
 
 Every replica looks, so that a standby that takes over knows what happened in between; only the
 leader tells and writes. A cluster without pools costs nothing here.
@@ -43,7 +43,7 @@ class PoolKeeper:
 
     @property
     def told(self) -> Mapping[str, PoolStatus]:
-        """What decisions shall see, by uid of the pool."""
+        """The figures for decisions, by uid of the pool."""
         return {uid: status for uid, (status, _) in self._told.items()}
 
     def look(
@@ -86,7 +86,7 @@ class PoolKeeper:
     def writes(
         self, written: Mapping[str, PoolRecord], now: float, epoch: int
     ) -> tuple[SetPoolStatus, ...]:
-        """What to write so that the API, and decisions, know what matters.
+        """Writes that bring the API and decisions up to date.
 
         Args:
             written: The pools as the API shows them.

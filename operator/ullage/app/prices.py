@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Asks the price sources of pools, each from time to time, and keeps what is believed.
+"""Polls the price sources of pools and keeps the prices that are believed.
 
 Runs beside deciding and never in its way: every question has a time limit, few are under way at
-once, answers are read in a thread, and who does not answer is asked ever less often. Pools that ask
-for the same thing share one answer. It writes nothing to the API and never guesses a price.
+once, answers are read in a thread, and a silent source is asked ever less often. Pools that ask for
+the same thing share one answer. It writes nothing to the API and never guesses a price.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ class _Asked:
     tries: int = 0
     """Questions in a row that brought no price."""
     wrong: str = ""
-    """What is wrong with the spec."""
+    """Problem of the spec."""
     asked: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
-    """Where sources may be looked for.
+    """Places in which sources may be looked up.
 
     Attributes:
         namespace: Of the operator: its ConfigMaps are read.
@@ -80,7 +80,7 @@ class Where:
 
 @dataclass(slots=True)
 class PriceFigures:
-    """What the metrics tell of asking."""
+    """Figures of the polls for the metrics."""
 
     answers: dict[str, int] = field(default_factory=dict)
     """By result: read, unreadable or unreachable."""
@@ -109,7 +109,7 @@ class PriceLoop:
 
     @property
     def news(self) -> Mapping[str, PriceNews]:
-        """What is believed, by uid of the pool; a pool that was not asked for yet is missing."""
+        """Believed prices, by uid of the pool; a pool that was not polled yet is missing."""
         return {uid: one.news for uid, one in self._asked.items() if one.asked}
 
     async def run(self) -> None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What one process has whether it leads or not: the snapshot, the Lease, clocks and counters.
+"""State of one process, leading or not: the snapshot, the Lease, clocks and counters.
 
 Nothing here may outlive a leadership wrongly: what was assumed, queued or learned belongs to a
 :class:`ullage.app.term.Term`.
@@ -30,7 +30,7 @@ from ullage.ports import Clock, ClusterPort
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """What the metrics count over all leaderships of a process."""
+    """Counters of the metrics over all leaderships of a process."""
 
     loop: LoopStats = field(default_factory=LoopStats)
     writer: WriterStats = field(default_factory=WriterStats)

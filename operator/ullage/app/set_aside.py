@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which objects decisions are made without, from one decision to the next.
+"""Sets aside objects whose decisions fail, from one decision to the next.
 
 Who is at fault is mostly known from the failure itself. Where it is not (a dead process, a hang in
 native code), it is searched for by halves, one decision at a time; those decisions are good for

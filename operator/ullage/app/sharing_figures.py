@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Gathers what the metrics tell of sharing and learning from those who know; keeps nothing."""
+"""Collects the metrics of sharing and learning from their sources; keeps nothing."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps the background tasks of a process going: a task that fails begins again after a pause.
 
-One task's fault is its own: it is logged and counted, and the other tasks go on. A task that keeps
-failing for a minute makes the process unhealthy. It must never swallow a cancellation.
+A fault of one task is logged and counted; the other tasks continue. A task that keeps failing for a
+minute makes the process unhealthy. It must never swallow a cancellation.
 """
 
 from __future__ import annotations

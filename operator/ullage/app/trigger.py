@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""When to decide: shortly after the last of a burst of changes, never too late, never too often.
+"""Decides when to run a cycle: shortly after a burst of changes, never too late or too often.
 
 After Karpenter's batcher: a window opens at the first poke, each further poke extends it by the
 idle time, and the maximum caps it. The gap between decisions is at least twice the duration of the

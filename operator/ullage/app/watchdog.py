@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ends the look at one object that keeps a decision busy, so that the others are decided in time.
+"""Interrupts work on one object that keeps a decision busy, so that others are decided in time.
 
 Looks now and then, by the time that the process computes, at what is being looked at. It counts no
 waiting, so a crowded machine puts the blame on no object.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What every comparison of the simulator does on a terminal: progress, table, notes, files."""
+"""Terminal output that the simulator's comparisons share: progress, table, notes, files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rich.table import Table
 
 Found = TypeVar("Found")
 Follow = Callable[[str, int], Callable[[int], None]]
-"""Name and length of a piece of work to whoever is told how much of it is done."""
+"""Takes name and length of a piece of work; gives the function that reports its progress."""
 
 
 def followed(compare: Callable[[Follow], Found], console: Console) -> Found:

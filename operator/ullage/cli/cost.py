@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""``kubectl ullage cost``: what work cost, what on-demand would have taken, what losses took.
+"""``kubectl ullage cost``: the cost of work, the same on on-demand, and the cost of losses.
 
-Pure: records in, renderables, JSON and figures out; the files that it is told to write apart.
+Pure, apart from the files that options name: records in, renderables, JSON and figures out.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ _BAR: Final = 40
 
 
 class By(StrEnum):
-    """What a line is of."""
+    """Grouping of a line."""
 
     JOB = "job"
     TENANT = "tenant"
 
 
 class Output(StrEnum):
-    """How it is told."""
+    """Output format."""
 
     TABLE = "table"
     JSON = "json"
@@ -76,7 +76,7 @@ def lines(workloads: Iterable[WorkloadRecord], by: By, now: float) -> list[Line]
 
     Args:
         workloads: Of the namespaces that are asked for.
-        by: What a line is of.
+        by: Grouping of a line.
         now: Until when the bills count.
     """
     found = []

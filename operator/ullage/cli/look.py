@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Fetches what a command shows, as the same records that the operator decides on.
+"""Fetches the records that a command shows, the same that the operator decides on.
 
-Writes nothing but the profile that someone imports.
+Writes nothing but imported profiles.
 """
 
 from __future__ import annotations

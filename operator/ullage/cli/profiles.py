@@ -156,7 +156,7 @@ def _strangers(spec: object, known: Set[str] | None) -> Iterator[str]:
 
 
 def _misfits(body: JsonObject) -> Iterator[str]:
-    """What the schema refuses, and fields that it does not have."""
+    """Values that the schema refuses, and fields that it lacks."""
     try:
         model = WorkloadProfile.model_validate_json(json.dumps(body), strict=True)
     except ValidationError as error:

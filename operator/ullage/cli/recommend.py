@@ -108,7 +108,7 @@ def _bounds(row: Recommended) -> str:
 
 
 def _footer(advice: Advice, job: WorkloadRecord) -> str:
-    """What the figures are of, and what would make them better."""
+    """States the basis of the figures, and what would improve them."""
     whole = "of the whole training" if job.work_steps else "of 1,000 steps (spec.work is not said)"
     said = f"time and cost {whole}, {advice.steps} steps"
     if job.cost is None:

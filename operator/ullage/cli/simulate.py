@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``ullage simulate``: what a policy would make of a trace, or of the jobs of a live cluster.
 
-Reads files and, when asked to, a cluster; writes only the files that it is told to. What computes
-is imported when the command runs: the others start without it.
+Reads files and, on request, a cluster; writes only the files that options name. The numerics are
+imported when the command runs: other commands start without them.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``ullage simulate --spot``: ways to buy spot capacity side by side, on the same pools.
 
-Reads files and writes only those that it is told to.
+Reads files and writes only those that options name.
 """
 
 from __future__ import annotations

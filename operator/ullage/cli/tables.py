@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Turns records into what a person reads. Pure: records in, rich renderables out."""
+"""Renders records for people. Pure: records in, rich renderables out."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def _size(bounds: Elasticity, members: int, size: SizeRecord) -> Table:
 
 
 def _sharing(shared: Sharing) -> Table:
-    """What sharing was predicted to cost, what it does, and by which model."""
+    """Renders predicted and observed slowdown, and the model behind them."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -292,7 +292,7 @@ def _phase(node: GPUNodeRecord, tenant: DesiredSlice) -> str:
 
 
 def explanation(word: str) -> RenderableType | None:
-    """What a reason or condition means and what to do; ``None`` for a word we never say."""
+    """Meaning of a reason or condition and what to do; ``None`` for an unknown word."""
     for reason in Reason:
         if reason.value.lower() == word.lower():
             said = REASONS[reason]

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How the cluster's time is divided and what became of it. Pure: records in, renderables out."""
+"""Renders how the cluster's time is divided and used. Pure: records in, renderables out."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _promise(job: WorkloadRecord) -> dict[str, float]:
 
 
 def _per_hour(job: WorkloadRecord, kind: str, prices: Mapping[str, float]) -> float:
-    """What a job's promised time on a type costs an hour, at the price of now."""
+    """Hourly cost of a job's promised time on a type, at the present price."""
     share = job.gpu.share
     each = job.gpu.count if share is None else share.max_percent / 100
     return _promise(job).get(kind, 0.0) * job.replicas * each * prices.get(kind, 0.0)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What `kubectl ullage why` says of the pools that were chosen for a job."""
+"""Renders the pools chosen for a job, for `kubectl ullage why`."""
 
 from __future__ import annotations
 

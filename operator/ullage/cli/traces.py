@@ -44,7 +44,7 @@ READERS: Final[Mapping[TraceKind, Callable[[str, int | None], Trace]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traced:
-    """What the user says of a trace; empty = not said."""
+    """The user's options for a trace; empty = not given."""
 
     kind: TraceKind
     workload_class: str
@@ -90,7 +90,7 @@ def profile_of(
 
 
 def told(trace: Trace) -> str:
-    """What was read, in one line."""
+    """Summary of what was read, in one line."""
     step = "" if trace.step_s is None else f", {trace.step_s * 1e3:.4g} ms a step"
     format_ = f", mostly {trace.precision}" if trace.precision else ""
     merged = f"; {trace.merged} small kinds were put together" if trace.merged else ""

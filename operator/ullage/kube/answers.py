@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""From what the API server answered to what a caller can act on: the one mapping of statuses.
+"""Maps answers of the API server to errors that callers can act on; the only such mapping.
 
 Pure functions. Nothing else in the product may look at an HTTP status.
 """

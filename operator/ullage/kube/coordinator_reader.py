@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Asks the lead of a job in tiers where the job stands.
 
-Read-only, within bounds of time and size, without a token; what comes back is a stranger's word
-until every figure of it was looked at.
+Read-only, within bounds of time and size, without a token; the answer is untrusted until every
+figure of it was checked.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is written for the lead of a job in tiers, with what only a process knows: image and token.
+"""Builds the objects of a job's coordinator, with the image and token that only a process knows.
 
 The token is made here, once for each job, and never read back: the operator may create Secrets and
 nothing else of them.
@@ -27,13 +27,13 @@ TOKEN_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coordinators:
-    """What pods that lead run, and from which namespace they may be asked where the job stands."""
+    """Image of coordinator pods, and the namespace from which their status may be read."""
 
     image: str = ""
     namespace: str = ""
 
     def guards(self, owner: ObjectRef) -> Mapping[Kind, JsonObject]:
-        """What must be there before the pod: who may reach it, and what they have to show."""
+        """Objects that must exist before the pod: its NetworkPolicy and its token."""
         ours = owner_labels(owner)
         return {
             ports.NETWORK_POLICY: lead_policy(owner, ours, self.namespace),

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where the API server is and who we are there: a kubeconfig if one is named, else the pod.
+"""Finds the API server and our credentials: a kubeconfig if one is named, else the pod.
 
 Explicit on purpose: the client's own ``load_config`` would prefer a kubeconfig lying in the home
 directory over the service account. Never logs a token.

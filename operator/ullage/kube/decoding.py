@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""From the bytes of the API server to JSON objects, so that one object never spoils the others.
+"""Decodes the API server's bytes to JSON objects, so that one object never spoils the others.
 
 The API server accepts objects that no decoder here does: nested 10,000 levels deep where fields are
 preserved. A document that cannot be decoded whole is split into its objects, and an object into its

@@ -29,7 +29,7 @@ class LeaseTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseView:
-    """What the API holds; ``holder`` is empty when no replica leads."""
+    """The Lease as the API holds it; ``holder`` is empty when no replica leads."""
 
     holder: str
     transitions: int
@@ -46,7 +46,7 @@ class Watched:
 
 
 class Move(StrEnum):
-    """What to do about the Lease now."""
+    """Next action on the Lease."""
 
     CREATE = "create"
     TAKE = "take"

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a write can end in beside the API's own errors, and how an error is judged.
+"""Outcomes of a write beside the API's own errors, and how an error is judged.
 
 One place decides whether an error means "the world moved on", "the user must see this" or "this
 process leads no more"; the writer only acts on the verdict.
@@ -65,7 +65,7 @@ class Refused(ApiError):
 
 
 class Verdict(StrEnum):
-    """What an error means for the write that met it."""
+    """Consequence of an error for its write."""
 
     MOVED_ON = "conflict"
     """The object is not as it was seen: plan again."""
@@ -99,7 +99,7 @@ def _names_the_epoch(message: str) -> bool:
 
 
 def judge(action: Action, error: ApiError) -> Verdict:
-    """What the error means for this action."""
+    """Judges what the error means for this action."""
     match error:
         case Fenced():
             return Verdict.FENCED

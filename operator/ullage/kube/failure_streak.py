@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Since when one thing that is tried again and again fails, and whether the fault is our own.
+"""Tracks how long a repeated attempt has been failing, and whether the fault is our own.
 
 A success ends a streak of failures only when it lasts: a thing that works for a moment between two
 failures has been failing all the time.
@@ -14,7 +14,7 @@ from ullage.cluster.values.faults import fault_text
 from ullage.ports import ApiError
 
 SETTLED_S: Final = 5.0
-"""A failure within this time of a success goes on with the streak before it."""
+"""A failure within this time of a success continues the streak before it."""
 
 
 class Streak:
@@ -26,7 +26,7 @@ class Streak:
         self._own_since: float | None = None
         self._worked_at: float | None = None
         self.text = ""
-        """What failed last."""
+        """The last failure."""
 
     def failed(self, now: float, error: Exception) -> None:
         """Count a failure; one of the API server or of the way to it is none of our own."""

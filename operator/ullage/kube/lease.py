@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which replica leads, and until when it may write: our own election on one Lease object.
+"""Elects the leader and bounds how long it may write: our own election on one Lease object.
 
 The epoch grows with every change of leader and fences what an old one may still send. A leader
 that cannot renew must stop before another can start; it stands by in the same process and leads
@@ -100,7 +100,7 @@ class Lease:
         self.epoch = 0
         """Epoch of this replica's leadership, or of its last one."""
         self.holder = ""
-        """Who held the Lease when last seen."""
+        """Last observed holder of the Lease."""
         self.look_s = 0.0
         """How long the last look at the Lease took, renewal included."""
         self.lost = ""

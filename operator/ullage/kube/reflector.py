@@ -56,7 +56,7 @@ PATIENT_MOST_S: Final = 60.0
 
 
 class Source(Protocol):
-    """What a reflector needs of the cluster."""
+    """The part of the cluster that a reflector needs."""
 
     def list_paged(
         self, kind: Kind, selector: Selector, *, limit: int = 500, resource_version: str = ""
@@ -200,7 +200,7 @@ class Reflector:
         return self.stuck()
 
     def stuck(self) -> str:
-        """What only a restart can mend: no sign of life, or a fault of our own that stays."""
+        """Problem that only a restart can fix: no sign of life, or a lasting fault of our own."""
         now = self._clock.monotonic()
         if now - self._stirred_at >= FROZEN_S:
             return f"neither hears nor fails for {now - self._stirred_at:.0f} s"
@@ -213,7 +213,7 @@ class Reflector:
         return len(self._uids)
 
     def last_event_age_s(self) -> float:
-        """Seconds since the server was last heard of."""
+        """Seconds since the last event of the server."""
         return self._clock.monotonic() - self.last_event_at
 
     async def run(self) -> None:
@@ -279,7 +279,7 @@ class Reflector:
             except ApiError as error:
                 if error.status != 0 or not self.synced:
                     raise
-                await self._rest(error)  # no connection: go on where we were
+                await self._rest(error)  # no connection: continue where we were
             if self._clock.monotonic() >= self._next_resync:
                 await self._resync()
 
@@ -317,7 +317,7 @@ class Reflector:
             await self._list()
 
     def _take(self, event: WatchEvent) -> None:
-        """Pass one event on; its version is the place to go on from."""
+        """Pass one event on; its version is the place to continue from."""
         now = self._clock.now()
         match event.type:
             case "ADDED" | "MODIFIED":

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""From an action to the request that carries it out.
+"""Builds the request that carries out an action.
 
 Bodies are built at the last moment from what is known then; a template that changed since the
 decision ends the action instead of creating something no one decided.
@@ -67,10 +67,10 @@ KINDS: Final[Mapping[str, Kind]] = {
 
 
 class BodySource(Protocol):
-    """What the writer asks the cluster's snapshot."""
+    """The part of the cluster's snapshot that the writer needs."""
 
     def blueprint(self, uid: str) -> Blueprint | None:
-        """What the children of a workload are built from."""
+        """Template and identities for the children of a workload."""
         ...
 
     def seen(self, kind: str, namespace: str, name: str) -> Seen | None:
@@ -254,7 +254,7 @@ class Requests:
                 return self._child(action)
 
     def before(self, action: Action) -> tuple[Request, ...]:
-        """What must be there before the object of an action: made once, and kept as it is."""
+        """Objects that must exist before that of an action: created once, then kept."""
         if not isinstance(action, CreatePod) or action.lead is None:
             return ()
         space, name = action.owner.namespace, guard_name(action.owner)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What must hold before the operator starts: known to the API server, allowed, CRDs there.
+"""Checks before the operator starts: authenticated, authorised, CRDs present.
 
 Without it a missing verb looks like slowness for minutes. Never repairs anything: the texts say
 what the administrator has to do.
@@ -69,7 +69,7 @@ async def run_self_test(cluster: Introspection, *, namespace: str) -> str:
 
 
 async def identity(cluster: Introspection) -> str:
-    """Who the API server says we are.
+    """Our identity at the API server.
 
     Raises:
         SelfTestFailed: it does not know us.

@@ -90,7 +90,7 @@ class OperatorFigures:
 
 
 class SectionGuard:
-    """Keeps a fault within its section of the metrics: the others are told all the same."""
+    """Keeps a fault within its section of the metrics: the others are still exported."""
 
     def __init__(self) -> None:
         """Nothing has failed yet."""

@@ -16,7 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostFigures:
-    """Everything told of cost, by tenant; empty where nothing has a price."""
+    """Figures of cost, by tenant; empty where nothing has a price."""
 
     dollars: Mapping[str, float] = field(default_factory=dict)
     evictions: Mapping[str, float] = field(default_factory=dict)

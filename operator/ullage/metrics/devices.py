@@ -16,7 +16,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFigures:
-    """Everything told of choices.
+    """Figures of choices.
 
     Attributes:
         errors: Mean of |predicted - measured| / measured by (accelerator, source of the speed).

@@ -18,7 +18,7 @@ from ullage.cluster.records.pool import PoolRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolFigures:
-    """Everything told of pools."""
+    """Figures of pools."""
 
     pools: Sequence[PoolRecord] = ()
     answers: Mapping[str, int] = field(default_factory=dict)

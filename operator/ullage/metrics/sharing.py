@@ -19,7 +19,7 @@ from ullage.metrics.histograms import admission_seconds, told
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFigures:
-    """What is learned of one type of device; ``rung`` 0 = the utilisation sum, 3 = the richest."""
+    """Model figures of one type of device; ``rung`` 0 = the utilisation sum, 3 = the richest."""
 
     rung: int
     rows: int

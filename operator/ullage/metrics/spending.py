@@ -16,7 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpendFigures:
-    """Everything told of chosen pools; empty where none are chosen.
+    """Figures of chosen pools; empty where none are chosen.
 
     Attributes:
         cost_per_work: Mean over the jobs of a tenant, by tenant.

@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierFigures:
-    """Everything told of jobs in tiers; empty where there are none.
+    """Figures of jobs in tiers; empty where there are none.
 
     Attributes:
         stages: Jobs whose lead was heard, by stage.

@@ -22,7 +22,7 @@ ByTypeAndTenant = Mapping[tuple[str, str], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFigures:
-    """Everything told of turns; empty under FIFO."""
+    """Figures of time slicing; empty under FIFO."""
 
     allocation: ByTypeAndTenant = field(default_factory=dict)
     received: ByTypeAndTenant = field(default_factory=dict)

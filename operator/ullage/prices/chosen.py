@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""From what a pool's spec says to the source that is asked."""
+"""Chooses the price source that a pool's spec names."""
 
 from __future__ import annotations
 

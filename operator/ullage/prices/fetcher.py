@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Gets what a price source asks for: bounded in time and size, and from nowhere it should not.
+"""Fetches for price sources: bounded in time and size, and only from permitted addresses.
 
 Files below one folder, ConfigMaps of one namespace, http and https without redirections. An address
 that a user wrote never reaches a metadata service, which would hand out the machine's identity. No
@@ -36,7 +36,7 @@ CONNECT_S: Final = 5.0
 MOST_PAGES: Final = 40
 """Pages of one answer that are read, at most; the largest catalogue known takes about ten."""
 PAGED_TIMES: Final = 6.0
-"""All pages together may take so many times as long as one answer."""
+"""All pages together may take this many times as long as one answer."""
 
 
 class Unreachable(Exception):
@@ -44,7 +44,7 @@ class Unreachable(Exception):
 
 
 class Reads(Protocol):
-    """What is needed of the API server."""
+    """The part of the API server that is needed."""
 
     async def get(self, kind: Kind, name: str, *, namespace: str = "") -> JsonObject:
         """Read one object."""
@@ -278,6 +278,6 @@ def shown(url: str) -> str:
 
 
 def _cause(error: Exception) -> str:
-    """What went wrong, without the address: a client's own text may repeat its query."""
+    """Cause of a failure, without the address: a client's own text may repeat its query."""
     inner = getattr(error, "os_error", error)
     return getattr(inner, "strerror", None) or type(error).__name__

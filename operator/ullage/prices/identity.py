@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who the operator's pod is to a cloud: short-lived tokens, asked for when a price needs one.
+"""The identity of the operator's pod at a cloud: short-lived tokens, fetched when needed.
 
 Only what the platform gives a pod is used: AWS keys of the environment, EKS Pod Identity or a web
 identity (IRSA), Google's workload identity. No Secret is read and nothing is kept on disk. No text

@@ -51,7 +51,7 @@ class Paging:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetch:
-    """What to get.
+    """A request to a source.
 
     Attributes:
         url: Of a GET; a path for files; ``configmap:namespace/name/key``.
@@ -79,10 +79,10 @@ class PriceSource(Protocol):
     """One pool's price."""
 
     def fetch(self) -> Fetch | None:
-        """What to get; ``None`` = nothing, an empty body will do."""
+        """The request; ``None`` = none, an empty body suffices."""
 
     def read(self, body: bytes, now_s: float) -> Quote:
-        """What the answer says.
+        """Reads the answer.
 
         Args:
             body: The answer.

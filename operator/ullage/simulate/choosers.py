@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who runs next: the operator's rounds over a policy's fractions, or a plain queue.
+"""Chooses which jobs run next: the operator's rounds over a policy's fractions, or a queue.
 
 The rounds are the operator's own functions, called as ``decide`` calls them; nothing here moves a
 clock.
@@ -36,7 +36,7 @@ Runs = Mapping[Members, str]
 
 
 class Chooser(Protocol):
-    """What the loop asks."""
+    """Interface that the loop calls."""
 
     @property
     def solves(self) -> int:

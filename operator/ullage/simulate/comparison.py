@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""From a wish in words to the outcomes of several policies on one trace.
+"""Runs several policies on one trace, from options in words to outcomes.
 
 Reads files; shows nothing and writes nothing.
 """
@@ -34,12 +34,12 @@ DECIDE: Final = "decide"
 _SYNTHETIC_JOBS: Final = 200
 
 Follow = Callable[[str, int], Tell]
-"""Policy and number of jobs -> what hears the number of jobs done."""
+"""Policy and number of jobs -> receiver of the number of jobs done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What is to be compared.
+    """Options of a comparison.
 
     Attributes:
         trace: A built-in name or a path.
@@ -76,7 +76,7 @@ class Asked:
 
 @dataclass(slots=True)
 class Comparison:
-    """What was compared, and what came of it."""
+    """A comparison and its outcomes."""
 
     trace: Trace
     fleet: Fleet

@@ -105,10 +105,10 @@ def resume(
     settings: Settings | None = None,
     tell: Tell | None = None,
 ) -> Outcome:
-    """Go on from a live picture under another objective: whoever runs, runs on.
+    """Continue from a live snapshot under another objective; running jobs keep running.
 
     Args:
-        snapshot: The picture; its profiles, services and slices are kept as they are.
+        snapshot: The live snapshot; its profiles, services and slices are kept as they are.
         trace: What its jobs have left, by their names as ``namespace/name``.
         fleet: Its devices.
         policy: As for :func:`run_decided`; speeds are those that its profiles know.
@@ -188,7 +188,7 @@ class Play:
         return self.world.now - self.start
 
     def outcome(self, policy: str) -> Outcome:
-        """What came of it."""
+        """Outcome of the run."""
         hours = {kind: seconds / 3600 for kind, seconds in self.held_s.items()}
         return Outcome(
             policy=policy,
@@ -202,7 +202,7 @@ class Play:
         )
 
     def go_on(self) -> None:
-        """Whoever runs already has paid for the start."""
+        """Jobs that run already have paid for the start."""
         self._follow()
         for work in self.active.values():
             work.ready_s = min(work.ready_s, self.now)
@@ -379,7 +379,7 @@ class Play:
         self.world.set_health(node, gpu, Health.UNHEALTHY)
 
     def _sweep(self) -> None:
-        """Users delete what is over, once the operator has told them."""
+        """Deletes finished workloads, as users do, once the operator has reported them."""
         for uid, job in list(self.world.workloads.items()):
             if uid not in self.active and job.status.phase == Phase.SUCCEEDED:
                 self.world.forget(uid)

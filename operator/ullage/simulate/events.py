@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A trace in a cluster that does not exist: one event after the other, by a seed.
+"""Plays a trace on a simulated cluster, event by event, from a seed.
 
 Decisions are made when a job arrives or ends, a device fails or returns, and at the end of a round,
 at most once in a gap that the caller may set. Between two events nothing is computed, so a year of
@@ -217,7 +217,7 @@ class _Cluster:
         return [single] if single in self.runs else [one for one in self.runs if name in one]
 
     def _alone(self, members: Members, leaver: str) -> None:
-        """A job has left its devices; whoever shared them goes on alone."""
+        """A job has left its devices; the job that shared them goes on alone."""
         kind = self.runs.pop(members)
         rest = tuple(one for one in members if one != leaver)
         if not rest:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""From a fleet and a trace to the records of a cluster: nodes, agents, profiles, TrainingJobs.
+"""Builds the records of a cluster from a fleet and a trace: nodes, agents, profiles, TrainingJobs.
 
 A gang is as many workers of one device each; the speeds of the trace stand in WorkloadProfiles as
 declared ones, which is where the operator reads them.
@@ -100,7 +100,7 @@ def priced(
 
 
 def objective_of(policy: Policy) -> str:
-    """What SchedulingPolicy calls a policy.
+    """SchedulingPolicy's name of a policy.
 
     Raises:
         TraceError: nothing.
@@ -146,7 +146,7 @@ def job_record(job: TraceJob, now: float) -> WorkloadRecord:
 
 
 def profile_record(job: TraceJob, *, aware: bool) -> ProfileRecord:
-    """What is known of a job's class; nothing tells the types apart where that is not wanted."""
+    """Profile of a job's class; all types are equal where a policy must not tell them apart."""
     rows = tuple(
         SoloEntry(
             device=kind,

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A live cluster as the start of a simulation: its devices, and what its jobs still have to do.
+"""Starts a simulation from a live cluster: its devices, and the remaining work of its jobs.
 
-What a snapshot does not say is taken by the operator's own rules and told in a note. Nothing is
-ever sent back to the cluster.
+What a snapshot lacks is filled by the operator's own rules and named in a note. Nothing is ever
+sent back to the cluster.
 """
 
 from __future__ import annotations

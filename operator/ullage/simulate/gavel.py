@@ -61,7 +61,7 @@ _SOLVE: Final[Mapping[GavelPolicy, Callable[[Problem], Allocation]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a run of a trace gave.
+    """Outcome of a run of a trace.
 
     Attributes:
         makespan_s: When the last job ended.

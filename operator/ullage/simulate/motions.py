@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What kubelets and node agents do to records when nothing is wrong, one motion a function.
+"""Applies to records what healthy kubelets and node agents do, one step a function.
 
-Pure: a record goes in, the changed one comes out. Whoever plays a cluster keeps the records.
+Pure: a record goes in, the changed one comes out. The caller keeps the records.
 """
 
 from __future__ import annotations

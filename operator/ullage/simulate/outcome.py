@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What came of a simulation: figures for a table, for scripts and for pictures.
+"""Outcome of a simulation: figures for tables, scripts and plots.
 
 Definitions stand here once: completion time (JCT) from arrival to end; rho = JCT over the time that
 the same work takes on an equal part of the cluster (Themis, NSDI 2020); utilisation = device hours
@@ -17,7 +17,7 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOutcome:
-    """What came of one job; seconds are since the start of the trace.
+    """Outcome of one job; seconds are since the start of the trace.
 
     Attributes:
         isolated_s: What its work takes on an equal part of the cluster, as crowded as it was.
@@ -56,7 +56,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a policy made of a trace.
+    """Outcome of a policy on a trace.
 
     Attributes:
         policy: Its name.

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The one door to matplotlib, and what of it is used.
+"""The only access to matplotlib, and the parts of it that are used.
 
-matplotlib is no dependency of anything that runs in a cluster: it is loaded here and nowhere else,
-and who has not got it is told how to get it.
+matplotlib is no dependency of anything that runs in a cluster: it is loaded only here, and the
+error without it says how to install it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Axes(Protocol):
-    """What of matplotlib's axes is used here; it carries no types."""
+    """The part of matplotlib's axes that is used here; matplotlib has no types."""
 
     def plot(self, x: Sequence[float], y: Sequence[float], **style: object) -> object:
         """Draw a line."""

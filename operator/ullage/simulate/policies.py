@@ -52,7 +52,7 @@ class Policy:
 
 
 def equal_parts(problem: Problem) -> Allocation:
-    """Every job gets its own equal part of every type, whoever could use it better."""
+    """Every job gets an equal part of every type, even if another could use it better."""
     gangs = np.array([job.gang for job in problem.jobs], float)
     sizes = np.array([kind.devices for kind in problem.types], float)
     part = sizes[None, :] / len(problem.jobs) / gangs[:, None]

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A queue of priorities that takes devices from lower ones, and two ways of choosing the victims.
 
-By recency whoever started last goes first; by checkpoint age whoever loses least does. Lower
-priorities always go before higher ones, and who cannot be stopped never goes.
+By recency the job that started last goes first; by checkpoint age the one that loses least. Lower
+priorities always go before higher ones, and a job that cannot be stopped never goes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Runs = Mapping[Members, str]
 
 
 class Victims(StrEnum):
-    """Who goes first among those of one priority."""
+    """Order of victims of equal priority."""
 
     RECENCY = "recency"
     CHECKPOINT_AGE = "checkpoint-age"

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Public traces and a user's own files as jobs; formats are recognised by their columns.
 
-What a source does not say (types of work, lengths) is drawn by a seed and told in a note. Nothing
-is downloaded, and no value of a file is changed without a note.
+What a source lacks (types of work, lengths) is drawn from a seed and named in a note. Nothing is
+downloaded, and no value of a file is changed without a note.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def read_step_times(path: Path) -> SpeedTable:
 
 
 def sia_jobs(name: str, lines: Sequence[Mapping[str, str]], table: SpeedTable, seed: int) -> Trace:
-    """Jobs of a workload; applications without step times are left out and told.
+    """Jobs of a workload; applications without step times are left out and reported.
 
     Raises:
         TraceError: the table holds no step times of Sia.

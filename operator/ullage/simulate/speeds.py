@@ -31,7 +31,7 @@ Beside = Mapping[tuple[str, str], Mapping[str, tuple[float, float]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedTable:
-    """What is known of speeds.
+    """Table of known speeds.
 
     Attributes:
         name: Where it comes from.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Traces out of nothing but a seed: durations, gangs and arrivals as the published generator draws.
+"""Generates traces from a seed: durations, gangs and arrivals as the published generator draws.
 
 Durations 60 * 10^U(1.5, 3) s (80 of 100 jobs) or 60 * 10^U(3, 4) s; gangs 1, 2, 4, 8 in 70, 10, 15
 and 5 of 100; Poisson arrivals. Source: Gavel (OSDI 2020), its public generator.

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a simulation is fed with: jobs with arrivals, and what had to be done to them to run.
+"""Input of a simulation: jobs with arrivals, and the changes that made them fit.
 
-Nothing here decides; a change made to a job so that it fits a cluster is told, never silent.
+Nothing here decides; a change made to a job so that it fits a cluster is reported, never silent.
 """
 
 from __future__ import annotations

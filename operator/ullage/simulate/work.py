@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""One job at work: progress, the cost of starting, what is lost when it is torn away."""
+"""One running job: progress, the cost of starting, the loss when it is interrupted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ullage.simulate.trace import Fleet, TraceError, TraceJob
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What stopping, starting and failing cost a job.
+    """Costs of stopping, starting and failing.
 
     Attributes:
         restart_s: Seconds of every start, the first too, in which devices are held for no step.
@@ -104,7 +104,7 @@ class Work:
         self.turn += 1
 
     def outcome(self, now: float) -> JobOutcome:
-        """What came of it, at its end."""
+        """Outcome of the job at its end."""
         return JobOutcome(
             name=self.job.name,
             kind=self.job.kind,

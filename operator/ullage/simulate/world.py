@@ -73,7 +73,7 @@ class World:
             self._keep(pod)
 
     def snapshot(self) -> Snapshot:
-        """The picture as it is now; every agent has just reported."""
+        """The snapshot as it is now; every agent has just reported."""
         self.version += 1
         return replace(
             self.base,
@@ -178,7 +178,7 @@ class World:
         ]
 
     def report_steps(self, uid: str, steps: int, step_s: float, saved_s: int = 0) -> None:
-        """What the workers of a job count, as agents tell it; saved_s 0 = it never saved."""
+        """Reports the steps of a job's workers as agents do; saved_s 0 = it never saved."""
         own = self.pods_of.get(uid, {})
         for node in {self.pods[one].node for one in own} - {""}:
             record = self.gpu_nodes[node]
@@ -305,6 +305,6 @@ class World:
 
 
 def _after(observations: tuple[Observation, ...], newest_read: str) -> tuple[Observation, ...]:
-    """What a node still reports once it hears which observation was the last taken in."""
+    """Observations that a node still reports after an acknowledgement."""
     ids = [one.id for one in observations]
     return observations[ids.index(newest_read) + 1 :] if newest_read in ids else observations

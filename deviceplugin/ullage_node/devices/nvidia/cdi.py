@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a container needs to use an NVIDIA device: taken from the toolkit, or device files alone.
+"""Container edits for an NVIDIA device: from the container toolkit, or device files alone.
 
 Where NVIDIA's container toolkit wrote a CDI specification, its edits (libraries, device files,
 hooks) are copied: it knows the driver's files, and guessing them would break with the next driver.

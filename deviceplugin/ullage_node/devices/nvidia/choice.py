@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which way of sharing a device gets, from what was found out; no one configures it.
+"""Chooses how each device is shared, from what was detected; it is not configurable.
 
-Pure. Everything that speaks against MPS leaves whole devices and a sentence that says why, for
-people to read. Source of versions and limits: NVIDIA's MPS documentation, release 615.
+Pure. Anything that rules MPS out leaves whole devices and a sentence that says why, for people to
+read. Source of versions and limits: NVIDIA's MPS documentation, release 615.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Hands GPUs and shares of them to containers, and proves that each stays inside its share.
+"""Gives containers GPUs or shares of them, and proves that each stays inside its share.
 
-A container with a whole device gets it past MPS; the device's server ends meanwhile. A container
-with a share becomes a client of the device's server. Who uses which device is NVML's list of
-processes with their cgroups, who is a client is the server's; a share counts only when both agree
-(``proof``). Nothing is started here and nothing waited for: a server that is not ready is a
+A container with a whole device bypasses MPS, and the device's server stops for that time. A
+container with a share becomes a client of the device's server. NVML lists the processes of each
+device with their cgroups, the server lists its clients; a share counts only when both agree
+(``proof``). This module starts nothing and waits for nothing: a server that is not ready is a
 refusal, and kubelet asks again.
 """
 
@@ -75,7 +75,7 @@ class NvidiaDriver:
         return self._devices.driver_version
 
     def context_overhead_mib(self, gpu: str) -> int:
-        """What each context costs; nothing where a device has one tenant, who sees all of it."""
+        """Memory of each context; 0 where a device has one tenant, which sees all of it."""
         if gpu not in self._devices.known:
             return 0
         backend = self._devices.choice(gpu).backend
@@ -167,7 +167,7 @@ class NvidiaDriver:
     async def observe(
         self, bindings: Sequence[ContainerBinding]
     ) -> Mapping[ContainerKey, Attachment]:
-        """Who uses which GPU, and whether as decided."""
+        """Observes which processes use which GPU, and whether as decided."""
         for binding in bindings:
             self._shares.stand_aside(binding)
         self._shares.ordering = True

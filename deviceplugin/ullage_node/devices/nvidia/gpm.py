@@ -3,10 +3,10 @@
 # ruff: noqa: D102
 """Device counters of NVIDIA GPUs: GPM where the device has it, and plain NVML readings.
 
-GPM compares two samples and gives the mean between them. All of it is of the **device**: under MPS
-no counter belongs to one tenant, so a figure is a tenant's only while it is alone or the others
-stand still. What a device or driver cannot say is absent and flagged, never zero. Every call runs
-on the NVML thread, at most once a second.
+GPM compares two samples and gives the mean between them. All counters are of the **device**: under
+MPS no counter belongs to one tenant, so a figure is a tenant's only while it is alone or the others
+are frozen. A counter that a device or driver lacks is absent and flagged, never zero. Every call
+runs on the NVML thread, at most once a second.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class GpmMetric(Protocol):
 
 
 class GpmAnswer(Protocol):
-    """What ``nvmlGpmMetricsGet`` fills in."""
+    """The fields that ``nvmlGpmMetricsGet`` fills in."""
 
     version: int
     numMetrics: int
@@ -99,7 +99,7 @@ class GpmApi(Protocol):
 
 
 class Caller(Protocol):
-    """Who runs work on the NVML thread."""
+    """Runs work on the NVML thread."""
 
     async def call(self, work: Callable[[NvmlApi], object]) -> object:
         """Run it there.
@@ -113,7 +113,7 @@ class Caller(Protocol):
 
 @dataclass(slots=True)
 class _Gpu:
-    """What is remembered of one device."""
+    """State of one device."""
 
     supported: bool = False
     buffers: list[object] = field(default_factory=list)

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What probe and driver of a node both need: the GPUs ever found, how each is shared, the servers.
+"""State that the probe and the driver of a node share: GPUs found, how each is shared, servers.
 
-The supervisor is asked here and nowhere else. While it is away, a device keeps the way of sharing
-that it had: its tenants did not change because a container restarted or a program was slow. A
-report that is older than :data:`REPORT_SECONDS` proves nothing any more.
+Only this module asks the supervisor. While the supervisor is away, a device stays shared as before:
+its tenants did not change because a container restarted or a program was slow. A report older than
+:data:`REPORT_SECONDS` proves nothing.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class NvidiaDevices:
         return self.shares.rival(uuid)
 
     def mps_status(self, uuid: str) -> MpsStatus | None:
-        """What to say of a device's server, ``None`` where there is none to be had."""
+        """Status of a device's server, ``None`` where it can have none."""
         choice = self.choice(uuid)
         if not choice.protocol:
             return None
@@ -133,7 +133,7 @@ class MpsShares:
         return found
 
     def rival(self, uuid: str) -> str:
-        """What stands against a device's shares though its server is well; empty = nothing."""
+        """Reason against a device's shares although its server is healthy; empty = none."""
         installed = None if self.problem else self._installed
         strangers = installed.strangers if installed else ()
         other = next((one for one in strangers if one.serves(uuid)), None)
@@ -190,5 +190,5 @@ class MpsShares:
 
 
 def said(error: Exception) -> str:
-    """What NVML, or whoever waited for it, says of a failure."""
+    """Text of a failure of NVML, or of the wait for it."""
     return explain(error) if isinstance(error, NvmlError) else str(error)

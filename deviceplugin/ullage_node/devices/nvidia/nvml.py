@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: D102
-"""The one door to NVML: the functions that are used, and the one thread that calls them.
+"""The only access to NVML: the functions that are used, and the one thread that calls them.
 
 NVML calls block, sometimes for ever when a driver hangs, and the library is happiest with one
 caller. So every call of the agent runs on one thread of its own, with a deadline for the waiting
@@ -158,7 +158,7 @@ class NvmlThread:
                 return
             try:
                 future.set_result(work(self._api))
-            except BaseException as error:  # outermost of this thread: handed to whoever waits
+            except BaseException as error:  # outermost of this thread: handed to the waiter
                 future.set_exception(error)
 
         if self._thread is None:

@@ -129,7 +129,7 @@ class NvidiaProbe:
             self._devices.thread.stop()
 
     async def _ask_shares(self) -> None:
-        """How the MPS servers are; also orders them while no container is there."""
+        """Asks for the state of the MPS servers; also orders them while no container is there."""
         devices = self._devices
         await devices.shares.refresh(tuple(devices.known.values()), devices.driver)
 

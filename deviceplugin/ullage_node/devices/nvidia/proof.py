@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""When a share counts as enforced: three pieces of evidence, and silence is none of them.
+"""Decides whether a share is enforced: three pieces of evidence, and silence is none of them.
 
 A client whose pipe is missing runs on the whole device without any error, so a tenant counts as
 enforced only when its processes are clients of our server, the SM count that it sees is not above
@@ -28,7 +28,7 @@ LIST_AGE_SECONDS: Final = 8.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What was seen of one container on its device.
+    """Observations of one container on its device.
 
     ``clients`` are its processes that the server lists, ``unlisted`` those that use the device and
     stand in no list, ``unlisted_seconds`` for how long the oldest has, ``orphaned`` = one of them
@@ -56,7 +56,7 @@ Verdict = tuple[AttachState, Reason | None, str]
 
 
 def judge_share(seen: Evidence) -> Verdict:
-    """What the evidence comes to, worst news first."""
+    """Judges the evidence, worst finding first."""
     if not seen.pids:
         return AttachState.ABSENT, None, ""
     if seen.memory_mib > seen.cap_mib:

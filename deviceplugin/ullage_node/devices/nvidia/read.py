@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is read from NVML in one go: inventory, health of a device, its processes, its events.
+"""Reads inventory, health, processes and events of devices from NVML.
 
 Functions of :class:`NvmlApi` alone, run on the NVML thread; they hold no state and take no
 decision. An error that a healthy device may give (an old driver lacks a function, a type of device
@@ -70,7 +70,7 @@ _EVENTS_WANTED: Final[int] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvidiaDevice:
-    """What a device is; ``minor`` is the number of its device file.
+    """Identity of a device; ``minor`` is the number of its device file.
 
     ``capability`` is the compute capability, (0, 0) = not known; ``sm_count`` 0 = not known;
     ``prohibited`` = its compute mode lets no program in, ``one_process`` = it lets one in.
@@ -258,7 +258,7 @@ def drain_events(api: NvmlApi, events: object) -> dict[str, Fault]:
 
 
 def explain(error: Exception) -> str:
-    """What NVML says, and what an administrator can look at."""
+    """NVML's text of an error, and where an administrator can look."""
     hints = {
         pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: (
             "libnvidia-ml.so.1 is not in the agent's container: install the driver and mount it "

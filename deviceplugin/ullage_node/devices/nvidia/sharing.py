@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a container must get to be a client of its device's MPS server, with its share. Pure.
+"""Container edits for a client of its device's MPS server, with its share. Pure.
 
 Everything is named by uuid: one entry that names a device which the client cannot see makes the
 client drop every limit it has (measured by NVIDIA's users on driver 615.71).
@@ -57,7 +57,7 @@ def limits_of(part: BoundSlice, name: str, cap_mib: int) -> Limits:
 
 
 def priority_of(part: BoundSlice) -> int:
-    """Who has no objective, or is on probation, comes second on the device."""
+    """Tenants without an objective, or on probation, get the lower priority."""
     return NORMAL if part.protected and not part.probation else BELOW_NORMAL
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""From one look at all devices to what each container does there. Pure over gathered facts.
+"""Maps one reading of all devices to what each container does there. Pure over gathered facts.
 
 Containers of one pod are told apart by their devices: a cgroup names the pod only.
 """
@@ -33,7 +33,7 @@ from ullage_node.mps.records import Server
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """What was seen of all devices at one moment.
+    """Observations of all devices at one moment.
 
     ``owners`` says whose pod a process is, ``blind`` of which device nothing could be read,
     ``clients`` who is attached to each shared device's server, ``sm_counts`` what each container
@@ -58,7 +58,7 @@ class Sight:
 def attachment_of(
     binding: ContainerBinding, bindings: Sequence[ContainerBinding], sight: Sight
 ) -> Attachment:
-    """What one container does on the devices."""
+    """Attachment of one container to the devices."""
     pod_uid = binding.key.pod_uid
     own = {part.gpu for part in binding.slices}
     granted = {p.gpu for other in bindings if other.key.pod_uid == pod_uid for p in other.slices}

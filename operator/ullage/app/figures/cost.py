@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Gathers what the metrics tell of cost from the books in the statuses.
+"""Collects the cost metrics from the books in the statuses.
 
 Books end with their workload, counters must not: what was entered since the last look is added to
 sums that only grow. What stood in the books before this process began is not counted again, and

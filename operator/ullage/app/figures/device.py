@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How right the speeds were that no one had measured, and how good the choices of types are.
+"""Metrics of estimated speeds and of chosen types: error and regret.
 
 Errors are counted once, when a class is first measured on a type; regret is of what runs now.
 Bounded; it never decides anything.

@@ -22,7 +22,7 @@ class Parties:
     _given: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     def label(self, workload: WorkloadRecord) -> str:
-        """Whom the figures of a workload count for."""
+        """The tenant that the figures of a workload count for."""
         namespace, party = workload.ref.namespace, party_of(workload)
         given = self._given[namespace]
         if party == namespace or party in given:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Gathers what the metrics tell of chosen pools from the decisions in the statuses."""
+"""Collects the metrics of chosen pools from the decisions in the statuses."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Gathers what the metrics tell of jobs in tiers from what their leads say."""
+"""Collects the metrics of jobs in tiers from the reports of their coordinators."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Gathers what the metrics tell of turns from the books in the jobs' statuses; keeps nothing."""
+"""Collects the time-slicing metrics from the books in the jobs' statuses; keeps nothing."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What was sent and not yet seen: the overlay on the observed cluster.
+"""Writes that were sent and not yet observed: the overlay on the observed cluster.
 
 A placement that is on its way counts as used, so that no slot is given twice. Every assumption
 ends by itself: when the watch shows its result, when the write failed, or after its time to live;
@@ -32,7 +32,7 @@ class PodCreated:
 
     @property
     def target(self) -> Hashable:
-        """What the assumption is about."""
+        """The object that the assumption is about."""
         return (self.namespace, self.name)
 
 
@@ -44,7 +44,7 @@ class PodUngated:
 
     @property
     def target(self) -> Hashable:
-        """What the assumption is about."""
+        """The object that the assumption is about."""
         return self.uid
 
 
@@ -56,7 +56,7 @@ class PodLeaving:
 
     @property
     def target(self) -> Hashable:
-        """What the assumption is about."""
+        """The object that the assumption is about."""
         return self.uid
 
 
@@ -71,7 +71,7 @@ class SlicesSet:
 
     @property
     def target(self) -> Hashable:
-        """What the assumption is about."""
+        """The object that the assumption is about."""
         return self.node
 
 
@@ -83,7 +83,7 @@ class WorkloadLeaving:
 
     @property
     def target(self) -> Hashable:
-        """What the assumption is about."""
+        """The object that the assumption is about."""
         return self.uid
 
 
@@ -96,7 +96,7 @@ class StatusSet:
 
     @property
     def target(self) -> Hashable:
-        """What the assumption is about."""
+        """The object that the assumption is about."""
         return self.uid
 
 
@@ -113,7 +113,7 @@ class ProfileSet:
 
 
 Effect = PodCreated | PodUngated | PodLeaving | SlicesSet | WorkloadLeaving | StatusSet | ProfileSet
-"""What the next snapshot must show because of one action."""
+"""Effect of one action on the next snapshot."""
 
 Kept = TypeVar(
     "Kept",
@@ -167,14 +167,14 @@ class Overlay:
         return self._kept.get(kind, {}).pop(target, None) is not None
 
     def get(self, kind: type[Kept], target: Hashable) -> tuple[Kept, float] | None:
-        """What is assumed of a target, and since when."""
+        """The assumption about a target, and its time."""
         found = self._kept.get(kind, {}).get(target)
         if found is None or not isinstance(found.effect, kind):
             return None
         return found.effect, found.since
 
     def standing(self, target: Hashable, *kinds: type[Effect]) -> tuple[Assumption | None, ...]:
-        """What is assumed of a target, by kind; the same objects as long as nothing changed."""
+        """Assumptions about a target, by kind; the same objects as long as nothing changed."""
         return tuple(self._kept.get(kind, {}).get(target) for kind in kinds)
 
     def all(self, kind: type[Kept]) -> Iterator[Kept]:
@@ -300,7 +300,7 @@ class Refusals:
         self._kept.clear()
 
     def shown(self) -> Mapping[RefusalKey, str]:
-        """What stands refused now, with the API's text."""
+        """Refused creates now, with the API's text."""
         return {key: refusal.text for key, refusal in self._kept.items() if refusal.waiting}
 
     def next_end(self) -> float | None:

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operator's one snapshot of the cluster: mutable, single-threaded, rebuilt from the API.
 
-Streams feed it, ``freeze`` hands out immutable snapshots, ``assume`` lays over them what was sent
-and not yet seen. An update costs what it changes. Nothing here decides, writes or waits, and no
+Streams feed it, ``freeze`` returns immutable snapshots, ``assume`` overlays writes that were sent
+and not yet observed. An update costs what it changes. Nothing here decides, writes or waits, and no
 result may depend on the order in which different streams speak.
 """
 
@@ -71,7 +71,7 @@ MOST_EPOCH: Final = 2**31 - 2**16
 
 
 class ClusterState:
-    """What the streams have shown, with what is assumed on top; implements ``Sink``."""
+    """The observed objects with assumed writes on top; implements ``Sink``."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class ClusterState:
         assume_ttl_s: float = ASSUME_TTL_S,
         complain: Complain | None = None,
     ) -> None:
-        """``effect_of`` says what an action changes, ``complain`` hears of unreadable objects."""
+        """``effect_of`` gives the effect of an action, ``complain`` receives unreadable objects."""
         self._effect_of = effect_of
         self._overlay = Overlay(assume_ttl_s)
         self._refusals = Refusals()
@@ -147,17 +147,17 @@ class ClusterState:
     # -- what was learned ------------------------------------------------------------------
 
     def set_models(self, models: Mapping[str, LearnedModel]) -> None:
-        """What decisions shall rest on from now on, by accelerator."""
+        """Sets the models of decisions, by accelerator."""
         self._models = models
         self._context.touch()
 
     def set_leads(self, reports: Mapping[str, LeadReport]) -> None:
-        """What the leads of jobs in tiers tell, by uid of the job."""
+        """Sets the reports of coordinators, by uid of the job."""
         self._leads = reports
         self._context.touch()
 
     def set_pools(self, told: Mapping[str, PoolStatus]) -> bool:
-        """What is known of pools by now, by uid; says whether anything is new."""
+        """Sets the known state of pools, by uid; returns whether anything is new."""
         return self._pools.tell(told)
 
     # -- what is assumed ---------------------------------------------------------------------
@@ -248,7 +248,7 @@ class ClusterState:
         return {name: len(room) for name, room in self._rooms.items()}
 
     def blueprint(self, uid: str) -> Blueprint | None:
-        """What the children of a workload are built from, in its last readable version."""
+        """Template and identities for a workload's children, in its last readable version."""
         return self._jobs.blueprints.get(uid) or self._services.blueprints.get(uid)
 
     def template(self, uid: str) -> dict[str, object] | None:

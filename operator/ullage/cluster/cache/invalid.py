@@ -19,7 +19,7 @@ from ullage.ports import JsonObject
 
 
 class UnreadBook:
-    """What is wrong with which object, and what the object itself says of it."""
+    """Problems of unreadable objects, and the conditions that the objects show."""
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, Hashable], Unread] = {}

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rooms of the kinds that decisions act on: nodes, GPUNodes, workloads.
+"""Stores of the kinds that decisions act on: nodes, GPUNodes, workloads.
 
-They know the overlay: what the watch shows ends an assumption, and an echo of our own write, which
-the last snapshot showed already, is no news.
+They know the overlay: an observed object ends its assumption, and the echo of our own write, which
+the last snapshot already showed, is no news.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class GPUNodeRoom(Room[str]):
         return True
 
     def _heard(self, record: GPUNodeRecord, held: GPUNodeRecord | None, now: float) -> float:
-        """When the agent was last heard, by our clock: whatever its own says, it may jump.
+        """Time of the agent's last heartbeat by our clock, because its own may jump.
 
         Only of a heartbeat that was there before we looked nothing but its own word is known, and
         no one can have spoken later than now.

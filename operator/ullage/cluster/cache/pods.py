@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Pods of ours: whose they are, and which only claim to be.
+"""Pods of ours: their owners, and those that only claim one.
 
 Anyone who may create pods in a namespace can write our labels and any uid into them. A pod is ours
 where it is consistent in itself and the workload of the uid that it claims is the one that it
@@ -140,7 +140,7 @@ class PodRoom(Room[str]):
         return foreign[0] if foreign is not None else self.table.get(uid)
 
     def _contradicted(self, record: PodRecord) -> str:
-        """What the workload of the claimed uid says against the claim; empty where unknown."""
+        """Contradiction by the workload of the claimed uid; empty where unknown."""
         owner = self._workloads.get(record.owner.uid)
         if owner is None or owner.ref == record.owner:
             return ""
@@ -208,7 +208,7 @@ class PodRoom(Room[str]):
 
 
 def _use_of(record: PodRecord) -> ForeignUse | None:
-    """What a pod takes from its node; ``None`` where it takes nothing (any more)."""
+    """Requests of a pod on its node; ``None`` where it takes nothing (any more)."""
     if not record.node or record.stage.finished:
         return None
     requests = record.shape.requests

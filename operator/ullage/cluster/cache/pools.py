@@ -43,7 +43,7 @@ class PoolRoom(PlainRoom[str, PoolRecord]):
         return self.table.view()
 
     def tell(self, told: Mapping[str, PoolStatus]) -> bool:
-        """What is known by now, by uid of the pool; says whether anything is new."""
+        """Sets the known state, by uid of the pool; returns whether anything is new."""
         if told == self._told:
             return False
         self._told = dict(told)

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""One room per stream: how its objects are keyed, kept and compared.
+"""One store per stream: keys, keeps and compares its objects.
 
-A room says of every change whether a decision could see it; what only the room's own bookkeeping
+A store says of every change whether a decision could see it; what only the store's own bookkeeping
 sees (a heartbeat, the echo of our own write) wakes no one. An object that cannot be read never
 stops its stream: the last good record stays and the error is counted.
 """
@@ -46,12 +46,12 @@ Complain = Callable[[str, str, str], None]
 
 
 def _silent(stream: str, item: str, error: str) -> None:
-    """Nothing is told."""
+    """Reports nothing."""
 
 
 @dataclass(slots=True)
 class Context:
-    """What all rooms share."""
+    """Context that all stores share."""
 
     overlay: Overlay
     refusals: Refusals
@@ -338,7 +338,7 @@ class ForeignRoom(Room[str]):
         return self._told(self._besides.put(uid, use))
 
     def use(self, node: str) -> Resources | None:
-        """What foreign pods take from a node; ``None`` where none runs."""
+        """Requests of foreign pods on a node; ``None`` where none runs."""
         found = [one for one in (self.table.use(node), self._besides.use(node)) if one is not None]
         return found[0] + found[1] if len(found) > 1 else next(iter(found), None)
 
@@ -355,7 +355,7 @@ class ForeignRoom(Room[str]):
 
 
 class PolicyRoom(PlainRoom[str, PolicyRecord]):
-    """SchedulingPolicies; the one named ``default`` binds, the others are told that they do not."""
+    """SchedulingPolicies; the one named ``default`` binds, the others get a condition."""
 
     tells = ports.SCHEDULING_POLICY.kind
 

@@ -61,7 +61,7 @@ class Table(Generic[Key, Record]):
 
 
 class ForeignTable:
-    """What other people's bound pods take from each node, kept as exact running sums.
+    """Requests of foreign bound pods on each node, kept as exact running sums.
 
     Every bound pod is counted, whatever its node, because the node may become ours later; only
     the sums of our nodes reach a snapshot.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""One record as a decision sees it: what was observed with what is assumed on top.
+"""One record as a decision sees it: the observed object with assumed writes on top.
 
 The same functions serve whole snapshots and the question whether an event changed anything, so
 the two can never disagree.

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The figures of cost in ``status.spend`` as JSON, both ways.
 
-The books live there and nowhere else: what is read must equal what was written, or a new leader
-would pay twice or forget.
+The books live only there: what is read must equal what was written, or a new leader would pay twice
+or forget.
 """
 
 from __future__ import annotations

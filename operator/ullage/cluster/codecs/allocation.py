@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job's part of the cluster's time, and the division it comes from, as JSON both ways.
 
-The counters of fairness live here and nowhere else: what is read must equal what was written, or
-a restart of the operator would forget whom it owes.
+The counters of fairness live only here: what is read must equal what was written, or a restart of
+the operator would forget what it owes.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
 """The status of a CapacityPool as JSON, both ways.
 
 What was written reads back equal, else the operator would write for ever, and a new process would
-go on from other figures than the one before it. Numbers keep nine significant digits, the hazard,
-which follows from others, four, and times whole seconds; ``pool_as_stored`` says what is left.
+continue from other figures than the one before it. Numbers keep nine significant digits, the
+hazard, which follows from others, four, and times whole seconds; ``pool_as_stored`` says what is
+left.
 """
 
 from __future__ import annotations
@@ -151,7 +152,7 @@ def _loss_to_wire(loss: LossRecord) -> dict[str, object]:
 
 
 def pool_as_stored(status: PoolStatus) -> PoolStatus:
-    """What reading the written status gives."""
+    """The record that reading the written status gives."""
 
     def number(value: float | None, digits: int = 9) -> float | None:
         return None if value is None else stored(value, digits)

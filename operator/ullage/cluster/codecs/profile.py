@@ -4,7 +4,7 @@
 
 As for workloads, what was written reads back equal: else the operator would write for ever.
 Numbers are rounded to six significant digits, times to seconds, lists get one order. A number that
-is not finite or below 0 is an error, whoever wrote it.
+is not finite or below 0 is an error, from any source.
 """
 
 from __future__ import annotations

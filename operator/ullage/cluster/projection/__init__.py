@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""From raw objects to records; what cannot be read is refused with its place."""
+"""Projects raw objects to records; refuses unreadable fields with their path."""

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nodes and GPUNodes.
 
-A node's heartbeats are not part of its record, and a GPUNode's is the one field that may change
-without anyone being told.
+A node's heartbeats are not part of its record, and a GPUNode's heartbeat is the one field that may
+change without notifying anyone.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def slices_since(
 
 
 def first_wanted(record: GPUNodeRecord) -> dict[DesiredSlice, float]:
-    """Since when the slices of a record are wanted, by slice."""
+    """Time since which each slice of a record is wanted."""
     return {
         item: record.desired_since[item.key]
         for item in record.desired

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Notices that stand on a Node as taints of whoever is about to take the machine away.
+"""Notices that stand on a Node as taints of the one that will take the machine away.
 
 A taint of ours is never read as a notice: it follows from one, and would keep itself alive.
 """

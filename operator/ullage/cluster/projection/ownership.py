@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whose pod a pod is: what it claims, and what in the pod itself contradicts the claim.
+"""The owner that a pod claims, and what in the pod contradicts the claim.
 
 Labels, ownerReferences and names come from anyone who may create pods in a namespace, so a claim
 holds inside its own namespace only, and only for a pod as the operator would have made it. Whether
@@ -19,7 +19,7 @@ from ullage.cluster.values.names import MAX_RANK, is_order_name, lead_name, numb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What a pod with our label says of itself.
+    """The owner that a pod with our label claims.
 
     Attributes:
         owner: The workload it names, always in the pod's own namespace. The uid is the

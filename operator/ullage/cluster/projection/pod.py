@@ -49,7 +49,7 @@ _STARTING: Final = "PodInitializing"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignUse:
-    """What a bound pod of someone else takes from its node."""
+    """Requests of a foreign bound pod on its node."""
 
     node: str
     requests: Resources

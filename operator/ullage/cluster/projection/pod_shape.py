@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a pod spec asks of a node: requests as kube-scheduler counts them, selectors, tolerations.
+"""A pod spec's demands on a node: requests as kube-scheduler counts them, selectors, tolerations.
 
 The same reader serves live pods and pod templates, so that a job is measured before its pods
 exist exactly as they are afterwards. It must never count less than kube-scheduler does.
@@ -107,7 +107,7 @@ def _containers_requests(spec: JsonObject) -> Amounts:
 
 
 def pod_requests(spec: JsonObject) -> Amounts:
-    """What kube-scheduler counts for a pod, overhead and pod-level requests included.
+    """Requests as kube-scheduler counts them, overhead and pod-level requests included.
 
     Raises:
         WireError: a container or an amount is malformed.
@@ -193,7 +193,7 @@ def _container_name(container: JsonObject) -> str:
 
 
 def pod_shape(spec: JsonObject, *, slots: int = 0) -> PodShape:
-    """What a pod with this spec asks of a node, itself (one pod) included.
+    """Demands of a pod with this spec on a node, itself (one pod) included.
 
     Args:
         spec: a pod's or a template's ``spec``.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the writer needs to know beside an action: raw templates, identities of children.
+"""Facts that the writer needs beside an action: raw templates, identities of children.
 
 Templates are kept as compact JSON text, not as nested dicts: ten thousand of them must fit the
 operator's memory. They never travel to the decision process.

@@ -296,7 +296,7 @@ def read_elasticity(spec: JsonObject) -> Elasticity | None:
 
 
 def _check_untiered(raw: JsonObject, on_notice: OnNotice, tiers: TierTerms | None) -> None:
-    """What only a job in tiers can have."""
+    """Checks for fields that only a job in tiers can have."""
     if tiers is not None:
         return
     if on_notice is OnNotice.FLUSH:
@@ -315,7 +315,7 @@ def _names_rendezvous(spec: JsonObject) -> bool:
 
 
 def _tiers(raw: JsonObject, stated: Tiers, least: int) -> TierTerms:
-    """What a job in tiers says of its state."""
+    """Settings of the state of a job in tiers."""
     default = TierTerms(reliable=1, state_bytes=1)
     reliable = bounded(raw, "reliableReplicas", 0, MOST_REPLICAS, 0)
     if not 1 <= reliable <= least:

@@ -221,7 +221,7 @@ def _record(
 
 
 def _blueprint(record: WorkloadRecord, spec: JsonObject, template: _Template) -> Blueprint:
-    """What the pods of a workload are made from."""
+    """Template and identities for a workload's pods."""
     elasticity = record.elasticity
     return Blueprint(
         template_json=template.json,

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The class of work and the model family that a pod template stands for.
+"""Derives the workload class and the model family from a pod template.
 
 What was learned is kept by class, so the key must be the same for the same work and another one
 whenever batch, precision or program change: image as written, command and arguments. People who

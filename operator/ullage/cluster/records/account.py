@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a workload has cost: figures of ``status.spend``. Money is decimal text, never a float."""
+"""Cost of a workload: figures of ``status.spend``. Money is decimal text, never a float."""
 
 from __future__ import annotations
 
@@ -51,4 +51,4 @@ class Account:
     unpriced_seconds: int = 0
     """Time in which devices were held and a price was missing; in no sum."""
     message: str = ""
-    """What keeps a figure from being known."""
+    """Reason why a figure is unknown."""

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What kube-scheduler's rules look at in pods and nodes: values."""
+"""Fields of pods and nodes that kube-scheduler's rules read: values."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class SelectorTerm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAffinity:
-    """What of a pod's affinity matters to placing it.
+    """The part of a pod's affinity that matters to placement.
 
     ``required`` is ``None`` where no required node affinity exists; the flags tell which parents
     exist already, because the pin must be added at the right depth.
@@ -86,7 +86,7 @@ class NodeAffinity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodShape:
-    """What a pod asks of a node; equal shapes are one shared object."""
+    """Demands of a pod on a node; equal shapes are one shared object."""
 
     device_container: str
     requests: Resources = field(default_factory=Resources)

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """CapacityPools: where instances come from, and what was learned of each source.
 
-A pool is one instance type in one zone, bought in one way. Its status is also the memory of what
-was seen of it: a new process reads it back and goes on from there. Prices are dollars per hour of
-one whole instance, never of one device.
+A pool is one instance type in one zone, bought in one way. Its status is also its history: a new
+process reads it back and continues from there. Prices are dollars per hour of one whole instance,
+never of one device.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class LaunchRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolStatus:
-    """What is known of a pool as of ``observed_at_s``."""
+    """State of a pool as of ``observed_at_s``."""
 
     price: float | None = None
     """Dollars per hour of one instance, the last price that was believed; ``None`` = never one."""

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of classes of work and of types of devices: profiles as records.
+"""Profiles of workload classes and of device types, as records.
 
 ``None`` means not measured, never zero. Fractions are of the device's peak; times are seconds.
 """
@@ -127,7 +127,7 @@ class OpRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpTable:
-    """What one step of one member runs; ``accelerator`` is empty where nothing was timed."""
+    """Operations of one step of one member; ``accelerator`` is empty where nothing was timed."""
 
     ops: tuple[OpRow, ...]
     accelerator: str = ""
@@ -155,7 +155,7 @@ class ProfileStatus:
     former_hash: str = ""
     family: str = ""
     since: float = 0.0
-    """Since when rows count, seconds since the epoch."""
+    """Time since which rows count, seconds since the epoch."""
     updated: float = 0.0
     last_used: float = 0.0
     confidence: float = 0.0

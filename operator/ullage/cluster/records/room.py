@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""That a job made room for another: ``status.madeRoom``, as a record and as JSON both ways.
+"""Records that a job made room for another: ``status.madeRoom``, as a record and as JSON.
 
-What it says binds the job's next start and outlives the operator: without it a job would take the
-room back that it gave, and be asked for it again.
+It binds the job's next start and outlives the operator: without it a job would take back the room
+that it gave, and be asked for it again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What later cycles need to know of earlier ones: ``status.scheduling``, as a record and as JSON.
+"""State that a cycle leaves for later ones: ``status.scheduling``, as a record and as JSON.
 
 It outlives the operator. Texts in it are for readers; nothing is decided by them.
 """

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the operator knows of the cluster, as small immutable records.
+"""The operator's knowledge of the cluster, as small immutable records.
 
 Everything ``decide`` may look at stands here; raw JSON is projected to these records at once and
 dropped. Times are seconds since the epoch, memory is bytes or MiB as the name says.
@@ -168,13 +168,13 @@ class GPUNodeRecord:
     conditions: tuple[Condition, ...] = ()
     slots: int = 0
     observations: tuple[Observation, ...] = ()
-    """What the node learned lately of classes of work, oldest first."""
+    """Recent observations of the node about classes of work, oldest first."""
     observations_read: str = ""
     """Id of the newest observation that was acknowledged to the node."""
     unreadable_observations: int = 0
     """Observations that could not be read; they cost nothing else of the record."""
     interruption: Interruption | None = None
-    """The provider's notice, as the agent heard it."""
+    """The provider's notice, as the agent reports it."""
     desired_since: Mapping[SliceKey, float] = field(default_factory=dict)
     """When this process first saw (or assumed) each desired slice."""
 
@@ -356,7 +356,7 @@ class Snapshot:
     gpu_nodes: Mapping[str, GPUNodeRecord] = field(default_factory=dict)
     pods: Mapping[str, PodRecord] = field(default_factory=dict)
     foreign_use: Mapping[str, Resources] = field(default_factory=dict)
-    """What other people's bound pods request, by node."""
+    """Requests of foreign bound pods, by node."""
     slot_holders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Some of other people's bound pods that hold device slots, by node."""
     workloads: Mapping[str, WorkloadRecord] = field(default_factory=dict)
@@ -367,9 +367,9 @@ class Snapshot:
     pools: Mapping[str, PoolRecord] = field(default_factory=dict)
     """CapacityPools by name, with what is known of them now."""
     leads: Mapping[str, LeadReport] = field(default_factory=dict)
-    """What the leads of jobs in tiers tell, by uid of the job."""
+    """Reports of coordinators, by uid of the job."""
     models: Mapping[str, LearnedModel] = field(default_factory=dict)
-    """What was learned of each accelerator; one that is missing has no history."""
+    """Learned model of each accelerator; one that is missing has no history."""
     policy: PolicyRecord = field(default_factory=PolicyRecord)
     idle_policies: tuple[PolicyRecord, ...] = ()
     unread: tuple[Unread, ...] = ()

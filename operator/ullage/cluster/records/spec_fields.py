@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a workload and the policy say about sharing: load, rules, risk budget.
+"""Settings of a workload and of the policy about sharing: load, rules, risk budget.
 
 Values only, with the same defaults as the API's models; a test holds the two together.
 """
@@ -29,7 +29,7 @@ class SharingRules:
     resizable: bool = False
     """Another share may be given by a restart at a checkpoint."""
     freeze_neighbours: bool = True
-    """False (``onViolation: Alert``): a broken objective is told, and no one is stopped for it."""
+    """False (``onViolation: Alert``): a violation is reported, and no work is stopped for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class CostAim:
 
 
 class OnNotice(StrEnum):
-    """What a warning that a machine will be taken away does to an elastic job."""
+    """Effect of an interruption notice on an elastic job."""
 
     CHECKPOINT = "Checkpoint"
     IGNORE = "Ignore"
@@ -103,11 +103,11 @@ class SpotTerms:
     """``SchedulingPolicy.spec``: ``spot``, ``decisionPeriod`` and ``minSavingsPercent``."""
 
     restart_cost_s: int = 900
-    """What one restart of a job costs, work since the last checkpoint included."""
+    """Cost of one restart of a job, work since the last checkpoint included."""
     min_gain_percent: int = 3
     min_hold_s: float = 600.0
     hazard_half_life_s: float = 172_800.0
-    """What was seen of a pool counts half after this time."""
+    """Time after which observations of a pool count half."""
     prior_hours: int = 10
     """Pool-hours that the prior of a pool's hazard counts as."""
     decision_period_s: float = 86_400.0

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a job spends and why it holds what it holds: ``status.spend``.
+"""A job's spending and the decision behind what it holds: ``status.spend``.
 
-The decision is what a new leader goes on from: a job that was committed to on-demand stays there.
+A new leader continues from the decision: a job that was committed to on-demand stays there.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class SpendRecord:
     """``status.spend``; a service has the account alone."""
 
     account: Account | None = None
-    """What it cost; ``None`` = nothing has a price, or it never held devices."""
+    """Its cost; ``None`` = nothing has a price, or it never held devices."""
 
     decision: SpendDecision | None = None
     next_decision: float = 0.0

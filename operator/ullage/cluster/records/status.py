@@ -140,8 +140,8 @@ class DroppedDeadline:
 class AllocationRecord:
     """A job's part of the cluster's time, sorted by accelerator type; numbers as decimal strings.
 
-    Between two writes the fractions and the type it holds stand still, so what is owed and what was
-    received at any moment follow from ``since`` and need no write.
+    Between two writes the fractions and the type it holds are constant, so what is owed and what
+    was received at any moment follow from ``since`` and need no write.
     """
 
     since: float
@@ -218,7 +218,7 @@ class WorkloadStatus:
     retry_at: float = 0.0
     """Earliest time of the next start of the gang (back-off), 0 = at once."""
     last_failure: FailureRecord | None = None
-    """What was counted last and may turn out to be the doing of a lost node."""
+    """The last counted failure, which a lost node may turn out to explain."""
     nodes: str = ""
     gpus: int = 0
     start_time: float = 0.0
@@ -226,7 +226,7 @@ class WorkloadStatus:
     placement: tuple[Placement, ...] = ()
     decision: DecisionRecord | None = None
     scheduling: SchedulingState = NOTHING
-    """What later cycles need to know of earlier ones."""
+    """State for later cycles."""
     progress: Progress | None = None
     allocation: AllocationRecord | None = None
     recommendation: tuple[Recommended, ...] = ()

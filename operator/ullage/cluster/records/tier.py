@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where a job in tiers stands: as its lead tells, and as the job's status keeps it."""
+"""Progress of a job in tiers, as its coordinator reports it and as the job's status keeps it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_LAG: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeadReport:
-    """What a lead tells; ``committed`` is ``None`` while its copy holds no step whole."""
+    """Report of a coordinator; ``committed`` is ``None`` while its copy holds no complete step."""
 
     stage: int
     epoch: int
@@ -48,7 +48,7 @@ class TierRecord:
 
 
 def report_from_wire(raw: JsonObject) -> LeadReport | None:
-    """What a lead answered; ``None`` before its first maps.
+    """Reads a coordinator's answer; ``None`` before its first maps.
 
     Raises:
         WireError: it is no answer of a lead.
@@ -71,7 +71,7 @@ def report_from_wire(raw: JsonObject) -> LeadReport | None:
 
 
 def tier_to_wire(tier: TierRecord) -> dict[str, object]:
-    """As the API stores it."""
+    """Encodes it for the API."""
     body: dict[str, object] = {
         "stage": tier.stage,
         "ratio": tier.ratio,
@@ -85,7 +85,7 @@ def tier_to_wire(tier: TierRecord) -> dict[str, object]:
 
 
 def tier_from_wire(raw: JsonObject) -> TierRecord:
-    """What was written.
+    """Decodes what was written.
 
     Raises:
         WireError: a field has the wrong type.

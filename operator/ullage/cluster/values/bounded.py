@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is kept for speed alone, bounded by bytes: tenants choose what goes in.
+"""Caches bounded by bytes, because tenants choose what goes in.
 
 A limit on entries is no limit on memory where one entry can be a mebibyte.
 """

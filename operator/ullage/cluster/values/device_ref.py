@@ -14,5 +14,5 @@ class DeviceRef(NamedTuple):
     gpu: str
 
     def __str__(self) -> str:
-        """As users read it: ``node/uuid``."""
+        """Text for users: ``node/uuid``."""
         return f"{self.node}/{self.gpu}"

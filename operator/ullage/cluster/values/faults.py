@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What an exception says, short enough for a condition, a log line or a metric's page."""
+"""Shortens an exception's text for a condition, a log line or a metrics page."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""When nodes refused slices: the one thing that no list of objects can tell again.
+"""Remembers when nodes refused slices: the only fact that no list of objects can restore.
 
 Only this process's memory, bounded in time and number; a new leader begins without it.
 """

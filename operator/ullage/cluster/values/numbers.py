@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Numbers of profile tables: finite, at least 0, six significant digits.
 
-Whoever wrote them, nothing else gets in: one NaN in a table would poison every later decision.
+Nothing else gets in from any source: one NaN in a table would poison every later decision.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What makes an object unreadable as a whole, and how that is told.
+"""Recognises objects that are unreadable as a whole, and says why.
 
 The edge marks an object that it could not decode in full with ``UNREADABLE``: the API server never
 sends that field, because it drops fields that a kind does not have.
@@ -48,7 +48,7 @@ def complete(raw: JsonObject) -> None:
 
 
 def complaint(error: Exception) -> str:
-    """What an error says of an object, whatever kind of error it is; never longer than a line."""
+    """Text of an error about an object, for any kind of error; at most a line."""
     said = str(error) if isinstance(error, WireError) else f"{type(error).__name__}: {error}"
     return said if len(said) <= _LINE else said[: _LINE - 1] + "…"
 

@@ -17,10 +17,17 @@ PAIR = 2
 
 
 class SumForecaster:
-    """A mixture keeps its objectives when the utilisation sum says so, whoever is in it."""
+    """A mixture keeps its objectives when the utilisation sum says so, whatever is in it."""
 
     def forecast(self, accelerator: str, tenants: Sequence[Tenant]) -> Forecast:
         """Log slowdown of every tenant by the utilisation sum, without spread.
+
+        Args:
+            accelerator: Type of the device; the sum does not depend on it.
+            tenants: The mixture, each tenant at its own share (percent).
+
+        Returns:
+            Mean log slowdown of each tenant in order; every ``sd`` is 0.
 
         Raises:
             ValueError: there is no tenant, or a share is not positive.

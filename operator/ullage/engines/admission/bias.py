@@ -33,18 +33,26 @@ class BiasModel:
     sd: float
 
     def predict(self, victim: Ints, aggressor: Ints) -> Floats:
-        """Residual of each row."""
+        """Residual of each row.
+
+        Args:
+            victim: Class number of each row's victim, shape (n,).
+            aggressor: Class number of each row's aggressor, shape (n,).
+
+        Returns:
+            Log residual over the base forecast, shape (n,).
+        """
         out: Floats = self.mean + self.sensitivity[victim] + self.aggressiveness[aggressor]
         return out
 
 
 def fit_bias(victim: Ints, aggressor: Ints, target: Floats, classes: int) -> BiasModel:
-    """Ridge regression on the two effects.
+    """Ridge regression on the two effects (derived).
 
     Args:
-        victim: Class number of each row's victim, below ``classes``.
-        aggressor: The same of the other.
-        target: Residual of each row.
+        victim: Class number of each row's victim, below ``classes``, shape (n,).
+        aggressor: Class number of each row's aggressor, shape (n,).
+        target: Log residual of each row, shape (n,).
         classes: How many classes there are.
 
     Raises:

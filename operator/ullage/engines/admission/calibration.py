@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""From past co-locations to the safety margin below which no one is admitted.
+"""Calibrates the safety margin below which nothing is admitted, from past co-locations.
 
 A predictor's own spread is over-confident for work it has not seen, so the margin is calibrated on
 what happened: for each novelty group and each band of objectives, the smallest margin at which the
@@ -119,7 +119,19 @@ class Threshold:
 
 
 def binomial_tail(successes: int, trials: int, probability: float) -> float:
-    """P(Bin(trials, probability) <= successes), exact up to rounding."""
+    """P(Bin(trials, probability) <= successes), exact up to rounding.
+
+    Args:
+        successes: Upper end of the tail, inclusive.
+        trials: Number of trials.
+        probability: Of one success, 0..1.
+
+    Returns:
+        A probability, 0..1.
+
+    Raises:
+        ValueError: the probability is outside 0..1.
+    """
     if not 0 <= probability <= 1:
         raise ValueError(f"probability {probability:g} is outside 0..1")
     if successes >= trials:
@@ -144,9 +156,14 @@ def binomial_tail(successes: int, trials: int, probability: float) -> float:
 
 @lru_cache(maxsize=1024)
 def rows_needed(violations: int, eps: float, confidence: float) -> int:
-    """Fewest admitted rows that certify ``eps`` with so many violations among them.
+    """Fewest admitted rows that certify ``eps`` with this number of violations among them.
 
-    At 5 % and 80 %: 32 with none, 59 with one, 85 with two.
+    At 5 % and 80 %: 32 with none, 59 with one, 85 with two. Source: the exact binomial test.
+
+    Args:
+        violations: Violations among the admitted rows.
+        eps: Allowed share of violations among the admitted, 0..1.
+        confidence: Confidence of the certificate, 0..1.
 
     Raises:
         ValueError: the risk or the confidence is not between 0 and 1.
@@ -232,7 +249,18 @@ def fixed_sequence(rows: Sequence[Scored], *, eps: float, confidence: float) -> 
 
     The first test is at the first margin of the grid with enough rows for one violation (for none,
     where there are not that many), chosen from the margins alone; each next one is looser, and
-    the first that fails ends the run.
+    the first that fails ends the run. Where the run starts is derived.
+
+    Args:
+        rows: Past co-locations of one group and band, each with a finite margin.
+        eps: Allowed share of violations among the admitted, 0..1.
+        confidence: Confidence of each test, 0..1.
+
+    Returns:
+        A threshold from ``GRID``; ``inf`` where no test passes.
+
+    Raises:
+        ValueError: the risk or the confidence is not between 0 and 1.
     """
     margins = sorted((one.z for one in rows), reverse=True)
     in_grid = sum(z >= GRID[-1] for z in margins)
@@ -257,6 +285,17 @@ def uncertified_scan(rows: Sequence[Scored], *, eps: float, confidence: float) -
     """The loosest margin whose Clopper-Pearson bound is within the budget, all margins tried.
 
     No guarantee follows, because the best of many looks is taken; benchmarks print it beside.
+
+    Args:
+        rows: Past co-locations of one group and band; rows without a finite margin are skipped.
+        eps: Allowed share of violations among the admitted, 0..1.
+        confidence: Confidence of the bound, 0..1.
+
+    Returns:
+        A threshold at the margin of a row; ``inf`` where no bound is within the budget.
+
+    Raises:
+        ValueError: the risk or the confidence is not between 0 and 1.
     """
     _check_risk(eps, confidence)
     ordered = sorted((one for one in rows if math.isfinite(one.z)), key=lambda one: -one.z)
@@ -271,7 +310,16 @@ def uncertified_scan(rows: Sequence[Scored], *, eps: float, confidence: float) -
 
 
 def risk_bound(violations: int, rows: int, confidence: float) -> float:
-    """Clopper-Pearson upper bound of the risk: BetaInv(confidence; v + 1, n - v), by bisection."""
+    """Clopper-Pearson upper bound of the risk: BetaInv(confidence; v + 1, n - v), by bisection.
+
+    Args:
+        violations: Violations v among the rows.
+        rows: Admitted rows n.
+        confidence: Confidence of the bound, 0..1.
+
+    Returns:
+        A share of violations, 0..1; 1 where every row is a violation.
+    """
     if violations >= rows:
         return 1.0
     low, high = 0.0, 1.0
@@ -288,7 +336,14 @@ def conformal(rows: Sequence[Scored], *, coverage: float = COVERAGE) -> Threshol
     """The margin behind which a new co-location stays with the given probability.
 
     Recent rows weigh more. Rows without a residual do not count; with too few for the coverage
-    nothing is admitted.
+    nothing is admitted. Source: split conformal prediction, weighted by age (derived).
+
+    Args:
+        rows: Past co-locations of one group and band.
+        coverage: Probability that a new residual stays below the margin, 0..1.
+
+    Returns:
+        A threshold in units of sd of log slowdown; ``inf`` where nothing is admitted.
     """
     known = [(one.residual, one.at_s) for one in rows if one.residual is not None]
     needed = math.ceil(coverage / (1 - coverage) - 1e-9)
@@ -305,7 +360,16 @@ def conformal(rows: Sequence[Scored], *, coverage: float = COVERAGE) -> Threshol
 
 
 def weighted_quantile(values: Sequence[float], weights: Sequence[float], coverage: float) -> float:
-    """Conformal quantile: the newcomer counts as one more value, at infinity, of full weight."""
+    """Conformal quantile: the newcomer counts as one more value, at infinity, of full weight.
+
+    Args:
+        values: Any unit, shape (n,).
+        weights: Weight of each value, at least 0, shape (n,).
+        coverage: Part of the weight at or below the quantile, 0..1.
+
+    Returns:
+        One of the values, in their unit; ``inf`` where they do not reach the coverage.
+    """
     total = math.fsum(weights) + max(weights, default=1.0)
     seen = 0.0
     for value, weight in sorted(zip(values, weights, strict=True)):
@@ -318,7 +382,15 @@ def weighted_quantile(values: Sequence[float], weights: Sequence[float], coverag
 def recency_weights(
     at_s: Sequence[float], *, half_life_s: float = RECENCY_HALF_LIFE_S
 ) -> tuple[float, ...]:
-    """Weights in (0, 1] that halve with every half-life before the newest row."""
+    """Weights in (0, 1] that halve with every half-life before the newest row.
+
+    Args:
+        at_s: Time of each row, seconds, shape (n,).
+        half_life_s: Seconds in which a weight halves.
+
+    Returns:
+        One weight for each row, shape (n,); 1 for the newest.
+    """
     newest = max(at_s, default=0.0)
     return tuple(0.5 ** ((newest - at) / half_life_s) for at in at_s)
 
@@ -326,8 +398,14 @@ def recency_weights(
 def online_step(value: float, *, violated: bool, eps: float, gain: float = ACI_GAIN) -> float:
     """Move a threshold after one admitted outcome (adaptive conformal inference).
 
-    Stricter after a violation, a little looser after none; it never falls below the loosest
-    margin of the grid, and a threshold that refuses goes on refusing.
+    Stricter after a violation, a little looser after none; it never falls below the loosest margin
+    of the grid, and a threshold that refuses keeps refusing.
+
+    Args:
+        value: Threshold in force, in units of sd of log slowdown.
+        violated: Whether the admitted co-location broke an objective.
+        eps: Allowed share of violations among the admitted, 0..1.
+        gain: Size of a step, in units of the threshold.
     """
     return max(GRID[-1], value + gain * (violated - eps))
 

@@ -46,7 +46,21 @@ class Sides:
         return cls(profiles=ordered, index=index, features=class_features(ordered))
 
     def log_base(self, workload_class: str, percent: int, other: str, other_percent: int) -> float:
-        """Base log slowdown of a class beside another."""
+        """Base log slowdown of a class beside another.
+
+        Args:
+            workload_class: Class whose slowdown is asked for.
+            percent: Its share, 1..100.
+            other: Class beside it.
+            other_percent: Share of the other, 1..100.
+
+        Returns:
+            Log of the slowdown against the whole device alone, at least 0.
+
+        Raises:
+            KeyError: a class is not among the profiles.
+            ValueError: a share is not within 1..100.
+        """
         sides = [
             side_of(self.profiles[self.index[name]], share)
             for name, share in ((workload_class, percent), (other, other_percent))
@@ -56,7 +70,17 @@ class Sides:
     def rows(
         self, victim: Ints, aggressor: Ints, shares: tuple[Floats, Floats], logs: Floats
     ) -> Rows:
-        """Kernel inputs: solo features, both shares (fractions), and the base forecast."""
+        """Kernel inputs: solo features, both shares (fractions), and the base forecast.
+
+        Args:
+            victim: Class number of each row's victim, shape (n,).
+            aggressor: Class number of each row's aggressor, shape (n,).
+            shares: Shares of victim and aggressor as fractions 0..1, each of shape (n,).
+            logs: Base log slowdown of each row, shape (n,).
+
+        Returns:
+            Rows with features of shape (n, solo features + 3) on each side.
+        """
         extra = np.stack([2.0 * shares[0], 2.0 * shares[1], logs], axis=1)
         return Rows(
             victim=victim,
@@ -109,6 +133,13 @@ def bounded(rows: Sequence[Row], *, limit: int = MAX_ROWS) -> tuple[Row, ...]:
 
     Every origin of classes gives its rows in turn, and beside others half of them at most: no
     namespace outweighs all others together.
+
+    Args:
+        rows: Observations with at least one partner each; the first partner names the pair.
+        limit: Most rows to keep.
+
+    Returns:
+        The kept rows, oldest first.
     """
     newest = sorted(rows, key=lambda one: (-one.at_s, one.id))
     places: dict[tuple[str, int, str, int], int] = {}
@@ -133,8 +164,13 @@ def in_turn(
 ) -> list[Item]:
     """At most ``limit`` of the items, one of every origin in turn; the first come first.
 
-    So no origin displaces another's first ``limit / origins`` items. ``most`` bounds what one
-    origin gives beside others.
+    So no origin displaces another's first ``limit / origins`` items.
+
+    Args:
+        ordered: Items, the ones to prefer first.
+        origin: Names the origin of an item.
+        limit: Most items to keep.
+        most: Most items of one origin where there are several; ``None`` = ``limit``.
     """
     counts: dict[str, int] = {}
     turns: list[tuple[int, int, Item]] = []
@@ -175,7 +211,18 @@ def colocations(rows: Sequence[Row]) -> list[list[int]]:
 
 
 def pairs(rows: Sequence[Row], sides: Sides) -> Pairs:
-    """Rows with exactly one partner, bounded, as kernel inputs."""
+    """Rows with exactly one partner, bounded, as kernel inputs.
+
+    Args:
+        rows: Observations; those with several partners are left out.
+        sides: Classes of all rows, with features.
+
+    Returns:
+        Directional rows, at most ``MAX_ROWS``.
+
+    Raises:
+        KeyError: a class is not among the sides.
+    """
     kept = bounded([one for one in rows if len(one.partners) == 1])
     victim = np.array([sides.index[one.workload_class] for one in kept], np.int64)
     aggressor = np.array([sides.index[one.partners[0].workload_class] for one in kept], np.int64)
@@ -207,7 +254,12 @@ def pairs(rows: Sequence[Row], sides: Sides) -> Pairs:
 def with_rows(
     profiles: Mapping[str, ClassProfile], rows: Sequence[Row]
 ) -> tuple[ClassProfile, ...]:
-    """Every class of the profiles and of the rows, with the count of its co-location rows."""
+    """Every class of the profiles and of the rows, with the count of its co-location rows.
+
+    Args:
+        profiles: By workload class.
+        rows: Observations; a class without a profile gets an empty one.
+    """
     counts: dict[str, int] = {}
     families: dict[str, str] = {}
     for row in rows:

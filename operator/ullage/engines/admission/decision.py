@@ -108,7 +108,7 @@ def _rank(one: Verdict) -> tuple[float, int, str]:
 def _ruled(
     device: Device, newcomer: Newcomer, basis: Basis | None
 ) -> tuple[Verdict, tuple[int, ...]]:
-    """What the rules say before any forecast, and the shares that they leave."""
+    """Applies the rules before any forecast; returns the shares that they leave."""
     check_device(device)
     check_newcomer(newcomer, device)
     draft = Verdict(
@@ -245,7 +245,7 @@ def _described(draft: Verdict, option: _Option) -> Verdict:
 
 
 class _Room:
-    """What the usual classes lose when a newcomer takes its share of a device."""
+    """Loss of the usual classes when a newcomer takes its share of a device."""
 
     def __init__(self, device: Device, newcomer: Newcomer, basis: Basis) -> None:
         self._device = device

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""When a class no longer behaves as it did: sums of residuals that do not average out.
+"""Detects that a class changed its behaviour: sums of residuals that do not average out.
 
 An image under the same name may change what it does; its old rows then mislead. Pure; it must
 never take one odd row for a change.
@@ -34,9 +34,13 @@ class Drift:
 
 
 def follow(before: Drift, residual: float) -> Drift:
-    """Add one row's residual, (observed - mean) / sd of log slowdown.
+    """Add one row's residual.
 
     Source: Page's CUSUM. After an alarm start again from ``Drift()``.
+
+    Args:
+        before: Sums so far.
+        residual: (observed - mean) / sd of log slowdown, without unit.
 
     Raises:
         ValueError: the residual is no finite number.

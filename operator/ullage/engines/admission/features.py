@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is measured of a class alone, as standardised numbers that a kernel can compare.
+"""Measurements of a class alone, as standardised numbers that a kernel can compare.
 
 Only what was measured for at least half of the classes takes part; a gap is filled with the mean,
 which says nothing either way.

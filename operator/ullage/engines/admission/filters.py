@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What must hold on a device before anyone asks a predictor: each rule once, each with a number.
+"""Hard filters of a device, applied before any predictor: each rule once, each with a number.
 
 Memory and contexts are physics and trust domains are promises, so no forecast may outvote them.
 Pure; it must never round in favour of a newcomer.
@@ -62,7 +62,7 @@ class Resident:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Newcomer:
-    """Who wants to join, and between which shares; the tenant's own percent does not count.
+    """A request to join, and between which shares; the tenant's own percent does not count.
 
     ``memory_mib`` 0 = no limit of its own: 1.05 times the peak of its profile, or else in
     proportion to the share.
@@ -114,12 +114,20 @@ class Refusal:
 
 
 def usable_contexts(server_limit: int) -> int:
-    """Contexts that tenants may open where the MPS server takes so many."""
+    """Contexts that tenants may open under the MPS server's limit."""
     return max(0, server_limit - CONTEXT_RESERVE)
 
 
 def held_mib(one: Resident, device: Device) -> int:
-    """Memory that a resident takes of its device, contexts included."""
+    """Memory that a resident takes of its device, contexts included.
+
+    Args:
+        one: The resident.
+        device: Its device.
+
+    Returns:
+        MiB.
+    """
     if one.memory_mib is None:
         return memory_of_share_mib(device.memory_mib, one.tenant.percent)
     return limits.with_contexts_mib(one.memory_mib, one.contexts, device.context_overhead_mib)
@@ -131,7 +139,16 @@ def free_mib(device: Device) -> int:
 
 
 def asked_mib(newcomer: Newcomer, device: Device, percent: int) -> int:
-    """Memory that a newcomer would take at a share, contexts included."""
+    """Memory that a newcomer would take at a share, contexts included.
+
+    Args:
+        newcomer: The request.
+        device: The device it would join.
+        percent: Its share, 1..100; counts only where it has no memory of its own.
+
+    Returns:
+        MiB.
+    """
     own = own_memory_mib(newcomer)
     if own is None:
         return memory_of_share_mib(device.memory_mib, percent)
@@ -148,7 +165,15 @@ def own_memory_mib(newcomer: Newcomer) -> int | None:
 
 
 def share_ceiling(newcomer: Newcomer, device: Device) -> int:
-    """Largest share that limits, memory and the request leave; may be below the least."""
+    """Largest share that limits, memory and the request leave; may be below the least.
+
+    Args:
+        newcomer: The request.
+        device: The device it would join.
+
+    Returns:
+        Percent of the device; at most ``newcomer.max_percent``, and negative on an overfull device.
+    """
     used = sum(one.tenant.percent for one in device.residents)
     top = min(newcomer.max_percent, device.percent_limit - used)
     if own_memory_mib(newcomer) is None and device.memory_mib > 0:
@@ -157,7 +182,15 @@ def share_ceiling(newcomer: Newcomer, device: Device) -> int:
 
 
 def candidate_shares(newcomer: Newcomer, device: Device) -> tuple[int, ...]:
-    """Shares to try, rising: every tenth percent, least and most, as the hardware rounds them."""
+    """Shares to try, rising: every tenth percent, least and most, as the hardware rounds them.
+
+    Args:
+        newcomer: The request.
+        device: The device it would join; its ``steps`` round shares down.
+
+    Returns:
+        Percents of the device; empty where not even the least share is left.
+    """
     least, most = newcomer.min_percent, share_ceiling(newcomer, device)
     if most < least:
         return ()
@@ -171,7 +204,15 @@ def candidate_shares(newcomer: Newcomer, device: Device) -> tuple[int, ...]:
 
 
 def first_refusal(newcomer: Newcomer, device: Device) -> Refusal | None:
-    """The first rule that a newcomer breaks on a device, at the least share it would take."""
+    """The first rule that a newcomer breaks on a device, at the least share it would take.
+
+    Args:
+        newcomer: The request.
+        device: The device it would join.
+
+    Returns:
+        ``None`` where it breaks no rule.
+    """
     return (
         _shares_one(newcomer)
         or _own_objective(newcomer.tenant)
@@ -311,6 +352,10 @@ def check_device(device: Device) -> None:
 def check_newcomer(newcomer: Newcomer, device: Device) -> None:
     """Refuse a request that no one can mean.
 
+    Args:
+        newcomer: The request.
+        device: The device it would join; profiles must be of the same accelerator.
+
     Raises:
         ValueError: naming the figure.
     """
@@ -385,5 +430,10 @@ def _with_percent(tenant: Tenant, percent: int) -> Tenant:
 
 
 def mixture(device: Device, more: Sequence[Tenant] = ()) -> tuple[Tenant, ...]:
-    """Everyone on a device as a predictor must see them, newcomers last."""
+    """Everyone on a device as a predictor must see them, newcomers last.
+
+    Args:
+        device: The device with its residents.
+        more: Newcomers, each at the share it would take.
+    """
     return (*(one.seen for one in device.residents), *more)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""One hash of all that a decision saw, so that two verdicts can be told to answer one question.
+"""One hash of all inputs of a decision, so that verdicts on the same question are recognised.
 
 Records are laid out as plain tuples first: printing the records themselves costs a quarter of a
 decision. It must never leave a field out.
@@ -37,7 +37,16 @@ _THRESHOLD: Final = _values(Threshold)
 
 
 def inputs_hash(device: Device, newcomer: Newcomer, basis: Basis | None) -> str:
-    """Hash of everything a decision sees but the model itself, whose version stands beside."""
+    """Hash of everything a decision sees but the model itself, whose version stands beside.
+
+    Args:
+        device: The device and its residents.
+        newcomer: The request.
+        basis: Settings, arrivals and thresholds; ``None`` where no predictor was asked.
+
+    Returns:
+        The first 16 hexadecimal digits of a SHA-256.
+    """
     seen: tuple[object, ...] = (
         _DEVICE(device),
         [(_RESIDENT(one), _tenant(one.tenant)) for one in device.residents],

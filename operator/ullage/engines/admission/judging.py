@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which rung answers for each novelty group, how wide it is, and what is admitted.
+"""Chooses the rung of each novelty group, its spread, and the scores that set its threshold.
 
 All from rows predicted while they were left out: a pair, a class or a whole family at a time, as
 new as the group says. It must never look at a prediction that had seen its own row.
@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 FOLDS: Final = 10
-"""Pairs are left out in so many folds; classes and families one at a time, ..."""
+"""Pairs are left out in this many folds; classes and families one at a time, ..."""
 MOST_FOLDS: Final = 12
 """... until there are more than this, and they share folds."""
 _LEAST_SD: Final = 1e-3
@@ -45,7 +45,7 @@ class Risk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """What left-out rows decided."""
+    """Result of judging left-out rows."""
 
     rungs: Mapping[Group, Rung] = field(default_factory=dict)
     trims: Mapping[tuple[Group, Rung], Trim] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class LeftOut:
     sd: Mapping[Rung, Floats]
 
     def only(self, fold: int) -> LeftOut:
-        """What was left out in one fold."""
+        """The rows left out in one fold."""
         mask = self.fold == fold
         return LeftOut(
             index=self.index[mask],
@@ -82,8 +82,8 @@ def leave_out(
 
     Args:
         rows: Directional rows.
-        target: Log residual of each.
-        folds: Indices left out together.
+        target: Log residual of each, shape (n,).
+        folds: Row indices left out together, each fold of shape (rows of the fold,).
         hyper: Of the process; ``None`` = there is none.
         plain: The rung of the base forecast.
     """
@@ -124,7 +124,16 @@ def leave_out(
 
 
 def folds_of(data: Pairs, sides: Sides) -> dict[Group, list[Ints]]:
-    """What is left out together to be as new as each group says."""
+    """Folds whose rows, left out together, are as new as each group says.
+
+    Args:
+        data: Directional rows.
+        sides: Their classes.
+
+    Returns:
+        For each group of two tenants, row indices of every fold; empty where the group cannot be
+        imitated with these rows.
+    """
     victim, aggressor = data.rows.victim, data.rows.aggressor
     family = np.array([one.family or one.workload_class for one in sides.profiles])
     pair = np.minimum(victim, aggressor) * len(family) + np.maximum(victim, aggressor)
@@ -190,7 +199,15 @@ def judge(data: Pairs, sides: Sides, hyper: Hyper | None, *, plain: Rung, risk: 
 def weigh(
     data: Pairs, out: LeftOut, group: Group, *, plain: Rung, risk: Risk
 ) -> tuple[Rung, dict[Rung, Trim]]:
-    """The rung in force for rows as new as these, and the trim of each rung."""
+    """The rung in force for rows as new as these, and the trim of each rung.
+
+    Args:
+        data: Directional rows.
+        out: Their left-out predictions.
+        group: How new the left-out rows were.
+        plain: The rung of the base forecast.
+        risk: The budget at which recall is compared.
+    """
     observed, target = data.observed[out.index], data.target[out.index]
     asked = [data.kept[number].max_slowdown for number in out.index]
     middle = math.exp(float(np.median(observed))) if len(observed) else 1.0
@@ -213,7 +230,15 @@ def weigh(
 
 
 def score(data: Pairs, out: LeftOut, rung: Rung, trim: Trim, group: Group) -> list[Scored]:
-    """One score for every co-location and fold in which someone had an objective."""
+    """One score for every co-location and fold in which a tenant had an objective.
+
+    Args:
+        data: Directional rows.
+        out: Their left-out predictions.
+        rung: The rung in force.
+        trim: Its trim.
+        group: How new the left-out rows were.
+    """
     found: dict[tuple[int, int], list[int]] = {}
     for place, (number, fold) in enumerate(zip(out.index, out.fold, strict=True)):
         if data.kept[number].max_slowdown is not None:

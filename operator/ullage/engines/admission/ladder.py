@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which model answers: the plainest, until a richer one has shown that it is better.
+"""Chooses the model that answers: the plainest, until a richer one has proven better.
 
 Judged on rows that each model predicted before it saw them, group by group.
 """
@@ -33,7 +33,7 @@ _FEW: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trim:
-    """What left-out rows say of a model: how far to trust its lean, and its spread.
+    """Correction of a model from left-out rows: how far to trust its lean, and its spread.
 
     mean = centre + slope * (mean - centre); sd = spread * sd.
     """
@@ -47,7 +47,15 @@ class Trim:
         return self.summed(raw, 1)
 
     def summed(self, raw: Floats, count: int) -> Floats:
-        """Sums of so many means each, after the slope."""
+        """Sums of ``count`` means each, after the slope.
+
+        Args:
+            raw: Sums of log residuals, any shape.
+            count: Means in each sum.
+
+        Returns:
+            Trimmed sums of log residuals, in the shape of ``raw``.
+        """
         out: Floats = count * self.centre + self.slope * (raw - count * self.centre)
         return out
 
@@ -56,7 +64,13 @@ def fit_trim(mean: Floats, sd: Floats, observed: Floats, centre: float) -> Trim:
     """Slope by least squares within 0..1, spread so that the 90 % bound covers 90 % of new rows.
 
     With fewer than ten rows nothing is trimmed; with few it is wider than what it covered of them,
-    as a row that is not among them needs.
+    as a row that is not among them needs. Derived.
+
+    Args:
+        mean: Left-out means of the log residual, shape (n,).
+        sd: Their standard deviations, above 0, shape (n,).
+        observed: Observed log residuals, shape (n,).
+        centre: Log residual that the slope pulls towards.
     """
     if len(mean) < _FEW:
         return Trim(centre=centre)
@@ -74,6 +88,13 @@ def finite_quantile(values: Floats, coverage: float) -> float:
     Of n values the ceil((n + 1) coverage)-th smallest, the largest where n is too small for that.
     Source: the finite-sample quantile of split conformal prediction (Vovk et al.); the plain
     quantile of ten values covers only about 84 % of the eleventh where 90 % are asked.
+
+    Args:
+        values: At least one, any unit, shape (n,).
+        coverage: Probability, 0..1.
+
+    Returns:
+        One of the values, in their unit.
     """
     rank = min(len(values), math.ceil((len(values) + 1) * coverage - 1e-9))
     return float(np.sort(values)[rank - 1])
@@ -83,6 +104,13 @@ def point(mean: Floats, sd: Floats) -> Floats:
     """Slowdown to name where one number is asked for: >= 1, least expected relative error.
 
     The median of a log-normal law weighted by 1/y is exp(mean - sd^2) (derived).
+
+    Args:
+        mean: Means of log slowdown, any shape.
+        sd: Standard deviations of log slowdown, in the same shape.
+
+    Returns:
+        Slowdowns, in the same shape.
     """
     out: Floats = np.exp(np.maximum(mean - sd**2, 0.0))
     return out
@@ -90,7 +118,7 @@ def point(mean: Floats, sd: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcomes:
-    """What one model said of rows beforehand, and what was seen; log slowdowns."""
+    """Predictions of one model for unseen rows, and the observations; log slowdowns."""
 
     mean: Floats
     sd: Floats
@@ -128,9 +156,9 @@ def choose(seen: Mapping[Rung, Outcomes], *, eps: float, start: Rung, slack: flo
 
     Args:
         seen: Outcomes by rung, on the same rows; rungs without outcomes are passed over.
-        eps: Violations at which recall is compared.
+        eps: Share of violations at which recall is compared, 0..1.
         start: The plainest rung.
-        slack: Recall that may be lost nevertheless; for work never seen, none.
+        slack: Part of recall, 0..1, that a richer rung may lose; 0 for work never seen.
     """
     order = list(Rung)
     best = start

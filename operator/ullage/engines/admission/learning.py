@@ -75,7 +75,7 @@ def learn(
             previous fit it always seeks.
         wanted: Classes whose cells come first: tenants and waiting work.
         risk: Budget of the thresholds.
-        classes: Classes whose cells are filled; most of the time of a lesson goes into these.
+        classes: Most classes whose cells are filled; most of the time of a fit goes into these.
 
     Raises:
         ValueError: a row or a profile holds what is no number; names it.
@@ -120,7 +120,15 @@ def _plain_rung(sides: Sides) -> Rung:
 
 
 def score_many(model: LearnedModel, rows: Sequence[Row]) -> tuple[Scored, ...]:
-    """Score co-locations of three or more; the model never learned from them."""
+    """Score co-locations of three or more; the model never learned from them.
+
+    Args:
+        model: The model to score.
+        rows: Observations; those with one partner are left out.
+
+    Returns:
+        One score for each co-location in which a tenant had an objective.
+    """
     crowds = [one for one in rows if len(one.partners) > 1]
     found = []
     for numbers in colocations(crowds):
@@ -219,6 +227,13 @@ def marks(data: Pairs, sides: Sides) -> dict[str, str]:
     """A digest of what is known of every class: measured alone, its features, its rows.
 
     Features are standardised over all classes, so a new class may give every one a new mark.
+
+    Args:
+        data: Rows that the model learns from.
+        sides: Classes with their features.
+
+    Returns:
+        SHA-256 in hexadecimal digits, by workload class.
     """
     ids: dict[str, list[str]] = {one.workload_class: [] for one in sides.profiles}
     for row in data.kept:
@@ -251,7 +266,7 @@ def fill(
         posterior: The process.
         sides: Classes with their features.
         wanted: Classes that come first.
-        classes: The bound.
+        classes: Most classes whose cells are filled.
         keep: Cells that stand as they are.
     """
     asked = set(wanted)

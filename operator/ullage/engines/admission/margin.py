@@ -58,7 +58,7 @@ class Margin:
         return max(0.0, self.reach(asked) - math.log(self.allowed))
 
     def reach(self, z: float) -> float:
-        """Log slowdown of the binding tenant, so many spreads above its mean."""
+        """Log slowdown of the binding tenant, a number of spreads above its mean."""
         return self.forecast.mean[self.binding] + z * self.forecast.sd[self.binding]
 
     @property
@@ -76,8 +76,13 @@ def margin(
     """Set a forecast beside everyone's objective and the threshold of its group and band.
 
     What passes as if no one's objective were looser than a tighter band's edge passes as it is,
-    since whoever keeps the tighter objective keeps the looser one: a tighter objective never
+    since a tenant that keeps the tighter objective keeps the looser one: a tighter objective never
     opens a door, and few rows are enough where rows of a tighter band exist (derived).
+
+    Args:
+        tenants: The mixture.
+        forecast: Mean and sd of log slowdown, one of each for every tenant in order.
+        thresholds: Least margin by group and band, in units of sd.
 
     Raises:
         ValueError: the forecast is not one finite mean and spread for each tenant.

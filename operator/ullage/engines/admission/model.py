@@ -55,7 +55,15 @@ class Cells:
     def look_up(
         self, victim: tuple[str, int], aggressor: tuple[str, int]
     ) -> tuple[float, float] | None:
-        """Residual of one side beside another, each a class and its percent."""
+        """Residual of one side beside another.
+
+        Args:
+            victim: Class and share (percent) of the side that slows down.
+            aggressor: Class and share (percent) of the side beside it.
+
+        Returns:
+            Mean and sd of the log residual; ``None`` where there is no cell yet.
+        """
         means, sds = self.among([victim, aggressor])
         mean, sd = float(means[0, 1]), float(sds[0, 1])
         return None if math.isnan(mean) else (mean, sd)
@@ -93,7 +101,7 @@ class Cells:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnedModel:
-    """What was learned of one type of accelerator; immutable and picklable.
+    """Learned model of one type of accelerator; immutable and picklable.
 
     ``hyper`` = log hyper-parameters of the Gaussian process (empty = none), ``tail`` its noise,
     ``shape`` how likeness falls with distance in it.
@@ -222,6 +230,10 @@ class Models:
 
     def forecast(self, accelerator: str, tenants: Sequence[Tenant]) -> Forecast:
         """Log slowdown of every tenant of a mixture, each at its own share.
+
+        Args:
+            accelerator: Type of the device.
+            tenants: The mixture, each tenant at its own share (percent).
 
         Raises:
             ValueError: there is no tenant, or a share is not positive.

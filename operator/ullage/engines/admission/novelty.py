@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How new a co-location is, from what was seen on this accelerator.
+"""Classifies how new a co-location is on this accelerator.
 
 A word for the mixture as a whole: its least known tenant decides.
 """

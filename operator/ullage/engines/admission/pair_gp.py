@@ -91,9 +91,19 @@ def negative_log_likelihood(
     weights: Floats,
     shape: Shape = Shape.GAUSSIAN,
 ) -> tuple[float, Floats]:
-    """Negative log posterior of the hyper-parameters, and its gradient.
+    """Negative log posterior of the hyper-parameters, and its gradient (derived).
 
     A covariance that cannot be factored counts as very unlikely.
+
+    Args:
+        theta: Log hyper-parameters in the order of ``THETA_START``, shape (10,).
+        distances: Of all rows to one another, n rows.
+        target: Log residual of each row, centred, shape (n,).
+        weights: Divide the noise of each row, above 0, shape (n,).
+        shape: How likeness falls with distance.
+
+    Returns:
+        The value in nats, and its gradient of shape (10,).
     """
     from scipy.linalg import lapack
 
@@ -135,7 +145,7 @@ def fit(rows: Rows, target: Floats, how: Fit = REFERENCE, plain: Hyper | None = 
 
     Args:
         rows: Directional rows.
-        target: One value a row; its mean is taken off first.
+        target: Log residual of each row, shape (n,); its mean is taken off first.
         how: Iterations, rows and tails.
         plain: Found before in the same way with Gaussian noise, where heavy tails begin.
 
@@ -247,10 +257,17 @@ class Posterior:
         return self.mean + cross @ self.solved, self._spread(known)
 
     def predict_blocks(self, rows: Rows, size: int) -> tuple[Floats, Floats]:
-        """The same for blocks of so many rows that differ little from one another.
+        """The same as ``predict``, for blocks of rows that differ little from one another.
 
         What a block shares is solved for once: its cross-covariances are written in as few of
         their principal directions as hold them, and only those meet the factor.
+
+        Args:
+            rows: n directional rows, block after block.
+            size: Rows of a block; divides n.
+
+        Returns:
+            Mean and standard deviation of the log residual, each of shape (n,).
         """
         cross = self._cross(rows)
         blocks = cross.reshape(-1, size, len(self.rows))
@@ -292,10 +309,10 @@ def condition(
 
     Args:
         rows: At most ``MAX_ROWS`` directional rows.
-        target: One value a row.
+        target: Log residual of each row, shape (n,).
         hyper: From ``fit``.
-        weights: Known weights of the rows; ``None`` = weigh them ``rounds`` times.
-        rounds: Of weighing, where the noise is heavy-tailed.
+        weights: Known weights of the rows, shape (n,); ``None`` = weigh them ``rounds`` times.
+        rounds: How often rows are weighed, where the noise is heavy-tailed.
 
     Raises:
         ValueError: there is no row, too many, or a target is not a finite number.
@@ -332,8 +349,9 @@ def learn(
 
     Args:
         rows: Directional rows.
-        target: One value a row.
-        blocks: Rows that belong together (both directions of a co-location), by index.
+        target: Log residual of each row, shape (n,).
+        blocks: Indices of rows that belong together (both directions of a co-location), each of
+            shape (rows of the block,).
         how: The fits to choose from.
 
     Raises:
@@ -368,13 +386,15 @@ def left_out(
 
     Args:
         rows: Directional rows.
-        target: One value a row.
+        target: Log residual of each row, shape (n,).
         hyper: From ``fit``.
-        blocks: What is left out together, by index; a row may be in several.
+        blocks: Indices of rows that are left out together, each of shape (rows of the block,); a
+            row may be in several.
         folds: Blocks are dealt round robin into so many folds; 0 = each is a fold of its own.
 
     Returns:
-        Index of each predicted row, its mean and its standard deviation.
+        Index of each predicted row, mean and standard deviation of its log residual, each of
+        shape (predictions,).
     """
     count = min(folds, len(blocks)) if folds else len(blocks)
     index: list[Ints] = [np.zeros(0, np.int64)]

@@ -97,7 +97,7 @@ def _squared(left: Floats, right: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Distances:
-    """What the kernel needs of two sets of rows, whatever the hyper-parameters."""
+    """Distances of two sets of rows, independent of the hyper-parameters."""
 
     victim: Floats
     aggressor: Floats
@@ -106,7 +106,15 @@ class Distances:
 
     @classmethod
     def between(cls, left: Rows, right: Rows) -> Distances:
-        """Of every left row to every right one."""
+        """Computes the distances of every left row to every right one.
+
+        Args:
+            left: n rows.
+            right: m rows.
+
+        Returns:
+            Mean squared distances of features and equality of classes, each of shape (n, m).
+        """
         return cls(
             _squared(left.victim_features, right.victim_features),
             _squared(left.aggressor_features, right.aggressor_features),
@@ -125,21 +133,45 @@ class Distances:
         )
 
     def sides(self, theta: Floats, shape: Shape) -> tuple[Floats, Floats]:
-        """How alike the victims are, and the aggressors."""
+        """How alike the victims are, and the aggressors.
+
+        Args:
+            theta: Log hyper-parameters in the order of ``THETA_START``, shape (10,).
+            shape: How likeness falls with distance.
+
+        Returns:
+            Likeness 0..1 of victims and of aggressors, each of shape (n, m).
+        """
         return (
             _likeness(self.victim, float(theta[VICTIM_SCALE]), shape),
             _likeness(self.aggressor, float(theta[AGGRESSOR_SCALE]), shape),
         )
 
     def steepness(self, theta: Floats, shape: Shape) -> tuple[Floats, Floats]:
-        """By what part these grow with the log length scale of their side."""
+        """By what part these grow with the log length scale of their side (derived).
+
+        Args:
+            theta: Log hyper-parameters in the order of ``THETA_START``, shape (10,).
+            shape: How likeness falls with distance.
+
+        Returns:
+            d log likeness / d log length scale of victims and of aggressors, each of shape (n, m).
+        """
         return (
             _steepness(self.victim, float(theta[VICTIM_SCALE]), shape),
             _steepness(self.aggressor, float(theta[AGGRESSOR_SCALE]), shape),
         )
 
     def kernel(self, theta: Floats, shape: Shape = Shape.GAUSSIAN) -> Floats:
-        """Prior covariance, without noise."""
+        """Prior covariance, without noise: a sum of seven terms of both sides (derived).
+
+        Args:
+            theta: Log hyper-parameters in the order of ``THETA_START``, shape (10,).
+            shape: How likeness falls with distance.
+
+        Returns:
+            Covariance of log residuals, shape (n, m).
+        """
         amplitude = np.exp(theta[:TERMS]).tolist()
         victim, aggressor = self.sides(theta, shape)
         left = amplitude[0] * aggressor + amplitude[1] + amplitude[6] * self.same_aggressor
@@ -152,7 +184,17 @@ class Distances:
 def kernel(
     theta: Sequence[float], left: Rows, right: Rows, shape: Shape = Shape.GAUSSIAN
 ) -> Floats:
-    """Prior covariance between two sets of rows, without noise."""
+    """Prior covariance between two sets of rows, without noise; as :meth:`Distances.kernel`.
+
+    Args:
+        theta: Log hyper-parameters in the order of ``THETA_START``, shape (10,).
+        left: n rows.
+        right: m rows.
+        shape: How likeness falls with distance.
+
+    Returns:
+        Covariance of log residuals, shape (n, m).
+    """
     out = np.empty((len(left), len(right)))
     values = np.asarray(theta)
     for start in range(0, len(left), _STRIP):
@@ -162,7 +204,15 @@ def kernel(
 
 
 def class_folds(rows: Rows, count: int) -> list[Ints]:
-    """Rows in which one of some classes takes part, every class in one of ``count`` folds."""
+    """Rows in which one of some classes takes part, every class in one of ``count`` folds.
+
+    Args:
+        rows: Directional rows.
+        count: Most folds; fewer where there are fewer classes.
+
+    Returns:
+        Row indices of each fold; a row may be in two.
+    """
     classes = np.unique(np.concatenate([rows.victim, rows.aggressor]))
     parts = [classes[start::count] for start in range(min(count, len(classes)))]
     return [

@@ -21,7 +21,13 @@ class Predictor(Protocol):
     def predict(
         self, tenants: Sequence[Tenant], newcomer: Tenant, percent: int
     ) -> tuple[float, ...]:
-        """Slowdown of each tenant in order, and of the newcomer at ``percent`` last; >= 1."""
+        """Slowdown of each tenant in order, and of the newcomer last; >= 1.
+
+        Args:
+            tenants: Residents, each at its own share.
+            newcomer: The tenant that joins.
+            percent: Its share, percent of the device.
+        """
         ...
 
 
@@ -33,6 +39,10 @@ class Forecaster(Protocol):
 
     def forecast(self, accelerator: str, tenants: Sequence[Tenant]) -> Forecast:
         """Log slowdown of every tenant of a mixture, each at its own share.
+
+        Args:
+            accelerator: Type of the device.
+            tenants: The mixture, each tenant at its own share (percent).
 
         Raises:
             ValueError: there is no tenant, or a share is not positive.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What physics says before any co-location was seen: demands that exceed the device.
+"""Predicts contention before any co-location was seen, from demands that exceed the device.
 
 Reads what was measured alone. Where a number is missing it answers with the utilisation sum and
 says so by the rung; it never fills a gap with a guess.
@@ -68,6 +68,10 @@ def side_of(
 def check_fingerprint(workload_class: str, fingerprint: Fingerprint) -> None:
     """Refuse numbers that no counter can give.
 
+    Args:
+        workload_class: Named in the message.
+        fingerprint: What was measured of the class alone.
+
     Raises:
         ValueError: a measured value is negative or not finite; names the class and the field.
     """
@@ -81,7 +85,7 @@ def check_fingerprint(workload_class: str, fingerprint: Fingerprint) -> None:
 
 
 def memory_bound(fingerprint: Fingerprint) -> float | None:
-    """Part of the kernel time that memory bounds, 0..1; ``None`` = cannot be told.
+    """Part of the kernel time that memory bounds, 0..1; ``None`` = unknown.
 
     From the response to the DRAM stressor where it was measured (stressor at the knee, derived),
     else d / (d + k) with k the busiest compute pipe.
@@ -111,6 +115,9 @@ def contention(sides: Sequence[Side], clock_ratio: float = 1.0) -> tuple[float, 
 
     Returns:
         ``None`` where an SM demand, a DRAM demand or what bounds a tenant was not measured.
+
+    Raises:
+        ValueError: the clock ratio is out of range.
     """
     if not 0 < clock_ratio <= 1:
         raise ValueError(f"a clock ratio must be above 0 and at most 1, not {clock_ratio:g}")

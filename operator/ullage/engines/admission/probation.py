@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who may be tried out where, for how long, and when a trial ends in staying or leaving.
+"""Decides which classes get a trial, where, how long, and how the trial ends.
 
 Rows come only from co-locations, so without trials a class no one knows would stay unknown. A
 trial is small, short, guarded and paid from the class's own budget. Pure; it must never risk a
@@ -32,7 +32,7 @@ OF_WINDOWS: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """What a class has cost in trials so far, on one kind of accelerator.
+    """Cost of a class in trials so far, on one kind of accelerator.
 
     ``rows`` is how many rows it had after the trial that was booked last; ``faults`` how often it
     faulted a device while it shared one (Xid 13, 31, 43), until someone clears it.
@@ -44,7 +44,12 @@ class Account:
     faults: int = 0
 
     def left_s(self, settings: RiskSettings, rows: int) -> float:
-        """Seconds of trial left when the class has so many rows; a new row fills it again."""
+        """Seconds of trial left to the class; a new row refills the budget.
+
+        Args:
+            settings: Hold the budget of a class, seconds.
+            rows: Rows of the class now.
+        """
         spent = 0.0 if rows > self.rows else self.spent_s
         return max(0.0, settings.probation_seconds_per_class - spent)
 
@@ -78,6 +83,16 @@ def may_probe(
     verdict: Verdict, device: Device, newcomer: Newcomer, account: Account, settings: RiskSettings
 ) -> Trial | NoTrial:
     """Whether a newcomer that was refused for lack of rows may be tried out on this device.
+
+    Args:
+        verdict: The refusal.
+        device: The device it is about.
+        newcomer: The request it is about.
+        account: What the newcomer's class has cost so far.
+        settings: Hold the budget of a class, seconds.
+
+    Returns:
+        A trial with its share (percent) and length (seconds), or why there is none.
 
     Raises:
         ValueError: the verdict is about another device or newcomer.
@@ -114,11 +129,16 @@ def may_probe(
 
 
 def end_of_trial(windows: Sequence[bool | None], *, elapsed_s: float, trial: Trial) -> Outcome:
-    """Where a trial stands after these windows, oldest first.
+    """Where a trial stands after these windows.
 
-    ``True`` = someone on the device was above an objective in that window, ``None`` = no one
-    finished a step or a request, which counts neither way. It ends badly at once after two
-    violations in three counted windows, and at its end without enough counted windows.
+    It ends badly at once after two violations in three counted windows, and at its end without
+    enough counted windows.
+
+    Args:
+        windows: Oldest first. ``True`` = a tenant of the device was above its objective, ``None``
+            = no tenant finished a step or a request, which counts neither way.
+        elapsed_s: Seconds since the trial began.
+        trial: Its terms.
     """
     counted = [one for one in windows if one is not None]
     for last in range(VIOLATIONS, len(counted) + 1):
@@ -133,9 +153,15 @@ def end_of_trial(windows: Sequence[bool | None], *, elapsed_s: float, trial: Tri
 def booked(
     account: Account, *, seconds: float, rows: tuple[int, int], faulted: bool = False
 ) -> Account:
-    """The account after a trial of so many seconds; ``rows`` of the class before it and after it.
+    """The account after a trial.
 
     Rows that the trial itself gave do not fill the budget again.
+
+    Args:
+        account: Before the trial.
+        seconds: How long the trial ran.
+        rows: Rows of the class before and after it.
+        faulted: Whether the class faulted the device.
 
     Raises:
         ValueError: the seconds are negative or no number.

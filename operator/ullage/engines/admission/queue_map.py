@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""From a latency objective to the largest slowdown that still keeps it, at the offered load.
+"""Maps a latency objective to the largest slowdown that keeps it, at the offered load.
 
 A server that slows down by a tenth can double its queue, so a latency objective means nothing
 without the load. From here on admission works on slowdowns for training and serving alike. Pure
@@ -58,7 +58,12 @@ class Infeasible:
 
 
 def replica_load(requests_per_s: float, replicas: int, *, cv2: float = 1.0) -> Load:
-    """The load of one replica of a service that has so many ready ones.
+    """The load of one replica of a service.
+
+    Args:
+        requests_per_s: Requests per second to the whole service.
+        replicas: Ready replicas.
+        cv2: Squared coefficient of variation of the times between arrivals.
 
     Raises:
         ValueError: there is no replica to carry it.
@@ -69,11 +74,20 @@ def replica_load(requests_per_s: float, replicas: int, *, cv2: float = 1.0) -> L
 
 
 def latency_s(slowdown: float, service: Service, load: Load, quantile: float) -> float:
-    """Latency at the quantile when every service takes ``slowdown`` times as long; seconds.
+    """Latency at the quantile when every service takes ``slowdown`` times as long.
 
     Service time at the quantile plus the quantile of the wait in a G/G/1 queue (exponential tail,
-    Allen-Cunneen mean); ``inf`` when more arrives than is served. The sum of two quantiles is an
-    upper estimate. For M/M/1 the queueing part is exact: ln(100 rho) / (1 - rho) services at 99 %.
+    Allen-Cunneen mean). The sum of two quantiles is an upper estimate. For M/M/1 the queueing part
+    is exact: ln(100 rho) / (1 - rho) services at 99 %.
+
+    Args:
+        slowdown: Against running alone on the whole device, at least 1.
+        service: Service time alone, seconds.
+        load: Of one replica.
+        quantile: 0..1.
+
+    Returns:
+        Seconds; ``inf`` when more arrives than is served.
     """
     mean = slowdown * service.mean_s
     busy = load.requests_per_s * mean
@@ -87,22 +101,48 @@ def latency_s(slowdown: float, service: Service, load: Load, quantile: float) ->
 
 
 def wait_s(service_s: float, load: Load, quantile: float, *, cv2: float = 1.0) -> float:
-    """The quantile of the wait alone, seconds, for a mean service time; as :func:`latency_s`."""
+    """The quantile of the wait alone; formula of :func:`latency_s`.
+
+    Args:
+        service_s: Mean service time, seconds.
+        load: Of one replica.
+        quantile: 0..1.
+        cv2: Squared coefficient of variation of the service time.
+
+    Returns:
+        Seconds.
+    """
     service = Service(mean_s=service_s, quantile_s=service_s, cv2=cv2)
     return latency_s(1.0, service, load, quantile) - service_s
 
 
 def without_wait(latency: float, mean_s: float, load: Load, quantile: float) -> float:
-    """Service time at the quantile behind a latency that was measured under a load, seconds.
+    """Service time at the quantile behind a latency that was measured under a load.
 
     What is left when the wait is taken off, so that :func:`latency_s` gives at that load what was
     measured; never below the mean. ``derived``.
+
+    Args:
+        latency: Measured latency at the quantile, seconds.
+        mean_s: Mean service time, seconds.
+        load: Of one replica while it was measured.
+        quantile: 0..1.
+
+    Returns:
+        Seconds.
     """
     return max(mean_s, latency - wait_s(mean_s, load, quantile))
 
 
 def largest_slowdown(service: Service, load: Load, objective: Objective) -> float | Infeasible:
     """The largest slowdown that keeps the objective at this load, or why there is none.
+
+    Latency grows with the slowdown, so bisection of :func:`latency_s` finds it (derived).
+
+    Args:
+        service: Service time alone, seconds.
+        load: Of one replica.
+        objective: Latency (seconds) and quantile to keep.
 
     Raises:
         ValueError: a figure is not finite, or negative, or a time or the quantile is out of range.
@@ -149,11 +189,15 @@ def largest_slowdown(service: Service, load: Load, objective: Objective) -> floa
 def largest_slowdown_measured(
     inflation: Sequence[tuple[float, float]], objective: Objective
 ) -> float | Infeasible:
-    """The same from measured pairs (slowdown, latency in seconds at the objective's quantile).
+    """The same from a measured inflation table.
 
     For servers that batch, where no queueing formula holds. Straight lines between the pairs; a
     measured latency that falls with the slowdown counts as the larger one before it. Nothing is
-    promised beyond the largest slowdown measured.
+    promised beyond the largest slowdown measured. Derived.
+
+    Args:
+        inflation: Pairs of slowdown and latency in seconds at the objective's quantile.
+        objective: Latency (seconds) and quantile to keep.
 
     Raises:
         ValueError: there is no pair, or a figure is not a positive number.

@@ -38,7 +38,7 @@ class Group(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
-    """What a class asks of a device when it is alone on the whole of it.
+    """Demand of a class on a device when it is alone on the whole of it.
 
     Fractions of the device's peak (0..1) unless the name says otherwise.
     """
@@ -80,14 +80,14 @@ class ShareCurve:
 
 
 def origin_of(workload_class: str) -> str:
-    """Whose class it is: what stands before the first slash of its key, empty without one."""
+    """Owner of a class: the part of its key before the first slash, empty without one."""
     origin, found, _ = workload_class.partition("/")
     return origin if found else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassProfile:
-    """What is known of one class of work on one accelerator.
+    """Measurements of one class of work on one accelerator.
 
     ``rows`` counts its co-location rows there, ``curve`` is ``None`` until a time was measured.
     ``declared`` says that fingerprint or curve are what people stated: they speak for the class

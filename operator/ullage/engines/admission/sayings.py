@@ -22,7 +22,12 @@ POINTS: Final = 100
 
 
 def outlooks(draft: Verdict, found: Margin) -> Verdict:
-    """A verdict with every figure of the mixture it is about."""
+    """A verdict with every figure of the mixture it is about.
+
+    Args:
+        draft: The verdict to complete.
+        found: Margins of the mixture, the newcomer last.
+    """
     *present, newcomer = found.tenants
     sums = UtilisationSum().predict(present, newcomer, newcomer.percent)
     forecast, threshold = found.forecast, found.threshold
@@ -60,7 +65,12 @@ def outlooks(draft: Verdict, found: Margin) -> Verdict:
 
 
 def refused(draft: Verdict, nearest: tuple[int, Margin]) -> Verdict:
-    """A verdict that names the tenant that binds, and what it lacks."""
+    """A verdict that names the tenant that binds, and what it lacks.
+
+    Args:
+        draft: The verdict to complete.
+        nearest: The share (percent) that came nearest to passing, and its margins.
+    """
     percent, found = nearest
     told = outlooks(draft, found)
     name, allowed = told.binding, found.allowed
@@ -104,7 +114,12 @@ def _rows(found: Margin) -> str:
 
 
 def admitted_text(verdict: Verdict, percent: int) -> str:
-    """One line for whoever joins: share, forecast, margin, and the baseline beside."""
+    """One line for the newcomer: share, forecast, margin, and the baseline beside.
+
+    Args:
+        verdict: Of the mixture, the newcomer last.
+        percent: Share of the newcomer, percent of the device.
+    """
     own = verdict.tenants[-1]
     text = f"{percent} %: {own.name} predicted {own.predicted:.2f}x (upper {own.upper:.2f}x)"
     if verdict.binding:

@@ -29,11 +29,11 @@ _LOSS_SCALE: Final = 0.03
 def fit_share_curve(shares: Sequence[float], seconds: Sequence[float]) -> ShareCurve:
     """T(p) = a + b / p with a, b >= 0 by non-negative least squares of the relative error.
 
-    One measured share: a = 0, fully bound by compute, the conservative reading.
+    One measured share: a = 0, fully bound by compute, the conservative reading. Derived.
 
     Args:
-        shares: Effective fractions of the device, each 0 < p <= 1.
-        seconds: Measured time at each share.
+        shares: Effective fractions of the device, each 0 < p <= 1, shape (n,).
+        seconds: Measured time at each share, seconds, shape (n,).
 
     Raises:
         ValueError: there is no point, or one is not a positive number.
@@ -77,7 +77,16 @@ class ServiceCurve:
     overlap: float
 
     def seconds(self, batch: float, processes: float, slices: float) -> float:
-        """Latency of one batch; ``slices`` in units of the smallest slice."""
+        """Latency of one batch; formula of the class.
+
+        Args:
+            batch: Items in the batch.
+            processes: Processes that share the slices.
+            slices: Slices of the device, in units of the smallest.
+
+        Returns:
+            Seconds.
+        """
         work = self.per_item_s * batch / math.pow(slices, self.exponent)
         return max(self.fixed_s + work, processes * work * self.overlap)
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What of a learned model outlives a restart: small, plain JSON; the rows are kept elsewhere.
+"""The part of a learned model that outlives a restart: small, plain JSON; rows are kept elsewhere.
 
 With the same rows, learning from a summary conditions on them again and fits nothing. Thresholds
 that refuse have no value in JSON, since infinity is no number there.

@@ -28,7 +28,12 @@ class UtilisationSum:
     def predict(
         self, tenants: Sequence[Tenant], newcomer: Tenant, percent: int
     ) -> tuple[float, ...]:
-        """Slowdown of each tenant in order, and of the newcomer at ``percent`` last; >= 1.
+        """Slowdown of each tenant in order, and of the newcomer last; >= 1. Formula of the class.
+
+        Args:
+            tenants: Residents, each at its own share.
+            newcomer: The tenant that joins.
+            percent: Its share, percent of the device.
 
         Raises:
             ValueError: a share is not positive, or a utilisation is negative.

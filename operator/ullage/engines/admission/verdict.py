@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a decision rests on and what it says: the same frozen record for operator, node and people.
+"""Inputs and result of a decision: the same frozen record for operator, node and people.
 
-A verdict carries every figure that it was made from, so that no one has to believe it. Values
-only; nothing is decided here.
+A verdict carries every figure that it was made from, so that anyone can check it. Values only;
+nothing is decided here.
 """
 
 from __future__ import annotations

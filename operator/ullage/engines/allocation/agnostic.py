@@ -22,6 +22,10 @@ def like_type(problem: Problem, type_name: str) -> Problem:
 
     A job that cannot run on that type is taken at its best speed.
 
+    Args:
+        problem: Jobs, types and speeds (steps/s).
+        type_name: The type whose speeds count.
+
     Raises:
         ValueError: there is no such type.
     """

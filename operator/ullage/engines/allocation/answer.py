@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""From the program's columns back to jobs: an allocation, checked against V, or the last good one.
+"""Maps the program's columns back to jobs: an allocation, checked against V, or the last good one.
 
 It decides nothing; a point that breaks a constraint by more than the tolerance is refused.
 """
@@ -34,9 +34,12 @@ def settled(
     Args:
         shape: Groups and columns.
         solved: An optimum.
-        floors: Steps/s of one member that every optimum to choose from keeps.
-        gain: Goal of each column, where the goal is a sum.
+        floors: Steps/s of one member that every optimum to choose from keeps, shape (groups,).
+        gain: Goal of each column, shape (columns,), where the goal is a sum.
         value: What that sum reaches.
+
+    Returns:
+        Time of each column, shape (columns,).
     """
     target = held(shape)
     if target is None:
@@ -100,6 +103,13 @@ def answer(
 ) -> Allocation:
     """Columns as fractions of jobs.
 
+    Args:
+        shape: Groups and columns.
+        x: Time of each column, a sum over the members of its group, shape (columns,).
+        objective: Value reached, in the unit of the objective.
+        solved: Duals of the last solve; ``None`` = no prices are told.
+        dropped: Deadlines that are not kept.
+
     Raises:
         SolveError: the point violates V by more than the tolerance.
     """
@@ -140,6 +150,11 @@ def answer(
 
 def guarded(problem: Problem, solve: Callable[[Shape], Allocation], shape: Shape) -> Allocation:
     """A policy's answer; the last good allocation where the solver found no optimum.
+
+    Args:
+        problem: What is solved, with the allocation in force.
+        solve: The policy.
+        shape: Groups and columns of the problem.
 
     Raises:
         SolveError: the solver failed and there is no earlier allocation to keep.

@@ -29,8 +29,13 @@ _FLOOR: Final = 1e-13
 def centre(matrix: csr_array, limits: Floats, goal: Floats) -> tuple[Floats, Floats]:
     """Max ``goal @ x`` over ``matrix @ x <= limits``, x >= 0; the analytic centre of the optima.
 
+    Args:
+        matrix: Coefficients, shape (rows, columns).
+        limits: Right-hand sides, shape (rows,).
+        goal: Gain of a unit of each column, shape (columns,).
+
     Returns:
-        The point, and the dual of each row.
+        The point, shape (columns,), and the dual of each row, shape (rows,).
 
     Raises:
         ArithmeticError: no convergence; the problem is infeasible or unbounded.

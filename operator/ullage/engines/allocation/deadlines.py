@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which deadlines can be kept together: the fewest are given up, and each is named.
+"""Finds the deadlines that can be kept together: drops the fewest, and names each.
 
 It promises rates, not finish times; a job whose deadline is dropped keeps its floor.
 """
@@ -47,7 +47,14 @@ def keepable(shape: Shape, needed: Floats) -> tuple[Floats, tuple[DroppedSLO, ..
 
     Each job with a deadline must be a group of its own. Where all can be kept a linear program
     shows it; else the fewest are dropped by a mixed-integer one within limits, and past these by
-    the linear one, which minimises the total shortfall instead: then it says so.
+    the linear one, which minimises the total shortfall instead: then it says so (derived).
+
+    Args:
+        shape: Groups and columns.
+        needed: Steps/s that each job needs to meet its deadline, 0 without one, shape (jobs,).
+
+    Returns:
+        Steps/s of each job, shape (jobs,), and the dropped deadlines.
 
     Raises:
         SolveError: neither program was solved.

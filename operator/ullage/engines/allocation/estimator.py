@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Speeds in company that no one measured: completed from jobs whose rows look alike.
+"""Estimates unmeasured speeds beside partners from jobs whose rows look alike.
 
 Estimates are normalised (beside a partner / alone) and always say how sure they are. A cell that no
 reference measured stays unknown, which is not 0; a measured value is never overwritten.
@@ -46,10 +46,12 @@ def complete(references: Floats, row: Floats) -> Completed:
     pred_k = sum_r w_r R_rk / sum_r w_r over references that measured k, w_r = exp(-d2_r / WIDTH)
     with d2_r the mean squared difference on common columns; the mean miss on the observed cells is
     added; the result is clipped to [0, 1]. Without a common cell every reference weighs the same.
+    Derived.
 
     Args:
-        references: Rows of jobs measured before; NaN where a cell is not measured.
-        row: The new job's cells; NaN where unknown.
+        references: Normalised speeds of jobs measured before, shape (references, columns); NaN =
+            not measured.
+        row: The new job's cells, shape (columns,); NaN = unknown.
 
     Raises:
         ProblemError: shapes differ, or a value is outside [0, 1.5].
@@ -84,7 +86,18 @@ def complete(references: Floats, row: Floats) -> Completed:
 
 
 def column_mean(references: Floats, row: Floats) -> Floats:
-    """The plain baseline: the mean of each column, measured cells kept; NaN where none has it."""
+    """The plain baseline: the mean of each column, measured cells kept; NaN where none has it.
+
+    Args:
+        references: Speed beside a partner / alone; NaN = not measured, shape (references, columns).
+        row: The same of one job, shape (columns,).
+
+    Returns:
+        Normalised speeds, shape (columns,).
+
+    Raises:
+        ProblemError: shapes differ, or a speed is outside 0..1.5.
+    """
     _checked(references, row)
     known: NDArray[np.bool_] = ~np.isnan(references)
     total = np.where(known, references, 0.0).sum(axis=0)
@@ -94,7 +107,12 @@ def column_mean(references: Floats, row: Floats) -> Floats:
 
 
 def renewed(measured: float, reported: float) -> float:
-    """A measured speed after one more report, exponentially smoothed, in the unit of both."""
+    """A measured speed after one more report, exponentially smoothed (factor ``SMOOTHING``).
+
+    Args:
+        measured: Speed so far, steps/s or normalised.
+        reported: The new report, in the same unit.
+    """
     return (1.0 - SMOOTHING) * measured + SMOOTHING * reported
 
 

@@ -20,7 +20,7 @@ _TIGHT: Final = 1e-6
 
 
 class Limit(StrEnum):
-    """What holds a job's share down."""
+    """Limit on a job's share."""
 
     OWN_TIME = "OwnTime"
     """It runs all the time already."""
@@ -71,7 +71,14 @@ class Place:
 
 
 def binding(allocation: Allocation, job: str, gang: int, types: Sequence[TypeView]) -> Binding:
-    """What stands between a job and a larger share, by the duals of the last solve."""
+    """The binding constraint of a job's share, by the duals of the last solve.
+
+    Args:
+        allocation: The allocation in force.
+        job: Name of the job.
+        gang: Its devices.
+        types: All types of the problem.
+    """
     if job in allocation.unplaceable:
         return Binding(limit=Limit.NO_ACCELERATOR)
     share = allocation.of(job)
@@ -97,7 +104,14 @@ def places(
     known: Mapping[str, RoundJob],
     settings: RoundSettings,
 ) -> tuple[Place, ...]:
-    """A job's claims of the next round, the most urgent first."""
+    """A job's claims of the next round, the most urgent first.
+
+    Args:
+        state: Of the rounds.
+        job: Name of the job.
+        known: All jobs by name.
+        settings: Of the rounds.
+    """
     claims = rank(state, known, settings)
     found = []
     for position, claim in enumerate(claims):

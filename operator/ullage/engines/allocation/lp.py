@@ -77,8 +77,8 @@ def at_least(shape: Shape, floors: Floats, rise: Floats | None = None) -> Extra:
 
     Args:
         shape: Groups and columns.
-        floors: Steps/s of one member; -inf where there is none.
-        rise: Steps/s for a unit of z.
+        floors: Steps/s of one member, shape (groups,); -inf where there is none.
+        rise: Steps/s for a unit of z, shape (groups,); ``None`` = 0 for all.
     """
     lift = np.zeros(shape.groups) if rise is None else rise
     wanted = np.flatnonzero((lift > 0) | (floors > 0))
@@ -91,12 +91,25 @@ def at_least(shape: Shape, floors: Floats, rise: Floats | None = None) -> Extra:
 
 
 def wanted_rows(floors: Floats, rise: Floats) -> Ints:
-    """Groups that have a row in ``at_least``, in its order."""
+    """Groups that have a row in ``at_least``, in its order.
+
+    Args:
+        floors: Steps/s of one member, shape (groups,).
+        rise: Steps/s for a unit of z, shape (groups,).
+
+    Returns:
+        Indices of groups, rising.
+    """
     return np.flatnonzero((rise > 0) | (floors > 0))
 
 
 def scaled(rows: csr_array, by: Floats) -> csr_array:
-    """Each row times a number."""
+    """Each row times a number.
+
+    Args:
+        rows: Shape (rows, columns).
+        by: Factor of each row, shape (rows,).
+    """
     return csr_array(
         (rows.data * np.repeat(by, np.diff(rows.indptr)), rows.indices, rows.indptr),
         shape=rows.shape,
@@ -116,11 +129,12 @@ def maximise(
 
     Args:
         shape: Groups and columns.
-        gain: Goal of each column.
+        gain: Goal of each column, shape (columns,).
         gain_z: Goal of the further variable.
         extra: Rows beside V.
         corner: Only the value and the prices matter: never pay for the middle.
-        ample: Groups whose time no optimum can use up (see ``_ample``): their rows are left out.
+        ample: Groups whose time no optimum can use up (see ``_ample``), shape (groups,): their rows
+            are left out.
 
     Raises:
         SolveError: no optimum was found.
@@ -152,7 +166,7 @@ def maximise(
     x = np.maximum(point[:-1], 0.0)
     if ample is not None:
         used = shape.base[: shape.groups] @ x
-        # whoever was given more time than there is has more than it needs
+        # a group with more time than there is has more than it needs
         x /= np.where(ample, np.maximum(used, 1.0), 1.0)[shape.left]
     return Solved(
         x=x,
@@ -167,7 +181,17 @@ def maximise(
 def raise_floors(
     shape: Shape, rise: Floats, floors: Floats | None = None, *, corner: bool = False
 ) -> Solved:
-    """Max z with speed >= floor + rise * z for each group."""
+    """Max z with speed >= floor + rise * z for each group.
+
+    Args:
+        shape: Groups and columns.
+        rise: Steps/s for a unit of z, shape (groups,).
+        floors: Steps/s of one member, shape (groups,); ``None`` = 0 for all.
+        corner: Only the value and the prices matter: never pay for the middle.
+
+    Raises:
+        SolveError: no optimum was found.
+    """
     low = np.zeros(shape.groups) if floors is None else floors
     rows = at_least(shape, low, rise)
     middle = shape.problem.central and not corner
@@ -221,10 +245,16 @@ def nearest(shape: Shape, floors: Floats, target: Floats, gain: Floats, value: f
 
     Args:
         shape: Groups and columns.
-        floors: Steps/s that each group keeps.
-        target: Time of each column in the allocation in force.
-        gain: Goal of each column; zeros where the floors are the goal.
+        floors: Steps/s that each group keeps, shape (groups,).
+        target: Time of each column in the allocation in force, shape (columns,).
+        gain: Goal of each column, shape (columns,); zeros where the floors are the goal.
         value: What the goal must reach.
+
+    Returns:
+        Time of each column, shape (columns,).
+
+    Raises:
+        SolveError: no optimum was found.
     """
     held = at_least(shape, floors)
     goal = csr_array(-gain[None, :]) if gain.any() else csr_array((0, shape.columns))

@@ -32,7 +32,7 @@ class PriceMissingError(ProblemError):
 
 
 class Objective(StrEnum):
-    """What a policy aims at, as SchedulingPolicy spells it."""
+    """Objective of a policy, as SchedulingPolicy spells it."""
 
     MAX_MIN_FAIRNESS = "MaxMinFairness"
     FINISH_TIME_FAIRNESS = "FinishTimeFairness"

@@ -24,7 +24,18 @@ Part = tuple[Ints, Ints, Ints, Floats, Floats]
 def pair_columns(
     problem: Problem, kinds: Floats, rate: Floats, gang: Floats, count: Floats
 ) -> list[Part]:
-    """Columns of two groups side by side, without those that hardly gain anything."""
+    """Columns of two groups side by side, without those that hardly gain anything.
+
+    Args:
+        problem: Jobs and the speeds of pairs (steps/s).
+        kinds: Number of each group's kind of job, shape (groups,).
+        rate: Steps/s of one member alone on each type, shape (groups, types).
+        gang: Devices of one member, shape (groups,).
+        count: Jobs in each group, shape (groups,).
+
+    Returns:
+        For each measured pair and type: type, both groups, steps/s of both, one entry a column.
+    """
     number: dict[str, float] = {}
     for job in problem.jobs:
         number.setdefault(job.kind or job.name, float(len(number)))

@@ -76,7 +76,7 @@ class RoundSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundState:
-    """What must survive from one round to the next.
+    """State that survives from one round to the next.
 
     Attributes:
         at_s: When it was written, on the clock that ``now`` comes from.

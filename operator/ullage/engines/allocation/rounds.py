@@ -121,7 +121,15 @@ def next_round(
 
 
 def promises(allocation: Allocation, known: Mapping[str, RoundJob]) -> dict[Cell, float]:
-    """Fraction of time of each cell: alone, and for each pair; rounding left out."""
+    """Fraction of time of each cell: alone, and for each pair; rounding left out.
+
+    Args:
+        allocation: The allocation in force.
+        known: All jobs by name; others are promised nothing.
+
+    Returns:
+        Fraction of time, 0..1, by members and type.
+    """
     rows, columns = np.nonzero(allocation.fractions > _NOTHING)
     jobs, types = allocation.jobs, allocation.types
     values = allocation.fractions[rows, columns].tolist()
@@ -161,12 +169,19 @@ def settle(
     """Book the time since the last round by the fractions that were in force, then take new ones.
 
     A debt is bounded, and lapses where nothing is promised any more.
+
+    Args:
+        state: After the last round.
+        now: Seconds on the clock of ``state.at_s``.
+        known: All jobs by name; the time of others is forgotten.
+        promised: Fraction of time of each cell from now on.
+        settings: Of the rounds.
     """
     elapsed = max(0.0, now - state.at_s) if state.promised or state.running else 0.0
     most = MEMORY_ROUNDS * settings.round_s
     received = {cell: s for cell, s in state.received_s.items() if _all_in(cell[0], known)}
     owed: dict[Cell, float] = {}
-    # Whose partner has left goes on alone, on the same devices.
+    # A job whose partner has left continues alone, on the same devices.
     left = {tuple(n for n in who if n in known): kind for who, kind in state.running.items()}
     running = {who: kind for who, kind in left.items() if who}
     for members, kind in running.items():
@@ -189,7 +204,13 @@ def settle(
 def rank(
     state: RoundState, known: Mapping[str, RoundJob], settings: RoundSettings
 ) -> tuple[Claim, ...]:
-    """Every promised cell, the most urgent first."""
+    """Every promised cell, the most urgent first.
+
+    Args:
+        state: Settled at the beginning of the round.
+        known: All jobs by name.
+        settings: Of the rounds.
+    """
     running = state.running
     return tuple(
         [
@@ -206,6 +227,15 @@ def order(
 
     Urgency is the time owed at the end of the round if it got nothing; what holds its devices
     already is ahead in proportion to what stopping it would cost. Ties: larger promise, then name.
+    Derived.
+
+    Args:
+        state: Settled at the beginning of the round.
+        known: All jobs by name.
+        settings: Of the rounds.
+
+    Returns:
+        For each cell: minus the urgency in seconds, minus the fraction of time, members, type.
     """
     found: list[tuple[float, float, Members, str]] = []
     for (members, kind), fraction in state.promised.items():
@@ -262,7 +292,7 @@ def _serve_skipped(
 def _fill(
     state: RoundState, known: Mapping[str, RoundJob], board: _Board, waiting: set[str]
 ) -> None:
-    """Idle devices go to whoever waits; reserved ones only to jobs that can be stopped again.
+    """Idle devices go to jobs that wait; reserved ones only to jobs that can be stopped again.
 
     A job that cannot be stopped is not put where it has no promise: it would stay to its end.
     """

@@ -47,7 +47,13 @@ class CompatCounters:
         del self.received_s[job], self.deficit_s[job]
 
     def book(self, job: str, kind: str, seconds: float) -> None:
-        """A job ran."""
+        """A job ran.
+
+        Args:
+            job: Name of the job.
+            kind: Type it ran on.
+            seconds: How long it ran.
+        """
         self.received_s[job][kind] += seconds
         self.busy_s[kind] = self.busy_s.get(kind, 0.0) + seconds
 
@@ -56,7 +62,12 @@ class CompatCounters:
         return self.last_reset_s == 0 or now - self.last_reset_s >= RESET_S
 
     def reset(self, allocation: Mapping[str, Mapping[str, float]], now: float) -> None:
-        """Book deficits against the fractions that were in force and start counting again."""
+        """Book deficits against the fractions that were in force and start counting again.
+
+        Args:
+            allocation: Fraction of time by job and type, as it was in force.
+            now: Seconds on the clock of ``last_reset_s``.
+        """
         elapsed = now - self.last_reset_s
         for kind in self.types:
             self.busy_s[kind] = 0.0
@@ -97,10 +108,13 @@ def compat_round(
 
     Args:
         counters: Received time; read only.
-        fractions: By job and type; a job that is not in it gets no devices.
+        fractions: Of time, by job and type; a job that is not in it gets no devices.
         free: Devices of each type.
         jobs: Active jobs in order of arrival.
         only_promised: Devices without a claim stay idle (the FIFO policies).
+
+    Returns:
+        Type by job; jobs that do not run are not in it.
     """
     left = dict(free)
     placed: dict[str, str] = {}

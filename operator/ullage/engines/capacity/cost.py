@@ -59,7 +59,7 @@ class Scaling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What a job adds to prices and hazards; measured per job.
+    """A job's own terms beside prices and hazards; measured per job.
 
     Attributes:
         scaling: phi.
@@ -75,7 +75,17 @@ class Terms:
 
 
 def life_h(hazard_per_hour: float, horizon_h: float) -> float:
-    """Expected hours within the horizon until a pool is lost: (1 - e^(-rh)) / r; h for r = 0."""
+    """Expected hours within the horizon until a pool is lost: (1 - e^(-rh)) / r; h for r = 0.
+
+    The mean of an exponential lifetime cut off at the horizon (derived).
+
+    Args:
+        hazard_per_hour: Loss events r per pool-hour, at least 0.
+        horizon_h: Hours h.
+
+    Returns:
+        Hours, at most the horizon.
+    """
     rate = hazard_per_hour * horizon_h
     return horizon_h if rate < 1e-12 else -math.expm1(-rate) / hazard_per_hour
 
@@ -95,7 +105,7 @@ def expected(
         counts: Instances of each pool.
         terms: Of the job.
         changed: The allocation differs from what is held: a change is paid.
-        horizon_h: Hours.
+        horizon_h: Hours ahead.
 
     Raises:
         ValueError: instances of a pool without a price.

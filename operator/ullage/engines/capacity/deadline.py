@@ -17,7 +17,7 @@ from ullage.engines.capacity.records import Why
 
 
 class Mode(StrEnum):
-    """What a gang runs on."""
+    """Kind of capacity that a gang runs on."""
 
     IDLE = "Idle"
     SPOT = "Spot"
@@ -31,7 +31,7 @@ class Line:
     Attributes:
         work_s: Seconds of undisturbed running that the work takes.
         deadline_s: Seconds from the start until it has to be done.
-        changeover_s: Seconds from a decision until work goes on: start and restore.
+        changeover_s: Seconds from a decision until work resumes: start and restore.
         tick_s: Seconds between decisions.
     """
 
@@ -85,7 +85,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lifetime:
-    """What is known of the next spot lifetime.
+    """Estimate of the next spot lifetime.
 
     Attributes:
         seconds: Expected.
@@ -96,14 +96,21 @@ class Lifetime:
     price_ratio: float
 
     def pays(self, changeover_s: int, starts: int) -> bool:
-        """Whether spot saves more than its starts cost: o > starts k d / (k - 1)."""
+        """Whether spot saves more than its starts cost: o > starts k d / (k - 1).
+
+        Source: "Can't Be Late" (NSDI 2024), rules with an estimate of the lifetime.
+
+        Args:
+            changeover_s: Seconds d of one start and restore.
+            starts: Starts to pay for: 1 from idle, 2 from on-demand.
+        """
         k = self.price_ratio
         return k > 1 and self.seconds > starts * k * changeover_s / (k - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a gang should run on until the next decision.
+    """Capacity that a gang should run on until the next decision.
 
     Attributes:
         mode: Spot, on-demand or nothing.

@@ -57,7 +57,7 @@ def decide(
     due: Due | None = None,
     settings: Settings = DEFAULT,
 ) -> Decision:
-    """What a job should hold from now on.
+    """Decides what a job should hold from now on.
 
     Args:
         ask: Objective, limits and what it holds.

@@ -55,7 +55,7 @@ def band_rate_per_hour(band: AdvisorBand) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prior:
-    """What is believed before anything was seen.
+    """Belief before any observation.
 
     Attributes:
         events: Pseudo-events, above 0.
@@ -125,7 +125,7 @@ class Hazard:
         Args:
             hours: How many; not below 0.
             held: The pool held instances of ours, or a probe, all that time.
-            half_life_h: See ``HALF_LIFE_H``; ``None`` = nothing is forgotten.
+            half_life_h: Hours in which a count halves; ``None`` = nothing is forgotten.
 
         Raises:
             ValueError: time runs backwards.
@@ -146,7 +146,7 @@ class Hazard:
         return self if self.draining_h is None else replace(self, draining_h=None)
 
     def lost(self, fraction: float = 1.0) -> Hazard:
-        """The posterior after a loss, which is an event or goes on with the last one.
+        """The posterior after a loss, which is a new event or part of the last one.
 
         Args:
             fraction: Part of the pool's instances that it took, above 0 to 1.
@@ -200,7 +200,12 @@ class Launches:
         return (self.started + 2 * hint) / (self.started + self.failed + 2)
 
     def wait_s(self, *, first_s: float = 60.0, longest_s: float = 1800.0) -> float:
-        """Seconds to leave the pool alone after its last failure; doubles with each in a row."""
+        """Seconds to leave the pool alone after its last failure; doubles with each in a row.
+
+        Args:
+            first_s: Seconds after one failure.
+            longest_s: Most seconds.
+        """
         if not self.in_a_row:
             return 0.0
         return min(longest_s, first_s * 2.0 ** min(self.in_a_row - 1, 30))
@@ -212,6 +217,11 @@ class Launches:
         return replace(self, failed=self.failed + 1, in_a_row=self.in_a_row + 1)
 
     def after(self, hours: float, *, half_life_h: float = HALF_LIFE_H) -> Launches:
-        """Some hours later."""
+        """Some hours later: counts decay by half in every half-life.
+
+        Args:
+            hours: Hours since these counts.
+            half_life_h: Hours in which a count halves.
+        """
         kept = 2 ** (-hours / half_life_h)
         return replace(self, started=self.started * kept, failed=self.failed * kept)

@@ -47,10 +47,13 @@ class Market:
         """Dollars of one period on an offer and the work done in it.
 
         Args:
-            period: Index.
+            period: Index of the period.
             offer: Index of the candidate.
-            work_left: Work still to do.
+            work_left: Work still to do, in the unit of ``speeds``.
             moved: The restart is lost first.
+
+        Returns:
+            Dollars, and work.
         """
         price, speed = float(self.row(period)[offer]), float(self.speeds[offer])
         lost = self.restart_h if moved else 0.0
@@ -87,7 +90,7 @@ def cheapest(
 
     Args:
         market: Known prices.
-        work: Work to do.
+        work: Work to do, in the unit of the market's ``speeds``.
         may_wait: Periods may pass without an offer.
         periods: It has to be done within so many; ``None`` = as many as there are prices, and
             beyond them for as long as the work runs on.

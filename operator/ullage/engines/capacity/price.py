@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Prices as they are believed: stale ones and outliers are told from fresh ones.
+"""Believed prices: separates stale ones and outliers from fresh ones.
 
 Feeds flip: public ones have shown twelve times the price for weeks, with the low value the true
 one, while spot prices move by less than a sixth per update. It must never let a jump through
@@ -31,7 +31,7 @@ class Doubt(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quote:
-    """What a source says.
+    """A price as a source states it.
 
     Attributes:
         price_per_hour: Of one instance.
@@ -70,11 +70,11 @@ class PriceRecord:
         return PriceRecord(quote=quote)
 
     def why_not_fresh(self, now_s: float, *, fresh_s: float = FRESH_S) -> Doubt | None:
-        """What condition ``PriceFresh`` says; ``None`` = it is fresh.
+        """Reason of condition ``PriceFresh``; ``None`` = it is fresh.
 
         Args:
             now_s: Seconds since the epoch.
-            fresh_s: See ``FRESH_S``.
+            fresh_s: Seconds after which a price is stale.
         """
         if self.doubt is not None:
             return self.doubt

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which offer to run on as prices move: re-decided once a period, moved for a saving that pays.
+"""Chooses an offer as prices move: once a period, and a move must pay for itself.
 
 After "Dynamic spot pricing" (DISPA 2020), with honest charging: an offer is the whole instances
 that a gang fills, and a move costs the restart. It must never move for less than the move costs.
@@ -79,7 +79,7 @@ class Switching:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceDecision:
-    """What to run on until the next decision.
+    """The offer to run on until the next decision.
 
     Attributes:
         chosen: The offer; ``None`` = there is none.
@@ -106,7 +106,12 @@ DEFAULT: Final = Switching()
 
 
 def fills(gpus_per_instance: int, gang_gpus: int) -> bool:
-    """Whether a gang uses every GPU of instances of a size: no one else pays for the rest."""
+    """Whether a gang uses every GPU of instances of a size: no one else pays for the rest.
+
+    Args:
+        gpus_per_instance: GPUs of one instance.
+        gang_gpus: GPUs of the whole gang.
+    """
     return gpus_per_instance >= 1 and gang_gpus % gpus_per_instance == 0
 
 

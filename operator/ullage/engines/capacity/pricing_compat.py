@@ -3,7 +3,7 @@
 """The published study of dynamic spot pricing, reproduced with its traps.
 
 It ranks some offers by the price of the whole instance and charges all by the GPU, and moving is
-free. It exists to be compared with; the product's policy must never call it.
+free. It exists for comparison only; the product's policy must never call it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def study_cost(
 
     Args:
         offers: What it may run on; at the start one has a price.
-        iterations: Of the job.
+        iterations: Iterations of the job.
         start: Index of the first day.
         again: Choose again each day, free of charge; else follow the first choice.
     """

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is chosen from, what is held, what a choice says: values without behaviour.
+"""Offers, holdings and decisions: values without behaviour.
 
 A pool is one instance type in one zone under one capacity type, as one job sees it. It must never
 carry a price per GPU: whole instances are bought.
@@ -125,7 +125,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """What a job asks for.
+    """Request of a job.
 
     Attributes:
         objective: What is optimised.
@@ -178,7 +178,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What an allocation costs and does over the horizon.
+    """Expected cost and work of an allocation over the horizon.
 
     Attributes:
         cost: Dollars.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The step from what is held to what should be: add, give back, move, each only for a gain.
+"""Searches from the held allocation for a better one: add, give back, move, each only for a gain.
 
 Allocations are counts aligned with the pools. A change must gain by a part of what stands, so that
 noise in prices and hazards moves no one. It must never end beyond a limit: budget, replicas, what
@@ -108,14 +108,19 @@ class Search:
         )
 
     def rank(self, counts: Counts) -> tuple[float, float, Counts]:
-        """What is minimised, then what breaks ties, then the counts themselves."""
+        """Sort key: the minimised figure, then tie breakers, then the counts."""
         found = self.expect(counts)
         if self.ask.objective is Objective.MAKESPAN:
             return _rounded(-found.work), _rounded(found.per_work), counts
         return _rounded(found.per_work), _rounded(-found.work), counts
 
     def gains(self, new: Counts, old: Counts) -> bool:
-        """Whether an allocation is better by more than the least gain."""
+        """Whether an allocation is better by more than the least gain.
+
+        Args:
+            new: Instances of each pool after the change.
+            old: Instances of each pool before it.
+        """
         least = self.settings.min_gain
         after, before = self.expect(new), self.expect(old)
         if self.ask.objective is Objective.MAKESPAN:
@@ -133,7 +138,12 @@ class Search:
         return budget is None or self.expect(counts).per_hour <= budget * (1 + _TIES)
 
     def addable(self, index: int, counts: Counts) -> int:
-        """Instances that one pool still gives beside an allocation, in whole gangs."""
+        """Instances that one pool still gives beside an allocation, in whole gangs.
+
+        Args:
+            index: Of the pool in ``pools``.
+            counts: Instances of each pool.
+        """
         pool, ask = self.pools[index], self.ask
         if not pool.available or not pool.speed or not allowed(pool, ask):
             return 0
@@ -235,7 +245,12 @@ class Search:
 
 
 def allowed(pool: Pool, ask: Ask) -> bool:
-    """Whether a job may use a pool at all."""
+    """Whether a job may use a pool at all.
+
+    Args:
+        pool: The pool.
+        ask: Of the job.
+    """
     if pool.capacity_type is CapacityType.SPOT:
         return ask.allow_spot
     return ask.allow_on_demand

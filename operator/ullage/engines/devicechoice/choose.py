@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Offers to a ranked table, and the one to take for an aim of cost or time under caps.
+"""Ranks offers and picks one for an aim of cost or time under caps.
 
 Every offer is looked at: tables are small and an exact answer can be checked. It must never choose
 what did not run, does not fit, or whose memory no one vouches for.
@@ -54,7 +54,7 @@ def choose(
         candidates: Offers with forecasts and memory verdicts.
         goal: Aim and caps.
         work: The training.
-        margin: See ``MARGIN``.
+        margin: Part of the best offer's figure within which offers count as equal.
         input_bound: The job's first window showed idle multiprocessors: estimates are advice.
     """
     aim = goal.aim()
@@ -80,7 +80,7 @@ def choose(
 
 
 def _advice_aim(goal: Goal, rows: Sequence[Priced]) -> Aim:
-    """What advice is ranked by where nothing was asked for: cost, if all offers have one."""
+    """Aim of advice where none was asked for: cost, if all offers have one."""
     priced = all(row.cost is not None for row in rows)
     return Aim.COST if priced and goal.objective is not Objective.DEADLINE else Aim.TIME
 
@@ -253,7 +253,7 @@ def _rank(aim: Aim) -> Callable[[Priced], tuple[float, bool, float, tuple[str, i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """What a job runs on by a recommendation.
+    """The offer that a job runs on by recommendation.
 
     Attributes:
         offer: The devices.
@@ -301,7 +301,7 @@ def reconsider(
     Args:
         standing: What the job runs on.
         now: The table with the measured entry (``with_measured``).
-        hysteresis: See ``HYSTERESIS``.
+        hysteresis: Part of the present cost below which no gain is worth a move.
     """
     if standing.reconsidered:
         return standing

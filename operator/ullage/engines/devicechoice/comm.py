@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a step costs beyond its compute when several devices share the work: the term C.
+"""Cost of a step beyond its compute when several devices share the work: the term C.
 
 C of a type and a number of devices is ``alpha + beta * parameters``, both at least 0. It must never
 be negative: where more devices look faster than linear, C is 0 and says so.
@@ -55,7 +55,7 @@ class SyncTerm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """What the devices of a job exchange gradients over.
+    """Link over which the devices of a job exchange gradients.
 
     Attributes:
         bytes_per_s: Bandwidth of one device.
@@ -71,7 +71,7 @@ class Link:
 
 
 def fit_sync(gpus: int, rows: Sequence[SyncRow], *, relative: bool = True) -> SyncTerm:
-    """Non-negative least squares of C on the parameter count.
+    """Non-negative least squares of C on the parameter count (derived).
 
     Args:
         gpus: Devices of the rows.
@@ -107,6 +107,9 @@ def ring_s(gpus: int, parameters: float, *, link: Link, element_bytes: int = 4) 
         parameters: Numbers exchanged.
         link: What they go over.
         element_bytes: Bytes of a number.
+
+    Raises:
+        ValueError: there is no device.
     """
     if gpus < 1:
         raise ValueError(f"gpus must be at least 1, not {gpus}")
@@ -134,7 +137,7 @@ def ring_scaled(*, low: tuple[int, float], high: tuple[int, float], gpus: int) -
 
     Args:
         low: Devices and seconds per step.
-        high: The same, with more devices.
+        high: Devices and seconds per step, with more devices.
         gpus: Devices asked for.
 
     Raises:

@@ -84,7 +84,12 @@ def memory_line(memory: MemoryVerdict) -> str:
 
 
 def report(recommendation: Recommendation, terms: Terms | None = None) -> Sequence[str]:
-    """All lines that ``why`` prints: summary, every offer with its memory, the winner's terms."""
+    """All lines that ``why`` prints: summary, every offer with its memory, the winner's terms.
+
+    Args:
+        recommendation: The ranked offers.
+        terms: Terms of the winner's step; ``None`` = left out.
+    """
     lines = [summary(recommendation)]
     lines += [f"  {offer_line(row)}; {memory_line(row.memory)}" for row in recommendation.rows]
     if terms is not None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a layer's time depends on: the bytes that it reads and writes, and its arithmetic.
+"""Features of a layer's time: the bytes that it reads and writes, and its arithmetic.
 
 An op table is a tuple of ``Op``, with sizes of the whole batch that ONE device works on. It must
 never look at a measured time: features are known before anything ran.
@@ -145,12 +145,24 @@ def conv2d_flops(
 
 
 def linear_flops(output_bytes: float, *, in_features: int, element_bytes: int = 4) -> float:
-    """Forward FLOPs of a fully connected layer (derived)."""
+    """Forward FLOPs of a fully connected layer (derived).
+
+    Args:
+        output_bytes: Bytes of the output of the whole batch.
+        in_features: Inputs of each output element.
+        element_bytes: Bytes of one element.
+    """
     return FLOPS_PER_MULTIPLY_ADD * output_bytes / element_bytes * in_features
 
 
 def pool_flops(output_bytes: float, *, area: int, element_bytes: int = 4) -> float:
-    """Forward FLOPs of a pooling layer: one per output element and tap (derived)."""
+    """Forward FLOPs of a pooling layer: one per output element and tap (derived).
+
+    Args:
+        output_bytes: Bytes of the output of the whole batch.
+        area: Taps of the window.
+        element_bytes: Bytes of one element.
+    """
     return output_bytes / element_bytes * area
 
 
@@ -159,6 +171,12 @@ def conv2d_kernel(*, in_channels: int, groups: int, area: int, stride: int) -> K
 
     Depthwise and grouped ones run other code, 1x1 is a matrix product, and 3x3 with stride 1 has
     algorithms that save multiplications (Winograd).
+
+    Args:
+        in_channels: Channels of the input.
+        groups: Groups of channels.
+        area: Taps of the kernel, height times width.
+        stride: In elements.
     """
     if groups > 1:
         return Kernel.DEPTHWISE if groups == in_channels else Kernel.GROUPED

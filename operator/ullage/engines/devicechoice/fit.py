@@ -159,7 +159,12 @@ def _line(timed: Sequence[TimedOp], design: Design) -> Line:
 
 
 def compute_s(times: OpTimes, ops: Sequence[Op]) -> float:
-    """Seconds of all ops of a step: fits, medians of light ops, medians of the host's."""
+    """Seconds of all ops of a step: fits, medians of light ops, medians of the host's.
+
+    Args:
+        times: Fitted times of one type.
+        ops: Op table of one device's batch.
+    """
     total = 0.0
     for op in ops:
         each = times.cpu_s if op.on_cpu else times.heavy_s(op)
@@ -186,6 +191,9 @@ def left_out_errors(
         design: Features.
         group: What is left out together; the network alone unless told.
         heavy_part: As in ``fit_op_times``.
+
+    Returns:
+        Error by network, without unit.
     """
     errors: dict[str, float] = {}
     for name in sorted(networks):
@@ -206,6 +214,11 @@ def choose_design(
     """The design with the least mean absolute left-out error on these networks.
 
     With one group there is nothing to leave out, and the first design is taken.
+
+    Args:
+        networks: Measured op tables by name.
+        designs: Sets of features to choose from.
+        group: Names what is left out together, from the name of a network.
 
     Raises:
         ValueError: no designs.

@@ -52,9 +52,14 @@ class Interval:
 def factor_of(errors: Sequence[float], *, level: float = LEVEL) -> float:
     """Factor at least 1 that the truth stays within of an estimate, at the level.
 
+    Source: the finite-sample quantile of split conformal prediction, of log errors (derived).
+
     Args:
         errors: predicted / measured - 1 of left-out work, each above -1.
         level: Nominal part inside, 0 to 1.
+
+    Raises:
+        ValueError: the level is not between 0 and 1, or an error is not above -1.
     """
     if not 0 < level < 1:
         raise ValueError(f"level must be between 0 and 1, not {level}")
@@ -68,7 +73,15 @@ def factor_of(errors: Sequence[float], *, level: float = LEVEL) -> float:
 
 
 def around(value_s: float, factor: float) -> Interval:
-    """From ``value / factor`` to ``value * factor``; a measured time has factor 1."""
+    """From ``value / factor`` to ``value * factor``; a measured time has factor 1.
+
+    Args:
+        value_s: Estimate, seconds.
+        factor: At least 1.
+
+    Raises:
+        ValueError: the factor is below 1.
+    """
     if factor < 1:
         raise ValueError(f"factor must be at least 1, not {factor}")
     return Interval(value_s=value_s, low_s=value_s / factor, high_s=value_s * factor)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a job's memory fits a device, by the best evidence there is.
+"""Decides whether a job's memory fits a device, by the best evidence.
 
 Order: a measured failure, a measured peak, an estimate from parameters and activations, nothing.
 Nothing means unknown, and unknown must never become a placement.
@@ -19,7 +19,7 @@ ADAM_BYTES_PER_PARAMETER: Final = 18.0
 
 
 class Verdict(StrEnum):
-    """What the evidence says."""
+    """Verdict of the evidence."""
 
     FITS = "Fits"
     TOO_LARGE = "TooLarge"
@@ -37,7 +37,7 @@ class Evidence(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredMemory:
-    """What a run of the same profile key showed on some device.
+    """Memory of a run of the same profile key on some device.
 
     Attributes:
         device_bytes: Memory of that device.
@@ -52,7 +52,7 @@ class MeasuredMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint:
-    """What a job holds on each device, where it is declared or profiled.
+    """Memory of a job on each device, where it is declared or profiled.
 
     Attributes:
         parameters: Parameters of the model; ``None`` = not known.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is chosen from and what a choice says: values without behaviour.
+"""Offers and recommendations: values without behaviour.
 
 An offer is a number of devices of one type at a price for all of them. It must never carry a price
 per device: counts differ between offers.

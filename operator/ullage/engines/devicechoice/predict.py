@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""From an op table to the time of a step, of the training and its price, term by term.
+"""Predicts the time of a step, of the training and its price from an op table, term by term.
 
 Batches are per device: an epoch on k devices has ceil(samples / (k * batch)) steps. It must never
 say how many epochs a model needs: the global batch changes that, and no time model sees it.
@@ -48,7 +48,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a training has to do.
+    """Work of a training.
 
     Attributes:
         samples: Samples of an epoch.
@@ -65,7 +65,11 @@ class Work:
             raise ValueError("samples, epochs and batch_per_gpu must be at least 1")
 
     def steps(self, gpus: int) -> int:
-        """Steps of the whole training on so many devices."""
+        """Steps of the whole training on ``gpus`` devices.
+
+        Raises:
+            ValueError: there is no device.
+        """
         if gpus < 1:
             raise ValueError(f"gpus must be at least 1, not {gpus}")
         return self.epochs * math.ceil(self.samples / (gpus * self.batch_per_gpu))
@@ -77,7 +81,7 @@ def step_terms(times: OpTimes, ops: Sequence[Op], *, sync_s: float = 0.0) -> Ter
     Args:
         times: Fitted op times.
         ops: Op table for the batch of one device.
-        sync_s: Term C for the number of devices; 0 for one.
+        sync_s: Term C for the number of devices, seconds; 0 for one.
     """
     heavy = light = cpu = 0.0
     extrapolated = 0
@@ -96,13 +100,27 @@ def step_terms(times: OpTimes, ops: Sequence[Op], *, sync_s: float = 0.0) -> Ter
 
 
 def step_interval(terms: Terms, factor: float) -> Interval:
-    """The step's interval from left-out errors, wider where ops are larger than any measured."""
+    """The step's interval from left-out errors, wider where ops are larger than any measured.
+
+    Args:
+        terms: Of one step, seconds.
+        factor: From ``factor_of``, at least 1.
+
+    Raises:
+        ValueError: the factor is below 1.
+    """
     wide = factor * (EXTRAPOLATED_FACTOR if terms.extrapolated else 1.0)
     return around(terms.step_s, wide)
 
 
 def training_interval(step: Interval, work: Work, gpus: int) -> Interval:
-    """Seconds of the whole training on ``gpus`` devices."""
+    """Seconds of the whole training on ``gpus`` devices.
+
+    Args:
+        step: Seconds of one step.
+        work: Samples, batch and epochs.
+        gpus: Devices.
+    """
     return step.times(work.steps(gpus))
 
 
@@ -112,6 +130,9 @@ def cost_of(total_s: float, price_per_hour: float) -> float:
     Args:
         total_s: Seconds.
         price_per_hour: Of ALL devices of the offer.
+
+    Raises:
+        ValueError: the price is negative or not finite.
     """
     if price_per_hour < 0 or not math.isfinite(price_per_hour):
         raise ValueError(f"price per hour must be finite and not negative, not {price_per_hour}")

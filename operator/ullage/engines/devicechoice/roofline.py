@@ -23,7 +23,7 @@ LEAST_EFFICIENCY: Final = 1e-3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """What is known of a type of device without running on it.
+    """Data-sheet figures of a type of device.
 
     Attributes:
         accelerator: Its key.
@@ -77,7 +77,7 @@ def roofline_step(
     correction: float = 1.0,
     extrapolations: int = 1,
 ) -> RooflineStep:
-    """A training step, forward and backward, of one device's batch.
+    """A training step, forward and backward, of one device's batch; formula of the module.
 
     Args:
         device: The type.
@@ -86,6 +86,9 @@ def roofline_step(
         efficiency: Part of the peak that is reached.
         correction: measured / roofline on a measured type (``correction_of``).
         extrapolations: Steps away from what was measured: 1 inside the family, 2 outside it.
+
+    Raises:
+        ValueError: the efficiency is outside (0, 1], or the correction is not above 0.
     """
     peak = device.peak(dtype)
     if not 0 < efficiency <= 1 or correction <= 0:
@@ -109,6 +112,12 @@ def roofline_step(
 def correction_of(device: Device, ops: Sequence[Op], dtype: str, measured_s: float) -> float:
     """Measured / roofline on a type that was measured: what to multiply other types by.
 
+    Args:
+        device: The measured type.
+        ops: Op table.
+        dtype: Of the arithmetic.
+        measured_s: Seconds of one measured step.
+
     Raises:
         ValueError: the measured step or the estimate is not above 0.
     """
@@ -119,9 +128,18 @@ def correction_of(device: Device, ops: Sequence[Op], dtype: str, measured_s: flo
 
 
 def fit_efficiency(device: Device, ops: Sequence[Op], dtype: str, measured_s: float) -> float:
-    """The efficiency at which the roofline meets a measured step; within [0.001, 1].
+    """The efficiency at which the roofline meets a measured step.
 
-    The estimate falls as efficiency rises, so bisection finds it.
+    The estimate falls as efficiency rises, so bisection finds it (derived).
+
+    Args:
+        device: The measured type.
+        ops: Op table.
+        dtype: Of the arithmetic.
+        measured_s: Seconds of one measured step.
+
+    Returns:
+        Part of the peak, within [0.001, 1].
     """
     low, high = LEAST_EFFICIENCY, 1.0
     for _ in range(60):

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What traces of frameworks say of a step, in words that no framework owns.
+"""Reads steps from the traces of frameworks, in framework-neutral records.
 
 Pure: text in, records out. It must never guess what a trace does not say.
 """

@@ -53,7 +53,7 @@ class TracedOp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """What a trace says of one step.
+    """One step of a trace.
 
     Attributes:
         ops: Operations of a step, the longest first; counts are whole.
@@ -98,6 +98,10 @@ def decoded(text: str) -> object:
 def objects(value: object, place: str) -> list[Json]:
     """A list of objects, bounded.
 
+    Args:
+        value: Parsed JSON.
+        place: Where it stands in the trace, for the message.
+
     Raises:
         TraceError: it is none, or too long.
     """
@@ -113,6 +117,11 @@ def objects(value: object, place: str) -> list[Json]:
 
 def number(raw: Json, field: str, place: str) -> float | None:
     """A number of at least 0; absent is ``None``.
+
+    Args:
+        raw: Parsed JSON object.
+        field: Key of the number.
+        place: Where the object stands in the trace, for the message.
 
     Raises:
         TraceError: it is something else.
@@ -171,7 +180,12 @@ def shape(value: object) -> tuple[int, ...] | None:
 
 
 def tensor_bytes(shapes: Sequence[object], types: Sequence[object]) -> float | None:
-    """Bytes of all tensors whose size and type are known; ``None`` where none is."""
+    """Bytes of all tensors whose size and type are known; ``None`` where none is.
+
+    Args:
+        shapes: Size of each argument as the trace tells it.
+        types: Element type of each argument, in the same order.
+    """
     total, known = 0.0, False
     for size, kind in zip(shapes, types, strict=False):
         sizes, width = shape(size), ELEMENT_BYTES.get(element(str(kind)))
@@ -189,7 +203,12 @@ def number_format(types: Sequence[object]) -> str:
 def product_flops(op: str, shapes: Sequence[object]) -> float | None:
     """FLOPs of matrix products from the sizes of their arguments: 2 m k n (derived).
 
-    Of other operations the sizes of the arguments do not tell; ``None``.
+    Args:
+        op: Name of the operation, such as ``aten::mm``.
+        shapes: Size of each argument as the trace tells it.
+
+    Returns:
+        FLOPs; ``None`` for operations whose FLOPs the sizes of the arguments do not tell.
     """
     found = [shape(one) for one in shapes]
     first = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1}.get(op)
@@ -218,9 +237,12 @@ def together(
     Beyond the bound the cheapest kinds become one row per type, then one row for the rest.
 
     Args:
-        ops: executions, or rows of some.
-        steps: steps that they belong to.
-        most: rows at most.
+        ops: Executions, or rows of several.
+        steps: Steps that they belong to.
+        most: Most rows.
+
+    Returns:
+        Rows of one step, and how many kinds were merged.
     """
     exact = _grouped(ops, lambda op: (op.type, op.bytes_read, op.bytes_written, op.flops))
     ranked = sorted(exact, key=_weight)

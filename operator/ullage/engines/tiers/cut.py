@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the copy holds: a step counts only when all shards of it have arrived.
+"""Contents of the copy: a step counts only when all its shards have arrived.
 
 The ledger is the keeper's book without the bytes: one complete cut and at most one partial one. It
 must never go back, except by a declared roll-back, and never mix shards of different steps.
@@ -14,7 +14,7 @@ from enum import StrEnum
 
 
 class Receipt(StrEnum):
-    """What became of a push."""
+    """Result of a push."""
 
     STORED = "Stored"
     """Other shards of its step are missing."""
@@ -54,9 +54,9 @@ def receive(book: Ledger, *, shard: int, step: int, epoch: int) -> tuple[Ledger,
 
     Args:
         book: As it was.
-        shard: Its number.
+        shard: Number of the shard.
         step: The step after which the shard has these values.
-        epoch: Of the maps under which it was sent.
+        epoch: Epoch of the maps under which it was sent.
 
     Raises:
         ValueError: there is no such shard.
@@ -81,6 +81,10 @@ def receive(book: Ledger, *, shard: int, step: int, epoch: int) -> tuple[Ledger,
 def new_epoch(book: Ledger, epoch: int) -> Ledger:
     """The book under new maps: the complete cut stays, the partial one goes with its senders.
 
+    Args:
+        book: The book under the old maps.
+        epoch: Number of the new maps.
+
     Raises:
         ValueError: the epoch does not grow.
     """
@@ -93,12 +97,20 @@ def consistent_cut(received: Mapping[int, int], shards: int) -> int | None:
     """c_b: the smallest over all shards of the last step that arrived whole.
 
     Args:
-        received: By shard; a missing one never arrived.
+        received: Last step that arrived whole, by shard; a missing shard never arrived.
         shards: How many there are.
+
+    Returns:
+        A step; ``None`` where a shard never arrived.
     """
     return min(received.values()) if shards and len(received) == shards else None
 
 
 def lost_steps(step: int, cut: int | None) -> int:
-    """Finished steps that are done again after a roll-back; all of them without a cut."""
+    """Finished steps that are done again after a roll-back; all of them without a cut.
+
+    Args:
+        step: Finished steps.
+        cut: Step of the complete cut; ``None`` = there is none.
+    """
     return step - (cut or 0)

@@ -49,7 +49,7 @@ def text(
         seen: What the decision saw.
         chosen: The stage.
         other: The next best.
-        q: Transient for each reliable machine.
+        q: Transient machines for each reliable one.
         loss: What happened to owners.
         divided: As for :func:`shortfall`.
     """

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a notice leaves time to save what is pending, and what would make it so.
+"""Decides whether a notice leaves time to save pending state, and what would help.
 
 The bulk case counts: all owners are told at once and share the way into the backup. It must never
 call a flush possible that needs more than its part of the notice.
@@ -25,7 +25,7 @@ The one source for leads and for what is told before they run."""
 
 
 class NoticeAnswer(StrEnum):
-    """What an owner does with the running step when it is told to go."""
+    """Action of an owner on the running step when it must leave."""
 
     FINISH = "FinishStep"
     """Finish it, then flush."""
@@ -44,7 +44,7 @@ class Link:
         dirty_bytes_per_step: What a step changes, all shards; at most the state.
         host_bytes_per_s: Out of one owner.
         keeper_bytes_per_s: Into one holder of the copy, all owners together.
-        every_steps: A push every so many steps.
+        every_steps: Steps between two pushes.
         max_lag_steps: The job waits rather than be further ahead of the copy.
     """
 
@@ -106,9 +106,9 @@ def flush_time_s(link: Link, *, owners: int, keepers: int, shards: int = 0) -> f
     The bytes of the fullest owner over its own way out, or all bytes over the way in (derived).
 
     Args:
-        link: Sizes and bandwidths.
-        owners: That push.
-        keepers: That receive.
+        link: Sizes (bytes) and bandwidths (bytes/s).
+        owners: Hosts that push.
+        keepers: Hosts that receive.
         shards: Pieces that are not cut further; 0 = the state divides evenly.
     """
     if link.pending_bytes == 0 or owners == 0:
@@ -126,10 +126,10 @@ def feasibility(
     """Whether owners under notice can save what is pending in half of it, and what would help.
 
     Args:
-        link: Sizes and bandwidths.
+        link: Sizes (bytes) and bandwidths (bytes/s).
         owners: Transient members that own shards; 0 = nothing has to be saved.
         keepers: Reliable members that hold the copy.
-        notice_s: The shortest notice; ``None`` = there is none: then nothing can be flushed.
+        notice_s: Seconds of the shortest notice; ``None`` = none: then nothing can be flushed.
         shards: Pieces that are not cut further; 0 = the state divides evenly.
     """
     allowed_s = math.inf if owners == 0 else NOTICE_PART * (notice_s or 0.0)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a loss costs with a copy in memory and with checkpoints, and what keeping the copy costs.
+"""Cost of a loss with a copy in memory and with checkpoints, and cost of keeping the copy.
 
 Formulas are derived from memoryless losses; the classic optimum of checkpoints is Young's. Figures
 are expectations for choosing and explaining, and must never be reported as measured ones.
@@ -52,6 +52,13 @@ class Pace:
 def push_s(link: Link, *, owners: int, keepers: int) -> float:
     """Seconds that one push of all owners travels; the whole interval's changes, at most the state.
 
+    Bytes over the slower of all senders and all receivers (derived).
+
+    Args:
+        link: Sizes (bytes) and rates (bytes/s) of the copy.
+        owners: Hosts that send.
+        keepers: Hosts that receive.
+
     Raises:
         ValueError: no one to send or to receive.
     """
@@ -85,8 +92,8 @@ def fewest_steps(pace: Pace, link: Link, *, owners: int, keepers: int) -> int:
     Args:
         pace: Of the job.
         link: Sizes; its own interval is not looked at.
-        owners: That push; at least 1.
-        keepers: That receive; at least 1.
+        owners: Hosts that push, at least 1.
+        keepers: Hosts that receive, at least 1.
 
     Raises:
         ValueError: no one to send or to receive.

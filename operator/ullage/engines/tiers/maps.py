@@ -16,7 +16,7 @@ from ullage.engines.tiers.records import Map, Member
 
 
 def hosts(candidates: Sequence[Member], count: int, *, now: Collection[str] = ()) -> list[str]:
-    """Who owns shards: the present hosts first, then pools with the fewest, then the least hazard.
+    """Chooses owners of shards: present hosts, then pools with the fewest, then least hazard.
 
     Args:
         candidates: Members that stay.
@@ -68,5 +68,10 @@ def divide(count: int, among: Sequence[str], *, now: Map = (), homes: Map = ()) 
 
 
 def places(held: Map, name: str) -> tuple[int, ...]:
-    """Numbers of what a member has in a map."""
+    """Numbers of what a member has in a map.
+
+    Args:
+        held: Holder of each shard or range of data.
+        name: The member.
+    """
     return tuple(place for place, holder in enumerate(held) if holder == name)

@@ -19,7 +19,7 @@ Map = tuple[str, ...]
 
 
 class Role(StrEnum):
-    """What a member does."""
+    """Role of a member."""
 
     PARAM_SERVER = "ParamServ"
     """Owns shards, on a reliable machine."""
@@ -253,7 +253,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """What one member does from the next boundary on."""
+    """Work of one member from the next boundary on."""
 
     member: str
     roles: tuple[Role, ...]

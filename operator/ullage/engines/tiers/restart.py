@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""From which maps an operator goes on that was restarted in the middle of anything.
+"""Chooses the maps that an operator continues from after a restart.
 
-The keeper hears of maps before any member and before the job's status, so it wins. It must never
+The keeper receives maps before any member and before the job's status, so it wins. It must never
 let a transition begin before both name the same epoch.
 """
 
@@ -15,10 +15,10 @@ from ullage.engines.tiers.records import Standing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreed:
-    """What the next situation takes over.
+    """State that the next situation takes over.
 
     Attributes:
-        standing: The maps to go on from; to be written into the status if that names others.
+        standing: The maps to continue from; to be written into the status if that names others.
         settled: Both name the same epoch.
         heard: The latest epoch that anyone may have heard of.
     """

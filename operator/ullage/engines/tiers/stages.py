@@ -14,7 +14,7 @@ from enum import IntEnum
 
 
 class Stage(IntEnum):
-    """Who owns the state and who computes."""
+    """Stage: the owners of the state and the members that compute."""
 
     RELIABLE = 1
     """Reliable members own; everyone computes; no copy is needed."""
@@ -25,7 +25,7 @@ class Stage(IntEnum):
 
 
 class Hold(IntEnum):
-    """What kept a stage that the ratio would leave."""
+    """Reason to keep a stage that the ratio would leave."""
 
     FREE = 0
     BAND = 1
@@ -61,12 +61,24 @@ class Rule:
 
 
 def ratio(transient: int, reliable: int) -> float:
-    """q: transient machines for each reliable one; infinite without reliable ones."""
+    """q: transient machines for each reliable one; infinite without reliable ones.
+
+    Args:
+        transient: Transient machines.
+        reliable: Reliable machines.
+    """
     return transient / reliable if reliable else math.inf if transient else 0.0
 
 
 def target(q: float, rule: Rule) -> Stage:
-    """The stage of a ratio without regard to the present one."""
+    """The stage of a ratio without regard to the present one.
+
+    Stages are AgileML's (Proteus, EuroSys 2017); the thresholds are defaults.
+
+    Args:
+        q: Transient machines for each reliable one.
+        rule: When stages change.
+    """
     if q <= rule.backed_above:
         return Stage.RELIABLE
     return Stage.BACKED if q <= rule.transient_above else Stage.TRANSIENT
@@ -98,7 +110,13 @@ def settle(
 
 
 def nearest_other(q: float, chosen: Stage, rule: Rule) -> Stage:
-    """The neighbouring stage whose threshold is nearest, by its logarithm; for the runner-up."""
+    """The neighbouring stage whose threshold is nearest, by its logarithm; for the runner-up.
+
+    Args:
+        q: Transient machines for each reliable one.
+        chosen: The stage in force.
+        rule: When stages change.
+    """
     if chosen is not Stage.BACKED:
         return Stage.BACKED
     low, high = rule.backed_above, rule.transient_above

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""From the maps that hold to the new ones: who does what, in which order.
+"""Orders the commands that lead from the present maps to the new ones.
 
-First what goes is saved or rolled back, then state moves, then the maps switch, then members leave.
-It must never name a member that is gone, nor copy from one.
+First the state of leaving members is saved or rolled back, then state moves, then the maps switch,
+then members leave. It must never name a member that is gone, nor copy from one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ullage.engines.tiers.records import Command, Do, Map, Situation, Source, St
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """What happened to owners.
+    """Loss of owners.
 
     Attributes:
         gone: Owners without notice, or with one that is too short.
@@ -39,7 +39,7 @@ def commands(seen: Situation, new: Standing, loss: Loss) -> tuple[Command, ...]:
     Args:
         seen: What the decision saw.
         new: The maps to reach.
-        loss: What happened to owners.
+        loss: Loss of owners.
     """
     old = seen.standing
     if old is None:

@@ -20,8 +20,8 @@ Body = dict[str, object]
 def gpunode_body(action: ApplyGPUNode) -> Body:
     """A GPUNode's slice list and epoch, for server-side apply.
 
-    ``spec.retire`` is not ours to own: whoever takes the node out writes it, and an apply that
-    named it would take it back.
+    ``spec.retire`` is not ours to own: the one that takes the node out writes it, and an apply
+    that named it would take it back.
     """
     return {
         "apiVersion": API_VERSION,

@@ -146,7 +146,7 @@ def _literal(container: Body, name: str, default: str) -> str:
 
 
 def _environment(container: Body, member: Member) -> dict[str, str]:
-    """What torchrun and JAX expect; an address or port set in the template carries over."""
+    """Environment for torchrun and JAX; an address or port set in the template carries over."""
     leader = f"{pod_name(member.owner.name, 0)}.{workers_service(member.owner.name)}"
     named = _has_peers(member)
     address = _literal(container, "MASTER_ADDR", leader if named else "127.0.0.1")
@@ -181,7 +181,7 @@ def _has_peers(member: Member) -> bool:
 def _environment_in_place(
     member: Member, address: str, port: str, *, hosted: bool
 ) -> dict[str, str]:
-    """What elastic torchrun expects; nothing that is wrong once another member came or went.
+    """Environment for elastic torchrun, without values that a change of members makes wrong.
 
     Ranks and their number are the framework's to give, so that none is promised here. Where rank 0
     is ``hosted`` to be the place of rendezvous it is told so: torchrun finds it out by its name,

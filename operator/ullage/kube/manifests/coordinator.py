@@ -125,7 +125,7 @@ def lead_service(owner: ObjectRef, name: str, ours: dict[str, str], uid: str = "
 
 
 def lead_secret(owner: ObjectRef, ours: dict[str, str], token: str) -> Body:
-    """What the members of a job show to its lead; never changed once it is there."""
+    """The Secret that members show to their coordinator; never changed once it exists."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -137,7 +137,7 @@ def lead_secret(owner: ObjectRef, ours: dict[str, str], token: str) -> Body:
 
 
 def lead_policy(owner: ObjectRef, ours: dict[str, str], namespace: str) -> Body:
-    """Who may reach the lead: the job's own pods, and pods of the operator's namespace its status.
+    """Admits the job's own pods, and pods of the operator's namespace to the status port.
 
     Args:
         owner: The job.

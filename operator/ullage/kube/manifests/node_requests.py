@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The body of an order: a pod that asks the autoscaler of the cluster for a node of a pool.
+"""The body of a node request: a pod that makes the cluster's autoscaler add a node of a pool.
 
 It runs nothing, asks for no device and no amount, and fits no node that is there already. It must
 never keep a member from the node that it brought.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How the members of a job in tiers find their lead: names, ports, what their pods are given.
+"""Connects the members of a job in tiers to their coordinator: names, ports, pod environment.
 
 The words are those of ``ullage_run.orders``; a test holds the two together. Nothing secret may
 stand in a pod: the token is a file that a Secret brings.

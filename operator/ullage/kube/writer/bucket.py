@@ -1,11 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How fast writes may leave, and how many may be under way at once.
+"""Limits the rate of writes, and how many are under way at once.
 
-A token bucket that halves when the API server says it is too much, and a window that narrows while
-it answers late.
-The rate comes back by doubling once the server has been content for a while. It never falls to
-zero: an operator that stops writing strands reservations.
+A token bucket that halves when the API server throttles, and a window that narrows while it answers
+late. The rate doubles again once the server has kept up for a while. It never falls to zero: an
+operator that stops writing strands reservations.
 """
 
 from __future__ import annotations

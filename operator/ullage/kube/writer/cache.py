@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What was applied last: an equal apply is not sent again while no one else changed the object.
+"""Caches the last apply of each object: an equal one is not sent while no one else changed it.
 
 Also follows the resource versions that our own status writes made, so that two statuses in a row
 need not wait for the watch. Bounded by bytes; forgetting costs one write.
@@ -84,7 +84,7 @@ class ApplyGate(Generic[Key]):
         self._kept.put(key, _Applied(digest=content, uid=uid, generation=generation, at=now))
 
     def forget(self, key: Key) -> None:
-        """Whatever was applied may not stand any more."""
+        """Forget the last apply: it may no longer be in force."""
         self._kept.forget(key)
 
 
@@ -125,12 +125,12 @@ class StatusGate:
         )
 
     def forget(self, uid: str) -> None:
-        """Whatever was written may not stand any more."""
+        """Forget the last write: it may no longer be in force."""
         self._kept.forget(uid)
 
 
 class Gates:
-    """What was applied last, specs and statuses apart."""
+    """The last applies, specs and statuses apart."""
 
     def __init__(self, limit_bytes: int, monotonic: Callable[[], float]) -> None:
         """``limit_bytes`` bounds each of the two."""

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What waits to be written: lanes by urgency, one entry per object, one write at a time on each.
+"""Queues writes: lanes by urgency, one entry per object, one write at a time on each.
 
 The newest action on an object replaces an older one that still waits, so the queue is bounded by
 the number of objects; Events, which have no such bound, are dropped oldest first. No two writes on

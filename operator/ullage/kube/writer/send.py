@@ -73,7 +73,7 @@ class Sender:
         return SENT
 
     def forget(self, action: Action) -> None:
-        """Whatever was applied to the object may not stand any more."""
+        """Forget the object's last apply: it may no longer be in force."""
         self._specs.forget(key_of(action))
         if isinstance(action, SetStatus):
             self._statuses.forget(action.owner.uid)

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The only way out: every write of the operator passes here.
+"""Sends every write of the operator.
 
-Ordered by urgency, limited in rate and number, fenced by the Lease before each request,
-idempotent. A write that fails because the world moved on is told to the loop, which plans again;
-nothing is retried blindly and nothing is written after ``stop`` or a lost Lease.
+Ordered by urgency, limited in rate and number, fenced by the Lease before each request, idempotent.
+A write that fails because the world moved on is reported to the loop, which plans again; nothing is
+retried blindly and nothing is written after ``stop`` or a lost Lease.
 """
 
 from __future__ import annotations
@@ -303,7 +303,7 @@ class Writer:
     # -- the end of a write ----------------------------------------------------------------------
 
     def _settle(self, waiting: Waiting, verdict: Verdict, error: ApiError) -> ApiError:
-        """What the loop is told, and how long the object is left alone."""
+        """Reports to the loop, and sets how long the object is left alone."""
         kind, namespace, name, _ = waiting.key
         if verdict is Verdict.FENCED:
             self.stats.fenced += 1

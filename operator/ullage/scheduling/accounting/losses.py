@@ -4,8 +4,8 @@
 
 Exact for a job that says where it resumes: the last step that was seen, less the step that the next
 start goes on from. Until then, and for a job that never says it, what a loss took is what was done
-since the last checkpoint that the job told of: an upper bound. Whoever is asked to stop and can
-save its work loses none.
+since the last checkpoint that the job told of: an upper bound. A job that is asked to stop
+and can save its work loses none.
 """
 
 from __future__ import annotations

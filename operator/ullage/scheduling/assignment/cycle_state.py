@@ -40,7 +40,7 @@ class CycleState:
     """The cluster as a cycle finds it.
 
     Attributes:
-        view: The snapshot, arranged, with the marks of whoever has to leave.
+        view: The snapshot, arranged, with the marks of those that have to leave.
         inventory: Devices and the nodes they are in.
         ledger: Who holds what; what follows writes into it.
         lifecycles: What every workload needs, by its uid.

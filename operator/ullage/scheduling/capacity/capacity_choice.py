@@ -139,7 +139,7 @@ def decide_pools(view: View) -> CapacityChoices:
 
 
 def _without_pools(view: View) -> CapacityChoices:
-    """Where there are no pools no one chooses; whoever did so before is told."""
+    """Where there are no pools no one chooses; jobs that did so before are told."""
     found = {}
     for uid, job in view.snapshot.workloads.items():
         spend = job.status.spend

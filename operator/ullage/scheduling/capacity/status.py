@@ -38,7 +38,7 @@ def spend_of(workload: WorkloadRecord, pool_choice: PoolChoice | None) -> SpendR
         spend = workload.status.spend
         if spend is None or spend.decision is None or workload.cost is not None:
             return spend
-        # what it cost stays, whoever chooses its pools from now on
+        # what it cost stays, even if something else chooses its pools from now on
         return SpendRecord(account=spend.account) if spend.account is not None else None
     return pool_choice.spend if pool_choice.spend.decision is not None else workload.status.spend
 

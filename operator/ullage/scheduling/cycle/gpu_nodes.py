@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """GPUNodes: one for every Node of ours, created by us; who takes a node out is someone else.
 
-``spec.retire`` belongs to whoever retires the node. An object whose Node lost our label is left as
-it is: nothing new is placed there, and what runs there goes on.
+``spec.retire`` belongs to the one that retires the node. An object whose Node lost our label is
+left as it is: nothing new is placed there, and what runs there goes on.
 """
 
 from __future__ import annotations

@@ -136,8 +136,8 @@ class Domains:
 class Occupancy:
     """Who holds what of the inventory; columns have one entry per device.
 
-    ``log`` names the devices that changed, in order, so that whoever keeps something derived
-    from the occupancy can catch up.
+    ``log`` names the devices that changed, in order, so that callers that keep something
+    derived from the occupancy can catch up.
     """
 
     def __init__(self, inventory: Inventory, domains: Domains) -> None:
@@ -154,7 +154,7 @@ class Occupancy:
         self.unmeasured: Ints = np.zeros(count, dtype=np.int64)
         self.blocked: Flags = np.zeros(count, dtype=np.bool_)
         self.held: Flags = np.zeros(count, dtype=np.bool_)
-        """Of the blocked, those held by whoever waited too long; the rest is taken soon anyway."""
+        """Of the blocked, those held for overdue work; the rest is taken soon anyway."""
         self.blocker: dict[int, str] = {}
         """By device: for whom it is blocked."""
         self.free: list[dict[str, int]] = []

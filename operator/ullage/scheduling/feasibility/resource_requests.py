@@ -190,7 +190,7 @@ class ResourceRequests:
         return None if is_held_to(shape, self._steady) else place
 
     def _recommended(self, workload: WorkloadRecord) -> int | None:
-        """The model to prefer for whoever says what the choice is for and leaves it open."""
+        """The model to prefer for a workload that states an objective and leaves the model open."""
         cost = workload.cost
         if cost is None or cost.objective not in _CHOICES or workload.accelerators:
             return None

@@ -8,7 +8,7 @@ A loss is told apart from what someone wanted:
   is a node that stays unready for five minutes, and one that vanishes without a word.
 * A node that was cordoned, marked by an autoscaler for removal, or being deleted *while it was
   ready* is going because someone wants it to; its end is none. Marks that come after a node went
-  unready prove nothing: whoever cleans up sets them too.
+  unready prove nothing: cleaning up sets them too.
 * A node that was moved to another pool by its labels, or whose pool changed its selector, is no
   loss. A node that was counted as lost and comes back has come again.
 * A node that is not ready for the first time within a quarter hour of its creation, or vanishes

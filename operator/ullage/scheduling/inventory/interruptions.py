@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The notice in force on a node, whoever gave it, and in words.
+"""The notice in force on a node, from any source, and in words.
 
 Texts name no remaining time: they stand in statuses, and a steady state writes nothing.
 """

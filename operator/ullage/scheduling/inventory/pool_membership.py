@@ -46,7 +46,7 @@ class Membership:
 
 
 def pool_of(labels: Mapping[str, str], pools: Mapping[str, PoolRecord]) -> PoolRecord | None:
-    """The pool of one node; whoever asks for many nodes asks a ``Membership``.
+    """The pool of one node; callers with many nodes ask a ``Membership``.
 
     Args:
         labels: The node's labels.

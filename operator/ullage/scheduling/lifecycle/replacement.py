@@ -4,7 +4,7 @@
 
 The Deployment gets as many more as have to leave; one leaves for each that serves beyond what is
 wanted. Just before the end they all leave, replaced or not. Without a known end they stay until
-their replacements serve: whoever takes the machine away ends them.
+their replacements serve: the removal of the machine ends them.
 """
 
 from __future__ import annotations

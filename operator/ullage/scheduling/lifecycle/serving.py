@@ -4,7 +4,7 @@
 
 A replica that waits for a place without hope, or does not become ready, leaves its part to the
 others, and their neighbours must be judged by that. Replicas that come and go in an update or a
-move change nothing: whoever leaves is replaced.
+move change nothing: each that leaves is replaced.
 """
 
 from __future__ import annotations

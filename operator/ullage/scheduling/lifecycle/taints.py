@@ -56,7 +56,7 @@ def _taint(node: NodeRecord, value: str, epoch: int, text: str) -> TaintNode:
 def eviction_notices(
     view: View, notices: Mapping[str, Interruption], taints: Sequence[TaintNode]
 ) -> list[Emit]:
-    """The news for whoever has pods on a node whose notice is just being told."""
+    """The news for owners of pods on a node whose notice is just being told."""
     news: list[Emit] = []
     for step in taints:
         record = view.snapshot.gpu_nodes.get(step.node.name)

@@ -326,7 +326,7 @@ class Plan:
     faults: tuple[Fault, ...] = ()
     """Objects that were set aside, because decisions about them failed."""
     division_seconds: float = 0.0
-    """What dividing the cluster's time took, noted by whoever ran the decision; 0 = not done."""
+    """What dividing the cluster's time took, noted by the caller of the decision; 0 = not done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a gang stands in its whole training, from what its members count of the present start.
 
-A container counts its steps from 0 at every start and may say which step it went on from. Whoever
-asks how much is done must come here: the bare count looks undone after every restart. It must
+A container counts its steps from 0 at every start and may say which step it went on from. To
+learn how much is done, callers ask here: the bare count looks undone after every restart. It must
 never guess a step that no one said.
 """
 

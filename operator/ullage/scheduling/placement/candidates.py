@@ -166,7 +166,7 @@ class CandidateIndex:
 
     def empty_case(self, request: ResourceRequest, model: int, top: int) -> AdmissionQuery:
         """The same of an empty device of a model."""
-        # whoever is measured alone takes all it may have: no one else is there for the rest
+        # work that is measured alone takes all it may have: no one else is there for the rest
         least = top if model in request.unmeasured else request.min_percent
         return AdmissionQuery(
             accelerator=self.occupancy.inventory.model_names[model],

@@ -3,7 +3,7 @@
 """The places of those who restart with a smaller share are kept while they are away.
 
 Between the last pod of the old start and the first of the new one no one holds the share that was
-agreed; whoever comes first would have all of it. Nothing is decided here.
+agreed; the first to come would have all of it. Nothing is decided here.
 """
 
 from __future__ import annotations

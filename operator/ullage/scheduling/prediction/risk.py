@@ -273,8 +273,8 @@ class RiskRule:
     def _floor_percent(self, case: AdmissionQuery) -> float:
         """Least sum of speeds: what the tenants would reach one after the other, as they are.
 
-        Of whole devices that is one device's worth; whoever may never have more than a part of one
-        is measured by the largest part that any of them has (derived).
+        Of whole devices that is one device's worth; tenants that may never have more than a part of
+        one are measured by the largest part that any of them has (derived).
         """
         if not case.tenants:
             return self.settings.min_combined_percent

@@ -134,7 +134,7 @@ def _rewritten(
 ) -> dict[str, tuple[tuple[str, str], ...]]:
     """New fractions; those that stayed about the same stay the very words of before.
 
-    Whoever the answer does not name, as one that was kept names no newcomers, is told nothing new.
+    A job that the answer does not name (a kept answer names no newcomers) is told nothing new.
     """
     said = dict(told)
     rows: Sequence[list[float]] = found.fractions.tolist()

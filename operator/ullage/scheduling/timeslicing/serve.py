@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Carries a plan of turns out: who is placed, who makes way, what stays kept.
 
-Services come first, then those whose turn it is on the type that it is on, then whoever can use
+Services come first, then those whose turn it is on the type that it is on, then any that can use
 what would stand idle. Every place is found by the placer, so the hard limits hold as ever; no one
 leaves before a place for another was found.
 """
@@ -30,7 +30,7 @@ _SERVICES: Final = (0.25, 0.5)
 _TURNS: Final = (0.75, 1.0)
 _FILLING: Final = (1.0, 1.25)
 """Parts of a cycle's effort until which services, turns and idle devices go strictly in order, and
-where each ends: whoever comes later keeps something of it."""
+where each ends, so that some effort is left for those that follow."""
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ def serve(
 ) -> Served:
     """Serve everyone who waits.
 
-    Whoever has no outcome afterwards is next: the cycle had no room or no effort left for it.
+    A job without an outcome is next: the cycle had no room or no effort left for it.
 
     Args:
         rounds: The plan of this cycle.
@@ -149,7 +149,7 @@ def _first(rounds: Rounds, jobs: Mapping[str, SchedulingAttempt]) -> list[str]:
     """Those who are placed before idle devices are given away, in order.
 
     Members that are missing beside others which run come first, then turns as planned, then
-    whoever takes none.
+    work that takes no turns.
     """
     runners = rounds.arena.runners
     running = {uid: None for uid in jobs if uid in runners and runners[uid].holds}
@@ -197,7 +197,7 @@ def _move(
 
 
 def _keep(rounds: Rounds, occupancy: Occupancy, answered: Set[str], served: Served) -> None:
-    """What is planned for whoever has no answer yet is not given to others meanwhile.
+    """Keeps devices that are planned for jobs without an answer; no other job gets them meanwhile.
 
     Their pods are not there, or this cycle had no effort left for them.
     """

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""From a wish in words to what several ways of buying make of the same spot pools.
+"""Compares several ways of buying on the same spot pools, from options in words.
 
 One job is played from many starts under every rule; the same seed gives the same figures. Reads
 files; shows nothing and writes nothing.
@@ -55,7 +55,7 @@ _HOUR: Final = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What is to be compared.
+    """Options of a comparison.
 
     Attributes:
         trace: ``zones`` (drawn), a file, a folder or a pattern.
@@ -104,7 +104,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a rule made of the job, start by start.
+    """Outcome of a rule, start by start.
 
     Attributes:
         policy: Name.
@@ -126,7 +126,7 @@ class Outcome:
         return _mean([one.dollars for one in self.runs])
 
     def figures(self, work_h: float, on_demand: float) -> dict[str, float | int]:
-        """What table and scripts show, means over the starts, with units in the names."""
+        """Figures for table and scripts: means over the starts, with units in the names."""
         hours = [one.elapsed_s / _HOUR for one in self.runs]
         return {
             "starts": len(self.runs),
@@ -149,7 +149,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class Comparison:
-    """What was compared, and what came of it."""
+    """A comparison and its outcomes."""
 
     asked: Asked
     market: Market
@@ -168,7 +168,7 @@ class Comparison:
 
 
 Follow = Callable[[str, int], Tell]
-"""Policy and number of starts -> what hears how many were played."""
+"""Policy and number of starts -> receiver of the number played."""
 
 
 def compare(asked: Asked, follow: Follow) -> Comparison:
@@ -340,7 +340,7 @@ def _starts(asked: Asked, here: Market) -> tuple[int, ...]:
 
 
 def _speed(gang: int) -> Callable[[int], float]:
-    """Seconds of the whole gang's work that so many instances do in a second."""
+    """Seconds of the whole gang's work that this many instances do in a second."""
     scaling = Scaling(per_doubling=DOUBLING)
 
     def speed(count: int) -> float:
@@ -378,7 +378,7 @@ def _outcome(name: str, here: Market, runs: Sequence[Run], asked: Asked) -> Outc
 
 
 def _notes(asked: Asked, series: Sequence[Series]) -> tuple[str, ...]:
-    """What the figures rest on."""
+    """Notes on the basis of the figures."""
     hours: Mapping[str, float] = {one.name: 100 * one.available for one in series}
     up = ", ".join(f"{name} {part:.0f} %" for name, part in hours.items())
     days = min(len(one.up) * one.tick_s for one in series) / 86_400

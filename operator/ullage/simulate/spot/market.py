@@ -33,7 +33,7 @@ public traces, of periods up and down alike: 1.4 to 2.6, medians a fifth to a ha
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """What one pool gave over time, as a trace tells it.
+    """Instances of one pool over time, from a trace.
 
     Attributes:
         name: Of the pool, unique.

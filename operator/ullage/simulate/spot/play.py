@@ -55,18 +55,18 @@ class Run:
 
 
 Rule = Callable[[Market, Run, int], Counts]
-"""What to hold at a tick; it may set ``committed`` and nothing else."""
+"""Chooses what to hold at a tick; it may set ``committed`` and nothing else."""
 Toll = Callable[[Run, int, bool], float]
 """Seconds until the job works: (run, pools lost now, something else is held) -> seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What is played.
+    """The job to play.
 
     Attributes:
         work: Work to be done.
-        speed: Work per second of so many instances.
+        speed: Work per second of this many instances.
         toll: What losses and changes cost.
         reliable_per_hour: Dollars per hour beside the pools.
         noticed: Losses are announced early enough for a checkpoint.
@@ -84,7 +84,7 @@ class Job:
 
 
 def restarts(seconds: float) -> Toll:
-    """Whoever loses a part or holds something else starts again; an earlier start is forgotten."""
+    """A run that loses or changes its machines starts again; an earlier start is forgotten."""
 
     def toll(run: Run, lost: int, changed: bool) -> float:
         return seconds if (lost or changed) and any(run.held) else run.stall_s

@@ -3,7 +3,7 @@
 """Traces of spot capacity from files in SkyPilot's JSON form; they are read and never kept.
 
 The encoding counts instances that are up (1 = up). Files of another family say the reverse in the
-same form, so an index beside them is believed over the file, and what was read is told.
+same form, so an index beside them overrules the file, and a note says what was read.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _series(file: Path) -> tuple[int, Floats, int, Floats]:
 
 
 def _stated(file: Path) -> Mapping[str, str] | None:
-    """What an index beside the file, or above its folder, says of it."""
+    """The entry of an index beside the file or above its folder."""
     for folder in (file.parent, file.parent.parent):
         index = folder / INDEX
         if index.is_file():

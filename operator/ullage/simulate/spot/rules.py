@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ways to buy: on-demand alone, spot while there is some, Uniform Progress, cost per work.
 
-The engine's own functions decide; what stands here turns a run into their questions and their
-answers into instances.
+The engine's own functions decide; this module turns a run into their inputs and their answers into
+instances.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def elastic_ask(least: int, most: int) -> Ask:
 
 
 def mode_of(market: Market, held: Counts) -> Mode:
-    """What a gang runs on."""
+    """Kind of capacity that a gang runs on."""
     for count, kind in zip(held, market.kinds, strict=True):
         if count:
             return Mode.SPOT if kind is CapacityType.SPOT else Mode.ON_DEMAND

@@ -30,6 +30,10 @@ POLICIES: Final[Mapping[Objective, Policy]] = MappingProxyType(
 def allocate(objective: Objective, problem: Problem) -> Allocation:
     """Divide the cluster by an objective; tenants turn max-min fairness into water filling.
 
+    Args:
+        objective: What to optimise.
+        problem: Jobs, types and speeds.
+
     Raises:
         PriceMissingError: a cost objective and a type without a price.
         SolveError: no optimum, and no earlier allocation to keep.

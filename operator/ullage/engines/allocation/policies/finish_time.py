@@ -22,7 +22,7 @@ _CLOSE: Final = 1e-8
 
 
 def solve(problem: Problem) -> Allocation:
-    """Min max rho; the objective is rho.
+    """Min max rho; the objective is rho (Themis), by bisection over programs (derived).
 
     Raises:
         SolveError: no optimum, and no earlier allocation to keep.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Makespan: the last of the jobs that are here now finishes as early as possible."""
+"""Makespan: the last of the present jobs finishes as early as possible."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from ullage.engines.allocation.shape import Shape, shape_of
 
 def solve(problem: Problem) -> Allocation:
     """Max y with speed >= y * steps left, one program; the objective is 1 / y in seconds.
+
+    Derived: the last job finishes after 1 / y where each finishes by then.
 
     Raises:
         SolveError: no optimum, and no earlier allocation to keep.

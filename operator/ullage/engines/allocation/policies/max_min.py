@@ -34,5 +34,5 @@ def _solve(shape: Shape) -> Allocation:
 
 
 def fair_unit(shape: Shape) -> Floats:
-    """Steps/s of one member that count as level 1: e / gang."""
+    """Steps/s of one member that count as level 1: e / gang (Gavel, OSDI 2020)."""
     return shape.proportional / shape.gang

@@ -16,7 +16,7 @@ from ullage.engines.allocation.shape import Shape, shape_of
 
 
 def max_throughput(problem: Problem) -> Allocation:
-    """Max sum of speed / best speed; the objective is that sum.
+    """Max sum of speed / best speed; the objective is that sum (derived).
 
     Raises:
         SolveError: no optimum, and no earlier allocation to keep.
@@ -27,6 +27,8 @@ def max_throughput(problem: Problem) -> Allocation:
 
 def fifo(problem: Problem) -> Allocation:
     """Oldest first: max sum of (M - rank) / M * speed / best speed, rank 0 = the oldest.
+
+    Derived; the earlier a job arrived, the more its time is worth.
 
     Raises:
         SolveError: no optimum, and no earlier allocation to keep.
@@ -57,7 +59,15 @@ def _by_rank(problem: Problem, order: list[int]) -> Allocation:
 
 
 def normalised_gain(shape: Shape, worth: Floats) -> Floats:
-    """Worth of a unit of each column: speeds in units of each job's best."""
+    """Worth of a unit of each column: speeds in units of each job's best.
+
+    Args:
+        shape: Groups and columns.
+        worth: Worth of each group at its best speed, shape (groups,).
+
+    Returns:
+        Worth of a unit of time of each column, shape (columns,).
+    """
     unit = worth / shape.rate.max(axis=1)
     right = np.where(shape.right >= 0, unit[shape.right], 0.0)
     return np.asarray(unit[shape.left] * shape.left_rate + right * shape.right_rate)
