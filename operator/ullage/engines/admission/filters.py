@@ -9,7 +9,7 @@ Pure; it must never round in favour of a newcomer.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Final
@@ -17,7 +17,7 @@ from typing import Final
 from ullage.api.contract import MpsState, Reason
 from ullage.engines.admission import limits
 from ullage.engines.admission.limits import memory_of_share_mib
-from ullage.engines.admission.records import ClassProfile, Fingerprint, Tenant
+from ullage.engines.admission.records import ClassProfile, Fingerprint, Proposal, Tenant
 
 WHOLE_PERCENT: Final = limits.WHOLE_PERCENT
 SHARE_STEP_PERCENT: Final = 10
@@ -56,7 +56,7 @@ class Resident:
     def seen(self) -> Tenant:
         """The tenant as a predictor must see it."""
         if self.enforced is None and self.tenant.percent < WHOLE_PERCENT:
-            return _with_percent(self.tenant, WHOLE_PERCENT)
+            return self.tenant.at(WHOLE_PERCENT)
         return self.tenant
 
 
@@ -77,10 +77,6 @@ class Newcomer:
     devices: int = 1
     known: str = ""
     """Accelerator its profile was measured on, "" = not said."""
-
-    def at(self, percent: int) -> Tenant:
-        """The tenant with a share."""
-        return _with_percent(self.tenant, percent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,25 +152,41 @@ def share_ceiling(newcomer: Newcomer, device: Device) -> int:
     return top
 
 
+def proposal_for(newcomer: Newcomer, device: Device) -> Proposal:
+    """What a prediction is asked about a device, with the shares that the limits leave."""
+    return Proposal(
+        place=device.uuid,
+        accelerator=device.accelerator,
+        residents=tuple(one.seen for one in device.residents),
+        newcomer=newcomer.tenant,
+        shares=candidate_shares(newcomer, device),
+    )
+
+
 def candidate_shares(newcomer: Newcomer, device: Device) -> tuple[int, ...]:
-    """Shares to try, rising: every tenth percent, least and most, as the hardware rounds them."""
+    """Shares to try on a device, rising, as its hardware rounds them."""
     least, most = newcomer.min_percent, share_ceiling(newcomer, device)
-    if most < least:
-        return ()
-    tenths = range(SHARE_STEP_PERCENT, WHOLE_PERCENT + 1, SHARE_STEP_PERCENT)
-    wanted = {least, most, *(p for p in tenths if least < p < most)}
+    wanted = shares_between(least, most)
     if not device.steps:
-        return tuple(sorted(wanted))
+        return wanted
     inside = sorted(step for step in set(device.steps) if least <= step <= most)
     snapped = {max((step for step in inside if step <= p), default=None) for p in wanted}
     return tuple(sorted({*(p for p in snapped if p is not None), *inside[:1]}))
+
+
+def shares_between(least: int, most: int) -> tuple[int, ...]:
+    """Shares to try, rising: every tenth percent, least and most."""
+    if most < least:
+        return ()
+    tenths = range(SHARE_STEP_PERCENT, WHOLE_PERCENT + 1, SHARE_STEP_PERCENT)
+    return tuple(sorted({least, most, *(p for p in tenths if least < p < most)}))
 
 
 def first_refusal(newcomer: Newcomer, device: Device) -> Refusal | None:
     """The first rule that a newcomer breaks on a device, at the least share it would take."""
     return (
         _shares_one(newcomer)
-        or _own_objective(newcomer.tenant)
+        or impossible_objective(newcomer.tenant)
         or next((found for _, rule in RULES if (found := rule(newcomer, device))), None)
     )
 
@@ -187,7 +199,8 @@ def _shares_one(newcomer: Newcomer) -> Refusal | None:
     )
 
 
-def _own_objective(tenant: Tenant) -> Refusal | None:
+def impossible_objective(tenant: Tenant) -> Refusal | None:
+    """An objective that no one keeps, not even alone on a whole device."""
     allowed = tenant.max_slowdown
     if allowed is None or allowed >= 1:
         return None
@@ -301,7 +314,8 @@ def check_device(device: Device) -> None:
     _whole(device.context_overhead_mib, f"context overhead of {device.uuid}", 0)
     _whole(device.percent_limit, f"percent limit of {device.uuid}", 1)
     for one in device.residents:
-        _check_tenant(one.tenant, one.known, device)
+        _check_known(one.tenant, one.known, device)
+        _check_tenant(one.tenant)
         _share(one.tenant.percent, one.tenant.name)
         _whole(one.contexts, f"contexts of {one.tenant.name}", 0)
         if one.memory_mib is not None:
@@ -314,7 +328,8 @@ def check_newcomer(newcomer: Newcomer, device: Device) -> None:
     Raises:
         ValueError: naming the figure.
     """
-    _check_tenant(newcomer.tenant, newcomer.known, device)
+    _check_known(newcomer.tenant, newcomer.known, device)
+    _check_tenant(newcomer.tenant)
     _share(newcomer.min_percent, newcomer.tenant.name)
     _share(newcomer.max_percent, newcomer.tenant.name)
     if newcomer.min_percent > newcomer.max_percent:
@@ -327,7 +342,31 @@ def check_newcomer(newcomer: Newcomer, device: Device) -> None:
     _whole(newcomer.devices, f"devices of {newcomer.tenant.name}", 1)
 
 
-def _check_tenant(tenant: Tenant, known: str, device: Device) -> None:
+def check_proposal(proposal: Proposal) -> None:
+    """Refuse tenants and shares that no prediction can be about.
+
+    Raises:
+        ValueError: naming the figure.
+    """
+    for one in proposal.residents:
+        _check_tenant(one)
+        _share(one.percent, one.name)
+    _check_tenant(proposal.newcomer)
+    if not proposal.shares:
+        raise ValueError(f"{proposal.newcomer.name}: no share to judge")
+    for percent in (proposal.shares[0], proposal.shares[-1]):
+        _share(percent, proposal.newcomer.name)
+
+
+def _check_known(tenant: Tenant, known: str, device: Device) -> None:
+    if known and known != device.accelerator:
+        raise ValueError(
+            f"{tenant.name}: its profile was measured on {known}, this device is "
+            f"{device.accelerator}; coefficients never carry over between kinds of device"
+        )
+
+
+def _check_tenant(tenant: Tenant) -> None:
     name = tenant.name
     for what, value in (("utilisation", tenant.utilisation), ("weight", tenant.weight)):
         if not 0 <= value < math.inf:
@@ -335,11 +374,6 @@ def _check_tenant(tenant: Tenant, known: str, device: Device) -> None:
     slo = tenant.max_slowdown
     if slo is not None and not 0 < slo < math.inf:
         raise ValueError(f"{name}: max_slowdown must be a positive number, not {slo:g}")
-    if known and known != device.accelerator:
-        raise ValueError(
-            f"{name}: its profile was measured on {known}, this device is {device.accelerator}; "
-            "coefficients never carry over between kinds of device"
-        )
     if tenant.profile is not None:
         check_profile(tenant.profile)
 
@@ -369,21 +403,3 @@ def _share(percent: int, name: str) -> None:
 def _whole(value: int, what: str, least: int) -> None:
     if value < least:
         raise ValueError(f"{what} must be at least {least}, not {value}")
-
-
-def _with_percent(tenant: Tenant, percent: int) -> Tenant:
-    return Tenant(
-        name=tenant.name,
-        percent=percent,
-        utilisation=tenant.utilisation,
-        max_slowdown=tenant.max_slowdown,
-        weight=tenant.weight,
-        latency=tenant.latency,
-        probation=tenant.probation,
-        profile=tenant.profile,
-    )
-
-
-def mixture(device: Device, more: Sequence[Tenant] = ()) -> tuple[Tenant, ...]:
-    """Everyone on a device as a predictor must see them, newcomers last."""
-    return (*(one.seen for one in device.residents), *more)

@@ -11,9 +11,15 @@ import pytest
 
 from fakes.admission import CrowdForecaster, certified, device, newcomer, resident, tenant
 from ullage.engines.admission.calibration import Threshold
-from ullage.engines.admission.filters import Device, Newcomer
-from ullage.engines.admission.inputs import inputs_hash
-from ullage.engines.admission.records import ClassProfile, Fingerprint, ShareCurve, Tenant
+from ullage.engines.admission.filters import Device, Newcomer, proposal_for
+from ullage.engines.admission.inputs import inputs_hash, proposal_hash
+from ullage.engines.admission.records import (
+    ClassProfile,
+    Fingerprint,
+    Proposal,
+    ShareCurve,
+    Tenant,
+)
 from ullage.engines.admission.verdict import Arrival, Basis, RiskSettings
 
 Question = tuple[Device, Newcomer, Basis]
@@ -106,6 +112,17 @@ def test_whatever_changes_changes_the_hash() -> None:
     for name, question in questions.items():
         same = seen.setdefault(inputs_hash(*question), name)
         assert same == name, f"{name} and {same} look alike"
+
+
+def test_whatever_changes_a_proposal_changes_its_hash() -> None:
+    here, who, basis = _question()
+    proposal = proposal_for(who, here)
+    seen = {proposal_hash(proposal, basis): "as it is"}
+    for name, changed in _variants(proposal, "proposal"):
+        assert isinstance(changed, Proposal)
+        same = seen.setdefault(proposal_hash(changed, basis), name)
+        assert same == name, f"{name} and {same} look alike"
+    assert proposal_hash(proposal, replace(basis, settings=RiskSettings(eps_percent=1))) not in seen
 
 
 def test_the_same_question_made_again_has_the_same_hash() -> None:
