@@ -96,10 +96,8 @@ def predict(proposal: Proposal, basis: Basis) -> Verdict:
     return _predicted(draft, proposal, basis, None)
 
 
-def confirm(
-    device: Device, newcomer: Newcomer, percent: int, basis: Basis | None = None
-) -> Verdict:
-    """The node's last word on a share already granted: hard rules and risk, nothing of worth.
+def confirm(device: Device, newcomer: Newcomer, percent: int, basis: Basis) -> Verdict:
+    """The last word on a share already granted: hard limits and risk, nothing of worth.
 
     It may only refuse; an admitted verdict carries the very share that was asked about.
 
@@ -107,8 +105,7 @@ def confirm(
         device: Facts of the device and everyone who really is on it.
         newcomer: Whose share it is.
         percent: The share.
-        basis: ``None`` where no model is at hand: then rules alone, since what cannot be predicted
-            is no reason to refuse.
+        basis: As for :func:`admit`.
 
     Raises:
         ValueError: a figure of the inputs or of the forecast is impossible; the text names it.
@@ -118,8 +115,6 @@ def confirm(
     draft, proposal = _limited(here, exact, basis)
     if not draft.admitted:
         return draft
-    if basis is None:
-        return replace(draft, percent=percent, text=f"{percent} %: no rule speaks against it")
     option = _option(proposal, percent, basis)
     if not option.margin.passes:
         return refused(draft, (percent, option.margin))
@@ -140,7 +135,7 @@ def _rank(one: Verdict) -> tuple[float, int, str]:
     return (-round(net / TOLERANCE) * TOLERANCE, one.percent, one.device)
 
 
-def _limited(device: Device, newcomer: Newcomer, basis: Basis | None) -> tuple[Verdict, Proposal]:
+def _limited(device: Device, newcomer: Newcomer, basis: Basis) -> tuple[Verdict, Proposal]:
     """What the limits say before any forecast, and what they leave to predict."""
     check_device(device)
     check_newcomer(newcomer, device)

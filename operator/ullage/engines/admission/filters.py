@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What must hold on a device before anyone asks a predictor: each rule once, each with a number.
+"""One device and a newcomer to it: what the hard limits say, in words with their numbers.
 
-Memory and contexts are physics and trust domains are promises, so no forecast may outvote them.
-Pure; it must never round in favour of a newcomer.
+The limits themselves are in :mod:`limits`; here stand the records of one device, their figures and
+the refusals. Pure.
 """
 
 from __future__ import annotations
@@ -14,9 +14,14 @@ from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Final
 
-from ullage.api.contract import MpsState, Reason
+from ullage.api.contract import GPUMode, MpsState, Reason
 from ullage.engines.admission import limits
-from ullage.engines.admission.limits import memory_of_share_mib
+from ullage.engines.admission.limits import (
+    Facts,
+    Request,
+    memory_of_share_mib,
+    with_contexts_mib,
+)
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Proposal, Tenant
 
 WHOLE_PERCENT: Final = limits.WHOLE_PERCENT
@@ -114,26 +119,6 @@ def usable_contexts(server_limit: int) -> int:
     return max(0, server_limit - CONTEXT_RESERVE)
 
 
-def held_mib(one: Resident, device: Device) -> int:
-    """Memory that a resident takes of its device, contexts included."""
-    if one.memory_mib is None:
-        return memory_of_share_mib(device.memory_mib, one.tenant.percent)
-    return limits.with_contexts_mib(one.memory_mib, one.contexts, device.context_overhead_mib)
-
-
-def free_mib(device: Device) -> int:
-    """Memory that no one on a device holds."""
-    return device.memory_mib - sum(held_mib(one, device) for one in device.residents)
-
-
-def asked_mib(newcomer: Newcomer, device: Device, percent: int) -> int:
-    """Memory that a newcomer would take at a share, contexts included."""
-    own = own_memory_mib(newcomer)
-    if own is None:
-        return memory_of_share_mib(device.memory_mib, percent)
-    return limits.with_contexts_mib(own, newcomer.contexts, device.context_overhead_mib)
-
-
 def own_memory_mib(newcomer: Newcomer) -> int | None:
     """Memory without contexts that does not depend on the share; ``None`` where it does."""
     if newcomer.memory_mib:
@@ -143,13 +128,69 @@ def own_memory_mib(newcomer: Newcomer) -> int | None:
     return math.ceil(PEAK_MARGIN * peak) if peak else None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Request:
+    """A newcomer's request in the words of the limits."""
+
+    min_percent: int
+    max_percent: int
+    percent_limit: int
+    memory_mib: int
+    contexts: int
+    mode: GPUMode = GPUMode.FRACTIONAL
+    exclusive: bool = False
+    lonely: bool = False
+    domain: int = 0
+    unmeasured: tuple[int, ...] = ()
+
+
+def request_for(newcomer: Newcomer, device: Device) -> Request:
+    """What a newcomer asks of a device."""
+    return _Request(
+        min_percent=newcomer.min_percent,
+        max_percent=newcomer.max_percent,
+        percent_limit=device.percent_limit,
+        memory_mib=own_memory_mib(newcomer) or 0,
+        contexts=newcomer.contexts,
+    )
+
+
+def figures_of(device: Device, newcomer: Newcomer) -> Facts[int]:
+    """The figures of a device; the newcomer's trust domain is number 0."""
+    domain, percent, contexts, memory, loose = 0, 0, 0, 0, 0
+    for one in device.residents:
+        percent += one.tenant.percent
+        contexts += one.contexts
+        memory += (
+            memory_of_share_mib(device.memory_mib, one.tenant.percent)
+            if one.memory_mib is None
+            else with_contexts_mib(one.memory_mib, one.contexts, device.context_overhead_mib)
+        )
+        loose += one.enforced is False
+        if one.trust_domain != newcomer.trust_domain:
+            domain = limits.MIXED
+    return Facts(
+        model=0,
+        health=limits.HEALTHY,
+        modes=limits.ALL_MODES,
+        memory=device.memory_mib,
+        overhead=device.context_overhead_mib,
+        contexts=device.contexts,
+        sharers=len(device.residents),
+        contexts_used=contexts,
+        whole=0,
+        domain=domain,
+        percent_used=percent,
+        memory_used=memory,
+        mps=int(device.mps not in (None, MpsState.ACTIVE)),
+        loose=loose,
+        unmeasured=0,
+    )
+
+
 def share_ceiling(newcomer: Newcomer, device: Device) -> int:
     """Largest share that limits, memory and the request leave; may be below the least."""
-    used = sum(one.tenant.percent for one in device.residents)
-    top = min(newcomer.max_percent, device.percent_limit - used)
-    if own_memory_mib(newcomer) is None and device.memory_mib > 0:
-        top = min(top, limits.share_that_fits(device.memory_mib, free_mib(device)))
-    return top
+    return limits.ceiling(figures_of(device, newcomer), request_for(newcomer, device))
 
 
 def proposal_for(newcomer: Newcomer, device: Device) -> Proposal:
@@ -183,12 +224,17 @@ def shares_between(least: int, most: int) -> tuple[int, ...]:
 
 
 def first_refusal(newcomer: Newcomer, device: Device) -> Refusal | None:
-    """The first rule that a newcomer breaks on a device, at the least share it would take."""
-    return (
-        _shares_one(newcomer)
-        or impossible_objective(newcomer.tenant)
-        or next((found for _, rule in RULES if (found := rule(newcomer, device))), None)
-    )
+    """The first limit that a newcomer breaks on a device, at the least share it would take."""
+    refusal = _shares_one(newcomer) or impossible_objective(newcomer.tenant)
+    if refusal is not None:
+        return refusal
+    facts, request = figures_of(device, newcomer), request_for(newcomer, device)
+    broken = limits.first_broken(facts, request)
+    if broken is None:
+        return None
+    reason, short = broken
+    text, binding = _words(reason, short, device, newcomer, facts, request)
+    return Refusal(reason=reason, text=text, binding=binding)
 
 
 def _shares_one(newcomer: Newcomer) -> Refusal | None:
@@ -211,96 +257,51 @@ def impossible_objective(tenant: Tenant) -> Refusal | None:
     )
 
 
-def _trusts(newcomer: Newcomer, device: Device) -> Refusal | None:
-    other = next(
-        (one for one in device.residents if one.trust_domain != newcomer.trust_domain), None
-    )
-    if other is None:
-        return None
-    return Refusal(
-        reason=Reason.TRUST_DOMAIN,
-        text=(
-            f"{other.tenant.name} is of trust domain {other.trust_domain or 'none'!r}, not "
-            f"{newcomer.trust_domain or 'none'!r}"
-        ),
-        binding=other.tenant.name,
-    )
+def _words(
+    reason: Reason,
+    short: int,
+    device: Device,
+    newcomer: Newcomer,
+    facts: Facts[int],
+    request: Request,
+) -> tuple[str, str]:
+    """What stands in the way, with its number, and the tenant that it fails for."""
+    match reason:
+        case Reason.TRUST_DOMAIN:
+            domain = newcomer.trust_domain
+            other = next(one for one in device.residents if one.trust_domain != domain)
+            name, theirs = other.tenant.name, other.trust_domain or "none"
+            return f"{name} is of trust domain {theirs!r}, not {domain or 'none'!r}", name
+        case Reason.MPS_NOT_READY:
+            return f"the MPS server of {device.uuid} is {device.mps}", ""
+        case Reason.ENFORCEMENT_MISSING:
+            name = next(one.tenant.name for one in device.residents if one.enforced is False)
+            return f"the limits of {name} do not hold, so it may take the whole device", name
+        case Reason.CONTEXT_LIMIT:
+            more, used = f"{newcomer.contexts} contexts", f"{facts.contexts_used}"
+            most = f"{device.contexts}"
+        case Reason.PERCENT_LIMIT:
+            more, used = f"{newcomer.min_percent} %", f"{facts.percent_used} %"
+            most = f"{device.percent_limit} %"
+        case Reason.MEMORY_WOULD_OVERFLOW:
+            return _memory_words(short, device, newcomer, facts, request), ""
+        case _:
+            raise AssertionError(f"{reason}: no fact of a single device breaks this limit")
+    return f"{more} beside {used} exceed {most} on {device.uuid} by {short}", ""
 
 
-def _mps_answers(newcomer: Newcomer, device: Device) -> Refusal | None:
-    if device.mps in (None, MpsState.ACTIVE):
-        return None
-    return Refusal(
-        reason=Reason.MPS_NOT_READY, text=f"the MPS server of {device.uuid} is {device.mps}"
-    )
-
-
-def _all_enforced(newcomer: Newcomer, device: Device) -> Refusal | None:
-    loose = next((one for one in device.residents if one.enforced is False), None)
-    if loose is None:
-        return None
-    return Refusal(
-        reason=Reason.ENFORCEMENT_MISSING,
-        text=f"the limits of {loose.tenant.name} do not hold, so it may take the whole device",
-        binding=loose.tenant.name,
-    )
-
-
-def _contexts_left(newcomer: Newcomer, device: Device) -> Refusal | None:
-    used = sum(one.contexts for one in device.residents)
-    short = limits.contexts_short(used, newcomer.contexts, device.contexts)
-    if short <= 0:
-        return None
-    return Refusal(
-        reason=Reason.CONTEXT_LIMIT,
-        text=(
-            f"{newcomer.contexts} contexts beside {used} exceed {device.contexts} on "
-            f"{device.uuid} by {short}"
-        ),
-    )
-
-
-def _percent_left(newcomer: Newcomer, device: Device) -> Refusal | None:
-    used = sum(one.tenant.percent for one in device.residents)
-    short = limits.percent_short(used, newcomer.min_percent, device.percent_limit)
-    if short <= 0:
-        return None
-    return Refusal(
-        reason=Reason.PERCENT_LIMIT,
-        text=(
-            f"{newcomer.min_percent} % beside {used} % exceed {device.percent_limit} % on "
-            f"{device.uuid} by {short}"
-        ),
-    )
-
-
-def _memory_left(newcomer: Newcomer, device: Device) -> Refusal | None:
-    free = free_mib(device)
-    asked = asked_mib(newcomer, device, newcomer.min_percent)
+def _memory_words(
+    short: int, device: Device, newcomer: Newcomer, facts: Facts[int], request: Request
+) -> str:
+    asked = limits.memory_needed(facts, request, newcomer.min_percent)
     contexts = newcomer.contexts * device.context_overhead_mib
-    short = limits.memory_short_mib(asked, free, contexts)
-    if short <= 0:
-        return None
     if asked <= contexts:
-        text = (
+        return (
             f"{newcomer.min_percent} % of {device.memory_mib} MiB is {asked} MiB, less than the "
             f"{contexts} MiB of its contexts; ask for a larger share"
         )
-    else:
-        text = f"{asked} MiB with contexts, {free} MiB free on {device.uuid}: short of {short} MiB"
-    return Refusal(reason=Reason.MEMORY_WOULD_OVERFLOW, text=text)
-
-
-RULES: Final[tuple[tuple[Reason, Callable[[Newcomer, Device], Refusal | None]], ...]] = (
-    (Reason.TRUST_DOMAIN, _trusts),
-    (Reason.MPS_NOT_READY, _mps_answers),
-    (Reason.ENFORCEMENT_MISSING, _all_enforced),
-    (Reason.CONTEXT_LIMIT, _contexts_left),
-    # before memory: without a limit of its own, memory follows the share and says less
-    (Reason.PERCENT_LIMIT, _percent_left),
-    (Reason.MEMORY_WOULD_OVERFLOW, _memory_left),
-)
-"""What a device must leave free or prove, in the order of asking; searches keep to it too."""
+    free = device.memory_mib - facts.memory_used
+    return f"{asked} MiB with contexts, {free} MiB free on {device.uuid}: short of {short} MiB"
 
 
 def check_device(device: Device) -> None:

@@ -37,14 +37,10 @@ _SETTINGS: Final = _values(RiskSettings)
 _THRESHOLD: Final = _values(Threshold)
 
 
-def inputs_hash(device: Device, newcomer: Newcomer, basis: Basis | None) -> str:
+def inputs_hash(device: Device, newcomer: Newcomer, basis: Basis) -> str:
     """Hash of everything a decision sees but the model itself, whose version stands beside."""
-    seen: tuple[object, ...] = (
-        _DEVICE(device),
-        [(_RESIDENT(one), _tenant(one.tenant)) for one in device.residents],
-        _newcomer(newcomer),
-    )
-    return _hash(seen if basis is None else (*seen, *_basis(basis)))
+    residents = [(_RESIDENT(one), _tenant(one.tenant)) for one in device.residents]
+    return _hash((_DEVICE(device), residents, _newcomer(newcomer), *_basis(basis)))
 
 
 def proposal_hash(proposal: Proposal, basis: Basis) -> str:
