@@ -84,10 +84,10 @@ class Asked:
 
 
 def _rarely(value: object, otherwise: object) -> st.SearchStrategy[object]:
-    return st.sampled_from([otherwise] * 9 + [value])
+    return st.sampled_from([otherwise] * 19 + [value])
 
 
-DOMAINS = st.sampled_from([0, 0, 0, 0, 1])
+DOMAINS = st.sampled_from([0] * 19 + [1])
 MEMORIES = st.one_of(st.sampled_from([0, 1, 500, 4_000, 15_500, 16_000]), st.integers(0, 20_000))
 PLAIN_TENANTS = st.builds(
     There,
@@ -108,9 +108,9 @@ def _places(tenants: st.SearchStrategy[There]) -> st.SearchStrategy[Place]:
     return st.builds(
         Place,
         tenants=st.lists(tenants, max_size=4).map(tuple),
-        memory_mib=st.sampled_from([1, 511, 4_096, 16_000, 81_920]),
+        memory_mib=st.sampled_from([16_000, 81_920, 16_000, 81_920, 4_096, 511, 1]),
         overhead_mib=st.sampled_from([0, 307, 512]),
-        contexts=st.sampled_from([0, 1, 2, 3, 44]),
+        contexts=st.sampled_from([44, 44, 44, 44, 3, 2, 1, 0]),
     )
 
 
@@ -140,6 +140,19 @@ REQUESTS = st.one_of(
     st.builds(replace, SHARES, lonely=st.booleans(), unmeasured=st.sampled_from([(), (0,)])),
     WHOLES,
 )
+
+
+EDGES = st.sampled_from([None, None, -1, 0, 1, 1])
+"""How far beyond the free memory of a device the newcomer asks, MiB."""
+
+
+def _at_the_edge(place: Place, asked: Asked, edge: int | None) -> Asked:
+    """The same newcomer, but for memory that just fits, or just does not."""
+    held = sum(one.memory_mib + place.overhead_mib for one in place.tenants)
+    wanted = place.memory_mib - held - place.overhead_mib + (edge or 0)
+    if edge is None or wanted < 1 or asked.exclusive:
+        return asked
+    return replace(asked, memory_mib=wanted)
 
 
 def by_hand(place: Place, asked: Asked) -> Reason | None:
@@ -239,12 +252,13 @@ def _request(template: ResourceRequest, asked: Asked) -> ResourceRequest:
     )
 
 
-@settings(max_examples=300, deadline=None)
-@given(places=st.tuples(*[PLACES] * DEVICES), asked=REQUESTS)
+@settings(max_examples=500, deadline=None)
+@given(places=st.tuples(*[PLACES] * DEVICES), asked=REQUESTS, edge=EDGES)
 def test_a_column_and_a_device_break_the_same_limit_first(
-    empty: Empty, places: tuple[Place, ...], asked: Asked
+    empty: Empty, places: tuple[Place, ...], asked: Asked, edge: int | None
 ) -> None:
     inventory, template = empty
+    asked = _at_the_edge(places[0], asked, edge)
     asked = replace(asked, unmeasured=()) if asked.exclusive else asked
     occupancy, request = _occupied(inventory, places), _request(template, asked)
     everything = columns(occupancy)
@@ -267,11 +281,12 @@ def test_a_column_and_a_device_break_the_same_limit_first(
             assert asked.least <= tops[site], "a share is left wherever every limit holds"
 
 
-@settings(max_examples=300, deadline=None)
-@given(place=PLAIN, asked=SHARES, mps=_rarely(MpsState.STARTING, None))
+@settings(max_examples=500, deadline=None)
+@given(place=PLAIN, asked=SHARES, edge=EDGES, mps=_rarely(MpsState.STARTING, None))
 def test_the_records_of_one_device_break_it_too(
-    empty: Empty, place: Place, asked: Asked, mps: MpsState | None
+    empty: Empty, place: Place, asked: Asked, edge: int | None, mps: MpsState | None
 ) -> None:
+    asked = _at_the_edge(place, asked, edge)
     place = replace(place, mps=int(mps is not None))
     device = filters.Device(
         uuid="gpu-0",
@@ -338,12 +353,13 @@ def _as_the_node_sees(place: Place, asked: Asked, percent: int, mib: int) -> Rea
     return refusal.reason if refusal is not None else None
 
 
-@settings(max_examples=300, deadline=None)
-@given(place=_places(TENANTS), asked=REQUESTS, data=st.data())
+@settings(max_examples=500, deadline=None)
+@given(place=_places(TENANTS), asked=REQUESTS, edge=EDGES, data=st.data())
 def test_the_node_refuses_nothing_that_the_operator_admits(
-    empty: Empty, place: Place, asked: Asked, data: st.DataObject
+    empty: Empty, place: Place, asked: Asked, edge: int | None, data: st.DataObject
 ) -> None:
     inventory, template = empty
+    asked = _at_the_edge(place, asked, edge)
     occupancy = _occupied(inventory, (place,) * DEVICES)
     request = _request(template, asked)
     facts = figures(occupancy, 0)
@@ -355,16 +371,16 @@ def test_the_node_refuses_nothing_that_the_operator_admits(
     assert _as_the_node_sees(place, asked, percent, mib) is None
 
 
-@settings(max_examples=300, deadline=None)
-@given(place=PLAIN, asked=SHARES)
+@settings(max_examples=500, deadline=None)
+@given(place=PLAIN, asked=SHARES, edge=EDGES)
 def test_the_operator_refuses_nothing_that_the_node_takes(
-    empty: Empty, place: Place, asked: Asked
+    empty: Empty, place: Place, asked: Asked, edge: int | None
 ) -> None:
     """But for the sum of shares, which is policy, and what a node does not know."""
     if asked.least == 100 and not place.tenants:
         return  # to the node that is a whole device, whose contexts are the tenant's own
     inventory, template = empty
-    asked = replace(asked, limit=NO_LIMIT)
+    asked = _at_the_edge(place, replace(asked, limit=NO_LIMIT), edge)
     occupancy = _occupied(inventory, (place,) * DEVICES)
     request = _request(template, asked)
     broken = first_broken(figures(occupancy, 0), request)
