@@ -21,6 +21,7 @@ from bench.twin_rules import WHOLE, Admitting, profile_of
 from bench.twin_world import Gpu, Job, Seen, Spot
 from ullage.engines.admission import learning
 from ullage.engines.admission.colocations import Sides
+from ullage.engines.admission.filters import proposal_for
 from ullage.engines.admission.model import STEPS, Cells, LearnedModel, Models
 from ullage.engines.admission.pair_gp import Posterior
 from ullage.engines.admission.probation import Account, Trial, booked, may_probe
@@ -193,7 +194,8 @@ class Ours(Admitting):
             if not gpu.tenants:
                 continue
             device, newcomer = self.question(job.workload_class, gpu)
-            trial = may_probe(verdict, device, newcomer, account, self.settings)
+            proposal = proposal_for(newcomer, device)
+            trial = may_probe(verdict, proposal, account, self.settings)
             if isinstance(trial, Trial):
                 found.append((-verdict.z, gpu.index, trial))
         if not found:

@@ -19,8 +19,15 @@ from hypothesis import strategies as st
 
 from fakes.admission import CrowdForecaster, certified, device, newcomer, resident, tenant
 from ullage.api.contract import Reason
-from ullage.engines.admission.decision import admit, confirm
-from ullage.engines.admission.filters import Device, Newcomer, Resident, candidate_shares
+from ullage.engines.admission.decision import admit, confirm, predict
+from ullage.engines.admission.filters import (
+    Device,
+    Newcomer,
+    Resident,
+    candidate_shares,
+    first_refusal,
+    proposal_for,
+)
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Group, Tenant
 from ullage.engines.admission.verdict import Arrival, Basis, RiskSettings, Verdict
 
@@ -246,6 +253,20 @@ def test_the_same_question_has_the_same_answer_byte_for_byte(
     assert repr(first) == repr(again)
     other = admit(replace(here, memory_mib=here.memory_mib + 1), newcomer(one, *between), basis)
     assert other.inputs != first.inputs
+
+
+@settings(max_examples=100, deadline=None)
+@given(crowds, tenants, bounds, bases)
+def test_where_no_limit_binds_a_prediction_alone_decides_the_same(
+    here: Device, one: Tenant, between: list[int], basis: Basis
+) -> None:
+    who = newcomer(one, *between)
+    verdict = admit(here, who, basis)
+    if first_refusal(who, here) is not None:
+        assert verdict.tenants == ()
+        return
+    alone = predict(proposal_for(who, here), basis)
+    assert replace(alone, inputs=verdict.inputs) == verdict
 
 
 @settings(max_examples=100, deadline=None)

@@ -17,12 +17,13 @@ import builders
 from fakes.toy_stress import StressRun
 from ullage.app.transfer import Packer, Unpacker
 from ullage.cluster.records.snapshot import Snapshot
+from ullage.engines.admission.limits import LIMITS, ceiling
 from ullage.engines.admission.records import Tenant
 from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.scheduling.assignment.cycle_state import look
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
-from ullage.scheduling.feasibility.checks import CHAIN, ceiling, columns, figures
+from ullage.scheduling.feasibility.device_facts import columns, figures
 from ullage.scheduling.feasibility.occupancy import Domains, Occupancy, Occupant
 from ullage.scheduling.feasibility.resource_requests import ResourceRequests
 from ullage.scheduling.inventory.inventory import take_inventory
@@ -144,7 +145,7 @@ def test_a_check_says_the_same_of_one_device_and_of_all(seed: int) -> None:
     for workload in view.snapshot.workloads.values():
         request = requests.of(workload, workload.shape)
         everything = columns(occupancy)
-        for _, check in CHAIN:
+        for _, check in LIMITS:
             together = np.broadcast_to(check(everything, request), (len(inventory.sites),))
             alone = [
                 check(figures(occupancy, site), request) for site in range(len(inventory.sites))

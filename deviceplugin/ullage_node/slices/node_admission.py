@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The node's admission check: the engine's rules, applied to the tenants that are really here.
+"""Admission's last word: the hard limits of the engine, asked with the tenants really here.
 
-The operator decides from a snapshot that may be seconds old; the node checks memory, contexts,
-trust and the proof of all limits once more, with the same code. It does not check risk: that needs
-models and profiles, which are not on the wire, and no slice is refused for what is not known.
+The operator judges from a picture that may be seconds old; memory, contexts, trust and the proof of
+everyone's limits are judged once more where they are true, by the same code. Risk is not: that
+needs models and profiles, which are not on the wire, and no one is refused for what is not known.
 Whether shares sum to more than 100 is the policy's business. Pure; it may refuse, never enlarge.
 """
 
@@ -16,7 +16,6 @@ from typing import Final
 
 from ullage.api.contract import DesiredSlice, Reason
 from ullage.engines.admission import filters
-from ullage.engines.admission.decision import confirm
 from ullage.engines.admission.records import Tenant
 from ullage_node.model.slices import (
     WHOLE_PERCENT,
@@ -51,14 +50,17 @@ def last_word(
     own = trust_domain_of(newcomer)
     costs = context_costs_mib(device, [newcomer, *(part.desired for part in neighbours)])
     seen = _seen(replace(device, overhead_mib=costs[0]), own, neighbours, costs[1:])
+    asked = _asked(newcomer, own)
     try:
-        verdict = confirm(seen, _asked(newcomer, own), newcomer.percent)
+        filters.check_device(seen)
+        filters.check_newcomer(asked, seen)
     except ValueError as error:  # figures that no device or decision can have
         return Refusal(reason=Reason.CAPACITY_EXCEEDED, message=str(error))
-    if verdict.reason is None:
+    found = filters.first_refusal(asked, seen)
+    if found is None:
         return None
-    reason = _SAID.get(verdict.reason, Reason.CAPACITY_EXCEEDED)
-    return Refusal(reason=reason, message=verdict.text)
+    reason = _SAID.get(found.reason, Reason.CAPACITY_EXCEEDED)
+    return Refusal(reason=reason, message=found.text)
 
 
 def _seen(
@@ -95,7 +97,7 @@ def _resident(part: HeldSlice, domain: str, more_mib: int) -> filters.Resident:
 
 
 def _asked(newcomer: DesiredSlice, domain: str) -> filters.Newcomer:
-    """The slice as a newcomer, without its objective, which only the operator weighs."""
+    """The slice as a newcomer; its objective is the operator's to weigh, so it is not told."""
     name = f"{newcomer.pod_namespace}/{newcomer.pod_name}"
     return filters.Newcomer(
         tenant=Tenant(name=name, percent=newcomer.percent),

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The decision: may a newcomer join a device, at which share, and what does that cost others?
 
-Hard rules first, then the risk of breaking anyone's objective, then worth. The node repeats the
-first two as its last word. Pure and deterministic: same inputs, same bytes. It must never fit,
-wait or look at the clock: it runs inside a start of a container.
+Hard limits first (:func:`admit`), then the risk of breaking anyone's objective, then worth
+(:func:`predict`, where the limits are judged already). Pure and deterministic: same inputs, same
+bytes. It must never fit, wait or look at the clock.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from ullage.engines.admission.filters import (
     Newcomer,
     Refusal,
     Resident,
-    candidate_shares,
     check_device,
     check_newcomer,
+    check_proposal,
     first_refusal,
-    mixture,
+    impossible_objective,
     own_memory_mib,
+    proposal_for,
 )
-from ullage.engines.admission.inputs import inputs_hash
+from ullage.engines.admission.inputs import inputs_hash, proposal_hash
 from ullage.engines.admission.margin import Margin, margin, nearest
-from ullage.engines.admission.records import Tenant
+from ullage.engines.admission.records import Proposal, Tenant
 from ullage.engines.admission.sayings import admitted_text, outlooks, refused
 from ullage.engines.admission.verdict import Arrival, Basis, Verdict, Weighed
 
@@ -64,13 +65,39 @@ def admit(device: Device, newcomer: Newcomer, basis: Basis) -> Verdict:
     Raises:
         ValueError: a figure of the inputs or of the forecast is impossible; the text names it.
     """
-    return _decide(device, newcomer, basis, last_word=False)
+    draft, proposal = _limited(device, newcomer, basis)
+    if not draft.admitted:
+        return draft
+    return _predicted(draft, proposal, basis, _Room(device, newcomer, basis))
 
 
-def confirm(
-    device: Device, newcomer: Newcomer, percent: int, basis: Basis | None = None
-) -> Verdict:
-    """The node's last word on a share already granted: hard rules and risk, nothing of worth.
+def predict(proposal: Proposal, basis: Basis) -> Verdict:
+    """Decide by prediction alone, where the hard limits have left these shares.
+
+    Args:
+        proposal: Who would join whom, and at which shares.
+        basis: As for :func:`admit`, without arrivals: only the hard limits tell where they fit.
+
+    Raises:
+        ValueError: a figure of the inputs or of the forecast is impossible; the text names it.
+    """
+    check_proposal(proposal)
+    draft = Verdict(
+        device=proposal.place,
+        newcomer=proposal.newcomer.name,
+        percent=0,
+        reason=None,
+        text="",
+        inputs=proposal_hash(proposal, basis),
+    )
+    impossible = impossible_objective(proposal.newcomer)
+    if impossible is not None:
+        return _ruled_out(draft, impossible)
+    return _predicted(draft, proposal, basis, None)
+
+
+def confirm(device: Device, newcomer: Newcomer, percent: int, basis: Basis) -> Verdict:
+    """The last word on a share already granted: hard limits and risk, nothing of worth.
 
     It may only refuse; an admitted verdict carries the very share that was asked about.
 
@@ -78,20 +105,23 @@ def confirm(
         device: Facts of the device and everyone who really is on it.
         newcomer: Whose share it is.
         percent: The share.
-        basis: ``None`` where no model is at hand: then rules alone, since what cannot be predicted
-            is no reason to refuse.
+        basis: As for :func:`admit`.
 
     Raises:
         ValueError: a figure of the inputs or of the forecast is impossible; the text names it.
     """
     exact = replace(newcomer, min_percent=percent, max_percent=percent)
     here = replace(device, steps=())
-    if basis is not None:
-        return _decide(here, exact, basis, last_word=True)
-    ruled, _ = _ruled(here, exact, None)
-    if not ruled.admitted:
-        return ruled
-    return replace(ruled, percent=percent, text=f"{percent} %: no rule speaks against it")
+    draft, proposal = _limited(here, exact, basis)
+    if not draft.admitted:
+        return draft
+    option = _option(proposal, percent, basis)
+    if not option.margin.passes:
+        return refused(draft, (percent, option.margin))
+    granted = Weighed(
+        percent=percent, value=option.value, gain=0.0, fragmentation=0.0, eviction_risk=0.0
+    )
+    return _granted(draft, option, (granted,))
 
 
 def best_of(verdicts: Iterable[Verdict]) -> Verdict | None:
@@ -105,10 +135,8 @@ def _rank(one: Verdict) -> tuple[float, int, str]:
     return (-round(net / TOLERANCE) * TOLERANCE, one.percent, one.device)
 
 
-def _ruled(
-    device: Device, newcomer: Newcomer, basis: Basis | None
-) -> tuple[Verdict, tuple[int, ...]]:
-    """Applies the rules before any forecast; returns the shares that they leave."""
+def _limited(device: Device, newcomer: Newcomer, basis: Basis) -> tuple[Verdict, Proposal]:
+    """What the limits say before any forecast, and what they leave to predict."""
     check_device(device)
     check_newcomer(newcomer, device)
     draft = Verdict(
@@ -120,8 +148,8 @@ def _ruled(
         inputs=inputs_hash(device, newcomer, basis),
     )
     refusal = first_refusal(newcomer, device)
-    shares = candidate_shares(newcomer, device) if refusal is None else ()
-    if refusal is None and not shares:
+    proposal = proposal_for(newcomer, device)
+    if refusal is None and not proposal.shares:
         refusal = Refusal(
             reason=Reason.PERCENT_LIMIT,
             text=(
@@ -129,58 +157,55 @@ def _ruled(
                 f"{newcomer.min_percent} % and {newcomer.max_percent} %"
             ),
         )
-    if refusal is not None:
-        said = replace(draft, reason=refusal.reason, text=refusal.text, binding=refusal.binding)
-        return said, ()
-    return draft, shares
+    return (draft if refusal is None else _ruled_out(draft, refusal)), proposal
 
 
-def _decide(device: Device, newcomer: Newcomer, basis: Basis, *, last_word: bool) -> Verdict:
-    draft, shares = _ruled(device, newcomer, basis)
-    if not draft.admitted:
-        return draft
-    options = [_option(device, newcomer, percent, basis) for percent in shares]
+def _ruled_out(draft: Verdict, refusal: Refusal) -> Verdict:
+    return replace(draft, reason=refusal.reason, text=refusal.text, binding=refusal.binding)
+
+
+def _predicted(draft: Verdict, proposal: Proposal, basis: Basis, room: _Room | None) -> Verdict:
+    options = [_option(proposal, percent, basis) for percent in proposal.shares]
     safe = [one for one in options if one.margin.passes]
     if not safe:
         return refused(draft, nearest([(one.percent, one.margin) for one in options]))
-    if last_word:
-        return _granted(draft, safe[0], (Weighed(
-            percent=safe[0].percent, value=safe[0].value, gain=0.0, fragmentation=0.0,
-            eviction_risk=0.0,
-        ),))  # fmt: skip
-    return _worthwhile(draft, device, newcomer, basis, safe)
+    return _worthwhile(draft, proposal, basis, room, safe)
 
 
-def _option(device: Device, newcomer: Newcomer, percent: int, basis: Basis) -> _Option:
-    tenants = mixture(device, (newcomer.at(percent),))
-    found = _margin(device, tenants, basis)
+def _option(proposal: Proposal, percent: int, basis: Basis) -> _Option:
+    tenants = proposal.mixture(percent)
+    found = _margin(proposal.accelerator, tenants, basis)
     speeds = [math.exp(-max(mean, 0.0)) for mean in found.forecast.mean]
     value = math.fsum(one.weight * speed for one, speed in zip(tenants, speeds, strict=True))
     return _Option(percent, found, value, math.fsum(speeds))
 
 
-def _margin(device: Device, tenants: Sequence[Tenant], basis: Basis) -> Margin:
-    forecast = basis.forecaster.forecast(device.accelerator, tenants)
+def _margin(accelerator: str, tenants: Sequence[Tenant], basis: Basis) -> Margin:
+    forecast = basis.forecaster.forecast(accelerator, tenants)
     return margin(tenants, forecast, basis.thresholds)
 
 
-def _present_value(device: Device, basis: Basis) -> float:
-    if not device.residents:
+def _present_value(proposal: Proposal, basis: Basis) -> float:
+    residents = proposal.residents
+    if not residents:
         return 0.0
-    tenants = mixture(device)
-    forecast = basis.forecaster.forecast(device.accelerator, tenants)
+    forecast = basis.forecaster.forecast(proposal.accelerator, residents)
     return math.fsum(
         one.weight * math.exp(-max(mean, 0.0))
-        for one, mean in zip(tenants, forecast.mean, strict=True)
+        for one, mean in zip(residents, forecast.mean, strict=True)
     )
 
 
 def _worthwhile(
-    draft: Verdict, device: Device, newcomer: Newcomer, basis: Basis, safe: Sequence[_Option]
+    draft: Verdict,
+    proposal: Proposal,
+    basis: Basis,
+    room: _Room | None,
+    safe: Sequence[_Option],
 ) -> Verdict:
     """Drop what is not worth it, then weigh the rest, the most promising first."""
-    present = _present_value(device, basis)
-    floor = basis.settings.min_combined_percent / 100 if device.residents else 0.0
+    present = _present_value(proposal, basis)
+    floor = basis.settings.min_combined_percent / 100 if proposal.residents else 0.0
     worth = [
         one for one in safe if one.value > present + TOLERANCE and one.combined >= floor - TOLERANCE
     ]
@@ -191,30 +216,31 @@ def _worthwhile(
             f"device, at least {floor:.0%} is asked"
             if best.combined < floor - TOLERANCE
             else f"at {best.percent} % the tenants together would reach {best.value:.2f}, not "
-            f"more than {present:.2f} without {newcomer.tenant.name}"
+            f"more than {present:.2f} without {proposal.newcomer.name}"
         )
         return replace(_described(draft, best), reason=Reason.NOT_WORTH_SHARING, text=text)
-    weighed = _weigh(worth, _Room(device, newcomer, basis), newcomer, basis, present)
+    weighed = _weigh(worth, room, proposal.newcomer, basis, present)
     return _granted(draft, weighed[0][1], tuple(one for one, _ in weighed))
 
 
 def _weigh(
-    worth: Sequence[_Option], room: _Room, newcomer: Newcomer, basis: Basis, present: float
+    worth: Sequence[_Option], room: _Room | None, newcomer: Tenant, basis: Basis, present: float
 ) -> list[tuple[Weighed, _Option]]:
     """The best options, best first; room is priced only where that can change the first two."""
     ceilings = {one.percent: _ceiling(one, newcomer, basis, present) for one in worth}
     weighed: list[tuple[Weighed, _Option]] = []
     promising = sorted(worth, key=lambda one: (-ceilings[one.percent], one.percent))
-    for one in promising[: room.affordable]:
+    for one in promising[: room.affordable if room is not None else None]:
         ceiling = ceilings[one.percent]
         if len(weighed) > 1 and ceiling < weighed[1][0].net - TOLERANCE:
             break  # room has no negative price: what follows cannot be better
         gain = one.value - present
+        lost = room.lost(one.percent) if room is not None else 0.0
         found = Weighed(
             percent=one.percent,
             value=one.value,
             gain=gain,
-            fragmentation=basis.settings.fragmentation_weight * room.lost(one.percent),
+            fragmentation=basis.settings.fragmentation_weight * lost,
             eviction_risk=gain - ceiling,
         )
         weighed.append((found, one))
@@ -222,10 +248,10 @@ def _weigh(
     return weighed
 
 
-def _ceiling(option: _Option, newcomer: Newcomer, basis: Basis, present: float) -> float:
+def _ceiling(option: _Option, newcomer: Tenant, basis: Basis, present: float) -> float:
     """Worth before the price of room: an upper bound of the net."""
     risk = 0.5 * math.erfc(option.margin.z / math.sqrt(2))
-    risk *= basis.settings.eviction_weight * newcomer.tenant.weight
+    risk *= basis.settings.eviction_weight * newcomer.weight
     return option.value - present - risk
 
 
@@ -245,7 +271,7 @@ def _described(draft: Verdict, option: _Option) -> Verdict:
 
 
 class _Room:
-    """Loss of the usual classes when a newcomer takes its share of a device."""
+    """What the usual classes lose when a newcomer takes its share of a device."""
 
     def __init__(self, device: Device, newcomer: Newcomer, basis: Basis) -> None:
         self._device = device
@@ -287,7 +313,7 @@ class _Room:
 
     def _after(self, percent: int) -> Device:
         taken = Resident(
-            tenant=self._newcomer.at(percent),
+            tenant=self._newcomer.tenant.at(percent),
             memory_mib=own_memory_mib(self._newcomer),
             contexts=self._newcomer.contexts,
             trust_domain=self._newcomer.trust_domain,
@@ -298,10 +324,10 @@ class _Room:
         """A share at which a class passes rules and risk: of the least and the most."""
         if first_refusal(newcomer, device) is not None:
             return None
-        shares = candidate_shares(newcomer, device)
-        tried = {shares[0], shares[-1]} if shares else set()
+        proposal = proposal_for(newcomer, device)
+        tried = {*proposal.shares[:1], *proposal.shares[-1:]}
         for percent in sorted(tried, key=lambda share: (share != first, share)):
-            tenants = mixture(device, (newcomer.at(percent),))
-            if _margin(device, tenants, self._basis).passes:
+            tenants = proposal.mixture(percent)
+            if _margin(device.accelerator, tenants, self._basis).passes:
                 return percent
         return None

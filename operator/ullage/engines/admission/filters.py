@@ -1,23 +1,28 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Hard filters of a device, applied before any predictor: each rule once, each with a number.
+"""One device and a newcomer to it: what the hard limits say, in words with their numbers.
 
-Memory and contexts are physics and trust domains are promises, so no forecast may outvote them.
-Pure; it must never round in favour of a newcomer.
+The limits themselves are in :mod:`limits`; here stand the records of one device, their figures and
+the refusals. Pure.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Final
 
-from ullage.api.contract import MpsState, Reason
+from ullage.api.contract import GPUMode, MpsState, Reason
 from ullage.engines.admission import limits
-from ullage.engines.admission.limits import memory_of_share_mib
-from ullage.engines.admission.records import ClassProfile, Fingerprint, Tenant
+from ullage.engines.admission.limits import (
+    Facts,
+    Request,
+    memory_of_share_mib,
+    with_contexts_mib,
+)
+from ullage.engines.admission.records import ClassProfile, Fingerprint, Proposal, Tenant
 
 WHOLE_PERCENT: Final = limits.WHOLE_PERCENT
 SHARE_STEP_PERCENT: Final = 10
@@ -56,13 +61,13 @@ class Resident:
     def seen(self) -> Tenant:
         """The tenant as a predictor must see it."""
         if self.enforced is None and self.tenant.percent < WHOLE_PERCENT:
-            return _with_percent(self.tenant, WHOLE_PERCENT)
+            return self.tenant.at(WHOLE_PERCENT)
         return self.tenant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Newcomer:
-    """A request to join, and between which shares; the tenant's own percent does not count.
+    """Who wants to join, and between which shares; the tenant's own percent does not count.
 
     ``memory_mib`` 0 = no limit of its own: 1.05 times the peak of its profile, or else in
     proportion to the share.
@@ -77,10 +82,6 @@ class Newcomer:
     devices: int = 1
     known: str = ""
     """Accelerator its profile was measured on, "" = not said."""
-
-    def at(self, percent: int) -> Tenant:
-        """The tenant with a share."""
-        return _with_percent(self.tenant, percent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,45 +115,8 @@ class Refusal:
 
 
 def usable_contexts(server_limit: int) -> int:
-    """Contexts that tenants may open under the MPS server's limit."""
+    """Contexts that tenants may open where the MPS server takes so many."""
     return max(0, server_limit - CONTEXT_RESERVE)
-
-
-def held_mib(one: Resident, device: Device) -> int:
-    """Memory that a resident takes of its device, contexts included.
-
-    Args:
-        one: The resident.
-        device: Its device.
-
-    Returns:
-        MiB.
-    """
-    if one.memory_mib is None:
-        return memory_of_share_mib(device.memory_mib, one.tenant.percent)
-    return limits.with_contexts_mib(one.memory_mib, one.contexts, device.context_overhead_mib)
-
-
-def free_mib(device: Device) -> int:
-    """Memory that no one on a device holds."""
-    return device.memory_mib - sum(held_mib(one, device) for one in device.residents)
-
-
-def asked_mib(newcomer: Newcomer, device: Device, percent: int) -> int:
-    """Memory that a newcomer would take at a share, contexts included.
-
-    Args:
-        newcomer: The request.
-        device: The device it would join.
-        percent: Its share, 1..100; counts only where it has no memory of its own.
-
-    Returns:
-        MiB.
-    """
-    own = own_memory_mib(newcomer)
-    if own is None:
-        return memory_of_share_mib(device.memory_mib, percent)
-    return limits.with_contexts_mib(own, newcomer.contexts, device.context_overhead_mib)
 
 
 def own_memory_mib(newcomer: Newcomer) -> int | None:
@@ -164,60 +128,113 @@ def own_memory_mib(newcomer: Newcomer) -> int | None:
     return math.ceil(PEAK_MARGIN * peak) if peak else None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Request:
+    """A newcomer's request in the words of the limits."""
+
+    min_percent: int
+    max_percent: int
+    percent_limit: int
+    memory_mib: int
+    contexts: int
+    mode: GPUMode = GPUMode.FRACTIONAL
+    exclusive: bool = False
+    lonely: bool = False
+    domain: int = 0
+    unmeasured: tuple[int, ...] = ()
+
+
+def request_for(newcomer: Newcomer, device: Device) -> Request:
+    """What a newcomer asks of a device."""
+    return _Request(
+        min_percent=newcomer.min_percent,
+        max_percent=newcomer.max_percent,
+        percent_limit=device.percent_limit,
+        memory_mib=own_memory_mib(newcomer) or 0,
+        contexts=newcomer.contexts,
+    )
+
+
+def figures_of(device: Device, newcomer: Newcomer) -> Facts[int]:
+    """The figures of a device; the newcomer's trust domain is number 0."""
+    domain, percent, contexts, memory, loose = 0, 0, 0, 0, 0
+    for one in device.residents:
+        percent += one.tenant.percent
+        contexts += one.contexts
+        memory += (
+            memory_of_share_mib(device.memory_mib, one.tenant.percent)
+            if one.memory_mib is None
+            else with_contexts_mib(one.memory_mib, one.contexts, device.context_overhead_mib)
+        )
+        loose += one.enforced is False
+        if one.trust_domain != newcomer.trust_domain:
+            domain = limits.MIXED
+    return Facts(
+        model=0,
+        health=limits.HEALTHY,
+        modes=limits.ALL_MODES,
+        memory=device.memory_mib,
+        overhead=device.context_overhead_mib,
+        contexts=device.contexts,
+        sharers=len(device.residents),
+        contexts_used=contexts,
+        whole=0,
+        domain=domain,
+        percent_used=percent,
+        memory_used=memory,
+        mps=int(device.mps not in (None, MpsState.ACTIVE)),
+        loose=loose,
+        unmeasured=0,
+    )
+
+
 def share_ceiling(newcomer: Newcomer, device: Device) -> int:
-    """Largest share that limits, memory and the request leave; may be below the least.
+    """Largest share that limits, memory and the request leave; may be below the least."""
+    return limits.ceiling(figures_of(device, newcomer), request_for(newcomer, device))
 
-    Args:
-        newcomer: The request.
-        device: The device it would join.
 
-    Returns:
-        Percent of the device; at most ``newcomer.max_percent``, and negative on an overfull device.
-    """
-    used = sum(one.tenant.percent for one in device.residents)
-    top = min(newcomer.max_percent, device.percent_limit - used)
-    if own_memory_mib(newcomer) is None and device.memory_mib > 0:
-        top = min(top, limits.share_that_fits(device.memory_mib, free_mib(device)))
-    return top
+def proposal_for(newcomer: Newcomer, device: Device) -> Proposal:
+    """What a prediction is asked about a device, with the shares that the limits leave."""
+    return Proposal(
+        place=device.uuid,
+        accelerator=device.accelerator,
+        residents=tuple(one.seen for one in device.residents),
+        newcomer=newcomer.tenant,
+        shares=candidate_shares(newcomer, device),
+    )
 
 
 def candidate_shares(newcomer: Newcomer, device: Device) -> tuple[int, ...]:
-    """Shares to try, rising: every tenth percent, least and most, as the hardware rounds them.
-
-    Args:
-        newcomer: The request.
-        device: The device it would join; its ``steps`` round shares down.
-
-    Returns:
-        Percents of the device; empty where not even the least share is left.
-    """
+    """Shares to try on a device, rising, as its hardware rounds them."""
     least, most = newcomer.min_percent, share_ceiling(newcomer, device)
-    if most < least:
-        return ()
-    tenths = range(SHARE_STEP_PERCENT, WHOLE_PERCENT + 1, SHARE_STEP_PERCENT)
-    wanted = {least, most, *(p for p in tenths if least < p < most)}
+    wanted = shares_between(least, most)
     if not device.steps:
-        return tuple(sorted(wanted))
+        return wanted
     inside = sorted(step for step in set(device.steps) if least <= step <= most)
     snapped = {max((step for step in inside if step <= p), default=None) for p in wanted}
     return tuple(sorted({*(p for p in snapped if p is not None), *inside[:1]}))
 
 
+def shares_between(least: int, most: int) -> tuple[int, ...]:
+    """Shares to try, rising: every tenth percent, least and most."""
+    if most < least:
+        return ()
+    tenths = range(SHARE_STEP_PERCENT, WHOLE_PERCENT + 1, SHARE_STEP_PERCENT)
+    return tuple(sorted({least, most, *(p for p in tenths if least < p < most)}))
+
+
 def first_refusal(newcomer: Newcomer, device: Device) -> Refusal | None:
-    """The first rule that a newcomer breaks on a device, at the least share it would take.
-
-    Args:
-        newcomer: The request.
-        device: The device it would join.
-
-    Returns:
-        ``None`` where it breaks no rule.
-    """
-    return (
-        _shares_one(newcomer)
-        or _own_objective(newcomer.tenant)
-        or next((found for _, rule in RULES if (found := rule(newcomer, device))), None)
-    )
+    """The first limit that a newcomer breaks on a device, at the least share it would take."""
+    refusal = _shares_one(newcomer) or impossible_objective(newcomer.tenant)
+    if refusal is not None:
+        return refusal
+    facts, request = figures_of(device, newcomer), request_for(newcomer, device)
+    broken = limits.first_broken(facts, request)
+    if broken is None:
+        return None
+    reason, short = broken
+    text, binding = _words(reason, short, device, newcomer, facts, request)
+    return Refusal(reason=reason, text=text, binding=binding)
 
 
 def _shares_one(newcomer: Newcomer) -> Refusal | None:
@@ -228,7 +245,8 @@ def _shares_one(newcomer: Newcomer) -> Refusal | None:
     )
 
 
-def _own_objective(tenant: Tenant) -> Refusal | None:
+def impossible_objective(tenant: Tenant) -> Refusal | None:
+    """An objective that no one keeps, not even alone on a whole device."""
     allowed = tenant.max_slowdown
     if allowed is None or allowed >= 1:
         return None
@@ -239,96 +257,51 @@ def _own_objective(tenant: Tenant) -> Refusal | None:
     )
 
 
-def _trusts(newcomer: Newcomer, device: Device) -> Refusal | None:
-    other = next(
-        (one for one in device.residents if one.trust_domain != newcomer.trust_domain), None
-    )
-    if other is None:
-        return None
-    return Refusal(
-        reason=Reason.TRUST_DOMAIN,
-        text=(
-            f"{other.tenant.name} is of trust domain {other.trust_domain or 'none'!r}, not "
-            f"{newcomer.trust_domain or 'none'!r}"
-        ),
-        binding=other.tenant.name,
-    )
+def _words(
+    reason: Reason,
+    short: int,
+    device: Device,
+    newcomer: Newcomer,
+    facts: Facts[int],
+    request: Request,
+) -> tuple[str, str]:
+    """What stands in the way, with its number, and the tenant that it fails for."""
+    match reason:
+        case Reason.TRUST_DOMAIN:
+            domain = newcomer.trust_domain
+            other = next(one for one in device.residents if one.trust_domain != domain)
+            name, theirs = other.tenant.name, other.trust_domain or "none"
+            return f"{name} is of trust domain {theirs!r}, not {domain or 'none'!r}", name
+        case Reason.MPS_NOT_READY:
+            return f"the MPS server of {device.uuid} is {device.mps}", ""
+        case Reason.ENFORCEMENT_MISSING:
+            name = next(one.tenant.name for one in device.residents if one.enforced is False)
+            return f"the limits of {name} do not hold, so it may take the whole device", name
+        case Reason.CONTEXT_LIMIT:
+            more, used = f"{newcomer.contexts} contexts", f"{facts.contexts_used}"
+            most = f"{device.contexts}"
+        case Reason.PERCENT_LIMIT:
+            more, used = f"{newcomer.min_percent} %", f"{facts.percent_used} %"
+            most = f"{device.percent_limit} %"
+        case Reason.MEMORY_WOULD_OVERFLOW:
+            return _memory_words(short, device, newcomer, facts, request), ""
+        case _:
+            raise AssertionError(f"{reason}: no fact of a single device breaks this limit")
+    return f"{more} beside {used} exceed {most} on {device.uuid} by {short}", ""
 
 
-def _mps_answers(newcomer: Newcomer, device: Device) -> Refusal | None:
-    if device.mps in (None, MpsState.ACTIVE):
-        return None
-    return Refusal(
-        reason=Reason.MPS_NOT_READY, text=f"the MPS server of {device.uuid} is {device.mps}"
-    )
-
-
-def _all_enforced(newcomer: Newcomer, device: Device) -> Refusal | None:
-    loose = next((one for one in device.residents if one.enforced is False), None)
-    if loose is None:
-        return None
-    return Refusal(
-        reason=Reason.ENFORCEMENT_MISSING,
-        text=f"the limits of {loose.tenant.name} do not hold, so it may take the whole device",
-        binding=loose.tenant.name,
-    )
-
-
-def _contexts_left(newcomer: Newcomer, device: Device) -> Refusal | None:
-    used = sum(one.contexts for one in device.residents)
-    short = limits.contexts_short(used, newcomer.contexts, device.contexts)
-    if short <= 0:
-        return None
-    return Refusal(
-        reason=Reason.CONTEXT_LIMIT,
-        text=(
-            f"{newcomer.contexts} contexts beside {used} exceed {device.contexts} on "
-            f"{device.uuid} by {short}"
-        ),
-    )
-
-
-def _percent_left(newcomer: Newcomer, device: Device) -> Refusal | None:
-    used = sum(one.tenant.percent for one in device.residents)
-    short = limits.percent_short(used, newcomer.min_percent, device.percent_limit)
-    if short <= 0:
-        return None
-    return Refusal(
-        reason=Reason.PERCENT_LIMIT,
-        text=(
-            f"{newcomer.min_percent} % beside {used} % exceed {device.percent_limit} % on "
-            f"{device.uuid} by {short}"
-        ),
-    )
-
-
-def _memory_left(newcomer: Newcomer, device: Device) -> Refusal | None:
-    free = free_mib(device)
-    asked = asked_mib(newcomer, device, newcomer.min_percent)
+def _memory_words(
+    short: int, device: Device, newcomer: Newcomer, facts: Facts[int], request: Request
+) -> str:
+    asked = limits.memory_needed(facts, request, newcomer.min_percent)
     contexts = newcomer.contexts * device.context_overhead_mib
-    short = limits.memory_short_mib(asked, free, contexts)
-    if short <= 0:
-        return None
     if asked <= contexts:
-        text = (
+        return (
             f"{newcomer.min_percent} % of {device.memory_mib} MiB is {asked} MiB, less than the "
             f"{contexts} MiB of its contexts; ask for a larger share"
         )
-    else:
-        text = f"{asked} MiB with contexts, {free} MiB free on {device.uuid}: short of {short} MiB"
-    return Refusal(reason=Reason.MEMORY_WOULD_OVERFLOW, text=text)
-
-
-RULES: Final[tuple[tuple[Reason, Callable[[Newcomer, Device], Refusal | None]], ...]] = (
-    (Reason.TRUST_DOMAIN, _trusts),
-    (Reason.MPS_NOT_READY, _mps_answers),
-    (Reason.ENFORCEMENT_MISSING, _all_enforced),
-    (Reason.CONTEXT_LIMIT, _contexts_left),
-    # before memory: without a limit of its own, memory follows the share and says less
-    (Reason.PERCENT_LIMIT, _percent_left),
-    (Reason.MEMORY_WOULD_OVERFLOW, _memory_left),
-)
-"""What a device must leave free or prove, in the order of asking; searches keep to it too."""
+    free = device.memory_mib - facts.memory_used
+    return f"{asked} MiB with contexts, {free} MiB free on {device.uuid}: short of {short} MiB"
 
 
 def check_device(device: Device) -> None:
@@ -342,7 +315,8 @@ def check_device(device: Device) -> None:
     _whole(device.context_overhead_mib, f"context overhead of {device.uuid}", 0)
     _whole(device.percent_limit, f"percent limit of {device.uuid}", 1)
     for one in device.residents:
-        _check_tenant(one.tenant, one.known, device)
+        _check_known(one.tenant, one.known, device)
+        _check_tenant(one.tenant)
         _share(one.tenant.percent, one.tenant.name)
         _whole(one.contexts, f"contexts of {one.tenant.name}", 0)
         if one.memory_mib is not None:
@@ -352,14 +326,11 @@ def check_device(device: Device) -> None:
 def check_newcomer(newcomer: Newcomer, device: Device) -> None:
     """Refuse a request that no one can mean.
 
-    Args:
-        newcomer: The request.
-        device: The device it would join; profiles must be of the same accelerator.
-
     Raises:
         ValueError: naming the figure.
     """
-    _check_tenant(newcomer.tenant, newcomer.known, device)
+    _check_known(newcomer.tenant, newcomer.known, device)
+    _check_tenant(newcomer.tenant)
     _share(newcomer.min_percent, newcomer.tenant.name)
     _share(newcomer.max_percent, newcomer.tenant.name)
     if newcomer.min_percent > newcomer.max_percent:
@@ -372,7 +343,31 @@ def check_newcomer(newcomer: Newcomer, device: Device) -> None:
     _whole(newcomer.devices, f"devices of {newcomer.tenant.name}", 1)
 
 
-def _check_tenant(tenant: Tenant, known: str, device: Device) -> None:
+def check_proposal(proposal: Proposal) -> None:
+    """Refuse tenants and shares that no prediction can be about.
+
+    Raises:
+        ValueError: naming the figure.
+    """
+    for one in proposal.residents:
+        _check_tenant(one)
+        _share(one.percent, one.name)
+    _check_tenant(proposal.newcomer)
+    if not proposal.shares:
+        raise ValueError(f"{proposal.newcomer.name}: no share to judge")
+    for percent in (proposal.shares[0], proposal.shares[-1]):
+        _share(percent, proposal.newcomer.name)
+
+
+def _check_known(tenant: Tenant, known: str, device: Device) -> None:
+    if known and known != device.accelerator:
+        raise ValueError(
+            f"{tenant.name}: its profile was measured on {known}, this device is "
+            f"{device.accelerator}; coefficients never carry over between kinds of device"
+        )
+
+
+def _check_tenant(tenant: Tenant) -> None:
     name = tenant.name
     for what, value in (("utilisation", tenant.utilisation), ("weight", tenant.weight)):
         if not 0 <= value < math.inf:
@@ -380,11 +375,6 @@ def _check_tenant(tenant: Tenant, known: str, device: Device) -> None:
     slo = tenant.max_slowdown
     if slo is not None and not 0 < slo < math.inf:
         raise ValueError(f"{name}: max_slowdown must be a positive number, not {slo:g}")
-    if known and known != device.accelerator:
-        raise ValueError(
-            f"{name}: its profile was measured on {known}, this device is {device.accelerator}; "
-            "coefficients never carry over between kinds of device"
-        )
     if tenant.profile is not None:
         check_profile(tenant.profile)
 
@@ -414,26 +404,3 @@ def _share(percent: int, name: str) -> None:
 def _whole(value: int, what: str, least: int) -> None:
     if value < least:
         raise ValueError(f"{what} must be at least {least}, not {value}")
-
-
-def _with_percent(tenant: Tenant, percent: int) -> Tenant:
-    return Tenant(
-        name=tenant.name,
-        percent=percent,
-        utilisation=tenant.utilisation,
-        max_slowdown=tenant.max_slowdown,
-        weight=tenant.weight,
-        latency=tenant.latency,
-        probation=tenant.probation,
-        profile=tenant.profile,
-    )
-
-
-def mixture(device: Device, more: Sequence[Tenant] = ()) -> tuple[Tenant, ...]:
-    """Everyone on a device as a predictor must see them, newcomers last.
-
-    Args:
-        device: The device with its residents.
-        more: Newcomers, each at the share it would take.
-    """
-    return (*(one.seen for one in device.residents), *more)

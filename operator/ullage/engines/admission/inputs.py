@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""One hash of all inputs of a decision, so that verdicts on the same question are recognised.
+"""One hash of all that a decision saw, so that two verdicts can be told to answer one question.
 
 Records are laid out as plain tuples first: printing the records themselves costs a quarter of a
 decision. It must never leave a field out.
@@ -16,7 +16,7 @@ from typing import Final
 
 from ullage.engines.admission.calibration import Threshold
 from ullage.engines.admission.filters import Device, Newcomer, Resident
-from ullage.engines.admission.records import ClassProfile, Fingerprint, ShareCurve, Tenant
+from ullage.engines.admission.records import ClassProfile, Fingerprint, Proposal, ShareCurve, Tenant
 from ullage.engines.admission.verdict import Basis, RiskSettings
 
 
@@ -28,6 +28,7 @@ def _values(kind: type, *records: str) -> Callable[[object], tuple[object, ...]]
 _DEVICE: Final = _values(Device, "residents")
 _RESIDENT: Final = _values(Resident, "tenant")
 _NEWCOMER: Final = _values(Newcomer, "tenant")
+_PROPOSAL: Final = _values(Proposal, "residents", "newcomer")
 _TENANT: Final = _values(Tenant, "profile")
 _PROFILE: Final = _values(ClassProfile, "fingerprint", "curve")
 _FINGERPRINT: Final = _values(Fingerprint)
@@ -36,30 +37,29 @@ _SETTINGS: Final = _values(RiskSettings)
 _THRESHOLD: Final = _values(Threshold)
 
 
-def inputs_hash(device: Device, newcomer: Newcomer, basis: Basis | None) -> str:
-    """Hash of everything a decision sees but the model itself, whose version stands beside.
+def inputs_hash(device: Device, newcomer: Newcomer, basis: Basis) -> str:
+    """Hash of everything a decision sees but the model itself, whose version stands beside."""
+    residents = [(_RESIDENT(one), _tenant(one.tenant)) for one in device.residents]
+    return _hash((_DEVICE(device), residents, _newcomer(newcomer), *_basis(basis)))
 
-    Args:
-        device: The device and its residents.
-        newcomer: The request.
-        basis: Settings, arrivals and thresholds; ``None`` where no predictor was asked.
 
-    Returns:
-        The first 16 hexadecimal digits of a SHA-256.
-    """
-    seen: tuple[object, ...] = (
-        _DEVICE(device),
-        [(_RESIDENT(one), _tenant(one.tenant)) for one in device.residents],
-        _newcomer(newcomer),
-    )
-    if basis is not None:
-        seen += (
-            _SETTINGS(basis.settings),
-            [(one.weight, _newcomer(one.newcomer)) for one in basis.arrivals],
-            sorted((str(group), str(band), _THRESHOLD(one))
-                   for (group, band), one in basis.thresholds.items()),
-        )  # fmt: skip
+def proposal_hash(proposal: Proposal, basis: Basis) -> str:
+    """The same of a prediction alone."""
+    tenants = [_tenant(one) for one in (*proposal.residents, proposal.newcomer)]
+    return _hash((_PROPOSAL(proposal), tenants, *_basis(basis)))
+
+
+def _hash(seen: tuple[object, ...]) -> str:
     return hashlib.sha256(repr(seen).encode()).hexdigest()[:16]
+
+
+def _basis(basis: Basis) -> tuple[object, ...]:
+    return (
+        _SETTINGS(basis.settings),
+        [(one.weight, _newcomer(one.newcomer)) for one in basis.arrivals],
+        sorted((str(group), str(band), _THRESHOLD(one))
+               for (group, band), one in basis.thresholds.items()),
+    )  # fmt: skip
 
 
 def _newcomer(one: Newcomer) -> tuple[object, ...]:

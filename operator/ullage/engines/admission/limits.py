@@ -1,17 +1,24 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The arithmetic of hard limits, stated once: for one device, and for all devices at a time.
+"""The hard limits of a device, each once: for one device, and for all devices at a time.
 
-Every line holds for whole numbers and, unchanged, for columns with one entry per device, so that
-the operator's search over thousands of devices and the last word on one of them cannot differ. A
-shortfall is positive where the limit is broken; its size tells which device misses by least.
+:data:`LIMITS` is the one list of them. The operator's search goes through it with columns, the
+decision about one device and the node agent's last word with whole numbers, by the same lines. A
+limit says by how much a device falls short: a positive answer is a refusal, its size tells which
+device misses by least, and the order decides which reason is told. Memory and contexts are physics
+and trust domains are promises, so no forecast may outvote them.
+
 It must never round in favour of a newcomer. The node agent asks about single devices and has no
 numpy: it is loaded with the first column.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+
+from ullage.api.contract import GPUMode, Reason
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,93 +30,228 @@ N = TypeVar("N", int, "Ints")
 
 WHOLE_PERCENT: Final = 100
 
+HEALTHY: Final = 0
+DEVICE_UNHEALTHY: Final = 1
+NODE_UNHEALTHY: Final = 2
+
+MODE_BIT: Final[Mapping[GPUMode, int]] = {GPUMode.EXCLUSIVE: 1, GPUMode.FRACTIONAL: 2}
+ALL_MODES: Final = sum(MODE_BIT.values())
+
+NOBODY: Final = -1
+"""Trust domain of a device that no one is on."""
+MIXED: Final = -2
+"""Trust domain of a device whose tenants differ or are not known: no one joins them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts(Generic[N]):
+    """Figures of one device, or columns of all; memory in MiB."""
+
+    model: N
+    health: N
+    modes: N
+    memory: N
+    overhead: N
+    """Of one context."""
+    contexts: N
+    sharers: N
+    contexts_used: N
+    whole: N
+    domain: N
+    percent_used: N
+    memory_used: N
+    """Contexts included."""
+    mps: N
+    """Above 0 where an MPS server should serve shares and does not."""
+    loose: N
+    unmeasured: N
+
+
+class Request(Protocol):
+    """What is asked of a device."""
+
+    @property
+    def mode(self) -> GPUMode:
+        """How it is given."""
+        ...
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether whole devices are asked for."""
+        ...
+
+    @property
+    def lonely(self) -> bool:
+        """Whether no one else may be on the device."""
+        ...
+
+    @property
+    def min_percent(self) -> int:
+        """The least share."""
+        ...
+
+    @property
+    def max_percent(self) -> int:
+        """The largest share."""
+        ...
+
+    @property
+    def percent_limit(self) -> int:
+        """Most that the shares on a device may sum to."""
+        ...
+
+    @property
+    def memory_mib(self) -> int:
+        """Memory beside its contexts; 0 = in proportion to the share, contexts included."""
+        ...
+
+    @property
+    def contexts(self) -> int:
+        """Contexts that it opens."""
+        ...
+
+    @property
+    def domain(self) -> int:
+        """The number of its trust domain."""
+        ...
+
+    @property
+    def unmeasured(self) -> Collection[int]:
+        """Models on which it must be measured alone first."""
+        ...
+
+
+def node_answers(facts: Facts[N], request: Request) -> N:
+    """Its node is ready and its agent is heard."""
+    return facts.health // NODE_UNHEALTHY
+
+
+def device_is_healthy(facts: Facts[N], request: Request) -> N:
+    """Nothing is wrong with the device itself."""
+    return facts.health % NODE_UNHEALTHY // DEVICE_UNHEALTHY
+
+
+def mode_is_offered(facts: Facts[N], request: Request) -> N:
+    """It can be given in this way."""
+    return 1 - facts.modes // MODE_BIT[request.mode] % 2
+
+
+def device_is_free(facts: Facts[N], request: Request) -> N:
+    """Whole devices are empty before; a share joins no whole one."""
+    return facts.sharers if request.lonely else facts.whole
+
+
+def trusts_the_others(facts: Facts[N], request: Request) -> N:
+    """Everyone on it is of the same trust domain."""
+    return facts.sharers * (1 - _is_among(facts.domain, (request.domain,)))
+
+
+def everyone_is_measured(facts: Facts[N], request: Request) -> N:
+    """No one on it is being measured alone; who must be measured first joins no one."""
+    if not request.unmeasured:
+        return facts.unmeasured
+    return facts.unmeasured + facts.sharers * _is_among(facts.model, tuple(request.unmeasured))
+
+
+def shares_are_served(facts: Facts[N], request: Request) -> N:
+    """What enforces shares there answers."""
+    return facts.mps
+
+
+def everyone_is_held(facts: Facts[N], request: Request) -> N:
+    """No one on it runs without verified limits: such a tenant may take the whole device."""
+    return facts.loose
+
+
+def contexts_are_left(facts: Facts[N], request: Request) -> N:
+    """The contexts of one more fit."""
+    return facts.contexts_used + request.contexts - facts.contexts
+
+
+def percent_fits(facts: Facts[N], request: Request) -> N:
+    """The least share keeps the sum on the device within the limit; a whole one is empty."""
+    if request.exclusive:
+        return facts.percent_used
+    return facts.percent_used + request.min_percent - request.percent_limit
+
+
+def memory_fits(facts: Facts[N], request: Request) -> N:
+    """The least memory that is asked for, contexts included, fits beside the others.
+
+    It must hold at least one MiB beside the contexts: a share that is smaller than its own contexts
+    falls short on any device.
+    """
+    asked = memory_needed(facts, request, request.min_percent)
+    free = facts.memory - facts.memory_used
+    return larger(asked - free, request.contexts * facts.overhead + 1 - asked)
+
+
+class Short(Protocol):
+    """By how much a device falls short of a request; positive = refused."""
+
+    def __call__(self, facts: Facts[N], request: Request, /) -> N:
+        """Answer for one device, or for all at once."""
+        ...
+
+
+LIMITS: Final[tuple[tuple[Reason, Short], ...]] = (
+    (Reason.NODE_UNHEALTHY, node_answers),
+    (Reason.DEVICE_UNHEALTHY, device_is_healthy),
+    (Reason.MODE_UNSUPPORTED, mode_is_offered),
+    (Reason.NO_CAPACITY, device_is_free),
+    (Reason.TRUST_DOMAIN, trusts_the_others),
+    (Reason.NEED_PROFILE, everyone_is_measured),
+    (Reason.MPS_NOT_READY, shares_are_served),
+    (Reason.ENFORCEMENT_MISSING, everyone_is_held),
+    (Reason.CONTEXT_LIMIT, contexts_are_left),
+    # before memory: without a limit of its own, memory follows the share and says less
+    (Reason.PERCENT_LIMIT, percent_fits),
+    (Reason.MEMORY_WOULD_OVERFLOW, memory_fits),
+)
+"""What a device must leave free or prove, in the order of asking."""
+
+
+def first_broken(facts: Facts[int], request: Request) -> tuple[Reason, int] | None:
+    """The first limit that one device does not keep, and by how much."""
+    for reason, check in LIMITS:
+        short = check(facts, request)
+        if short > 0:
+            return reason, short
+    return None
+
+
+def ceiling(facts: Facts[N], request: Request) -> N:
+    """Largest share that limits, memory and the request leave; may be below the least."""
+    top = request.percent_limit - facts.percent_used
+    if not request.memory_mib:
+        top = smaller(top, share_that_fits(facts.memory, facts.memory - facts.memory_used))
+    return smaller(top, request.max_percent)
+
+
+def memory_needed(facts: Facts[N], request: Request, percent: N | int) -> N:
+    """Memory that a request takes at a share, its contexts included, MiB."""
+    if request.memory_mib:
+        return with_contexts_mib(request.memory_mib, request.contexts, facts.overhead)
+    return memory_of_share_mib(facts.memory, percent)
+
 
 def memory_of_share_mib(device_mib: N, percent: N | int) -> N:
-    """Memory that goes with a share, its contexts included.
-
-    Args:
-        device_mib: Memory of the device, MiB.
-        percent: Share of the device, 0..100.
-
-    Returns:
-        MiB, rounded down.
-    """
+    """Memory that goes with a share, its contexts included."""
     return device_mib * percent // WHOLE_PERCENT
 
 
 def with_contexts_mib(memory_mib: int, contexts: int, overhead_mib: N) -> N:
-    """Memory that a tenant takes which may allocate so much beside its contexts.
-
-    Args:
-        memory_mib: Limit without contexts, MiB.
-        contexts: Contexts that it may open.
-        overhead_mib: Memory of one context, MiB.
-
-    Returns:
-        MiB.
-    """
+    """Memory that a tenant takes which may allocate so much beside its contexts."""
     return memory_mib + contexts * overhead_mib
 
 
-def contexts_short(used: N, more: int, limit: N) -> N:
-    """Contexts that are missing when ``more`` are opened.
-
-    Args:
-        used: Contexts that residents may open.
-        more: Contexts that the newcomer may open.
-        limit: Most contexts of the device.
-    """
-    return used + more - limit
-
-
-def percent_short(used: N, least: int, limit: int) -> N:
-    """Points by which the least share carries the sum of shares over the limit.
-
-    Args:
-        used: Sum of the residents' shares, percent.
-        least: Least share of the newcomer, percent.
-        limit: Most that shares may sum to, percent.
-    """
-    return used + least - limit
-
-
-def memory_short_mib(asked: N, free: N, contexts_mib: N) -> N:
-    """Memory that is missing for what is asked, contexts included.
-
-    What is asked must hold at least one MiB beside the contexts: a share that is smaller than its
-    own contexts falls short on any device.
-
-    Args:
-        asked: Memory asked for with contexts, MiB.
-        free: Memory that no resident holds, MiB.
-        contexts_mib: Part of ``asked`` that the contexts take, MiB.
-
-    Returns:
-        MiB; positive where the limit is broken.
-    """
-    return larger(asked - free, contexts_mib + 1 - asked)
-
-
 def share_that_fits(device_mib: N, free_mib: N) -> N:
-    """Largest p with floor(device * p / 100) <= free, in percent; not bounded by 100.
-
-    Args:
-        device_mib: Memory of the device, MiB.
-        free_mib: Memory that no resident holds, MiB.
-
-    Returns:
-        Percent of the device (derived).
-    """
+    """Largest p with floor(device * p / 100) <= free, in percent; not bounded by 100."""
     return ((free_mib + 1) * WHOLE_PERCENT - 1) // larger(device_mib, 1)
 
 
 def larger(one: N, other: N | int) -> N:
-    """The larger of two, entry by entry.
-
-    Args:
-        one: A number, or a column with one entry per device.
-        other: A number, or a column of the same shape.
-    """
+    """The larger of two, entry by entry."""
     if isinstance(one, int):
         return max(one, other)
     import numpy as np
@@ -118,14 +260,17 @@ def larger(one: N, other: N | int) -> N:
 
 
 def smaller(one: N, other: N | int) -> N:
-    """The smaller of two, entry by entry.
-
-    Args:
-        one: A number, or a column with one entry per device.
-        other: A number, or a column of the same shape.
-    """
+    """The smaller of two, entry by entry."""
     if isinstance(one, int):
         return min(one, other)
     import numpy as np
 
     return np.minimum(one, other)
+
+
+def _is_among(one: N, numbers: tuple[int, ...]) -> N:
+    if isinstance(one, int):
+        return int(one in numbers)
+    import numpy as np
+
+    return np.isin(one, numbers).astype(np.int64)

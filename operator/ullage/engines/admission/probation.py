@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Final
 
 from ullage.api.contract import Reason
-from ullage.engines.admission.filters import Device, Newcomer
+from ullage.engines.admission.records import Proposal
 from ullage.engines.admission.verdict import RiskSettings, Verdict
 
 LEAST_SECONDS: Final = 20.0
@@ -80,14 +80,13 @@ class Outcome(StrEnum):
 
 
 def may_probe(
-    verdict: Verdict, device: Device, newcomer: Newcomer, account: Account, settings: RiskSettings
+    verdict: Verdict, proposal: Proposal, account: Account, settings: RiskSettings
 ) -> Trial | NoTrial:
     """Whether a newcomer that was refused for lack of rows may be tried out on this device.
 
     Args:
         verdict: The refusal.
-        device: The device it is about.
-        newcomer: The request it is about.
+        proposal: The newcomer on the device that it is about, with those who are there.
         account: What the newcomer's class has cost so far.
         settings: Hold the budget of a class, seconds.
 
@@ -97,7 +96,7 @@ def may_probe(
     Raises:
         ValueError: the verdict is about another device or newcomer.
     """
-    if (verdict.device, verdict.newcomer) != (device.uuid, newcomer.tenant.name):
+    if (verdict.device, verdict.newcomer) != (proposal.place, proposal.newcomer.name):
         raise ValueError(f"the verdict is about {verdict.newcomer} on {verdict.device}")
     if verdict.reason is not Reason.NEED_PROFILE:
         return _no(verdict.reason or Reason.NEED_PROFILE, verdict.text or "it needs no trial")
@@ -107,16 +106,17 @@ def may_probe(
             f"class {account.workload_class} faulted a shared device {account.faults} times; "
             "it shares no more until that is cleared",
         )
-    other = next((one.tenant for one in device.residents if one.tenant.probation), None)
+    other = next((one for one in proposal.residents if one.probation), None)
     if other is not None:
-        return _no(Reason.NEED_PROFILE, f"{other.name} is on trial on {device.uuid} already")
-    beside = next((one.tenant for one in device.residents if one.tenant.latency), None)
+        return _no(Reason.NEED_PROFILE, f"{other.name} is on trial on {proposal.place} already")
+    beside = next((one for one in proposal.residents if one.latency), None)
     if beside is not None:
         return _no(
             Reason.NEED_PROFILE,
             f"no one is tried out beside the latency objective of {beside.name}",
         )
-    rows = newcomer.tenant.profile.rows if newcomer.tenant.profile else 0
+    profile = proposal.newcomer.profile
+    rows = profile.rows if profile is not None else 0
     left = account.left_s(settings, rows)
     if left < LEAST_SECONDS:
         return _no(

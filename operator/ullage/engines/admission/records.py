@@ -121,6 +121,39 @@ class Tenant:
     probation: bool = False
     profile: ClassProfile | None = None
 
+    def at(self, percent: int) -> Tenant:
+        """The same with another share."""
+        return Tenant(
+            name=self.name,
+            percent=percent,
+            utilisation=self.utilisation,
+            max_slowdown=self.max_slowdown,
+            weight=self.weight,
+            latency=self.latency,
+            probation=self.probation,
+            profile=self.profile,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """Who would join whom on a device, and at which shares: all that a prediction is asked.
+
+    Memory, contexts and trust are no part of it: the hard limits left these ``shares``, rising.
+    """
+
+    place: str
+    """What the device is called."""
+    accelerator: str
+    residents: tuple[Tenant, ...]
+    newcomer: Tenant
+    """Its own percent does not count."""
+    shares: tuple[int, ...]
+
+    def mixture(self, percent: int) -> tuple[Tenant, ...]:
+        """Everyone on the device once the newcomer has this share; it comes last."""
+        return (*self.residents, self.newcomer.at(percent))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:

@@ -17,7 +17,7 @@ import numpy as np
 from ullage.api.contract import SLOT_RESOURCE, DesiredSlice, GPUMode, ObservedSlice, SlicePhase
 from ullage.cluster.records.pod_shape import Resources
 from ullage.cluster.records.snapshot import PodRecord, Snapshot, WorkloadRecord
-from ullage.engines.admission.limits import WHOLE_PERCENT, with_contexts_mib
+from ullage.engines.admission.limits import MIXED, NOBODY, WHOLE_PERCENT, with_contexts_mib
 from ullage.engines.admission.records import Tenant
 from ullage.scheduling.inventory.inventory import Flags, Ints, Inventory
 from ullage.scheduling.inventory.node_fit import amounts, counted
@@ -31,9 +31,6 @@ from ullage.scheduling.prediction.workload_classes import Classes, Known
 
 EMPTY: Final = 0
 """Situation of a device that no one is on."""
-NOBODY: Final = -1
-MIXED: Final = -2
-"""Trust domain of a device whose tenants differ or are not known: no one joins them."""
 
 _COUNTED: Final = (
     "sharers",

@@ -74,6 +74,11 @@ class ResourceRequest:
         return self.known.tenant(name, model, percent, probation=probation)
 
     @property
+    def contexts(self) -> int:
+        """Contexts that one container opens, as far as is known."""
+        return 1
+
+    @property
     def barred(self) -> Mapping[int, Barred]:
         """Models on which its objective cannot be kept, or not be judged beside others."""
         found = self.known.barred

@@ -15,23 +15,23 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ullage.api.contract import Backend, GPUMode, Health, MpsState, ObservedDevice, Reason
+from ullage.api.contract import Backend, Health, MpsState, ObservedDevice, Reason
 from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord, ProfileRecord, Snapshot
 from ullage.engines.admission.filters import usable_contexts
+from ullage.engines.admission.limits import (
+    DEVICE_UNHEALTHY,
+    HEALTHY,
+    MODE_BIT,
+    NODE_UNHEALTHY,
+)
 from ullage.scheduling.inventory.interruptions import notice_on, words
 from ullage.scheduling.model.view import View
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
-HEALTHY: Final = 0
-DEVICE_UNHEALTHY: Final = 1
-NODE_UNHEALTHY: Final = 2
-
 DEFAULT_CONTEXT_OVERHEAD_MIB: Final = 512
 """What a context costs on an NVIDIA device until a DeviceProfile says it (design default)."""
-
-MODE_BIT: Final[Mapping[GPUMode, int]] = {GPUMode.EXCLUSIVE: 1, GPUMode.FRACTIONAL: 2}
 
 
 @dataclass(frozen=True, slots=True)

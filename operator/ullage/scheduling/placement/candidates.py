@@ -19,14 +19,11 @@ from typing import Final
 import numpy as np
 
 from ullage.cluster.records.pod_shape import PodShape
-from ullage.engines.admission.limits import WHOLE_PERCENT
-from ullage.scheduling.feasibility.checks import (
-    CHAIN,
+from ullage.engines.admission.limits import LIMITS, WHOLE_PERCENT, ceiling, first_broken
+from ullage.scheduling.feasibility.device_facts import (
     allowed_model,
-    ceiling,
     columns,
     figures,
-    passes,
     picked,
 )
 from ullage.scheduling.feasibility.occupancy import EMPTY, Occupancy
@@ -182,7 +179,7 @@ class CandidateIndex:
     def granted(self, request: ResourceRequest, site: int) -> Admission | None:
         """What one device would give; ``None`` = refused."""
         facts = figures(self.occupancy, site)
-        if not passes(facts, request):
+        if first_broken(facts, request) is not None:
             return None
         top = WHOLE_PERCENT if request.exclusive else ceiling(facts, request)
         found = self.predicted(request, site, top)
@@ -300,7 +297,7 @@ class CandidateList:
         mask = self._reachable & ~occupancy.blocked
         if sites is not None:
             facts, mask = picked(facts, sites), mask[sites]
-        for _, check in CHAIN:
+        for _, check in LIMITS:
             mask = mask & (check(facts, request) <= 0)
         at = np.flatnonzero(mask)
         found = at if sites is None else sites[at]

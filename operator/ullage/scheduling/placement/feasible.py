@@ -15,15 +15,11 @@ import numpy as np
 
 from ullage.api.contract import SLOT_RESOURCE, Reason
 from ullage.cluster.records.snapshot import Snapshot, WorkloadKind, WorkloadRecord
-from ullage.engines.admission.limits import WHOLE_PERCENT
-from ullage.scheduling.feasibility.checks import (
-    CHAIN,
-    Facts,
+from ullage.engines.admission.limits import LIMITS, WHOLE_PERCENT, Facts, ceiling, memory_needed
+from ullage.scheduling.feasibility.device_facts import (
     allowed_model,
-    ceiling,
     columns,
     emptied,
-    memory_needed,
 )
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.inventory.inventory import Flags, Ints
@@ -158,7 +154,7 @@ class Feasibility:
             return _Room(
                 0, Reason.NO_NODE_MATCHES, "no node that fits has one of the accelerators asked for"
             )
-        for reason, check in CHAIN:
+        for reason, check in LIMITS:
             left = alive & (check(facts, request) <= 0)
             if not left.any():
                 return _Room(0, reason, self._on_empty(request, reason, alive))

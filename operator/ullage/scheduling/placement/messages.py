@@ -14,8 +14,8 @@ from typing import Final
 from ullage.api.contract import SLOT_RESOURCE, GPUMode, Reason
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import RefusalLine
-from ullage.engines.admission.limits import WHOLE_PERCENT
-from ullage.scheduling.feasibility.checks import ceiling, figures, memory_needed
+from ullage.engines.admission.limits import WHOLE_PERCENT, ceiling, memory_needed
+from ullage.scheduling.feasibility.device_facts import figures
 from ullage.scheduling.feasibility.occupancy import Occupancy
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.inventory.node_fit import shortages, why_not

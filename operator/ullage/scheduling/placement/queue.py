@@ -14,9 +14,9 @@ from typing import Final
 
 from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
-from ullage.scheduling.feasibility.checks import CHAIN, columns, emptied
+from ullage.engines.admission.limits import HEALTHY, LIMITS
+from ullage.scheduling.feasibility.device_facts import columns, emptied
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest, ResourceRequests
-from ullage.scheduling.inventory.inventory import HEALTHY
 from ullage.scheduling.inventory.reliable_machines import terms_of
 from ullage.scheduling.model.view import Member, View
 from ullage.scheduling.placement.attempt import Outcome, Refused, SchedulingAttempt
@@ -366,7 +366,7 @@ class SchedulingQueue:
         mask = self.placer.candidate_index.reachable(request) & (
             occupancy.inventory.health == HEALTHY
         )
-        for _, check in CHAIN:
+        for _, check in LIMITS:
             mask &= check(facts, request) <= 0
         held = mask.nonzero()[0].tolist()
         occupancy.block(held, self._holder, held=True)

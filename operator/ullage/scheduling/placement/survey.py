@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ullage.api.contract import Reason
-from ullage.scheduling.feasibility.checks import CHAIN, allowed_model, ceiling, columns
+from ullage.engines.admission.limits import LIMITS, ceiling
+from ullage.scheduling.feasibility.device_facts import allowed_model, columns
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.inventory.inventory import Flags, Ints
 from ullage.scheduling.inventory.node_fit import Fit
@@ -97,7 +98,7 @@ def survey(candidate_index: CandidateIndex, request: ResourceRequest) -> tuple[T
     count.stop(Reason.HELD_FOR_ANOTHER, Stage.BLOCKED, occupancy.held)
     count.stop(Reason.NO_CAPACITY, Stage.BLOCKED, occupancy.blocked)
     count.stop(Reason.NO_CAPACITY, Stage.ROOM, _short_of_room(candidate_index, request))
-    for reason, check in CHAIN:
+    for reason, check in LIMITS:
         count.stop(reason, Stage.CHECK, check(facts, request))
     if request.avoid:
         avoided = np.zeros(len(inventory.sites), dtype=np.int64)

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The learned rule: the risk of breaking anyone's objective first, then what the place is worth.
 
-Hands the engine what it needs and reads its verdict. Memory, contexts and trust are judged before,
-for all devices at once, so the engine is told of a device on which they cannot bind. What nothing
-certifies yet may be tried out, and stands behind every place that needs no trial.
+Asks the engine for its prediction alone and reads its verdict: memory, contexts and trust are
+judged before, for all devices at once, and are no part of the question. What nothing certifies yet
+may be tried out, and stands behind every place that needs no trial.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ullage.api.contract import Reason
 from ullage.cluster.records.spec_fields import RiskSettings as RiskTerms
 from ullage.cluster.values.bounded import MIB, Memo
 from ullage.engines.admission.calibration import TightSLO
-from ullage.engines.admission.decision import admit
-from ullage.engines.admission.filters import Device, Newcomer, Resident
+from ullage.engines.admission.decision import predict
+from ullage.engines.admission.filters import shares_between
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.margin import margin
 from ullage.engines.admission.model import LearnedModel
 from ullage.engines.admission.probation import NoTrial, may_probe
-from ullage.engines.admission.records import Forecast, Tenant
+from ullage.engines.admission.records import Forecast, Proposal, Tenant
 from ullage.engines.admission.verdict import Basis, RiskSettings, Verdict
 from ullage.scheduling.prediction.recall import (
     Forecasts,
@@ -41,8 +41,6 @@ from ullage.scheduling.prediction.verdicts import (
     SLOViolation,
 )
 
-_ROOMY_MIB: Final = 2**40
-_ROOMY_CONTEXTS: Final = 2**20
 _PLACE: Final = "the device"
 
 
@@ -160,17 +158,16 @@ class RiskRule:
         """The same, always judged again, with the names of just these tenants."""
         usual = self.usual.get(case.accelerator, Usual())
         recall = self._at(case.accelerator)[1]
-        device = _device(case)
-        newcomer = _newcomer(replace(case, most=self._best_alone(case, usual)))
+        most = self._best_alone(case, usual)
         settings = replace(self.settings, min_combined_percent=self._floor_percent(case))
         basis = Basis(
             forecaster=recall,
             thresholds=recall.model.thresholds,
             settings=settings,
         )
-        verdict = admit(device, newcomer, basis)
-        if not verdict.admitted and newcomer.max_percent < case.most:
-            verdict = admit(device, _newcomer(case), basis)
+        verdict = predict(_proposal(case, most), basis)
+        if not verdict.admitted and most < case.most:
+            verdict = predict(_proposal(case, case.most), basis)
         if verdict.chosen is not None:
             price = self.settings.fragmentation_weight * usual.lost(case, verdict.percent)
             net = verdict.chosen.net - price
@@ -178,14 +175,14 @@ class RiskRule:
                 verdict.percent, verdict.tenants[-1].predicted, _micros(net), verdict=verdict
             )
         if not case.tenants:
-            return self._alone_at_most(case, newcomer.max_percent, usual) or _breach(verdict)
+            return self._alone_at_most(case, most, usual) or _breach(verdict)
         return self._trial(case, verdict) or _breach(verdict)
 
     def _alone_at_most(self, case: AdmissionQuery, percent: int, usual: Usual) -> Admission | None:
         """A place alone that needs no margin: a whole device, or a share judged at its worst."""
         for share in dict.fromkeys((percent, case.most)):
             if self.alone(case, share) is None:
-                speed = self._speed(case.accelerator, _newcomer(case).at(share))
+                speed = self._speed(case.accelerator, case.newcomer.at(share))
                 price = self.settings.fragmentation_weight * usual.lost(case, share)
                 return Admission(share, 1 / speed, _micros(speed - price))
         return None
@@ -232,9 +229,8 @@ class RiskRule:
         lost = [weight * usual.lost(case, one) for one in inside]
         if lost[0] == lost[-1]:
             return case.most
-        newcomer = _newcomer(case)
         worth = [
-            _micros(self._speed(case.accelerator, newcomer.at(one)) - price)
+            _micros(self._speed(case.accelerator, case.newcomer.at(one)) - price)
             for one, price in zip(inside, lost, strict=True)
         ]
         return inside[worth.index(max(worth))]
@@ -243,7 +239,7 @@ class RiskRule:
         """Whether the newcomer keeps its own objective alone on a device at this share."""
         if percent >= WHOLE_PERCENT and _keeps_alone(case):
             return None
-        tenants = (_newcomer(case).at(percent),)
+        tenants = (case.newcomer.at(percent),)
         forecast = self._forecast(case.accelerator, tenants)
         found = margin(tenants, forecast, {})
         if found.passes or (found.z >= -TOLERANCE and _at_its_worst(case.newcomer)):
@@ -263,7 +259,7 @@ class RiskRule:
         if case.newcomer.latency:
             text = "and no one is tried out who has a latency objective"
             return _breach(verdict, Reason.NEED_PROFILE, f"{verdict.text}; {text}")
-        found = may_probe(verdict, _device(case), _newcomer(case), case.account, self.settings)
+        found = may_probe(verdict, _proposal(case, case.most), case.account, self.settings)
         if isinstance(found, NoTrial):
             return _breach(verdict, found.reason, f"{verdict.text}; {found.text}")
         own = verdict.tenants[-1]
@@ -278,7 +274,7 @@ class RiskRule:
         """
         if not case.tenants:
             return self.settings.min_combined_percent
-        newcomer = _newcomer(case).at(case.most)
+        newcomer = case.newcomer.at(case.most)
         best = max(self._speed(case.accelerator, one) for one in (*case.tenants, newcomer))
         return self.settings.min_combined_percent * best
 
@@ -302,28 +298,14 @@ def _whole() -> Admission:
     return Admission(WHOLE_PERCENT, 1.0, MICROS)
 
 
-def _device(case: AdmissionQuery) -> Device:
-    """The device as the engine must see it: only shares, objectives and trials can bind."""
-    return Device(
-        uuid=_PLACE,
+def _proposal(case: AdmissionQuery, most: int) -> Proposal:
+    """What the engine predicts: of the hard limits it hears the shares that they leave."""
+    return Proposal(
+        place=_PLACE,
         accelerator=case.accelerator,
-        memory_mib=_ROOMY_MIB,
-        contexts=_ROOMY_CONTEXTS,
-        context_overhead_mib=0,
-        percent_limit=max(case.percent_limit, sum(one.percent for one in case.tenants)),
-        residents=tuple(
-            Resident(tenant=one, memory_mib=0, trust_domain=case.domain) for one in case.tenants
-        ),
-    )
-
-
-def _newcomer(case: AdmissionQuery) -> Newcomer:
-    return Newcomer(
-        tenant=case.newcomer,
-        min_percent=case.least,
-        max_percent=case.most,
-        memory_mib=1,
-        trust_domain=case.domain,
+        residents=tuple(case.tenants),
+        newcomer=case.newcomer,
+        shares=shares_between(case.least, most),
     )
 
 

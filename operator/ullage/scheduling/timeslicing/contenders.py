@@ -15,10 +15,11 @@ from typing import Final, NamedTuple
 from ullage.api.contract import Reason
 from ullage.cluster.records.profile import Source
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
+from ullage.engines.admission.limits import HEALTHY
 from ullage.engines.allocation.model import Objective
 from ullage.scheduling.feasibility.occupancy import Occupancy
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest, ResourceRequests
-from ullage.scheduling.inventory.inventory import HEALTHY, Inventory
+from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.learning.device_prices import prices_of
 from ullage.scheduling.learning.throughput import Throughput, Throughputs
 from ullage.scheduling.model.gang_speed import DEFAULT_RESTART_S

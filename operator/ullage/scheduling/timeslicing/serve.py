@@ -16,8 +16,8 @@ from typing import Final
 
 from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import WorkloadKind
+from ullage.engines.admission.limits import HEALTHY
 from ullage.scheduling.feasibility.occupancy import Occupancy
-from ullage.scheduling.inventory.inventory import HEALTHY
 from ullage.scheduling.placement.attempt import Outcome, Refused, SchedulingAttempt
 from ullage.scheduling.placement.placement import NoRoom
 from ullage.scheduling.placement.preemption import Victim

@@ -329,12 +329,3 @@ def test_two_residents_of_the_same_name_keep_their_own_figures() -> None:
     verdict = admit(twins, newcomer(tenant("same"), 10, 20), BASIS)
     assert [one.percent for one in verdict.tenants[:-1]] == [20, 30]
     assert isinstance(twins.residents[0], Resident)
-
-
-def test_without_a_model_the_node_asks_the_rules_alone() -> None:
-    crowded = device(resident(replace(tenant("old", 40), max_slowdown=1.05)))
-    verdict = confirm(crowded, JOINS, 30)
-    assert verdict.admitted
-    assert (verdict.percent, verdict.tenants) == (30, ())
-    foreign = replace(resident(tenant("old", 40)), trust_domain="another")
-    assert confirm(device(foreign), JOINS, 30).reason is Reason.TRUST_DOMAIN

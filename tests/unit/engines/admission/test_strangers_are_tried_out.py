@@ -20,7 +20,7 @@ from fakes.admission import (
 )
 from ullage.api.contract import Reason
 from ullage.engines.admission.decision import admit
-from ullage.engines.admission.filters import Device, Newcomer
+from ullage.engines.admission.filters import Device, Newcomer, proposal_for
 from ullage.engines.admission.probation import (
     Account,
     NoTrial,
@@ -36,6 +36,7 @@ from ullage.engines.admission.verdict import Basis, RiskSettings
 UNSURE = Basis(forecaster=CrowdForecaster(), thresholds=uncertified())
 BUSY = device(resident(tenant("old", 40)))
 STRANGER = newcomer(replace(tenant("new"), profile=ClassProfile(workload_class="c", rows=3)))
+PROPOSAL = proposal_for(STRANGER, BUSY)
 ACCOUNT = Account(workload_class="c", rows=3)
 SETTINGS = RiskSettings()
 TRIAL = Trial(percent=20, seconds=60)
@@ -44,7 +45,7 @@ TRIAL = Trial(percent=20, seconds=60)
 def asked(
     where: Device = BUSY, who: Newcomer = STRANGER, account: Account = ACCOUNT
 ) -> Trial | NoTrial:
-    return may_probe(admit(where, who, UNSURE), where, who, account, SETTINGS)
+    return may_probe(admit(where, who, UNSURE), proposal_for(who, where), account, SETTINGS)
 
 
 def said(answer: Trial | NoTrial) -> str:
@@ -77,7 +78,7 @@ def test_a_class_that_faulted_a_device_shares_no_more() -> None:
 
 def test_a_forecast_breach_is_no_case_for_a_trial() -> None:
     crowd = replace(UNSURE, forecaster=CrowdForecaster(toll=3.0))
-    answer = may_probe(admit(BUSY, STRANGER, crowd), BUSY, STRANGER, ACCOUNT, SETTINGS)
+    answer = may_probe(admit(BUSY, STRANGER, crowd), PROPOSAL, ACCOUNT, SETTINGS)
     assert isinstance(answer, NoTrial)
     assert answer.reason is Reason.PREDICTED_SLO_BREACH
 
@@ -85,14 +86,14 @@ def test_a_forecast_breach_is_no_case_for_a_trial() -> None:
 def test_who_was_admitted_needs_no_trial() -> None:
     sure = replace(UNSURE, thresholds=certified())
     verdict = admit(BUSY, STRANGER, sure)
-    answer = may_probe(verdict, BUSY, STRANGER, ACCOUNT, SETTINGS)
+    answer = may_probe(verdict, PROPOSAL, ACCOUNT, SETTINGS)
     assert isinstance(answer, NoTrial)
 
 
 def test_a_verdict_of_another_device_is_refused() -> None:
     verdict = replace(admit(BUSY, STRANGER, UNSURE), device="GPU-2")
     with pytest.raises(ValueError, match="about new on GPU-2"):
-        may_probe(verdict, BUSY, STRANGER, ACCOUNT, SETTINGS)
+        may_probe(verdict, PROPOSAL, ACCOUNT, SETTINGS)
 
 
 def test_a_spent_budget_ends_trials_until_new_rows_exist() -> None:
