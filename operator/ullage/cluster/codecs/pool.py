@@ -17,8 +17,7 @@ from typing import Final
 from ullage.api.contract import WireError, flag, section, whole
 from ullage.api.readers import count_of
 from ullage.api.reasons import ConditionType
-from ullage.cluster.codecs.objects import read_conditions, within
-from ullage.cluster.codecs.status import condition_to_wire
+from ullage.cluster.codecs.objects import condition_to_wire, read_conditions, within
 from ullage.cluster.records.pool import LaunchRecord, LossRecord, PoolStatus
 from ullage.cluster.values.numbers import decimal
 from ullage.cluster.values.quantity import rfc3339, seconds

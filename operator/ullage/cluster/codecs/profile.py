@@ -14,12 +14,11 @@ from typing import Final
 
 from ullage.api.contract import WireError, bounded, flag, objects, section, text, whole
 from ullage.api.readers import count_of, quoted
-from ullage.cluster.codecs.objects import optional_text, own_conditions, within
+from ullage.cluster.codecs.objects import condition_to_wire, optional_text, own_conditions, within
 from ullage.cluster.codecs.speed import (
     throughput_from_wire,
     throughput_to_wire,
 )
-from ullage.cluster.codecs.status import condition_to_wire
 from ullage.cluster.records.profile import (
     DeviceModel,
     InterferenceEntry,

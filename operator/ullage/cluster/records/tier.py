@@ -5,11 +5,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
 
-from ullage.api.contract import JsonObject, WireError, text, whole
-from ullage.api.readers import bounded, count_of
-from ullage.cluster.values.quantity import rfc3339, seconds
+from ullage.api.contract import JsonObject, WireError, whole
+from ullage.cluster.values.wire_fields import NEEDED, Count, Epoch, Moment, Name, between
 
 STAGES: Final = (1, 2, 3)
 MOST: Final = 2**53
@@ -38,13 +37,13 @@ class LeadReport:
 class TierRecord:
     """``status.tier``; 0 = nothing to tell, ``last_consistent_step`` ``None`` = no copy yet."""
 
-    stage: int
-    ratio: str
-    epoch: int
-    observed_at: float
-    last_consistent_step: int | None = None
-    backup_lag_steps: int = 0
-    lost_steps: int = 0
+    stage: Annotated[int, between(STAGES[0], STAGES[-1]), NEEDED]
+    ratio: Name
+    epoch: Epoch
+    observed_at: Moment
+    last_consistent_step: Count | None = None
+    backup_lag_steps: Count = 0
+    lost_steps: Count = 0
 
 
 def report_from_wire(raw: JsonObject) -> LeadReport | None:
@@ -67,38 +66,6 @@ def report_from_wire(raw: JsonObject) -> LeadReport | None:
         reliable=_count(raw, "reliable"),
         transient=_count(raw, "transient"),
         lost_steps=_count(raw, "lostSteps"),
-    )
-
-
-def tier_to_wire(tier: TierRecord) -> dict[str, object]:
-    """As the API stores it."""
-    body: dict[str, object] = {
-        "stage": tier.stage,
-        "ratio": tier.ratio,
-        "epoch": tier.epoch,
-        "observedAt": rfc3339(tier.observed_at),
-    }
-    if tier.last_consistent_step is not None:
-        body["lastConsistentStep"] = tier.last_consistent_step
-    counts = {"backupLagSteps": tier.backup_lag_steps, "lostSteps": tier.lost_steps}
-    return body | {name: value for name, value in counts.items() if value}
-
-
-def tier_from_wire(raw: JsonObject) -> TierRecord:
-    """What was written.
-
-    Raises:
-        WireError: a field has the wrong type.
-    """
-    step = raw.get("lastConsistentStep")
-    return TierRecord(
-        stage=bounded(raw, "stage", STAGES[0], STAGES[-1]),
-        ratio=text(raw, "ratio"),
-        epoch=count_of(raw, "epoch", None),
-        observed_at=seconds(raw.get("observedAt"), "observedAt"),
-        last_consistent_step=None if step is None else count_of(raw, "lastConsistentStep"),
-        backup_lag_steps=count_of(raw, "backupLagSteps"),
-        lost_steps=count_of(raw, "lostSteps"),
     )
 
 
