@@ -238,8 +238,8 @@ def _map(value: Kind) -> Kind:
 
 
 def nested(
-    read: Reader[Record],
-    write: Writer[Record],
+    read: Callable[[JsonObject], object],
+    write: Callable[..., dict[str, object]],
     *,
     optional: bool = False,
     kept: bool = False,
@@ -247,7 +247,7 @@ def nested(
 ) -> Kind:
     """A record in a record; one that is optional and empty is none, unless such are ``kept``."""
 
-    def of_section(raw: JsonObject, field: str) -> Record | None:
+    def of_section(raw: JsonObject, field: str) -> object:
         if optional and not kept and not raw[field]:
             return None
         stated = section(raw, field)

@@ -149,6 +149,13 @@ def strings(raw: JsonObject, field: str) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _money(raw: JsonObject, field: str) -> str:
+    stated = decimal_text(raw, field)
+    if stated.startswith("-"):
+        raise WireError(f"{field}: {stated!r} is below 0")
+    return stated
+
+
 FLAG: Final = Kind(flag, absent=False)
 
 Time: TypeAlias = Annotated[
@@ -163,6 +170,8 @@ Whole: TypeAlias = Annotated[int, Kind(whole, absent=0)]
 Percent: TypeAlias = Annotated[int, between(1, 100), NEEDED]
 Decimal: TypeAlias = Annotated[str, Kind(decimal_text, absent="")]
 """A figure as decimal text; "" = not known."""
+Money: TypeAlias = Annotated[str, Kind(_money, absent="")]
+"""The same, of at least 0."""
 Text: TypeAlias = Annotated[str, Kind(text, absent="")]
 Name: TypeAlias = Annotated[Text, NEEDED]
 Line: TypeAlias = Annotated[str, cut(1024, "…")]
