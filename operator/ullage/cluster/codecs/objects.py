@@ -9,7 +9,7 @@ A reader never guesses: what has the wrong type is a ``WireError`` that names th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -34,6 +34,7 @@ from ullage.cluster.records.status import Condition
 from ullage.cluster.values.bounded import Memo
 from ullage.cluster.values.quantity import MIB, seconds
 from ullage.cluster.values.readable import complete, shown
+from ullage.cluster.values.wire_fields import Kind
 from ullage.cluster.values.wire_fields import strings as strings
 from ullage.ports import JsonObject
 
@@ -273,6 +274,21 @@ def read_conditions(status: JsonObject) -> tuple[Condition, ...]:
         WireError: an entry is malformed.
     """
     return cast("tuple[Condition, ...]", CONDITIONS.read(status, "conditions"))
+
+
+def ranked(types: Iterable[ConditionType]) -> Kind:
+    """Conditions of these types, in this order; those of other managers are left alone."""
+    rank = {type_.value: at for at, type_ in enumerate(types)}
+
+    def ours(conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
+        found = [one for one in conditions if one.type in rank]
+        return tuple(sorted(found, key=lambda one: rank[one.type]))
+
+    return Kind(
+        lambda raw, _: ours(read_conditions(raw)),
+        lambda held: [condition_to_wire(one) for one in ours(held)],
+        (),
+    )
 
 
 def own_conditions(status: JsonObject) -> tuple[Condition, ...]:

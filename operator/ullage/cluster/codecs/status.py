@@ -11,22 +11,19 @@ one order when they are read: server-side apply merges them by key and keeps no 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from math import floor
 from typing import Final
 
 from ullage.api.contract import JsonObject
 from ullage.api.reasons import ConditionType
 from ullage.cluster.codecs.derived import derived, nested
-from ullage.cluster.codecs.objects import CONDITIONS, read_conditions
+from ullage.cluster.codecs.objects import ranked
 from ullage.cluster.codecs.spend import spend_from_wire, spend_to_wire
 from ullage.cluster.records.snapshot import WorkloadKind
-from ullage.cluster.records.status import Condition, Placement, WorkloadStatus
+from ullage.cluster.records.status import Placement, WorkloadStatus
 from ullage.cluster.values.wire_fields import KEPT, Listed
 
 _RANK_DIGITS: Final = re.compile("[0-9]{1,9}")
-_RANK: Final = {type_.value: rank for rank, type_ in enumerate(ConditionType)}
-"""Order of conditions; those of other managers are left alone, on reading too."""
 
 
 def _by_rank(placement: Placement) -> tuple[int, object, object]:
@@ -41,11 +38,6 @@ def _by_name(placement: Placement) -> tuple[object, object]:
     return placement.pod, placement.key
 
 
-def _conditions(raw: JsonObject, _: str) -> tuple[Condition, ...]:
-    ours = [condition for condition in read_conditions(raw) if condition.type in _RANK]
-    return tuple(sorted(ours, key=lambda condition: _RANK[condition.type]))
-
-
 _OF_SERVICES: Final = ("ready_replicas", "selector", "endpoint")
 _OF_JOBS: Final = (
     *("restarts", "retry_at", "last_failure", "nodes", "gpus", "start_time", "completion_time"),
@@ -53,16 +45,20 @@ _OF_JOBS: Final = (
     "tier",
 )
 _SPEND: Final = nested(spend_from_wire, spend_to_wire, optional=True)
-_OURS: Final = replace(CONDITIONS, read=_conditions)
+_CONDITIONS: Final = ranked(ConditionType)
 _READ_JOB, _WRITE_JOB = derived(
-    WorkloadStatus, _OF_SERVICES, placement=Listed(order=_by_rank), spend=_SPEND, conditions=_OURS
+    WorkloadStatus,
+    _OF_SERVICES,
+    placement=Listed(order=_by_rank),
+    spend=_SPEND,
+    conditions=_CONDITIONS,
 )
 _READ_SERVICE, _WRITE_SERVICE = derived(
     WorkloadStatus,
     _OF_JOBS,
     placement=Listed(order=_by_name),
     spend=_SPEND,
-    conditions=_OURS,
+    conditions=_CONDITIONS,
     replicas=KEPT,
     ready_replicas=KEPT,
 )

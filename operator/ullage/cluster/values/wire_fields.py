@@ -26,7 +26,7 @@ from ullage.api.readers import (
     text,
     whole,
 )
-from ullage.cluster.values.numbers import MOST, needed, six_digits
+from ullage.cluster.values.numbers import MOST, decimal, figure, needed, six_digits
 from ullage.cluster.values.quantity import rfc3339, seconds
 
 INT32_MAX: Final = 2**31 - 1
@@ -156,6 +156,11 @@ def _money(raw: JsonObject, field: str) -> str:
     return stated
 
 
+def figures(digits: int = 9) -> Kind:
+    """A number that is stored as decimal text with so many significant digits."""
+    return Kind(decimal, lambda value: figure(value, digits), 0.0)
+
+
 FLAG: Final = Kind(flag, absent=False)
 
 Time: TypeAlias = Annotated[
@@ -177,5 +182,6 @@ Name: TypeAlias = Annotated[Text, NEEDED]
 Line: TypeAlias = Annotated[str, cut(1024, "…")]
 Message: TypeAlias = Annotated[str, cut(32_768, "…")]
 Flag: TypeAlias = Annotated[bool, FLAG]
+Figure: TypeAlias = Annotated[float, figures()]
 Number: TypeAlias = Annotated[float, number()]
 ReasonWord: TypeAlias = Annotated[Reason, word(Reason), NEEDED]
