@@ -23,6 +23,7 @@ from ullage.api.readers import (
     count_of,
     decimal_text,
     flag,
+    quoted,
     text,
     whole,
 )
@@ -105,7 +106,7 @@ def one_of(words: type[StrEnum]) -> Kind:
             return known.read(raw, field)
         except UnknownWord as error:
             said = text(raw, field)
-            raise WireError(f"{field}: {said!r} is not a valid {words.__name__}") from error
+            raise WireError(f"{field}: {quoted(said)} is not a valid {words.__name__}") from error
 
     return Kind(read, known.write)
 
