@@ -26,8 +26,8 @@ from ullage.cluster.values.wire_fields import (
     Text,
     Time,
     Whole,
+    known_word,
     number,
-    one_of,
 )
 from ullage.engines.admission.records import Fingerprint, Partner
 
@@ -126,8 +126,8 @@ class ThroughputEntry:
 
     accelerator: Name
     steps_per_second: Annotated[Number, NEEDED]
-    source: Annotated[Source, one_of(Source), NEEDED]
-    method: Annotated[Method, one_of(Method), NEEDED]
+    source: Annotated[Source, known_word(Source), NEEDED]
+    method: Annotated[Method, known_word(Method), NEEDED]
     confidence: Annotated[float, number(1.0), NEEDED]
     samples: Count = 0
     low: Annotated[Number | None, "lowStepsPerSecond"] = None

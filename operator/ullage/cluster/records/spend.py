@@ -16,11 +16,11 @@ from ullage.cluster.values.wire_fields import (
     KEPT,
     NEEDED,
     Decimal,
-    Epoch,
     Flag,
     Listed,
     Moment,
     Name,
+    NeededCount,
     Text,
     Time,
     cut,
@@ -33,7 +33,7 @@ class PoolShare:
     """Members of the job in one pool."""
 
     pool: Name
-    replicas: Epoch
+    replicas: NeededCount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class SpendDecision:
     """
 
     time: Moment
-    epoch: Epoch
+    epoch: NeededCount
     inputs_hash: Annotated[Text, KEPT]
     mode: Name
     reason: Annotated[Reason, word(Reason, Reason.WAITING_FOR_DECISION), NEEDED]

@@ -25,13 +25,13 @@ from ullage.cluster.values.wire_fields import (
     Count,
     Decimal,
     Embedded,
-    Epoch,
     Flag,
     Line,
     Listed,
     Message,
     Moment,
     Name,
+    NeededCount,
     Percent,
     ReasonWord,
     Text,
@@ -72,7 +72,7 @@ class Placement:
     gpu: Name
     percent: Percent
     memory_mib: MemoryMiB
-    epoch: Epoch
+    epoch: NeededCount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ class DecisionRecord:
     """Why a workload is where it is, or waits."""
 
     time: Moment
-    epoch: Epoch
+    epoch: NeededCount
     inputs_hash: Annotated[Text, KEPT]
     chosen: Line
     runner_up: Line
@@ -115,7 +115,7 @@ class Progress:
     where the line to the deadline was at that moment, 0 = no deadline.
     """
 
-    steps: Epoch
+    steps: NeededCount
     resumed_at: Annotated[Count, "resumedAtStep"] = 0
     total: Count = 0
     percent: Progressed = 0

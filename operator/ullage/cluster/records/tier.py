@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 
 from ullage.api.contract import JsonObject, WireError, whole
-from ullage.cluster.values.wire_fields import NEEDED, Count, Epoch, Moment, Name, between
+from ullage.cluster.values.wire_fields import NEEDED, Count, Moment, Name, NeededCount, between
 
 STAGES: Final = (1, 2, 3)
 MOST: Final = 2**53
@@ -39,7 +39,7 @@ class TierRecord:
 
     stage: Annotated[int, between(STAGES[0], STAGES[-1]), NEEDED]
     ratio: Name
-    epoch: Epoch
+    epoch: NeededCount
     observed_at: Moment
     last_consistent_step: Count | None = None
     backup_lag_steps: Count = 0

@@ -97,7 +97,7 @@ def word(words: type[StrEnum], other: StrEnum | None = None) -> Kind:
     return Kind(read, lambda value: value.value, words=other is None)
 
 
-def one_of(words: type[StrEnum]) -> Kind:
+def known_word(words: type[StrEnum]) -> Kind:
     """One of these words; another is an error."""
     known = word(words)
 
@@ -120,7 +120,10 @@ def cut(limit: int, mark: str = "") -> Kind:
 def count(most: int = MOST_COUNTED) -> Kind:
     """A whole number of at least 0; a larger one than ``most`` counts as ``most``."""
 
-    def read(raw: JsonObject, field: str) -> object:
+    def read(raw: JsonObject, field: str) -> int:
+        value = raw.get(field)
+        if type(value) is int and 0 <= value <= most:
+            return value
         return min(count_of(raw, field, None), most)
 
     return Kind(read, partial(min, most), 0)
@@ -170,8 +173,8 @@ Time: TypeAlias = Annotated[
 """Seconds since the epoch, whole ones on the wire; 0 = never."""
 Moment: TypeAlias = Annotated[Time, KEPT]
 """A time that is always written."""
-Count: TypeAlias = Annotated[int, Kind(lambda raw, field: count_of(raw, field, None), absent=0)]
-Epoch: TypeAlias = Annotated[Count, NEEDED]
+Count: TypeAlias = Annotated[int, Kind(count().read, absent=0)]
+NeededCount: TypeAlias = Annotated[Count, NEEDED]
 Whole: TypeAlias = Annotated[int, Kind(whole, absent=0)]
 Percent: TypeAlias = Annotated[int, between(1, 100), NEEDED]
 Decimal: TypeAlias = Annotated[str, Kind(decimal_text, absent="")]
