@@ -15,8 +15,7 @@ from builders import WorkloadBuilder, a_job
 from fakes.toy_elastic import cluster, events, size_of
 from fakes.toy_rounds import Turns
 from ullage.api.contract import Interruption, InterruptionKind, Reason, WireError
-from ullage.cluster.codecs.status import as_stored
-from ullage.cluster.records.failure import failure_of
+from ullage.cluster.codecs.status import as_stored, status_from_wire
 from ullage.cluster.records.snapshot import PodRecord, PodStage, Taint, WorkloadKind
 from ullage.scheduling.lifecycle.node_losses import LOSS_TELLS_S
 from ullage.scheduling.lifecycle.training import WRITE_OFF_S
@@ -210,7 +209,10 @@ def test_a_job_that_fails_by_itself_runs_out_of_restarts_as_ever() -> None:
 
 def test_a_record_that_cannot_be_read_says_where() -> None:
     with pytest.raises(WireError, match=r"lastFailure\.nodes"):
-        failure_of({"lastFailure": {"time": "2026-03-01T10:00:00Z", "count": 1, "nodes": "n0"}})
+        status_from_wire(
+            WorkloadKind.TRAINING_JOB,
+            {"lastFailure": {"time": "2026-03-01T10:00:00Z", "count": 1, "nodes": "n0"}},
+        )
 
 
 def test_a_member_alone_has_no_one_who_explains_its_failure() -> None:

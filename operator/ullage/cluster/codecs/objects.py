@@ -9,11 +9,11 @@ A reader never guesses: what has the wrong type is a ``WireError`` that names th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 from ullage.api.contract import (
     ANNOTATION_TEMPLATE_HASH,
@@ -28,12 +28,18 @@ from ullage.api.contract import (
 from ullage.api.readers import bounded as bounded
 from ullage.api.readers import count_of, quoted
 from ullage.api.reasons import ConditionType
+from ullage.cluster.codecs.derived import derived, rows
 from ullage.cluster.records.snapshot import WorkloadKind
 from ullage.cluster.records.status import Condition
 from ullage.cluster.values.bounded import Memo
 from ullage.cluster.values.quantity import MIB, seconds
 from ullage.cluster.values.readable import complete, shown
+from ullage.cluster.values.wire_fields import Kind
+from ullage.cluster.values.wire_fields import strings as strings
 from ullage.ports import JsonObject
+
+condition_from_wire, condition_to_wire = derived(Condition)
+CONDITIONS: Final = rows(condition_from_wire, condition_to_wire)
 
 Value = TypeVar("Value")
 Word = TypeVar("Word", bound=StrEnum)
@@ -125,20 +131,6 @@ def within(path: str) -> Iterator[None]:
         yield
     except WireError as error:
         raise WireError(f"{path}.{error}") from error
-
-
-def strings(raw: JsonObject, field: str) -> tuple[str, ...]:
-    """Read a list of strings; absent or null is empty.
-
-    Raises:
-        WireError: the field is no list of strings.
-    """
-    value = raw.get(field)
-    if value is None:
-        return ()
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise WireError(f"{field}: expected a list of strings")
-    return tuple(value)
 
 
 def string_map(raw: JsonObject, field: str) -> dict[str, str]:
@@ -281,16 +273,21 @@ def read_conditions(status: JsonObject) -> tuple[Condition, ...]:
     Raises:
         WireError: an entry is malformed.
     """
-    return tuple(
-        Condition(
-            type=text(raw, "type"),
-            status=text(raw, "status"),
-            reason=optional_text(raw, "reason"),
-            message=optional_text(raw, "message"),
-            since=seconds(raw.get("lastTransitionTime"), "lastTransitionTime"),
-            observed_generation=optional_whole(raw, "observedGeneration"),
-        )
-        for raw in objects(status, "conditions")
+    return cast("tuple[Condition, ...]", CONDITIONS.read(status, "conditions"))
+
+
+def ranked(types: Iterable[ConditionType]) -> Kind:
+    """Conditions of these types, in this order; those of other managers are left alone."""
+    rank = {type_.value: at for at, type_ in enumerate(types)}
+
+    def ours(conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
+        found = [one for one in conditions if one.type in rank]
+        return tuple(sorted(found, key=lambda one: rank[one.type]))
+
+    return Kind(
+        lambda raw, _: ours(read_conditions(raw)),
+        lambda held: [condition_to_wire(one) for one in ours(held)],
+        (),
     )
 
 

@@ -10,36 +10,34 @@ is not finite or below 0 is an error, from any source.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from ullage.api.contract import WireError, bounded, flag, objects, section, text, whole
-from ullage.api.readers import count_of, quoted
-from ullage.cluster.codecs.objects import optional_text, own_conditions, within
-from ullage.cluster.codecs.speed import (
-    throughput_from_wire,
-    throughput_to_wire,
-)
-from ullage.cluster.codecs.status import condition_to_wire
+from ullage.api.readers import count_of
+from ullage.cluster.codecs.derived import derived, rows
+from ullage.cluster.codecs.objects import CONDITIONS, optional_text, own_conditions, within
 from ullage.cluster.records.profile import (
+    MOST_PARAMETER,
+    RATIO,
     DeviceModel,
-    InterferenceEntry,
-    ModelThreshold,
     ProfileStatus,
     SoloEntry,
     Source,
     StepRow,
 )
+from ullage.cluster.records.status import Condition
 from ullage.cluster.values.numbers import MOST
 from ullage.cluster.values.numbers import needed as needed
 from ullage.cluster.values.numbers import number as number
 from ullage.cluster.values.numbers import six_digits as six_digits
 from ullage.cluster.values.quantiles import percentile_of, quantile_of
 from ullage.cluster.values.quantity import rfc3339, seconds
+from ullage.cluster.values.wire_fields import KEPT, Embedded, Kind, Listed
 from ullage.engines.admission.records import Fingerprint, Partner
 from ullage.ports import JsonObject
 
 INT32_MAX: Final = 2**31 - 1
-REFUSE: Final = "Refuse"
 MIB: Final = 2**20
 
 COLUMNS: Final[Mapping[str, str]] = {
@@ -60,9 +58,6 @@ COLUMNS: Final[Mapping[str, str]] = {
 }
 """Columns of a solo row -> attributes of the fingerprint; ``smUtil`` and memory apart."""
 
-_PARAMETER: Final = 1e9
-RATIO: Final = 1e6
-"""Largest ratio of a table, such as a slowdown."""
 _MOST: Final[Mapping[str, float]] = {
     **dict.fromkeys(
         (
@@ -213,55 +208,31 @@ def step_to_wire(row: StepRow) -> dict[str, object]:
     return body
 
 
-def _interference_to_wire(entry: InterferenceEntry) -> dict[str, object]:
-    body: dict[str, object] = {
-        "accelerator": entry.accelerator,
-        "sensitivity": six_digits(entry.sensitivity),
-        "rows": entry.rows,
-    }
-    if entry.aggressiveness is not None:
-        body["aggressiveness"] = six_digits(entry.aggressiveness)
-    return body
+def newest_first(row: StepRow) -> tuple[float, str]:
+    """Order of windows in a status."""
+    return -row.at_s, row.id
 
 
-def _interference(raw: JsonObject) -> InterferenceEntry:
-    return InterferenceEntry(
-        accelerator=text(raw, "accelerator"),
-        sensitivity=needed(raw, "sensitivity", RATIO),
-        aggressiveness=number(raw, "aggressiveness", RATIO),
-        rows=count_of(raw, "rows"),
-    )
+def _by_type(conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
+    return tuple(sorted(conditions, key=lambda one: one.type))
+
+
+_read_status, _write_status = derived(
+    ProfileStatus,
+    solo=rows(solo_from_wire, solo_to_wire, Listed(order=lambda row: (row.device, row.share))),
+    step_time=rows(step_from_wire, step_to_wire, Listed(order=newest_first)),
+    requests_per_s=Embedded(
+        lambda raw: number(raw, "requestsPerSecond"),
+        lambda rate: {"requestsPerSecond": six_digits(rate)} if rate else {},
+    ),
+    conditions=replace(CONDITIONS, read=lambda raw, _: _by_type(own_conditions(raw))),
+)
 
 
 def profile_status_to_wire(status: ProfileStatus) -> dict[str, object]:
     """The status of a WorkloadProfile as the API stores it; what says nothing is left out."""
-    body: dict[str, object] = {
-        "observedGeneration": status.observed_generation,
-        "source": status.source,
-        "sourceHash": status.source_hash,
-        "formerHash": status.former_hash,
-        "family": status.family,
-        "since": rfc3339(status.since) if status.since else "",
-        "updated": rfc3339(status.updated) if status.updated else "",
-        "lastUsed": rfc3339(status.last_used) if status.last_used else "",
-        "rows": len(status.step_time),
-        "confidence": six_digits(status.confidence),
-        "novel": status.novel,
-        "driftSlower": six_digits(status.drift_slower),
-        "driftFaster": six_digits(status.drift_faster),
-        "trialSeconds": six_digits(status.trial_s),
-        "trialRows": status.trial_rows,
-        "faults": status.faults,
-        "requestsPerSecond": six_digits(status.requests_per_s or 0.0),
-        "solo": [solo_to_wire(row) for row in status.solo],
-        "stepTime": [step_to_wire(row) for row in status.step_time],
-        "interference": [_interference_to_wire(entry) for entry in status.interference],
-        "throughput": [throughput_to_wire(entry) for entry in status.throughput],
-        "throughputBasis": status.throughput_basis,
-        "throughputUpdated": rfc3339(status.throughput_at) if status.throughput_at else "",
-        "conditions": [condition_to_wire(item) for item in status.conditions],
-    }
-    return {name: value for name, value in body.items() if value not in ("", 0, [], False)}
+    body = _write_status(status)
+    return body | {"rows": len(status.step_time)} if status.step_time else body
 
 
 def profile_status_from_wire(raw: JsonObject) -> ProfileStatus:
@@ -270,44 +241,7 @@ def profile_status_from_wire(raw: JsonObject) -> ProfileStatus:
     Raises:
         WireError: a field has the wrong type; the text names it.
     """
-    with within("solo"):
-        solo = [solo_from_wire(row) for row in objects(raw, "solo")]
-    with within("stepTime"):
-        steps = [step_from_wire(row) for row in objects(raw, "stepTime")]
-    with within("interference"):
-        entries = [_interference(entry) for entry in objects(raw, "interference")]
-    with within("throughput"):
-        speeds = [throughput_from_wire(entry) for entry in objects(raw, "throughput")]
-    return ProfileStatus(
-        observed_generation=count_of(raw, "observedGeneration"),
-        source=optional_text(raw, "source"),
-        source_hash=optional_text(raw, "sourceHash"),
-        former_hash=optional_text(raw, "formerHash"),
-        family=optional_text(raw, "family"),
-        since=seconds(raw.get("since"), "since"),
-        updated=seconds(raw.get("updated"), "updated"),
-        last_used=seconds(raw.get("lastUsed"), "lastUsed"),
-        confidence=number(raw, "confidence") or 0.0,
-        novel=flag(raw, "novel"),
-        drift_slower=number(raw, "driftSlower") or 0.0,
-        drift_faster=number(raw, "driftFaster") or 0.0,
-        trial_s=number(raw, "trialSeconds") or 0.0,
-        trial_rows=count_of(raw, "trialRows"),
-        faults=count_of(raw, "faults"),
-        requests_per_s=number(raw, "requestsPerSecond"),
-        solo=tuple(sorted(solo, key=lambda row: (row.device, row.share))),
-        step_time=tuple(sorted(steps, key=newest_first)),
-        interference=tuple(sorted(entries, key=lambda entry: entry.accelerator)),
-        throughput=tuple(sorted(speeds, key=lambda entry: entry.accelerator)),
-        throughput_basis=optional_text(raw, "throughputBasis"),
-        throughput_at=seconds(raw.get("throughputUpdated"), "throughputUpdated"),
-        conditions=tuple(sorted(own_conditions(raw), key=lambda item: item.type)),
-    )
-
-
-def newest_first(row: StepRow) -> tuple[float, str]:
-    """Order of windows in a status."""
-    return -row.at_s, row.id
+    return _read_status(raw)
 
 
 def profile_as_stored(status: ProfileStatus) -> ProfileStatus:
@@ -315,76 +249,31 @@ def profile_as_stored(status: ProfileStatus) -> ProfileStatus:
     return profile_status_from_wire(profile_status_to_wire(status))
 
 
-def device_model_to_wire(model: DeviceModel) -> dict[str, object]:
-    """``DeviceProfile.status.model`` as the API stores it."""
-    body: dict[str, object] = {
-        "version": model.version,
-        "rung": model.rung,
-        "rows": model.rows,
-        "updated": rfc3339(model.updated),
-        "hyperparameters": [
-            {"name": name, "value": six_digits(value)} for name, value in model.hyperparameters
-        ],
-        "thresholds": [
-            {
-                "group": one.group,
-                "band": one.band,
-                "lambda": REFUSE if one.threshold is None else f"{one.threshold:.4f}",
-                "rows": one.rows,
-                "violations": one.violations,
-            }
-            for one in model.thresholds
-        ],
-    }
-    return body | ({} if model.knee is None else {"knee": six_digits(model.knee)})
-
-
-def device_model_from_wire(raw: JsonObject) -> DeviceModel:
-    """The model that was read back.
-
-    Raises:
-        WireError: a field is missing or of the wrong type.
-    """
-    with within("hyperparameters"):
-        listed = objects(raw, "hyperparameters")
-        figures = [(text(one, "name"), _signed(one, "value")) for one in listed]
-    with within("thresholds"):
-        thresholds = [_threshold(one) for one in objects(raw, "thresholds")]
-    return DeviceModel(
-        version=whole(raw, "version"),
-        rung=text(raw, "rung"),
-        rows=count_of(raw, "rows"),
-        updated=seconds(raw.get("updated"), "updated"),
-        knee=number(raw, "knee"),
-        hyperparameters=tuple(sorted(figures)),
-        thresholds=tuple(sorted(thresholds, key=lambda one: (one.group, one.band))),
-    )
+def _parameters(raw: JsonObject, field: str) -> tuple[tuple[str, float], ...]:
+    listed = objects(raw, field)
+    with within(field):
+        return tuple(sorted((text(one, "name"), _signed(one, "value")) for one in listed))
 
 
 def _signed(raw: JsonObject, field: str) -> float:
     value = raw.get(field)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise WireError(f"{field}: expected a number, got {type(value).__name__}")
-    if not abs(value) <= _PARAMETER:
-        raise WireError(f"{field}: {value:g} must be a number of at most {_PARAMETER:g}")
+    if not abs(value) <= MOST_PARAMETER:
+        raise WireError(f"{field}: {value:g} must be a number of at most {MOST_PARAMETER:g}")
     return float(value)
 
 
-def _threshold(raw: JsonObject) -> ModelThreshold:
-    said = text(raw, "lambda")
-    try:
-        value = None if said == REFUSE else float(said)
-    except ValueError as error:
-        raise WireError(f"lambda: {quoted(said)} is neither a number nor {REFUSE}") from error
-    if value is not None and not abs(value) <= _PARAMETER:
-        raise WireError(f"lambda: {quoted(said)} is no threshold")
-    return ModelThreshold(
-        group=text(raw, "group"),
-        band=text(raw, "band"),
-        threshold=value,
-        rows=count_of(raw, "rows"),
-        violations=count_of(raw, "violations"),
-    )
+device_model_from_wire, device_model_to_wire = derived(
+    DeviceModel,
+    hyperparameters=(
+        Kind(
+            _parameters,
+            lambda held: [{"name": name, "value": six_digits(value)} for name, value in held],
+        ),
+        KEPT,
+    ),
+)
 
 
 def device_model_of(status: JsonObject) -> DeviceModel | None:

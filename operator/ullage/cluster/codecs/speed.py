@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from ullage.api.contract import WireError, bounded, objects, section, text, whole
-from ullage.api.readers import count_of
 from ullage.cluster.codecs.objects import optional_text, within
-from ullage.cluster.records.profile import Method, OpRow, OpTable, Source, ThroughputEntry
-from ullage.cluster.values.numbers import needed, number, six_digits
+from ullage.cluster.records.profile import OpRow, OpTable
+from ullage.cluster.values.numbers import number, six_digits
 from ullage.ports import JsonObject
 
 FORMATS: Final = ("FP64", "FP32", "TF32", "FP16", "BF16", "FP8", "INT8")
@@ -25,45 +24,6 @@ _OP_COLUMNS: Final[Mapping[str, str]] = {
     "bytesWritten": "bytes_written",
     "seconds": "seconds",
 }
-
-
-def throughput_to_wire(entry: ThroughputEntry) -> dict[str, object]:
-    """One row of ``status.throughput`` as the API stores it."""
-    body: dict[str, object] = {
-        "accelerator": entry.accelerator,
-        "stepsPerSecond": six_digits(entry.steps_per_second),
-        "source": entry.source.value,
-        "method": entry.method.value,
-        "confidence": six_digits(entry.confidence),
-    }
-    if entry.low is not None and entry.high is not None:
-        body["lowStepsPerSecond"] = six_digits(entry.low)
-        body["highStepsPerSecond"] = six_digits(entry.high)
-    return body | ({"samples": entry.samples} if entry.samples else {})
-
-
-def throughput_from_wire(raw: JsonObject) -> ThroughputEntry:
-    """One row that was read back.
-
-    Raises:
-        WireError: a column is missing, of the wrong type, or a word that is not known.
-    """
-    try:
-        source, method = Source(text(raw, "source")), Method(text(raw, "method"))
-    except WireError:
-        raise
-    except ValueError as error:
-        raise WireError(f"source or method: {error}") from error
-    return ThroughputEntry(
-        accelerator=text(raw, "accelerator"),
-        steps_per_second=needed(raw, "stepsPerSecond"),
-        low=number(raw, "lowStepsPerSecond"),
-        high=number(raw, "highStepsPerSecond"),
-        source=source,
-        method=method,
-        confidence=needed(raw, "confidence", 1.0),
-        samples=count_of(raw, "samples"),
-    )
 
 
 def op_table_to_wire(table: OpTable) -> dict[str, object]:

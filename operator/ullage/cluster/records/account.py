@@ -1,10 +1,15 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Cost of a workload: figures of ``status.spend``. Money is decimal text, never a float."""
+"""What a workload has cost: figures of ``status.spend``. Money is decimal text, never a float."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, TypeAlias
+
+from ullage.cluster.values.wire_fields import INT32_MAX, Moment, Money, count, cut
+
+Sum: TypeAlias = Annotated[int, count()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,41 +19,41 @@ class Account:
     Between two entries the rates hold, so what was spent by any moment follows from the clock.
     """
 
-    since: float
+    since: Moment
     """When it first held devices."""
-    as_of: float
+    as_of: Moment
     """Until when the sums count."""
-    total: str = ""
+    total: Money = ""
     """Dollars spent; "" = no time of it had a price."""
-    on_demand_total: str = ""
+    on_demand_total: Money = ""
     """Dollars that on-demand would have taken; where its price is not known, what was paid."""
-    per_hour: str = ""
+    per_hour: Money = ""
     """Dollars per hour of what is held since ``as_of``."""
-    on_demand_per_hour: str = ""
+    on_demand_per_hour: Money = ""
     """The same on on-demand."""
-    per_thousand_steps: str = ""
+    per_thousand_steps: Annotated[Money, "perWorkUnit"] = ""
     """Dollars per thousand steps that count, redone ones only once."""
-    vs_on_demand: str = ""
+    vs_on_demand: Money = ""
     """Spent / what on-demand would have taken."""
-    first_step: int = 0
+    first_step: Sum = 0
     """Step that the job's own work begins at: what its first start resumed at."""
-    earlier_steps: int = 0
+    earlier_steps: Sum = 0
     """Steps of starts that ended."""
-    reached_steps: int = 0
+    reached_steps: Annotated[Sum, "reachedStep"] = 0
     """Step at which the last start ended; 0 once the next one has told of its steps."""
-    lost_steps: int = 0
+    lost_steps: Sum = 0
     """Steps that losses took, as far as they are known."""
-    lost_seconds: int = 0
+    lost_seconds: Sum = 0
     """Work that losses took, seconds of the whole gang."""
-    assumed_steps: int = 0
+    assumed_steps: Sum = 0
     """Of the lost steps, those that the next start corrects if it says where it resumes."""
-    assumed_seconds: int = 0
+    assumed_seconds: Sum = 0
     """The same as time."""
-    evictions: int = 0
+    evictions: Annotated[int, count(INT32_MAX)] = 0
     """Starts that ended because devices were taken away."""
-    on_demand_seconds: int = 0
+    on_demand_seconds: Sum = 0
     """Time on on-demand or reserved capacity, where pools are chosen for the job."""
-    unpriced_seconds: int = 0
+    unpriced_seconds: Sum = 0
     """Time in which devices were held and a price was missing; in no sum."""
-    message: str = ""
-    """Reason why a figure is unknown."""
+    message: Annotated[str, cut(1024)] = ""
+    """What keeps a figure from being known."""

@@ -11,8 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated, Final, TypeAlias
 
+from ullage.api.contract import JsonObject, WireError
 from ullage.cluster.records.status import Condition
+from ullage.cluster.values.quantity import rfc3339, seconds
+from ullage.cluster.values.wire_fields import (
+    KEPT,
+    NEEDED,
+    Count,
+    Figure,
+    Flag,
+    Kind,
+    Time,
+    Whole,
+    figures,
+)
 from ullage.engines.capacity.hazard import AdvisorBand
 from ullage.engines.capacity.records import CapacityType as CapacityType
 
@@ -75,18 +89,35 @@ class AzureFrom:
 
 PriceFrom = StaticFrom | ConfigMapFrom | FileFrom | HTTPFrom | AWSFrom | GCPFrom | AzureFrom
 
+HAZARD_DIGITS: Final = 4
+"""It follows from other figures, which keep nine."""
+
+
+def _since_the_epoch(raw: JsonObject, field: str) -> float | None:
+    return seconds(raw.get(field), field) or None
+
+
+def _when_lost(raw: JsonObject, field: str) -> float:
+    at_s = _since_the_epoch(raw, field)
+    if at_s is None:
+        raise WireError(f"{field}: missing")
+    return at_s
+
+
+When: TypeAlias = Annotated[float, Kind(_since_the_epoch, rfc3339)]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossRecord:
     """The newest loss event of a pool."""
 
-    at_s: float
+    at_s: Annotated[float, Kind(_when_lost, rfc3339), "at", NEEDED]
     """When its newest instance went, seconds since the epoch."""
-    nodes: int
+    nodes: Annotated[Whole, NEEDED]
     """Instances that the pool had before it."""
-    lost: int
+    lost: Annotated[Whole, NEEDED]
     """How many of them it took so far."""
-    open: bool = True
+    open: Annotated[Flag, KEPT] = True
     """False once instances came: what goes from then on is an event of its own."""
 
 
@@ -94,9 +125,9 @@ class LossRecord:
 class LaunchRecord:
     """How often instances of a pool could be started; what is old counts less and less."""
 
-    succeeded: float = 0.0
-    failed: float = 0.0
-    failed_at_s: float | None = None
+    succeeded: Annotated[Figure, KEPT] = 0.0
+    failed: Annotated[Figure, KEPT] = 0.0
+    failed_at_s: Annotated[When | None, "failedAt"] = None
     """When the newest one failed, seconds since the epoch."""
 
 
@@ -104,30 +135,30 @@ class LaunchRecord:
 class PoolStatus:
     """State of a pool as of ``observed_at_s``."""
 
-    price: float | None = None
+    price: Figure | None = None
     """Dollars per hour of one instance, the last price that was believed; ``None`` = never one."""
-    priced_at_s: float | None = None
-    hazard_per_hour: float | None = None
+    priced_at_s: Annotated[When | None, "pricedAt"] = None
+    hazard_per_hour: Annotated[float, figures(HAZARD_DIGITS)] | None = None
     """Expected loss events per hour in which instances are held; ``None`` = never looked at."""
-    exposure_hours: float = 0.0
+    exposure_hours: Annotated[Figure, KEPT] = 0.0
     """Pool-hours that were seen; what is old counts less and less."""
-    loss_events: float = 0.0
+    loss_events: Annotated[Figure, KEPT] = 0.0
     """Loss events in them, counted likewise."""
-    mean_lost_fraction: float | None = None
+    mean_lost_fraction: Figure | None = None
     """Mean part of the instances that an event took; ``None`` = no event was seen."""
-    launch_failures: int = 0
+    launch_failures: Annotated[Count, KEPT] = 0
     """Launches that failed since the last one that succeeded."""
-    available: bool = True
+    available: Annotated[Flag, KEPT] = True
     """Nothing says that new instances cannot be had now."""
-    nodes: int = 0
+    nodes: Annotated[Count, KEPT] = 0
     """Instances that are held: ready, and under no notice of termination."""
     launches: LaunchRecord = field(default_factory=LaunchRecord)
     last_loss: LossRecord | None = None
-    warned_at_s: float | None = None
+    warned_at_s: Annotated[When | None, "warnedAt"] = None
     """When the provider last recommended to leave."""
-    observed_at_s: float = 0.0
+    observed_at_s: Annotated[Time, "observedAt"] = 0.0
     """Until when everything seen is counted in; 0 = never looked at."""
-    observed_generation: int = 0
+    observed_generation: Count = 0
     conditions: tuple[Condition, ...] = ()
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Profiles of workload classes and of device types, as records.
+"""What is known of classes of work and of types of devices: profiles as records.
 
 ``None`` means not measured, never zero. Fractions are of the device's peak; times are seconds.
 """
@@ -9,9 +9,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated, Final, TypeAlias
 
+from ullage.api.contract import JsonObject, WireError, quoted, text
 from ullage.cluster.records.status import Condition
+from ullage.cluster.values.wire_fields import (
+    KEPT,
+    NEEDED,
+    Count,
+    Embedded,
+    Flag,
+    Listed,
+    Moment,
+    Name,
+    Number,
+    Text,
+    Time,
+    Whole,
+    known_word,
+    number,
+)
 from ullage.engines.admission.records import Fingerprint, Partner
+
+RATIO: Final = 1e6
+"""Largest ratio of a table, such as a slowdown."""
+Ratio: TypeAlias = Annotated[float, number(RATIO)]
 
 
 class Source(StrEnum):
@@ -102,14 +124,14 @@ class ThroughputEntry:
     or classes of reference, stand behind it.
     """
 
-    accelerator: str
-    steps_per_second: float
-    source: Source
-    method: Method
-    confidence: float
-    samples: int = 0
-    low: float | None = None
-    high: float | None = None
+    accelerator: Name
+    steps_per_second: Annotated[Number, NEEDED]
+    source: Annotated[Source, known_word(Source), NEEDED]
+    method: Annotated[Method, known_word(Method), NEEDED]
+    confidence: Annotated[float, number(1.0), NEEDED]
+    samples: Count = 0
+    low: Annotated[Number | None, "lowStepsPerSecond"] = None
+    high: Annotated[Number | None, "highStepsPerSecond"] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +149,7 @@ class OpRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpTable:
-    """Operations of one step of one member; ``accelerator`` is empty where nothing was timed."""
+    """What one step of one member runs; ``accelerator`` is empty where nothing was timed."""
 
     ops: tuple[OpRow, ...]
     accelerator: str = ""
@@ -138,48 +160,52 @@ class OpTable:
 class InterferenceEntry:
     """How a class takes and causes slowdowns on one device type (geometric means)."""
 
-    accelerator: str
-    sensitivity: float
-    aggressiveness: float | None = None
-    rows: int = 0
+    accelerator: Name
+    sensitivity: Annotated[Ratio, NEEDED]
+    aggressiveness: Ratio | None = None
+    rows: Annotated[Count, KEPT] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileStatus:
     """Status of a WorkloadProfile: what was measured; read and written as one record."""
 
-    observed_generation: int = 0
-    source: str = ""
-    source_hash: str = ""
+    observed_generation: Count = 0
+    source: Text = ""
+    source_hash: Text = ""
     """Image digest that the values hold for."""
-    former_hash: str = ""
-    family: str = ""
-    since: float = 0.0
-    """Time since which rows count, seconds since the epoch."""
-    updated: float = 0.0
-    last_used: float = 0.0
-    confidence: float = 0.0
-    novel: bool = False
+    former_hash: Text = ""
+    family: Text = ""
+    since: Time = 0.0
+    """Since when rows count, seconds since the epoch."""
+    updated: Time = 0.0
+    last_used: Time = 0.0
+    confidence: Number = 0.0
+    novel: Flag = False
     """The class counts as unknown until it has enough new rows."""
-    drift_slower: float = 0.0
-    drift_faster: float = 0.0
+    drift_slower: Number = 0.0
+    drift_faster: Number = 0.0
     """Sums of residuals that do not average out (CUSUM), in standard deviations."""
-    trial_s: float = 0.0
+    trial_s: Annotated[Number, "trialSeconds"] = 0.0
     """Seconds that trials have cost, ``trial_rows`` the rows it had when the last was booked."""
-    trial_rows: int = 0
-    faults: int = 0
+    trial_rows: Count = 0
+    faults: Count = 0
     """How often the class faulted a device that it shared."""
     requests_per_s: float | None = None
     """Load that one replica is offered, as measured."""
     solo: tuple[SoloEntry, ...] = ()
     step_time: tuple[StepRow, ...] = ()
     """Newest first."""
-    interference: tuple[InterferenceEntry, ...] = ()
-    throughput: tuple[ThroughputEntry, ...] = ()
+    interference: Annotated[
+        tuple[InterferenceEntry, ...], Listed(order=lambda entry: entry.accelerator)
+    ] = ()
+    throughput: Annotated[
+        tuple[ThroughputEntry, ...], Listed(order=lambda entry: entry.accelerator)
+    ] = ()
     """By accelerator, at most one each; sorted by it."""
-    throughput_basis: str = ""
+    throughput_basis: Text = ""
     """Digest of what the estimates among them rest on."""
-    throughput_at: float = 0.0
+    throughput_at: Annotated[Time, "throughputUpdated"] = 0.0
     """When the estimates were last made."""
     conditions: tuple[Condition, ...] = ()
 
@@ -214,29 +240,50 @@ class ProfileRecord:
         return tuple(sorted(known.values(), key=lambda row: (-row.at_s, row.id)))
 
 
+REFUSE: Final = "Refuse"
+MOST_PARAMETER: Final = 1e9
+
+
+def _threshold(raw: JsonObject) -> float | None:
+    said = text(raw, "lambda")
+    try:
+        value = None if said == REFUSE else float(said)
+    except ValueError as error:
+        raise WireError(f"lambda: {quoted(said)} is neither a number nor {REFUSE}") from error
+    if value is not None and not abs(value) <= MOST_PARAMETER:
+        raise WireError(f"lambda: {quoted(said)} is no threshold")
+    return value
+
+
+def _threshold_to_wire(threshold: float | None) -> dict[str, object]:
+    return {"lambda": REFUSE if threshold is None else f"{threshold:.4f}"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelThreshold:
     """Least safety margin of a group and band; ``threshold`` ``None`` = refuse."""
 
-    group: str
-    band: str
-    threshold: float | None
-    rows: int = 0
-    violations: int = 0
+    group: Name
+    band: Name
+    threshold: Annotated[float | None, Embedded(_threshold, _threshold_to_wire)]
+    rows: Annotated[Count, KEPT] = 0
+    violations: Annotated[Count, KEPT] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceModel:
     """``DeviceProfile.status.model``: the predictor of slowdowns on one type of device."""
 
-    version: int
-    rung: str
-    rows: int
-    updated: float
-    knee: float | None = None
+    version: Annotated[Whole, NEEDED]
+    rung: Name
+    rows: Annotated[Count, KEPT]
+    updated: Moment
+    knee: Number | None = None
     hyperparameters: tuple[tuple[str, float], ...] = ()
     """Sorted by name."""
-    thresholds: tuple[ModelThreshold, ...] = ()
+    thresholds: Annotated[
+        tuple[ModelThreshold, ...], Listed(order=lambda one: (one.group, one.band)), KEPT
+    ] = ()
     """Sorted by group and band."""
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""State that a cycle leaves for later ones: ``status.scheduling``, as a record and as JSON.
+"""What later cycles need to know of earlier ones: ``status.scheduling``, as a record.
 
 It outlives the operator. Texts in it are for readers; nothing is decided by them.
 """
@@ -8,18 +8,23 @@ It outlives the operator. Texts in it are for readers; nothing is decided by the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
 
-from ullage.api.contract import JsonObject, Reason, WireError, objects, text
-from ullage.api.readers import count_of
 from ullage.cluster.values.device_ref import DeviceRef
-from ullage.cluster.values.quantity import rfc3339, seconds
+from ullage.cluster.values.wire_fields import (
+    IF_KNOWN,
+    INT32_MAX,
+    Listed,
+    Moment,
+    Name,
+    ReasonWord,
+    Time,
+    count,
+    cut,
+)
 
 MOST_EXCLUSIONS: Final = 16
 """Exclusions that one status holds; the oldest go first."""
-MOST_PREEMPTIONS: Final = 2**31 - 1
-MESSAGE_LIMIT: Final = 1024
-"""Characters of a message in the schema."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +35,12 @@ class Exclusion:
     ``since``.
     """
 
-    reason: Reason
-    node: str
-    gpu: str
-    since: float
-    until: float
-    message: str
+    reason: ReasonWord
+    node: Name
+    gpu: Name
+    since: Moment
+    until: Time
+    message: Annotated[str, cut(1024)]
 
     @property
     def device(self) -> DeviceRef:
@@ -50,66 +55,11 @@ class SchedulingState:
     ``preemptions`` counts those in a row, the last of them at ``preempted_at``.
     """
 
-    exclusions: tuple[Exclusion, ...] = ()
-    preemptions: int = 0
-    preempted_at: float = 0.0
+    exclusions: Annotated[
+        tuple[Annotated[Exclusion, IF_KNOWN], ...], Listed(newest=MOST_EXCLUSIONS)
+    ] = ()
+    preemptions: Annotated[int, count(INT32_MAX)] = 0
+    preempted_at: Time = 0.0
 
 
 NOTHING: Final = SchedulingState()
-
-
-def scheduling_to_wire(state: SchedulingState) -> dict[str, object] | None:
-    """``status.scheduling`` as the API stores it; ``None`` = it is left out."""
-    body: dict[str, object] = {}
-    if state.exclusions:
-        body["exclusions"] = [_exclusion_to_wire(one) for one in state.exclusions]
-    if state.preemptions:
-        body["preemptions"] = state.preemptions
-        body["preemptedAt"] = rfc3339(state.preempted_at)
-    return body or None
-
-
-def scheduling_from_wire(raw: JsonObject) -> SchedulingState:
-    """``status.scheduling`` as it was read back; without exclusions of unknown reasons.
-
-    Raises:
-        WireError: a field is missing or malformed.
-    """
-    preemptions = min(count_of(raw, "preemptions"), MOST_PREEMPTIONS)
-    found = (_exclusion_from_wire(one) for one in objects(raw, "exclusions"))
-    return SchedulingState(
-        exclusions=tuple(one for one in found if one is not None)[-MOST_EXCLUSIONS:],
-        preemptions=preemptions,
-        preempted_at=seconds(raw.get("preemptedAt"), "preemptedAt") if preemptions else 0.0,
-    )
-
-
-def _exclusion_to_wire(exclusion: Exclusion) -> dict[str, object]:
-    body: dict[str, object] = {
-        "reason": exclusion.reason.value,
-        "node": exclusion.node,
-        "gpu": exclusion.gpu,
-        "since": rfc3339(exclusion.since),
-    }
-    if exclusion.until:
-        body["until"] = rfc3339(exclusion.until)
-    if exclusion.message:
-        body["message"] = exclusion.message[:MESSAGE_LIMIT]
-    return body
-
-
-def _exclusion_from_wire(raw: JsonObject) -> Exclusion | None:
-    try:
-        reason = Reason(text(raw, "reason"))
-    except WireError:
-        raise
-    except ValueError:
-        return None  # a reason of another version
-    return Exclusion(
-        reason=reason,
-        node=text(raw, "node"),
-        gpu=text(raw, "gpu"),
-        since=seconds(raw.get("since"), "since"),
-        until=seconds(raw.get("until"), "until"),
-        message="" if raw.get("message") is None else text(raw, "message"),
-    )

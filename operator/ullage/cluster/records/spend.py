@@ -8,17 +8,32 @@ A new leader continues from the decision: a job that was committed to on-demand 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from ullage.api.contract import Reason
 from ullage.cluster.records.account import Account
+from ullage.cluster.values.wire_fields import (
+    KEPT,
+    NEEDED,
+    Decimal,
+    Flag,
+    Listed,
+    Moment,
+    Name,
+    NeededCount,
+    Text,
+    Time,
+    cut,
+    word,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolShare:
     """Members of the job in one pool."""
 
-    pool: str
-    replicas: int
+    pool: Name
+    replicas: NeededCount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +44,9 @@ class Offer:
     while everything runs; "" = not known.
     """
 
-    pools: tuple[PoolShare, ...] = ()
-    cost_per_work: str = ""
-    per_hour: str = ""
+    pools: Annotated[tuple[PoolShare, ...], Listed(order=lambda one: one.pool)] = ()
+    cost_per_work: Decimal = ""
+    per_hour: Decimal = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,16 +57,16 @@ class SpendDecision:
     ``since`` is when ``chosen.pools`` was chosen, ``time`` when anything of this was said.
     """
 
-    time: float
-    epoch: int
-    inputs_hash: str
-    mode: str
-    reason: Reason
-    message: str
-    chosen: Offer
-    runner_up: Offer | None = None
-    committed: bool = False
-    since: float = 0.0
+    time: Moment
+    epoch: NeededCount
+    inputs_hash: Annotated[Text, KEPT]
+    mode: Name
+    reason: Annotated[Reason, word(Reason, Reason.WAITING_FOR_DECISION), NEEDED]
+    message: Annotated[str, cut(32_768), KEPT]
+    chosen: Annotated[Offer, KEPT]
+    runner_up: Annotated[Offer | None, KEPT] = None
+    committed: Flag = False
+    since: Time = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +77,8 @@ class SpendRecord:
     """Its cost; ``None`` = nothing has a price, or it never held devices."""
 
     decision: SpendDecision | None = None
-    next_decision: float = 0.0
+    next_decision: Time = 0.0
     """When the prices are compared again though nothing happens; 0 = not while it waits."""
-    expected_savings: str = ""
+    expected_savings: Decimal = ""
     """Dollars that the rest of the work is expected to save against on-demand, below 0 = to cost
     more; "" = not known."""

@@ -1,15 +1,14 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Progress of a job in tiers, as its coordinator reports it and as the job's status keeps it."""
+"""Where a job in tiers stands: as its lead tells, and as the job's status keeps it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
 
-from ullage.api.contract import JsonObject, WireError, text, whole
-from ullage.api.readers import bounded, count_of
-from ullage.cluster.values.quantity import rfc3339, seconds
+from ullage.api.contract import JsonObject, WireError, whole
+from ullage.cluster.values.wire_fields import NEEDED, Count, Moment, Name, NeededCount, between
 
 STAGES: Final = (1, 2, 3)
 MOST: Final = 2**53
@@ -20,7 +19,7 @@ MOST_LAG: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeadReport:
-    """Report of a coordinator; ``committed`` is ``None`` while its copy holds no complete step."""
+    """What a lead tells; ``committed`` is ``None`` while its copy holds no step whole."""
 
     stage: int
     epoch: int
@@ -38,17 +37,17 @@ class LeadReport:
 class TierRecord:
     """``status.tier``; 0 = nothing to tell, ``last_consistent_step`` ``None`` = no copy yet."""
 
-    stage: int
-    ratio: str
-    epoch: int
-    observed_at: float
-    last_consistent_step: int | None = None
-    backup_lag_steps: int = 0
-    lost_steps: int = 0
+    stage: Annotated[int, between(STAGES[0], STAGES[-1]), NEEDED]
+    ratio: Name
+    epoch: NeededCount
+    observed_at: Moment
+    last_consistent_step: Count | None = None
+    backup_lag_steps: Count = 0
+    lost_steps: Count = 0
 
 
 def report_from_wire(raw: JsonObject) -> LeadReport | None:
-    """Reads a coordinator's answer; ``None`` before its first maps.
+    """What a lead answered; ``None`` before its first maps.
 
     Raises:
         WireError: it is no answer of a lead.
@@ -67,38 +66,6 @@ def report_from_wire(raw: JsonObject) -> LeadReport | None:
         reliable=_count(raw, "reliable"),
         transient=_count(raw, "transient"),
         lost_steps=_count(raw, "lostSteps"),
-    )
-
-
-def tier_to_wire(tier: TierRecord) -> dict[str, object]:
-    """Encodes it for the API."""
-    body: dict[str, object] = {
-        "stage": tier.stage,
-        "ratio": tier.ratio,
-        "epoch": tier.epoch,
-        "observedAt": rfc3339(tier.observed_at),
-    }
-    if tier.last_consistent_step is not None:
-        body["lastConsistentStep"] = tier.last_consistent_step
-    counts = {"backupLagSteps": tier.backup_lag_steps, "lostSteps": tier.lost_steps}
-    return body | {name: value for name, value in counts.items() if value}
-
-
-def tier_from_wire(raw: JsonObject) -> TierRecord:
-    """Decodes what was written.
-
-    Raises:
-        WireError: a field has the wrong type.
-    """
-    step = raw.get("lastConsistentStep")
-    return TierRecord(
-        stage=bounded(raw, "stage", STAGES[0], STAGES[-1]),
-        ratio=text(raw, "ratio"),
-        epoch=count_of(raw, "epoch", None),
-        observed_at=seconds(raw.get("observedAt"), "observedAt"),
-        last_consistent_step=None if step is None else count_of(raw, "lastConsistentStep"),
-        backup_lag_steps=count_of(raw, "backupLagSteps"),
-        lost_steps=count_of(raw, "lostSteps"),
     )
 
 

@@ -8,6 +8,7 @@ Nothing else gets in from any source: one NaN in a table would poison every late
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from typing import Final
 
 from ullage.api.contract import WireError, text
@@ -65,3 +66,21 @@ def decimal(raw: JsonObject, field: str) -> float | None:
     if not _DECIMAL.fullmatch(stated):
         raise WireError(f"{field}: {quoted(stated)} is no decimal number such as 1.5")
     return float(stated)
+
+
+LARGEST: Final = 999_999_999.0
+SMALLEST: Final = 1e-12
+"""Between these lies what a decimal text can hold; nothing real is smaller, and 0 is 0."""
+
+
+def stored(value: float, digits: int = 9) -> float:
+    """A figure as the API stores it: significant digits, twelve places, never 0 of more."""
+    if value <= 0:
+        return 0.0
+    return round(float(f"{min(max(value, SMALLEST), LARGEST):.{digits}g}"), 12)
+
+
+def figure(value: float, digits: int = 9) -> str:
+    """The same as a decimal text without an exponent."""
+    text = f"{Decimal(repr(stored(value, digits))):f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

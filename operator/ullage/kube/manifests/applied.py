@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from ullage.api.contract import API_VERSION
 from ullage.cluster.codecs.allocation import solve_to_wire
-from ullage.cluster.codecs.status import condition_to_wire, status_to_wire
+from ullage.cluster.codecs.objects import condition_to_wire
+from ullage.cluster.codecs.status import status_to_wire
 from ullage.cluster.records.snapshot import WorkloadKind
 from ullage.scheduling.model.plan import ApplyGPUNode, SetConditions, SetStatus
 

@@ -9,8 +9,8 @@ lost. No I/O.
 from __future__ import annotations
 
 from ullage.api.contract import API_VERSION
+from ullage.cluster.codecs.objects import condition_to_wire
 from ullage.cluster.codecs.profile import device_model_to_wire, profile_status_to_wire
-from ullage.cluster.codecs.status import condition_to_wire
 from ullage.cluster.records.snapshot import ObjectRef
 from ullage.scheduling.model.plan import (
     CreateDeviceProfile,

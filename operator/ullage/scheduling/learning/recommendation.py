@@ -11,9 +11,8 @@ from dataclasses import replace
 from typing import Final
 
 from ullage.api.contract import Reason
-from ullage.cluster.codecs.recommendation import MOST_ROWS, MOST_TYPES
 from ullage.cluster.records.snapshot import WorkloadRecord
-from ullage.cluster.records.status import Recommended, WorkloadStatus
+from ullage.cluster.records.status import MOST_RECOMMENDED, Recommended, WorkloadStatus
 from ullage.engines.devicechoice.choose import HYSTERESIS
 from ullage.engines.devicechoice.explain import summary
 from ullage.engines.devicechoice.offers import Aim, Priced
@@ -22,6 +21,8 @@ from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Emit
 
 MIB: Final = 2**20
+MOST_TYPES: Final = 8
+"""Rows of types that are written; the others are other numbers of devices."""
 MOST_COST: Final = 1e9
 _RANKED: Final = (Reason.RECOMMENDED, Reason.FEASIBLE)
 _ENDED: Final = frozenset({Phase.SUCCEEDED.value, Phase.FAILED.value})
@@ -78,7 +79,7 @@ def rows_of(advice: Advice) -> tuple[Recommended, ...]:
     aim = table.aim or (Aim.COST if first is not None and first.cost is not None else Aim.TIME)
     rows = sorted(table.rows, key=lambda one: one is not first)[:MOST_TYPES]
     rows += advice.numbers
-    return tuple(_row(one, first, aim, advice) for one in rows[:MOST_ROWS])
+    return tuple(_row(one, first, aim, advice) for one in rows[:MOST_RECOMMENDED])
 
 
 def _row(row: Priced, first: Priced | None, aim: Aim, advice: Advice) -> Recommended:

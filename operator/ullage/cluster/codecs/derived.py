@@ -1,0 +1,271 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Readers and writers of records, made once from what their fields are declared as.
+
+It must never guess: a field without a kind is refused when the module is loaded, a value of the
+wrong type is a ``WireError`` that names its whole path.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from dataclasses import MISSING, fields, is_dataclass
+from functools import partial
+from operator import attrgetter
+from types import UnionType
+from typing import Annotated, Final, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from ullage.api.contract import WireError, flag, objects, section, whole
+from ullage.cluster.values.wire_fields import (
+    FLAG,
+    IF_KNOWN,
+    KEPT,
+    NEEDED,
+    Embedded,
+    Kind,
+    Listed,
+    UnknownWord,
+    strings,
+)
+from ullage.ports import JsonObject
+
+Record = TypeVar("Record")
+Reader = Callable[[JsonObject], Record]
+Writer = Callable[[Record], dict[str, object]]
+
+_SPELLED: Final = {"mib": "MiB", "uid": "UID"}
+_AS_IT_STANDS: Final = Listed()
+_PART: Final = re.compile("_([a-z0-9]+)")
+
+
+def wire_name(attribute: str) -> str:
+    """The attribute as the wire spells it."""
+    return _PART.sub(lambda part: _SPELLED.get(part[1], part[1].capitalize()), attribute)
+
+
+def derived(
+    record: type[Record], leave_out: Collection[str] = (), **kinds: object
+) -> tuple[Reader[Record], Writer[Record]]:
+    """Reader and writer of a record; ``kinds`` are declarations that its fields do not have.
+
+    Fields in ``leave_out`` keep their defaults and are not written.
+
+    Raises:
+        TypeError: a field does not say what it is on the wire.
+    """
+    read, write, _ = _compiled(record, leave_out, kinds)
+    return read, write
+
+
+def _compiled(
+    record: type[Record], leave_out: Collection[str] = (), kinds: dict[str, object] | None = None
+) -> tuple[Reader[Record], Writer[Record], bool]:
+    """Reader, writer, and whether words of other versions can stand in it."""
+    hints = get_type_hints(record, include_extras=True)
+    embeds: list[tuple[str, Embedded]] = []
+    reads: list[tuple[bool, tuple[str, str, Callable[[JsonObject, str], object], object]]] = []
+    writes: list[tuple[str, Callable[[object], object], Callable[..., object] | None, bool]] = []
+    for field in fields(record):  # type: ignore[arg-type]  # every record is a dataclass
+        attribute = field.name
+        if attribute in leave_out:
+            continue
+        hint, marks = _parts(hints[attribute])
+        marks = (*marks, *_marks((kinds or {}).get(attribute)))
+        embedded = next((one for one in marks if isinstance(one, Embedded)), None)
+        if embedded is not None:
+            embeds.append((attribute, embedded))
+            continue
+        kind = _kind(hint, marks)
+        if kind is None:
+            raise TypeError(f"{record.__name__}.{attribute}: no kind of field is declared")
+        name = next((one for one in marks if isinstance(one, str)), wire_name(attribute))
+        absent = kind.absent if field.default is MISSING else field.default
+        read = _known(kind.read, absent) if IF_KNOWN in marks else kind.read
+        if kind is FLAG:  # null is none
+            read, absent = partial(flag, default=bool(absent)), NEEDED
+        if NEEDED in marks:
+            absent = NEEDED
+        words = kind.words and IF_KNOWN not in marks
+        reads.append((words, (attribute, name, read, absent)))
+        kept = NEEDED in marks or KEPT in marks or _scalar_or_none(hint)
+        writes.append((name, attrgetter(attribute), kind.write, kept))
+    words_first = sorted(reads, key=lambda one: not one[0])
+    plan = [step for _, step in words_first]
+    make: Callable[..., Record] = record
+
+    def from_wire(raw: JsonObject) -> Record:
+        get = raw.get
+        values: dict[str, object] = {}
+        for attribute, name, read, absent in plan:
+            if absent is NEEDED or get(name) is not None:
+                values[attribute] = read(raw, name)
+            else:
+                values[attribute] = absent
+        for attribute, embedded in embeds:
+            values[attribute] = embedded.read(raw)
+        return make(**values)
+
+    def to_wire(value: Record) -> dict[str, object]:
+        body: dict[str, object] = {}
+        for attribute, embedded in embeds:
+            body |= embedded.write(getattr(value, attribute))
+        for name, get, write, kept in writes:
+            held = get(value)
+            if held or (kept and held is not None):
+                stored = held if write is None else write(held)
+                if stored or kept:
+                    body[name] = stored
+        return body
+
+    return from_wire, to_wire, any(words for words, _ in reads)
+
+
+def _parts(hint: object) -> tuple[object, tuple[object, ...]]:
+    """A type, and what is declared beside it, also within ``X | None``."""
+    marks: tuple[object, ...] = ()
+    if get_origin(hint) is Annotated:
+        hint, marks = get_args(hint)[0], _marks(hint.__metadata__)  # type: ignore[attr-defined]
+    optional = _optional(hint)
+    if get_origin(optional) is Annotated:
+        marks = (*get_args(optional)[1:], *marks)
+    return hint, marks
+
+
+def _marks(stated: object) -> tuple[object, ...]:
+    return () if stated is None else stated if isinstance(stated, tuple) else (stated,)
+
+
+def _optional(hint: object) -> object:
+    """``X`` of ``X | None``; ``None`` where it is no such type."""
+    if get_origin(hint) not in (Union, UnionType):
+        return None
+    return next(one for one in get_args(hint) if one is not type(None))
+
+
+def _scalar_or_none(hint: object) -> bool:
+    """Whether ``None`` alone says nothing, unlike 0."""
+    inner = _optional(hint)
+    return inner is not None and not is_dataclass(_parts(inner)[0])
+
+
+def _kind(hint: object, marks: tuple[object, ...]) -> Kind | None:
+    """What a value of this type is on the wire."""
+    stated = [one for one in marks if isinstance(one, Kind)]
+    if stated:
+        kind = stated[-1]
+        return kind if _optional(hint) is None else Kind(kind.read, kind.write, words=kind.words)
+    if get_origin(hint) is tuple:
+        return _many(get_args(hint)[0], marks)
+    optional = _optional(hint)
+    inner = _parts(hint if optional is None else optional)[0]
+    if not isinstance(inner, type) or not is_dataclass(inner):
+        return None
+    read, write, words = _compiled(inner)
+    return nested(read, write, optional=optional is not None, kept=KEPT in marks, words=words)
+
+
+def _many(item: object, marks: tuple[object, ...]) -> Kind | None:
+    """A list of records or of texts, or a map that a record holds as sorted pairs."""
+    listed = next((one for one in marks if isinstance(one, Listed)), _AS_IT_STANDS)
+    if item is str:
+        most = listed.most
+        return Kind(
+            lambda raw, field: tuple(sorted(strings(raw, field))),
+            lambda held: list(held[:most]),
+            (),
+        )
+    if get_origin(item) is tuple:
+        value = _kind(*_parts(get_args(item)[1]))
+        return None if value is None else _map(value)
+    inner, own = _parts(item)
+    if not isinstance(inner, type) or not is_dataclass(inner):
+        return None
+    read, write, words = _compiled(inner)
+    return rows(read, write, listed, words=words, skips=IF_KNOWN in own)
+
+
+def rows(
+    read: Reader[Record],
+    write: Writer[Record],
+    listed: Listed = _AS_IT_STANDS,
+    *,
+    words: bool = False,
+    skips: bool = False,
+) -> Kind:
+    """A list of records; ``skips`` = those with words of other versions are passed over."""
+    rank, most, order = listed.rank, listed.most, listed.order
+    kept = slice(None) if listed.newest is None else slice(-listed.newest, None)
+
+    def each(raw: JsonObject, field: str) -> tuple[Record, ...]:
+        stated = objects(raw, field)
+        found: list[Record] = []
+        try:
+            if rank:
+                stated = sorted(stated, key=lambda one: whole(one, rank))
+            for one in stated:
+                try:
+                    found.append(read(one))
+                except UnknownWord:
+                    if not skips:
+                        raise
+        except WireError as error:
+            raise WireError(f"{field}.{error}") from error
+        if order is not None:
+            found.sort(key=order)  # type: ignore[arg-type]  # a key of records can be compared
+        return tuple(found[kept])
+
+    def written(values: tuple[Record, ...]) -> object:
+        bodies = [write(one) for one in values[:most]]
+        return [{rank: at} | body for at, body in enumerate(bodies)] if rank else bodies
+
+    return Kind(each, written, (), words and not skips)
+
+
+def _map(value: Kind) -> Kind:
+    read, write = value.read, value.write
+
+    def pairs(raw: JsonObject, field: str) -> object:
+        stated = section(raw, field)
+        try:
+            return tuple((key, read(stated, key)) for key in sorted(stated))
+        except WireError as error:
+            raise WireError(f"{field}.{error}") from error
+
+    if write is None:
+        return Kind(pairs, dict, ())
+    return Kind(pairs, lambda held: {key: write(one) for key, one in held}, ())
+
+
+def nested(
+    read: Callable[[JsonObject], object],
+    write: Callable[..., dict[str, object]],
+    *,
+    optional: bool = False,
+    kept: bool = False,
+    words: bool = False,
+) -> Kind:
+    """A record in a record; one that is optional and empty is none, unless such are ``kept``."""
+
+    def of_section(raw: JsonObject, field: str) -> object:
+        if optional and not kept and not raw[field]:
+            return None
+        stated = section(raw, field)
+        try:
+            return read(stated)
+        except WireError as error:
+            raise WireError(f"{field}.{error}") from error
+
+    return Kind(of_section, write, None if optional else NEEDED, words)
+
+
+def _known(
+    read: Callable[[JsonObject, str], object], absent: object
+) -> Callable[[JsonObject, str], object]:
+    def or_absent(raw: JsonObject, field: str) -> object:
+        try:
+            return read(raw, field)
+        except UnknownWord:
+            return absent
+
+    return or_absent
