@@ -126,13 +126,13 @@ async def measure(seconds: float, tenants: int) -> Look:
 
 def _figures(busy: Look, idle: Look) -> dict[str, report.Figure]:
     figures: dict[str, report.Figure] = {}
-    for state, look in (("busy", busy), ("idle", idle)):
+    for state, look in (("", busy), ("idle_", idle)):
         for name in PROCESSES:
-            figures[f"{name}_{state}_rss_mib"] = round(look.rss_mib[name], 1)
-            figures[f"{name}_{state}_cpu_percent"] = round(look.cpu_percent[name], 2)
-        figures[f"{state}_rss_mib"] = round(sum(look.rss_mib.values()), 1)
-        figures[f"{state}_pss_mib"] = round(look.pss_mib, 1)
-        figures[f"{state}_cpu_percent"] = round(sum(look.cpu_percent.values()), 2)
+            figures[f"{state}{name}_rss_mib"] = round(look.rss_mib[name], 1)
+            figures[f"{state}{name}_cpu_percent"] = round(look.cpu_percent[name], 2)
+        figures[f"{state}rss_mib"] = round(sum(look.rss_mib.values()), 1)
+        figures[f"{state}pss_mib"] = round(look.pss_mib, 1)
+        figures[f"{state}cpu_percent"] = round(sum(look.cpu_percent.values()), 2)
     return figures | {
         "pages_per_minute": round(busy.pages / busy.minutes, 1),
         "status_writes_per_minute": round(len(busy.status_bytes) / busy.minutes, 2),
@@ -164,9 +164,7 @@ def _rows(busy: Look, idle: Look, tenants: int) -> list[report.Row]:
             )
         )
         rows.append(report.Row(what="  shared pages once", ours=f"{look.pss_mib:.1f} MiB"))
-    rows.append(
-        report.Row(what="pages read per minute", ours=f"{busy.pages / busy.minutes:.0f}")
-    )
+    rows.append(report.Row(what="pages read per minute", ours=f"{busy.pages / busy.minutes:.0f}"))
     writes = len(busy.status_bytes) / busy.minutes
     rows.append(report.Row(what="status writes per minute", ours=f"{writes:.1f}"))
     return rows
@@ -189,9 +187,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     figures = {"tenants": options.tenants, **_figures(busy, idle)}
     report.write("agent", figures, _rows(busy, idle, options.tenants))
     bars: report.Bars = {
-        "busy_cpu_percent": lambda percent: percent <= BUSY_PERCENT,
+        "cpu_percent": lambda percent: percent <= BUSY_PERCENT,
         "idle_cpu_percent": lambda percent: percent <= IDLE_PERCENT,
-        "busy_rss_mib": lambda mib: mib <= RSS_LIMIT_MIB,
+        "rss_mib": lambda mib: mib <= RSS_LIMIT_MIB,
         "idle_rss_mib": lambda mib: mib <= RSS_LIMIT_MIB,
     }
     return report.judge(figures, bars)

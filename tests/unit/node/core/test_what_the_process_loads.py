@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 HEAVY = ("pydantic", "kopf", "kubernetes", "scipy", "pynvml", "numpy")
-PROGRAM = "import sys, ullage_node.main; print(' '.join(sorted(sys.modules)))"
+PROGRAM = "import sys, ullage_node.serve; print(' '.join(sorted(sys.modules)))"
 
 
 def test_the_agent_loads_no_client_library_and_no_models() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -29,16 +30,18 @@ SPEAKS_FIRST_SECONDS = 60.0
 @asynccontextmanager
 async def serving(bench: FreezerBench, clock: list[float] | None = None) -> AsyncIterator[Path]:
     """A guard in this process; ``clock`` replaces its monotonic clock."""
-    path, stop = bench.scratch / SOCKET, asyncio.Event()
+    path, (stop, told) = bench.scratch / SOCKET, socket.socketpair()
     server = GuardServer(path, bench.keeper, clock=(lambda: clock[0]) if clock else time.monotonic)
-    task = asyncio.create_task(server.run(stop))
+    task = asyncio.create_task(asyncio.to_thread(server.run, stop))
     while not path.exists():
         await asyncio.sleep(0.005)
     try:
         yield path
     finally:
-        stop.set()
+        told.send(b".")
         await task
+        stop.close()
+        told.close()
 
 
 async def runs_again(pod: TickingPod) -> None:
