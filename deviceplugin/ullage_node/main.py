@@ -44,7 +44,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
     options = vars(parser.parse_args(arguments))
     if options["version"]:
         print(f"ullage-node {_version()}")
-        sys.exit()
+        sys.exit(0)
     given = {
         f"{PREFIX}{OPTIONS[name]}": value
         for name, value in options.items()

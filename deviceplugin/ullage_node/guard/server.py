@@ -32,6 +32,8 @@ from ullage_node.guard.protocol import (
 )
 
 TICK_SECONDS: Final = 0.25
+REST_SECONDS: Final = 1.0
+"""Between two ticks while no one stands still."""
 
 _log: Final = Log(__name__)
 
@@ -109,13 +111,14 @@ class GuardServer:
         """What must happen a few times a second, if its time has come."""
         if time.monotonic() < self._due:
             return
-        self._due = time.monotonic() + TICK_SECONDS
         self._beat()
         self._keeper.thaw_overdue()
+        stopped = bool(self._keeper.journal.entries())
         if self._clock() - self._heard_at > SILENCE_SECONDS:
             self._heard_at = self._clock()
-            if self._keeper.journal.entries():
+            if stopped:
                 self._keeper.thaw_all(f"no word from the agent for {SILENCE_SECONDS:.0f} s")
+        self._due = time.monotonic() + (TICK_SECONDS if stopped else REST_SECONDS)
 
     def _take_over(self, selector: selectors.BaseSelector, listener: socket.socket) -> None:
         try:
@@ -183,6 +186,7 @@ class GuardServer:
         # and every wait in here ends within half a second.
         match request.verb:
             case Verb.FREEZE:
+                self._due = min(self._due, time.monotonic() + TICK_SECONDS)
                 return self._keeper.freeze(request)
             case Verb.THAW:
                 return self._keeper.thaw(request.targets)
