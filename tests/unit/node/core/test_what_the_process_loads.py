@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-HEAVY = ("pydantic", "kopf", "kubernetes", "scipy", "pynvml", "numpy")
+HEAVY = ("pydantic", "kopf", "kubernetes", "scipy", "pynvml", "numpy", "yaml")
 PROGRAM = "import sys, ullage_node.serve; print(' '.join(sorted(sys.modules)))"
 
 
