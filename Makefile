@@ -152,7 +152,7 @@ bench-guard: $(VENV)/.ready ## injected interference: how soon the neighbour sta
 
 .PHONY: bench-agent
 bench: bench-agent
-bench-agent: $(VENV)/.ready ## CPU and memory of the node agent beside eight busy tenants
+bench-agent: $(VENV)/.ready ## CPU and memory of agent and guard beside eight busy tenants and beside none
 	@$(BIN)/python -m bench.agent
 
 .PHONY: bench-node-status

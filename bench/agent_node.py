@@ -155,7 +155,7 @@ class PretendedNode:
         """Write the files and listen."""
         devices = [
             {"core": 0, "percent": 50, "memoryMiB": 8192, "model": "emulated"}
-            for _ in range((len(self.tenants) + 3) // 4)
+            for _ in range(max(1, (len(self.tenants) + 3) // 4))
         ]
         _write(self.root / "state" / "emulated.json", json.dumps({"devices": devices}))
         _write(self.root / "cgroup" / "cgroup.controllers", "cpuset cpu memory pids")

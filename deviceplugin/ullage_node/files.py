@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import stat
 from pathlib import Path
 from typing import Final
@@ -33,7 +32,7 @@ def write_whole(path: Path, data: bytes, *, mode: int, via: Path | None = None) 
         OSError: the file could not be written; what stood there still stands.
     """
     directory = via or path.parent
-    temporary = directory / f".{path.name}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}"
+    temporary = directory / f".{path.name}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         with os.fdopen(os.open(temporary, flags, mode), "wb") as handle:

@@ -40,6 +40,8 @@ from ullage_node.model.guard import Subject as Watched
 
 LOOK_SECONDS: Final = 0.25
 """Between two looks at the windows; a tenth of what a brake may take."""
+REST_SECONDS: Final = 1.0
+"""The same where no one has an objective and no one stands still."""
 RECONNECT_SECONDS: Final = 5.0
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
@@ -74,6 +76,7 @@ class Guard:
     _tenants: dict[ContainerKey, Tenant] = field(default_factory=dict)
     _marks: Mapping[ContainerKey, Mark] = field(default_factory=dict)
     _beat_due: float = 0.0
+    _busy: bool = False
 
     @property
     def marks(self) -> Mapping[ContainerKey, Mark]:
@@ -90,7 +93,7 @@ class Guard:
         try:
             while True:
                 await self.look()
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(LOOK_SECONDS if self._busy else REST_SECONDS)
         finally:
             self.around.freezer.close()
 
@@ -99,12 +102,14 @@ class Guard:
         around = self.around
         self._tenants = {one.key: one for one in around.tenants()}
         await self._do(self.machine.see(self._tenants.values(), around.clock()))
-        for window in around.windows.next(around.subjects(), around.clock()):
+        subjects = around.subjects()
+        for window in around.windows.next(subjects, around.clock()):
             around.metrics.windows.labels(window.verdict.value).inc()
             await self._do(self.machine.window(window, around.clock()))
         await self._do(self.machine.tick(around.clock()))
         await self._beat()
         self._publish()
+        self._busy = bool(subjects or self.machine.frozen)
 
     async def _beat(self) -> None:
         now = self.around.clock()

@@ -80,7 +80,12 @@ class Journal:
         return len(broken)
 
     def _files(self) -> list[Path]:
-        return sorted(self.folder.glob(f"*{SUFFIX}")) if self.folder.is_dir() else []
+        # Several times a second for as long as the node lives, so it asks the kernel once.
+        try:
+            names = os.listdir(self.folder)
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            return []
+        return [self.folder / name for name in sorted(names) if name.endswith(SUFFIX)]
 
 
 def _read(path: Path) -> Entry | None:

@@ -13,16 +13,16 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-
-import structlog
+from typing import Final
 
 from ullage_node.devices.cgroups import CgroupUnreadable
 from ullage_node.guard.finder import NotFound, find, is_container
 from ullage_node.guard.freezer import FreezeFailed, Freezer
 from ullage_node.guard.journal import Entry, Journal
+from ullage_node.guard.log import Log
 from ullage_node.guard.protocol import Request, Target
 
-_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+_log: Final = Log(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

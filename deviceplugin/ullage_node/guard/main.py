@@ -8,15 +8,16 @@ decides and has no right to write there.
 
 from __future__ import annotations
 
-import asyncio
 import signal
+import socket
 
 from ullage_node.guard.freezer import Freezer
 from ullage_node.guard.journal import Journal
 from ullage_node.guard.keeper import Keeper
+from ullage_node.guard.log import configure_log
 from ullage_node.guard.protocol import FOLDER, guard_socket
 from ullage_node.guard.server import GuardServer
-from ullage_node.guard.watchdog import Lifeline, under_watchdog
+from ullage_node.guard.watchdog import under_watchdog
 from ullage_node.settings import Settings
 
 
@@ -37,15 +38,17 @@ def run_guard(settings: Settings) -> None:
     Raises:
         OSError: the socket cannot be made, or the watchdog is gone.
     """
+    configure_log(settings.log_level)
     keeper = keeper_of(settings)
     lifeline = under_watchdog(keeper)
-    asyncio.run(_serve(settings, keeper, lifeline))
-
-
-async def _serve(settings: Settings, keeper: Keeper, lifeline: Lifeline) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for name in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(name, stop.set)
-    socket = guard_socket(settings.paths.run_dir)
-    await GuardServer(socket, keeper, beat=lifeline.beat).run(stop)
+    server = GuardServer(guard_socket(settings.paths.run_dir), keeper, beat=lifeline.beat)
+    stop, told = socket.socketpair()
+    with stop, told:
+        told.setblocking(False)
+        signal.set_wakeup_fd(told.fileno())
+        for name in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(name, lambda number, frame: None)  # the wake-up tells the server
+        try:
+            server.run(stop)
+        finally:
+            signal.set_wakeup_fd(-1)

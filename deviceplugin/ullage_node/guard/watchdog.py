@@ -19,9 +19,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Final
 
-import structlog
-
 from ullage_node.guard.keeper import Keeper
+from ullage_node.guard.log import Log
 from ullage_node.guard.protocol import SILENCE_SECONDS
 
 LOOK_SECONDS: Final = 0.5
@@ -30,7 +29,7 @@ GRACE_SECONDS: Final = 1.0
 TRIES: Final = 20
 """How often it tries to release what does not run at once, half a second apart."""
 
-_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+_log: Final = Log(__name__)
 
 
 class Lifeline:

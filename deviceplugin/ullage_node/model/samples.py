@@ -8,17 +8,14 @@ window becomes a fingerprint only when no one else ran in all of it.
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
 
 from ullage.api.contract import Fingerprint
 
-SAMPLE_SECONDS: Final = 1.0
 KEPT: Final = 64
 """Readings kept of a device: a window of the learning loop and more."""
 
@@ -94,17 +91,6 @@ class Samples:
         kept = self._kept.get(uuid, ())
         inside = [one for one in kept if begin_s <= one.at_s <= end_s]
         return tuple(inside[1:])  # the first one's means began before
-
-    async def run(
-        self, sampler: DeviceSampler, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """Sample once a second until cancelled."""
-        try:
-            while True:
-                self.take(await sampler.sample(clock()))
-                await asyncio.sleep(SAMPLE_SECONDS)
-        finally:
-            await sampler.close()
 
 
 def fingerprint_of(samples: Sequence[DeviceSample]) -> Fingerprint | None:

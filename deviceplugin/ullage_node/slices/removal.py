@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import errno
 import os
-import secrets
 import time
 from collections.abc import Iterator
 from itertools import islice
@@ -56,7 +55,7 @@ class Trash:
         """
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
-            path.rename(self.path / secrets.token_hex(8))
+            path.rename(self.path / os.urandom(8).hex())
             self._filled.set()
 
     async def run(self) -> None:
@@ -154,7 +153,7 @@ def _unpack(trash: int, name: str, most: int) -> tuple[int, str]:
                 looked += 1
                 try:
                     if not _removed(folder, entry.name):
-                        aside = secrets.token_hex(8)
+                        aside = os.urandom(8).hex()
                         os.rename(entry.name, aside, src_dir_fd=folder, dst_dir_fd=trash)
                 except OSError as error:
                     kept = str(error)

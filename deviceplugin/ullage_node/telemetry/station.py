@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -32,6 +33,7 @@ from ullage_node.telemetry.windows import MIN_SECONDS, Page, TenantWindows
 
 PERIOD_MAX_SECONDS: Final = 5.0
 """A page is read at least this often, also for longer windows."""
+SAMPLE_SECONDS: Final = 1.0
 UNMEASURED: Final = "LatencyUnmeasured"
 """Event of a pod whose latency objective cannot be judged."""
 
@@ -89,7 +91,7 @@ class Telemetry:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.scraper.run(), name="scrape")
             if self._sources.sampler is not None:
-                group.create_task(self.samples.run(self._sources.sampler), name="sample")
+                group.create_task(_sample(self._sources.sampler, self.samples), name="sample")
 
     def look(self, now: float, wall: float) -> None:
         """Take in the newest readings of the containers."""
@@ -149,3 +151,13 @@ class Telemetry:
             )
             message = f"latency objective not judged: {why}"
             self._sources.events.say(Event(subject=subject, reason=UNMEASURED, message=message))
+
+
+async def _sample(sampler: DeviceSampler, into: Samples) -> None:
+    """Read the devices' counters once a second until cancelled."""
+    try:
+        while True:
+            into.take(await sampler.sample(time.monotonic()))
+            await asyncio.sleep(SAMPLE_SECONDS)
+    finally:
+        await sampler.close()

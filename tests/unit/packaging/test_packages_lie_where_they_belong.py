@@ -124,7 +124,7 @@ def test_it_runs_on_the_standard_library_alone(unpacked: Path, module: str) -> N
 
 
 def test_the_agent_runs_without_the_operators_libraries() -> None:
-    loaded = {name.split(".")[0] for name in _loaded([], "", "ullage_node.main")}
+    loaded = {name.split(".")[0] for name in _loaded([], "", "ullage_node.serve")}
     assert {"grpc", "aiohttp"} <= loaded
     assert not loaded & {"pydantic", "kubernetes", "scipy"}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
-HEAVY = ("pydantic", "kubernetes", "scipy", "pynvml", "numpy")
-PROGRAM = "import sys, ullage_node.main; print(' '.join(sorted(sys.modules)))"
+HEAVY = ("pydantic", "kubernetes", "scipy", "pynvml", "numpy", "yaml")
+PROGRAM = "import sys, ullage_node.serve; print(' '.join(sorted(sys.modules)))"
 
 
 def test_the_agent_loads_no_client_library_and_no_models() -> None:

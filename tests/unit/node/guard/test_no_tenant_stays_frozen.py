@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -19,7 +20,14 @@ import pytest
 
 from fakes.real_freezer import FreezerBench, TickingPod
 from ullage_node.guard.client import FreezerClient
-from ullage_node.guard.protocol import SOCKET, Request, Verb, guard_socket
+from ullage_node.guard.protocol import (
+    SOCKET,
+    Request,
+    Verb,
+    decode_answer,
+    encode_request,
+    guard_socket,
+)
 from ullage_node.guard.server import GuardServer
 from ullage_node.guard.watchdog import watch
 
@@ -29,16 +37,18 @@ SPEAKS_FIRST_SECONDS = 60.0
 @asynccontextmanager
 async def serving(bench: FreezerBench, clock: list[float] | None = None) -> AsyncIterator[Path]:
     """A guard in this process; ``clock`` replaces its monotonic clock."""
-    path, stop = bench.scratch / SOCKET, asyncio.Event()
+    path, (stop, told) = bench.scratch / SOCKET, socket.socketpair()
     server = GuardServer(path, bench.keeper, clock=(lambda: clock[0]) if clock else time.monotonic)
-    task = asyncio.create_task(server.run(stop))
+    task = asyncio.create_task(asyncio.to_thread(server.run, stop))
     while not path.exists():
         await asyncio.sleep(0.005)
     try:
         yield path
     finally:
-        stop.set()
+        told.send(b".")
         await task
+        stop.close()
+        told.close()
 
 
 async def runs_again(pod: TickingPod) -> None:
@@ -114,6 +124,41 @@ async def test_nonsense_is_refused_and_the_next_word_heard(one_bench: FreezerBen
         writer.close()
         assert await client.beat() == ""
         client.close()
+
+
+async def test_words_that_come_in_pieces_or_together_are_each_answered(
+    one_bench: FreezerBench,
+) -> None:
+    words = b"".join(encode_request(Request(verb=Verb.BEAT, number=n)) for n in range(1, 4))
+    async with serving(one_bench) as path:
+        reader, writer = await asyncio.open_unix_connection(path)
+        for piece in (words[:10], words[10:-5], words[-5:]):
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0.02)
+        answers = [decode_answer(await reader.readline()) for _ in range(3)]
+        assert [(one.number, one.problem) for one in answers] == [(1, ""), (2, ""), (3, "")]
+        writer.close()
+
+
+async def test_an_agent_that_takes_no_answers_leaves_no_one_frozen(
+    one_bench: FreezerBench,
+) -> None:
+    pod = one_bench.pod()
+    freeze = Request(verb=Verb.FREEZE, number=1, targets=(pod.target,), limit_seconds=10.0)
+    nonsense = b"{}\n" * 20_000
+    async with serving(one_bench) as path:
+        reader, writer = await asyncio.open_unix_connection(path, limit=1)
+        writer.write(encode_request(freeze))
+        assert await reader.read(1)
+        assert pod.stands_still()
+        writer.transport.pause_reading()
+        with suppress(ConnectionError):
+            for _ in range(100):
+                writer.write(nonsense)
+                await writer.drain()
+        await runs_again(pod)
+        writer.close()
 
 
 async def test_a_guard_that_is_away_is_a_text_and_no_error(tmp_path: Path) -> None:

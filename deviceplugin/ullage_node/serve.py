@@ -1,0 +1,72 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's process, from its settings to SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Mapping
+
+from ullage_node.agent import Agent
+from ullage_node.alone import alone_in
+from ullage_node.api_client import ApiClient, ApiError
+from ullage_node.devices.backend import open_backend
+from ullage_node.logs import configure_logs
+from ullage_node.model.devices import BackendPaths
+from ullage_node.settings import Settings
+from ullage_node.telemetry.progress import StepTelemetry
+
+
+def run_agent(settings: Settings, environment: Mapping[str, str], version: str) -> None:
+    """Run the agent until SIGTERM or SIGINT; one clear line where no API server is configured.
+
+    Raises:
+        OSError: the API server's authority, kubelet's folder or the HTTP port cannot be used.
+    """
+    configure_logs(settings.log_level)
+    # Its core writes plain lines to standard error whenever kubelet goes away.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    try:
+        asyncio.run(serve(settings, environment, version))
+    except ApiError as error:
+        sys.exit(f"ullage-node: {error}")
+
+
+async def serve(settings: Settings, environment: Mapping[str, str], version: str) -> None:
+    """Run one agent until SIGTERM or SIGINT, after any other agent of this node has ended.
+
+    Raises:
+        ApiError: no API server is configured.
+        OSError: the API server's authority, kubelet's folder or the HTTP port cannot be used.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, stop.set)
+    async with alone_in(settings.paths.device_plugin_dir, stop) as alone:
+        if alone:
+            await _work(settings, environment, version, stop)
+
+
+async def _work(
+    settings: Settings, environment: Mapping[str, str], version: str, stop: asyncio.Event
+) -> None:
+    paths = settings.paths
+    backend = open_backend(
+        settings.backend,
+        node_name=settings.name,
+        contexts=settings.max_sharers,
+        paths=BackendPaths(
+            state_dir=paths.state_dir,
+            run_dir=paths.run_dir,
+            cgroup_root=paths.cgroup_root,
+            proc_root=paths.proc_root,
+        ),
+        overhead_mib=settings.context_overhead_mib,
+    )
+    progress = StepTelemetry(paths.steps_dir)
+    async with ApiClient(settings.api, environment) as client:
+        await Agent(settings, client, backend, progress, version).run(stop)
