@@ -27,7 +27,6 @@ from ullage.cluster.records.snapshot import (
     WorkloadRecord,
 )
 from ullage.cluster.records.spec_fields import RiskSettings
-from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.model.plan import Action, DecideSettings, Plan
@@ -43,7 +42,6 @@ class StressRun:
         self.random = random.Random(seed)
         self.toy = ToyCluster(seed, _shape(self.random))
         self.counts: Counter[str] = Counter()
-        self.predictor = UtilisationSum()
         self._numbers = 0
         self._events: dict[str, tuple[int, Callable[[], None]]] = {
             "create": (8, self._create),
@@ -98,7 +96,7 @@ class StressRun:
         """One decision; every action lands with this probability."""
         snapshot = self.toy.snapshot()
         settings = DecideSettings(epoch=self.toy.epoch)
-        plan = decide(snapshot, self.toy.now, settings, self.predictor)
+        plan = decide(snapshot, self.toy.now, settings)
         actions = diff(plan, snapshot)
         toy_rules.check_actions(snapshot, actions)
         self.toy.apply(actions, lambda _: landing >= 1.0 or self.random.random() < landing)
@@ -293,7 +291,7 @@ def _shape(chance: random.Random) -> Shape:
         policy=PolicyRecord(
             max_percent_sum=chance.choice((100, 100, 150)),
             gang_skip_limit=chance.randint(0, 2),
-            risk=RiskSettings(learned=chance.random() < 0.5),
+            risk=RiskSettings(predictor="Learned" if chance.random() < 0.5 else "UtilisationSum"),
             trust_domains=dict.fromkeys(("red", "blue"), frozenset({"default"})),
         ),
         profiles=(builders.a_profile("light", solo),),

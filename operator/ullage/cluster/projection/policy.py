@@ -18,6 +18,7 @@ from ullage.cluster.codecs.objects import (
     own_conditions,
     read_conditions,
     read_meta,
+    registered,
     strings,
     within,
 )
@@ -25,6 +26,7 @@ from ullage.cluster.records.snapshot import PolicyRecord
 from ullage.cluster.records.spec_fields import Knowledge, RiskSettings, SpotTerms, Tenant
 from ullage.cluster.records.status import SolveRecord
 from ullage.cluster.values.quantity import duration_s
+from ullage.engines.admission.predictors import PREDICTORS
 
 MOST_TENANTS: Final = 256
 DAY_S: Final = 86_400
@@ -42,13 +44,6 @@ class Objective(StrEnum):
     SJF = "SJF"
     MIN_COST = "MinCost"
     MIN_COST_SLO = "MinCostSLO"
-
-
-class Predictor(StrEnum):
-    """``spec.risk.predictor``."""
-
-    LEARNED = "Learned"
-    UTILISATION_SUM = "UtilisationSum"
 
 
 class TightSLO(StrEnum):
@@ -69,7 +64,7 @@ def _risk(spec: JsonObject) -> RiskSettings:
     with within("risk"):
         raw, default = section(spec, "risk"), RiskSettings()
         return RiskSettings(
-            learned=one_of(raw, "predictor", Predictor.LEARNED) is Predictor.LEARNED,
+            predictor=registered(raw, "predictor", PREDICTORS, default.predictor),
             eps_percent=bounded(raw, "epsPercent", 1, 50, default.eps_percent),
             confidence_percent=bounded(
                 raw, "confidencePercent", 50, 99, default.confidence_percent
