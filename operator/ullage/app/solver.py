@@ -25,7 +25,11 @@ from ullage.app.transfer import Packer, Unpacker, pack_answer, unpack_answer
 from ullage.app.watchdog import Watchdog
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.values.faults import fault_text
-from ullage.engines.allocation.model import Allocation, Objective, Problem
+from ullage.engines.allocation.model import (
+    Allocation,
+    Problem,
+)
+from ullage.engines.allocation.policies import Objective, allocate
 from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
@@ -79,9 +83,6 @@ class Stopwatch:
         Raises:
             SolveError: no optimum, and no earlier allocation to keep.
         """
-        # with it comes scipy, which a cluster that queues by FIFO never needs
-        from ullage.engines.allocation.policies import allocate
-
         started = time.perf_counter()
         try:
             return allocate(objective, problem)

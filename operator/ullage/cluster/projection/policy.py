@@ -27,23 +27,11 @@ from ullage.cluster.records.spec_fields import Knowledge, RiskSettings, SpotTerm
 from ullage.cluster.records.status import SolveRecord
 from ullage.cluster.values.quantity import duration_s
 from ullage.engines.admission.predictors import PREDICTORS
+from ullage.engines.allocation.policies import POLICIES
 
 MOST_TENANTS: Final = 256
 DAY_S: Final = 86_400
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?|[*]")
-
-
-class Objective(StrEnum):
-    """``spec.objective``."""
-
-    FIFO = "FIFO"
-    MAX_MIN_FAIRNESS = "MaxMinFairness"
-    FINISH_TIME_FAIRNESS = "FinishTimeFairness"
-    MAKESPAN = "Makespan"
-    MAX_THROUGHPUT = "MaxThroughput"
-    SJF = "SJF"
-    MIN_COST = "MinCost"
-    MIN_COST_SLO = "MinCostSLO"
 
 
 class TightSLO(StrEnum):
@@ -177,7 +165,7 @@ def project_policy(raw: JsonObject) -> tuple[str, PolicyRecord]:
             name=meta.name,
             uid=meta.uid,
             generation=meta.generation,
-            objective=one_of(spec, "objective", Objective(default.objective)).value,
+            objective=registered(spec, "objective", POLICIES, default.objective),
             max_percent_sum=bounded(packing, "maxPercentSum", 10, 400, default.max_percent_sum),
             round_seconds=bounded(spec, "roundSeconds", 1, DAY_S, default.round_seconds),
             gang_skip_limit=bounded(spec, "gangSkipLimit", 0, 1000, default.gang_skip_limit),
