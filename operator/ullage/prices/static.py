@@ -10,9 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
+from ullage.api.contract import text
+from ullage.cluster.codecs.objects import optional_text
+from ullage.cluster.records.pool import PoolRecord
+from ullage.cluster.values.numbers import decimal
 from ullage.engines.capacity.price import Quote
-from ullage.prices.source import Fetch, PriceUnreadable, decoded, moment, price
+from ullage.ports import JsonObject
+from ullage.prices.source import Fetch, PriceSource, PriceUnreadable, Where, decoded, moment, price
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,3 +77,29 @@ class TablePrice:
             price_per_hour=price(found.get("pricePerHour"), f"{name} pricePerHour"),
             at_s=now_s if at is None else moment(at, f"{name} at"),
         )
+
+
+def stated(options: JsonObject, pool: PoolRecord, where: Where) -> PriceSource:
+    """``type: Static``."""
+    return StaticPrice(price_per_hour=decimal(options, "pricePerHour") or 0.0)
+
+
+def in_config_map(options: JsonObject, pool: PoolRecord, where: Where) -> PriceSource:
+    """``type: ConfigMap``; the row is called like the pool unless it says otherwise."""
+    name, key = text(options, "name"), optional_text(options, "key") or "prices.json"
+    row = optional_text(options, "row") or pool.name
+    return TablePrice(where=f"configmap:{where.namespace}/{name}/{key}", row=row)
+
+
+def in_file(options: JsonObject, pool: PoolRecord, where: Where) -> PriceSource:
+    """``type: File``; the row is called like the pool unless it says otherwise.
+
+    Raises:
+        PriceUnreadable: the path leads out of the folder of prices.
+    """
+    path = text(options, "path")
+    asked = PurePosixPath(path)
+    if not where.file_root or asked.is_absolute() or ".." in asked.parts:
+        raise PriceUnreadable(f"file.path {path!r} must lie below the folder of prices")
+    row = optional_text(options, "row") or pool.name
+    return TablePrice(where=str(PurePosixPath(where.file_root) / asked), row=row)
