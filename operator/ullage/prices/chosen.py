@@ -5,10 +5,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Final
 
 from ullage.api.contract import WireError
+from ullage.api.readers import quoted
 from ullage.cluster.codecs.objects import within
 from ullage.cluster.records.pool import PoolRecord
 from ullage.ports import JsonObject
@@ -28,8 +30,18 @@ SOURCES: Final[Mapping[str, Callable[[JsonObject, PoolRecord, Where], PriceSourc
         }
     )
 )
-"""From what the pool says to the source, to the source of this pool. Each raises ``WireError`` or
-``PriceUnreadable`` for what cannot be asked."""
+"""From what a pool says to the source, to its source. ``WireError``: it says it wrong;
+``PriceUnreadable``: it cannot be asked for this pool, or here."""
+
+
+def check(pool: PoolRecord) -> None:
+    """Whether the source that a pool names understands what the pool says to it.
+
+    Raises:
+        WireError: it does not, or there is no such source.
+    """
+    with suppress(PriceUnreadable):  # the condition PriceFresh says what stands in the way
+        _read(pool, Where(namespace="", file_root=""))
 
 
 def source_of(pool: PoolRecord, where: Where) -> PriceSource:
@@ -38,15 +50,18 @@ def source_of(pool: PoolRecord, where: Where) -> PriceSource:
     Raises:
         PriceUnreadable: the spec names no source that can be asked.
     """
+    try:
+        return _read(pool, where)
+    except WireError as error:
+        raise PriceUnreadable(str(error)) from error
+
+
+def _read(pool: PoolRecord, where: Where) -> PriceSource:
     spec = pool.price_source
     if spec is None:
         raise PriceUnreadable("spec.priceSource is missing")
     if spec.type not in SOURCES:
-        raise PriceUnreadable(
-            f"spec.priceSource.type {spec.type!r} is none of {', '.join(SOURCES)}"
-        )
-    try:
-        with within(f"spec.priceSource of type {spec.type}"):
-            return SOURCES[spec.type](spec.options, pool, where)
-    except WireError as error:
-        raise PriceUnreadable(str(error)) from error
+        known = ", ".join(SOURCES)
+        raise WireError(f"spec.priceSource.type: {quoted(spec.type)} is none of {known}")
+    with within(f"spec.priceSource[{spec.type}]"):
+        return SOURCES[spec.type](spec.options, pool, where)

@@ -8,17 +8,23 @@ the price of another pool because the asked one is missing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import Final
 
-from ullage.api.contract import text
+from ullage.api.contract import WireError, text
+from ullage.api.readers import quoted
 from ullage.cluster.codecs.objects import optional_text
 from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.values.numbers import decimal
 from ullage.engines.capacity.price import Quote
 from ullage.ports import JsonObject
 from ullage.prices.source import Fetch, PriceSource, PriceUnreadable, Where, decoded, moment, price
+
+_PATH: Final = re.compile(r"[A-Za-z0-9_][-A-Za-z0-9_.]*(/[A-Za-z0-9_][-A-Za-z0-9_.]*)*")
+"""Within its folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +86,15 @@ class TablePrice:
 
 
 def stated(options: JsonObject, pool: PoolRecord, where: Where) -> PriceSource:
-    """``type: Static``."""
-    return StaticPrice(price_per_hour=decimal(options, "pricePerHour") or 0.0)
+    """``type: Static``.
+
+    Raises:
+        WireError: the price is none.
+    """
+    found = decimal(options, "pricePerHour")
+    if not found:
+        raise WireError("pricePerHour: must be above 0")
+    return StaticPrice(price_per_hour=found)
 
 
 def in_config_map(options: JsonObject, pool: PoolRecord, where: Where) -> PriceSource:
@@ -95,11 +108,12 @@ def in_file(options: JsonObject, pool: PoolRecord, where: Where) -> PriceSource:
     """``type: File``; the row is called like the pool unless it says otherwise.
 
     Raises:
-        PriceUnreadable: the path leads out of the folder of prices.
+        WireError: the path leads out of the folder of prices.
+        PriceUnreadable: there is no such folder.
     """
-    path = text(options, "path")
-    asked = PurePosixPath(path)
-    if not where.file_root or asked.is_absolute() or ".." in asked.parts:
-        raise PriceUnreadable(f"file.path {path!r} must lie below the folder of prices")
-    row = optional_text(options, "row") or pool.name
-    return TablePrice(where=str(PurePosixPath(where.file_root) / asked), row=row)
+    path, row = text(options, "path"), optional_text(options, "row") or pool.name
+    if not _PATH.fullmatch(path):
+        raise WireError(f"path: {quoted(path)} must lie below the folder of prices")
+    if not where.file_root:
+        raise PriceUnreadable("ULLAGE_PRICE_FILE_ROOT names no folder of prices")
+    return TablePrice(where=str(PurePosixPath(where.file_root) / path), row=row)

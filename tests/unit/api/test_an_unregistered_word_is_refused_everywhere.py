@@ -15,21 +15,22 @@ import pytest
 from builders import a_gpu_node, a_job, a_policy, a_snapshot
 from builders_raw import raw_policy, raw_pool
 from fakes.deciding import SETTINGS
-from fakes.pool_watch import a_pool
 from ullage.api import cost, pricesource, schedulingpolicy
 from ullage.api.contract import WireError
 from ullage.app import replay
+from ullage.app.effects import effect_of
+from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.projection.policy import project_policy
 from ullage.cluster.projection.pool import project_pool
 from ullage.cluster.projection.spec import read_cost
-from ullage.cluster.records.pool import PriceSpec
 from ullage.cluster.records.snapshot import PolicyRecord
 from ullage.cluster.records.spec_fields import RiskSettings
+from ullage.cluster.values.streams import CAPACITY_POOLS
 from ullage.engines.admission.predictors import PREDICTORS
 from ullage.engines.allocation.policies import POLICIES, Objective
 from ullage.engines.capacity import records as capacity
 from ullage.engines.devicechoice import offers
-from ullage.prices.chosen import SOURCES, source_of
+from ullage.prices.chosen import SOURCES, check, source_of
 from ullage.prices.source import PriceUnreadable, Where
 from ullage.scheduling.cycle.decide import decide
 from ullage_node.devices.backend import BACKENDS, Hardware
@@ -108,11 +109,14 @@ def test_a_job_with_another_aim_of_cost_is_refused() -> None:
         read_cost({"cost": {"objective": WORD}})
 
 
-def test_a_pool_with_another_source_of_prices_is_told() -> None:
-    pool = project_pool(raw_pool(priceSource={"type": WORD, "mosaic": {}}))
-    assert pool.price_source == PriceSpec(type=WORD)
+def test_a_pool_with_another_source_of_prices_is_invalid_and_no_one_is_asked() -> None:
+    state = ClusterState(effect_of, check_pool=check)
+    raw = raw_pool(priceSource={"type": WORD, "mosaic": {}})
+    state.upsert(CAPACITY_POOLS, raw, 1.0)
+    (unread,) = state.freeze(2.0).unread
+    assert "priceSource.type: 'Mosaic' is none of Static" in unread.text
     with pytest.raises(PriceUnreadable, match=r"'Mosaic' is none of Static, .*Azure"):
-        source_of(a_pool("a", price_source=pool.price_source), Where(namespace="n", file_root="/p"))
+        source_of(project_pool(raw), Where(namespace="n", file_root="/p"))
 
 
 def test_an_agent_with_another_backend_does_not_start() -> None:

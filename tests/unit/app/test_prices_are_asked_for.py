@@ -215,7 +215,7 @@ async def test_a_static_price_needs_no_question() -> None:
         ),
         (
             a_pool("a", price_source=PriceSpec(type="Static", options={"pricePerHour": "0"})),
-            "no price above 0",
+            "must be above 0",
         ),
         (
             a_pool("a", price_source=PriceSpec(type="Rumour")),
