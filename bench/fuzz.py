@@ -33,8 +33,11 @@ from ullage.app.transfer import Packer, Unpacker
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.values.streams import Stream
-from ullage.engines.admission.utilisation import UtilisationSum
-from ullage.engines.allocation.model import Allocation, Objective, Problem
+from ullage.engines.allocation.model import (
+    Allocation,
+    Problem,
+)
+from ullage.engines.allocation.policies import Objective
 from ullage.kube.coordinators import Coordinators
 from ullage.kube.decoding import decoded
 from ullage.kube.errors import Refused
@@ -135,7 +138,7 @@ def _decide(state: ClusterState, tally: Tally, place: str, judge: Judge | None =
     try:
         snapshot = state.freeze(NOW)
         snapshot, now, settings = Unpacker().unpack(Packer().pack(snapshot, NOW, SETTINGS))
-        plan = decide(snapshot, now, settings, UtilisationSum(), _allocate)
+        plan = decide(snapshot, now, settings, _allocate)
         actions = diff(plan, snapshot)
         tally.decisions += 1
         state.assume(actions, NOW)
@@ -217,7 +220,7 @@ def _quiet() -> dict[str, Any]:
     if not _CALM:
         state = _picture()
         snapshot = state.freeze(NOW)
-        plan = decide(snapshot, NOW, SETTINGS, UtilisationSum(), _allocate)
+        plan = decide(snapshot, NOW, SETTINGS, _allocate)
         _CALM.update(_third(plan, snapshot, diff(plan, snapshot)))
     return _CALM
 

@@ -24,14 +24,13 @@ from pathlib import Path
 from typing import Final
 
 from ullage.api.contract import STEP_RECORD_BYTES, DesiredSlice, SliceKey, SlicePhase
-from ullage_node.devices.backend import open_backend
+from ullage_node.devices.backend import BACKENDS, BackendOptions, Hardware
 from ullage_node.devices.cgroups import CgroupVersion, detect_version, machine_cores
 from ullage_node.guard.protocol import guard_socket
 from ullage_node.model.devices import (
     Attachment,
     BackendPaths,
     ContainerKey,
-    Hardware,
     Hook,
     Progress,
 )
@@ -159,7 +158,8 @@ class BenchNode:
         device = {"core": core, "percent": 100, "memoryMiB": 1024, "model": "emulated"}
         (self.scratch / "emulated.json").write_text(json.dumps({"devices": [device]}))
         paths = BackendPaths(state_dir=self.scratch)
-        backend = open_backend(Hardware.EMULATED, node_name=NODE, contexts=8, paths=paths)
+        options = BackendOptions(node_name=NODE, contexts=8, paths=paths)
+        backend = BACKENDS[Hardware.EMULATED](options)
         self.probe, self.driver = backend.probe, backend.driver
         self.telemetry = StepTelemetry(self.steps_dir)
         self.table.set_devices([Device(uuid=GPU, memory_mib=1024, contexts=8)])

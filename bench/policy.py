@@ -22,13 +22,12 @@ from ullage.engines.allocation.estimator import column_mean, complete
 from ullage.engines.allocation.model import (
     Allocation,
     JobView,
-    Objective,
     Problem,
     Result,
     Throughputs,
     TypeView,
 )
-from ullage.engines.allocation.policies import allocate
+from ullage.engines.allocation.policies import Objective, allocate
 
 LIMITS_S: Final = {"las_2000": 0.5, "las_4000": 1.0, "typed_10000": 2.0, "packing_1000": 5.0}
 MAE_LIMIT: Final = 0.11

@@ -321,7 +321,8 @@ def a_policy(*, learned: bool = False, **fields: object) -> PolicyRecord:
 
     Most tests are about hard limits, and shares that follow from one sum are easy to foretell.
     """
-    return PolicyRecord(risk=RiskSettings(learned=learned), **fields)  # type: ignore[arg-type]
+    risk = RiskSettings(predictor="Learned" if learned else "UtilisationSum")
+    return PolicyRecord(risk=risk, **fields)  # type: ignore[arg-type]
 
 
 Part = (

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from ullage_node.agent import Agent
 from ullage_node.alone import alone_in
 from ullage_node.api_client import ApiClient, ApiError
-from ullage_node.devices.backend import open_backend
+from ullage_node.devices.backend import BACKENDS, BackendOptions
 from ullage_node.logs import configure_logs
 from ullage_node.model.devices import BackendPaths
 from ullage_node.settings import Settings
@@ -55,17 +55,18 @@ async def _work(
     settings: Settings, environment: Mapping[str, str], version: str, stop: asyncio.Event
 ) -> None:
     paths = settings.paths
-    backend = open_backend(
-        settings.backend,
-        node_name=settings.name,
-        contexts=settings.max_sharers,
-        paths=BackendPaths(
-            state_dir=paths.state_dir,
-            run_dir=paths.run_dir,
-            cgroup_root=paths.cgroup_root,
-            proc_root=paths.proc_root,
-        ),
-        overhead_mib=settings.context_overhead_mib,
+    backend = BACKENDS[settings.backend](
+        BackendOptions(
+            node_name=settings.name,
+            contexts=settings.max_sharers,
+            paths=BackendPaths(
+                state_dir=paths.state_dir,
+                run_dir=paths.run_dir,
+                cgroup_root=paths.cgroup_root,
+                proc_root=paths.proc_root,
+            ),
+            overhead_mib=settings.context_overhead_mib,
+        )
     )
     progress = StepTelemetry(paths.steps_dir)
     async with ApiClient(settings.api, environment) as client:

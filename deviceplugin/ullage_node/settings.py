@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, TypeVar, get_type_hints
 
 from ullage.api.contract import HEARTBEAT_SECONDS
-from ullage_node.model.devices import Hardware
+from ullage_node.devices.backend import Hardware
 
 PREFIX: Final = "ULLAGE_NODE_"
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -157,7 +157,7 @@ class Settings:
     name: str
     """Name of the Kubernetes node (``spec.nodeName`` through the downward API)."""
     backend: Hardware = Hardware.NVIDIA
-    """What the devices are: nvidia or emulated."""
+    """What the devices are."""
     max_sharers: int = 8
     """Most containers on one shared device; slots = the sum over devices."""
     context_overhead_mib: int = 512

@@ -11,7 +11,6 @@ import builders
 from ullage.api.contract import DesiredSlice
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.cluster.records.status import Condition, DecisionRecord, WorkloadStatus
-from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
@@ -96,7 +95,7 @@ def decided_on(
     cache: CycleCache | None = None,
 ) -> Decided:
     """Decide on a snapshot."""
-    plan = decide(snapshot, at, settings, UtilisationSum(), allocate, cache)
+    plan = decide(snapshot, at, settings, allocate, cache)
     return Decided(snapshot, plan, diff(plan, snapshot))
 
 

@@ -23,7 +23,6 @@ from ullage.app.operator import Operator, Surroundings
 from ullage.app.settings import Settings
 from ullage.app.solver import Solver
 from ullage.cluster.records.snapshot import Snapshot
-from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.kube.client import K8sCluster
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
@@ -51,7 +50,7 @@ class InlineSolver(Solver):
     async def run(
         self, snapshot: Snapshot, now: float, settings: DecideSettings
     ) -> tuple[Plan, tuple[Action, ...]]:
-        plan = decide(snapshot, now, settings, UtilisationSum())
+        plan = decide(snapshot, now, settings)
         return plan, diff(plan, snapshot)
 
 

@@ -57,7 +57,7 @@ def _scenes() -> Iterator[tuple[str, tuple[Part, ...], DecideSettings]]:
     node = a_gpu_node("node-1")
     share = bad_job().fractional(20, 50).slowdown(1.5)
     for policy in (a_policy(), a_policy(learned=True), a_policy(objective="MaxMinFairness")):
-        named = f"{policy.objective}-{'learned' if policy.risk.learned else 'sum'}"
+        named = f"{policy.objective}-{'learned' if policy.risk.predictor == 'Learned' else 'sum'}"
         yield f"waits-{named}", (policy, node, share, *share.pods(), *others()), SETTINGS
         runs = running(bad_job().checkpointed().fractional(40, 40), 40)
         yield f"runs-{named}", (policy, *runs, *others()), SETTINGS

@@ -25,7 +25,6 @@ from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import ObjectRef, Snapshot
 from ullage.cluster.values.streams import STREAMS, Stream
-from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.kube.client import K8sCluster
 from ullage.kube.coordinators import Coordinators
 from ullage.kube.errors import Refused
@@ -157,7 +156,7 @@ Decision = Callable[[Snapshot, float, int], tuple[Action, ...]]
 
 
 def products_decision(snapshot: Snapshot, now: float, epoch: int) -> tuple[Action, ...]:
-    plan = decide(snapshot, now, DecideSettings(epoch=epoch), UtilisationSum())
+    plan = decide(snapshot, now, DecideSettings(epoch=epoch))
     return diff(plan, snapshot)
 
 

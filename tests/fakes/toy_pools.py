@@ -21,7 +21,6 @@ from ullage.api.contract import ObservedSlice, SlicePhase
 from ullage.cluster.records.pool import CapacityType, PoolRecord, PoolStatus
 from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
 from ullage.cluster.records.spec_fields import CostAim, SpotTerms
-from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.model.plan import Action, DecideSettings, Emit
@@ -233,7 +232,7 @@ class PoolPlay:
         toy = self.toy
         snapshot = replace(toy.snapshot(), pools=dict(self.pools))
         settings = DecideSettings(epoch=toy.epoch)
-        plan = decide(snapshot, toy.now, settings, UtilisationSum())
+        plan = decide(snapshot, toy.now, settings)
         actions = diff(plan, snapshot)
         toy_rules.check_actions(snapshot, actions)
         toy.apply(actions, lambda _: True)

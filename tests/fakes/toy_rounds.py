@@ -18,7 +18,6 @@ from fakes.toy_cluster import ToyCluster
 from fakes.toy_world import Shape
 from ullage.cluster.codecs.allocation import solve_from_wire, solve_to_wire
 from ullage.cluster.records.snapshot import PolicyRecord, SoloEntry, WorkloadRecord
-from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.model.plan import Action, DecideSettings, Emit, EvictPod, SetConditions
@@ -108,7 +107,7 @@ class Turns:
             for kind, price in self.prices.items()
         }
         snapshot = replace(snapshot, device_profiles={**snapshot.device_profiles, **declared})
-        plan = decide(snapshot, toy.now, DecideSettings(epoch=toy.epoch), UtilisationSum())
+        plan = decide(snapshot, toy.now, DecideSettings(epoch=toy.epoch))
         actions = diff(plan, snapshot)
         toy_rules.check_actions(snapshot, actions)
         toy.apply(actions, lambda _: True)

@@ -27,7 +27,6 @@ from ullage.cluster.records.snapshot import (
     WorkloadRecord,
 )
 from ullage.cluster.records.spec_fields import RiskSettings
-from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
@@ -44,7 +43,6 @@ class StressRun:
         self.random = random.Random(seed)
         self.toy = ToyCluster(seed, _shape(self.random))
         self.counts: Counter[str] = Counter()
-        self.predictor = UtilisationSum()
         self.cache = CycleCache()
         self._numbers = 0
         self._events: dict[str, tuple[int, Callable[[], None]]] = {
@@ -100,10 +98,10 @@ class StressRun:
         """One decision; every action lands with this probability."""
         snapshot = self.toy.snapshot()
         settings = DecideSettings(epoch=self.toy.epoch)
-        plan = decide(snapshot, self.toy.now, settings, self.predictor, cache=self.cache)
+        plan = decide(snapshot, self.toy.now, settings, cache=self.cache)
         actions = diff(plan, snapshot)
         if self.counts["cycles"] % 3 == 0:
-            alone = decide(snapshot, self.toy.now, settings, self.predictor)
+            alone = decide(snapshot, self.toy.now, settings)
             assert alone == plan, "a plan depends on what an earlier cycle left"
             assert diff(alone, snapshot) == actions
         toy_rules.check_actions(snapshot, actions)
@@ -299,7 +297,7 @@ def _shape(chance: random.Random) -> Shape:
         policy=PolicyRecord(
             max_percent_sum=chance.choice((100, 100, 150)),
             gang_skip_limit=chance.randint(0, 2),
-            risk=RiskSettings(learned=chance.random() < 0.5),
+            risk=RiskSettings(predictor="Learned" if chance.random() < 0.5 else "UtilisationSum"),
             trust_domains=dict.fromkeys(("red", "blue"), frozenset({"default"})),
         ),
         profiles=(builders.a_profile("light", solo),),

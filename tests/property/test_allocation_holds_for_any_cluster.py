@@ -11,9 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ullage.engines.allocation.model import FEASIBLE, Objective, Problem, TenantView, Throughputs
+from ullage.engines.allocation.model import (
+    FEASIBLE,
+    Problem,
+    TenantView,
+    Throughputs,
+)
 from ullage.engines.allocation.pairs import partners
-from ullage.engines.allocation.policies import allocate, waterfill
+from ullage.engines.allocation.policies import Objective, allocate, waterfill
 from ullage.engines.allocation.round_records import RoundJob, RoundSettings, RoundState
 from ullage.engines.allocation.rounds import next_round
 from unit.engines.allocation.instances import pair_rows, random_problem, violation

@@ -19,7 +19,6 @@ from ullage.api.contract import Reason
 from ullage.cluster.records.profile import SoloEntry
 from ullage.cluster.records.snapshot import PolicyRecord, WorkloadRecord
 from ullage.cluster.records.spec_fields import RiskSettings, SharingRules
-from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.inventory.held_shares import HOLD_S
@@ -39,7 +38,7 @@ class Town:
         shape = Shape(
             nodes=self.chance.randint(1, 2),
             devices=self.chance.randint(1, 2),
-            policy=PolicyRecord(risk=RiskSettings(learned=False)),
+            policy=PolicyRecord(risk=RiskSettings(predictor="UtilisationSum")),
             profiles=(builders.a_profile("light", light),),
         )
         self.toy = ToyCluster(seed, shape)
@@ -78,7 +77,7 @@ class Town:
         for name in list(toy.nodes):
             toy.sync_agent(name)
         snapshot = toy.snapshot()
-        plan = decide(snapshot, toy.now, DecideSettings(epoch=toy.epoch), UtilisationSum())
+        plan = decide(snapshot, toy.now, DecideSettings(epoch=toy.epoch))
         actions = diff(plan, snapshot)
         toy_rules.check_actions(snapshot, actions)
         for one in actions:

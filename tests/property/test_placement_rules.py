@@ -50,8 +50,8 @@ def _situation(seed: int, events: int = 60) -> Snapshot:
 def test_the_same_picture_gives_the_same_plan(seed: int) -> None:
     snapshot = _situation(seed)
     now = snapshot.taken_at
-    first = decide(snapshot, now, SETTINGS, UtilisationSum())
-    again = decide(pickle.loads(pickle.dumps(snapshot)), now, SETTINGS, UtilisationSum())
+    first = decide(snapshot, now, SETTINGS)
+    again = decide(pickle.loads(pickle.dumps(snapshot)), now, SETTINGS)
     assert first == again
     assert diff(first, snapshot) == diff(again, snapshot)
 
@@ -67,8 +67,8 @@ def test_the_order_of_the_records_does_not_matter(seed: int) -> None:
         shuffled[table] = dict(items)
     other = replace(snapshot, **shuffled)
     now = snapshot.taken_at
-    expected = decide(snapshot, now, SETTINGS, UtilisationSum())
-    found = decide(other, now, SETTINGS, UtilisationSum())
+    expected = decide(snapshot, now, SETTINGS)
+    found = decide(other, now, SETTINGS)
     assert found == expected
     assert diff(found, other) == diff(expected, snapshot)
 
@@ -80,7 +80,7 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_do(seed: int) -> None:
     stress.run(80)
     _, actions = stress.cycle()
     after = stress.toy.snapshot()
-    plan = decide(after, stress.toy.now, DecideSettings(epoch=stress.toy.epoch), UtilisationSum())
+    plan = decide(after, stress.toy.now, DecideSettings(epoch=stress.toy.epoch))
     left = diff(plan, after)
     # what an action changed at once may ask for the next step (a pod that is there now), but the
     # same thing is never asked for twice

@@ -23,7 +23,6 @@ from demo.cluster import LocalCluster
 from fakes.toy_stress import StressRun
 from replay.recording import FOLDER, Recording, recordings
 from ullage.app.replay import Inputs, UnreadableSnapshot, from_json
-from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.engines.allocation.round_records import RoundSettings
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
@@ -107,7 +106,7 @@ def fill() -> Iterator[tuple[str, Inputs]]:
         yield moment, (world.snapshot(), world.now, settings)
         for _ in range(2):
             snapshot = world.snapshot()
-            plan = decide(snapshot, world.now, settings, UtilisationSum())
+            plan = decide(snapshot, world.now, settings)
             world.carry_out(diff(plan, snapshot))
     for job in list(world.workloads.values())[:40]:
         world.finish(job)
@@ -123,7 +122,7 @@ def watch(every_s: float, folder: Path) -> None:
         if found is None:
             continue
         snapshot, now, settings = found
-        plan = decide(snapshot, now, settings, UtilisationSum())
+        plan = decide(snapshot, now, settings)
         if plan.inputs_hash in seen or not snapshot.workloads:
             continue
         seen.add(plan.inputs_hash)

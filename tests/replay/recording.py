@@ -14,7 +14,6 @@ from typing import Any, Final
 import orjson
 
 from ullage.app.replay import Inputs, from_json, to_json
-from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
@@ -71,7 +70,7 @@ def recordings(folder: Path = FOLDER) -> list[Recording]:
 def decided(inputs: Inputs, cache: CycleCache | None = None) -> Parts:
     """Every part of the plan and the actions that follow, as JSON holds them."""
     snapshot, now, settings = inputs
-    plan = decide(snapshot, now, settings, UtilisationSum(), cache=cache)
+    plan = decide(snapshot, now, settings, cache=cache)
     parts = _parts(plan) | {"actions": [_plain(one) for one in diff(plan, snapshot)]}
     read: Parts = orjson.loads(orjson.dumps(parts))
     return read

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses the backend by explicit configuration, never by detection.
+"""Every backend, by its word in ``ULLAGE_NODE_BACKEND``: chosen, never found by looking around.
 
 Each backend is loaded only when it is asked for, so an emulated node needs no NVML and a GPU node
 reads no cgroup file of the emulation.
@@ -8,36 +8,40 @@ reads no cgroup file of the emulation.
 
 from __future__ import annotations
 
-from ullage_node.model.devices import BackendPaths, DeviceBackend, Hardware
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from ullage_node.model.devices import BackendPaths, DeviceBackend
 
 
-def open_backend(
-    kind: Hardware,
-    *,
-    node_name: str,
-    contexts: int,
-    paths: BackendPaths | None = None,
-    overhead_mib: int = 512,
-) -> DeviceBackend:
-    """Probe and driver of a node; nothing is opened before ``probe.start()``.
+class Hardware(StrEnum):
+    """What a node's devices are; an administrator says so, nothing is guessed."""
 
-    Args:
-        kind: the configured backend.
-        node_name: name of the Node, part of an emulated device's uuid.
-        contexts: containers that may share an emulated device; a whole GPU has one.
-        overhead_mib: memory that a context costs on a shared GPU beside its tenant's.
-        paths: where to read and write; the node's own places when left out.
+    NVIDIA = "nvidia"
+    EMULATED = "emulated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendOptions:
+    """What a backend is made with.
+
+    Attributes:
+        node_name: Name of the Node, part of an emulated device's uuid.
+        contexts: Containers that may share an emulated device; a whole GPU has one.
+        paths: Where to read and write.
+        overhead_mib: Memory that a context costs on a shared GPU beside its tenant's.
     """
-    places = paths or BackendPaths()
-    if kind is Hardware.EMULATED:
-        from ullage_node.devices.emulated import EmulatedDevices, EmulatedDriver, EmulatedProbe
-        from ullage_node.devices.emulated_hook import HookScript
 
-        cores, hook = EmulatedDevices(node_name, places), HookScript(paths=places)
-        return DeviceBackend(
-            probe=EmulatedProbe(cores, hook, contexts=contexts),
-            driver=EmulatedDriver(cores, hook, places),
-        )
+    node_name: str
+    contexts: int
+    paths: BackendPaths = field(default_factory=BackendPaths)
+    overhead_mib: int = 512
+
+
+def _nvidia(options: BackendOptions) -> DeviceBackend:
     from ullage_node.devices.nvidia.driver import NvidiaDriver
     from ullage_node.devices.nvidia.gpm import NvmlSampler
     from ullage_node.devices.nvidia.known import MpsShares, NvidiaDevices
@@ -46,10 +50,28 @@ def open_backend(
     from ullage_node.mps.client import MpsClient
     from ullage_node.mps.server import SOCKET
 
-    port = MpsClient(places.run_dir / "mps" / SOCKET)
+    port = MpsClient(options.paths.run_dir / "mps" / SOCKET)
     gpus = NvidiaDevices(load_nvml(), MpsShares(port))
     return DeviceBackend(
         probe=NvidiaProbe(gpus),
-        driver=NvidiaDriver(gpus, places, overhead_mib=overhead_mib),
+        driver=NvidiaDriver(gpus, options.paths, overhead_mib=options.overhead_mib),
         sampler=NvmlSampler(gpus.thread, lambda: gpus.known),
     )
+
+
+def _emulated(options: BackendOptions) -> DeviceBackend:
+    from ullage_node.devices.emulated import EmulatedDevices, EmulatedDriver, EmulatedProbe
+    from ullage_node.devices.emulated_hook import HookScript
+
+    cores = EmulatedDevices(options.node_name, options.paths)
+    hook = HookScript(paths=options.paths)
+    return DeviceBackend(
+        probe=EmulatedProbe(cores, hook, contexts=options.contexts),
+        driver=EmulatedDriver(cores, hook, options.paths),
+    )
+
+
+BACKENDS: Final[Mapping[Hardware, Callable[[BackendOptions], DeviceBackend]]] = MappingProxyType(
+    {Hardware.NVIDIA: _nvidia, Hardware.EMULATED: _emulated}
+)
+"""Makes probe and driver of a node; nothing is opened before ``probe.start()``."""

@@ -23,7 +23,7 @@ after a restart of the agent (from its checkpoint) without a ``prepare`` in this
 ``release`` may come for a binding that was never prepared. All paths that stand in edits are paths
 on the host; the agent sees the host's directories under the same names.
 
-The agent calls ``ullage_node.devices.backend.open_backend`` to get one.
+The agent calls ``ullage_node.devices.backend.BACKENDS`` to get one.
 """
 
 from __future__ import annotations
@@ -36,13 +36,6 @@ from typing import Protocol
 
 from ullage.api.contract import ObservedDevice, Reason, SliceKey
 from ullage_node.model.samples import DeviceSampler
-
-
-class Hardware(StrEnum):
-    """What a node's devices are; an administrator says so, nothing is guessed."""
-
-    NVIDIA = "nvidia"
-    EMULATED = "emulated"
 
 
 class BackendUnavailable(Exception):

@@ -8,15 +8,15 @@ No field holds a credential: clouds are asked with the identity that the operato
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import ConfigDict, Field
 
 from ullage.api.base import Count, Model, ObjectName, list_map
+from ullage.api.rule import Rule
 from ullage.api.rules import (
     HTTP_ONE_ANSWER,
     PRICE_POSITIVE,
-    PRICE_SOURCE_OF_TYPE,
     validations,
 )
 
@@ -41,6 +41,20 @@ class PriceSourceType(StrEnum):
     AWS = "AWS"
     GCP = "GCP"
     AZURE = "Azure"
+
+    @property
+    def field(self) -> str:
+        """Name of the object that says more: ConfigMap has configMap, HTTP has http."""
+        return self.lower() if self.isupper() else self[0].lower() + self[1:]
+
+
+_FIELDS: Final = tuple(word.field for word in PriceSourceType)
+PRICE_SOURCE_OF_TYPE: Final = Rule(
+    name="price-source-of-type",
+    rule=" && ".join(f"has(self.{one.field}) == (self.type == '{one}')" for one in PriceSourceType),
+    message="priceSource needs exactly one object, the one that type names: "
+    f"{', '.join(_FIELDS[:-1])} or {_FIELDS[-1]}",
+)
 
 
 class StaticPrice(Model):

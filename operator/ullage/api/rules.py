@@ -306,23 +306,6 @@ PRICE_POSITIVE: Final = Rule(
     rule="self.matches('^[0-9]+([.][0-9]+)?$') && double(self) > 0.0",
     message='a price must be a quoted decimal number above 0, such as "3.06"',
 )
-PRICE_SOURCE_OF_TYPE: Final = Rule(
-    name="price-source-of-type",
-    rule=" && ".join(
-        f"has(self.{field}) == (self.type == '{word}')"
-        for word, field in (
-            ("Static", "static"),
-            ("ConfigMap", "configMap"),
-            ("File", "file"),
-            ("HTTP", "http"),
-            ("AWS", "aws"),
-            ("GCP", "gcp"),
-            ("Azure", "azure"),
-        )
-    ),
-    message="priceSource needs exactly one object, the one that type names: static, configMap, "
-    "file, http, aws, gcp or azure",
-)
 HTTP_ONE_ANSWER: Final = Rule(
     name="http-one-answer",
     rule="has(self.metric) != has(self.pointer) && (has(self.metric) || !has(self.labels))",

@@ -53,6 +53,7 @@ from ullage.kube.reflector import Reflector
 from ullage.kube.self_test import SelfTestFailed, run_self_test
 from ullage.metrics.collector import OperatorCollector
 from ullage.ports import ApiError, Clock
+from ullage.prices.chosen import check
 from ullage.scheduling.model.plan import Action
 
 log = structlog.get_logger("ullage.operator")
@@ -291,7 +292,7 @@ class Operator:
 
     def _make_replica(self, around: Surroundings) -> Replica:
         settings, clock = self._settings, around.clock
-        state = ClusterState(effect_of, complain=Complaints(clock))
+        state = ClusterState(effect_of, complain=Complaints(clock), check_pool=check)
         trigger = Trigger(
             idle_s=settings.trigger.idle_seconds,
             max_s=settings.trigger.max_seconds,

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from ullage.app.pools import PoolKeeper
-from ullage.app.prices import PriceLoop, Where
+from ullage.app.prices import PriceLoop
 from ullage.app.settings import PriceSettings
 from ullage.cluster.records.pool import PoolRecord, PoolStatus
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.metrics.pools import PoolFigures
 from ullage.ports import Clock
 from ullage.prices.fetcher import Fetcher, Reads
+from ullage.prices.source import Where
 from ullage.scheduling.model.plan import SetPoolStatus
 
 LOOK_EVERY_S: Final = 5.0

@@ -23,7 +23,7 @@ from ullage.engines.capacity.price import PriceRecord
 from ullage.ports import Clock
 from ullage.prices.chosen import source_of
 from ullage.prices.fetcher import Unreachable
-from ullage.prices.source import Fetch, PriceSource, PriceUnreadable, checked
+from ullage.prices.source import Fetch, PriceSource, PriceUnreadable, Where, checked
 from ullage.scheduling.capacity.prices import PriceNews, remembered
 
 log = structlog.get_logger("ullage.prices")
@@ -63,19 +63,6 @@ class _Asked:
     wrong: str = ""
     """Problem of the spec."""
     asked: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
-    """Places in which sources may be looked up.
-
-    Attributes:
-        namespace: Of the operator: its ConfigMaps are read.
-        file_root: Folder of files of prices.
-    """
-
-    namespace: str
-    file_root: str
 
 
 @dataclass(slots=True)
@@ -158,9 +145,8 @@ class PriceLoop:
 
     def _source(self, pool: PoolRecord) -> tuple[PriceSource | None, Fetch | None, str]:
         """Whom to ask for what, and what is wrong with that."""
-        where = self._where
         try:
-            source = source_of(pool, namespace=where.namespace, file_root=where.file_root)
+            source = source_of(pool, self._where)
             return source, source.fetch(), ""
         except PriceUnreadable as error:
             return None, None, str(error)

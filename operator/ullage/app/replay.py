@@ -26,7 +26,7 @@ import numpy as np
 import orjson
 
 from ullage.cluster.records.snapshot import Snapshot
-from ullage.engines.admission.utilisation import UtilisationSum
+from ullage.cluster.records.spec_fields import RiskSettings
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.model.plan import DecideSettings
@@ -100,7 +100,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (OSError, UnreadableSnapshot) as error:
         print(f"{options.file}: {error}", file=sys.stderr)
         return 1
-    plan = decide(snapshot, now, settings, UtilisationSum())
+    plan = decide(snapshot, now, settings)
     actions = diff(plan, snapshot)
     print(f"inputs {plan.inputs_hash} epoch {plan.epoch} at {now}")
     for action in actions:
@@ -165,6 +165,10 @@ def _read_one(kind: type, raw: object) -> object:
     if is_dataclass(kind):
         if not isinstance(raw, dict):
             raise TypeError(f"{kind.__name__}: an object is needed")
+        if kind is RiskSettings and "learned" in raw:  # of before there were names of predictors
+            word = "Learned" if raw["learned"] else "UtilisationSum"
+            raw = {name: one for name, one in raw.items() if name != "learned"}
+            raw["predictor"] = word
         hints = _fields(kind)
         return kind(**{name: _read(hints[name], item) for name, item in raw.items()})
     if kind is float and isinstance(raw, (int, float, str)):

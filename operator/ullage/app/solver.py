@@ -25,8 +25,11 @@ from ullage.app.transfer import Packer, Unpacker, pack_answer, unpack_answer
 from ullage.app.watchdog import Watchdog
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.values.faults import fault_text
-from ullage.engines.admission.utilisation import UtilisationSum
-from ullage.engines.allocation.model import Allocation, Objective, Problem
+from ullage.engines.allocation.model import (
+    Allocation,
+    Problem,
+)
+from ullage.engines.allocation.policies import Objective, allocate
 from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
@@ -80,9 +83,6 @@ class Stopwatch:
         Raises:
             SolveError: no optimum, and no earlier allocation to keep.
         """
-        # with it comes scipy, which a cluster that queues by FIFO never needs
-        from ullage.engines.allocation.policies import allocate
-
         started = time.perf_counter()
         try:
             return allocate(objective, problem)
@@ -112,7 +112,7 @@ def solve(payload: bytes) -> bytes:
     try:
         snapshot, now, settings = _UNPACKER.unpack(payload)
         with Watchdog(snapshot):
-            plan = decide(snapshot, now, settings, UtilisationSum(), _WATCH, _CACHE)
+            plan = decide(snapshot, now, settings, _WATCH, _CACHE)
         took_s = _WATCH.take()
         if took_s:
             plan = replace(plan, division_seconds=took_s)

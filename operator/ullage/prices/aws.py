@@ -14,17 +14,23 @@ from typing import Final
 from urllib.parse import urlencode
 from xml.etree import ElementTree
 
+from ullage.cluster.codecs.objects import optional_text
+from ullage.cluster.records.pool import CapacityType, PoolRecord
 from ullage.engines.capacity.hazard import AdvisorBand
 from ullage.engines.capacity.price import Quote
+from ullage.ports import JsonObject
 from ullage.prices.source import (
     Fetch,
+    PriceSource,
     PriceUnreadable,
+    Where,
     decoded,
     listed,
     moment,
     price,
 )
 
+PRODUCT: Final = "Linux/UNIX"
 API_VERSION: Final = "2016-11-15"
 ADVISOR_URL: Final = "https://spot-bid-advisor.s3.amazonaws.com/spot-advisor-data.json"
 _FIELDS: Final = {
@@ -48,7 +54,7 @@ class AwsSpotPrice:
 
     instance_type: str
     zone: str
-    product: str = "Linux/UNIX"
+    product: str = PRODUCT
 
     @property
     def region(self) -> str:
@@ -165,3 +171,21 @@ def advisor_band(
         raise PriceUnreadable(
             f"the advisor's document has no band of {instance_type} in {region}"
         ) from error
+
+
+def spot_price(options: JsonObject, pool: PoolRecord, where: Where) -> PriceSource:
+    """``type: AWS``.
+
+    Raises:
+        PriceUnreadable: the pool is not of spot instances.
+    """
+    if pool.capacity_type is not CapacityType.SPOT:
+        raise PriceUnreadable(
+            "type AWS reads the history of spot prices: give the pool of capacityType "
+            f"{pool.capacity_type} another priceSource, such as Static"
+        )
+    return AwsSpotPrice(
+        instance_type=pool.instance_type,
+        zone=pool.zone,
+        product=optional_text(options, "product") or PRODUCT,
+    )

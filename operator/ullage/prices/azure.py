@@ -9,10 +9,15 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
+from ullage.api.contract import text
+from ullage.cluster.records.pool import CapacityType, PoolRecord
 from ullage.engines.capacity.price import Quote
+from ullage.ports import JsonObject
 from ullage.prices.source import (
     Fetch,
+    PriceSource,
     PriceUnreadable,
+    Where,
     decoded,
     listed,
     moment,
@@ -75,3 +80,12 @@ class AzureRetailPrice:
             and "Low Priority" not in name
             and name.endswith(" Spot") is self.spot
         )
+
+
+def retail_price(options: JsonObject, pool: PoolRecord, where: Where) -> PriceSource:
+    """``type: Azure``."""
+    return AzureRetailPrice(
+        sku=pool.instance_type,
+        region=text(options, "region"),
+        spot=pool.capacity_type is CapacityType.SPOT,
+    )

@@ -1,75 +1,67 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses the price source that a pool's spec names."""
+"""Every price source, by its word in ``CapacityPool.spec.priceSource.type``."""
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from types import MappingProxyType
+from typing import Final
 
-from ullage.cluster.records.pool import (
-    AWSFrom,
-    AzureFrom,
-    CapacityType,
-    ConfigMapFrom,
-    FileFrom,
-    GCPFrom,
-    HTTPFrom,
-    PoolRecord,
-    StaticFrom,
+from ullage.api.contract import WireError
+from ullage.api.readers import quoted
+from ullage.cluster.codecs.objects import within
+from ullage.cluster.records.pool import PoolRecord
+from ullage.ports import JsonObject
+from ullage.prices import aws, azure, gcp, http, static
+from ullage.prices.source import PriceSource, PriceUnreadable, Where
+
+SOURCES: Final[Mapping[str, Callable[[JsonObject, PoolRecord, Where], PriceSource]]] = (
+    MappingProxyType(
+        {
+            "Static": static.stated,
+            "ConfigMap": static.in_config_map,
+            "File": static.in_file,
+            "HTTP": http.answered,
+            "AWS": aws.spot_price,
+            "GCP": gcp.sum_of_skus,
+            "Azure": azure.retail_price,
+        }
+    )
 )
-from ullage.prices.aws import AwsSpotPrice
-from ullage.prices.azure import AzureRetailPrice
-from ullage.prices.gcp import GcpSkuPrice
-from ullage.prices.http import JsonPrice, PrometheusPrice
-from ullage.prices.source import PriceSource, PriceUnreadable
-from ullage.prices.static import StaticPrice, TablePrice
+"""From what a pool says to the source, to its source. ``WireError``: it says it wrong;
+``PriceUnreadable``: it cannot be asked for this pool, or here."""
 
 
-def source_of(pool: PoolRecord, *, namespace: str, file_root: str) -> PriceSource:
+def check(pool: PoolRecord) -> None:
+    """Whether the source that a pool names understands what the pool says to it.
+
+    Raises:
+        WireError: it does not, or there is no such source.
+    """
+    with suppress(PriceUnreadable):  # the condition PriceFresh says what stands in the way
+        _read(pool, Where(namespace="", file_root=""))
+
+
+def source_of(pool: PoolRecord, where: Where) -> PriceSource:
     """The source of a pool's price.
-
-    Args:
-        pool: The pool.
-        namespace: The operator's own; ConfigMaps of no other are read.
-        file_root: Folder below which files of prices lie; nothing above it is read.
 
     Raises:
         PriceUnreadable: the spec names no source that can be asked.
     """
-    match pool.price_source:
-        case StaticFrom(price_per_hour=price):
-            return StaticPrice(price_per_hour=price)
-        case ConfigMapFrom(name=name, key=key, row=row):
-            return TablePrice(where=f"configmap:{namespace}/{name}/{key}", row=row)
-        case FileFrom(path=path, row=row):
-            return TablePrice(where=_below(file_root, path), row=row)
-        case HTTPFrom(url=url, metric=metric, labels=labels, pointer=pointer):
-            if metric:
-                return PrometheusPrice(url=url, metric=metric, labels=labels)
-            return JsonPrice(url=url, pointer=pointer)
-        case AWSFrom(product=product):
-            if pool.capacity_type is not CapacityType.SPOT:
-                raise PriceUnreadable(
-                    "type AWS reads the history of spot prices: give the pool of capacityType "
-                    f"{pool.capacity_type} another priceSource, such as Static"
-                )
-            return AwsSpotPrice(instance_type=pool.instance_type, zone=pool.zone, product=product)
-        case GCPFrom(parts=parts):
-            return GcpSkuPrice(parts=parts)
-        case AzureFrom(region=region):
-            spot = pool.capacity_type is CapacityType.SPOT
-            return AzureRetailPrice(sku=pool.instance_type, region=region, spot=spot)
-        case None:
-            raise PriceUnreadable("spec.priceSource is missing")
+    try:
+        return _read(pool, where)
+    except WireError as error:
+        raise PriceUnreadable(str(error)) from error
 
 
-def _below(root: str, path: str) -> str:
-    """The file's full path.
-
-    Raises:
-        PriceUnreadable: it would lead out of the folder.
-    """
-    asked = PurePosixPath(path)
-    if not root or asked.is_absolute() or ".." in asked.parts:
-        raise PriceUnreadable(f"file.path {path!r} must lie below the folder of prices")
-    return str(PurePosixPath(root) / asked)
+def _read(pool: PoolRecord, where: Where) -> PriceSource:
+    spec = pool.price_source
+    if spec is None:
+        raise PriceUnreadable("spec.priceSource is missing")
+    if spec.type not in SOURCES:
+        known = ", ".join(SOURCES)
+        raise WireError(f"spec.priceSource.type: {quoted(spec.type)} is none of {known}")
+    with within(f"spec.priceSource[{spec.type}]"):
+        return SOURCES[spec.type](spec.options, pool, where)

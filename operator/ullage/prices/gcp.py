@@ -8,12 +8,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from ullage.api.contract import bounded, objects, text
+from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.values.faults import shortened
 from ullage.engines.capacity.price import Quote
+from ullage.ports import JsonObject
 from ullage.prices.source import (
     Fetch,
     Paging,
+    PriceSource,
     PriceUnreadable,
+    Where,
     decoded,
     listed,
     moment,
@@ -93,3 +98,10 @@ def _hourly(row: Mapping[str, object], sku: str) -> float:
         return int(units) + nanos * NANO
     except (ValueError, OverflowError) as error:
         raise PriceUnreadable(f"SKU {sku} has no unit price: {shortened(str(units))}") from error
+
+
+def sum_of_skus(options: JsonObject, pool: PoolRecord, where: Where) -> PriceSource:
+    """``type: GCP``."""
+    rows = objects(options, "parts")
+    parts = [(text(one, "sku"), float(bounded(one, "count", 1, 100_000))) for one in rows]
+    return GcpSkuPrice(parts=tuple(sorted(parts)))

@@ -75,6 +75,19 @@ class Fetch:
         return replace(self, paging=replace(self.paging, keep=keep))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """Where sources may be looked for.
+
+    Attributes:
+        namespace: Of the operator: ConfigMaps of no other are read.
+        file_root: Folder below which files of prices lie; nothing above it is read.
+    """
+
+    namespace: str
+    file_root: str
+
+
 class PriceSource(Protocol):
     """One pool's price."""
 

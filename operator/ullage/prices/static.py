@@ -8,11 +8,23 @@ the price of another pool because the asked one is missing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Final
 
+from ullage.api.contract import WireError, text
+from ullage.api.readers import quoted
+from ullage.cluster.codecs.objects import optional_text
+from ullage.cluster.records.pool import PoolRecord
+from ullage.cluster.values.numbers import decimal
 from ullage.engines.capacity.price import Quote
-from ullage.prices.source import Fetch, PriceUnreadable, decoded, moment, price
+from ullage.ports import JsonObject
+from ullage.prices.source import Fetch, PriceSource, PriceUnreadable, Where, decoded, moment, price
+
+_PATH: Final = re.compile(r"[A-Za-z0-9_][-A-Za-z0-9_.]*(/[A-Za-z0-9_][-A-Za-z0-9_.]*)*")
+"""Within its folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,3 +83,37 @@ class TablePrice:
             price_per_hour=price(found.get("pricePerHour"), f"{name} pricePerHour"),
             at_s=now_s if at is None else moment(at, f"{name} at"),
         )
+
+
+def stated(options: JsonObject, pool: PoolRecord, where: Where) -> PriceSource:
+    """``type: Static``.
+
+    Raises:
+        WireError: the price is none.
+    """
+    found = decimal(options, "pricePerHour")
+    if not found:
+        raise WireError("pricePerHour: must be above 0")
+    return StaticPrice(price_per_hour=found)
+
+
+def in_config_map(options: JsonObject, pool: PoolRecord, where: Where) -> PriceSource:
+    """``type: ConfigMap``; the row is called like the pool unless it says otherwise."""
+    name, key = text(options, "name"), optional_text(options, "key") or "prices.json"
+    row = optional_text(options, "row") or pool.name
+    return TablePrice(where=f"configmap:{where.namespace}/{name}/{key}", row=row)
+
+
+def in_file(options: JsonObject, pool: PoolRecord, where: Where) -> PriceSource:
+    """``type: File``; the row is called like the pool unless it says otherwise.
+
+    Raises:
+        WireError: the path leads out of the folder of prices.
+        PriceUnreadable: there is no such folder.
+    """
+    path, row = text(options, "path"), optional_text(options, "row") or pool.name
+    if not _PATH.fullmatch(path):
+        raise WireError(f"path: {quoted(path)} must lie below the folder of prices")
+    if not where.file_root:
+        raise PriceUnreadable("ULLAGE_PRICE_FILE_ROOT names no folder of prices")
+    return TablePrice(where=str(PurePosixPath(where.file_root) / path), row=row)

@@ -16,7 +16,6 @@ from typing import Final
 
 from ullage.api.contract import Health
 from ullage.cluster.records.snapshot import Snapshot
-from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
@@ -159,7 +158,6 @@ class Play:
     aware: bool = True
     ages: bool = True
     tell: Tell | None = None
-    predictor: UtilisationSum = field(default_factory=UtilisationSum)
     cache: CycleCache = field(default_factory=CycleCache)
     active: dict[str, Work] = field(default_factory=dict)
     held_s: dict[str, float] = field(default_factory=dict)
@@ -245,7 +243,7 @@ class Play:
         for _ in range(_MOST_CYCLES):
             snapshot = self.world.snapshot()
             settings = DecideSettings(epoch=self.epoch)
-            plan = decide(snapshot, self.world.now, settings, self.predictor, cache=self.cache)
+            plan = decide(snapshot, self.world.now, settings, cache=self.cache)
             if plan.faults:
                 one = plan.faults[0]
                 raise TraceError(f"{self.trace.name}: no decision about {one.key}: {one.text}")

@@ -35,7 +35,7 @@ from ullage.cluster.records.snapshot import (
     WorkloadRecord,
 )
 from ullage.cluster.values.names import HOSTNAME
-from ullage.engines.allocation.model import Objective
+from ullage.engines.allocation.policies import Objective
 from ullage.simulate.policies import Policy
 from ullage.simulate.trace import Fleet, TraceError, TraceJob
 

@@ -7,6 +7,7 @@ Every name stands for the code that decides in a cluster; only the baselines are
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -15,9 +16,12 @@ from typing import Final
 import numpy as np
 
 from ullage.engines.allocation.agnostic import all_alike
-from ullage.engines.allocation.model import Allocation, Objective, Problem
+from ullage.engines.allocation.model import (
+    Allocation,
+    Problem,
+)
 from ullage.engines.allocation.policies import POLICIES as OBJECTIVES
-from ullage.engines.allocation.policies import max_min, waterfill
+from ullage.engines.allocation.policies import Objective, max_min, waterfill
 from ullage.simulate.priorities import Victims
 from ullage.simulate.trace import TraceError
 
@@ -69,15 +73,18 @@ def _agnostic_las(problem: Problem) -> Allocation:
     return max_min.solve(all_alike(problem))
 
 
-def _aware(
-    name: str, objective: Objective, *, moving: bool = False, priced: bool = False
-) -> Policy:
+_NAMES: Final = {Objective.FIFO: "fifo-aware", Objective.MAX_MIN_FAIRNESS: "las"}
+"""Of objectives whose name is not their word in lower case."""
+
+
+def _aware(objective: Objective) -> Policy:
+    entry = OBJECTIVES[objective]
     return Policy(
-        name=name,
-        solve=OBJECTIVES[objective],
+        name=_NAMES.get(objective) or re.sub("(?<=[a-z])(?=[A-Z])", "-", objective).lower(),
+        solve=entry.solve,
         objective=objective,
-        follows_progress=moving,
-        priced=priced,
+        follows_progress=entry.clocked,
+        priced=entry.costed,
     )
 
 
@@ -96,15 +103,8 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
                 Policy(name=f"priority-{rule}", solve=None, aware=False, victims=rule)
                 for rule in Victims
             ),
-            _aware("las", Objective.MAX_MIN_FAIRNESS),
             Policy(name="water-filling", solve=waterfill.solve),
-            _aware("finish-time-fairness", Objective.FINISH_TIME_FAIRNESS, moving=True),
-            _aware("makespan", Objective.MAKESPAN, moving=True),
-            _aware("max-throughput", Objective.MAX_THROUGHPUT),
-            _aware("fifo-aware", Objective.FIFO),
-            _aware("sjf", Objective.SJF, moving=True),
-            _aware("min-cost", Objective.MIN_COST, priced=True),
-            _aware("min-cost-slo", Objective.MIN_COST_SLO, moving=True, priced=True),
+            *(_aware(objective) for objective in OBJECTIVES),
         )
     }
 )

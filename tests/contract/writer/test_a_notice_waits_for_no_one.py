@@ -23,7 +23,6 @@ from fakes.small_world import Brain, Cluster, Wall, converge, selected
 from ullage import ports
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.values.streams import STREAMS
-from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.model.plan import Action, DecideSettings
@@ -40,7 +39,7 @@ class Alarm:
     at: float = 0.0
 
     def __call__(self, snapshot: Snapshot, now: float, epoch: int) -> tuple[Action, ...]:
-        plan = decide(snapshot, now, DecideSettings(epoch=epoch), UtilisationSum())
+        plan = decide(snapshot, now, DecideSettings(epoch=epoch))
         self.at = plan.wake_at
         return diff(plan, snapshot)
 

@@ -22,7 +22,6 @@ from fakes.small_world import Brain, Cluster, Mortal, Wall, converge
 from ullage import ports
 from ullage.api.contract import LABEL_ORDER
 from ullage.cluster.records.snapshot import Snapshot
-from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.inventory.instances import ORDER_S
@@ -86,7 +85,7 @@ class Market(Cluster):
 
 def ordering(snapshot: Snapshot, now: float, epoch: int) -> tuple[Action, ...]:
     settings = DecideSettings(epoch=epoch, orders=True)
-    return diff(decide(snapshot, now, settings, UtilisationSum()), snapshot)
+    return diff(decide(snapshot, now, settings), snapshot)
 
 
 @asynccontextmanager

@@ -13,9 +13,11 @@ import yaml
 
 from golden_manifests import FOLDER, Golden, goldens
 from structure import list_faults, shape_faults, unknown_fields
+from ullage.api import rules
 from ullage.api.crd import KINDS, schema
-from ullage.api.rules import RULES
+from ullage.api.pricesource import PRICE_SOURCE_OF_TYPE
 
+RULES = (*rules.RULES, PRICE_SOURCE_OF_TYPE)
 SCHEMAS = {kind.__name__: schema(kind) for kind in KINDS}
 MODELS = {kind.__name__: kind for kind in KINDS}
 STATUSES = sorted((FOLDER / "status").glob("*.yaml"))

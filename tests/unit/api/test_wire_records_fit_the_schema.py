@@ -35,7 +35,7 @@ from ullage.api.inferenceservice import InferenceService
 from ullage.api.nodeobservation import NodeObservation, SeenFingerprint, SeenPartner
 from ullage.api.objective import LatencySLO
 from ullage.api.reasons import ConditionType, Reason
-from ullage.api.schedulingpolicy import RiskPredictor, SchedulingPolicySpec, TightSLO
+from ullage.api.schedulingpolicy import SchedulingPolicySpec, TightSLO
 from ullage.api.sharing import Load, OnViolation, Resizable, SharingRules
 from ullage.api.trainingjob import FailurePolicy, TrainingJob, TrainingJobSpec
 from ullage.cluster.codecs.status import status_to_wire
@@ -343,7 +343,7 @@ def test_defaults_of_the_schema_are_those_of_the_records() -> None:
     assert policy.round_seconds == plain.round_seconds
     assert policy.gang_skip_limit == plain.gang_skip_limit
     risk, plain_risk = policy.risk, plain.risk
-    assert plain_risk.learned is (risk.predictor is RiskPredictor.LEARNED)
+    assert plain_risk.predictor == risk.predictor
     assert plain_risk.conformal is (risk.tight_slo is TightSLO.CONFORMAL)
     for name in (
         "eps_percent",

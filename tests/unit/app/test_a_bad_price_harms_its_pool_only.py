@@ -12,22 +12,16 @@ from fakes.clock import FakeClock
 from fakes.pool_watch import a_pool
 from ullage.api.contract import Reason
 from ullage.app.pools import PoolKeeper
-from ullage.app.prices import PriceLoop, Where
+from ullage.app.prices import PriceLoop
 from ullage.cluster.records.pool import (
-    AWSFrom,
-    AzureFrom,
-    ConfigMapFrom,
-    GCPFrom,
-    HTTPFrom,
     PoolRecord,
     PoolStatus,
-    PriceFrom,
-    StaticFrom,
+    PriceSpec,
 )
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.capacity.price import Quote
 from ullage.prices.fetcher import Unreachable
-from ullage.prices.source import Fetch, PriceUnreadable, checked, moment, price
+from ullage.prices.source import Fetch, PriceUnreadable, Where, checked, moment, price
 from ullage.scheduling.capacity import pool_status
 from ullage.scheduling.capacity.prices import price_fresh
 
@@ -66,13 +60,13 @@ WILD: tuple[bytes, ...] = (
     b'{"SpotPriceHistory": [[], 1]}',
     b'{"skus": [{"skuId": {"a": 1}, "pricingInfo": 7}]}',
 )
-SOURCES: tuple[PriceFrom, ...] = (
-    HTTPFrom(url="http://a.example/p", metric="price"),
-    HTTPFrom(url="http://a.example/j", pointer="/bad"),
-    ConfigMapFrom(name="prices", key="a.json", row="bad"),
-    AWSFrom(),
-    AzureFrom(region="eastus"),
-    GCPFrom(parts=(("core", 1.0),)),
+SOURCES = (
+    PriceSpec(type="HTTP", options={"url": "http://a.example/p", "metric": "price"}),
+    PriceSpec(type="HTTP", options={"url": "http://a.example/j", "pointer": "/bad"}),
+    PriceSpec(type="ConfigMap", options={"name": "prices", "key": "a.json", "row": "bad"}),
+    PriceSpec(type="AWS"),
+    PriceSpec(type="Azure", options={"region": "eastus"}),
+    PriceSpec(type="GCP", options={"parts": [{"sku": "core", "count": 1}]}),
 )
 
 
@@ -100,12 +94,12 @@ def told(loop: PriceLoop, name: str = "bad") -> tuple[bool, Reason, str]:
 
 
 def well() -> PoolRecord:
-    return a_pool("well", price_source=StaticFrom(price_per_hour=2.0))
+    return a_pool("well", price_source=PriceSpec(type="Static", options={"pricePerHour": "2.0"}))
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("source", SOURCES, ids=lambda one: str(one.type))
 @pytest.mark.parametrize("number", range(len(WILD)))
-async def test_a_wild_answer_is_no_price_or_a_sane_one(source: PriceFrom, number: int) -> None:
+async def test_a_wild_answer_is_no_price_or_a_sane_one(source: PriceSpec, number: int) -> None:
     loop = a_market(a_pool("bad", price_source=source), well(), body=WILD[number])
     await loop.round()
     holds, reason, message = told(loop)
@@ -135,7 +129,8 @@ async def test_a_long_reason_is_cut() -> None:
 
 
 async def test_a_source_that_no_request_can_be_made_for_is_told() -> None:
-    loop = a_market(a_pool("bad", price_source=HTTPFrom(url=7, metric="")), well())  # type: ignore[arg-type]
+    source = PriceSpec(type="HTTP", options={"url": 7})
+    loop = a_market(a_pool("bad", price_source=source), well())
     await loop.round()
     await loop.round()
     assert told(loop, "well")[0]

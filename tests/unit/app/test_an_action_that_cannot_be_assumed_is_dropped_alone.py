@@ -18,7 +18,6 @@ from ullage.app.set_aside import SetAside
 from ullage.app.trigger import Trigger
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import Snapshot
-from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.kube.errors import FAILED, Refused
 from ullage.ports import BadRequest, Invalid
 from ullage.scheduling.cycle.decide import decide
@@ -46,7 +45,7 @@ class Inline:
         self, snapshot: Snapshot, now: float, settings: DecideSettings
     ) -> tuple[Plan, tuple[Action, ...]]:
         aside = self.aside.of(snapshot, now)
-        plan = decide(snapshot, now, replace(settings, aside=aside), UtilisationSum())
+        plan = decide(snapshot, now, replace(settings, aside=aside))
         self.aside.decided(snapshot, plan.faults, now)
         actions = diff(plan, snapshot)
         return plan, actions if aside else tuple(map(_spoilt, actions))

@@ -13,26 +13,23 @@ import pytest
 from fakes.clock import FakeClock
 from fakes.pool_watch import a_pool
 from ullage.api.contract import Reason
-from ullage.app.prices import PriceLoop, Where
+from ullage.app.prices import PriceLoop
 from ullage.cluster.records.pool import (
-    AWSFrom,
     CapacityType,
-    FileFrom,
-    GCPFrom,
-    HTTPFrom,
     PoolRecord,
     PoolStatus,
-    StaticFrom,
+    PriceSpec,
 )
 from ullage.prices.fetcher import Unreachable
-from ullage.prices.source import Fetch
+from ullage.prices.source import Fetch, Where
 from ullage.scheduling.capacity.prices import PriceNews, price_fresh
 
 URL = "http://prices.example.com/all"
 
 
 def asking(name: str, pointer: str = "") -> PoolRecord:
-    return a_pool(name, price_source=HTTPFrom(url=URL, pointer=pointer or f"/{name}"))
+    options = {"url": URL, "pointer": pointer or f"/{name}"}
+    return a_pool(name, price_source=PriceSpec(type="HTTP", options=options))
 
 
 class Market:
@@ -92,7 +89,8 @@ async def test_pools_that_ask_for_the_same_share_one_answer() -> None:
 
 async def test_pools_share_one_walk_through_a_catalogue_and_not_often() -> None:
     def machine(name: str, sku: str) -> PoolRecord:
-        return a_pool(name, price_source=GCPFrom(parts=((sku, 1.0),)))
+        options = {"parts": [{"sku": sku, "count": 1}]}
+        return a_pool(name, price_source=PriceSpec(type="GCP", options=options))
 
     market = Market(machine("a", "core"), machine("b", "gpu"))
     market.table = {"skus": []}
@@ -194,7 +192,8 @@ async def test_one_bad_row_does_not_hold_up_the_others() -> None:
 
 
 async def test_a_static_price_needs_no_question() -> None:
-    market = Market(a_pool("a", price_source=StaticFrom(price_per_hour=0.95)))
+    source = PriceSpec(type="Static", options={"pricePerHour": "0.95"})
+    market = Market(a_pool("a", price_source=source))
     await market.round()
     assert (market.price("a"), market.asked) == (0.95, [])
 
@@ -203,16 +202,28 @@ async def test_a_static_price_needs_no_question() -> None:
     ("pool", "words"),
     [
         (
-            a_pool("a", capacity_type=CapacityType.ON_DEMAND, price_source=AWSFrom()),
+            a_pool("a", capacity_type=CapacityType.ON_DEMAND, price_source=PriceSpec(type="AWS")),
             "history of spot prices",
         ),
         (
-            a_pool("a", price_source=FileFrom(path="../secrets/token", row="a")),
+            a_pool("a", price_source=PriceSpec(type="File", options={"path": "../secrets/token"})),
             "below the folder of prices",
+        ),
+        (
+            a_pool("a", price_source=PriceSpec(type="HTTP", options={"url": "http://me:pw@a/"})),
+            "does not match",
+        ),
+        (
+            a_pool("a", price_source=PriceSpec(type="Static", options={"pricePerHour": "0"})),
+            "must be above 0",
+        ),
+        (
+            a_pool("a", price_source=PriceSpec(type="Rumour")),
+            "'Rumour' is none of Static, ConfigMap",
         ),
         (a_pool("a"), "priceSource is missing"),
     ],
-    ids=["on-demand of spot history", "file outside", "none"],
+    ids=["on-demand of spot history", "file outside", "password", "no price", "word", "none"],
 )
 async def test_a_source_that_cannot_be_asked_is_said(pool: PoolRecord, words: str) -> None:
     market = Market(pool)
@@ -225,7 +236,11 @@ async def test_a_source_that_cannot_be_asked_is_said(pool: PoolRecord, words: st
 
 async def test_few_questions_are_under_way_at_once() -> None:
     pools = [
-        a_pool(f"p{n}", price_source=HTTPFrom(url=f"{URL}/{n}", pointer="/a")) for n in range(40)
+        a_pool(
+            f"p{n}",
+            price_source=PriceSpec(type="HTTP", options={"url": f"{URL}/{n}", "pointer": "/a"}),
+        )
+        for n in range(40)
     ]
     market = Market(*pools)
     await market.round()

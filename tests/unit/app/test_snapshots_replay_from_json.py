@@ -19,7 +19,6 @@ from ullage.app.model_summary import digest
 from ullage.app.replay import UnreadableSnapshot, from_json, main, to_json
 from ullage.cluster.records.pool import LossRecord, PoolStatus
 from ullage.cluster.records.snapshot import Snapshot
-from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.model.faults import WORKLOADS, Fault
 from ullage.scheduling.model.plan import DecideSettings
@@ -59,7 +58,7 @@ def test_what_is_read_back_is_equal() -> None:
 def test_it_gives_the_same_plan() -> None:
     snapshot = busy()
     back, *_ = from_json(to_json((snapshot, NOW, SETTINGS)))
-    plans = [decide(one, NOW, SETTINGS, UtilisationSum()) for one in (snapshot, back)]
+    plans = [decide(one, NOW, SETTINGS) for one in (snapshot, back)]
     assert plans[0] == plans[1]
     assert plans[0].inputs_hash == plans[1].inputs_hash
 

@@ -17,7 +17,8 @@ from ullage.app.figures.party import Parties
 from ullage.app.figures.turn import preempted, turn_figures
 from ullage.app.solver import Stopwatch
 from ullage.cluster.records.status import AllocationRecord, Received
-from ullage.engines.allocation.model import JobView, Objective, Problem, Throughputs, TypeView
+from ullage.engines.allocation.model import JobView, Problem, Throughputs, TypeView
+from ullage.engines.allocation.policies import Objective
 from ullage.metrics.histograms import division_seconds
 from ullage.metrics.turns import turn_metrics
 from ullage.scheduling.model.plan import EvictPod, SetStatus

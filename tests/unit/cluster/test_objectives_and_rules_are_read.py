@@ -75,7 +75,7 @@ def test_the_risk_budget_has_defaults_and_is_read() -> None:
         "tightSLO": "Refuse",
     }
     assert project_policy(raw_policy(risk=said))[1].risk == RiskSettings(
-        learned=False,
+        predictor="UtilisationSum",
         eps_percent=2,
         confidence_percent=90,
         min_combined_percent=110,

@@ -9,44 +9,42 @@ from golden_manifests import goldens
 from ullage.api.contract import WireError
 from ullage.cluster.projection.policy import project_policy
 from ullage.cluster.projection.pool import project_pool
-from ullage.cluster.records.pool import (
-    AWSFrom,
-    AzureFrom,
-    CapacityType,
-    ConfigMapFrom,
-    FileFrom,
-    GCPFrom,
-    HTTPFrom,
-    PoolStatus,
-    PriceFrom,
-    StaticFrom,
-)
+from ullage.cluster.records.pool import CapacityType, PoolStatus
 from ullage.cluster.records.spec_fields import SpotTerms
 from ullage.engines.capacity.hazard import AdvisorBand
+from ullage.prices.aws import AwsSpotPrice
+from ullage.prices.azure import AzureRetailPrice
+from ullage.prices.chosen import source_of
+from ullage.prices.gcp import GcpSkuPrice
+from ullage.prices.http import JsonPrice, PrometheusPrice
+from ullage.prices.source import PriceSource, Where
+from ullage.prices.static import StaticPrice, TablePrice
 
-SOURCES: dict[str, PriceFrom] = {
-    "pool-static": StaticFrom(price_per_hour=3.06),
-    "pool-everything": HTTPFrom(
+SOURCES: dict[str, PriceSource] = {
+    "pool-static": StaticPrice(price_per_hour=3.06),
+    "pool-everything": PrometheusPrice(
         url="http://prices.default.svc:9090/metrics",
         metric="spot_price",
         labels={"zone": "us-east-1b"},
     ),
-    "pool-of-config-map": ConfigMapFrom(name="gpu-prices", key="prices.json", row="l4"),
-    "pool-of-file": FileFrom(path="spot/prices.json", row="pool-of-file"),
-    "pool-of-json": HTTPFrom(
+    "pool-of-config-map": TablePrice(where="configmap:house/gpu-prices/prices.json", row="l4"),
+    "pool-of-file": TablePrice(where="/prices/spot/prices.json", row="pool-of-file"),
+    "pool-of-json": JsonPrice(
         url="https://prices.example.com/v1?kind=spot", pointer="/pools/l4/price"
     ),
-    "pool-of-aws": AWSFrom(product="Linux/UNIX"),
-    "pool-of-gcp": GCPFrom(parts=(("1F8B-71B0-3D1B", 4.0), ("5812-D8DD-2AB5", 1.0))),
-    "pool-of-azure": AzureFrom(region="eastus"),
+    "pool-of-aws": AwsSpotPrice(
+        instance_type="p3.2xlarge", zone="us-east-1a", product="Linux/UNIX"
+    ),
+    "pool-of-gcp": GcpSkuPrice(parts=(("1F8B-71B0-3D1B", 4.0), ("5812-D8DD-2AB5", 1.0))),
+    "pool-of-azure": AzureRetailPrice(sku="Standard_NC6s_v3", region="eastus"),
 }
 
 
 @pytest.mark.parametrize("case", SOURCES)
 def test_every_source_of_prices_is_read(case: str) -> None:
     body = goldens()[case].body
-    metadata = {"name": case, "uid": "u"}
-    assert project_pool({**body, "metadata": metadata}).price_source == SOURCES[case]
+    pool = project_pool({**body, "metadata": {"name": case, "uid": "u"}})
+    assert source_of(pool, Where(namespace="house", file_root="/prices")) == SOURCES[case]
 
 
 def test_everything_that_a_pool_says_is_read() -> None:
@@ -64,10 +62,10 @@ def test_everything_that_a_pool_says_is_read() -> None:
     ("spec", "words"),
     [
         ({"capacityType": "spot"}, "spec.capacityType"),
-        ({"priceSource": {"type": "Rumour"}}, "no price source this version knows"),
+        ({"priceSource": {"type": "Rumour"}}, "priceSource.type: 'Rumour' needs the object"),
         (
             {"priceSource": {"type": "Static"}},
-            "priceSource.type: Static needs the object static",
+            "priceSource.type: 'Static' needs the object of that name",
         ),
         ({"prior": {"advisorBand": "Low"}}, "none of Under5"),
         ({"nodeSelector": {"a": 1}}, "expected a string"),

@@ -18,6 +18,7 @@ from ullage.api.rules import RULES
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.values import streams
+from ullage.prices.chosen import check
 
 STREAMS: Final = {stream.kind.kind: stream for stream in streams.STREAMS}
 HARMLESS: Final[dict[str, str]] = {
@@ -41,7 +42,7 @@ HARMLESS: Final[dict[str, str]] = {
 
 def read(golden: Golden) -> tuple[ClusterState, str]:
     """The picture after this object, and what is wrong with it."""
-    state = ClusterState(effect_of)
+    state = ClusterState(effect_of, check_pool=check)
     stream = STREAMS[golden.kind]
     body: dict[str, Any] = dict(golden.body)
     stated = body.get("metadata") or {}

@@ -15,7 +15,6 @@ from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.values import streams
 from ullage.cluster.values.streams import Stream
-from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.kube.requests import Requests
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.model.plan import DecideSettings, SetConditions
@@ -47,7 +46,7 @@ BAD: Final[dict[Stream, tuple[Raw, Raw, str]]] = {
 
 def told(state: ClusterState) -> list[SetConditions]:
     snapshot = state.freeze(NOW)
-    plan = decide(snapshot, NOW, DecideSettings(epoch=1), UtilisationSum())
+    plan = decide(snapshot, NOW, DecideSettings(epoch=1))
     return [one for one in plan.steps if isinstance(one, SetConditions) and one.reading]
 
 

@@ -14,7 +14,6 @@ from fakes.toy_rounds import FAST, SLOW, Turns, a_turn_policy, rates
 from ullage.api.contract import Reason
 from ullage.api.reasons import ConditionType
 from ullage.cluster.records.spec_fields import Tenant
-from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.model.plan import DecideSettings, EvictPod
@@ -152,8 +151,7 @@ def test_a_new_leader_goes_on_with_the_same_books() -> None:
         },
     )
     plans = [
-        decide(one, toy.now + ROUND_S, DecideSettings(epoch=toy.epoch), UtilisationSum())
-        for one in (snapshot, fresh)
+        decide(one, toy.now + ROUND_S, DecideSettings(epoch=toy.epoch)) for one in (snapshot, fresh)
     ]
     assert plans[0] == plans[1]
     assert any(isinstance(one, EvictPod) for one in diff(plans[1], fresh))

@@ -23,7 +23,6 @@ from fakes.scenes import BAD, SCENES, bad_job, others, running
 from fakes.toy_pools import a_pool, aim
 from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import PodRecord, PodStage, Snapshot
-from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.model.faults import WORKLOADS, Fault
@@ -49,10 +48,10 @@ def test_an_exception_anywhere_about_one_workload_leaves_the_others_as_without_i
     snapshot, settings = SCENES[scene]
 
     def run() -> Plan:
-        return decide(snapshot, NOW, settings, UtilisationSum())
+        return decide(snapshot, NOW, settings)
 
     known = (Fault(table=WORKLOADS, key=BAD, text="known"),)
-    without = decide(snapshot, NOW, replace(settings, aside=known), UtilisationSum())
+    without = decide(snapshot, NOW, replace(settings, aside=known))
     run()  # what is kept from one decision to the next is there
     places = functions_given(BAD, run)
     assert len(places) > 20
@@ -68,8 +67,8 @@ def test_work_that_holds_nothing_and_is_set_aside_is_as_if_it_were_not_there() -
     there = a_snapshot(bad_job(), a_gpu_node("node-1"), *others())
     gone = a_snapshot(a_gpu_node("node-1"), *others())
     known = (Fault(table=WORKLOADS, key=BAD, text="known"),)
-    aside = decide(there, NOW, replace(SETTINGS, aside=known), UtilisationSum())
-    alone = decide(gone, NOW, SETTINGS, UtilisationSum())
+    aside = decide(there, NOW, replace(SETTINGS, aside=known))
+    alone = decide(gone, NOW, SETTINGS)
     assert _of_others(aside, there) == _of_others(alone, gone)
 
 
@@ -123,7 +122,7 @@ def test_the_same_snapshot_gives_the_same_plan() -> None:
     snapshot, settings = SCENES["runs-FIFO-sum"]
 
     def run() -> Plan:
-        return decide(snapshot, NOW, settings, UtilisationSum())
+        return decide(snapshot, NOW, settings)
 
     code = functions_given(BAD, run)[10]
     assert planted(BAD, code, run) == planted(BAD, code, run)

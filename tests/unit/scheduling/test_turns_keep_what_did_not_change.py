@@ -6,8 +6,11 @@ from __future__ import annotations
 
 from builders import NOW, Part, a_gpu_node, a_job, a_policy
 from fakes.deciding import Decided, decided
-from ullage.engines.allocation.model import Allocation, Objective, Problem
-from ullage.engines.allocation.policies import allocate
+from ullage.engines.allocation.model import (
+    Allocation,
+    Problem,
+)
+from ullage.engines.allocation.policies import Objective, allocate
 from ullage.scheduling.assignment.cycle_cache import CycleCache
 
 LATER = NOW + 7.0

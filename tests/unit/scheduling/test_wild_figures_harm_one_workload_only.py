@@ -34,7 +34,6 @@ from ullage.cluster.records.pod_shape import Resources
 from ullage.cluster.records.snapshot import PodRecord, Snapshot, SoloEntry, WorkloadRecord
 from ullage.cluster.records.spec_fields import Tenant
 from ullage.cluster.values.faults import fault_text
-from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.kube.manifests.applied import gpunode_body, status_body
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
@@ -115,7 +114,7 @@ def test_a_wild_figure_stops_no_other(scene: str) -> None:
 
 def _decided(snapshot: Snapshot, settings: DecideSettings) -> Any:
     with Watchdog(snapshot, patience_s=0.1):
-        return decide(snapshot, NOW, settings, UtilisationSum())
+        return decide(snapshot, NOW, settings)
 
 
 @pytest.mark.parametrize("amount", [2**63 * 1000, 10**30, -(10**30)])
@@ -154,7 +153,7 @@ def _settled(snapshot: Snapshot, settings: DecideSettings) -> Plan:
         known = replace(settings, aside=aside.of(snapshot, NOW))
         try:
             with Watchdog(snapshot, patience_s=0.1):
-                plan = decide(snapshot, NOW, known, UtilisationSum())
+                plan = decide(snapshot, NOW, known)
         except Exception as error:
             if not aside.failed(snapshot, NOW, fault_text(error), answered=True):
                 raise

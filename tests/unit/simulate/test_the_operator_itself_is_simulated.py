@@ -10,7 +10,6 @@ import pytest
 
 from ullage.api.contract import Observation
 from ullage.cluster.records.snapshot import PodStage, Snapshot, WorkloadRecord
-from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.engines.allocation.round_records import RoundSettings
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
@@ -110,7 +109,7 @@ def _running() -> Snapshot:
         world.workloads[record.ref.uid] = record
     for _ in range(20):
         snapshot = world.snapshot()
-        plan = decide(snapshot, START, DecideSettings(epoch=3), UtilisationSum())
+        plan = decide(snapshot, START, DecideSettings(epoch=3))
         world.apply(diff(plan, snapshot))
     world.now = START + 400
     world.report_steps("uid-a", 400, 1.0)

@@ -28,7 +28,7 @@ from ullage.cluster.cache.assume import (
 )
 from ullage.cluster.cache.own import GPUNodeRoom, NodeRoom, WorkloadRoom
 from ullage.cluster.cache.pods import PodRoom
-from ullage.cluster.cache.pools import PoolRoom
+from ullage.cluster.cache.pools import CheckPool, PoolRoom
 from ullage.cluster.cache.stores import (
     ChildRoom,
     Complain,
@@ -79,8 +79,12 @@ class ClusterState:
         *,
         assume_ttl_s: float = ASSUME_TTL_S,
         complain: Complain | None = None,
+        check_pool: CheckPool | None = None,
     ) -> None:
-        """``effect_of`` gives the effect of an action, ``complain`` receives unreadable objects."""
+        """``effect_of`` gives the effect of an action, ``complain`` receives unreadable objects.
+
+        ``check_pool`` refuses a pool as unreadable: price sources are known above this package.
+        """
         self._effect_of = effect_of
         self._overlay = Overlay(assume_ttl_s)
         self._refusals = Refusals()
@@ -108,7 +112,7 @@ class ClusterState:
         )
         self._device_profiles.tells = ports.DEVICE_PROFILE.kind
         self._policies = PolicyRoom(streams.SCHEDULING_POLICIES.name, context)
-        self._pools = PoolRoom(streams.CAPACITY_POOLS.name, context)
+        self._pools = PoolRoom(streams.CAPACITY_POOLS.name, context, check_pool)
         rooms = (
             self._nodes,
             self._gpu_nodes,

@@ -18,6 +18,7 @@ from ullage.cluster.codecs.objects import (
     own_conditions,
     read_conditions,
     read_meta,
+    registered,
     strings,
     within,
 )
@@ -25,30 +26,12 @@ from ullage.cluster.records.snapshot import PolicyRecord
 from ullage.cluster.records.spec_fields import Knowledge, RiskSettings, SpotTerms, Tenant
 from ullage.cluster.records.status import SolveRecord
 from ullage.cluster.values.quantity import duration_s
+from ullage.engines.admission.predictors import PREDICTORS
+from ullage.engines.allocation.policies import POLICIES
 
 MOST_TENANTS: Final = 256
 DAY_S: Final = 86_400
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?|[*]")
-
-
-class Objective(StrEnum):
-    """``spec.objective``."""
-
-    FIFO = "FIFO"
-    MAX_MIN_FAIRNESS = "MaxMinFairness"
-    FINISH_TIME_FAIRNESS = "FinishTimeFairness"
-    MAKESPAN = "Makespan"
-    MAX_THROUGHPUT = "MaxThroughput"
-    SJF = "SJF"
-    MIN_COST = "MinCost"
-    MIN_COST_SLO = "MinCostSLO"
-
-
-class Predictor(StrEnum):
-    """``spec.risk.predictor``."""
-
-    LEARNED = "Learned"
-    UTILISATION_SUM = "UtilisationSum"
 
 
 class TightSLO(StrEnum):
@@ -69,7 +52,7 @@ def _risk(spec: JsonObject) -> RiskSettings:
     with within("risk"):
         raw, default = section(spec, "risk"), RiskSettings()
         return RiskSettings(
-            learned=one_of(raw, "predictor", Predictor.LEARNED) is Predictor.LEARNED,
+            predictor=registered(raw, "predictor", PREDICTORS, default.predictor),
             eps_percent=bounded(raw, "epsPercent", 1, 50, default.eps_percent),
             confidence_percent=bounded(
                 raw, "confidencePercent", 50, 99, default.confidence_percent
@@ -182,7 +165,7 @@ def project_policy(raw: JsonObject) -> tuple[str, PolicyRecord]:
             name=meta.name,
             uid=meta.uid,
             generation=meta.generation,
-            objective=one_of(spec, "objective", Objective(default.objective)).value,
+            objective=registered(spec, "objective", POLICIES, default.objective),
             max_percent_sum=bounded(packing, "maxPercentSum", 10, 400, default.max_percent_sum),
             round_seconds=bounded(spec, "roundSeconds", 1, DAY_S, default.round_seconds),
             gang_skip_limit=bounded(spec, "gangSkipLimit", 0, 1000, default.gang_skip_limit),

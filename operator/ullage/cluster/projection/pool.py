@@ -4,10 +4,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
-from ullage.api.contract import JsonObject, WireError, bounded, objects, section, text
+from ullage.api.contract import JsonObject, WireError, bounded, section, text
 from ullage.api.readers import quoted
 from ullage.cluster.codecs.objects import (
     is_accelerator,
@@ -18,18 +17,10 @@ from ullage.cluster.codecs.objects import (
 )
 from ullage.cluster.codecs.pool import pool_status_from_wire
 from ullage.cluster.records.pool import (
-    AWSFrom,
-    AzureFrom,
     CapacityType,
-    ConfigMapFrom,
-    FileFrom,
-    GCPFrom,
-    HTTPFrom,
     PoolRecord,
-    PriceFrom,
-    StaticFrom,
+    PriceSpec,
 )
-from ullage.cluster.values.numbers import decimal
 from ullage.engines.capacity.hazard import AdvisorBand
 
 BANDS: Final = {
@@ -58,7 +49,7 @@ def project_pool(raw: JsonObject) -> PoolRecord:
         if band and band not in BANDS:
             raise WireError(f"prior.advisorBand: {band!r} is none of {', '.join(BANDS)}")
         with within("priceSource"):
-            source = _source(section(spec, "priceSource"), meta.name)
+            source = _source(section(spec, "priceSource"))
         return PoolRecord(
             name=meta.name,
             uid=meta.uid,
@@ -103,80 +94,10 @@ def _capacity_type(spec: JsonObject) -> CapacityType:
         raise WireError(f"capacityType: {error}") from error
 
 
-def _source(raw: JsonObject, pool: str) -> PriceFrom:
-    """The source that ``type`` names; rows are called like the pool unless they say otherwise."""
+def _source(raw: JsonObject) -> PriceSpec:
+    """The type, and the one object of that name; whether there is such a source, prices say."""
     word = text(raw, "type")
-    stated = [field for field in _SOURCES.values() if raw.get(field) is not None]
-    if word in _SOURCES and stated != [_SOURCES[word]]:
-        raise WireError(f"type: {word} needs the object {_SOURCES[word]}, and no other")
-    match word:
-        case "Static":
-            price = decimal(section(raw, "static"), "pricePerHour")
-            if not price:
-                raise WireError("static.pricePerHour: must be above 0")
-            return StaticFrom(price_per_hour=price)
-        case "ConfigMap":
-            one = section(raw, "configMap")
-            return ConfigMapFrom(
-                name=text(one, "name"),
-                key=optional_text(one, "key") or "prices.json",
-                row=optional_text(one, "row") or pool,
-            )
-        case "File":
-            one = section(raw, "file")
-            return FileFrom(
-                path=_matching(one, "path", _PATH), row=optional_text(one, "row") or pool
-            )
-        case "HTTP":
-            return _http(section(raw, "http"))
-        case "AWS":
-            product = optional_text(section(raw, "aws"), "product")
-            return AWSFrom(product=product) if product else AWSFrom()
-        case "GCP":
-            parts = objects(section(raw, "gcp"), "parts")
-            return GCPFrom(
-                parts=tuple(
-                    sorted(
-                        (text(one, "sku"), float(bounded(one, "count", 1, 100_000)))
-                        for one in parts
-                    )
-                )
-            )
-        case "Azure":
-            return AzureFrom(region=text(section(raw, "azure"), "region"))
-        case other:
-            raise WireError(f"type: {other!r} is no price source this version knows")
-
-
-def _http(raw: JsonObject) -> HTTPFrom:
-    with within("http"):
-        metric, pointer = optional_text(raw, "metric"), optional_text(raw, "pointer")
-        labels = string_map(raw, "labels")
-        if bool(metric) is bool(pointer) or (labels and not metric):
-            raise WireError("metric: give either metric, with labels or without, or pointer")
-        return HTTPFrom(
-            url=_matching(raw, "url", _URL), metric=metric, labels=labels, pointer=pointer
-        )
-
-
-def _matching(raw: JsonObject, field: str, pattern: re.Pattern[str]) -> str:
-    stated = text(raw, field)
-    if not pattern.fullmatch(stated):
-        raise WireError(f"{field}: {quoted(stated)} does not match {pattern.pattern}")
-    return stated
-
-
-_URL: Final = re.compile(r"https?://[^\s/@?#]+([/?][^\s#]*)?")
-"""Without a password in it, which would stand in the open."""
-_PATH: Final = re.compile(r"[A-Za-z0-9_][-A-Za-z0-9_.]*(/[A-Za-z0-9_][-A-Za-z0-9_.]*)*")
-"""Within its folder."""
-_SOURCES: Final = {
-    "Static": "static",
-    "ConfigMap": "configMap",
-    "File": "file",
-    "HTTP": "http",
-    "AWS": "aws",
-    "GCP": "gcp",
-    "Azure": "azure",
-}
-"""Words of ``type``, and the object that each needs."""
+    stated = [field for field, value in raw.items() if field != "type" and value is not None]
+    if [field.lower() for field in stated] != [word.lower()]:
+        raise WireError(f"type: {quoted(word)} needs the object of that name, and no other")
+    return PriceSpec(type=word, options=section(raw, stated[0]))

@@ -29,6 +29,7 @@ from ullage.cluster.codecs.objects import (
     is_domain,
     one_of,
     optional_text,
+    registered,
     strings,
     within,
 )
@@ -44,6 +45,7 @@ from ullage.cluster.records.spec_fields import (
 )
 from ullage.cluster.values.names import MAX_RANK
 from ullage.cluster.values.quantity import counted, duration_s, mib_up, of_a_mib, plain_bytes
+from ullage.engines.capacity.records import OBJECTIVES, Objective
 
 MOST_STEPS: Final = 10**12
 MOST_REPLICAS: Final = MAX_RANK + 1
@@ -88,15 +90,6 @@ class OnViolation(StrEnum):
 
     FREEZE_NEIGHBOURS = "FreezeNeighbours"
     ALERT = "Alert"
-
-
-class Objective(StrEnum):
-    """``spec.cost.objective``; empty = none is stated."""
-
-    NONE = ""
-    COST_PER_WORK = "CostPerWork"
-    DEADLINE = "Deadline"
-    MAKESPAN = "Makespan"
 
 
 def check_name(name: str) -> None:
@@ -352,7 +345,7 @@ def read_cost(spec: JsonObject) -> CostAim | None:
     with within("cost"):
         raw = section(spec, "cost")
         aim = CostAim(
-            objective=one_of(raw, "objective", Objective.NONE).value,
+            objective=registered(raw, "objective", OBJECTIVES, ""),
             max_cost=_decimal(raw, "maxCost"),
             max_time_s=_time_s(raw, "maxTime"),
             deadline_s=_time_s(raw, "deadline"),

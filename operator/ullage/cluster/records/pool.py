@@ -32,62 +32,13 @@ from ullage.engines.capacity.records import CapacityType as CapacityType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StaticFrom:
-    """A price that stands in the pool itself."""
+class PriceSpec:
+    """``spec.priceSource``: which source, and what is said to it; the source reads it."""
 
-    price_per_hour: float
+    type: str
+    options: JsonObject = field(default_factory=dict)
+    """The object that is named like the type."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigMapFrom:
-    """A row of a table in a ConfigMap of the operator's namespace."""
-
-    name: str
-    key: str
-    row: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileFrom:
-    """A row of a table in a file below the operator's folder of prices."""
-
-    path: str
-    row: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HTTPFrom:
-    """A number that a service tells: a sample of an exposition, or a value of a JSON document."""
-
-    url: str
-    metric: str = ""
-    """Name of the sample; empty where ``pointer`` names a value of a JSON document."""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    pointer: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AWSFrom:
-    """The spot price history of the pool's type and zone."""
-
-    product: str = "Linux/UNIX"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GCPFrom:
-    """The sum of SKUs of the billing catalogue: (id, how many per machine)."""
-
-    parts: tuple[tuple[str, float], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AzureFrom:
-    """The retail price of the pool's type in a region."""
-
-    region: str
-
-
-PriceFrom = StaticFrom | ConfigMapFrom | FileFrom | HTTPFrom | AWSFrom | GCPFrom | AzureFrom
 
 HAZARD_DIGITS: Final = 4
 """It follows from other figures, which keep nine."""
@@ -180,7 +131,7 @@ class PoolRecord:
     """Instances that the pool may have at most; ``None`` = no limit."""
     notice_s: float | None = None
     """Warning before an instance is taken; ``None`` = as is usual for the way it is bought."""
-    price_source: PriceFrom | None = None
+    price_source: PriceSpec | None = None
     """``None`` in what decisions see."""
     advisor_band: AdvisorBand | None = None
     placement_score: int | None = None

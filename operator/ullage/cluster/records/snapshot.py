@@ -41,6 +41,7 @@ from ullage.cluster.records.spec_fields import (
 from ullage.cluster.records.status import Condition, SolveRecord, WorkloadStatus
 from ullage.cluster.records.tier import LeadReport
 from ullage.engines.admission.model import LearnedModel
+from ullage.engines.allocation.policies import POLICIES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,6 +311,7 @@ class PolicyRecord:
     uid: str = ""
     generation: int = 0
     objective: str = "FIFO"
+    """A word of ``POLICIES``."""
     max_percent_sum: int = 100
     round_seconds: int = 360
     gang_skip_limit: int = 1
@@ -326,6 +328,10 @@ class PolicyRecord:
     last_solve: SolveRecord | None = None
     """The division in force, as the status tells it."""
     conditions: tuple[Condition, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.objective not in POLICIES:
+            raise ValueError(f"objective {self.objective!r} is none of {', '.join(POLICIES)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from ullage.engines.admission.predictors import DEFAULT, PREDICTORS
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferedLoad:
@@ -118,14 +120,18 @@ class SpotTerms:
 class RiskSettings:
     """``SchedulingPolicy.spec.risk``."""
 
-    learned: bool = True
-    """False (``predictor: UtilisationSum``): by shares and utilisations alone."""
+    predictor: str = DEFAULT
+    """A word of ``PREDICTORS``."""
     eps_percent: int = 5
     confidence_percent: int = 80
     min_combined_percent: int = 100
     probation_seconds_per_class: int = 60
     conformal: bool = True
     """False (``tightSLO: Refuse``): what no certified threshold covers is refused."""
+
+    def __post_init__(self) -> None:
+        if self.predictor not in PREDICTORS:
+            raise ValueError(f"predictor {self.predictor!r} is none of {', '.join(PREDICTORS)}")
 
 
 EVERY_NAMESPACE: Final = "*"

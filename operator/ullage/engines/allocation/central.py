@@ -12,8 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
-from scipy.sparse import csr_array
+import scipy
 
 from ullage.engines.allocation.model import Floats
 
@@ -26,7 +25,7 @@ _BACK: Final = 0.99
 _FLOOR: Final = 1e-13
 
 
-def centre(matrix: csr_array, limits: Floats, goal: Floats) -> tuple[Floats, Floats]:
+def centre(matrix: scipy.sparse.csr_array, limits: Floats, goal: Floats) -> tuple[Floats, Floats]:
     """Max ``goal @ x`` over ``matrix @ x <= limits``, x >= 0; the analytic centre of the optima.
 
     Args:
@@ -78,8 +77,8 @@ def centre(matrix: csr_array, limits: Floats, goal: Floats) -> tuple[Floats, Flo
 def _start(whole: Floats, limits: Floats, cost: Floats) -> tuple[Floats, Floats, Floats]:
     """A point well inside, of the size of the data (Mehrotra)."""
     factor = _factored(whole, np.ones(whole.shape[1]))
-    x = whole.T @ cho_solve(factor, limits)
-    y = cho_solve(factor, whole @ cost)
+    x = whole.T @ scipy.linalg.cho_solve(factor, limits)
+    y = scipy.linalg.cho_solve(factor, whole @ cost)
     s = cost - whole.T @ y
     x += max(-1.5 * x.min(), 0.0) + 1e-3
     s += max(-1.5 * s.min(), 0.0) + 1e-3
@@ -90,7 +89,7 @@ def _start(whole: Floats, limits: Floats, cost: Floats) -> tuple[Floats, Floats,
 def _factored(whole: Floats, weight: Floats) -> tuple[Floats, bool]:
     normal = (whole * weight) @ whole.T
     normal[np.diag_indices_from(normal)] *= 1 + _FLOOR
-    factor: tuple[Floats, bool] = cho_factor(normal, check_finite=False)
+    factor: tuple[Floats, bool] = scipy.linalg.cho_factor(normal, check_finite=False)
     return factor
 
 
@@ -104,7 +103,9 @@ def _direction(
     product: Floats,
 ) -> tuple[Floats, Floats, Floats]:
     """Newton's step towards complementarity ``x * s - product``."""
-    dy = cho_solve(factor, short + whole @ ((x * dual + product) / s), check_finite=False)
+    dy = scipy.linalg.cho_solve(
+        factor, short + whole @ ((x * dual + product) / s), check_finite=False
+    )
     ds = dual - whole.T @ dy
     return -(product + x * ds) / s, dy, ds
 

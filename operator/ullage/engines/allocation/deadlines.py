@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import Bounds, LinearConstraint, linprog, milp
-from scipy.sparse import coo_array, csr_array
 
 from ullage.engines.allocation.lp import SolveError
 from ullage.engines.allocation.model import DroppedSLO, Floats, Ints, Problem
@@ -87,7 +86,7 @@ def _fewest(shape: Shape, asked: Ints, needs: Floats) -> tuple[Flags, bool]:
     rows, columns = len(asked), shape.columns
     base, speed = shape.base.tocoo(), shape.speed[asked].tocoo()
     # speed / need + given up >= 1, written as an upper limit.
-    matrix = coo_array(
+    matrix = scipy.sparse.coo_array(
         (
             np.concatenate([base.data, -speed.data / needs[speed.row], -np.ones(rows)]),
             (
@@ -101,7 +100,7 @@ def _fewest(shape: Shape, asked: Ints, needs: Floats) -> tuple[Flags, bool]:
     ).tocsr()
     limits = np.concatenate([shape.base_limits, -np.ones(rows)])
     goal = np.concatenate([np.zeros(columns), np.ones(rows)])
-    loose = linprog(goal, A_ub=matrix, b_ub=limits, method="highs-ipm")
+    loose = scipy.optimize.linprog(goal, A_ub=matrix, b_ub=limits, method="highs-ipm")
     if loose.status != 0:
         raise SolveError(str(loose.message))
     lost = np.asarray(loose.x[columns:] > _MISSED)
@@ -109,11 +108,13 @@ def _fewest(shape: Shape, asked: Ints, needs: Floats) -> tuple[Flags, bool]:
         return lost, False
     if rows > MOST_WEIGHED:
         return lost, True
-    whole = milp(
+    whole = scipy.optimize.milp(
         goal,
         integrality=goal,
-        bounds=Bounds(0, np.where(goal > 0, 1.0, np.inf)),
-        constraints=LinearConstraint(csr_array(matrix), -np.inf, limits),
+        bounds=scipy.optimize.Bounds(0, np.where(goal > 0, 1.0, np.inf)),
+        constraints=scipy.optimize.LinearConstraint(
+            scipy.sparse.csr_array(matrix), -np.inf, limits
+        ),
         options={"time_limit": MILP_SECONDS, "node_limit": MILP_NODES},
     )
     if whole.status == 0:

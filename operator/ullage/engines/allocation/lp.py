@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import linprog
-from scipy.sparse import coo_array, csr_array
 
 from ullage.engines.allocation.central import centre
 from ullage.engines.allocation.model import Floats, Ints
@@ -46,7 +45,7 @@ class Extra:
         limits: Right-hand sides.
     """
 
-    speeds: csr_array
+    speeds: scipy.sparse.csr_array
     tail: Floats
     limits: Floats
 
@@ -103,14 +102,14 @@ def wanted_rows(floors: Floats, rise: Floats) -> Ints:
     return np.flatnonzero((rise > 0) | (floors > 0))
 
 
-def scaled(rows: csr_array, by: Floats) -> csr_array:
+def scaled(rows: scipy.sparse.csr_array, by: Floats) -> scipy.sparse.csr_array:
     """Each row times a number.
 
     Args:
         rows: Shape (rows, columns).
         by: Factor of each row, shape (rows,).
     """
-    return csr_array(
+    return scipy.sparse.csr_array(
         (rows.data * np.repeat(by, np.diff(rows.indptr)), rows.indices, rows.indptr),
         shape=rows.shape,
     )
@@ -145,7 +144,7 @@ def maximise(
     base, rows = shape.base[np.flatnonzero(kept)].tocoo(), extra.speeds.tocoo()
     heights = base.shape[0], rows.shape[0]
     tails = np.flatnonzero(extra.tail)
-    matrix = coo_array(
+    matrix = scipy.sparse.coo_array(
         (
             np.concatenate([base.data, rows.data, extra.tail[tails]]),
             (
@@ -257,11 +256,15 @@ def nearest(shape: Shape, floors: Floats, target: Floats, gain: Floats, value: f
         SolveError: no optimum was found.
     """
     held = at_least(shape, floors)
-    goal = csr_array(-gain[None, :]) if gain.any() else csr_array((0, shape.columns))
+    goal = (
+        scipy.sparse.csr_array(-gain[None, :])
+        if gain.any()
+        else scipy.sparse.csr_array((0, shape.columns))
+    )
     count = shape.columns
     rows = [block.tocoo() for block in (shape.base, held.speeds, goal)]
     offsets = np.cumsum([0, *(block.shape[0] for block in rows)])
-    upper = coo_array(
+    upper = scipy.sparse.coo_array(
         (
             np.concatenate([block.data for block in rows]),
             (
@@ -273,7 +276,7 @@ def nearest(shape: Shape, floors: Floats, target: Floats, gain: Floats, value: f
     ).tocsr()
     limits = [shape.base_limits, held.limits, *([np.array([-value])] if gain.any() else [])]
     each = np.arange(count)
-    moved = coo_array(
+    moved = scipy.sparse.coo_array(
         (
             np.concatenate([np.ones(count), -np.ones(count), np.ones(count)]),
             (np.tile(each, 3), np.arange(3 * count)),
@@ -281,7 +284,7 @@ def nearest(shape: Shape, floors: Floats, target: Floats, gain: Floats, value: f
         shape=(count, 3 * count),
     ).tocsr()
     devices = shape.gang[shape.left]
-    answer = linprog(
+    answer = scipy.optimize.linprog(
         np.concatenate([np.zeros(count), devices, devices]),
         A_ub=upper,
         b_ub=np.concatenate(limits),
@@ -295,9 +298,9 @@ def nearest(shape: Shape, floors: Floats, target: Floats, gain: Floats, value: f
     return point
 
 
-def _corner(matrix: csr_array, limits: Floats, goal: Floats) -> tuple[Floats, Floats]:
+def _corner(matrix: scipy.sparse.csr_array, limits: Floats, goal: Floats) -> tuple[Floats, Floats]:
     """A vertex of the optimal face, by HiGHS' interior point with crossover."""
-    answer = linprog(-goal, A_ub=matrix, b_ub=limits, method="highs-ipm")
+    answer = scipy.optimize.linprog(-goal, A_ub=matrix, b_ub=limits, method="highs-ipm")
     if answer.status != 0:
         raise SolveError(str(answer.message))
     return np.asarray(answer.x), -np.asarray(answer.ineqlin.marginals)

@@ -31,19 +31,6 @@ class PriceMissingError(ProblemError):
     """A cost objective met a type without a price above 0; it names the type."""
 
 
-class Objective(StrEnum):
-    """Objective of a policy, as SchedulingPolicy spells it."""
-
-    MAX_MIN_FAIRNESS = "MaxMinFairness"
-    FINISH_TIME_FAIRNESS = "FinishTimeFairness"
-    MAKESPAN = "Makespan"
-    MIN_COST = "MinCost"
-    MIN_COST_SLO = "MinCostSLO"
-    FIFO = "FIFO"
-    SJF = "SJF"
-    MAX_THROUGHPUT = "MaxThroughput"
-
-
 class Inner(StrEnum):
     """How a tenant divides what it gets among its jobs."""
 

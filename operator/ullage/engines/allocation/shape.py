@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.sparse import csr_array
+import scipy
 
 from ullage.engines.allocation.model import Floats, Ints, Problem
 from ullage.engines.allocation.pairs import pair_columns
@@ -74,7 +74,7 @@ class Shape:
         return float(self.count.sum())
 
     @cached_property
-    def speed(self) -> csr_array:
+    def speed(self) -> scipy.sparse.csr_array:
         """Steps/s of one member of each group (rows) for a unit of each column."""
         return self._incidence(
             self.left_rate / self.count[self.left],
@@ -82,11 +82,11 @@ class Shape:
         )
 
     @cached_property
-    def base(self) -> csr_array:
+    def base(self) -> scipy.sparse.csr_array:
         """Rows of V: the time of each group, then the devices of each pool."""
         ones = np.ones(self.columns)
         time = self._incidence(ones / self.count[self.left], ones / self.count[self.right])
-        devices = csr_array(
+        devices = scipy.sparse.csr_array(
             (self.gang[self.left], (self.pool_of[self.kind], np.arange(self.columns))),
             shape=(len(self.pools), self.columns),
         )
@@ -125,10 +125,10 @@ class Shape:
             np.maximum(best[:, pool], self.rate[:, kind], out=best[:, pool])
         return best
 
-    def _incidence(self, left: Floats, right: Floats) -> csr_array:
+    def _incidence(self, left: Floats, right: Floats) -> scipy.sparse.csr_array:
         """Rows of groups over columns; both entries of a pair within one group add up."""
         pairs = np.flatnonzero(self.right >= 0)
-        return csr_array(
+        return scipy.sparse.csr_array(
             (
                 np.concatenate([left, right[pairs]]),
                 (
@@ -140,12 +140,12 @@ class Shape:
         )
 
 
-def _stacked(*blocks: csr_array) -> csr_array:
+def _stacked(*blocks: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
     """Blocks of rows over the same columns, one below the other."""
     indptr = [np.zeros(1, dtype=np.int64)]
     for block in blocks:
         indptr.append(block.indptr[1:].astype(np.int64) + indptr[-1][-1])
-    return csr_array(
+    return scipy.sparse.csr_array(
         (
             np.concatenate([block.data for block in blocks]),
             np.concatenate([block.indices for block in blocks]),

@@ -18,6 +18,7 @@ from ullage.engines.capacity.cost import Terms
 from ullage.engines.capacity.deadline import Line, Mode, Progress, Verdict
 from ullage.engines.capacity.explain import text
 from ullage.engines.capacity.records import (
+    OBJECTIVES,
     Ask,
     CapacityType,
     Decision,
@@ -71,7 +72,7 @@ def decide(
     """
     if len({pool.name for pool in pools}) < len(pools):
         raise ValueError("two pools have one name")
-    if (due is None) == (ask.objective is Objective.DEADLINE):
+    if (due is None) == OBJECTIVES[ask.objective].due:
         raise ValueError("objective Deadline, and no other, comes with a deadline")
     seen = (ask, tuple(sorted(pools, key=lambda pool: pool.name)), terms, due, settings)
     digest = hashlib.sha256(repr(seen).encode()).hexdigest()[:16]

@@ -11,7 +11,7 @@ import math
 from typing import Final
 
 from ullage.engines.capacity.deadline import Line, Progress
-from ullage.engines.capacity.records import Ask, Objective, Option, Why
+from ullage.engines.capacity.records import OBJECTIVES, Ask, Option, Why
 
 _SAYS: Final = {
     Why.ACQUIRED: "take {chosen} instead of {current}",
@@ -78,6 +78,6 @@ def _option(option: Option, ask: Ask) -> str:
     figures = f"{option.expected.per_hour:.2f} $/h"
     if math.isfinite(option.expected.per_work):
         figures += f", {option.expected.per_work:.3f} $ per hour of work"
-    if ask.objective is Objective.MAKESPAN:
+    if OBJECTIVES[ask.objective].fastest:
         figures += f", {option.expected.work:.2f} h of work in the next"
     return f"{names} ({figures})"

@@ -8,8 +8,11 @@ carry a price per GPU: whole instances are bought.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
 
 
 class CapacityType(StrEnum):
@@ -26,6 +29,29 @@ class Objective(StrEnum):
     COST_PER_WORK = "CostPerWork"
     DEADLINE = "Deadline"
     MAKESPAN = "Makespan"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aim:
+    """How capacity is chosen by an objective.
+
+    Attributes:
+        fastest: The most work comes first, and its cost second; else the other way round.
+        due: Spot or on-demand is said by a deadline, and cost ranks the pools of that kind.
+    """
+
+    fastest: bool = False
+    due: bool = False
+
+
+OBJECTIVES: Final[Mapping[Objective, Aim]] = MappingProxyType(
+    {
+        Objective.COST_PER_WORK: Aim(),
+        Objective.DEADLINE: Aim(due=True),
+        Objective.MAKESPAN: Aim(fastest=True),
+    }
+)
+"""Every objective of ``spec.cost``, by its word."""
 
 
 class Why(StrEnum):

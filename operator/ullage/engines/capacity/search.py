@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 
 from ullage.engines.capacity.cost import Terms, expected
 from ullage.engines.capacity.records import (
+    OBJECTIVES,
     Ask,
     CapacityType,
     Expected,
-    Objective,
     Option,
     Pool,
     Settings,
@@ -110,7 +110,7 @@ class Search:
     def rank(self, counts: Counts) -> tuple[float, float, Counts]:
         """Sort key: the minimised figure, then tie breakers, then the counts."""
         found = self.expect(counts)
-        if self.ask.objective is Objective.MAKESPAN:
+        if OBJECTIVES[self.ask.objective].fastest:
             return _rounded(-found.work), _rounded(found.per_work), counts
         return _rounded(found.per_work), _rounded(-found.work), counts
 
@@ -123,7 +123,7 @@ class Search:
         """
         least = self.settings.min_gain
         after, before = self.expect(new), self.expect(old)
-        if self.ask.objective is Objective.MAKESPAN:
+        if OBJECTIVES[self.ask.objective].fastest:
             if after.work > before.work * (1 + least):
                 return True
             if after.work < before.work * (1 - _TIES):

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ullage.api.contract import Reason
-from ullage.engines.admission.prediction import Predictor
 from ullage.engines.admission.verdict import Verdict
 from ullage.scheduling.assignment.assign import assign
 from ullage.scheduling.assignment.cycle_cache import CycleCache
@@ -63,7 +62,7 @@ class CycleAssignment:
 
 
 def assign_resources(
-    cycle: CycleState, predictor: Predictor, allocate: Allocate | None, cache: CycleCache
+    cycle: CycleState, allocate: Allocate | None, cache: CycleCache
 ) -> CycleAssignment:
     """Who gets what; arguments as of ``decide``."""
     view, inventory, ledger, lifecycles = (
@@ -81,7 +80,7 @@ def assign_resources(
     occupancy = occupancy_of(view, inventory, ledger, classes, cache.occupants, disturbed)
     devices = board_digest(occupancy)
     requests = ResourceRequests(view, occupancy, classes, places(spending, inventory))
-    placer = Placer(occupancy, rule_of(view, requests, predictor, cache.judgements))
+    placer = Placer(occupancy, rule_of(view, requests, cache.judgements))
     keep_rooms(view, requests, occupancy, lifecycles)
     findings = rejudge(view, occupancy, requests, placer.rule, restated)
     feasibility = Feasibility(placer.candidate_index, snapshot)

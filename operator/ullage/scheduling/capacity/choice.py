@@ -22,6 +22,7 @@ from ullage.engines.capacity.cost import Terms, expected
 from ullage.engines.capacity.decide import Due, decide
 from ullage.engines.capacity.pricing import Offer, PriceWhy, Switching, choose_offer
 from ullage.engines.capacity.records import (
+    OBJECTIVES,
     Ask,
     CapacityType,
     Decision,
@@ -247,9 +248,10 @@ def settled(facts: Facts, found: Decision) -> Decision:
     if mode_of(facts, option) != mode_of(facts, found.chosen):
         return found
     gain, new = facts.terms.min_gain_percent / 100, found.chosen.expected
-    makespan = facts.job.cost is not None and facts.job.cost.objective == Objective.MAKESPAN
+    cost = facts.job.cost
+    fastest = cost is not None and OBJECTIVES[Objective(cost.objective)].fastest
     better = (
-        new.work > old.work * (1 + gain) if makespan else new.per_work < old.per_work * (1 - gain)
+        new.work > old.work * (1 + gain) if fastest else new.per_work < old.per_work * (1 - gain)
     )
     if better:
         return found
@@ -291,7 +293,7 @@ def compare_prices(facts: Facts, kept: Decision) -> Decision:
     if here not in offers:
         return kept
     cost = facts.job.cost
-    if cost is not None and cost.objective == Objective.MAKESPAN:
+    if cost is not None and OBJECTIVES[Objective(cost.objective)].fastest:
         best = _fastest(facts, offers, here)
         said = f"move to {best}: the rest is done sooner by more than the restart takes"
     else:

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One scheduling cycle for the whole cluster: from a snapshot to a plan.
 
-Pure: the same snapshot, moment, settings and predictor give the same plan, byte for byte. No I/O,
+Pure: the same snapshot, moment and settings give the same plan, byte for byte. No I/O,
 no clock, no randomness. An object whose data makes its decision fail is set aside (``set_aside``),
 and the rest is decided. Read it top to bottom: what stands and what each workload needs
 (``begin_cycle``), who gets what (``assign_resources``), what owners are told (``tell``), when to
@@ -17,7 +17,6 @@ from typing import Final
 
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import WorkloadStatus
-from ullage.engines.admission.prediction import Predictor
 from ullage.scheduling.accounting.account import Accountant
 from ullage.scheduling.assignment.assignment import CycleAssignment, assign_resources
 from ullage.scheduling.assignment.cycle_cache import CycleCache
@@ -53,7 +52,6 @@ def decide(
     snapshot: Snapshot,
     now: float,
     settings: DecideSettings,
-    predictor: Predictor,
     allocate: Allocate | None = None,
     cache: CycleCache | None = None,
 ) -> Plan:
@@ -63,7 +61,6 @@ def decide(
         snapshot: the snapshot, observed and assumed.
         now: the moment of the decision, seconds since the epoch.
         settings: epoch of this leader and the clock values of the guards.
-        predictor: predicts slowdowns where the policy chooses the utilisation sum.
         allocate: divides the cluster's time; the engine's own where it is ``None``.
         cache: what the last cycle left; it changes nothing but the cost of this one.
     """
@@ -72,7 +69,7 @@ def decide(
     for _ in range(MOST_PASSES):
         try:
             cycle = begin_cycle(without(snapshot, aside.values()), now, settings, cache.steady)
-            plan = _plan(cycle, assign_resources(cycle, predictor, allocate, cache), cache.steady)
+            plan = _plan(cycle, assign_resources(cycle, allocate, cache), cache.steady)
         except Exception as error:  # the seam of one object's decision
             fresh = {
                 one.subject: one for one in faults_of(error, snapshot) if one.subject not in aside

@@ -16,6 +16,7 @@ from ullage.cluster.records.pod_shape import PodShape
 from ullage.cluster.records.snapshot import Share, WorkloadRecord
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.records import Tenant
+from ullage.engines.capacity.records import OBJECTIVES
 from ullage.scheduling.feasibility.allowed_nodes import Place
 from ullage.scheduling.feasibility.occupancy import Occupancy
 from ullage.scheduling.feasibility.slices import has_objective
@@ -28,7 +29,7 @@ from ullage.scheduling.model.view import View
 from ullage.scheduling.prediction.latency import Barred
 from ullage.scheduling.prediction.workload_classes import Classes, Known
 
-_CHOICES: Final = ("CostPerWork", "Makespan")
+_CHOICES: Final = frozenset(word for word, aim in OBJECTIVES.items() if not aim.due)
 """Aims that a recommendation answers to."""
 
 

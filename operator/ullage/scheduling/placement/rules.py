@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from ullage.engines.admission.prediction import Predictor
+from ullage.engines.admission.model import LearnedModel
+from ullage.engines.admission.predictors import PREDICTORS
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest, ResourceRequests
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import View
@@ -17,13 +18,12 @@ from ullage.scheduling.prediction.verdicts import AdmissionRule, SumRule
 _OVER: Final = (Phase.SUCCEEDED, Phase.FAILED)
 
 
-def rule_of(
-    view: View, requests: ResourceRequests, predictor: Predictor, cache: JudgementCache
-) -> AdmissionRule:
-    """The rule that the policy chooses."""
+def rule_of(view: View, requests: ResourceRequests, cache: JudgementCache) -> AdmissionRule:
+    """The rule that the policy chooses by its predictor."""
     policy = view.snapshot.policy
-    if not policy.risk.learned:
-        return SumRule(predictor)
+    predictor = PREDICTORS[policy.risk.predictor]
+    if not issubclass(predictor, LearnedModel):
+        return SumRule(predictor())
     return RiskRule(
         models=view.snapshot.models,
         settings=settings_of(policy.risk),

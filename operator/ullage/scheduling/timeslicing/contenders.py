@@ -16,7 +16,7 @@ from ullage.api.contract import Reason
 from ullage.cluster.records.profile import Source
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 from ullage.engines.admission.limits import HEALTHY
-from ullage.engines.allocation.model import Objective
+from ullage.engines.allocation.policies import POLICIES, Objective
 from ullage.scheduling.feasibility.occupancy import Occupancy
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest, ResourceRequests
 from ullage.scheduling.inventory.inventory import Inventory
@@ -41,7 +41,6 @@ _OF_THE_API: Final = (
     Reason.INVALID_OBJECT,
     Reason.NOTICE_TOO_SHORT,
 )
-_COSTED: Final = (Objective.MIN_COST.value, Objective.MIN_COST_SLO.value)
 _WEAKEST: Final = {NEUTRAL: 0, Source.ESTIMATED: 1, Source.DECLARED: 2, Source.MEASURED: 3}
 _TYPED: Final = 1_000_000
 """Numbers of narrowed wants begin here, far above those that a cycle hands out itself."""
@@ -187,7 +186,7 @@ def arena(tools: Tools, lifecycles: Mapping[str, LifecycleStep]) -> Arena:
         )
     room = _room(tools, runners)
     unit = gcd(WHOLE, *(one.points for one in runners.values()))
-    costed = tools.view.snapshot.policy.objective in _COSTED
+    costed = POLICIES[Objective(tools.view.snapshot.policy.objective)].costed
     return Arena(
         runners=runners,
         nowhere=frozenset(nowhere),

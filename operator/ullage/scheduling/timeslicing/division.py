@@ -18,7 +18,12 @@ from typing import Final
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import PolicyRecord
 from ullage.cluster.records.status import DroppedDeadline, SolveRecord
-from ullage.engines.allocation.model import Allocation, DroppedSLO, Objective, Result
+from ullage.engines.allocation.model import (
+    Allocation,
+    DroppedSLO,
+    Result,
+)
+from ullage.engines.allocation.policies import Objective
 from ullage.scheduling.timeslicing.contenders import Arena, Runner
 from ullage.scheduling.timeslicing.division_cache import DivisionCache
 from ullage.scheduling.timeslicing.problem import (

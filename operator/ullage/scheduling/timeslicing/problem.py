@@ -21,25 +21,16 @@ from ullage.engines.allocation.model import (
     Floats,
     Inner,
     JobView,
-    Objective,
     Problem,
     TenantView,
     Throughputs,
     TypeView,
 )
+from ullage.engines.allocation.policies import POLICIES, Objective
 from ullage.scheduling.timeslicing.contenders import Arena, Runner
 from ullage.scheduling.timeslicing.division_cache import DivisionCache
 from ullage.scheduling.timeslicing.round_records import isolated_now
 
-COSTED: Final = (Objective.MIN_COST, Objective.MIN_COST_SLO)
-"""Objectives that weigh prices."""
-_OF_THE_CLOCK: Final = (
-    Objective.FINISH_TIME_FAIRNESS,
-    Objective.MAKESPAN,
-    Objective.SJF,
-    Objective.MIN_COST_SLO,
-)
-"""Objectives that look at work left or time gone: divided again every round."""
 _GRID: Final = 0.02
 """Speeds and prices count as equal within this part."""
 _JUST: Final = 1.05
@@ -70,7 +61,7 @@ class Goal:
 def goal_of(policy: PolicyRecord, arena: Arena) -> Goal:
     """The objective in force: one that weighs prices needs them of all types that jobs may use."""
     asked = Objective(policy.objective)
-    if asked not in COSTED:
+    if not POLICIES[asked].costed:
         return Goal(asked=asked, objective=asked)
     tables = {id(one.speeds): one.speeds for one in arena.runners.values()}
     used = {kind for speeds in tables.values() for kind in speeds if arena.room.get(kind)}
@@ -92,7 +83,7 @@ def problem_of(
         now: The moment, seconds since the epoch.
         cache: Jobs of the last problem.
     """
-    priced = goal.objective in COSTED
+    priced = POLICIES[goal.objective].costed
     types = tuple(
         TypeView(
             name=kind,
@@ -104,7 +95,7 @@ def problem_of(
     )
     iso = isolated_seconds(arena) if goal.objective is Objective.FINISH_TIME_FAIRNESS else {}
     with_deadlines = goal.objective is Objective.MIN_COST_SLO
-    clocked = goal.objective in _OF_THE_CLOCK or any(one.fifo for one in policy.tenants)
+    clocked = POLICIES[goal.objective].clocked or any(one.fifo for one in policy.tenants)
     jobs = tuple(
         (
             _job(one, iso.get(uid, {}), arena, (now, policy.round_seconds), with_deadlines)
@@ -171,11 +162,11 @@ def isolated_seconds(arena: Arena) -> dict[str, dict[str, float]]:
 def inputs_hash(policy: PolicyRecord, goal: Goal, arena: Arena, now: float) -> str:
     """What the division rests on, except the one before it."""
     lines = [f"{goal.objective} {policy.tenants!r}"]
-    if goal.objective in _OF_THE_CLOCK:
+    if POLICIES[goal.objective].clocked:
         lines.append(f"round {math.floor(now / policy.round_seconds)}")
     if goal.unpriced:
         lines.append(f"unpriced {goal.unpriced!r}")
-    if goal.objective in COSTED:
+    if POLICIES[goal.objective].costed:
         lines.append(f"at least {policy.min_service_percent}")
         prices = {kind: arena.prices.get(kind, 0.0) for kind in arena.room}
         lines += [f"{kind} costs {_step(price)}" for kind, price in prices.items() if price > 0]

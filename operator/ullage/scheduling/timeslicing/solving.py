@@ -13,7 +13,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from ullage.engines.allocation.model import Allocation, Objective, Problem, ProblemError, Result
+from ullage.engines.allocation.lp import SolveError
+from ullage.engines.allocation.model import (
+    Allocation,
+    Problem,
+    ProblemError,
+    Result,
+)
+from ullage.engines.allocation.policies import Objective
+from ullage.engines.allocation.policies import allocate as divide_by
 from ullage.scheduling.timeslicing.division_cache import DivisionCache
 
 Allocate = Callable[[Objective, Problem], Allocation]
@@ -67,10 +75,6 @@ class _Key:
 
 
 def _answer(objective: Objective, problem: Problem, allocate: Allocate | None) -> Allocation:
-    # scipy takes a moment and much memory to import: clusters that queue by FIFO never do
-    from ullage.engines.allocation.lp import SolveError
-    from ullage.engines.allocation.policies import allocate as divide_by
-
     try:
         return (allocate or divide_by)(objective, problem)
     except (SolveError, ProblemError):

@@ -17,13 +17,12 @@ from ullage.engines.allocation.model import (
     Allocation,
     Floats,
     JobView,
-    Objective,
     PriceMissingError,
     Problem,
     Throughputs,
     TypeView,
 )
-from ullage.engines.allocation.policies import allocate
+from ullage.engines.allocation.policies import Objective, allocate
 from unit.engines.allocation.instances import random_problem, violation
 
 

@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from ullage.engines.allocation.model import Floats, Inner, Objective, Problem
-from ullage.engines.allocation.policies import allocate, max_min, waterfill
+from ullage.engines.allocation.model import (
+    Floats,
+    Inner,
+    Problem,
+)
+from ullage.engines.allocation.policies import Objective, allocate, max_min, waterfill
 from unit.engines.allocation.instances import problem_of, stored, violation
 
 CLOSE = 1e-6

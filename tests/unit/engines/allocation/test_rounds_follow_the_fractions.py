@@ -11,8 +11,12 @@ import numpy as np
 import pytest
 
 from ullage.engines.allocation.explain import places
-from ullage.engines.allocation.model import Allocation, Objective, PairShare, Problem
-from ullage.engines.allocation.policies import allocate, waterfill
+from ullage.engines.allocation.model import (
+    Allocation,
+    PairShare,
+    Problem,
+)
+from ullage.engines.allocation.policies import Objective, allocate, waterfill
 from ullage.engines.allocation.round_records import RoundJob, RoundPlan, RoundSettings, RoundState
 from ullage.engines.allocation.rounds import next_round
 from unit.engines.allocation.instances import pair_rows, random_problem, table_problem

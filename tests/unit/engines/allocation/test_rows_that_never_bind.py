@@ -17,12 +17,11 @@ from ullage.engines.allocation.model import (
     FEASIBLE,
     Floats,
     JobView,
-    Objective,
     Problem,
     Throughputs,
     TypeView,
 )
-from ullage.engines.allocation.policies import allocate
+from ullage.engines.allocation.policies import Objective, allocate
 from ullage.engines.allocation.policies.max_min import fair_unit
 from ullage.engines.allocation.shape import Shape, shape_of
 

@@ -17,7 +17,6 @@ from ullage.engines.allocation.model import (
     FEASIBLE,
     Floats,
     JobView,
-    Objective,
     PairRow,
     Problem,
     ProblemError,
@@ -25,7 +24,7 @@ from ullage.engines.allocation.model import (
     Throughputs,
     TypeView,
 )
-from ullage.engines.allocation.policies import allocate, waterfill
+from ullage.engines.allocation.policies import Objective, allocate, waterfill
 from unit.engines.allocation.instances import alone, pair_rows, random_problem, violation
 
 RATES = np.array([[4.0, 1.0], [2.0, 2.0], [1.0, 3.0]])

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ullage_node.devices.backend import Hardware
 from ullage_node.main import run
-from ullage_node.model.devices import Hardware
 from ullage_node.settings import LogLevel, NoticeProvider, SettingsError, load_settings
 
 NAME = {"ULLAGE_NODE_NAME": "node-a"}

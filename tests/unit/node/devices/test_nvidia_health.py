@@ -12,11 +12,11 @@ import pytest
 
 from fakes.nvml import FakeGpu, FakeNvml
 from ullage.api.contract import GPUMode, Health, Reason
-from ullage_node.devices.backend import open_backend
+from ullage_node.devices.backend import BACKENDS, BackendOptions, Hardware
 from ullage_node.devices.nvidia.known import MpsShares, NvidiaDevices
 from ullage_node.devices.nvidia.nvml import NvmlStuck, NvmlThread
 from ullage_node.devices.nvidia.probe import NvidiaProbe
-from ullage_node.model.devices import BackendUnavailable, DeviceReading, Hardware
+from ullage_node.model.devices import BackendUnavailable, DeviceReading
 
 
 class Node:
@@ -104,7 +104,7 @@ class TestDiscovery:
         assert refused.value.reason is Reason.DRIVER_MISSING
 
     async def test_the_real_library_answers_or_is_named_but_never_crashes(self) -> None:
-        backend = open_backend(Hardware.NVIDIA, node_name="here", contexts=8)
+        backend = BACKENDS[Hardware.NVIDIA](BackendOptions(node_name="here", contexts=8))
         reason = None
         try:
             await backend.probe.start()

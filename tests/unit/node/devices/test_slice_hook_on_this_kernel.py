@@ -18,7 +18,7 @@ import pytest
 from fakes.cgroup_tree import run_hook
 from fakes.real_cgroup import RealTree, what_is_missing
 from ullage.api.contract import Reason
-from ullage_node.devices.backend import open_backend
+from ullage_node.devices.backend import BACKENDS, BackendOptions, Hardware
 from ullage_node.devices.cgroups import CgroupVersion, detect_version
 from ullage_node.model.devices import (
     AttachState,
@@ -27,7 +27,6 @@ from ullage_node.model.devices import (
     ContainerBinding,
     ContainerKey,
     DeviceBackend,
-    Hardware,
 )
 
 MISSING = what_is_missing()
@@ -50,9 +49,8 @@ def tree() -> Iterator[RealTree]:
 async def backend(tree: RealTree, tmp_path: Path) -> DeviceBackend:
     device = {"core": tree.core, "percent": 100, "memoryMiB": 1024, "model": "emulated"}
     (tmp_path / "emulated.json").write_text(json.dumps({"devices": [device]}))
-    backend = open_backend(
-        Hardware.EMULATED, node_name="here", contexts=8, paths=BackendPaths(state_dir=tmp_path)
-    )
+    options = BackendOptions(node_name="here", contexts=8, paths=BackendPaths(state_dir=tmp_path))
+    backend = BACKENDS[Hardware.EMULATED](options)
     await backend.probe.start()
     return backend
 

@@ -1,28 +1,61 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""One objective each: from a problem to an allocation. They share the program builder only."""
+"""Every objective, by its word in ``SchedulingPolicy.spec.objective``: who divides time by it.
+
+Policies share the program builder only. ``import scipy`` loads none of its parts before they are
+used: a cluster that queues by FIFO never needs them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from ullage.engines.allocation.model import Allocation, Objective, Problem
+from ullage.engines.allocation.model import Allocation, Problem
 from ullage.engines.allocation.policies import cost, finish_time, makespan, max_min, sums, waterfill
 
-Policy = Callable[[Problem], Allocation]
+
+class Objective(StrEnum):
+    """What a policy aims at, as SchedulingPolicy spells it."""
+
+    FIFO = "FIFO"
+    MAX_MIN_FAIRNESS = "MaxMinFairness"
+    FINISH_TIME_FAIRNESS = "FinishTimeFairness"
+    MAKESPAN = "Makespan"
+    MAX_THROUGHPUT = "MaxThroughput"
+    SJF = "SJF"
+    MIN_COST = "MinCost"
+    MIN_COST_SLO = "MinCostSLO"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How time is divided by an objective.
+
+    Attributes:
+        solve: From a problem to an allocation.
+        costed: It needs a price above 0 of every type that a job may use.
+        clocked: It looks at work left or time gone: time is divided again every round.
+    """
+
+    solve: Callable[[Problem], Allocation]
+    costed: bool = False
+    clocked: bool = False
+
 
 POLICIES: Final[Mapping[Objective, Policy]] = MappingProxyType(
     {
-        Objective.MAX_MIN_FAIRNESS: max_min.solve,
-        Objective.FINISH_TIME_FAIRNESS: finish_time.solve,
-        Objective.MAKESPAN: makespan.solve,
-        Objective.MIN_COST: cost.min_cost,
-        Objective.MIN_COST_SLO: cost.min_cost_slo,
-        Objective.FIFO: sums.fifo,
-        Objective.SJF: sums.sjf,
-        Objective.MAX_THROUGHPUT: sums.max_throughput,
+        Objective.FIFO: Policy(solve=sums.fifo),
+        Objective.MAX_MIN_FAIRNESS: Policy(solve=max_min.solve),
+        Objective.FINISH_TIME_FAIRNESS: Policy(solve=finish_time.solve, clocked=True),
+        Objective.MAKESPAN: Policy(solve=makespan.solve, clocked=True),
+        Objective.MAX_THROUGHPUT: Policy(solve=sums.max_throughput),
+        Objective.SJF: Policy(solve=sums.sjf, clocked=True),
+        Objective.MIN_COST: Policy(solve=cost.min_cost, costed=True),
+        Objective.MIN_COST_SLO: Policy(solve=cost.min_cost_slo, costed=True, clocked=True),
     }
 )
 
@@ -40,4 +73,4 @@ def allocate(objective: Objective, problem: Problem) -> Allocation:
     """
     if objective is Objective.MAX_MIN_FAIRNESS and problem.tenants:
         return waterfill.solve(problem)
-    return POLICIES[objective](problem)
+    return POLICIES[objective].solve(problem)

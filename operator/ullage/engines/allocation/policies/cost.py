@@ -11,8 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from scipy.optimize import linprog
-from scipy.sparse import coo_array, csr_array
+import scipy
 
 from ullage.engines.allocation.answer import answer, guarded, settled
 from ullage.engines.allocation.deadlines import keepable, needed_rates
@@ -106,7 +105,7 @@ def _ratio(shape: Shape, cost: Floats, floors: Floats) -> tuple[float, Floats]:
     blocks = [shape.base.tocoo(), held.speeds.tocoo()]
     limits = np.concatenate([shape.base_limits, held.limits])
     height, offset = len(limits), shape.base.shape[0]
-    matrix = coo_array(
+    matrix = scipy.sparse.coo_array(
         (
             np.concatenate([blocks[0].data, blocks[1].data, -limits]),
             (
@@ -116,11 +115,11 @@ def _ratio(shape: Shape, cost: Floats, floors: Floats) -> tuple[float, Floats]:
         ),
         shape=(height, shape.columns + 1),
     ).tocsr()
-    answered = linprog(
+    answered = scipy.optimize.linprog(
         -np.append(gain, 0.0),
         A_ub=matrix,
         b_ub=np.zeros(height),
-        A_eq=csr_array(np.append(cost, 0.0)[None, :]),
+        A_eq=scipy.sparse.csr_array(np.append(cost, 0.0)[None, :]),
         b_eq=np.ones(1),
         method="highs-ipm",
     )
