@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from hashlib import sha256
 
 from ullage.cluster.records.snapshot import WorkloadRecord
-from ullage.cluster.records.spec_fields import RiskSettings
 from ullage.scheduling.feasibility.occupancy import Occupancy
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.model.view import View
@@ -40,7 +39,7 @@ def cycle_digest(view: View, devices: bytes, waiting: Sequence[WorkloadRecord]) 
     found.update(f"{settings.epoch} {settings.seed} {view.now!r}\n".encode())
     found.update(
         f"{policy.max_percent_sum} {policy.round_seconds} {policy.gang_skip_limit}"
-        f" {_in_words(policy.risk)}\n".encode()
+        f" {policy.risk!r}\n".encode()
     )
     if policy.objective != "FIFO":
         found.update(f"{policy.objective} {policy.tenants!r}\n".encode())
@@ -49,12 +48,6 @@ def cycle_digest(view: View, devices: bytes, waiting: Sequence[WorkloadRecord]) 
     lines = sorted(f"{one.ref.uid} {one.generation}" for one in waiting)
     found.update("\n".join(lines).encode())
     return found.hexdigest()
-
-
-def _in_words(risk: RiskSettings) -> str:
-    """As the first release wrote it: the digest of a decision outlives names of fields."""
-    named = repr(risk).replace("predictor='Learned'", "learned=True")
-    return named.replace("predictor='UtilisationSum'", "learned=False")
 
 
 def decision_digest(devices: bytes, workload: WorkloadRecord, asked: bytes) -> str:

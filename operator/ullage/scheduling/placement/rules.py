@@ -36,7 +36,7 @@ def _usual(view: View, requests: ResourceRequests) -> dict[str, Usual]:
     """The classes that ask for devices or shares of them, by accelerator."""
     counts: Counter[int] = Counter()
     known: dict[int, ResourceRequest] = {}
-    for workload in view.snapshot.workloads.values():
+    for _, workload in sorted(view.snapshot.workloads.items()):
         if workload.status.phase in _OVER:
             continue
         request = requests.of(workload, workload.shape)
