@@ -145,7 +145,12 @@ class _Request:
 
 
 def request_for(newcomer: Newcomer, device: Device) -> Request:
-    """What a newcomer asks of a device."""
+    """What a newcomer asks of a device.
+
+    Args:
+        newcomer: Who asks.
+        device: The device; its limit on the sum of shares counts.
+    """
     return _Request(
         min_percent=newcomer.min_percent,
         max_percent=newcomer.max_percent,
@@ -156,7 +161,12 @@ def request_for(newcomer: Newcomer, device: Device) -> Request:
 
 
 def figures_of(device: Device, newcomer: Newcomer) -> Facts[int]:
-    """The figures of a device; the newcomer's trust domain is number 0."""
+    """The figures of a device; the newcomer's trust domain is number 0.
+
+    Args:
+        device: The device with those who are there.
+        newcomer: Who asks.
+    """
     domain, percent, contexts, memory, loose = 0, 0, 0, 0, 0
     for one in device.residents:
         percent += one.tenant.percent
@@ -189,12 +199,25 @@ def figures_of(device: Device, newcomer: Newcomer) -> Facts[int]:
 
 
 def share_ceiling(newcomer: Newcomer, device: Device) -> int:
-    """Largest share that limits, memory and the request leave; may be below the least."""
+    """Largest share that limits, memory and the request leave; may be below the least.
+
+    Args:
+        newcomer: Who asks.
+        device: The device with those who are there.
+
+    Returns:
+        Percent of the device.
+    """
     return limits.ceiling(figures_of(device, newcomer), request_for(newcomer, device))
 
 
 def proposal_for(newcomer: Newcomer, device: Device) -> Proposal:
-    """What a prediction is asked about a device, with the shares that the limits leave."""
+    """What a prediction is asked about a device, with the shares that the limits leave.
+
+    Args:
+        newcomer: Who asks.
+        device: The device with those who are there.
+    """
     return Proposal(
         place=device.uuid,
         accelerator=device.accelerator,
@@ -205,7 +228,15 @@ def proposal_for(newcomer: Newcomer, device: Device) -> Proposal:
 
 
 def candidate_shares(newcomer: Newcomer, device: Device) -> tuple[int, ...]:
-    """Shares to try on a device, rising, as its hardware rounds them."""
+    """Shares to try on a device, as its hardware rounds them.
+
+    Args:
+        newcomer: Who asks.
+        device: The device with those who are there.
+
+    Returns:
+        Percent, rising; none where no share is left.
+    """
     least, most = newcomer.min_percent, share_ceiling(newcomer, device)
     wanted = shares_between(least, most)
     if not device.steps:
@@ -216,7 +247,15 @@ def candidate_shares(newcomer: Newcomer, device: Device) -> tuple[int, ...]:
 
 
 def shares_between(least: int, most: int) -> tuple[int, ...]:
-    """Shares to try, rising: every tenth percent, least and most."""
+    """Shares to try: every tenth percent, least and most.
+
+    Args:
+        least: Percent of the device.
+        most: Percent of the device.
+
+    Returns:
+        Percent, rising; none where ``most`` is below ``least``.
+    """
     if most < least:
         return ()
     tenths = range(SHARE_STEP_PERCENT, WHOLE_PERCENT + 1, SHARE_STEP_PERCENT)
@@ -224,7 +263,15 @@ def shares_between(least: int, most: int) -> tuple[int, ...]:
 
 
 def first_refusal(newcomer: Newcomer, device: Device) -> Refusal | None:
-    """The first limit that a newcomer breaks on a device, at the least share it would take."""
+    """The first limit that a newcomer breaks on a device, at the least share it would take.
+
+    Args:
+        newcomer: Who asks.
+        device: The device with those who are there.
+
+    Returns:
+        ``None`` where it breaks none.
+    """
     refusal = _shares_one(newcomer) or impossible_objective(newcomer.tenant)
     if refusal is not None:
         return refusal
@@ -325,6 +372,10 @@ def check_device(device: Device) -> None:
 
 def check_newcomer(newcomer: Newcomer, device: Device) -> None:
     """Refuse a request that no one can mean.
+
+    Args:
+        newcomer: Who asks.
+        device: The device that it is judged on.
 
     Raises:
         ValueError: naming the figure.

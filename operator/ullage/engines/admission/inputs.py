@@ -38,13 +38,24 @@ _THRESHOLD: Final = _values(Threshold)
 
 
 def inputs_hash(device: Device, newcomer: Newcomer, basis: Basis) -> str:
-    """Hash of everything a decision sees but the model itself, whose version stands beside."""
+    """Hash of everything a decision sees but the model itself, whose version stands beside.
+
+    Args:
+        device: The device with those who are there.
+        newcomer: Who asks.
+        basis: Settings, thresholds and arrivals that the decision rests on.
+    """
     residents = [(_RESIDENT(one), _tenant(one.tenant)) for one in device.residents]
     return _hash((_DEVICE(device), residents, _newcomer(newcomer), *_basis(basis)))
 
 
 def proposal_hash(proposal: Proposal, basis: Basis) -> str:
-    """The same of a prediction alone."""
+    """Hash of everything a prediction sees but the model itself.
+
+    Args:
+        proposal: The newcomer beside those who are there.
+        basis: Settings, thresholds and arrivals that the prediction rests on.
+    """
     tenants = [_tenant(one) for one in (*proposal.residents, proposal.newcomer)]
     return _hash((_PROPOSAL(proposal), tenants, *_basis(basis)))
 

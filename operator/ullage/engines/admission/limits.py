@@ -212,7 +212,15 @@ LIMITS: Final[tuple[tuple[Reason, Short], ...]] = (
 
 
 def first_broken(facts: Facts[int], request: Request) -> tuple[Reason, int] | None:
-    """The first limit that one device does not keep, and by how much."""
+    """The first limit that one device does not keep.
+
+    Args:
+        facts: Figures of the device.
+        request: What is asked of it.
+
+    Returns:
+        The reason and by how much, in the unit of the limit; ``None`` = it keeps all.
+    """
     for reason, check in LIMITS:
         short = check(facts, request)
         if short > 0:
@@ -221,7 +229,15 @@ def first_broken(facts: Facts[int], request: Request) -> tuple[Reason, int] | No
 
 
 def ceiling(facts: Facts[N], request: Request) -> N:
-    """Largest share that limits, memory and the request leave; may be below the least."""
+    """Largest share that limits, memory and the request leave; may be below the least.
+
+    Args:
+        facts: Figures of one device (whole numbers), or columns of all, shape (devices,).
+        request: What is asked of it.
+
+    Returns:
+        Percent of each device.
+    """
     top = request.percent_limit - facts.percent_used
     if not request.memory_mib:
         top = smaller(top, share_that_fits(facts.memory, facts.memory - facts.memory_used))
@@ -229,29 +245,59 @@ def ceiling(facts: Facts[N], request: Request) -> N:
 
 
 def memory_needed(facts: Facts[N], request: Request, percent: N | int) -> N:
-    """Memory that a request takes at a share, its contexts included, MiB."""
+    """Memory that a request takes at a share, its contexts included.
+
+    Args:
+        facts: Figures of one device (whole numbers), or columns of all, shape (devices,).
+        request: What is asked of it.
+        percent: The share, one for all or one for each device.
+
+    Returns:
+        MiB on each device.
+    """
     if request.memory_mib:
         return with_contexts_mib(request.memory_mib, request.contexts, facts.overhead)
     return memory_of_share_mib(facts.memory, percent)
 
 
 def memory_of_share_mib(device_mib: N, percent: N | int) -> N:
-    """Memory that goes with a share, its contexts included."""
+    """Memory that goes with a share, its contexts included; rounded down.
+
+    Args:
+        device_mib: Memory of the device, MiB.
+        percent: The share, percent of the device.
+    """
     return device_mib * percent // WHOLE_PERCENT
 
 
 def with_contexts_mib(memory_mib: int, contexts: int, overhead_mib: N) -> N:
-    """Memory that a tenant takes which may allocate so much beside its contexts."""
+    """Memory that a tenant takes which may allocate so much beside its contexts.
+
+    Args:
+        memory_mib: What it may allocate, MiB.
+        contexts: Its contexts.
+        overhead_mib: What one context costs on the device, MiB.
+    """
     return memory_mib + contexts * overhead_mib
 
 
 def share_that_fits(device_mib: N, free_mib: N) -> N:
-    """Largest p with floor(device * p / 100) <= free, in percent; not bounded by 100."""
+    """Largest p with floor(device * p / 100) <= free, in percent; not bounded by 100 (derived).
+
+    Args:
+        device_mib: Memory of the device, MiB.
+        free_mib: What is free of it, MiB.
+    """
     return ((free_mib + 1) * WHOLE_PERCENT - 1) // larger(device_mib, 1)
 
 
 def larger(one: N, other: N | int) -> N:
-    """The larger of two, entry by entry."""
+    """The larger of two, entry by entry.
+
+    Args:
+        one: A whole number or an array.
+        other: A number, or an array of the same shape.
+    """
     if isinstance(one, int):
         return max(one, other)
     import numpy as np
@@ -260,7 +306,12 @@ def larger(one: N, other: N | int) -> N:
 
 
 def smaller(one: N, other: N | int) -> N:
-    """The smaller of two, entry by entry."""
+    """The smaller of two, entry by entry.
+
+    Args:
+        one: A whole number or an array.
+        other: A number, or an array of the same shape.
+    """
     if isinstance(one, int):
         return min(one, other)
     import numpy as np
