@@ -151,7 +151,11 @@ func lockHome(home Home, command string, create bool, patience time.Duration) (*
 func openHome(home Home, create bool) (*os.File, error) {
 	for {
 		if create {
-			if err := os.MkdirAll(string(home), 0o755); err != nil {
+			err := os.MkdirAll(string(home), 0o755)
+			if _, there := os.Lstat(string(home)); errors.Is(err, fs.ErrExist) && there != nil {
+				continue // another `up` made it and a `down` removed it in between
+			}
+			if err != nil {
 				return nil, err
 			}
 		}
