@@ -118,16 +118,8 @@ def _plan(cycle: CycleState, given: CycleAssignment, steady: SteadyCache) -> Pla
     slices = cycle.ledger.slices() | dict.fromkeys(missing_gpu_nodes(snapshot), ())
     accountant = Accountant.of(snapshot, slices, now)
     reporter = Reporter(given.context, assignments, given.predictions, given.devices, given.told)
-    untouched: Mapping[str, LifecycleStep] = {}
-    if given.spent_s == steady.spent_s:
-        nodes = cycle.ledger.changed_nodes()
-        untouched = steady.untouched(cycle.undisturbed, lifecycles, nodes)
-    outcomes, workloads = assignments.outcomes, snapshot.workloads
-    unchanged = {
-        uid
-        for uid, step in untouched.items()
-        if not step.waiting or refusal_stands(workloads[uid].status, outcomes.get(uid))
-    }
+    untouched = _untouched(cycle, given, steady)
+    unchanged = _unchanged(cycle, given, untouched)
     statuses, events = tell(view, reporter, lifecycles, accountant, unchanged)
     timed = accountant.rates.any_price or given.context.rounds is not None
     # what each job has cost, or is owed in turns, changes with time
@@ -172,6 +164,28 @@ def _plan(cycle: CycleState, given: CycleAssignment, steady: SteadyCache) -> Pla
             ordering.wake_at,
         ),
     )
+
+
+def _untouched(
+    cycle: CycleState, given: CycleAssignment, steady: SteadyCache
+) -> dict[str, LifecycleStep]:
+    """What jobs need to whom nothing happened, neither before this cycle nor in it."""
+    if given.spent_s != steady.spent_s:
+        return {}
+    nodes = cycle.ledger.changed_nodes()
+    return steady.untouched(cycle.undisturbed, cycle.lifecycles, nodes)
+
+
+def _unchanged(
+    cycle: CycleState, given: CycleAssignment, untouched: Mapping[str, LifecycleStep]
+) -> set[str]:
+    """Jobs whose status says all there is to say: they run on, or wait for the same reasons."""
+    workloads, outcomes = cycle.view.snapshot.workloads, given.assignments.outcomes
+    return {
+        uid
+        for uid, step in untouched.items()
+        if not step.waiting or refusal_stands(workloads[uid].status, outcomes.get(uid))
+    }
 
 
 def _steady(
