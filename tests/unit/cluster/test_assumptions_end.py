@@ -260,6 +260,13 @@ class TestRefusals:
         self.refuse(state, NOW)
         assert state.next_retry() == NOW + 10
 
+    def test_a_leadership_that_ends_leaves_nothing_of_them(self, state: ClusterState) -> None:
+        self.refuse(state, NOW)
+        state.end_term()
+        assert not state.freeze(NOW).refused_writes
+        assert state.upsert(streams.TRAINING_JOBS, raw_job(meta={"generation": 2}), NOW)
+        state.remove(streams.TRAINING_JOBS, raw_job(), NOW)
+
     def test_the_pods_appearance_settles_it(self, state: ClusterState) -> None:
         self.refuse(state, NOW)
         state.upsert(streams.PODS, raw_pod("train-1", rank=1), NOW)

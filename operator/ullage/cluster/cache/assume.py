@@ -298,6 +298,7 @@ class Refusals:
     def clear(self) -> None:
         """Forget everything."""
         self._kept.clear()
+        self._of.clear()
 
     def shown(self) -> Mapping[RefusalKey, str]:
         """Refused creates now, with the API's text."""
