@@ -47,6 +47,7 @@ from ullage.cluster.records.snapshot import (
     PodStage,
     PolicyRecord,
     ProfileRecord,
+    RefusedWrite,
     ServiceRecord,
     Share,
     Snapshot,
@@ -347,7 +348,7 @@ def a_snapshot(
     foreign_use: Mapping[str, Resources] | None = None,
     slot_holders: Mapping[str, tuple[str, ...]] | None = None,
     creating: Sequence[tuple[str, str]] = (),
-    refused_writes: Mapping[tuple[str, str, str], str] | None = None,
+    refused_writes: Mapping[tuple[str, str, str], RefusedWrite] | None = None,
 ) -> Snapshot:
     """A snapshot of these records; each GPUNode without a node of its name brings one."""
     built = [part.build() if isinstance(part, WorkloadBuilder) else part for part in parts]

@@ -23,7 +23,7 @@ from ullage import ports
 from ullage.api.contract import GATE, LABEL_MANAGED, SLOT_RESOURCE
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
-from ullage.cluster.records.snapshot import ObjectRef, Snapshot
+from ullage.cluster.records.snapshot import ObjectRef, RefusedWrite, Snapshot
 from ullage.cluster.values.streams import STREAMS, Stream
 from ullage.kube.client import K8sCluster
 from ullage.kube.coordinators import Coordinators
@@ -219,10 +219,8 @@ class Brain:
             owner = getattr(action, "owner", None)
             uid = owner.uid if isinstance(owner, ObjectRef) else ""
             self.state.refuse(
-                error.kind,
-                error.namespace,
-                error.name,
-                error.text,
+                (error.kind, error.namespace, error.name),
+                RefusedWrite(reason=error.verdict, message=error.message),
                 now=self.wall.now(),
                 owner_uid=uid,
             )

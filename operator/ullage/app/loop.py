@@ -24,7 +24,7 @@ from ullage.app.figures.turn import preempted
 from ullage.app.outcomes import Outcomes
 from ullage.app.solver import Solver, SolverCrashed, SolverTimeout
 from ullage.app.trigger import Trigger
-from ullage.cluster.records.snapshot import ObjectRef, Snapshot
+from ullage.cluster.records.snapshot import ObjectRef, RefusedWrite, Snapshot
 from ullage.cluster.records.status import Condition
 from ullage.cluster.values.faults import fault_text, shortened
 from ullage.kube.backoff import Backoff
@@ -74,9 +74,21 @@ class State(Protocol):
         ...
 
     def refuse(
-        self, kind: str, namespace: str, name: str, text: str, *, now: float, owner_uid: str = ""
+        self,
+        key: tuple[str, str, str],
+        refused: RefusedWrite,
+        *,
+        now: float,
+        owner_uid: str = "",
     ) -> None:
-        """Show the API's text for a write it refused, and wait before the next try."""
+        """Show why the API refused a write, and wait before the next try.
+
+        Args:
+            key: Kind, namespace and name of the object.
+            refused: Why.
+            now: The moment, seconds since the epoch.
+            owner_uid: The workload that it was written for.
+        """
         ...
 
     def next_retry(self) -> float | None:
@@ -200,10 +212,8 @@ class DecisionLoop:
         self._state.forget(action)
         if isinstance(error, Refused):
             self._state.refuse(
-                error.kind,
-                error.namespace,
-                error.name,
-                error.text,
+                (error.kind, error.namespace, error.name),
+                RefusedWrite(reason=error.verdict, message=error.message),
                 now=self._clock.now(),
                 owner_uid=owner_uid(action),
             )

@@ -48,8 +48,6 @@ class Refused(ApiError):
         kind: kind of the object that was not written.
         namespace: its namespace.
         name: its name.
-        text: what to show. A refused create shows the API's own text; the other verdicts stand
-            before their text, as in ``NameConflict: ...``.
     """
 
     def __init__(
@@ -60,8 +58,6 @@ class Refused(ApiError):
         self.kind = kind
         self.namespace = namespace
         self.name = name
-        plain = verdict is Reason.CREATE_REFUSED
-        self.text = cause.message if plain else f"{verdict}: {cause.message}"
 
 
 class Verdict(StrEnum):

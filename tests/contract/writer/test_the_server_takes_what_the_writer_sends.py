@@ -15,7 +15,13 @@ from builders_raw import raw_template
 from fakes.small_world import Brain, Cluster, Mortal
 from ullage import ports
 from ullage.api.contract import MANAGER_OPERATOR, Reason
-from ullage.cluster.records.snapshot import ObjectRef, PodRecord, Snapshot, WorkloadRecord
+from ullage.cluster.records.snapshot import (
+    ObjectRef,
+    PodRecord,
+    RefusedWrite,
+    Snapshot,
+    WorkloadRecord,
+)
 from ullage.cluster.records.status import Condition, WorkloadStatus
 from ullage.kube.client import K8sCluster
 from ullage.kube.errors import Refused
@@ -170,8 +176,9 @@ async def test_a_pod_that_the_api_refuses_is_the_users_to_see(world: World) -> N
         cluster.server.fail(403, verb="create", plural="pods", message="exceeded quota: gpus")
         error = await failure(brain, create(the_job(brain, "whole")))
         assert isinstance(error, Refused)
-        assert "exceeded quota" in error.text
-        assert now(brain).refused_writes == {("Pod", "team", "whole-0"): error.text}
+        assert "exceeded quota" in error.message
+        refused = RefusedWrite(reason=Reason.CREATE_REFUSED, message=error.message)
+        assert now(brain).refused_writes == {("Pod", "team", "whole-0"): refused}
 
 
 async def test_a_status_is_owned_by_us_and_tied_to_its_version(world: World) -> None:

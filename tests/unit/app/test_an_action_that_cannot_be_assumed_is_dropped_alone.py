@@ -90,7 +90,7 @@ class Rig:
         return 0
 
     def refuse(
-        self, kind: str, namespace: str, name: str, text: str, *, now: float, owner_uid: str = ""
+        self, key: tuple[str, str, str], refused: object, *, now: float, owner_uid: str = ""
     ) -> None: ...
 
     def next_retry(self) -> float | None:

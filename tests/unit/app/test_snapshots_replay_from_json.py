@@ -14,11 +14,12 @@ import pytest
 from builders import NOW, a_device_profile, a_gpu_node, a_job, a_node, a_snapshot
 from fakes.lesson_rig import GPU, profiles
 from fakes.pool_watch import a_pool
+from ullage.api.contract import Reason
 from ullage.app.fit_worker import FitTask, run_fit
 from ullage.app.model_summary import digest
 from ullage.app.replay import UnreadableSnapshot, from_json, main, to_json
 from ullage.cluster.records.pool import LossRecord, PoolStatus
-from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.snapshot import RefusedWrite, Snapshot
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.model.faults import WORKLOADS, Fault
 from ullage.scheduling.model.plan import DecideSettings
@@ -40,7 +41,9 @@ def busy() -> Snapshot:
         models={GPU: model},
         pools={"spot-a": a_pool(status=PoolStatus(price=1.0, last_loss=LOSS, nodes=2), most=4)},
         creating=frozenset({("default", "b"), ("default", "a")}),
-        refused_writes={("Pod", "default", "x"): "quota"},
+        refused_writes={
+            ("Pod", "default", "x"): RefusedWrite(reason=Reason.CREATE_REFUSED, message="quota")
+        },
         node_refusals={("uid", "GPU-0"): (1.0, 2.0)},
         refused_starts={("default", "train-0"): (1.0, 2.0)},
     )

@@ -50,7 +50,7 @@ class Memory:
         return 0
 
     def refuse(
-        self, kind: str, namespace: str, name: str, text: str, *, now: float, owner_uid: str = ""
+        self, key: tuple[str, str, str], refused: object, *, now: float, owner_uid: str = ""
     ) -> None: ...
 
     def next_retry(self) -> float | None:

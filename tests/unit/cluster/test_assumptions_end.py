@@ -15,7 +15,7 @@ from ullage.app.effects import effect_of
 from ullage.cluster.cache.assume import Refusals
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.pod_shape import NodeAffinity
-from ullage.cluster.records.snapshot import ObjectRef, PodStage
+from ullage.cluster.records.snapshot import ObjectRef, PodStage, RefusedWrite
 from ullage.cluster.records.status import WorkloadStatus
 from ullage.cluster.values import streams
 from ullage.scheduling.model.plan import (
@@ -212,21 +212,29 @@ def test_assumptions_about_objects_that_are_gone_are_not_shown(state: ClusterSta
     assert POD.uid not in state.freeze(NOW).pods
 
 
+def because(message: str) -> RefusedWrite:
+    return RefusedWrite(reason=Reason.CREATE_REFUSED, message=message)
+
+
 class TestRefusals:
     KEY = ("Pod", "default", "train-1")
 
     def refuse(self, state: ClusterState, now: float, text: str = "exceeded quota") -> None:
-        state.refuse(*self.KEY, text, now=now, owner_uid=JOB.uid)
+        state.refuse(self.KEY, because(text), now=now, owner_uid=JOB.uid)
 
     def test_a_long_text_is_cut(self, state: ClusterState) -> None:
         self.refuse(state, NOW, "x" * 4000)
-        assert state.freeze(NOW).refused_writes == {self.KEY: "x" * 1024}
+        assert state.freeze(NOW).refused_writes == {self.KEY: because("x" * 1024)}
 
     def test_what_is_refused_to_others_is_not_looked_at(self) -> None:
         refusals = Refusals()
         for number in range(3):
             refusals.refuse(
-                ("Pod", "default", f"p-{number}"), "no", NOW, owner_uid="other", generation=1
+                ("Pod", "default", f"p-{number}"),
+                because("no"),
+                NOW,
+                owner_uid="other",
+                generation=1,
             )
         assert not refusals.owner_changed(JOB.uid, None)
         assert len(refusals.shown()) == 3
@@ -235,7 +243,7 @@ class TestRefusals:
 
     def test_a_refused_create_shows_the_apis_text(self, state: ClusterState) -> None:
         self.refuse(state, NOW)
-        assert state.freeze(NOW).refused_writes == {self.KEY: "exceeded quota"}
+        assert state.freeze(NOW).refused_writes == {self.KEY: because("exceeded quota")}
         assert state.next_retry() == NOW + 10
 
     def test_the_wait_doubles_up_to_five_minutes(self, state: ClusterState) -> None:
@@ -273,9 +281,9 @@ class TestRefusals:
         assert not state.freeze(NOW).refused_writes
 
     def test_someone_elses_pod_of_that_name_settles_nothing(self, state: ClusterState) -> None:
-        self.refuse(state, NOW, "NameConflict: held")
+        self.refuse(state, NOW, "held")
         state.upsert(streams.PODS, raw_pod("train-1", owner="other", rank=1), NOW)
-        assert state.freeze(NOW).refused_writes == {self.KEY: "NameConflict: held"}
+        assert state.freeze(NOW).refused_writes == {self.KEY: because("held")}
 
     def test_the_owners_end_settles_it(self, state: ClusterState) -> None:
         self.refuse(state, NOW)

@@ -19,7 +19,7 @@ from builders import (
 )
 from fakes.deciding import Decided, decided
 from ullage.api.contract import DesiredSlice, Reason, SlicePhase
-from ullage.cluster.records.snapshot import GPUNodeRecord, PodRecord, PodStage
+from ullage.cluster.records.snapshot import GPUNodeRecord, PodRecord, PodStage, RefusedWrite
 from ullage.scheduling.model.plan import DeletePod, UngatePod
 
 PAIR = a_job().gang(2)
@@ -187,12 +187,12 @@ def test_a_refusal_to_ungate_is_the_users_to_see() -> None:
     job = a_job()
     pods = job.pods()
     held = _slices(pods, "node-1")[0]
-    text = "NodeAffinityConflict: term 0 is empty"
+    refused = RefusedWrite(reason=Reason.NODE_AFFINITY_CONFLICT, message="term 0 is empty")
     found = decided(
         job,
         *pods,
         _node("node-1", held, SlicePhase.RESERVED),
-        refused_writes={("Pod", "default", "train-0"): text},
+        refused_writes={("Pod", "default", "train-0"): refused},
     )
     assert not found.all(UngatePod)
     admitted = found.condition(job, "Admitted")

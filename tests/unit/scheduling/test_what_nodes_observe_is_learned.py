@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from builders import NOW, a_gpu_node, a_job, a_profile, a_snapshot
 from fakes.deciding import decided
-from ullage.api.contract import Fingerprint, Observation, ObservedPartner
+from ullage.api.contract import Fingerprint, Observation, ObservedPartner, Reason
 from ullage.cluster.codecs.profile import profile_as_stored
 from ullage.cluster.projection.workload_class import profile_name
 from ullage.cluster.records.profile import ProfileRecord, SoloEntry
-from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.snapshot import RefusedWrite, Snapshot
 from ullage.engines.admission.probation import Account
 from ullage.scheduling.learning.loop import WRITE_EVERY_S, Lessons, profiles_to_write
 from ullage.scheduling.learning.merge import MOST_ROWS
@@ -345,6 +345,7 @@ def test_nothing_is_created_where_no_one_is_left() -> None:
 
 
 def test_a_refused_profile_is_not_asked_for_again_before_its_time() -> None:
-    refused = {("WorkloadProfile", "default", profile_name(CLASS)): "forbidden"}
+    why = RefusedWrite(reason=Reason.CREATE_REFUSED, message="forbidden")
+    refused = {("WorkloadProfile", "default", profile_name(CLASS)): why}
     picture = replace(world(row(0)), refused_writes=refused)
     assert profiles_to_write(picture, NOW, 1).actions == ()

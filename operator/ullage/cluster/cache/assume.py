@@ -11,11 +11,12 @@ of the next try.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from ullage.api.contract import DesiredSlice
 from ullage.cluster.records.profile import ProfileStatus
+from ullage.cluster.records.snapshot import RefusedWrite
 from ullage.cluster.records.status import WorkloadStatus
 
 ASSUME_TTL_S: Final = 30.0
@@ -220,7 +221,7 @@ RefusalKey = tuple[str, str, str]
 
 @dataclass(slots=True, kw_only=True)
 class _Refusal:
-    text: str
+    refused: RefusedWrite
     owner_uid: str
     generation: int
     tries: int
@@ -243,14 +244,20 @@ class Refusals:
         self._most_s = most_s
 
     def refuse(
-        self, key: RefusalKey, text: str, now: float, *, owner_uid: str, generation: int
+        self,
+        key: RefusalKey,
+        refused: RefusedWrite,
+        now: float,
+        *,
+        owner_uid: str,
+        generation: int,
     ) -> None:
         """Record a refusal; the wait doubles with every refusal of the same object."""
         before = self._forget(key)
         tries = before.tries + 1 if before is not None else 1
         wait = min(self._first_s * 2.0 ** min(tries - 1, 16), self._most_s)
         self._kept[key] = _Refusal(
-            text=text[:MOST_CHARACTERS],
+            refused=replace(refused, message=refused.message[:MOST_CHARACTERS]),
             owner_uid=owner_uid,
             generation=generation,
             tries=tries,
@@ -300,9 +307,9 @@ class Refusals:
         self._kept.clear()
         self._of.clear()
 
-    def shown(self) -> Mapping[RefusalKey, str]:
-        """Refused creates now, with the API's text."""
-        return {key: refusal.text for key, refusal in self._kept.items() if refusal.waiting}
+    def shown(self) -> Mapping[RefusalKey, RefusedWrite]:
+        """Writes that are refused now."""
+        return {key: refusal.refused for key, refusal in self._kept.items() if refusal.waiting}
 
     def next_end(self) -> float | None:
         """When the next wait is over."""

@@ -21,6 +21,7 @@ from ullage.cluster.cache.assume import (
     PodCreated,
     PodLeaving,
     PodUngated,
+    RefusalKey,
     Refusals,
     SlicesSet,
     StatusSet,
@@ -55,6 +56,7 @@ from ullage.cluster.records.snapshot import (
     ForeignPod,
     GPUNodeRecord,
     PodRecord,
+    RefusedWrite,
     ServiceRecord,
     Snapshot,
     WorkloadKind,
@@ -181,17 +183,17 @@ class ClusterState:
             self._context.touch()
 
     def refuse(
-        self, kind: str, namespace: str, name: str, text: str, *, now: float, owner_uid: str = ""
+        self, key: RefusalKey, refused: RefusedWrite, *, now: float, owner_uid: str = ""
     ) -> None:
-        """The API refused to write this object; show its text and try again after a back-off.
+        """The API refused to write this object; show why and try again after a back-off.
 
         Cleared by a new generation of the owner, by the object's appearance (pods), or when the
         wait is over (10 s doubling to 5 min).
         """
         owner = self._workloads.get(owner_uid)
         self._refusals.refuse(
-            (kind, namespace, name),
-            text,
+            key,
+            refused,
             now,
             owner_uid=owner_uid,
             generation=owner.generation if owner else 0,

@@ -19,6 +19,7 @@ from ullage.api.contract import (
     Observation,
     ObservedDevice,
     ObservedSlice,
+    Reason,
     SliceKey,
 )
 from ullage.api.contract import Interruption as Interruption
@@ -349,6 +350,14 @@ class Unread:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedWrite:
+    """Why the API does not take an object: a reason of ours, and the API's own words."""
+
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """One immutable snapshot of the cluster, observed and assumed.
 
@@ -382,8 +391,8 @@ class Snapshot:
     """Policies, profiles and pools that cannot be read, or could not."""
     """SchedulingPolicies that bind nothing, because of their name; sorted by it."""
     creating: frozenset[tuple[str, str]] = frozenset()
-    refused_writes: Mapping[tuple[str, str, str], str] = field(default_factory=dict)
-    """Creates that the API refused, (kind, namespace, name) -> the API's own text."""
+    refused_writes: Mapping[tuple[str, str, str], RefusedWrite] = field(default_factory=dict)
+    """Writes that the API refused and that wait for another try, by (kind, namespace, name)."""
     node_refusals: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
     """When this process saw a node refuse a slice: (uid of the pod, device) -> the times."""
     refused_starts: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)

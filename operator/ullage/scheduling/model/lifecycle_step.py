@@ -96,17 +96,9 @@ def earliest(*moments: float) -> float:
 
 
 def write_refused(view: View, kind: str, namespace: str, name: str) -> tuple[Reason, str] | None:
-    """Why the API does not take an object, while the writer waits before its next try.
-
-    The writer puts its verdict before the text; a text alone is a refused create.
-    """
-    text = view.snapshot.refused_writes.get((kind, namespace, name))
-    if text is None:
-        return None
-    for reason in (Reason.NAME_CONFLICT, Reason.NODE_AFFINITY_CONFLICT, Reason.WRITE_REFUSED):
-        if text.startswith(f"{reason}: "):
-            return reason, text.removeprefix(f"{reason}: ")
-    return Reason.CREATE_REFUSED, text
+    """Why the API does not take an object, while the writer waits before its next try."""
+    refused = view.snapshot.refused_writes.get((kind, namespace, name))
+    return (refused.reason, refused.message) if refused is not None else None
 
 
 def refusal_under_retry(workload: WorkloadRecord) -> tuple[Reason, str] | None:
