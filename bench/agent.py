@@ -28,7 +28,7 @@ TENANTS: Final = 8
 SETTLE_SECONDS: Final = 15.0
 MEASURE_SECONDS: Final = 60.0
 BUSY_PERCENT: Final = 1.0
-"""The agent beside its tenants; guard and watchdog do the same whoever is there."""
+"""The agent beside its tenants; guard and watchdog do the same whatever runs."""
 IDLE_PERCENT: Final = 0.5
 """All three, beside no one."""
 RSS_LIMIT_MIB: Final = 100.0

@@ -119,7 +119,7 @@ def _write(path: Path, text: str) -> None:
 
 
 class PretendedNode:
-    """API server, pods and files; an agent is started on it by whoever measures."""
+    """API server, pods and files; an agent is started on it by the measurement."""
 
     def __init__(self, root: Path, tenants: int) -> None:
         self.root = root

@@ -60,7 +60,7 @@ class Outcome:
     work_s: float
     """Work done by training, in seconds alone on a device."""
     wait_mean_s: float
-    """From arrival to first step; whoever never began counts until the end."""
+    """From arrival to first step; a job that never began counts until the end."""
     wait_p90_s: float
     never_began: int
     service_p99_ms: float | None

@@ -121,7 +121,7 @@ def judge(
         hearts: Of all members.
     """
     later = [one for one in notes if loss.at_s <= one.at_s < until_s]
-    # the members of a step stop together: whoever hears of it first tells the others
+    # the members of a step stop together: the first that hears of it tells the others
     told = next((one for one in later if one.what == "told"), None)
     first = next((one for one in later if one.what == "first"), None)
     others = [uid for uid, node in loss.members.items() if node != loss.node]

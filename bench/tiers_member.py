@@ -3,8 +3,8 @@
 """A member of the job that the bench trains, as a user would write it.
 
 The model is a sparse logistic regression with momentum, cut by features: a shard's weights exist in
-one member only, so a lost owner is a real loss. Every sum runs in the order of shards, whoever owns
-them: the loss must be equal to the last bit.
+one member only, so a lost owner is a real loss. Every sum runs in the order of shards, whichever
+member owns them: the loss must be equal to the last bit.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class Exclusive(Measured):
 
 @dataclass(slots=True)
 class Uncontrolled(Measured):
-    """Two jobs per device, whoever they are: the first fit."""
+    """Two jobs per device, whichever fit first."""
 
     name: str = "uncontrolled"
 
@@ -114,7 +114,7 @@ def profile_of(workload_class: JobClass) -> ClassProfile:
 
 @dataclass(slots=True)
 class Admitting(Measured):
-    """Whoever `ullage.engines.admission.decision.admit` lets in, on its best device.
+    """Jobs that `ullage.engines.admission.decision.admit` lets in, on its best device.
 
     Equal questions have equal answers, so each is put once per state of knowledge.
     """

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains in tiers, one member of several: ``python -m digits.tiered``.
 
-Ten linear models, one for each digit, are the shards of the state: whoever owns a shard computes
+Ten linear models, one for each digit, are the shards of the state: the owner of a shard computes
 with it and changes it, and all add up what they have in every step. Members come and go; the result
 is the same to the last bit, because every sum runs in the order of the digits.
 
@@ -97,7 +97,7 @@ class Model:
             file.unlink(missing_ok=True)
 
     def _scores(self, images: Floats, gather: Gather) -> Floats:
-        """One row for each digit, from whoever owns it."""
+        """One row for each digit, from its owner."""
         mine = b"".join(
             bytes([digit]) + (images @ weights[1:] + weights[0]).tobytes()
             for digit, weights in sorted(self._weights.items())

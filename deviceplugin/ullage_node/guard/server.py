@@ -66,7 +66,7 @@ class GuardServer:
         self._due = time.monotonic()
 
     def run(self, stop: socket.socket) -> None:
-        """Serve until something can be read from ``stop``; whoever stands still then runs again.
+        """Serve until something can be read from ``stop``; tenants that stand still run again.
 
         Raises:
             OSError: the socket cannot be made.

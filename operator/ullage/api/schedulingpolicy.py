@@ -197,7 +197,7 @@ class SchedulingPolicySpec(Model):
     ] = 10
     """Under `MinCost` and `MinCostSLO`: least that each job gets, in percent of what its
     proportional part of the cluster would bring; less where that is too much for all together. With
-    0 whoever brings little for its price runs on idle devices only."""
+    0 a job that brings little for its price runs on idle devices only."""
 
 
 class SolveResult(StrEnum):

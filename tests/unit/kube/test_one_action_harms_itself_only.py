@@ -59,7 +59,7 @@ def test_a_template_that_cannot_be_built_refuses_its_pod_alone() -> None:
     assert sorted(rig.cluster.verbs()) == [("apply", "node-1"), ("delete", "other-0")]
     (refused,) = refusals(rig)
     assert refused.verdict is Reason.CREATE_REFUSED
-    assert "cannot be built or sent: TypeError" in refused.text
+    assert "cannot be built or sent: TypeError" in refused.message
     assert rig.stats.writes["create", "Pod", "failed"] == 1
 
 
@@ -69,7 +69,7 @@ def test_a_number_beyond_64_bits_ends_one_write() -> None:
     assert ("apply", "wild") not in rig.cluster.verbs()
     (refused,) = refusals(rig)
     assert refused.verdict is Reason.WRITE_REFUSED
-    assert refused.text.startswith("WriteRefused: it cannot be built or sent: ")
+    assert refused.message.startswith("it cannot be built or sent: ")
 
 
 def test_a_status_that_cannot_be_written_is_told_by_an_event() -> None:
@@ -95,7 +95,7 @@ def test_any_exception_of_any_action_is_told_to_its_owner(
     ((told, error),) = rig.results
     assert told == action
     assert isinstance(error, Refused)
-    assert type(fault).__name__ in error.text
+    assert type(fault).__name__ in error.message
 
 
 def test_an_exception_while_sending_is_one_write() -> None:

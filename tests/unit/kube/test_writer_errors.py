@@ -129,7 +129,7 @@ def test_a_refused_create_is_the_users_to_see_in_the_apis_words(
     (refused,) = run_virtual(main()).errors
     assert isinstance(refused, Refused)
     assert refused.verdict is Reason.CREATE_REFUSED
-    assert refused.text == error.message
+    assert refused.message == error.message
     assert refused.namespace == "default"
     assert (refused.kind, refused.name) in {
         ("Pod", "train-0"),
@@ -148,7 +148,7 @@ def test_a_template_that_cannot_be_read_is_a_refused_create() -> None:
     rig = run_virtual(main())
     (refused,) = rig.errors
     assert isinstance(refused, Refused)
-    assert "spec.template: labels[n]: expected a string" in refused.text
+    assert "spec.template: labels[n]: expected a string" in refused.message
     assert rig.cluster.calls == []
 
 
@@ -191,8 +191,8 @@ def test_a_name_conflict_says_who_holds_the_name_and_what_to_do() -> None:
     (refused,) = run_virtual(main()).errors
     assert isinstance(refused, Refused)
     assert refused.verdict is Reason.NAME_CONFLICT
-    assert refused.text == (
-        "NameConflict: Pod default/train-0 exists and belongs to ReplicaSet web-1; delete or "
+    assert refused.message == (
+        "Pod default/train-0 exists and belongs to ReplicaSet web-1; delete or "
         "rename it, or give the workload another name"
     )
 
@@ -251,7 +251,7 @@ def test_a_pin_that_cannot_narrow_is_told() -> None:
     (refused,) = rig.errors
     assert isinstance(refused, Refused)
     assert refused.verdict is Reason.NODE_AFFINITY_CONFLICT
-    assert refused.text.startswith("NodeAffinityConflict: node selector term 0 is empty")
+    assert refused.message.startswith("node selector term 0 is empty")
     assert rig.cluster.calls == []
 
 
@@ -270,7 +270,7 @@ def test_a_missing_right_is_shown_and_not_asked_for_in_a_hot_loop() -> None:
     refused = rig.errors[0]
     assert isinstance(refused, Refused)
     assert refused.verdict is Reason.WRITE_REFUSED
-    assert refused.text == "WriteRefused: cannot patch gpunodes"
+    assert refused.message == "cannot patch gpunodes"
     assert (refused.kind, refused.namespace, refused.name) == ("GPUNode", "", "n1")
 
 

@@ -76,3 +76,8 @@ def test_a_failure_is_no_preemption() -> None:
     status = decided(job, failed, a_gpu_node("node-1", devices=1)).status(job)
     assert status.restarts == 1
     assert status.scheduling == state
+
+
+def test_a_forged_count_at_the_edge_of_the_api_stays_one_that_it_takes() -> None:
+    state, _ = preempted(SchedulingState(preemptions=2**31 - 1, preempted_at=NOW - 1))
+    assert state.preemptions == 2**31 - 1

@@ -139,7 +139,7 @@ class MpsShares:
         other = next((one for one in strangers if one.serves(uuid)), None)
         return (
             f"process {other.pid} of someone else runs a second MPS control daemon for it: "
-            "whoever uses that one takes turns with our tenants, beside their shares; stop it"
+            "processes that use that one take turns with our tenants, beside their shares; stop it"
             if other
             else ""
         )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """One reason: what it says, and what whoever reads it can do."""
+    """One reason: what it says, and what its reader can do."""
 
     meaning: str
     what_to_do: str

@@ -48,7 +48,7 @@ LIFE: Final[Mapping[Reason, Explanation]] = {
         "Wait, or raise its priority class or its weight.",
     ),
     Reason.EVICTION_NOTICE: say(
-        "The provider, or whoever manages the nodes, has said that a machine is taken away; the "
+        "The provider, or the administrator, has said that a machine is taken away; the "
         "node takes nothing new, and what runs there is moved in time.",
         "Nothing; the message names the node and the moment, and docs/notices.md the order in "
         "which work leaves.",

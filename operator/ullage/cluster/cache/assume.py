@@ -18,6 +18,7 @@ from ullage.api.contract import DesiredSlice
 from ullage.cluster.records.profile import ProfileStatus
 from ullage.cluster.records.snapshot import RefusedWrite
 from ullage.cluster.records.status import WorkloadStatus
+from ullage.cluster.values.doubling import doubled_s
 
 ASSUME_TTL_S: Final = 30.0
 BACKOFF_FIRST_S: Final = 10.0
@@ -255,13 +256,12 @@ class Refusals:
         """Record a refusal; the wait doubles with every refusal of the same object."""
         before = self._forget(key)
         tries = before.tries + 1 if before is not None else 1
-        wait = min(self._first_s * 2.0 ** min(tries - 1, 16), self._most_s)
         self._kept[key] = _Refusal(
             refused=replace(refused, message=refused.message[:MOST_CHARACTERS]),
             owner_uid=owner_uid,
             generation=generation,
             tries=tries,
-            until=now + wait,
+            until=now + doubled_s(self._first_s, tries - 1, self._most_s),
         )
         self._of.setdefault(owner_uid, set()).add(key)
 

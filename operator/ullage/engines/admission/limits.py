@@ -37,7 +37,7 @@ NODE_UNHEALTHY: Final = 2
 MODE_BIT: Final[Mapping[GPUMode, int]] = {GPUMode.EXCLUSIVE: 1, GPUMode.FRACTIONAL: 2}
 ALL_MODES: Final = sum(MODE_BIT.values())
 
-NOBODY: Final = -1
+NO_DOMAIN: Final = -1
 """Trust domain of a device that no one is on."""
 MIXED: Final = -2
 """Trust domain of a device whose tenants differ or are not known: no one joins them."""

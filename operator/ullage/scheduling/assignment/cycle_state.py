@@ -44,7 +44,7 @@ class CycleState:
         inventory: Devices and the nodes they are in.
         ledger: Who holds what; what follows writes into it.
         lifecycles: What every workload needs, by its uid.
-        undisturbed: What jobs need that run on and near which nothing changed, by uid.
+        undisturbed: What jobs need that run or wait and near which nothing changed, by uid.
         disturbed: Nodes that something happened to, or to those on it; ``None`` = perhaps to all.
         trials: Classes that are tried out.
         spending: Pools that jobs with an aim of cost are to use.

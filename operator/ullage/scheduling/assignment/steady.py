@@ -45,7 +45,7 @@ class SteadyCache:
     """Nodes on which a workload holds slices, by uid."""
 
     def undisturbed(self, view: View) -> tuple[dict[str, LifecycleStep], set[str] | None]:
-        """What jobs need to whom still nothing happened, by uid, and the nodes of all others.
+        """What undisturbed jobs need, running or waiting, by uid, and the nodes of all others.
 
         The second is ``None`` where something happened that may concern any node.
         """

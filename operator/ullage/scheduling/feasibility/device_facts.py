@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Final
 
@@ -15,7 +15,7 @@ from ullage.scheduling.feasibility.occupancy import Occupancy
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.inventory.inventory import Flags, Ints
 
-_COLUMNS: Final = attrgetter(*(one.name for one in fields(Facts)))
+_COLUMNS: Final = attrgetter(*(column.name for column in fields(Facts)))
 
 
 def columns(occupancy: Occupancy) -> Facts[Ints]:
@@ -47,45 +47,24 @@ def picked(facts: Facts[Ints], sites: Ints) -> Facts[Ints]:
 
 def figures(occupancy: Occupancy, site: int) -> Facts[int]:
     """The figures of one device; each on it has one context."""
-    inventory, sharers = occupancy.inventory, occupancy.sharers.item(site)
-    return Facts(
-        inventory.model.item(site),
-        inventory.health.item(site),
-        inventory.modes.item(site),
-        inventory.memory_mib.item(site),
-        inventory.overhead_mib.item(site),
-        inventory.contexts.item(site),
-        sharers,
-        sharers,
-        occupancy.whole.item(site),
-        occupancy.domain.item(site),
-        occupancy.percent_used.item(site),
-        occupancy.memory_used_mib.item(site),
-        inventory.mps.item(site),
-        occupancy.loose.item(site),
-        occupancy.unmeasured.item(site),
-    )
+    return Facts(*[column.item(site) for column in _COLUMNS(columns(occupancy))])
 
 
 def emptied(facts: Facts[Ints]) -> Facts[Ints]:
     """The same devices with no one on them, all healthy: what could ever be."""
     nothing = np.zeros_like(facts.model)
-    return Facts(
-        facts.model,
-        nothing,
-        facts.modes,
-        facts.memory,
-        facts.overhead,
-        facts.contexts,
-        nothing,
-        nothing,
-        nothing,
-        nothing + MIXED,
-        nothing,
-        nothing,
-        nothing,
-        nothing,
-        nothing,
+    return replace(
+        facts,
+        health=nothing,
+        sharers=nothing,
+        contexts_used=nothing,
+        whole=nothing,
+        domain=nothing + MIXED,
+        percent_used=nothing,
+        memory_used=nothing,
+        mps=nothing,
+        loose=nothing,
+        unmeasured=nothing,
     )
 
 

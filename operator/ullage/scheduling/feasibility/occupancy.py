@@ -17,7 +17,7 @@ import numpy as np
 from ullage.api.contract import SLOT_RESOURCE, DesiredSlice, GPUMode, ObservedSlice, SlicePhase
 from ullage.cluster.records.pod_shape import Resources
 from ullage.cluster.records.snapshot import PodRecord, Snapshot, WorkloadRecord
-from ullage.engines.admission.limits import MIXED, NOBODY, WHOLE_PERCENT, with_contexts_mib
+from ullage.engines.admission.limits import MIXED, NO_DOMAIN, WHOLE_PERCENT, with_contexts_mib
 from ullage.engines.admission.records import Tenant
 from ullage.scheduling.inventory.inventory import Flags, Ints, Inventory
 from ullage.scheduling.inventory.node_fit import amounts, counted
@@ -43,6 +43,8 @@ _COUNTED: Final = (
     "_kind",
 )
 """Columns that follow from who is on a device."""
+MOST_DOMAINS: Final = 4096
+"""Trust domains with a number; beyond it those are forgotten that no one is in any more."""
 _TURN_S: Final = 30.0
 """How long the same places are looked at where not all can be, seconds."""
 
@@ -94,27 +96,6 @@ class NodeOccupants:
     """Every slice is wanted, and its pod and workload are known and stay: a member holds it."""
 
 
-@dataclass(slots=True)
-class OccupantCache:
-    """Occupants as the last cycle found them: they save the next one time."""
-
-    snapshot: Snapshot | None = None
-    """The snapshot of that cycle."""
-    inventory: Inventory | None = None
-    domains: Domains = field(default_factory=lambda: Domains())
-    nodes: dict[str, NodeOccupants] = field(default_factory=dict)
-    columns: dict[str, Ints] = field(default_factory=dict)
-
-    def stands(self, inventory: Inventory) -> bool:
-        """Whether devices and models have the numbers that they had."""
-        before = self.inventory
-        return (
-            before is not None
-            and before.site_index == inventory.site_index
-            and before.models == inventory.models
-        )
-
-
 class Domains:
     """Numbers for trust domains, handed out as they are met."""
 
@@ -125,9 +106,34 @@ class Domains:
         """The number of a domain."""
         return self._numbers.setdefault(name, len(self._numbers))
 
+    def __len__(self) -> int:
+        return len(self._numbers)
+
     def name(self, number: int) -> str:
         """The domain of a number."""
         return next((one for one, at in self._numbers.items() if at == number), "unknown")
+
+
+@dataclass(slots=True)
+class OccupantCache:
+    """Occupants as the last cycle found them: they save the next one time."""
+
+    snapshot: Snapshot | None = None
+    """The snapshot of that cycle."""
+    inventory: Inventory | None = None
+    domains: Domains = field(default_factory=Domains)
+    nodes: dict[str, NodeOccupants] = field(default_factory=dict)
+    columns: dict[str, Ints] = field(default_factory=dict)
+
+    def stands(self, inventory: Inventory) -> bool:
+        """Whether devices, models and trust domains may keep their numbers."""
+        before = self.inventory
+        return (
+            before is not None
+            and len(self.domains) <= MOST_DOMAINS
+            and before.site_index == inventory.site_index
+            and before.models == inventory.models
+        )
 
 
 class Occupancy:
@@ -144,7 +150,7 @@ class Occupancy:
         self.occupants: list[list[Occupant]] = [[] for _ in range(count)]
         self.sharers: Ints = np.zeros(count, dtype=np.int64)
         self.whole: Ints = np.zeros(count, dtype=np.int64)
-        self.domain: Ints = np.full(count, NOBODY, dtype=np.int64)
+        self.domain: Ints = np.full(count, NO_DOMAIN, dtype=np.int64)
         self.percent_used: Ints = np.zeros(count, dtype=np.int64)
         self.memory_used_mib: Ints = np.zeros(count, dtype=np.int64)
         self.loose: Ints = np.zeros(count, dtype=np.int64)
@@ -279,14 +285,14 @@ class Occupancy:
         here = self.occupants[site]
         overhead = self.inventory.sites[site].overhead_mib
         percent = memory = loose = whole = unmeasured = 0
-        domain = NOBODY
+        domain = NO_DOMAIN
         for one in here:
             percent += one.tenant.percent
             memory += one.memory_mib
             loose += one.loose
             whole += one.whole
             unmeasured += bool(one.unmeasured)
-            domain = one.domain if domain in (NOBODY, one.domain) else MIXED
+            domain = one.domain if domain in (NO_DOMAIN, one.domain) else MIXED
         self.sharers[site] = len(here)
         self.whole[site] = whole
         self.domain[site] = domain
@@ -316,7 +322,8 @@ def occupancy_of(
         disturbed: Nodes on which others may be than in the last cycle; ``None`` = all nodes.
     """
     classes, cache = classes or Classes(view.snapshot, inventory), cache or OccupantCache()
-    if disturbed is None:
+    stands = disturbed is not None and cache.stands(inventory)
+    if not stands:
         cache.domains = Domains()
     occupancy = Occupancy(inventory, cache.domains)
     occupancy.turn = int(view.now / _TURN_S)
@@ -334,7 +341,7 @@ def occupancy_of(
             if holders:
                 slots = dict(use.extended).get(SLOT_RESOURCE, 0)
                 occupancy.slot_holders[index] = f"{slots} held by {', '.join(holders)}"
-    _seat_slices(view, occupancy, ledger, classes, cache, disturbed)
+    _seat_slices(view, occupancy, ledger, classes, cache, disturbed if stands else None)
     _charge_pods(view, occupancy)
     occupancy.log.clear()
     return occupancy
@@ -349,11 +356,10 @@ def _seat_slices(
     disturbed: Collection[str] | None,
 ) -> None:
     inventory, before = occupancy.inventory, cache.nodes
-    stands = disturbed is not None and cache.stands(inventory)
-    if stands:
+    if disturbed is not None:
         for name in _COUNTED:
             setattr(occupancy, name, cache.columns[name].copy())
-    changed = {*(disturbed or ()), *ledger.changed_nodes()}
+    stands, changed = disturbed is not None, {*(disturbed or ()), *ledger.changed_nodes()}
     after: dict[str, NodeOccupants] = {}
     for name, index in inventory.node_index.items():
         found = before.get(name)

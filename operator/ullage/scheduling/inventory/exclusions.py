@@ -8,7 +8,7 @@ lately. Nothing is remembered here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from ullage.api.contract import Reason
@@ -76,10 +76,8 @@ def excluded_devices(
     if not exclusions and not view.snapshot.node_refusals:
         return _NO_DEVICE
     found: set[int] = set()
-    uids = {one.pod.uid for one in members}
-    for (pod_uid, gpu), times in view.snapshot.node_refusals.items():
-        if pod_uid in uids and _refused_often(view, times):
-            found.update(at for at, site in enumerate(inventory.sites) if site.uuid == gpu)
+    for gpu, _ in _refused_often(view, members):
+        found.update(at for at, site in enumerate(inventory.sites) if site.uuid == gpu)
     for one in exclusions:
         node = inventory.node_index.get(one.node)
         if node is not None and not one.until:
@@ -93,12 +91,7 @@ def next_end(view: View, workload: WorkloadRecord, members: Sequence[Member]) ->
     """When the first excluded device may be tried again; 0 = none, or not at a known time."""
     if not workload.status.scheduling.exclusions and not view.snapshot.node_refusals:
         return 0.0
-    uids = {one.pod.uid for one in members}
-    refused = (
-        times[-1] + REFUSED_OFTEN_S
-        for (pod_uid, _), times in view.snapshot.node_refusals.items()
-        if pod_uid in uids and _refused_often(view, times)
-    )
+    refused = (until for _, until in _refused_often(view, members))
     return earliest(*refused, *(one.until for one in in_force(view, workload)))
 
 
@@ -109,5 +102,10 @@ def _holds(view: View, exclusion: Exclusion) -> bool:
     return node is not None and node.heartbeat <= exclusion.since
 
 
-def _refused_often(view: View, times: Sequence[float]) -> bool:
-    return len(times) >= REFUSALS_UNTIL_EXCLUDED and view.now < times[-1] + REFUSED_OFTEN_S
+def _refused_often(view: View, members: Sequence[Member]) -> Iterator[tuple[str, float]]:
+    """Devices that refused a member too often, and until when they are left out."""
+    uids = {one.pod.uid for one in members}
+    for (pod_uid, gpu), times in view.snapshot.node_refusals.items():
+        until = times[-1] + REFUSED_OFTEN_S
+        if pod_uid in uids and len(times) >= REFUSALS_UNTIL_EXCLUDED and view.now < until:
+            yield gpu, until

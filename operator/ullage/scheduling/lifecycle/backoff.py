@@ -18,6 +18,9 @@ from ullage.scheduling.model.view import Member, View
 CALM_FACTOR: Final = 2.0
 """A job that was not preempted for so many times the longest wait has no preemption in a row."""
 
+MOST_PREEMPTIONS: Final = 2**31 - 1
+"""Most that ``status.scheduling.preemptions`` holds: an int32."""
+
 
 def after_failure_s(view: View, restarts: int) -> float:
     """Seconds until a gang that failed starts again, after so many restarts before."""
@@ -54,4 +57,4 @@ def preemptions_in_a_row(view: View, job: WorkloadRecord) -> int:
     forgotten_s = CALM_FACTOR * view.settings.preemption_backoff_max_s
     if not state.preemptions or view.now - state.preempted_at >= forgotten_s:
         return 1
-    return state.preemptions + 1
+    return min(state.preemptions + 1, MOST_PREEMPTIONS)
