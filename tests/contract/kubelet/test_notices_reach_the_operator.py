@@ -39,8 +39,9 @@ async def test_a_notice_is_reported_at_once_and_taken_back() -> None:
         await node.until(lambda: said_by(node).get("kind") == "Rebalance")
         server.interrupt(END)
         await node.until(lambda: said_by(node) == SAID)
-        heard_at, writes = time.monotonic(), agent.publisher.writes
-        asked = len(server.asked)
+        heard_at, asked = time.monotonic(), len(server.asked)
+        await node.until(lambda: len(server.asked) > asked + 10)  # the last write is answered
+        writes, asked = agent.publisher.writes, len(server.asked)
         await node.until(lambda: len(server.asked) > asked + 20)
         if time.monotonic() - heard_at < node.settings.periods.heartbeat_seconds / 2:
             assert agent.publisher.writes == writes  # the same notice again is no news
