@@ -60,7 +60,7 @@ def assign(context: CycleContext, lifecycles: dict[str, LifecycleStep]) -> Assig
     sizing.end()
     sizing.count()
     _create_all(context, lifecycles, sizing, result)
-    for uid, life in sorted(lifecycles.items()):
+    for uid, life in lifecycles.items():
         if (
             life.phase in _NAMED
             and not (life.silent or life.missing)
@@ -68,9 +68,7 @@ def assign(context: CycleContext, lifecycles: dict[str, LifecycleStep]) -> Assig
         ):
             name_members(context, workloads[uid], result)
     turns = [
-        _turn(context, workloads[uid], life)
-        for uid, life in sorted(lifecycles.items())
-        if life.waiting
+        _turn(context, workloads[uid], life) for uid, life in lifecycles.items() if life.waiting
     ]
     line = _line(context, lifecycles)
     line.idle = context.spending.idle()
@@ -84,9 +82,9 @@ def assign(context: CycleContext, lifecycles: dict[str, LifecycleStep]) -> Assig
             _enter(context, turn.workload, sizing, result)
         else:
             result.postponed.add(turn.workload.ref.uid)
-    for uid in sorted(uid for uid, life in lifecycles.items() if life.joining):
+    for uid in [uid for uid, life in lifecycles.items() if life.joining]:
         _join(context, line, workloads[uid], sizing, result)
-    for uid in sorted(lifecycles):
+    for uid in lifecycles:
         if lifecycles[uid].needs_deployment:
             _deploy(context, workloads[uid], result)
         elif workloads[uid].kind is WorkloadKind.INFERENCE_SERVICE and not lifecycles[uid].silent:
@@ -210,7 +208,7 @@ def _line(context: CycleContext, lifecycles: Mapping[str, LifecycleStep]) -> Sch
         workloads = context.view.snapshot.workloads
         candidates = [
             workloads[uid]
-            for uid, life in sorted(lifecycles.items())
+            for uid, life in lifecycles.items()
             if _may_leave(life) and (not leaving or uid in ended)
         ]
         return possible_victims(context.view, context.placer.occupancy, candidates)
@@ -245,6 +243,19 @@ def _enter(
     if gang and not outcome.placements and all(one.gated for one in members):
         for one in members:
             release(context.ledger, one)
+    if outcome.victims:
+        _make_leave(context, workload, sizing, result)
+    if outcome.conceded is not None:
+        made, occupancy = outcome.conceded, context.placer.occupancy
+        result.made_room[made.uid] = room = remembered(made, workload, context.view.now, occupancy)
+        result.lifecycles[made.uid] = starts_again(made, room)
+
+
+def _make_leave(
+    context: CycleContext, workload: WorkloadRecord, sizing: Sizing, result: Assignments
+) -> None:
+    """Those go, or become smaller, that an outcome names for a workload."""
+    outcome = result.outcomes[workload.ref.uid]
     whole, smaller = divided(outcome.victims)
     for victim in whole:
         _preempt(context, victim, workload, result)
@@ -258,10 +269,6 @@ def _enter(
             give_up(context, job, pods_of(outcome.victims, lost), message, result)
         else:
             _send_away(context, lost, message, result, Reason.RESIZING)
-    if outcome.conceded is not None:
-        made, occupancy = outcome.conceded, context.placer.occupancy
-        result.made_room[made.uid] = room = remembered(made, workload, context.view.now, occupancy)
-        result.lifecycles[made.uid] = starts_again(made, room)
 
 
 def _preempt(

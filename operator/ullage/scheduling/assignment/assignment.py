@@ -76,13 +76,15 @@ def assign_resources(
     classes = Classes(snapshot, inventory, spent_s, replicas_that_serve(view), cache.classes)
     same_cycle = cache.occupants.snapshot is cache.steady.snapshot
     disturbed = cycle.disturbed if same_cycle and spent_s == cache.steady.spent_s else None
-    restated = restate(view, classes, ledger)
+    restated = restate(view, classes, ledger, disturbed)
     occupancy = occupancy_of(view, inventory, ledger, classes, cache.occupants, disturbed)
     devices = board_digest(occupancy)
     requests = ResourceRequests(view, occupancy, classes, places(spending, inventory))
-    placer = Placer(occupancy, rule_of(view, requests, cache.judgements))
+    usual = cache.usual.update(view, classes)
+    placer = Placer(occupancy, rule_of(snapshot, usual, cache.judgements))
     keep_rooms(view, requests, occupancy, lifecycles)
-    findings = rejudge(view, occupancy, requests, placer.rule, restated)
+    judged = set(snapshot.workloads) if disturbed is None else _judged(cycle) | restated
+    findings = rejudge(view, requests, Predictions(occupancy, placer.rule), judged, restated)
     feasibility = Feasibility(placer.candidate_index, snapshot)
     tools = Tools(view, inventory, occupancy, ledger, Typed(requests, feasibility))
     context = CycleContext(
@@ -107,6 +109,11 @@ def assign_resources(
         devices=devices,
         spent_s=spent_s,
     )
+
+
+def _judged(cycle: CycleState) -> set[str]:
+    """Workloads that something happened to: the others fit as they did."""
+    return cycle.view.snapshot.workloads.keys() - cycle.undisturbed.keys()
 
 
 def _verdicts(assignments: Assignments) -> dict[str, Verdict]:

@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 
 from ullage.scheduling.assignment.steady import SteadyCache
 from ullage.scheduling.feasibility.occupancy import OccupantCache
+from ullage.scheduling.inventory.inventory import InventoryCache
+from ullage.scheduling.lifecycle.members import MemberCache
 from ullage.scheduling.prediction.risk import JudgementCache
+from ullage.scheduling.prediction.usual_requests import UsualCache
 from ullage.scheduling.prediction.workload_classes import ClassCache
 from ullage.scheduling.timeslicing.division_cache import DivisionCache
 
@@ -24,4 +27,7 @@ class CycleCache:
     occupants: OccupantCache = field(default_factory=OccupantCache)
     judgements: JudgementCache = field(default_factory=JudgementCache)
     division: DivisionCache = field(default_factory=DivisionCache)
+    usual: UsualCache = field(default_factory=UsualCache)
+    inventory: InventoryCache = field(default_factory=InventoryCache)
     steady: SteadyCache = field(default_factory=SteadyCache)
+    members: MemberCache = field(default_factory=MemberCache)

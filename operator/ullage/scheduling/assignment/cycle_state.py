@@ -13,24 +13,25 @@ from typing import Final
 
 from ullage.api.contract import Interruption
 from ullage.cluster.records.snapshot import PodStage, Snapshot, WorkloadKind, WorkloadRecord
+from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.assignment.pods import release
-from ullage.scheduling.assignment.steady import SteadyCache
 from ullage.scheduling.assignment.trials import Trials, commit, look_at_trials
 from ullage.scheduling.capacity.capacity_choice import CapacityChoices, decide_pools
 from ullage.scheduling.elastic import sizes
 from ullage.scheduling.inventory.interruptions import terminations
 from ullage.scheduling.inventory.inventory import Inventory, take_inventory
-from ullage.scheduling.lifecycle.adopt import drop_refused, settle
+from ullage.scheduling.lifecycle.adopt import drop_refused
 from ullage.scheduling.lifecycle.coordinator import leads_of, led
 from ullage.scheduling.lifecycle.drain import notice_marks
 from ullage.scheduling.lifecycle.inference import inference_life
+from ullage.scheduling.lifecycle.members import MemberCache
 from ullage.scheduling.lifecycle.training import training_life
 from ullage.scheduling.model.faults import Blames
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import DecideSettings, Emit
 from ullage.scheduling.model.slice_ledger import Ledger
-from ullage.scheduling.model.view import View, members_by_owner
+from ullage.scheduling.model.view import View
 
 _STARTING: Final = (PodStage.UNSCHEDULED, PodStage.BOUND)
 
@@ -43,7 +44,7 @@ class CycleState:
         view: The snapshot, arranged, with the marks of those that have to leave.
         inventory: Devices and the nodes they are in.
         ledger: Who holds what; what follows writes into it.
-        lifecycles: What every workload needs, by its uid.
+        lifecycles: What every workload needs, by its uid, in order of it.
         undisturbed: What jobs need that run or wait and near which nothing changed, by uid.
         disturbed: Nodes that something happened to, or to those on it; ``None`` = perhaps to all.
         trials: Classes that are tried out.
@@ -65,21 +66,24 @@ class CycleState:
 
 
 def begin_cycle(
-    snapshot: Snapshot, now: float, settings: DecideSettings, steady: SteadyCache
+    snapshot: Snapshot,
+    now: float,
+    settings: DecideSettings,
+    cache: CycleCache,
 ) -> CycleState:
     """What stands, and what everyone needs; arguments as of ``decide``."""
     snapshot = sizes.with_sizes(snapshot)
     ledger = Ledger(snapshot)
-    view = look(snapshot, now, settings, ledger)
+    view = look(snapshot, now, settings, ledger, cache.members)
     trials = look_at_trials(view)
     spending = decide_pools(view)
     notices = terminations(snapshot)
     evictions = notice_marks(view, notices)
     view = replace(view, evictions={**trials.evictions, **spending.evictions, **evictions})
-    inventory = take_inventory(view)
-    undisturbed, disturbed = steady.undisturbed(view)
+    inventory = take_inventory(view, cache.inventory)
+    undisturbed, disturbed = cache.steady.undisturbed(view, cache.members)
     lifecycles = _live(view, inventory, undisturbed)
-    drop_refused(view, ledger)
+    drop_refused(view, cache.members.refused, ledger)
     committed = commit(view, trials, ledger)
     for life in lifecycles.values():
         for member in life.release:
@@ -98,20 +102,27 @@ def begin_cycle(
     )
 
 
-def look(snapshot: Snapshot, now: float, settings: DecideSettings, ledger: Ledger) -> View:
+def look(
+    snapshot: Snapshot,
+    now: float,
+    settings: DecideSettings,
+    ledger: Ledger,
+    members: MemberCache | None = None,
+) -> View:
     """Arrange the snapshot; slices that do not stand are dropped from the ledger on the way."""
-    settled = settle(snapshot, settings, ledger)
+    members = members or MemberCache()
+    members.update(snapshot, settings, ledger)
     # a pod whose workload is unknown may be forged: it delays nothing, and is never taken back
-    known = [pod for pod in snapshot.pods.values() if pod.owner.uid in snapshot.workloads]
+    pods, workloads = snapshot.pods.values(), snapshot.workloads
     return View(
         snapshot=snapshot,
         now=now,
         settings=settings,
-        members=members_by_owner(snapshot, settled.kept, settled.observed),
-        observed=settled.observed,
-        names={(pod.namespace, pod.name): pod for pod in snapshot.pods.values()},
-        starting=sum(pod.stage in _STARTING for pod in known),
-        orders=tuple(pod for pod in known if pod.order),
+        members=dict(members.members),
+        observed=dict(members.slices.observed),
+        names={(pod.namespace, pod.name): pod for pod in pods},
+        starting=sum(pod.stage in _STARTING and pod.owner.uid in workloads for pod in pods),
+        orders=tuple(pod for pod in pods if pod.order and pod.owner.uid in workloads),
         leads=leads_of(snapshot),
     )
 
@@ -119,11 +130,11 @@ def look(snapshot: Snapshot, now: float, settings: DecideSettings, ledger: Ledge
 def _live(
     view: View, inventory: Inventory, undisturbed: Mapping[str, LifecycleStep]
 ) -> dict[str, LifecycleStep]:
-    """What every workload needs, by its uid."""
+    """What every workload needs, by its uid, in order of it."""
     lifecycles: dict[str, LifecycleStep] = {}
     blames = Blames(view.snapshot)
-    for uid, workload in view.snapshot.workloads.items():
-        known = undisturbed.get(uid)
+    for uid in sorted(view.snapshot.workloads):
+        workload, known = view.snapshot.workloads[uid], undisturbed.get(uid)
         if known is not None:
             lifecycles[uid] = known
             continue

@@ -62,5 +62,6 @@ def in_bytes(request: ResourceRequest) -> bytes:
     """What is asked for, as it enters the digest of a decision."""
     return (
         f" {request.mode} {request.count} {request.min_percent} {request.max_percent}"
-        f" {request.memory_mib} {request.percent_limit} {request.known!r}"
+        f" {request.memory_mib} {request.percent_limit}"
+        f" {request.known if request.judged else None!r}"
     ).encode()

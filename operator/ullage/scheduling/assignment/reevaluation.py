@@ -9,7 +9,7 @@ owner is told why it stays. No one is moved because a prediction drifted: only a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -17,14 +17,13 @@ from ullage.api.contract import DesiredSlice, Reason
 from ullage.api.reasons import ConditionType
 from ullage.cluster.records.snapshot import PodStage, WorkloadKind, WorkloadRecord
 from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
-from ullage.scheduling.feasibility.occupancy import Occupancy
 from ullage.scheduling.feasibility.resource_requests import ResourceRequests
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import Held, Member, PendingEviction, View
 from ullage.scheduling.placement.predicted_figures import Predictions
 from ullage.scheduling.placement.room import elsewhere
-from ullage.scheduling.prediction.verdicts import TOLERANCE, AdmissionRule
+from ullage.scheduling.prediction.verdicts import TOLERANCE
 
 _TOLD: Final = (
     Reason.PREDICTED_SLO_BREACH,
@@ -57,23 +56,23 @@ class Finding:
 
 def rejudge(
     view: View,
-    occupancy: Occupancy,
     requests: ResourceRequests,
-    rule: AdmissionRule,
+    predictions: Predictions,
+    judged: Collection[str],
     restated: frozenset[str],
 ) -> dict[str, Finding]:
     """What does not fit any more, by uid of the workload.
 
     Args:
         view: the cycle's snapshot.
-        occupancy: who is where.
         requests: knows what each objective allows.
-        rule: foretells.
+        predictions: what sharing does to each.
+        judged: uids of the workloads to look at.
         restated: uids of workloads whose objective the nodes did not know yet.
     """
-    predictions = Predictions(occupancy, rule)
     found: dict[str, Finding] = {}
-    for uid, workload in view.snapshot.workloads.items():
+    for uid in judged:
+        workload = view.snapshot.workloads[uid]
         finding = _share(view, workload)
         if finding is None and (uid in restated or _is_news(workload) or _shown(workload)):
             finding = _objective(view, requests, predictions, workload)

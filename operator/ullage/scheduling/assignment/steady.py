@@ -18,7 +18,9 @@ from typing import Final
 from ullage.cluster.records.snapshot import Snapshot, WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import WorkloadStatus
 from ullage.scheduling.learning.loop import Class
+from ullage.scheduling.lifecycle.members import MemberCache
 from ullage.scheduling.lifecycle.training import running
+from ullage.scheduling.model.changes import changed
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import DecideSettings
@@ -27,8 +29,6 @@ from ullage.scheduling.placement.attempt import Outcome
 
 _RULES: Final = ("policy", "profiles", "device_profiles", "pools", "models", "leads")
 """Parts of a snapshot that may concern any job."""
-
-Nodes = tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -41,50 +41,39 @@ class SteadyCache:
     """Seconds of trial that classes had used up."""
     steps: dict[str, LifecycleStep] = field(default_factory=dict)
     """What each of the jobs needed, by uid."""
-    nodes: dict[str, Nodes] = field(default_factory=dict)
-    """Nodes on which a workload holds slices, by uid."""
+    written: set[str] = field(default_factory=set)
+    """Nodes that were given slices, or lost some; whether that was written is not known."""
 
-    def undisturbed(self, view: View) -> tuple[dict[str, LifecycleStep], set[str] | None]:
+    def undisturbed(
+        self, view: View, members: MemberCache
+    ) -> tuple[dict[str, LifecycleStep], set[str] | None]:
         """What undisturbed jobs need, running or waiting, by uid, and the nodes of all others.
 
         The second is ``None`` where something happened that may concern any node.
+
+        Args:
+            view: The snapshot.
+            members: The members in it.
         """
         if self.snapshot is None or not self._rules_stand(view):
             return {}, None
-        owners, nodes = self._disturbed(self.snapshot, view)
-        steps = {
-            uid: step
-            for uid, step in self.steps.items()
-            if uid not in owners and nodes.isdisjoint(self.nodes.get(uid, ()))
-        }
-        return steps, nodes
-
-    def untouched(
-        self,
-        undisturbed: Mapping[str, LifecycleStep],
-        now: Mapping[str, LifecycleStep],
-        nodes: Collection[str],
-    ) -> dict[str, LifecycleStep]:
-        """Those of the undisturbed that the cycle itself did nothing to, nor to their nodes.
-
-        Args:
-            undisturbed: What they needed at the beginning of the cycle, by uid.
-            now: What they need after it.
-            nodes: Nodes that the cycle gave slices to, or took some from.
-        """
-        changed = set(nodes)
-        return {
-            uid: step
-            for uid, step in undisturbed.items()
-            if now[uid] is step and changed.isdisjoint(self.nodes.get(uid, ()))
-        }
+        owners, nodes = self._disturbed(self.snapshot, view, members)
+        return {uid: step for uid, step in self.steps.items() if uid not in owners}, nodes
 
     def keep(
-        self, view: View, spent_s: Mapping[Class, float], steps: dict[str, LifecycleStep]
+        self,
+        view: View,
+        spent_s: Mapping[Class, float],
+        steps: dict[str, LifecycleStep],
+        written: set[str],
     ) -> None:
         """Remember a cycle for the next one."""
         self.snapshot, self.settings, self.spent_s = view.snapshot, view.settings, spent_s
-        self.steps, self.nodes = steps, dict(_nodes_of(view, view.members))
+        self.steps, self.written = steps, written
+
+    def forget(self) -> None:
+        """Remember nothing: a cycle failed half-way."""
+        self.snapshot = None
 
     def _rules_stand(self, view: View) -> bool:
         """Whether all that concerns any job is as it was."""
@@ -95,18 +84,40 @@ class SteadyCache:
             and all(_same(getattr(old, name), getattr(new, name)) for name in _RULES)
         )
 
-    def _disturbed(self, old: Snapshot, view: View) -> tuple[set[str], set[str]]:
+    def _disturbed(
+        self, old: Snapshot, view: View, members: MemberCache
+    ) -> tuple[set[str], set[str]]:
         """Owners and nodes that something happened to, or to someone who shares their nodes."""
         new = view.snapshot
-        nodes = {*_changed(old.gpu_nodes, new.gpu_nodes), *_changed(old.nodes, new.nodes)}
-        owners = set(_changed(old.workloads, new.workloads))
-        for uid in _changed(old.pods, new.pods):
+        nodes = {*changed(old.gpu_nodes, new.gpu_nodes), *changed(old.nodes, new.nodes)}
+        nodes |= self.written
+        owners = set(changed(old.workloads, new.workloads))
+        for uid in changed(old.pods, new.pods):
             owners.update(side.pods[uid].owner.uid for side in (old, new) if uid in side.pods)
         owners.update(new.pods[uid].owner.uid for uid in view.evictions if uid in new.pods)
         owners.update(_owners_on(old, nodes), _owners_on(new, nodes))
-        nodes.update(chain.from_iterable(self.nodes.get(uid, ()) for uid in owners))
-        nodes.update(chain.from_iterable(held for _, held in _nodes_of(view, owners)))
+        for held in (members.nodes_before, members.nodes):
+            nodes.update(chain.from_iterable(held.get(uid, ()) for uid in owners))
+        owners.update(_owners_on(old, nodes), _owners_on(new, nodes))
         return owners, nodes
+
+
+def untouched(
+    undisturbed: Mapping[str, LifecycleStep],
+    now: Mapping[str, LifecycleStep],
+    snapshot: Snapshot,
+    nodes: Collection[str],
+) -> dict[str, LifecycleStep]:
+    """Those of the undisturbed that the cycle itself did nothing to, nor to their nodes.
+
+    Args:
+        undisturbed: What they needed at the beginning of the cycle, by uid.
+        now: What they need after it.
+        snapshot: The snapshot of the cycle.
+        nodes: Nodes that the cycle gave slices to, or took some from.
+    """
+    here = set(_owners_on(snapshot, nodes))
+    return {uid: step for uid, step in undisturbed.items() if now[uid] is step and uid not in here}
 
 
 def is_steady(workload: WorkloadRecord, status: WorkloadStatus, step: LifecycleStep) -> bool:
@@ -147,14 +158,6 @@ def _only_waits(step: LifecycleStep) -> bool:
     return bool(step.waiting) and step == plain
 
 
-def _nodes_of(view: View, uids: Iterable[str]) -> Iterator[tuple[str, Nodes]]:
-    """Nodes on which workloads hold slices."""
-    for uid in uids:
-        nodes = [held.node for one in view.members.get(uid, ()) for held in one.held]
-        if nodes:
-            yield uid, tuple(nodes)
-
-
 def _lasting(settings: DecideSettings | None) -> DecideSettings | None:
     """The settings without what may change from cycle to cycle and concerns no running job."""
     return settings and replace(settings, backpressure_ended_at=0.0, aside=())
@@ -177,13 +180,3 @@ def _owners_on(snapshot: Snapshot, nodes: Iterable[str]) -> Iterator[str]:
         uids = {one.key.pod_uid for one in record.desired}
         uids.update(one.key.pod_uid for one in record.observed)
         yield from (snapshot.pods[uid].owner.uid for uid in uids if uid in snapshot.pods)
-
-
-def _changed(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
-    """Keys whose record is another one, new or gone."""
-    if old is new:
-        return []
-    return [
-        *(key for key, one in new.items() if old.get(key) is not one),
-        *(key for key in old if key not in new),
-    ]

@@ -23,7 +23,7 @@ from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.assignment.cycle_state import CycleState, begin_cycle
 from ullage.scheduling.assignment.digest import cycle_digest
 from ullage.scheduling.assignment.events import sharing_news
-from ullage.scheduling.assignment.steady import SteadyCache, is_steady, refusal_stands
+from ullage.scheduling.assignment.steady import SteadyCache, is_steady, refusal_stands, untouched
 from ullage.scheduling.assignment.trials import bookings
 from ullage.scheduling.cycle.gpu_nodes import missing_gpu_nodes
 from ullage.scheduling.cycle.set_aside import told, without
@@ -68,9 +68,11 @@ def decide(
     aside = {one.subject: one for one in settings.aside}
     for _ in range(MOST_PASSES):
         try:
-            cycle = begin_cycle(without(snapshot, aside.values()), now, settings, cache.steady)
+            here = without(snapshot, aside.values())
+            cycle = begin_cycle(here, now, settings, cache)
             plan = _plan(cycle, assign_resources(cycle, allocate, cache), cache.steady)
         except Exception as error:  # the seam of one object's decision
+            cache.steady.forget()
             fresh = {
                 one.subject: one for one in faults_of(error, snapshot) if one.subject not in aside
             }
@@ -118,14 +120,14 @@ def _plan(cycle: CycleState, given: CycleAssignment, steady: SteadyCache) -> Pla
     slices = cycle.ledger.slices() | dict.fromkeys(missing_gpu_nodes(snapshot), ())
     accountant = Accountant.of(snapshot, slices, now)
     reporter = Reporter(given.context, assignments, given.predictions, given.devices, given.told)
-    untouched = _untouched(cycle, given, steady)
-    unchanged = _unchanged(cycle, given, untouched)
+    left_alone = _untouched(cycle, given, steady)
+    unchanged = _unchanged(cycle, given, left_alone)
     statuses, events = tell(view, reporter, lifecycles, accountant, unchanged)
     timed = accountant.rates.any_price or given.context.rounds is not None
     # what each job has cost, or is owed in turns, changes with time
-    steps_kept = {} if timed else _steady(cycle, given, statuses, untouched)
-    steady.keep(view, given.spent_s, steps_kept)
-    steps: list[Action] = [step for uid in sorted(lifecycles) for step in lifecycles[uid].steps]
+    steps_kept = {} if timed else _steady(cycle, given, statuses, left_alone)
+    steady.keep(view, given.spent_s, steps_kept, cycle.ledger.changed_nodes())
+    steps: list[Action] = [step for life in lifecycles.values() for step in life.steps]
     taints = node_taints(snapshot, cycle.notices, epoch)
     lessons = _lessons(cycle, given)
     return Plan(
@@ -173,7 +175,7 @@ def _untouched(
     if given.spent_s != steady.spent_s:
         return {}
     nodes = cycle.ledger.changed_nodes()
-    return steady.untouched(cycle.undisturbed, cycle.lifecycles, nodes)
+    return untouched(cycle.undisturbed, cycle.lifecycles, cycle.view.snapshot, nodes)
 
 
 def _unchanged(

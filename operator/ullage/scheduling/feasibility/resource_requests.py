@@ -59,6 +59,8 @@ class ResourceRequest:
     trust_domain: str
     """The name of the domain."""
     known: Known
+    judged: bool
+    """Whether its class matters: it shares, or it has an objective."""
     percent_limit: int
     """Most that the shares on one device may sum to (policy)."""
     needs: tuple[tuple[str, int], ...]
@@ -179,6 +181,7 @@ class ResourceRequests:
             domain=self.occupancy.domains.number(domain),
             trust_domain=domain if share is not None else "",
             known=self.classes.of(workload),
+            judged=share is not None or has_objective(workload),
             percent_limit=self.view.snapshot.policy.max_percent_sum,
             needs=tuple((name, amount) for name, amount in amounts(shape.requests) if amount > 0),
             avoid=avoid,

@@ -9,13 +9,14 @@ ours, or have no GPUNode, are not in the inventory at all.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ullage.api.contract import Backend, Health, MpsState, ObservedDevice, Reason
+from ullage.cluster.records.profile import DeviceProfileRecord
 from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord, ProfileRecord, Snapshot
 from ullage.engines.admission.filters import usable_contexts
 from ullage.engines.admission.limits import (
@@ -25,6 +26,7 @@ from ullage.engines.admission.limits import (
     NODE_UNHEALTHY,
 )
 from ullage.scheduling.inventory.interruptions import notice_on, words
+from ullage.scheduling.model.changes import changed
 from ullage.scheduling.model.view import View
 
 Ints = npt.NDArray[np.int64]
@@ -76,15 +78,81 @@ class Inventory:
         return f"{self.nodes[one.node].name}/{one.uuid}"
 
 
-def take_inventory(view: View) -> Inventory:
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """An inventory, and the records that it was taken from."""
+
+    inventory: Inventory
+    records: Mapping[str, GPUNodeRecord]
+    profiles: Mapping[str, DeviceProfileRecord]
+
+
+@dataclass(slots=True)
+class InventoryCache:
+    """The inventory of the last cycle: while devices stand where they stood, it is brought up."""
+
+    kept: _Kept | None = None
+
+
+def take_inventory(view: View, cache: InventoryCache | None = None) -> Inventory:
     """Arrange the managed nodes that have a GPUNode, and their devices."""
-    snapshot = view.snapshot
+    snapshot, cache = view.snapshot, cache or InventoryCache()
+    records = snapshot.gpu_nodes
     names = sorted(
-        name
-        for name, record in snapshot.nodes.items()
-        if record.managed and name in snapshot.gpu_nodes
+        name for name, record in snapshot.nodes.items() if record.managed and name in records
     )
     nodes = tuple(snapshot.nodes[name] for name in names)
+    standing = tuple(node_trouble(view, records[one.name], one) for one in nodes)
+    inventory = _renewed(cache.kept, snapshot, nodes, standing)
+    if inventory is None:
+        inventory = _arranged(snapshot, nodes, standing)
+    cache.kept = _Kept(inventory, records, snapshot.device_profiles)
+    return inventory
+
+
+def _renewed(
+    kept: _Kept | None, snapshot: Snapshot, nodes: tuple[NodeRecord, ...], standing: tuple[str, ...]
+) -> Inventory | None:
+    """The last inventory with the figures of today; ``None`` where devices came, went or differ."""
+    if kept is None or changed(kept.profiles, snapshot.device_profiles):
+        return None
+    last, records = kept.inventory, snapshot.gpu_nodes
+    if [one.name for one in nodes] != [one.name for one in last.nodes]:
+        return None
+    sites, contexts, mps = list(last.sites), last.contexts.copy(), last.mps.copy()
+    for name in changed(kept.records, records):
+        node = last.node_index.get(name)
+        if node is None:
+            continue
+        devices, before = records[name].devices, kept.records[name].devices
+        is_clear = len({one.uuid for one in devices}) == len(devices)
+        if not is_clear or list(map(_fixed, devices)) != list(map(_fixed, before)):
+            return None
+        for device in devices:
+            at = last.site_index[name, device.uuid]
+            sites[at] = replace(sites[at], device=device)
+            contexts[at] = _contexts(records[name], device)
+            mps[at] = _mps_is_away(device)
+    return replace(
+        last,
+        nodes=nodes,
+        standing=standing,
+        sites=tuple(sites),
+        health=_column([_health(one, standing) for one in sites]),
+        contexts=contexts,
+        mps=mps,
+    )
+
+
+def _fixed(device: ObservedDevice) -> tuple[object, ...]:
+    """What of a device does not change while it stands where it stands."""
+    return device.uuid, device.model, device.backend, device.modes, device.memory_mib
+
+
+def _arranged(
+    snapshot: Snapshot, nodes: tuple[NodeRecord, ...], standing: tuple[str, ...]
+) -> Inventory:
+    names = [one.name for one in nodes]
     node_index = {name: index for index, name in enumerate(names)}
     overheads: dict[tuple[str, Backend], int] = {}
     sites: list[Device] = []
@@ -95,7 +163,6 @@ def take_inventory(view: View) -> Inventory:
                 overheads[kind] = overhead_mib(snapshot, device)
             sites.append(Device(device.uuid, node_index[name], device, overheads[kind]))
     sites.sort(key=lambda site: (site.uuid, site.node))
-    standing = tuple(node_trouble(view, snapshot.gpu_nodes[one.name], one) for one in nodes)
     on: list[list[int]] = [[] for _ in names]
     for index, site in enumerate(sites):
         on[site.node].append(index)

@@ -8,11 +8,13 @@ belongs into the spec, even if the spec lost it. Decides nothing about new slice
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from ullage.api.contract import GATE, DesiredSlice, ObservedSlice
-from ullage.cluster.records.snapshot import GPUNodeRecord, PodRecord, Snapshot
+from ullage.cluster.records.snapshot import PodRecord, Snapshot
 from ullage.scheduling.feasibility.slices import has_objective, priority_held, slowdown_percent
+from ullage.scheduling.inventory.slices_by_pod import SlicesByPod
 from ullage.scheduling.model.plan import DecideSettings
 from ullage.scheduling.model.slice_ledger import Ledger
 from ullage.scheduling.model.view import View
@@ -20,45 +22,75 @@ from ullage.scheduling.model.view import View
 Located = tuple[str, DesiredSlice]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Settled:
-    """What stands after releasing and adopting; both by uid of the pod."""
+    """The slices of a pod that stand, and what has to be written for it."""
 
-    kept: dict[str, list[Located]] = field(default_factory=dict)
-    observed: dict[str, list[tuple[str, ObservedSlice]]] = field(default_factory=dict)
+    kept: Sequence[Located] = ()
+    dropped: Sequence[Located] = ()
+    adopted: Sequence[Located] = ()
 
+    @property
+    def is_written(self) -> bool:
+        """Whether specs say just this."""
+        return not self.dropped and not self.adopted
 
-def settle(snapshot: Snapshot, settings: DecideSettings, ledger: Ledger) -> Settled:
-    """Release slices of pods that are gone, finished or elsewhere; adopt started strangers."""
-    settled = Settled()
-    for name in sorted(snapshot.gpu_nodes):
-        record = snapshot.gpu_nodes[name]
-        for wanted in record.desired:
-            uid = wanted.key.pod_uid
-            if _stands(snapshot, name, snapshot.pods.get(uid)):
-                settled.kept.setdefault(uid, []).append((name, wanted))
-            else:
-                ledger.drop(name, wanted.key)
-        if record.observed:
-            _read_reports(snapshot, settings, record, settled, ledger)
-    for uid, located in settled.kept.items():
-        if len(located) > 1:
-            settled.kept[uid] = _without_doubles(located, settled.observed.get(uid, []), ledger)
-    return settled
+    def enter(self, ledger: Ledger) -> None:
+        """Write it."""
+        for node, gone in self.dropped:
+            ledger.drop(node, gone.key)
+        for node, found in self.adopted:
+            ledger.add(node, found)
 
 
-def drop_refused(view: View, ledger: Ledger) -> None:
-    """A refused slice leaves the spec at once: it holds nothing, and must not be taken up later."""
-    for group in view.members.values():
-        for member in group:
+def settle(snapshot: Snapshot, settings: DecideSettings, slices: SlicesByPod, uid: str) -> Settled:
+    """Release the slices of a pod that is gone, finished or elsewhere; adopt what it runs on.
+
+    Args:
+        snapshot: the cluster.
+        settings: the epoch that an adopted slice carries.
+        slices: the slices of all pods.
+        uid: uid of the pod.
+    """
+    pod, wanted = snapshot.pods.get(uid), slices.desired.get(uid, ())
+    if pod is None or pod.stage.finished:
+        return Settled(dropped=wanted)
+    kept = [one for one in wanted if _stands(snapshot, one[0], pod)]
+    dropped = [one for one in wanted if not _stands(snapshot, one[0], pod)]
+    reports = slices.observed.get(uid, ())
+    known = {(node, one.key) for node, one in wanted}
+    adopted = [
+        (node, _adopted(snapshot, settings, pod, seen))
+        for node, seen in reports
+        if _is_stray(snapshot, pod, node, seen) and (node, seen.key) not in known
+    ]
+    kept.extend(adopted)
+    if len(kept) > 1:
+        kept.sort(key=lambda one: (one[1].key, one[0]))
+        best = _best(kept, reports)
+        dropped.extend(one for one in kept if one[0] != best)
+        kept = [one for one in kept if one[0] == best]
+    return Settled(kept, dropped, adopted)
+
+
+def drop_refused(view: View, uids: Iterable[str], ledger: Ledger) -> None:
+    """A refused slice leaves the spec at once: it holds nothing, and must not be taken up later.
+
+    Args:
+        view: the cycle's snapshot.
+        uids: workloads that have one.
+        ledger: the slices that specs are to have.
+    """
+    for uid in uids:
+        for member in view.members[uid]:
             for held in member.held:
                 if held.refused:
                     ledger.drop(held.node, held.slice.key)
 
 
-def _stands(snapshot: Snapshot, node: str, pod: PodRecord | None) -> bool:
+def _stands(snapshot: Snapshot, node: str, pod: PodRecord) -> bool:
     """Whether a pod may keep a slice on this node."""
-    if pod is None or pod.stage.finished or pod.node not in ("", node):
+    if pod.stage.finished or pod.node not in ("", node):
         return False
     if GATE not in pod.gates:
         return True
@@ -66,25 +98,10 @@ def _stands(snapshot: Snapshot, node: str, pod: PodRecord | None) -> bool:
     return owner is not None and not owner.deleting and not pod.deleting
 
 
-def _read_reports(
-    snapshot: Snapshot,
-    settings: DecideSettings,
-    record: GPUNodeRecord,
-    settled: Settled,
-    ledger: Ledger,
-) -> None:
-    wanted_keys = {one.key for one in record.desired}
-    for seen in record.observed:
-        uid = seen.key.pod_uid
-        settled.observed.setdefault(uid, []).append((record.name, seen))
-        if seen.key in wanted_keys or not seen.phase.started or not seen.gpu:
-            continue
-        pod = snapshot.pods.get(uid)
-        if pod is None or pod.node != record.name or not _stands(snapshot, record.name, pod):
-            continue
-        adopted = _adopted(snapshot, settings, pod, seen)
-        ledger.add(record.name, adopted)
-        settled.kept.setdefault(uid, []).append((record.name, adopted))
+def _is_stray(snapshot: Snapshot, pod: PodRecord, node: str, seen: ObservedSlice) -> bool:
+    """Whether a node runs a pod on a slice that may be entered again, should the spec lack it."""
+    started = seen.phase.started and bool(seen.gpu)
+    return started and pod.node == node and _stands(snapshot, node, pod)
 
 
 def _adopted(
@@ -112,20 +129,15 @@ def _adopted(
     )
 
 
-def _without_doubles(
-    located: list[Located], reports: list[tuple[str, ObservedSlice]], ledger: Ledger
-) -> list[Located]:
-    """A slice written for two nodes (a leader died between the writes) stays on one of them."""
-    located.sort(key=lambda one: (one[1].key, one[0]))
+def _best(located: Sequence[Located], reports: Sequence[tuple[str, ObservedSlice]]) -> str:
+    """The node that keeps a pod's slices.
+
+    A slice may be written for two nodes, where a leader died between the writes.
+    """
+    nodes = sorted({node for node, _ in located})
+    if len(nodes) == 1:
+        return nodes[0]
     answered = {(node, seen.key, seen.gpu) for node, seen in reports if seen.phase.holds_capacity}
-    nodes = {node for node, _ in located}
-    if len(nodes) > 1:
-        best = max(
-            sorted(nodes),
-            key=lambda node: sum((node, one.key, one.gpu) in answered for at, one in located),
-        )
-        for node, wanted in located:
-            if node != best:
-                ledger.drop(node, wanted.key)
-        return [one for one in located if one[0] == best]
-    return located
+    return max(
+        nodes, key=lambda node: sum((node, one.key, one.gpu) in answered for at, one in located)
+    )

@@ -9,6 +9,7 @@ never change here.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Final
 
@@ -23,19 +24,28 @@ _DRIFT: Final = 0.05
 """A slowdown that only followed a measured speed is told again when it moved by more than this."""
 
 
-def restate(view: View, classes: Classes, ledger: Ledger) -> frozenset[str]:
+def restate(
+    view: View, classes: Classes, ledger: Ledger, disturbed: Collection[str] | None = None
+) -> frozenset[str]:
     """Enter slices of running pods again that say another objective than their workload.
 
     They carry this leader's epoch: a node takes no change of an older one. A trial is left alone,
     it ends within a minute.
+
+    Args:
+        view: the cycle's snapshot.
+        classes: what is known of workload classes.
+        ledger: the slices that specs are to have.
+        disturbed: nodes on which something changed; ``None`` = perhaps on all.
 
     Returns:
         uids of the workloads whose objective reads otherwise than before, for them to be judged.
     """
     snapshot, inventory = view.snapshot, classes.inventory
     changed: set[str] = set()
-    for node, record in snapshot.gpu_nodes.items():
-        for wanted in record.desired:
+    records = snapshot.gpu_nodes
+    for node in records if disturbed is None else records.keys() & disturbed:
+        for wanted in records[node].desired:
             pod = snapshot.pods.get(wanted.key.pod_uid)
             owner = snapshot.workloads.get(pod.owner.uid) if pod is not None else None
             if pod is None or owner is None or wanted.probation or _as_said(wanted, owner):

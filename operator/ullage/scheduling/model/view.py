@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from ullage.api.contract import GATE, DesiredSlice, ObservedSlice, Reason, SlicePhase
 from ullage.cluster.records.snapshot import (
-    GPUNodeRecord,
     PodRecord,
     PodStage,
     Snapshot,
@@ -145,43 +144,3 @@ def matching(
         if (seen.percent, seen.epoch) == (wanted.percent, wanted.epoch):
             return seen
     return None
-
-
-def members_by_owner(
-    snapshot: Snapshot,
-    kept: Mapping[str, Sequence[tuple[str, DesiredSlice]]],
-    observed: Mapping[str, Sequence[tuple[str, ObservedSlice]]],
-) -> dict[str, list[Member]]:
-    """Group the pods by owner, each with the slices it keeps."""
-    members: dict[str, list[Member]] = {}
-    for uid, pod in snapshot.pods.items():
-        if pod.order or pod.lead:
-            continue
-        slices = kept.get(uid, ())
-        held = (
-            tuple(
-                Held(
-                    node,
-                    wanted,
-                    matching(node, wanted, observed.get(uid, ())),
-                    _since(snapshot.gpu_nodes[node], wanted, snapshot.taken_at),
-                )
-                for node, wanted in slices
-            )
-            if slices
-            else ()
-        )
-        member = Member(pod, held)
-        known = members.get(pod.owner.uid)
-        if known is None:
-            members[pod.owner.uid] = [member]
-        else:
-            known.append(member)
-    for group in members.values():
-        if len(group) > 1:
-            group.sort(key=lambda one: (one.pod.rank, one.pod.name, one.pod.uid))
-    return members
-
-
-def _since(record: GPUNodeRecord, wanted: DesiredSlice, default: float) -> float:
-    return record.desired_since.get(wanted.key, default)

@@ -125,6 +125,11 @@ class Classes:
         self._kept = kept
 
     @property
+    def rests_on(self) -> object:
+        """Another object as soon as something that answers follow from is another one."""
+        return self._kept
+
+    @property
     def remembered(self) -> int:
         """Workloads that something is kept of, those that are gone included."""
         return len(self._kept.workloads)

@@ -40,9 +40,9 @@ def tell(
     events: list[Emit] = []
     advisor = Advisor.of(view.snapshot)
     blames = Blames(view.snapshot)
-    for uid in sorted(lifecycles):
+    for uid, life in lifecycles.items():
         workload = view.snapshot.workloads[uid]
-        if lifecycles[uid].silent:
+        if life.silent:
             continue
         if uid in unchanged:
             statuses[uid] = workload.status

@@ -1,0 +1,109 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Members of every workload with the slices that they keep.
+
+Kept from cycle to cycle: a member is built again when a record that it follows from is another
+one: its pod, its workload, or a GPUNode that says something of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ullage.cluster.records.snapshot import PodRecord, Snapshot, WorkloadRecord
+from ullage.scheduling.inventory.slices_by_pod import SlicesByPod
+from ullage.scheduling.lifecycle.adopt import Located, settle
+from ullage.scheduling.model.changes import changed
+from ullage.scheduling.model.plan import DecideSettings
+from ullage.scheduling.model.slice_ledger import Ledger
+from ullage.scheduling.model.view import Held, Member, matching
+
+Nodes = tuple[str, ...]
+
+
+@dataclass(slots=True)
+class MemberCache:
+    """Members as the last cycle found them."""
+
+    slices: SlicesByPod = field(default_factory=SlicesByPod)
+    members: dict[str, Sequence[Member]] = field(default_factory=dict)
+    """By uid of the workload, in order of rank, then name."""
+    nodes: dict[str, Nodes] = field(default_factory=dict)
+    """Nodes on which a workload holds slices, by its uid."""
+    nodes_before: dict[str, Nodes] = field(default_factory=dict)
+    """The same of the last cycle, of workloads whose members were built again."""
+    refused: set[str] = field(default_factory=set)
+    """Workloads with a slice that a node refused for good."""
+    _pods: Mapping[str, PodRecord] = field(default_factory=dict)
+    _workloads: Mapping[str, WorkloadRecord] = field(default_factory=dict)
+    _unsettled: set[str] = field(default_factory=set)
+    """Pods whose slices are not as specs say, or whose age the next snapshot tells otherwise."""
+
+    def update(self, snapshot: Snapshot, settings: DecideSettings, ledger: Ledger) -> None:
+        """Take in a snapshot; slices that do not stand are dropped from the ledger on the way."""
+        pods = self._affected(snapshot)
+        owners = _owners(self._pods, pods) | _owners(snapshot.pods, pods)
+        self._unsettled = set()
+        self.nodes_before = {uid: self.nodes[uid] for uid in owners if uid in self.nodes}
+        fresh: dict[str, list[Member]] = {uid: [] for uid in owners}
+        for uid in pods:
+            settled = settle(snapshot, settings, self.slices, uid)
+            settled.enter(ledger)
+            pod = snapshot.pods.get(uid)
+            is_member = pod is not None and not pod.order and not pod.lead
+            if pod is not None and is_member:
+                fresh[pod.owner.uid].append(self._member(snapshot, pod, settled.kept))
+            settles = settled.is_written and _ages_known(snapshot, settled.kept)
+            if not settles or (settled.kept and not is_member):
+                self._unsettled.add(uid)
+        for uid, new in fresh.items():
+            group = [one for one in self.members.get(uid, ()) if one.pod.uid not in pods]
+            group.extend(new)
+            group.sort(key=lambda one: (one.pod.rank, one.pod.name, one.pod.uid))
+            self._enter(uid, group)
+        self._pods, self._workloads = snapshot.pods, snapshot.workloads
+
+    def _enter(self, uid: str, group: Sequence[Member]) -> None:
+        """Take down the members of a workload."""
+        held = [one for member in group for one in member.held]
+        for table in (self.members, self.nodes):
+            table.pop(uid, None)
+        self.refused.discard(uid)
+        if group:
+            self.members[uid] = group
+        if held:
+            self.nodes[uid] = tuple(one.node for one in held)
+        if any(one.refused for one in held):
+            self.refused.add(uid)
+
+    def _affected(self, snapshot: Snapshot) -> set[str]:
+        """Pods of which a record changed, those included that are gone."""
+        pods = self.slices.update(snapshot.gpu_nodes) | self._unsettled
+        pods.update(changed(self._pods, snapshot.pods))
+        for uid in changed(self._workloads, snapshot.workloads):
+            pods.update(one.pod.uid for one in self.members.get(uid, ()))
+        return pods
+
+    def _member(self, snapshot: Snapshot, pod: PodRecord, kept: Sequence[Located]) -> Member:
+        reports = self.slices.observed.get(pod.uid, ())
+        return Member(
+            pod,
+            tuple(
+                Held(
+                    node,
+                    wanted,
+                    matching(node, wanted, reports),
+                    snapshot.gpu_nodes[node].desired_since.get(wanted.key, snapshot.taken_at),
+                )
+                for node, wanted in kept
+            ),
+        )
+
+
+def _owners(pods: Mapping[str, PodRecord], uids: Collection[str]) -> set[str]:
+    return {pods[uid].owner.uid for uid in uids if uid in pods}
+
+
+def _ages_known(snapshot: Snapshot, kept: Sequence[Located]) -> bool:
+    return all(one.key in snapshot.gpu_nodes[node].desired_since for node, one in kept)

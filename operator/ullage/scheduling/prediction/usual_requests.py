@@ -1,0 +1,112 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""How often whole devices and shares of them are asked for: fragmentation is weighed by it.
+
+Kept from cycle to cycle: a workload is counted again when its record, the policy or what is known
+of its class is another one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from ullage.api.contract import GPUMode, Reason
+from ullage.cluster.records.snapshot import PolicyRecord, WorkloadRecord
+from ullage.engines.admission.limits import WHOLE_PERCENT
+from ullage.scheduling.inventory.held_shares import bounded, in_force
+from ullage.scheduling.inventory.trust_domains import effective_domain
+from ullage.scheduling.model.changes import changed
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.view import View
+from ullage.scheduling.prediction.risk import Usual
+from ullage.scheduling.prediction.workload_classes import Classes
+
+_OVER: Final = (Phase.SUCCEEDED, Phase.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What weighs the same."""
+
+    domain: str
+    """Whose shares it joins; empty for a whole device, which joins none."""
+    min_percent: int
+    accelerators: tuple[str, ...]
+    """Empty = any."""
+    barred: frozenset[int]
+    """Models on which its objective cannot be kept."""
+
+
+@dataclass(slots=True)
+class UsualCache:
+    """What workloads asked for in the last cycle."""
+
+    _policy: PolicyRecord | None = None
+    _known: object = None
+    _workloads: Mapping[str, WorkloadRecord] = field(default_factory=dict)
+    _kinds: dict[str, _Kind] = field(default_factory=dict)
+    """By uid of the workload."""
+    _counts: Counter[_Kind] = field(default_factory=Counter)
+    _timed: set[str] = field(default_factory=set)
+    """Workloads whose share is bounded for a while."""
+
+    def update(self, view: View, classes: Classes) -> dict[str, Usual]:
+        """Take in a snapshot.
+
+        Returns:
+            What asks for an accelerator, by its name.
+        """
+        workloads, policy = view.snapshot.workloads, view.snapshot.policy
+        if policy is not self._policy or classes.rests_on is not self._known:
+            self._policy, self._known = policy, classes.rests_on
+            self._workloads, self._kinds, self._counts = {}, {}, Counter()
+        for uid in {*changed(self._workloads, workloads), *self._timed}:
+            self._forget(uid)
+            workload = workloads.get(uid)
+            if workload is not None and workload.status.phase not in _OVER:
+                kind = self._kinds[uid] = _kind(view, classes, workload)
+                self._counts[kind] += 1
+                if workload.status.made_room is not None:
+                    self._timed.add(uid)
+        self._workloads = workloads
+        return {name: self._of(name, at) for name, at in classes.inventory.models.items()}
+
+    def _forget(self, uid: str) -> None:
+        self._timed.discard(uid)
+        kind = self._kinds.pop(uid, None)
+        if kind is not None:
+            self._counts[kind] -= 1
+            if not self._counts[kind]:
+                del self._counts[kind]
+
+    def _of(self, name: str, model: int) -> Usual:
+        asked: Counter[tuple[str, int]] = Counter()
+        for kind, count in self._counts.items():
+            if model not in kind.barred and (not kind.accelerators or name in kind.accelerators):
+                asked[kind.domain, kind.min_percent] += count
+        weights = {at: 1 << (count.bit_length() - 1) for at, count in asked.items()}
+        return Usual(tuple(sorted(weights.items())))
+
+
+def _kind(view: View, classes: Classes, workload: WorkloadRecord) -> _Kind:
+    share, exclusive = workload.gpu.share, workload.gpu.mode is GPUMode.EXCLUSIVE
+    if share is not None and workload.status.made_room is not None:
+        share = bounded(share, in_force(workload, view.now, view.snapshot.workloads))
+    barred = classes.of(workload).barred
+    return _Kind(
+        domain=(
+            effective_domain(view.snapshot.policy, workload)
+            if share is not None and not exclusive
+            else ""
+        ),
+        min_percent=share.min_percent if share is not None else WHOLE_PERCENT,
+        accelerators=tuple(workload.accelerators),
+        barred=frozenset(
+            at
+            for at, one in barred.items()
+            if not exclusive or one.reason is not Reason.NEED_PROFILE
+        ),
+    )
