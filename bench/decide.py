@@ -35,7 +35,7 @@ TURN_CYCLES = 20
 CHURN = 40
 """Jobs that end, and that come, between two decisions."""
 BEATS = NODES // 60
-LIMIT_S = 1.0
+LIMIT_S = 0.5
 DEADLINE_S = 60.0
 SETTINGS = DecideSettings(epoch=1)
 MIB = 2**20

@@ -95,7 +95,6 @@ class SteadyCache:
         for uid in changed(old.pods, new.pods):
             owners.update(side.pods[uid].owner.uid for side in (old, new) if uid in side.pods)
         owners.update(new.pods[uid].owner.uid for uid in view.evictions if uid in new.pods)
-        owners.update(_owners_on(old, nodes), _owners_on(new, nodes))
         for held in (members.nodes_before, members.nodes):
             nodes.update(chain.from_iterable(held.get(uid, ()) for uid in owners))
         owners.update(_owners_on(old, nodes), _owners_on(new, nodes))

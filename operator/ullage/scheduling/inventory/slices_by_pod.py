@@ -7,7 +7,7 @@ Kept from cycle to cycle: only the nodes whose record changed are read again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TypeVar
@@ -31,24 +31,35 @@ class SlicesByPod:
         """Read the nodes whose record changed.
 
         Returns:
-            uids of all pods that have, or had, a slice on one of them.
+            uids of the pods that other slices stand for now, or slices of another age.
         """
         names = changed(self._records, records)
-        before = [self._records[name] for name in names if name in self._records]
-        after = [records[name] for name in sorted(names) if name in records]
+        before = {name: self._records[name] for name in names if name in self._records}
+        after = {name: records[name] for name in sorted(names) if name in records}
         self._records = records
-        read = set(names)
-        return _replace(
+        pods = _replace(
             self.desired,
-            read,
-            [(one.name, slice_) for one in before for slice_ in one.desired],
-            [(one.name, slice_) for one in after for slice_ in one.desired],
-        ) | _replace(
-            self.observed,
-            read,
-            [(one.name, slice_) for one in before for slice_ in one.observed],
-            [(one.name, slice_) for one in after for slice_ in one.observed],
+            names,
+            [(name, slice_) for name, one in before.items() for slice_ in one.desired],
+            [(name, slice_) for name, one in after.items() for slice_ in one.desired],
         )
+        pods |= _replace(
+            self.observed,
+            names,
+            [(name, slice_) for name, one in before.items() for slice_ in one.observed],
+            [(name, slice_) for name, one in after.items() for slice_ in one.observed],
+        )
+        for name in before.keys() & after.keys():
+            pods.update(_of_another_age(before[name], after[name]))
+        return pods
+
+
+def _of_another_age(before: GPUNodeRecord, after: GPUNodeRecord) -> Iterator[str]:
+    old, new = before.desired_since, after.desired_since
+    if old is not new:
+        for one in after.desired:
+            if old.get(one.key) != new.get(one.key):
+                yield one.key.pod_uid
 
 
 def _replace(
@@ -57,12 +68,16 @@ def _replace(
     before: Iterable[tuple[str, Slice]],
     after: Iterable[tuple[str, Slice]],
 ) -> set[str]:
-    """Enter the slices of some nodes in the place of those before; returns the pods of both."""
+    """Enter the slices of some nodes in the place of those before; returns pods with others."""
+    read, pods = frozenset(nodes), set[str]()
     fresh: dict[str, list[tuple[str, Slice]]] = {one.key.pod_uid: [] for _, one in before}
     for located in after:
         fresh.setdefault(located[1].key.pod_uid, []).append(located)
     for uid, new in fresh.items():
-        slices = [*(one for one in table.pop(uid, ()) if one[0] not in nodes), *new]
+        old = table.pop(uid, [])
+        slices = sorted([*(one for one in old if one[0] not in read), *new], key=itemgetter(0))
         if slices:
-            table[uid] = sorted(slices, key=itemgetter(0))
-    return set(fresh)
+            table[uid] = slices
+        if slices != old:
+            pods.add(uid)
+    return pods

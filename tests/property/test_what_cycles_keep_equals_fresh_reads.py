@@ -1,0 +1,93 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Members, inventory and usual requests that follow a random cluster equal fresh ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from builders import NOW, a_gpu_node, a_job, a_pod, a_slice, a_snapshot, gpu
+from fakes.toy_stress import StressRun
+from ullage.api.contract import Health
+from ullage.cluster.records.snapshot import PodStage, Snapshot
+from ullage.engines.admission.limits import DEVICE_UNHEALTHY
+from ullage.scheduling.assignment.cycle_state import look
+from ullage.scheduling.inventory.inventory import Inventory, InventoryCache, take_inventory
+from ullage.scheduling.lifecycle.members import MemberCache
+from ullage.scheduling.model.plan import DecideSettings
+from ullage.scheduling.model.slice_ledger import Ledger
+from ullage.scheduling.model.view import View
+from ullage.scheduling.prediction.usual_requests import UsualCache
+from ullage.scheduling.prediction.workload_classes import ClassCache, Classes
+
+SETTINGS = DecideSettings(epoch=1)
+STEPS = 200
+
+
+class Kept:
+    """What one reader of a changing cluster keeps."""
+
+    def __init__(self) -> None:
+        self.members, self.inventory = MemberCache(), InventoryCache()
+        self.usual, self.classes = UsualCache(), ClassCache()
+
+    def read(self, snapshot: Snapshot, now: float) -> tuple[View, Inventory, Ledger, object]:
+        ledger = Ledger(snapshot)
+        view = look(snapshot, now, SETTINGS, ledger, self.members)
+        inventory = take_inventory(view, self.inventory)
+        classes = Classes(snapshot, inventory, cache=self.classes)
+        return view, inventory, ledger, self.usual.update(view, classes)
+
+
+def figures(inventory: Inventory) -> list[object]:
+    columns = (getattr(inventory, name) for name in Inventory.__slots__)
+    return [one.tolist() if hasattr(one, "tolist") else one for one in columns]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_they_equal_what_a_fresh_reader_finds(seed: int) -> None:
+    run, kept = StressRun(seed), Kept()
+    for _ in range(STEPS):
+        run.run(2)
+        snapshot = run.toy.snapshot()
+        ours, fresh = kept.read(snapshot, run.toy.now), Kept().read(snapshot, run.toy.now)
+        assert {uid: list(one) for uid, one in ours[0].members.items()} == {
+            uid: list(one) for uid, one in fresh[0].members.items()
+        }
+        assert replace(ours[0], members={}) == replace(fresh[0], members={})
+        assert figures(ours[1]) == figures(fresh[1])
+        assert ours[2].slices() == fresh[2].slices()
+        assert ours[3] == fresh[3]
+
+
+def test_a_workload_that_is_being_deleted_gives_back_what_its_gated_pods_hold() -> None:
+    job = a_job("low")
+    pod = a_pod("low-0", owner=job.build(), stage=PodStage.GATED)
+    wanted = a_slice(pod, device=gpu("node-1", 0), percent=50)
+    before = a_snapshot(job, pod, a_gpu_node("node-1", devices=1, desired=[wanted]))
+    uid, kept = pod.owner.uid, Kept()
+    view, _, ledger, _ = kept.read(before, NOW)
+    assert view.members[uid][0].held
+    assert ledger.slices()["node-1"] == (wanted,)
+    deleted = replace(before.workloads[uid], deleting=True)
+    after = replace(before, workloads={**before.workloads, uid: deleted})
+    for _ in range(2):  # as long as the spec says otherwise
+        view, _, ledger, _ = kept.read(after, NOW)
+        assert not view.members[uid][0].held
+        assert ledger.slices()["node-1"] == ()
+
+
+def test_a_device_that_fails_is_seen_while_all_stand_where_they_stood() -> None:
+    before = a_snapshot(a_gpu_node("node-1", devices=2), a_gpu_node("node-2", devices=1))
+    record, kept = before.gpu_nodes["node-1"], Kept()
+    kept.read(before, NOW)
+    failed = (replace(record.devices[0], health=Health.UNHEALTHY, contexts=3), *record.devices[1:])
+    nodes = {**before.gpu_nodes, "node-1": replace(record, devices=failed)}
+    after = replace(before, gpu_nodes=nodes)
+    ours, fresh = kept.read(after, NOW)[1], Kept().read(after, NOW)[1]
+    assert figures(ours) == figures(fresh)
+    at = ours.site_index["node-1", record.devices[0].uuid]
+    assert ours.health[at] == DEVICE_UNHEALTHY
+    assert ours.contexts[at] == 3
