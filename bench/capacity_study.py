@@ -17,9 +17,9 @@ import numpy as np
 
 from bench.capacity_prices import MODELS, Prices, Series
 from bench.report import Figure, Row
+from bench.study_pricing import StudyOffer, study_cost
 from ullage.engines.capacity.optimum import IDLE, Market, cheapest
 from ullage.engines.capacity.pricing import Offer, Switching, choose_offer
-from ullage.engines.capacity.pricing_compat import StudyOffer, study_cost
 
 PUBLISHED: Final = {
     "A3C": 3.53,

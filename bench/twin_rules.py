@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
+from bench.sum_forecaster import SumForecaster
 from bench.twin_data import JobClass, World
 from bench.twin_world import NOISE_SD, Gpu, Job, Seen, Spot
-from ullage.engines.admission.baseline import SumForecaster
 from ullage.engines.admission.calibration import Band, Threshold
 from ullage.engines.admission.decision import admit, best_of
 from ullage.engines.admission.filters import Device, Newcomer, Resident

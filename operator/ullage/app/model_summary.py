@@ -23,8 +23,9 @@ from ullage.engines.admission.ladder import Trim
 from ullage.engines.admission.model import Cells, LearnedModel
 from ullage.engines.admission.pair_kernel import Shape
 from ullage.engines.admission.records import Group, Rung
-from ullage.engines.admission.summary import HYPER_PARAMETERS
 
+HYPER_PARAMETERS: Final = 10
+"""Of the process: 0 are stored where none was fitted."""
 _RUNGS: Final = tuple(Rung)
 _TRIMMED: Final = (Rung.BIAS, Rung.GP)
 """Rungs whose answers are trimmed; the plain ones have a spread of their own."""

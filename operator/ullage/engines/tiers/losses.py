@@ -9,7 +9,7 @@ are expectations for choosing and explaining, and must never be reported as meas
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from ullage.engines.tiers.flush import Link
@@ -84,29 +84,6 @@ def overhead(pace: Pace, *, every_steps: int, travel_s: float) -> float:
     return max(alone_s + pace.pause_s, travel_s) / alone_s - 1.0
 
 
-def fewest_steps(pace: Pace, link: Link, *, owners: int, keepers: int) -> int:
-    """The shortest interval in steps at which the copy costs no more than its limit.
-
-    It always exists: a push never carries more than the state (derived).
-
-    Args:
-        pace: Of the job.
-        link: Sizes; its own interval is not looked at.
-        owners: Hosts that push, at least 1.
-        keepers: Hosts that receive, at least 1.
-
-    Raises:
-        ValueError: no one to send or to receive.
-    """
-    one_s = push_s(replace(link, every_steps=1), owners=owners, keepers=keepers)
-    most_s = (1 + OVERHEAD_LIMIT) * pace.step_s
-    for_pause = math.ceil(pace.pause_s / (OVERHEAD_LIMIT * pace.step_s) - 1e-9)
-    if one_s <= most_s:
-        return max(1, for_pause)
-    whole_s = one_s * link.state_bytes / link.dirty_bytes_per_step
-    return max(1, for_pause, math.ceil(whole_s / most_s - 1e-9))
-
-
 def lost_with_copy_s(pace: Pace, *, every_steps: int, travel_s: float) -> float:
     """Expected seconds lost by one loss: half an interval, the push on its way, the recovery.
 
@@ -142,18 +119,6 @@ def lost_with_checkpoints_s(pace: Pace, *, interval_s: float, losses_per_hour: f
     else:
         since_s = interval_s * (1 / phase - 1 / math.expm1(phase))
     return since_s + pace.restart_s
-
-
-def best_interval_s(write_s: float, losses_per_hour: float) -> float:
-    """Young's interval of checkpoints, sqrt(2 * write * mean time between losses); never 0.
-
-    Args:
-        write_s: Seconds for which one checkpoint stops the job.
-        losses_per_hour: Memoryless; 0 = never: infinite.
-    """
-    if losses_per_hour <= 0:
-        return math.inf
-    return max(math.sqrt(2 * write_s * 3600 / losses_per_hour), 1e-3)
 
 
 def times_less(

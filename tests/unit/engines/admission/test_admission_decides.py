@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from bench.sum_forecaster import SumForecaster
 from fakes.admission import (
     CrowdForecaster,
     certified,
@@ -19,7 +20,6 @@ from fakes.admission import (
     uncertified,
 )
 from ullage.api.contract import MpsState, Reason
-from ullage.engines.admission.baseline import SumForecaster
 from ullage.engines.admission.decision import admit, best_of, confirm
 from ullage.engines.admission.filters import (
     Device,

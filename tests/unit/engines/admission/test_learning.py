@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import pickle
 from dataclasses import replace
@@ -13,11 +12,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ullage.app.model_summary import digest, slim
 from ullage.engines.admission.calibration import Band
 from ullage.engines.admission.colocations import bounded
 from ullage.engines.admission.learning import learn
 from ullage.engines.admission.model import WIDE_SD, Cells, LearnedModel, Models
-from ullage.engines.admission.pair_kernel import Shape
 from ullage.engines.admission.records import (
     ClassProfile,
     Group,
@@ -27,7 +26,6 @@ from ullage.engines.admission.records import (
     ShareCurve,
     Tenant,
 )
-from ullage.engines.admission.summary import from_summary, to_summary
 
 CLASSES = tuple(f"c{number}" for number in range(12))
 SUFFERS = {one: 0.05 * number for number, one in enumerate(CLASSES)}
@@ -143,7 +141,7 @@ def test_no_model_is_the_utilisation_sum_with_a_wide_spread() -> None:
 
 
 def test_a_restart_rebuilds_the_same_model_without_fitting(model: LearnedModel) -> None:
-    kept = from_summary(json.loads(json.dumps(to_summary(model), allow_nan=False)))
+    kept = slim(model)
     again = learn(
         world(), PROFILES, accelerator="v100", previous=kept, refit=False, wanted=CLASSES[:2]
     )
@@ -154,20 +152,12 @@ def test_a_restart_rebuilds_the_same_model_without_fitting(model: LearnedModel) 
     assert again.version == model.version + 1
 
 
-@pytest.mark.parametrize("shape", list(Shape))
-def test_a_summary_keeps_the_kind_of_process(model: LearnedModel, shape: Shape) -> None:
-    kept = from_summary(to_summary(replace(model, shape=shape, tail=2.0)))
-    assert (kept.shape, kept.tail) == (shape, 2.0)
-    again = learn(world(), PROFILES, accelerator="v100", previous=kept, refit=False, wanted=())
-    assert again.shape is shape
-
-
 def test_the_same_rows_give_the_same_bytes(model: LearnedModel) -> None:
     again = learn(
         world()[::-1], PROFILES, accelerator="v100", previous=None, refit=True, wanted=CLASSES[:2]
     )
     assert pickle.dumps(again.cells) == pickle.dumps(model.cells)
-    assert json.dumps(to_summary(again)) == json.dumps(to_summary(model))
+    assert digest(again) == digest(model)
 
 
 def test_thresholds_exist_for_every_group_and_band(model: LearnedModel) -> None:
@@ -207,22 +197,6 @@ def test_the_newest_row_of_every_pair_outlives_the_bound() -> None:
     assert {one.workload_class for one in kept} == {"c0", "c2"}
     assert max(one.at_s for one in kept) == 60.0 * 19
     assert len(kept) == 5
-
-
-@pytest.mark.parametrize(
-    ("change", "word"),
-    [
-        ({"hyperParameters": [1.0]}, "hyperParameters"),
-        ({"hyperParameters": [math.nan] * 10}, "hyperParameters"),
-        ({"version": -1}, "version"),
-        ({"rungs": []}, "rungs"),
-    ],
-)
-def test_a_spoilt_summary_says_what_is_wrong(
-    model: LearnedModel, change: dict[str, object], word: str
-) -> None:
-    with pytest.raises(ValueError, match=word):
-        from_summary(to_summary(model) | change)
 
 
 def by_hand(model: LearnedModel, mixture: list[Tenant], me: int) -> tuple[float, float]:

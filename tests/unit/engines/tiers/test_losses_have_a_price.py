@@ -11,10 +11,7 @@ import pytest
 
 from ullage.engines.tiers.flush import Link
 from ullage.engines.tiers.losses import (
-    OVERHEAD_LIMIT,
     Pace,
-    best_interval_s,
-    fewest_steps,
     lost_with_checkpoints_s,
     lost_with_copy_s,
     overhead,
@@ -41,23 +38,6 @@ def test_a_push_slower_than_its_interval_sets_the_pace() -> None:
 
 def test_a_push_costs_its_pause() -> None:
     assert overhead(Pace(step_s=2.5, pause_s=0.1), every_steps=2, travel_s=1) == pytest.approx(0.02)
-
-
-@pytest.mark.parametrize("step_s", [0.1, 0.4, 1.0, 1.82, 2.5])
-@pytest.mark.parametrize("dirty", [1_000_000, 20_000_000, 50_000_000])
-@pytest.mark.parametrize("pause_s", [0.0, 0.3])
-def test_the_shortest_interval_within_the_limit_equals_trying_all(
-    step_s: float, dirty: int, pause_s: float
-) -> None:
-    pace = Pace(step_s=step_s, pause_s=pause_s)
-    link = replace(LINK, dirty_bytes_per_step=dirty)
-
-    def fits(steps: int) -> bool:
-        every = replace(link, every_steps=steps, max_lag_steps=steps)
-        travel_s = push_s(every, owners=2, keepers=1)
-        return overhead(pace, every_steps=steps, travel_s=travel_s) <= OVERHEAD_LIMIT + 1e-9
-
-    assert fewest_steps(pace, link, owners=2, keepers=1) == next(n for n in range(1, 99) if fits(n))
 
 
 def test_checkpoints_lose_half_their_interval_when_losses_are_rare() -> None:
@@ -93,19 +73,6 @@ def test_the_copy_loses_over_four_times_less_than_a_checkpoint_each_minute() -> 
     found = times_less(pace, LINK, travel_s=2.0, interval_s=60, losses_per_hour=1)
     assert found == pytest.approx((30 - 60 / 12 / 60) / 6.25, rel=1e-4)
     assert found > 4
-
-
-def test_the_best_interval_of_checkpoints_is_youngs() -> None:
-    assert best_interval_s(10.0, 1.0) == pytest.approx(math.sqrt(2 * 10 * 3600))
-    assert math.isinf(best_interval_s(10.0, 0.0))
-
-    def waste(interval_s: float) -> float:
-        """Part lost to writing and to losses, for rare losses."""
-        lost = lost_with_checkpoints_s(Pace(step_s=1), interval_s=interval_s, losses_per_hour=1)
-        return 10.0 / interval_s + lost / 3600
-
-    best = best_interval_s(10.0, 1.0)
-    assert waste(best) < min(waste(best * 0.8), waste(best * 1.25))
 
 
 @pytest.mark.parametrize("wrong", [{"step_s": 0.0}, {"pause_s": -1.0}, {"notified": 1.5}])

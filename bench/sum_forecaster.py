@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The utilisation sum as a forecaster, for policies that choose it and for benchmarks.
+"""The utilisation sum as a forecaster, to compare with: a rule of the twin.
 
 It claims no spread, so its margin is all or nothing and no threshold changes its answer. Pure.
 """
