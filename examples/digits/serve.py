@@ -103,9 +103,9 @@ class Handler(BaseHTTPRequestHandler):
             status, kind, answer = HTTPStatus.BAD_REQUEST, TEXT, f"{error}\n".encode()
         else:
             status, kind = HTTPStatus.OK, JSON
-        self._answer(status, answer, kind)
         took_ns = perf_counter_ns() - started
-        self.server.metrics.observe(took_ns / 1e9, status)
+        self.server.metrics.observe(took_ns / 1e9, status)  # before its client hears of it
+        self._answer(status, answer, kind)
         if status is HTTPStatus.OK:
             ullage_run.step(took_ns=took_ns)
 
