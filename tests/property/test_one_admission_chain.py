@@ -21,7 +21,7 @@ from ullage.engines.admission import filters
 from ullage.engines.admission.filters import first_refusal, share_ceiling
 from ullage.engines.admission.limits import LIMITS, MODE_BIT, ceiling, first_broken
 from ullage.engines.admission.records import Tenant
-from ullage.scheduling.assignment.cycle_state import look
+from ullage.scheduling.assignment.observe import look
 from ullage.scheduling.feasibility.device_facts import columns, figures
 from ullage.scheduling.feasibility.occupancy import Domains, Occupancy, Occupant
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest, ResourceRequests

@@ -20,7 +20,7 @@ from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.admission.limits import LIMITS, ceiling
 from ullage.engines.admission.records import Tenant
 from ullage.engines.admission.utilisation import UtilisationSum
-from ullage.scheduling.assignment.cycle_state import look
+from ullage.scheduling.assignment.observe import look
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.feasibility.device_facts import columns, figures

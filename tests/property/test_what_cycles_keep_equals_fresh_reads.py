@@ -13,7 +13,7 @@ from fakes.toy_stress import StressRun
 from ullage.api.contract import Health
 from ullage.cluster.records.snapshot import PodStage, Snapshot
 from ullage.engines.admission.limits import DEVICE_UNHEALTHY
-from ullage.scheduling.assignment.cycle_state import look
+from ullage.scheduling.assignment.observe import look
 from ullage.scheduling.inventory.inventory import Inventory, InventoryCache, take_inventory
 from ullage.scheduling.lifecycle.members import MemberCache
 from ullage.scheduling.model.plan import DecideSettings

@@ -57,6 +57,7 @@ class ReplicaFigures:
         stats, now = counters.loop, replica.clock.now()
         picture, term = replica.state.freeze(now), self._term()
         workloads = list(picture.workloads.values())
+        plan = term.loop.last_plan
         waiting = [w.status.decision for w in workloads if w.status.phase == Phase.PENDING]
         return OperatorFigures(
             leading=replica.lease.held,
@@ -83,11 +84,12 @@ class ReplicaFigures:
             foreign_pods=len(replica.state.foreign_pods()),
             workloads=Counter((w.kind.value, w.status.phase or "Pending") for w in workloads),
             waiting=Counter(decision.reason.value for decision in waiting if decision),
+            requeues=plan.requeues if plan is not None else {},
             sharing=sharing_figures(
                 counters.outcomes,
                 replica.learner,
                 profiles=replica.state.counts()[WORKLOAD_PROFILES.name],
-                unusable=term.loop.last_plan.dropped if term.loop.last_plan else {},
+                unusable=plan.dropped if plan is not None else {},
             ),
             cost=guard("cost", lambda: self._costs.figures(workloads, now), CostFigures()),
             spend=guard("spend", lambda: self._spends.figures(workloads), SpendFigures()),

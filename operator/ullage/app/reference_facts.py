@@ -228,6 +228,7 @@ def _example() -> OperatorFigures:
         foreign_pods=0,
         workloads={("TrainingJob", "Running"): 1},
         waiting={"NoCapacity": 1},
+        requeues={"Capacity": 1},
         sharing=_sharing_example(),
         cost=CostFigures(
             dollars={"research": 1.0},

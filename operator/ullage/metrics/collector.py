@@ -73,6 +73,7 @@ class OperatorFigures:
     workloads: Mapping[tuple[str, str], int]
     """By (kind, phase)."""
     waiting: Mapping[str, int]
+    requeues: Mapping[str, int]
     """Waiting workloads by reason."""
     sharing: SharingFigures
     set_aside: Mapping[str, int] = field(default_factory=dict)
@@ -249,6 +250,14 @@ def _workloads(figures: OperatorFigures) -> Iterator[Metric]:
     for reason, count in sorted(figures.waiting.items()):
         waiting.add_metric([reason], count)
     yield waiting
+    requeues = GaugeMetricFamily(
+        "ullage_workloads_requeued",
+        "Workloads that the last decision gave no place, by what they wait for.",
+        labels=["waits_for"],
+    )
+    for waits_for, count in sorted(figures.requeues.items()):
+        requeues.add_metric([waits_for], count)
+    yield requeues
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

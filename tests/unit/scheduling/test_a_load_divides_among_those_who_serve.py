@@ -27,7 +27,7 @@ from ullage.api.contract import LatencyObjective, Reason, SlicePhase
 from ullage.cluster.records.snapshot import PodRecord, PodStage, SoloEntry
 from ullage.cluster.records.spec_fields import OfferedLoad
 from ullage.cluster.records.status import DecisionRecord, RefusalLine
-from ullage.scheduling.assignment.cycle_state import look
+from ullage.scheduling.assignment.observe import look
 from ullage.scheduling.lifecycle.serving import replicas_that_serve
 from ullage.scheduling.model.slice_ledger import Ledger
 

@@ -17,7 +17,7 @@ from ullage.cluster.records.snapshot import PolicyRecord, ProfileRecord, Snapsho
 from ullage.cluster.records.spec_fields import Knowledge
 from ullage.engines.admission.features import class_features
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Partner
-from ullage.scheduling.assignment.cycle_state import look
+from ullage.scheduling.assignment.observe import look
 from ullage.scheduling.inventory.inventory import take_inventory
 from ullage.scheduling.learning.estimates import gather
 from ullage.scheduling.learning.loop import profiles_to_write

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from builders import NOW, a_gpu_node, a_job, a_node, a_snapshot
 from fakes.deciding import SETTINGS
-from ullage.scheduling.assignment.cycle_state import look
+from ullage.scheduling.assignment.observe import look
 from ullage.scheduling.inventory.inventory import take_inventory
 from ullage.scheduling.model.slice_ledger import Ledger
 from ullage.scheduling.prediction.workload_classes import SPARE, ClassCache, Classes

@@ -11,7 +11,7 @@ from fakes.deciding import SETTINGS
 from ullage.api.contract import SlicePhase
 from ullage.cluster.records.snapshot import PodRecord, PodStage
 from ullage.engines.admission.utilisation import UtilisationSum
-from ullage.scheduling.assignment.cycle_state import look
+from ullage.scheduling.assignment.observe import look
 from ullage.scheduling.feasibility.occupancy import Occupancy, occupancy_of
 from ullage.scheduling.feasibility.resource_requests import ResourceRequests
 from ullage.scheduling.inventory.inventory import take_inventory

@@ -1,60 +1,86 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What places are given out by, and what was given: values."""
+"""What a cycle knows, and what it decides: values that its phases hand on."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ullage.cluster.records.room import MadeRoom
-from ullage.scheduling.capacity.capacity_choice import NOTHING, CapacityChoices
-from ullage.scheduling.elastic.sizes import Size
+from ullage.api.contract import Interruption, Reason
+from ullage.scheduling.assignment.entry import Entries
+from ullage.scheduling.assignment.reevaluation import Finding
+from ullage.scheduling.assignment.trials import Trials
+from ullage.scheduling.capacity.capacity_choice import CapacityChoices
+from ullage.scheduling.capacity.node_requests import Ordering
 from ullage.scheduling.feasibility.resource_requests import ResourceRequests
 from ullage.scheduling.inventory.inventory import Inventory
-from ullage.scheduling.lifecycle.inference import Rollout
-from ullage.scheduling.lifecycle.surge import Leaving
+from ullage.scheduling.learning.loop import Class
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
-from ullage.scheduling.model.plan import Action
+from ullage.scheduling.model.plan import Action, Emit
 from ullage.scheduling.model.slice_ledger import Ledger
 from ullage.scheduling.model.view import View
-from ullage.scheduling.placement.attempt import Outcome
 from ullage.scheduling.placement.feasible import Feasibility
 from ullage.scheduling.placement.placement import Placer
 from ullage.scheduling.timeslicing.rounds import Rounds
 
 
-@dataclass(slots=True)
-class Assignments:
-    """What a cycle gives out; filled by :func:`allot`."""
-
-    lifecycles: dict[str, LifecycleStep]
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
-    steps: list[Action] = field(default_factory=list)
-    rollouts: dict[str, Rollout] = field(default_factory=dict)
-    leaving: dict[str, Leaving] = field(default_factory=dict)
-    """What services do about replicas that have to leave their device."""
-    made_room: dict[str, MadeRoom] = field(default_factory=dict)
-    """Who starts again with a smaller share in this cycle, by uid."""
-    sizes: dict[str, Size] = field(default_factory=dict)
-    """Elastic gangs whose size changes, by uid."""
-    postponed: set[str] = field(default_factory=set)
-    """Workloads that this cycle had no time for; nothing is said to them."""
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CycleContext:
-    """The tools of one cycle."""
+    """The cluster as a cycle finds it, and what it decides with.
+
+    Attributes:
+        view: The snapshot, arranged, with the marks of pods that have to leave.
+        inventory: Devices and the nodes they are in.
+        ledger: Slices by node; the cycle writes what it gives and takes.
+        lifecycles: What every workload needs, by uid, in order of it; the cycle writes what it
+            decides otherwise.
+        placer: Finds places; its occupancy fills up in the course of the cycle.
+        requests: What everyone asks for.
+        feasibility: Tells what could never run here.
+        spending: Pools that jobs with an aim of cost are to use.
+        limits: Most members that the budgets of elastic jobs pay for, by uid.
+        trials: Classes that are tried out.
+        spent_s: Seconds of trial that classes have used up.
+        committed: Events of trials that ended well.
+        notices: Machines that will be taken away, by node.
+        findings: Why running work does not fit any more, by uid.
+        undisturbed: What jobs need that run or wait and near which nothing changed, by uid.
+        devices: Digest of the devices as they were found.
+        rounds: The turns of this cycle; ``None`` under FIFO.
+    """
 
     view: View
     inventory: Inventory
     ledger: Ledger
+    lifecycles: dict[str, LifecycleStep]
     placer: Placer
     requests: ResourceRequests
     feasibility: Feasibility
+    spending: CapacityChoices
+    limits: Mapping[str, int]
+    trials: Trials
+    spent_s: Mapping[Class, float]
+    committed: Sequence[Emit]
+    notices: Mapping[str, Interruption]
+    findings: Mapping[str, Finding]
+    undisturbed: Mapping[str, LifecycleStep]
+    devices: bytes
     rounds: Rounds | None = None
-    """The turns of this cycle; ``None`` under FIFO."""
-    spending: CapacityChoices = NOTHING
-    """Pools that were chosen for jobs."""
-    limits: Mapping[str, int] = field(default_factory=dict)
-    """Most members that the budgets of elastic jobs pay for, by uid."""
+
+
+@dataclass(slots=True)
+class Assignments:
+    """What a cycle decides; its phases fill it.
+
+    Attributes:
+        entries: By workload: what it was given, or what it waits for.
+        steps: Acts on pods and children, in order.
+        told: What speaks against running work and lets it run, by uid.
+        ordering: Nodes that are ordered for workloads that found none free.
+    """
+
+    entries: Entries
+    steps: list[Action] = field(default_factory=list)
+    told: Mapping[str, tuple[Reason, str]] = field(default_factory=dict)
+    ordering: Ordering = field(default_factory=Ordering)

@@ -19,10 +19,8 @@ from ullage.scheduling.prediction.verdicts import Admission
 def sharing_news(context: CycleContext, assignments: Assignments) -> list[Emit]:
     """One Event for every workload that now joins others."""
     news: list[Emit] = []
-    for uid in sorted(assignments.outcomes):
-        shared = [
-            placement for placement in assignments.outcomes[uid].placements if _joins(placement)
-        ]
+    for _, outcome in sorted(assignments.entries.outcomes(), key=lambda one: one[0]):
+        shared = [placement for placement in outcome.placements if _joins(placement)]
         tried = [placement for placement in shared if placement.candidate.grant.trial]
         if shared:
             news.append(_told(context, (tried or shared)[0]))

@@ -75,11 +75,9 @@ def release(ledger: Ledger, member: Member) -> None:
         ledger.drop(held.node, held.slice.key)
 
 
-def give_up(
-    context: CycleContext, job: WorkloadRecord, pods: Set[str], message: str, result: Assignments
-) -> None:
+def give_up(context: CycleContext, job: WorkloadRecord, pods: Set[str], message: str) -> None:
     """Some members of a gang in place go, the others are left alone."""
-    life, epoch = result.lifecycles[job.ref.uid], context.view.settings.epoch
+    life, epoch = context.lifecycles[job.ref.uid], context.view.settings.epoch
     steps = [
         step for step in life.steps if not (isinstance(step, UngatePod) and step.pod.uid in pods)
     ]
@@ -90,4 +88,4 @@ def give_up(
             release(context.ledger, one)
         act = delete if one.gated else evict
         steps.append(act(job, one, epoch, Reason.RESIZING, message))
-    result.lifecycles[job.ref.uid] = replace(life, steps=tuple(steps))
+    context.lifecycles[job.ref.uid] = replace(life, steps=tuple(steps))

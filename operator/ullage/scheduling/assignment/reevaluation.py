@@ -16,13 +16,9 @@ from typing import Final
 from ullage.api.contract import DesiredSlice, Reason
 from ullage.api.reasons import ConditionType
 from ullage.cluster.records.snapshot import PodStage, WorkloadKind, WorkloadRecord
-from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
 from ullage.scheduling.feasibility.resource_requests import ResourceRequests
-from ullage.scheduling.model.lifecycle_step import LifecycleStep
-from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import Held, Member, PendingEviction, View
 from ullage.scheduling.placement.predicted_figures import Predictions
-from ullage.scheduling.placement.room import elsewhere
 from ullage.scheduling.prediction.verdicts import TOLERANCE
 
 _TOLD: Final = (
@@ -89,60 +85,6 @@ def with_evictions(view: View, findings: Mapping[str, Finding]) -> View:
         for pod in sorted(finding.pods) if service and not finding.stays else ():
             evictions.setdefault(pod, PendingEviction(finding.because, finding.text, None))
     return replace(view, evictions=evictions) if findings else view
-
-
-def move(
-    context: CycleContext, assignments: Assignments, findings: Mapping[str, Finding]
-) -> dict[str, Told]:
-    """Let jobs start again where they are predicted to fit.
-
-    Comes after everyone who waits was served, so that no one is moved to a place that is given
-    away in the same cycle.
-
-    Returns:
-        What is told to those who stay, by uid.
-    """
-    told: dict[str, Told] = {}
-    for uid, finding in sorted(findings.items()):
-        workload = context.view.snapshot.workloads[uid]
-        life = assignments.lifecycles[uid]
-        if life.silent or life.phase.terminal:
-            continue
-        if workload.kind is not WorkloadKind.TRAINING_JOB:
-            said = finding.stays or _replaced(assignments, uid)
-            told[uid] = (finding.reason, f"{finding.text}; {said}")
-        elif life.phase is Phase.RUNNING and not life.waiting:
-            stays = _stays(context, workload, finding)
-            if stays:
-                told[uid] = (finding.reason, f"{finding.text}; {stays}")
-                continue
-            assignments.lifecycles[uid] = LifecycleStep(
-                phase=Phase.RESTARTING,
-                reason=finding.because,
-                message=f"{finding.text}; it starts again from its checkpoint",
-                restarts=workload.status.restarts,
-            )
-    return told
-
-
-def _replaced(assignments: Assignments, uid: str) -> str:
-    """What is done about a service."""
-    leaving = assignments.leaving.get(uid)
-    if leaving is not None and leaving.under_way:
-        return "replicas are replaced one after the other"
-    return "it stays until there is room for a replacement that fits"
-
-
-def _stays(context: CycleContext, job: WorkloadRecord, finding: Finding) -> str:
-    """Why a job is not moved; empty when it is."""
-    if finding.stays:
-        return finding.stays
-    if not job.checkpoint:
-        return "it stays, because without spec.checkpoint a restart would lose its work"
-    members = context.view.members_of(job)
-    if not elsewhere(context.placer, context.requests, job, members, here_too=finding.here_too):
-        return "it stays, because no other place is predicted to keep it now"
-    return ""
 
 
 def _is_news(workload: WorkloadRecord) -> bool:

@@ -26,7 +26,7 @@ from ullage.scheduling.inventory.reliable_machines import terms_of
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Action, CreatePod, DeletePod, Emit, Order
 from ullage.scheduling.model.view import View
-from ullage.scheduling.placement.attempt import Outcome
+from ullage.scheduling.placement.attempt import Outcome, Requeue
 
 MOST_OUT: Final = 64
 """Orders of one pool that may be out at once."""
@@ -69,7 +69,7 @@ def order_nodes(view: View, spending: CapacityChoices, outcomes: Mapping[str, Ou
         for job in sorted(jobs, key=lambda one: (-one.priority, one.created, one.ref.uid)):
             outcome = outcomes.get(job.ref.uid)
             refused = outcome.refused if outcome is not None else None
-            if refused is None or refused.prospect:
+            if refused is None or refused.requeue is Requeue.ROOM_COMING:
                 continue
             if refused.reason is not Reason.TRUST_DOMAIN_NOT_GRANTED:
                 context.give(job, refused.placed)

@@ -4,26 +4,25 @@
 
 Pure: the same snapshot, moment and settings give the same plan, byte for byte. No I/O,
 no clock, no randomness. An object whose data makes its decision fail is set aside (``set_aside``),
-and the rest is decided. Read it top to bottom: what stands and what each workload needs
-(``begin_cycle``), who gets what (``assign_resources``), what owners are told (``tell``), when to
-decide again (``wake``).
+and the rest is decided. ``_cycle`` reads top to bottom in six numbered phases.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
 from ullage.cluster.records.snapshot import Snapshot
-from ullage.cluster.records.status import WorkloadStatus
-from ullage.scheduling.accounting.account import Accountant
-from ullage.scheduling.assignment.assignment import CycleAssignment, assign_resources
+from ullage.scheduling.assignment.assign import assign
 from ullage.scheduling.assignment.cycle_cache import CycleCache
-from ullage.scheduling.assignment.cycle_state import CycleState, begin_cycle
+from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
 from ullage.scheduling.assignment.digest import cycle_digest
+from ullage.scheduling.assignment.entry import Entries
 from ullage.scheduling.assignment.events import sharing_news
-from ullage.scheduling.assignment.steady import SteadyCache, is_steady, refusal_stands, untouched
+from ullage.scheduling.assignment.nominate import nominate, with_turns
+from ullage.scheduling.assignment.observe import observe
+from ullage.scheduling.assignment.reconcile import reconcile
 from ullage.scheduling.assignment.trials import bookings
 from ullage.scheduling.cycle.gpu_nodes import missing_gpu_nodes
 from ullage.scheduling.cycle.set_aside import told, without
@@ -34,12 +33,11 @@ from ullage.scheduling.lifecycle.coordinator import on_their_machines
 from ullage.scheduling.lifecycle.drain import by_class
 from ullage.scheduling.lifecycle.taints import eviction_notices, node_taints
 from ullage.scheduling.model.faults import WORKLOADS, Fault, faults_of
-from ullage.scheduling.model.lifecycle_step import LifecycleStep, earliest
-from ullage.scheduling.model.plan import Action, DecideSettings, Plan
+from ullage.scheduling.model.lifecycle_step import earliest
+from ullage.scheduling.model.plan import DecideSettings, Plan
 from ullage.scheduling.status.invalid_objects import unread_news
 from ullage.scheduling.status.policies import void_policies
-from ullage.scheduling.status.report import Reporter
-from ullage.scheduling.status.statuses import tell
+from ullage.scheduling.status.report import report
 from ullage.scheduling.timeslicing.division import Allocate
 from ullage.scheduling.timeslicing.rounds import division_news, next_turn
 
@@ -69,8 +67,7 @@ def decide(
     for _ in range(MOST_PASSES):
         try:
             here = without(snapshot, aside.values())
-            cycle = begin_cycle(here, now, settings, cache)
-            plan = _plan(cycle, assign_resources(cycle, allocate, cache), cache.steady)
+            plan = _cycle(here, now, settings, allocate, cache)
         except Exception as error:  # the seam of one object's decision
             cache.steady.forget()
             fresh = {
@@ -111,105 +108,76 @@ def _undecided(
     )
 
 
-def _plan(cycle: CycleState, given: CycleAssignment, steady: SteadyCache) -> Plan:
-    """All that is to be done and said."""
-    view, lifecycles, snapshot = cycle.view, cycle.lifecycles, cycle.view.snapshot
-    now, epoch = view.now, view.settings.epoch
-    assignments, rounds, ordering = given.assignments, given.context.rounds, given.ordering
-    waiting = [snapshot.workloads[uid] for uid, life in lifecycles.items() if life.waiting]
-    slices = cycle.ledger.slices() | dict.fromkeys(missing_gpu_nodes(snapshot), ())
-    accountant = Accountant.of(snapshot, slices, now)
-    reporter = Reporter(given.context, assignments, given.predictions, given.devices, given.told)
-    left_alone = _untouched(cycle, given, steady)
-    unchanged = _unchanged(cycle, given, left_alone)
-    statuses, events = tell(view, reporter, lifecycles, accountant, unchanged)
-    timed = accountant.rates.any_price or given.context.rounds is not None
-    # what each job has cost, or is owed in turns, changes with time
-    steps_kept = {} if timed else _steady(cycle, given, statuses, left_alone)
-    steady.keep(view, given.spent_s, steps_kept, cycle.ledger.changed_nodes())
-    steps: list[Action] = [step for life in lifecycles.values() for step in life.steps]
-    taints = node_taints(snapshot, cycle.notices, epoch)
-    lessons = _lessons(cycle, given)
+def _cycle(
+    snapshot: Snapshot,
+    now: float,
+    settings: DecideSettings,
+    allocate: Allocate | None,
+    cache: CycleCache,
+) -> Plan:
+    """One cycle in its six phases; arguments as of ``decide``."""
+    # 1. Observe: what stands, what each workload needs, what everyone asks for.
+    context = observe(snapshot, now, settings, cache)
+    view, epoch = context.view, settings.epoch
+    snapshot, result = view.snapshot, Assignments(Entries(view.snapshot.workloads))
+    # 2. Queue: whose turn it is, and which workloads are tried in this cycle.
+    context = with_turns(context, allocate, cache.division)
+    nominated = nominate(context, result)
+    # 3. Assign: who gets which devices, and who leaves for whom.
+    assign(context, nominated, result)
+    # 4. Reconcile: Deployments, sizes of gangs, moves and orders for nodes follow.
+    reconcile(context, nominated, result)
+    # 5. Report: the status of each workload, Events, and what profiles learn.
+    slices = context.ledger.slices() | dict.fromkeys(missing_gpu_nodes(snapshot), ())
+    statuses, events = report(context, result, slices, cache.steady)
+    taints = node_taints(snapshot, context.notices, epoch)
+    lessons = _lessons(context)
+    # 6. Wake: when to look again though nothing changes.
+    wake_at = earliest(
+        resumed_at(snapshot, now, result.entries.postponed()),
+        guards_end(view, context.lifecycles),
+        follows(view, statuses),
+        lessons.wake_at,
+        context.trials.wake_at,
+        next_turn(context.rounds),
+        context.spending.wake_at,
+        result.ordering.wake_at,
+    )
+    steps = [step for life in context.lifecycles.values() for step in life.steps]
+    waiting = [snapshot.workloads[uid] for uid, life in context.lifecycles.items() if life.waiting]
     return Plan(
         version=snapshot.version,
         epoch=epoch,
-        inputs_hash=cycle_digest(view, given.devices, waiting),
+        inputs_hash=cycle_digest(view, context.devices, waiting),
         slices=slices,
         observations_read=lessons.observations_read,
         steps=(
-            *by_class(on_their_machines((*steps, *assignments.steps), snapshot), snapshot),
+            *by_class(on_their_machines((*steps, *result.steps), snapshot), snapshot),
             *taints,
-            *ordering.steps,
+            *result.ordering.steps,
             *void_policies(snapshot, now, epoch),
             *unread_news(snapshot, now, epoch),
-            *division_news(view, rounds),
+            *division_news(view, context.rounds),
             *lessons.actions,
         ),
         statuses=statuses,
         events=(
             *events,
-            *eviction_notices(view, cycle.notices, taints),
-            *ordering.events,
-            *cycle.committed,
-            *sharing_news(given.context, assignments),
+            *eviction_notices(view, context.notices, taints),
+            *result.ordering.events,
+            *context.committed,
+            *sharing_news(context, result),
             *lessons.events,
         ),
         dropped={reason.value: count for reason, count in lessons.dropped.items()},
-        wake_at=earliest(
-            resumed_at(snapshot, now, assignments.postponed),
-            guards_end(view, lifecycles),
-            follows(view, statuses),
-            lessons.wake_at,
-            cycle.trials.wake_at,
-            next_turn(rounds),
-            cycle.spending.wake_at,
-            ordering.wake_at,
-        ),
+        requeues=result.entries.requeues(),
+        wake_at=wake_at,
     )
 
 
-def _untouched(
-    cycle: CycleState, given: CycleAssignment, steady: SteadyCache
-) -> dict[str, LifecycleStep]:
-    """What jobs need to whom nothing happened, neither before this cycle nor in it."""
-    if given.spent_s != steady.spent_s:
-        return {}
-    nodes = cycle.ledger.changed_nodes()
-    return untouched(cycle.undisturbed, cycle.lifecycles, cycle.view.snapshot, nodes)
-
-
-def _unchanged(
-    cycle: CycleState, given: CycleAssignment, untouched: Mapping[str, LifecycleStep]
-) -> set[str]:
-    """Jobs whose status says all there is to say: they run on, or wait for the same reasons."""
-    workloads, outcomes = cycle.view.snapshot.workloads, given.assignments.outcomes
-    return {
-        uid
-        for uid, step in untouched.items()
-        if not step.waiting or refusal_stands(workloads[uid].status, outcomes.get(uid))
-    }
-
-
-def _steady(
-    cycle: CycleState,
-    given: CycleAssignment,
-    statuses: Mapping[str, WorkloadStatus],
-    untouched: Mapping[str, LifecycleStep],
-) -> dict[str, LifecycleStep]:
-    """What jobs need that the next cycle need not ask again while all near them stays as it is."""
-    found = dict(untouched)
-    workloads, lifecycles = cycle.view.snapshot.workloads, cycle.lifecycles
-    for uid, status in statuses.items():
-        if uid in found or uid in given.told:
-            continue
-        if is_steady(workloads[uid], status, lifecycles[uid]):
-            found[uid] = lifecycles[uid]
-    return found
-
-
-def _lessons(cycle: CycleState, given: CycleAssignment) -> Lessons:
+def _lessons(context: CycleContext) -> Lessons:
     """What profiles learn from what was seen."""
-    snapshot, now, epoch = cycle.view.snapshot, cycle.view.now, cycle.view.settings.epoch
-    booked = bookings(given.spent_s, tuple(snapshot.profiles.values()))
+    snapshot, now, epoch = context.view.snapshot, context.view.now, context.view.settings.epoch
+    booked = bookings(context.spent_s, tuple(snapshot.profiles.values()))
     lessons = profiles_to_write(snapshot, now, epoch, booked)
     return with_estimates(snapshot, now, epoch, lessons)

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from ullage.cluster.records.snapshot import Snapshot, WorkloadKind
@@ -20,7 +20,7 @@ _AT_ONCE_S: Final = 0.05
 """When it should come if this one left something undone."""
 
 
-def resumed_at(snapshot: Snapshot, now: float, postponed: Set[str]) -> float:
+def resumed_at(snapshot: Snapshot, now: float, postponed: Collection[str]) -> float:
     """When what this cycle had no time for comes next: at once, if it was never told anything."""
     if not postponed:
         return 0.0

@@ -23,7 +23,7 @@ from ullage.scheduling.lifecycle.in_place import is_creating
 from ullage.scheduling.model.lifecycle_step import LifecycleStep, earliest
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import View
-from ullage.scheduling.placement.attempt import Outcome, SchedulingAttempt
+from ullage.scheduling.placement.attempt import Outcome, Refused, Requeue, SchedulingAttempt
 from ullage.scheduling.placement.placement import Placer
 from ullage.scheduling.placement.preemption import priority_of
 from ullage.scheduling.placement.queue import SchedulingQueue
@@ -138,9 +138,7 @@ class Sizing:
                 line.placer.occupancy.block(sites_of(outcome.placements), name)
                 outcomes[uid] = Outcome()
                 self._again(job, size)
-            elif outcome.refused is not None and not outcome.refused.prospect:
-                if self.rounds is not None and outcome.refused.never is None:
-                    continue  # it waits for its turn, not for room
+            elif outcome.refused is not None and self._lacks_room(outcome.refused):
                 size = self.resizer.while_waiting(job, outcome.refused.placed)
                 if size is not None:
                     self.changes[uid] = size
@@ -211,6 +209,12 @@ class Sizing:
             return None
         runner = self.rounds.arena.runners.get(uid)
         return self.rounds.models((runner.holds,)) if runner is not None and runner.holds else None
+
+    def _lacks_room(self, refused: Refused) -> bool:
+        """Whether a smaller gang may help; who takes turns waits for its turn, not for room."""
+        if self.rounds is not None:
+            return refused.requeue is Requeue.CHANGE
+        return refused.requeue is not Requeue.ROOM_COMING
 
     def _is_unstarted(self, job: WorkloadRecord) -> bool:
         return all(one.gated for one in self.view.members_of(job))

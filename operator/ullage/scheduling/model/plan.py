@@ -322,6 +322,8 @@ class Plan:
     events: tuple[Emit, ...] = ()
     dropped: Mapping[str, int] = field(default_factory=dict)
     """Observations in the snapshot that teach nothing, by reason."""
+    requeues: Mapping[str, int] = field(default_factory=dict)
+    """Workloads without a place, by what they wait for."""
     wake_at: float = 0.0
     faults: tuple[Fault, ...] = ()
     """Objects that were set aside, because decisions about them failed."""

@@ -1,11 +1,12 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What comes to the waiting line, and what becomes of it: values."""
+"""A try to place a workload, and what comes of it: values."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import WorkloadRecord
@@ -16,9 +17,22 @@ from ullage.scheduling.placement.downsizing import Downsize
 from ullage.scheduling.placement.feasible import Infeasible
 from ullage.scheduling.placement.messages import headline
 from ullage.scheduling.placement.placement import Placement
-from ullage.scheduling.placement.preemption import (
-    Victim,
-)
+from ullage.scheduling.placement.preemption import Victim
+
+
+class Requeue(StrEnum):
+    """What a workload without a place waits for."""
+
+    NEXT_CYCLE = "NextCycle"
+    """This cycle had no time for it."""
+    ROOM_COMING = "RoomComing"
+    """Devices are kept for it that others are about to leave."""
+    ROUND = "Round"
+    """Its turn on a type of device."""
+    CAPACITY = "Capacity"
+    """Devices, or a pool to order them from."""
+    CHANGE = "Change"
+    """An edit, or devices of another kind: it can never run here as it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +72,15 @@ class Refused:
     never: Infeasible | None = None
     """Why not even an empty cluster could take it, if so."""
     prospect: str = ""
-    """What is under way for it."""
+    """What is under way for it, in words."""
+    requeue: Requeue = Requeue.CAPACITY
     turn: Callable[[], str] | None = None
     """Says where it stands, for those who take turns."""
+
+    @classmethod
+    def for_good(cls, infeasible: Infeasible) -> Refused:
+        """Why it can never run here."""
+        return cls(infeasible.reason, never=infeasible, requeue=Requeue.CHANGE)
 
     def text(self, workload: WorkloadRecord) -> str:
         """The sentence for the user."""
@@ -73,7 +93,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a turn brought: seats, a refusal, or (members that are placed one by one) both."""
+    """What a try brought: places, a refusal, or (members that are placed one by one) both."""
 
     placements: tuple[Placement, ...] = ()
     runner_up: Candidate | None = None

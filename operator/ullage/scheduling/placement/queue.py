@@ -19,7 +19,7 @@ from ullage.scheduling.feasibility.device_facts import columns, emptied
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest, ResourceRequests
 from ullage.scheduling.inventory.reliable_machines import terms_of
 from ullage.scheduling.model.view import Member, View
-from ullage.scheduling.placement.attempt import Outcome, Refused, SchedulingAttempt
+from ullage.scheduling.placement.attempt import Outcome, Refused, Requeue, SchedulingAttempt
 from ullage.scheduling.placement.downsizing import (
     Asking,
     Downsize,
@@ -239,7 +239,7 @@ class SchedulingQueue:
             self._refused[number] = known = (len(unit), found)
         infeasible = self._infeasible(turn.workload, unit)
         if infeasible is not None:
-            return Outcome(refused=Refused(infeasible.reason, never=infeasible))
+            return Outcome(refused=Refused.for_good(infeasible))
         return self._make_way(turn, unit, known[1])
 
     def _infeasible(
@@ -262,21 +262,20 @@ class SchedulingQueue:
         reason = no_room.lines[0].reason if no_room.lines else Reason.NO_CAPACITY
         refused = Refused(reason, no_room.lines, no_room.placed)
         if self._fits_later(turn, unit):
-            prospect = "; what it needs is about to become free"
-            return Outcome(refused=replace(refused, prospect=prospect))
+            return Outcome(refused=_coming(refused, "what it needs is about to become free"))
         if turn.modest and not turn.may_stop:
             return Outcome(refused=refused)
         made = self._ask_residents(turn, unit)
         if made is not None:
-            prospect = (
-                f"; room is made by restarting {made.name} at {made.percent} % instead of"
+            room = (
+                f"room is made by restarting {made.name} at {made.percent} % instead of"
                 f" {made.resident.percent} %"
             )
-            return Outcome(refused=replace(refused, prospect=prospect), conceded=made)
+            return Outcome(refused=_coming(refused, room), conceded=made)
         victims = self._preempt(turn, unit)
         if victims:
-            prospect = f"; room is made by {in_words(victims)}"
-            return Outcome(refused=replace(refused, prospect=prospect), victims=victims)
+            room = f"room is made by {in_words(victims)}"
+            return Outcome(refused=_coming(refused, room), victims=victims)
         self._maybe_hold(turn, _freest(unit))
         outcome = Outcome(refused=refused)
         self._hopeless[_class_of(unit)] = _Hopeless(len(unit), turn.priority, outcome)
@@ -394,6 +393,11 @@ class SchedulingQueue:
         if self._later is not None:
             for placement in gang.placements:
                 self._later.take(placement)
+
+
+def _coming(refused: Refused, how: str) -> Refused:
+    """Devices are kept for it that become free in this way."""
+    return replace(refused, prospect=f"; {how}", requeue=Requeue.ROOM_COMING)
 
 
 def _class_of(unit: Sequence[PlacementRequest]) -> int:

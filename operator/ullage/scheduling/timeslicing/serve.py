@@ -18,7 +18,7 @@ from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import WorkloadKind
 from ullage.engines.admission.limits import HEALTHY
 from ullage.scheduling.feasibility.occupancy import Occupancy
-from ullage.scheduling.placement.attempt import Outcome, Refused, SchedulingAttempt
+from ullage.scheduling.placement.attempt import Outcome, Refused, Requeue, SchedulingAttempt
 from ullage.scheduling.placement.placement import NoRoom
 from ullage.scheduling.placement.preemption import Victim
 from ullage.scheduling.placement.queue import SchedulingQueue
@@ -81,7 +81,7 @@ def serve(
         uid = turn.workload.ref.uid
         outcome = line.turn(turn)
         refused = outcome.refused
-        if turn.only and refused is not None and refused.never is None and not refused.prospect:
+        if turn.only and refused is not None and refused.requeue is Requeue.CAPACITY:
             unsure[uid] = refused
         else:
             served.outcomes[uid] = _coming(rounds, uid, outcome) if turn.only else outcome
@@ -161,7 +161,7 @@ def _first(rounds: Rounds, jobs: Mapping[str, SchedulingAttempt]) -> list[str]:
 
 def _nowhere(rounds: Rounds, uid: str) -> Outcome:
     found = rounds.infeasible(uid)
-    return Outcome(refused=Refused(found.reason, never=found)) if found else Outcome()
+    return Outcome(refused=Refused.for_good(found)) if found else Outcome()
 
 
 def _coming(rounds: Rounds, uid: str, outcome: Outcome) -> Outcome:
@@ -173,7 +173,13 @@ def _coming(rounds: Rounds, uid: str, outcome: Outcome) -> Outcome:
 
 
 def _told(rounds: Rounds, uid: str, refused: Refused) -> Refused:
-    return replace(refused, reason=Reason.WAITS_FOR_ROUND, turn=lambda: rounds.why(uid))
+    coming = refused.requeue is Requeue.ROOM_COMING
+    return replace(
+        refused,
+        reason=Reason.WAITS_FOR_ROUND,
+        requeue=refused.requeue if coming else Requeue.ROUND,
+        turn=lambda: rounds.why(uid),
+    )
 
 
 def _move(

@@ -1,23 +1,30 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What stands at the beginning of a cycle, and what everyone needs.
+"""Phase 1 of a cycle: what stands, what every workload needs, what everyone asks for.
 
-Pure. No one is given anything here; what does not stand any more is dropped from the ledger.
+Nothing is given here; what does not stand any more is dropped from the ledger.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import Final
 
-from ullage.api.contract import Interruption
 from ullage.cluster.records.snapshot import PodStage, Snapshot, WorkloadKind, WorkloadRecord
 from ullage.scheduling.assignment.cycle_cache import CycleCache
+from ullage.scheduling.assignment.cycle_context import CycleContext
+from ullage.scheduling.assignment.digest import board_digest
 from ullage.scheduling.assignment.pods import release
-from ullage.scheduling.assignment.trials import Trials, commit, look_at_trials
-from ullage.scheduling.capacity.capacity_choice import CapacityChoices, decide_pools
+from ullage.scheduling.assignment.reevaluation import rejudge, with_evictions
+from ullage.scheduling.assignment.trials import commit, look_at_trials, spent
+from ullage.scheduling.capacity.budgets import limits_of
+from ullage.scheduling.capacity.capacity_choice import decide_pools
+from ullage.scheduling.capacity.places import places
 from ullage.scheduling.elastic import sizes
+from ullage.scheduling.feasibility.occupancy import occupancy_of
+from ullage.scheduling.feasibility.resource_requests import ResourceRequests
 from ullage.scheduling.inventory.interruptions import terminations
 from ullage.scheduling.inventory.inventory import Inventory, take_inventory
 from ullage.scheduling.lifecycle.adopt import drop_refused
@@ -25,80 +32,80 @@ from ullage.scheduling.lifecycle.coordinator import leads_of, led
 from ullage.scheduling.lifecycle.drain import notice_marks
 from ullage.scheduling.lifecycle.inference import inference_life
 from ullage.scheduling.lifecycle.members import MemberCache
+from ullage.scheduling.lifecycle.restated import restate
+from ullage.scheduling.lifecycle.serving import replicas_that_serve
 from ullage.scheduling.lifecycle.training import training_life
 from ullage.scheduling.model.faults import Blames
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
-from ullage.scheduling.model.plan import DecideSettings, Emit
+from ullage.scheduling.model.plan import DecideSettings
 from ullage.scheduling.model.slice_ledger import Ledger
 from ullage.scheduling.model.view import View
+from ullage.scheduling.placement.feasible import Feasibility
+from ullage.scheduling.placement.kept_shares import keep_rooms
+from ullage.scheduling.placement.placement import Placer
+from ullage.scheduling.placement.predicted_figures import Predictions
+from ullage.scheduling.placement.rules import rule_of
+from ullage.scheduling.prediction.workload_classes import Classes
 
 _STARTING: Final = (PodStage.UNSCHEDULED, PodStage.BOUND)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CycleState:
-    """The cluster as a cycle finds it.
-
-    Attributes:
-        view: The snapshot, arranged, with the marks of those that have to leave.
-        inventory: Devices and the nodes they are in.
-        ledger: Who holds what; what follows writes into it.
-        lifecycles: What every workload needs, by its uid, in order of it.
-        undisturbed: What jobs need that run or wait and near which nothing changed, by uid.
-        disturbed: Nodes that something happened to, or to those on it; ``None`` = perhaps to all.
-        trials: Classes that are tried out.
-        spending: Pools that jobs with an aim of cost are to use.
-        notices: Machines that will be taken away, by node.
-        committed: Events of trials that ended well.
-    """
-
-    view: View
-    inventory: Inventory
-    ledger: Ledger
-    lifecycles: dict[str, LifecycleStep]
-    undisturbed: Mapping[str, LifecycleStep]
-    disturbed: Collection[str] | None
-    trials: Trials
-    spending: CapacityChoices
-    notices: Mapping[str, Interruption]
-    committed: Sequence[Emit]
-
-
-def begin_cycle(
+def observe(
     snapshot: Snapshot,
     now: float,
     settings: DecideSettings,
     cache: CycleCache,
-) -> CycleState:
-    """What stands, and what everyone needs; arguments as of ``decide``."""
+) -> CycleContext:
+    """What a cycle finds; arguments as of ``decide``."""
     snapshot = sizes.with_sizes(snapshot)
     ledger = Ledger(snapshot)
     view = look(snapshot, now, settings, ledger, cache.members)
-    trials = look_at_trials(view)
-    spending = decide_pools(view)
-    notices = terminations(snapshot)
+    trials, spending, notices = look_at_trials(view), decide_pools(view), terminations(snapshot)
     evictions = notice_marks(view, notices)
     view = replace(view, evictions={**trials.evictions, **spending.evictions, **evictions})
     inventory = take_inventory(view, cache.inventory)
     undisturbed, disturbed = cache.steady.undisturbed(view, cache.members)
-    lifecycles = _live(view, inventory, undisturbed)
+    lifecycles = _lifecycles(view, inventory, undisturbed)
     drop_refused(view, cache.members.refused, ledger)
     committed = commit(view, trials, ledger)
     for life in lifecycles.values():
         for member in life.release:
             release(ledger, member)
-    return CycleState(
-        view=view,
+    spent_s = spent(view, trials)
+    same_cycle = cache.occupants.snapshot is cache.steady.snapshot
+    if not same_cycle or spent_s != cache.steady.spent_s:
+        disturbed = None
+    classes = Classes(snapshot, inventory, spent_s, replicas_that_serve(view), cache.classes)
+    restated = restate(view, classes, ledger, disturbed)
+    occupancy = occupancy_of(view, inventory, ledger, classes, cache.occupants, disturbed)
+    devices = board_digest(occupancy)
+    requests = ResourceRequests(view, occupancy, classes, places(spending, inventory))
+    placer = Placer(
+        occupancy, rule_of(snapshot, cache.usual.update(view, classes), cache.judgements)
+    )
+    keep_rooms(view, requests, occupancy, lifecycles)
+    judged: AbstractSet[str] = snapshot.workloads.keys()
+    if disturbed is not None:  # the others fit as they did
+        judged = judged - undisturbed.keys() | restated
+    findings = rejudge(view, requests, Predictions(occupancy, placer.rule), judged, restated)
+    return CycleContext(
+        view=with_evictions(view, findings),
         inventory=inventory,
         ledger=ledger,
         lifecycles=lifecycles,
-        undisturbed=undisturbed,
-        disturbed=disturbed,
-        trials=trials,
+        placer=placer,
+        requests=requests,
+        feasibility=Feasibility(placer.candidate_index, snapshot),
         spending=spending,
-        notices=notices,
+        limits=limits_of(spending, snapshot.workloads, snapshot.pools),
+        trials=trials,
+        spent_s=spent_s,
         committed=committed,
+        notices=notices,
+        findings=findings,
+        undisturbed=undisturbed,
+        devices=devices,
     )
 
 
@@ -127,7 +134,7 @@ def look(
     )
 
 
-def _live(
+def _lifecycles(
     view: View, inventory: Inventory, undisturbed: Mapping[str, LifecycleStep]
 ) -> dict[str, LifecycleStep]:
     """What every workload needs, by its uid, in order of it."""
@@ -139,12 +146,12 @@ def _live(
             lifecycles[uid] = known
             continue
         with blames.of(workload.ref):
-            lifecycles[uid] = _life(view, inventory, workload)
+            lifecycles[uid] = _step(view, inventory, workload)
     blames.settle()
     return lifecycles
 
 
-def _life(view: View, inventory: Inventory, workload: WorkloadRecord) -> LifecycleStep:
+def _step(view: View, inventory: Inventory, workload: WorkloadRecord) -> LifecycleStep:
     if workload.aside:
         return LifecycleStep(phase=Phase.PENDING, silent=True)
     if workload.kind is WorkloadKind.TRAINING_JOB:

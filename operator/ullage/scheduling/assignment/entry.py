@@ -1,0 +1,121 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""One workload in one cycle: what it was given, what it waits for, what follows for its pods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ullage.cluster.records.room import MadeRoom
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.engines.admission.verdict import Verdict
+from ullage.scheduling.elastic.sizes import Size
+from ullage.scheduling.lifecycle.inference import Rollout
+from ullage.scheduling.lifecycle.surge import Leaving
+from ullage.scheduling.placement.attempt import Outcome, Requeue
+
+
+class EntryState(StrEnum):
+    """How far a workload got in a cycle."""
+
+    NOMINATED = "Nominated"
+    """It is to be looked at; whether it needs devices is another matter."""
+    ASSUMED = "Assumed"
+    """It was given devices: slices are entered for it."""
+    PREEMPTING = "Preempting"
+    """Others leave for it, or go on with less."""
+    SKIPPED = "Skipped"
+    """There is no place for it, or no time; ``requeue`` says what it waits for."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """A workload that something is decided about in this cycle."""
+
+    workload: WorkloadRecord
+    outcome: Outcome | None = None
+    """What a try to place it brought; ``None`` = it was not tried."""
+    postponed: bool = False
+    """The cycle had no time for it; nothing is said to it."""
+    rollout: Rollout | None = None
+    """What the Deployment of a service is to be."""
+    leaving: Leaving | None = None
+    """What a service does about replicas that have to leave their device."""
+    made_room: MadeRoom | None = None
+    """It starts again with a smaller share."""
+    size: Size | None = None
+    """The size that an elastic gang changes to."""
+
+    @property
+    def state(self) -> EntryState:
+        """How far it got."""
+        if self.postponed:
+            return EntryState.SKIPPED
+        if self.outcome is None:
+            return EntryState.NOMINATED
+        if self.outcome.victims or self.outcome.conceded is not None:
+            return EntryState.PREEMPTING
+        if self.outcome.refused is not None:
+            return EntryState.SKIPPED
+        return EntryState.ASSUMED if self.outcome.placements else EntryState.NOMINATED
+
+    @property
+    def requeue(self) -> Requeue | None:
+        """What it waits for; ``None`` = for nothing."""
+        if self.postponed:
+            return Requeue.NEXT_CYCLE
+        refused = self.outcome.refused if self.outcome is not None else None
+        return refused.requeue if refused is not None else None
+
+
+@dataclass(slots=True)
+class Entries:
+    """The entries of a cycle, by uid; a workload that nothing is decided about has none."""
+
+    workloads: Mapping[str, WorkloadRecord]
+    _entries: dict[str, Entry] = field(default_factory=dict)
+
+    def of(self, uid: str) -> Entry:
+        """The entry of a workload; made where there is none."""
+        entry = self._entries.get(uid)
+        if entry is None:
+            entry = self._entries[uid] = Entry(self.workloads[uid])
+        return entry
+
+    def get(self, uid: str) -> Entry | None:
+        """The entry of a workload, if there is one."""
+        return self._entries.get(uid)
+
+    def outcome(self, uid: str) -> Outcome | None:
+        """What a try to place a workload brought; ``None`` = it was not tried."""
+        entry = self._entries.get(uid)
+        return entry.outcome if entry is not None else None
+
+    def outcomes(self) -> Iterator[tuple[str, Outcome]]:
+        """What tries brought, by uid of the workload."""
+        for uid, entry in self._entries.items():
+            if entry.outcome is not None:
+                yield uid, entry.outcome
+
+    def postponed(self) -> list[str]:
+        """Workloads that this cycle had no time for."""
+        return [uid for uid, entry in self._entries.items() if entry.postponed]
+
+    def verdicts(self) -> dict[str, Verdict]:
+        """What admission said of each pod that was given a place, by its uid."""
+        return {
+            placement.asked.member.pod.uid: placement.candidate.grant.verdict
+            for _, outcome in self.outcomes()
+            for placement in outcome.placements
+            if placement.candidate.grant.verdict is not None
+        }
+
+    def requeues(self) -> dict[str, int]:
+        """How many wait, by what they wait for."""
+        found: dict[str, int] = {}
+        for entry in self._entries.values():
+            if entry.requeue is not None:
+                found[entry.requeue.value] = found.get(entry.requeue.value, 0) + 1
+        return dict(sorted(found.items()))

@@ -1,0 +1,188 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Phase 2 of a cycle: whose turn it is, which pods are created, and who asks for devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from ullage.api.contract import Reason
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
+from ullage.scheduling.assignment.pods import create_pods, name_members
+from ullage.scheduling.elastic.sizing import Sizing, is_modest, sizing_of
+from ullage.scheduling.inventory.exclusions import excluded_devices
+from ullage.scheduling.inventory.held_shares import in_force
+from ullage.scheduling.model.lifecycle_step import LifecycleStep
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.placement.attempt import Outcome, Refused, SchedulingAttempt
+from ullage.scheduling.placement.downsizing import DownsizeCandidate, residents
+from ullage.scheduling.placement.feasible import Infeasible
+from ullage.scheduling.placement.preemption import (
+    Victim,
+    possible_victims,
+    priority_of,
+    wave_is_leaving,
+)
+from ullage.scheduling.placement.queue import MOST_SEATED, SchedulingQueue
+from ullage.scheduling.timeslicing.contenders import Tools, Typed
+from ullage.scheduling.timeslicing.division import Allocate
+from ullage.scheduling.timeslicing.division_cache import DivisionCache
+from ullage.scheduling.timeslicing.rounds import take_turns
+
+_NAMED = (Phase.PENDING, Phase.RESERVING, Phase.STARTING, Phase.RUNNING)
+"""Phases in which the members of a gang find one another by name."""
+EVICTABLE = (Phase.RUNNING, Phase.STARTING, Phase.RESERVING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nominations:
+    """Who asks for devices, and what serves them.
+
+    Attributes:
+        attempts: A try for each workload whose pods wait for devices.
+        queue: Serves them.
+        sizing: Decides the sizes of elastic gangs in the course of the cycle.
+    """
+
+    attempts: Sequence[SchedulingAttempt]
+    queue: SchedulingQueue
+    sizing: Sizing
+
+
+def with_turns(
+    context: CycleContext, allocate: Allocate | None, divisions: DivisionCache
+) -> CycleContext:
+    """The turns of this cycle, where the policy divides the cluster's time; else as it is."""
+    typed = Typed(context.requests, context.feasibility)
+    tools = Tools(context.view, context.inventory, context.placer.occupancy, context.ledger, typed)
+    rounds = take_turns(tools, context.lifecycles, allocate, divisions)
+    return replace(context, rounds=rounds)
+
+
+def nominate(context: CycleContext, result: Assignments) -> Nominations:
+    """Create the pods that are missing, and nominate every workload whose pods wait."""
+    lifecycles, workloads = context.lifecycles, context.view.snapshot.workloads
+    sizing = sizing_of(context.requests, context.placer, lifecycles, context.rounds, context.limits)
+    sizing.end()
+    sizing.count()
+    _create_all(context, sizing, result)
+    for uid, life in lifecycles.items():
+        if (
+            life.phase in _NAMED
+            and not (life.silent or life.missing)
+            and context.view.members_of(workloads[uid])
+        ):
+            name_members(context, workloads[uid], result)
+    attempts = [
+        attempt_of(context, workloads[uid], life)
+        for uid, life in lifecycles.items()
+        if life.waiting
+    ]
+    attempts += sizing.coming()
+    return Nominations(attempts=attempts, queue=_queue(context), sizing=sizing)
+
+
+def _create_all(context: CycleContext, sizing: Sizing, result: Assignments) -> None:
+    """Create what is missing, first those who are first in line; the rest in the next cycle."""
+    workloads = context.view.snapshot.workloads
+    lacking = [workloads[uid] for uid, life in context.lifecycles.items() if life.missing]
+    lacking.sort(key=lambda one: (-one.priority, one.created, one.ref.uid))
+    budget = MOST_SEATED
+    for job in lacking:
+        if budget <= 0:
+            result.entries.of(job.ref.uid).postponed = True
+            continue
+        budget -= _create(context, job, sizing, result)
+
+
+def _create(context: CycleContext, job: WorkloadRecord, sizing: Sizing, result: Assignments) -> int:
+    """Create the pods that are missing, if the job could ever run.
+
+    Returns:
+        How many; a gang of thousands that can never run takes no other job's turn.
+    """
+    refused = context.spending.never(job.ref.uid)
+    found = context.feasibility.judge(job, context.requests.of(job, job.shape))
+    if refused is not None:
+        found = Infeasible(*refused)
+    if found is None and context.rounds is not None:
+        found = context.rounds.infeasible(job.ref.uid)
+    if found is not None:
+        result.entries.of(job.ref.uid).outcome = Outcome(refused=Refused.for_good(found))
+        return 0
+    job, life = sizing.create(job, context.lifecycles[job.ref.uid])
+    create_pods(context, job, life.missing, result)
+    return len(life.missing)
+
+
+def attempt_of(
+    context: CycleContext, workload: WorkloadRecord, life: LifecycleStep
+) -> SchedulingAttempt:
+    """A try to place those members of a workload that wait."""
+    members = context.view.members_of(workload)
+    index = context.inventory.node_index
+    near: frozenset[int] = frozenset()
+    if len(members) > len(life.waiting):
+        waiting = {one.pod.uid for one in life.waiting}
+        near = frozenset(
+            index[held.node]
+            for one in members
+            if one.pod.uid not in waiting
+            for held in one.held
+            if held.node in index
+        )
+    avoid = excluded_devices(context.view, context.inventory, workload, members)
+    if life.passed_over is not None and life.passed_over.reason is Reason.RESERVATION_REFUSED:
+        device = life.passed_over.device
+        if device is not None and device in context.inventory.site_index:
+            avoid |= {context.inventory.site_index[device]}
+    return SchedulingAttempt(
+        workload=workload,
+        members=life.waiting,
+        priority=priority_of(workload, members),
+        waiting_since=max(one.pod.created for one in life.waiting),
+        near=near,
+        avoid=avoid,
+        modest=is_modest(workload),
+        returns=workload.status.size is not None and bool(workload.status.size.resumes),
+        promised=in_force(workload, context.view.now, context.view.snapshot.workloads) is not None,
+    )
+
+
+def may_leave(life: LifecycleStep) -> bool:
+    """Whether a workload in this state may be made to leave for another."""
+    return life.phase in EVICTABLE and not life.waiting and not life.silent
+
+
+def _queue(context: CycleContext) -> SchedulingQueue:
+    lifecycles = context.lifecycles
+    ended = context.rounds.turnout.stops if context.rounds is not None else {}
+
+    def victims() -> Sequence[Victim]:
+        leaving = wave_is_leaving(context.view)
+        workloads = context.view.snapshot.workloads
+        candidates = [
+            workloads[uid]
+            for uid, life in lifecycles.items()
+            if may_leave(life) and (not leaving or uid in ended)
+        ]
+        return possible_victims(context.view, context.placer.occupancy, candidates)
+
+    def asked() -> Sequence[DownsizeCandidate]:
+        return residents(context.view, context.requests, context.placer.occupancy, lifecycles)
+
+    narrow = context.rounds.tools.typed.of if context.rounds is not None else None
+    return SchedulingQueue(
+        context.view,
+        context.requests,
+        context.placer,
+        context.feasibility,
+        cache(victims),
+        # where jobs take turns, the turns make room
+        residents=cache(asked) if context.rounds is None else None,
+        narrow=narrow,
+        idle=context.spending.idle(),
+    )

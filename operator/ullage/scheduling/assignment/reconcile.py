@@ -1,0 +1,170 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Phase 4 of a cycle: what follows from who got what.
+
+Services get the Deployment that there is room for, elastic gangs grow into what is left, running
+work moves that does not fit any more, and nodes are ordered for those who found none free.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ullage.api.contract import Reason
+from ullage.cluster.records.snapshot import DeploymentRecord, WorkloadKind, WorkloadRecord
+from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
+from ullage.scheduling.assignment.nominate import Nominations
+from ullage.scheduling.assignment.pods import create_pods, give_up
+from ullage.scheduling.assignment.reevaluation import Finding
+from ullage.scheduling.capacity.node_requests import order_nodes
+from ullage.scheduling.elastic.sizing import Sizing
+from ullage.scheduling.lifecycle import inference as lifecycle_inference
+from ullage.scheduling.lifecycle.in_place import free_ranks
+from ullage.scheduling.lifecycle.surge import Leaving, Move, leave
+from ullage.scheduling.model.lifecycle_step import LifecycleStep, earliest
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.placement.attempt import Outcome, Refused
+from ullage.scheduling.placement.preemption import present
+from ullage.scheduling.placement.room import elsewhere
+
+
+def reconcile(context: CycleContext, nominated: Nominations, result: Assignments) -> None:
+    """Bring what belongs to each workload in line with what it was given."""
+    lifecycles, workloads = context.lifecycles, context.view.snapshot.workloads
+    for uid in lifecycles:
+        if lifecycles[uid].needs_deployment:
+            _deploy(context, workloads[uid], result)
+        elif workloads[uid].kind is WorkloadKind.INFERENCE_SERVICE and not lifecycles[uid].silent:
+            _leave(context, workloads[uid], result, None, busy=False)
+    _resize(context, nominated, result)
+    result.told = _move(context, result)
+    outcomes = dict(result.entries.outcomes())
+    result.ordering = order_nodes(context.view, context.spending, outcomes)
+
+
+def _resize(context: CycleContext, nominated: Nominations, result: Assignments) -> None:
+    """Elastic gangs that run grow or shrink, unless someone was left unserved."""
+    sizing: Sizing = nominated.sizing
+    if not result.entries.postponed():
+        outcomes = dict(result.entries.outcomes())
+        sizing.run(nominated.queue, nominated.attempts, outcomes)
+    for job, count in sizing.leaves:
+        leaving = present(context.view, context.view.members_of(job))[-count:]
+        pods = {one.pod.uid for one in leaving}
+        give_up(context, job, pods, sizing.changes[job.ref.uid].record.message)
+    for job, count, above in sizing.joins:
+        create_pods(context, job, free_ranks(context.view, job, count, above), result)
+    for uid, size in sizing.changes.items():
+        result.entries.of(uid).size = size
+
+
+def _deploy(context: CycleContext, service: WorkloadRecord, result: Assignments) -> None:
+    """Keep the Deployment and the Service of an InferenceService as wanted."""
+    uid = service.ref.uid
+    key = (service.ref.namespace, service.ref.name)
+    deployment = context.view.snapshot.deployments.get(key)
+    request = context.requests.of(service, service.shape)
+    if deployment is None:
+        found = context.feasibility.judge(service, request)
+        if found is not None:
+            result.entries.of(uid).outcome = Outcome(refused=Refused.for_good(found))
+            return
+    members = context.view.members_of(service)
+    changing = deployment is not None and (
+        deployment.template_hash != service.template_hash
+        or lifecycle_inference.is_rolling(service, members)
+    )
+    outcome = result.entries.outcome(uid)
+    room = True
+    if changing:
+        newcomers = any(one.gated and not one.pod.deleting for one in members)
+        refused_now = outcome is not None and outcome.refused is not None
+        room = not refused_now if newcomers else context.placer.has_room(request)
+    wanted = lifecycle_inference.rollout(service, deployment, members, room_for_one=room)
+    result.entries.of(uid).rollout = wanted
+    leaving = _leave(context, service, result, deployment, busy=changing)
+    result.steps.extend(
+        lifecycle_inference.children(context.view, service, wanted, extra=leaving.extra)
+    )
+
+
+def _leave(
+    context: CycleContext,
+    service: WorkloadRecord,
+    result: Assignments,
+    deployment: DeploymentRecord | None,
+    *,
+    busy: bool,
+) -> Leaving:
+    """Replicas that have to leave their device do so, beside their replacements if possible."""
+    uid = service.ref.uid
+    outcome = result.entries.outcome(uid)
+    leaving = leave(
+        Move(
+            view=context.view,
+            placer=context.placer,
+            requests=context.requests,
+            service=service,
+            deployment=deployment,
+            busy=busy,
+            refused=outcome is not None and outcome.refused is not None,
+        )
+    )
+    result.entries.of(uid).leaving = leaving
+    result.steps.extend(leaving.steps)
+    life = context.lifecycles[uid]
+    if leaving.wake_at:
+        context.lifecycles[uid] = replace(life, wake_at=earliest(life.wake_at, leaving.wake_at))
+    return leaving
+
+
+def _move(context: CycleContext, result: Assignments) -> dict[str, tuple[Reason, str]]:
+    """Let jobs start again where they are predicted to fit.
+
+    Comes after everyone who waits was served, so that no one is moved to a place that is given
+    away in the same cycle.
+
+    Returns:
+        What is told to those who stay, by uid.
+    """
+    told: dict[str, tuple[Reason, str]] = {}
+    for uid, finding in sorted(context.findings.items()):
+        workload = context.view.snapshot.workloads[uid]
+        life = context.lifecycles[uid]
+        if life.silent or life.phase.terminal:
+            continue
+        if workload.kind is not WorkloadKind.TRAINING_JOB:
+            said = finding.stays or _replaced(result, uid)
+            told[uid] = (finding.reason, f"{finding.text}; {said}")
+        elif life.phase is Phase.RUNNING and not life.waiting:
+            stays = _stays(context, workload, finding)
+            if stays:
+                told[uid] = (finding.reason, f"{finding.text}; {stays}")
+                continue
+            context.lifecycles[uid] = LifecycleStep(
+                phase=Phase.RESTARTING,
+                reason=finding.because,
+                message=f"{finding.text}; it starts again from its checkpoint",
+                restarts=workload.status.restarts,
+            )
+    return told
+
+
+def _replaced(result: Assignments, uid: str) -> str:
+    """What is done about a service."""
+    entry = result.entries.get(uid)
+    if entry is not None and entry.leaving is not None and entry.leaving.under_way:
+        return "replicas are replaced one after the other"
+    return "it stays until there is room for a replacement that fits"
+
+
+def _stays(context: CycleContext, job: WorkloadRecord, finding: Finding) -> str:
+    """Why a job is not moved; empty when it is."""
+    if finding.stays:
+        return finding.stays
+    if not job.checkpoint:
+        return "it stays, because without spec.checkpoint a restart would lose its work"
+    members = context.view.members_of(job)
+    if not elsewhere(context.placer, context.requests, job, members, here_too=finding.here_too):
+        return "it stays, because no other place is predicted to keep it now"
+    return ""

@@ -1,0 +1,382 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What every workload is told about this cycle: its ruling, its status, an Event on change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ullage.api.contract import DesiredSlice, Reason
+from ullage.api.reasons import ConditionType
+from ullage.cluster.codecs.status import whole_second
+from ullage.cluster.records.scheduling_state import SchedulingState
+from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
+from ullage.cluster.records.status import REFUSAL_LIMIT, DecisionRecord, RefusalLine, WorkloadStatus
+from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
+from ullage.scheduling.assignment.digest import decision_digest, in_bytes
+from ullage.scheduling.assignment.entry import Entry
+from ullage.scheduling.capacity.status import says_already
+from ullage.scheduling.elastic.sizes import told as told_size
+from ullage.scheduling.feasibility.resource_requests import ResourceRequest
+from ullage.scheduling.inventory.exclusions import in_force, with_failure
+from ullage.scheduling.model.lifecycle_step import LifecycleStep
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.plan import Emit
+from ullage.scheduling.model.view import Member
+from ullage.scheduling.placement.attempt import Outcome, Refused
+from ullage.scheduling.placement.predicted_figures import Part, Predictions
+from ullage.scheduling.status import decisions, unchanged
+from ullage.scheduling.status.decisions import Ruling
+from ullage.scheduling.status.workload_status import Told, tell
+from ullage.scheduling.timeslicing.rounds import books_of
+
+_QUIET = frozenset({Reason.WAITING_FOR_DECISION, Reason.HELD_FOR_ANOTHER, Reason.WAITS_FOR_ROUND})
+"""Reasons that are no news: they come and go for a whole line of workloads at once."""
+_GOOD = frozenset({Reason.PLACED, Reason.COMPLETED, Reason.SUSPENDED, Reason.ROUND_SCHEDULED})
+
+
+@dataclass(frozen=True, slots=True)
+class Reporter:
+    """Tells workloads where they stand."""
+
+    context: CycleContext
+    assignments: Assignments
+    predictions: Predictions
+    _in_bytes: dict[int, bytes] = field(default_factory=dict)
+    """What is asked for, by number of the want."""
+
+    def status(self, workload: WorkloadRecord) -> WorkloadStatus:
+        """The status that a workload should show; the very record of before if nothing is new."""
+        uid = workload.ref.uid
+        entry = self.assignments.entries.get(uid) or Entry(workload)
+        if entry.postponed:
+            return workload.status
+        life, outcome = self.context.lifecycles[uid], entry.outcome
+        members = self.context.view.members.get(uid, ())
+        refused = outcome.refused if outcome is not None else None
+        placements = outcome.placements if outcome is not None else ()
+        pool_choice = self.context.spending.said(uid)
+        books = books_of(self.context.rounds, workload, life, members, placements)
+        size = told_size(workload, life, placements, entry.size, self.context.view.now)
+        as_told = books is workload.status.allocation and size == (
+            workload.status.replicas,
+            workload.status.size,
+        )
+        if (
+            life.waiting
+            and refused is not None
+            and as_told
+            and says_already(workload, pool_choice)
+            and unchanged.still_waits(workload, life, refused)
+        ):
+            return workload.status
+        if life.headcount is not None:  # who comes or goes takes nothing from the others
+            members = [one for one in members if not (one.gated or one.pod.deleting)]
+        parts = self._parts(members, outcome)
+        if (
+            life.phase is Phase.RUNNING
+            and not life.retry_at
+            and life.restarts == workload.status.restarts
+            and outcome is None
+            and as_told
+            and uid not in self.assignments.told
+            and says_already(workload, pool_choice)
+            and life.passed_over is None
+            and _same_company(workload, self._is_alone(workload, parts))
+            and unchanged.still_runs(self.context.view, workload, parts, self.predictions)
+        ):
+            return workload.status
+        admitted = _is_admitted(workload, life, members, parts)
+        scheduling = self._scheduling(workload, life)
+        decision = self._decision(entry, life, (parts, admitted), scheduling)
+        reason, message = _head(life, refused, admitted, decision)
+        told = Told(
+            workload=workload,
+            life=life,
+            phase=_phase(workload, life, admitted),
+            members=members,
+            parts=parts,
+            admitted=admitted,
+            reason=reason,
+            message=message,
+            decision=decision,
+            scheduling=scheduling,
+            allocation=books,
+            degraded=self._degraded(entry, life, admitted),
+            endpoint=self._endpoint(workload),
+            pool_choice=pool_choice,
+            size=size,
+            made_room=entry.made_room or workload.status.made_room,
+        )
+        return tell(self.context.view, told, self.predictions)
+
+    def _parts(self, members: Sequence[Member], outcome: Outcome | None) -> list[Part]:
+        """Slices that the members hold by the plan, in order of members and index."""
+        fresh: Mapping[str, Sequence[tuple[str, DesiredSlice]]] = (
+            self._fresh(outcome) if outcome is not None and outcome.placements else {}
+        )
+        ledger = self.context.ledger
+        parts: list[Part] = []
+        for member in members:
+            pod = member.pod
+            new = fresh.get(pod.uid)
+            if new is not None:
+                parts.extend(Part(pod.uid, pod.name, node, one, None) for node, one in new)
+                continue
+            parts.extend(
+                Part(pod.uid, pod.name, held.node, held.slice, held.seen)
+                for held in member.held
+                if not ledger.dropped(held.node, held.slice.key)
+            )
+        return parts
+
+    def _fresh(self, outcome: Outcome) -> dict[str, Sequence[tuple[str, DesiredSlice]]]:
+        from_seats: dict[str, Sequence[tuple[str, DesiredSlice]]] = {}
+        for placement in outcome.placements:
+            name = self.context.inventory.nodes[placement.candidate.node].name
+            pod_uid = placement.asked.member.pod.uid
+            from_seats[pod_uid] = self.context.ledger.added(name, pod_uid)
+        return from_seats
+
+    def _decision(
+        self,
+        entry: Entry,
+        life: LifecycleStep,
+        placed: tuple[Sequence[Part], bool],
+        scheduling: SchedulingState,
+    ) -> DecisionRecord | None:
+        """The record of this cycle's ruling, or of the last one that still stands."""
+        workload, outcome = entry.workload, entry.outcome
+        before = workload.status.decision
+        parts, admitted = placed
+        if scheduling.exclusions is not workload.status.scheduling.exclusions:
+            before = None  # a device failed it just now: that is news
+        if admitted and not life.phase.terminal:
+            ruling = self._placed(entry, life, parts)
+            if before is not None and outcome is None and _same_place(workload, parts):
+                # who sits where it sat is not decided again; what came second is history
+                ruling = replace(ruling, runner_up=before.runner_up, lines=before.refusals)
+        else:
+            waiting = self._waits(workload, life, outcome)
+            if waiting is None:
+                return workload.status.decision
+            ruling = waiting
+        request = self.context.requests.of(workload, workload.shape)
+        return decisions.recorded(
+            self.context.view,
+            before,
+            ruling,
+            lambda: decision_digest(self.context.devices, workload, self._asked(request)),
+        )
+
+    def _asked(self, request: ResourceRequest) -> bytes:
+        """What is asked for, in bytes; made once for all who ask for it."""
+        said = self._in_bytes.get(request.number)
+        if said is None:
+            said = self._in_bytes[request.number] = in_bytes(request)
+        return said
+
+    def _placed(self, entry: Entry, life: LifecycleStep, parts: Sequence[Part]) -> Ruling:
+        workload, outcome, rollout = entry.workload, entry.outcome, entry.rollout
+        if rollout is not None and rollout.waits:
+            return Ruling(reason=Reason.NO_ROOM_TO_SURGE, text=lambda: _WAITS_FOR_ROOM, parts=parts)
+        runner_up = ""
+        if outcome is not None:
+            runner_up = decisions.spot_text(self.context.inventory, outcome.runner_up)
+        alone = self._is_alone(workload, parts)
+        return Ruling(
+            reason=Reason.PLACED,
+            text=lambda: decisions.placed_text(parts, alone=alone),
+            parts=parts,
+            runner_up=runner_up,
+            lines=self._lines(workload, life),
+            alone=alone,
+        )
+
+    def _is_alone(self, workload: WorkloadRecord, parts: Sequence[Part]) -> bool:
+        """Whether no other workload joins it until its latency is measured."""
+        if workload.slo is None or workload.gpu.share is None:
+            return False
+        unmeasured = self.context.requests.classes.of(workload).unmeasured
+        inventory = self.context.inventory
+        sites = [inventory.site_index.get((one.node, one.slice.gpu)) for one in parts]
+        models = {inventory.model.item(site) for site in sites if site is not None}
+        return not models.isdisjoint(unmeasured.keys())
+
+    def _waits(
+        self, workload: WorkloadRecord, life: LifecycleStep, outcome: Outcome | None
+    ) -> Ruling | None:
+        """What keeps a workload from its place; ``None`` where this cycle ruled nothing."""
+        if life.phase is Phase.RESTARTING and life.reason is Reason.PREEMPTED:
+            return Ruling(reason=Reason.PREEMPTED, text=lambda: life.message)
+        if outcome is not None and outcome.refused is not None:
+            refused = outcome.refused
+            lines = _joined((*refused.lines, *self._lines(workload, life)))
+            return Ruling(reason=refused.reason, text=lambda: refused.text(workload), lines=lines)
+        lines = self._lines(workload, life)
+        if life.reason is not None and not life.phase.terminal:
+            return Ruling(reason=life.reason, text=lambda: life.message, lines=lines)
+        passed = life.passed_over
+        if passed is None:
+            return None
+        return Ruling(reason=passed.reason, text=lambda: passed.message, lines=lines)
+
+    def _lines(self, workload: WorkloadRecord, life: LifecycleStep) -> tuple[RefusalLine, ...]:
+        """What lately failed to serve the workload, and goes on counting."""
+        lines = tuple(
+            RefusalLine(reason=one.reason, devices=1, nearest=str(one.device), message=one.message)
+            for one in in_force(self.context.view, workload)
+        )
+        passed = life.passed_over
+        if passed is None or passed.reason is Reason.NODE_UNHEALTHY:
+            return _joined(lines)
+        nearest = str(passed.device) if passed.device is not None else ""
+        line = RefusalLine(reason=passed.reason, devices=1, nearest=nearest, message=passed.message)
+        return _joined((line, *lines))
+
+    def _scheduling(self, workload: WorkloadRecord, life: LifecycleStep) -> SchedulingState:
+        """What the next cycles need to know of this one; the record of before if nothing is new."""
+        view, before = self.context.view, workload.status.scheduling
+        exclusions = with_failure(view, workload, life.passed_over)
+        if exclusions is before.exclusions and not life.preemptions:
+            return before
+        if not life.preemptions:
+            return replace(before, exclusions=exclusions)
+        return SchedulingState(
+            exclusions=exclusions,
+            preemptions=life.preemptions,
+            preempted_at=whole_second(view.now),
+        )
+
+    def _degraded(
+        self, entry: Entry, life: LifecycleStep, admitted: bool
+    ) -> tuple[Reason, str] | None:
+        """What is wrong with work that runs all the same."""
+        workload, rollout = entry.workload, entry.rollout
+        told = self.assignments.told.get(workload.ref.uid)
+        if workload.kind is WorkloadKind.TRAINING_JOB:
+            return told if admitted else None
+        if rollout is not None and rollout.waits:
+            return Reason.NO_ROOM_TO_SURGE, _WAITS_FOR_ROOM
+        if admitted and life.reason is not None:
+            return life.reason, life.message
+        return told
+
+    def _endpoint(self, workload: WorkloadRecord) -> str:
+        if workload.kind is WorkloadKind.TRAINING_JOB:
+            return ""
+        ref = workload.ref
+        service = self.context.view.snapshot.services.get((ref.namespace, ref.name))
+        if service is None or service.owner_uid != ref.uid or not service.ports:
+            return ""
+        return f"{ref.name}.{ref.namespace}.svc:{service.ports[0]}"
+
+
+def _same_company(workload: WorkloadRecord, alone: bool) -> bool:
+    """Whether the record of the decision says of the company what holds now."""
+    decision = workload.status.decision
+    return decision is not None and decision.alone == alone
+
+
+def _same_place(workload: WorkloadRecord, parts: Sequence[Part]) -> bool:
+    """Whether the status shows these devices and shares, in this order."""
+    placement = workload.status.placement
+    return len(placement) == len(parts) and all(
+        (one.node, one.gpu, one.percent) == (part.node, part.slice.gpu, part.slice.percent)
+        for one, part in zip(placement, parts, strict=True)
+    )
+
+
+_WAITS_FOR_ROOM = (
+    "the new version waits for a slice beside the running replica; free a device, or scale to two"
+    " replicas so that one can stop first"
+)
+
+
+def event(workload: WorkloadRecord, status: WorkloadStatus, epoch: int) -> Emit | None:
+    """The Event for a change that matters to the user; ``None`` when there is none.
+
+    One that starts as decided is no change of a decision: its pods' own Events tell that.
+    """
+    before = workload.status
+    was, now = before.condition(ConditionType.ADMITTED), status.condition(ConditionType.ADMITTED)
+    finished = status.condition(ConditionType.FINISHED)
+    if finished is not None and before.condition(ConditionType.FINISHED) is None:
+        return _emit(workload, Reason(finished.reason), finished.message, epoch)
+    degraded = status.condition(ConditionType.DEGRADED)
+    if degraded is not None and before.condition(ConditionType.DEGRADED) is None:
+        return _emit(workload, Reason(degraded.reason), degraded.message, epoch)
+    alert = _alert(workload, status, epoch)
+    if alert is not None:
+        return alert
+    if now is not None and (was is None or was.reason != now.reason):
+        reason = Reason(now.reason)
+        if reason is Reason.PLACED and status.allocation is not None:
+            reason = Reason.ROUND_SCHEDULED
+        return None if reason in _QUIET else _emit(workload, reason, now.message, epoch)
+    return None
+
+
+def _alert(workload: WorkloadRecord, status: WorkloadStatus, epoch: int) -> Emit | None:
+    """That an objective is broken, for whom ``onViolation: Alert`` makes that the only answer."""
+    met = status.condition(ConditionType.SLO_MET)
+    before = workload.status.condition(ConditionType.SLO_MET)
+    if workload.sharing.freeze_neighbours or met is None or met.status != "False":
+        return None
+    if before is not None and (before.status, before.reason) == (met.status, met.reason):
+        return None
+    return _emit(workload, Reason(met.reason), met.message, epoch)
+
+
+def _emit(workload: WorkloadRecord, reason: Reason, text: str, epoch: int) -> Emit:
+    return Emit(
+        target=workload.ref, warning=reason not in _GOOD, epoch=epoch, reason=reason, text=text
+    )
+
+
+def _is_admitted(
+    workload: WorkloadRecord, life: LifecycleStep, members: Sequence[Member], parts: Sequence[Part]
+) -> bool:
+    """Whether every member has its slices: all of a gang, as many as wanted of a service."""
+    if life.reason is not None and workload.kind is WorkloadKind.TRAINING_JOB:
+        return False
+    having = {one.pod_uid for one in parts}
+    settled = sum(
+        (one.pod.uid in having and not one.pod.deleting) or not one.live for one in members
+    )
+    if workload.kind is WorkloadKind.TRAINING_JOB:
+        wanted = len(members) if life.headcount is not None else workload.replicas
+        return settled == len(members) == wanted
+    live = sum(one.pod.uid in having and not one.pod.deleting for one in members)
+    return live >= workload.replicas
+
+
+def _phase(workload: WorkloadRecord, life: LifecycleStep, admitted: bool) -> Phase:
+    gang = workload.kind is WorkloadKind.TRAINING_JOB
+    if gang and life.waiting and life.phase in (Phase.PENDING, Phase.RESERVING):
+        return Phase.RESERVING if admitted else Phase.PENDING
+    return life.phase
+
+
+def _head(
+    life: LifecycleStep, refused: Refused | None, admitted: bool, decision: DecisionRecord | None
+) -> tuple[Reason, str]:
+    """The one reason to show: what binds, or that nothing does."""
+    if admitted:
+        return Reason.PLACED, decision.chosen if decision is not None else ""
+    if refused is not None:
+        return refused.reason, decision.message if decision is not None else ""
+    if life.reason is not None:
+        return life.reason, life.message
+    if life.passed_over is not None:
+        return life.passed_over.reason, life.passed_over.message
+    return Reason.WAITING_FOR_DECISION, life.message
+
+
+def _joined(lines: Sequence[RefusalLine]) -> tuple[RefusalLine, ...]:
+    """One line per reason, the first of each."""
+    by_reason: dict[Reason, RefusalLine] = {}
+    for one in lines:
+        by_reason.setdefault(one.reason, one)
+    return tuple(by_reason.values())[:REFUSAL_LIMIT]

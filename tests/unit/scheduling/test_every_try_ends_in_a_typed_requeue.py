@@ -1,0 +1,61 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a workload without a place waits for is a value, counted in every plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from builders import Part, WorkloadBuilder, a_gpu_node, a_job, a_pod, a_slice, gpu, reported
+from fakes.deciding import decided
+from ullage.api.contract import Reason, SlicePhase
+from ullage.cluster.records.snapshot import PodStage
+from ullage.scheduling.assignment.entry import Entry, EntryState
+from ullage.scheduling.placement.attempt import Outcome, Refused, Requeue
+
+
+def running(job: WorkloadBuilder) -> list[Part]:
+    record = job.build()
+    pod = a_pod(f"{record.ref.name}-0", owner=record, stage=PodStage.RUNNING, node="node-1")
+    wanted = a_slice(pod, device=gpu("node-1", 0), percent=100)
+    seen = reported(wanted, SlicePhase.ATTACHED)
+    return [job, pod, a_gpu_node("node-1", devices=1, desired=[wanted], observed=[seen])]
+
+
+def waiting(job: WorkloadBuilder, priority: int = 0) -> list[Part]:
+    return [job, *job.pods(priority=priority)]
+
+
+def test_one_that_is_placed_waits_for_nothing() -> None:
+    found = decided(a_gpu_node("node-1", devices=1), *waiting(a_job("one").exclusive()))
+    assert found.plan.requeues == {}
+
+
+def test_one_that_finds_no_device_free_waits_for_capacity() -> None:
+    here = running(a_job("first").aged(900).status(phase="Running"))
+    found = decided(*here, *waiting(a_job("second").exclusive()))
+    assert found.plan.requeues == {"Capacity": 1}
+
+
+def test_one_that_others_make_room_for_waits_for_what_they_leave() -> None:
+    here = running(a_job("low").aged(900).checkpointed().status(phase="Running"))
+    found = decided(*here, *waiting(a_job("high").exclusive().priority(5), priority=5))
+    assert found.plan.requeues == {"RoomComing": 1}
+
+
+def test_one_that_can_never_run_here_waits_for_a_change() -> None:
+    job = a_job("huge").exclusive(9)
+    found = decided(a_gpu_node("node-1", devices=1), *waiting(job))
+    assert found.plan.requeues == {"Change": 1}
+
+
+def test_an_entry_says_how_far_its_workload_got() -> None:
+    entry = Entry(a_job("one").build())
+    assert (entry.state, entry.requeue) == (EntryState.NOMINATED, None)
+    refused = Refused(Reason.NO_CAPACITY)
+    entry.outcome = Outcome(refused=refused)
+    assert (entry.state, entry.requeue) == (EntryState.SKIPPED, Requeue.CAPACITY)
+    entry.outcome = Outcome(refused=replace(refused, requeue=Requeue.ROUND))
+    assert (entry.state, entry.requeue) == (EntryState.SKIPPED, Requeue.ROUND)
+    entry.postponed = True
+    assert (entry.state, entry.requeue) == (EntryState.SKIPPED, Requeue.NEXT_CYCLE)
