@@ -104,10 +104,8 @@ def solve(payload: bytes) -> bytes:
     """Decide and diff in the child; both ways pickled once, here and in :class:`Solver`.
 
     Records have no cycles: the collector would walk the whole snapshot again and again for nothing,
-    so it rests meanwhile and never sees the snapshot of the last call.
+    so it rests meanwhile; :func:`tidy` lets it look at what a decision left, when it is answered.
     """
-    gc.collect()
-    gc.freeze()
     gc.disable()
     try:
         snapshot, now, settings = _UNPACKER.unpack(payload)
@@ -119,8 +117,12 @@ def solve(payload: bytes) -> bytes:
         return pack_answer(plan, diff(plan, snapshot), snapshot)
     except Exception as error:  # the seam of one decision: not every exception survives a pipe
         raise Undecided(fault_text(error)) from error
-    finally:
-        gc.enable()
+
+
+def tidy() -> None:
+    """Collect what the last decision left; what stays is never looked at again."""
+    gc.collect()
+    gc.freeze()
 
 
 def _warm() -> int:
@@ -139,8 +141,9 @@ class Solver:
         self._fresh = True
         """The child has not answered yet: it still imports, and is sent the whole snapshot."""
         self.aside = SetAside()
-        self._under_way: Future[int] | Future[bytes] | None = None
-        """What the child works on: its imports, or a question, perhaps of a caller that is gone."""
+        self._under_way: Future[int] | Future[bytes] | Future[None] | None = None
+        """What the child works on: its imports, a question, perhaps of a caller that is gone, or
+        tidying up after an answer."""
         self.timeouts = 0
         self.crashes = 0
 
@@ -214,8 +217,15 @@ class Solver:
             self._under_way = None
             text = str(error) if isinstance(error, Undecided) else fault_text(error)
             raise SolverRaised(text) from error
-        self._fresh, self._under_way = False, None
+        self._fresh, self._under_way = False, self._tidy()
         return unpack_answer(answer)
+
+    def _tidy(self) -> Future[None] | None:
+        """Let the child collect before the next question; a dead one is found by that question."""
+        try:
+            return self._ready().submit(tidy)
+        except BrokenProcessPool:
+            return None
 
     def forget(self) -> None:
         """Send everything again: the leadership that asked is over."""
@@ -245,9 +255,14 @@ class Solver:
         try:
             async with asyncio.timeout(limit_s):
                 await asyncio.shield(asyncio.wrap_future(before))
-        except (TimeoutError, BrokenProcessPool) as error:
+        except TimeoutError as error:
             self._replace()
-            raise SolverNotStarted(f"the decision's process: {fault_text(error)}") from error
+            text = f"the decision's process is not ready after {limit_s:g} s"
+            raise SolverNotStarted(text) from error
+        except BrokenProcessPool as error:
+            self.crashes += 1
+            self._replace()
+            raise SolverNotStarted(f"the decision's process died: {error}") from error
         except Exception as error:  # an answer that no caller waits for
             log.info("an abandoned decision failed", error=fault_text(error))
         self._under_way = None

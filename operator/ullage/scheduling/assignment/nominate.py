@@ -11,7 +11,7 @@ from functools import cache
 from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
-from ullage.scheduling.assignment.pods import create_pods, name_members
+from ullage.scheduling.assignment.pods import create_pods, has_names, name_members
 from ullage.scheduling.elastic.sizing import Sizing, is_modest, sizing_of
 from ullage.scheduling.inventory.exclusions import excluded_devices
 from ullage.scheduling.inventory.held_shares import in_force
@@ -70,12 +70,14 @@ def nominate(context: CycleContext, result: Assignments) -> Nominations:
     sizing.count()
     _create_all(context, sizing, result)
     for uid, life in lifecycles.items():
+        job = workloads[uid]
         if (
-            life.phase in _NAMED
+            has_names(job)
+            and life.phase in _NAMED
             and not (life.silent or life.missing)
-            and context.view.members_of(workloads[uid])
+            and context.view.members_of(job)
         ):
-            name_members(context, workloads[uid], result)
+            name_members(context, job, result)
     attempts = [
         attempt_of(context, workloads[uid], life)
         for uid, life in lifecycles.items()

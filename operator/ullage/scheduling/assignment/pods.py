@@ -51,11 +51,7 @@ def name_members(context: CycleContext, job: WorkloadRecord, result: Assignments
     Its creation may be lost when the process dies, or it may be deleted behind our back.
     """
     service = workers_service(job.ref.name)
-    if (
-        job.kind is not WorkloadKind.TRAINING_JOB
-        or (job.replicas == 1 and not job.in_place)
-        or (job.ref.namespace, service) in context.view.snapshot.services
-    ):
+    if not has_names(job) or (job.ref.namespace, service) in context.view.snapshot.services:
         return
     result.steps.append(
         ApplyService(
@@ -67,6 +63,11 @@ def name_members(context: CycleContext, job: WorkloadRecord, result: Assignments
             text="gives every member its name",
         )
     )
+
+
+def has_names(job: WorkloadRecord) -> bool:
+    """Whether members of a workload find one another by name."""
+    return (job.replicas > 1 or job.in_place) and job.kind is WorkloadKind.TRAINING_JOB
 
 
 def release(ledger: Ledger, member: Member) -> None:

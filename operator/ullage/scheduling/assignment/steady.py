@@ -5,7 +5,8 @@
 Most jobs of a large cluster run or wait, and nothing near them changes from one cycle to the next.
 What such a job needs, and what its status says while it runs, stands as long as every record is
 the very one of the last cycle: its own, those of its pods and nodes, and those of all that share
-these nodes. Whether a waiting job finds a place is decided in every cycle.
+its devices. Of a GPUNode only what it says of these devices counts. Whether a waiting job finds a
+place is decided in every cycle.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
 
-from ullage.cluster.records.snapshot import Snapshot, WorkloadKind, WorkloadRecord
+from ullage.api.contract import DesiredSlice, ObservedSlice
+from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot, WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import WorkloadStatus
+from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.learning.loop import Class
 from ullage.scheduling.lifecycle.members import MemberCache
 from ullage.scheduling.lifecycle.training import running
@@ -41,8 +44,8 @@ class SteadyCache:
     """Seconds of trial that classes had used up."""
     steps: dict[str, LifecycleStep] = field(default_factory=dict)
     """What each of the jobs needed, by uid."""
-    written: set[str] = field(default_factory=set)
-    """Nodes that were given slices, or lost some; whether that was written is not known."""
+    written: set[DeviceRef] = field(default_factory=set)
+    """Devices that were given slices, or lost some; whether that was written is not known."""
 
     def undisturbed(
         self, view: View, members: MemberCache
@@ -65,7 +68,7 @@ class SteadyCache:
         view: View,
         spent_s: Mapping[Class, float],
         steps: dict[str, LifecycleStep],
-        written: set[str],
+        written: set[DeviceRef],
     ) -> None:
         """Remember a cycle for the next one."""
         self.snapshot, self.settings, self.spent_s = view.snapshot, view.settings, spent_s
@@ -87,35 +90,38 @@ class SteadyCache:
     def _disturbed(
         self, old: Snapshot, view: View, members: MemberCache
     ) -> tuple[set[str], set[str]]:
-        """Owners and nodes that something happened to, or to someone who shares their nodes."""
+        """Owners and nodes that something happened to, or to someone who shares their devices."""
         new = view.snapshot
-        nodes = {*changed(old.gpu_nodes, new.gpu_nodes), *changed(old.nodes, new.nodes)}
-        nodes |= self.written
+        reports = changed(old.gpu_nodes, new.gpu_nodes)
+        whole = set(changed(old.nodes, new.nodes))
+        whole.update(name for name in reports if _is_another(old, new, name))
         owners = set(changed(old.workloads, new.workloads))
         for uid in changed(old.pods, new.pods):
             owners.update(side.pods[uid].owner.uid for side in (old, new) if uid in side.pods)
         owners.update(new.pods[uid].owner.uid for uid in view.evictions if uid in new.pods)
-        for held in (members.nodes_before, members.nodes):
-            nodes.update(chain.from_iterable(held.get(uid, ()) for uid in owners))
-        owners.update(_owners_on(old, nodes), _owners_on(new, nodes))
-        return owners, nodes
+        devices = members.slices.touched | self.written
+        for held in (members.devices_before, members.devices):
+            devices.update(chain.from_iterable(held.get(uid, ()) for uid in owners))
+        for side in (old, new):
+            owners.update(_owners_on(side, devices), _owners_in(side, whole))
+        return owners, whole.union(reports, (one.node for one in devices))
 
 
 def untouched(
     undisturbed: Mapping[str, LifecycleStep],
     now: Mapping[str, LifecycleStep],
     snapshot: Snapshot,
-    nodes: Collection[str],
+    devices: Collection[DeviceRef],
 ) -> dict[str, LifecycleStep]:
-    """Those of the undisturbed that the cycle itself did nothing to, nor to their nodes.
+    """Those of the undisturbed that the cycle itself did nothing to, nor to their devices.
 
     Args:
         undisturbed: What they needed at the beginning of the cycle, by uid.
         now: What they need after it.
         snapshot: The snapshot of the cycle.
-        nodes: Nodes that the cycle gave slices to, or took some from.
+        devices: Devices that the cycle gave slices of, or took some from.
     """
-    here = set(_owners_on(snapshot, nodes))
+    here = set(_owners_on(snapshot, devices))
     return {uid: step for uid, step in undisturbed.items() if now[uid] is step and uid not in here}
 
 
@@ -170,12 +176,50 @@ def _same(old: object, new: object) -> bool:
     return len(old) == len(new) and all(new.get(key) is one for key, one in old.items())
 
 
-def _owners_on(snapshot: Snapshot, nodes: Iterable[str]) -> Iterator[str]:
+def _is_another(old: Snapshot, new: Snapshot, name: str) -> bool:
+    """Whether a GPUNode came or went, or says anything else of itself or of its devices.
+
+    What it says of slices concerns those who hold them and who share their devices; that it lives,
+    and what it learned, concerns no one who runs.
+    """
+    before, after = old.gpu_nodes.get(name), new.gpu_nodes.get(name)
+    return before is None or after is None or _of_itself(before) != _of_itself(after)
+
+
+def _of_itself(record: GPUNodeRecord) -> tuple[object, ...]:
+    return (
+        record.uid,
+        record.retire,
+        record.devices,
+        record.conditions,
+        record.slots,
+        record.interruption,
+    )
+
+
+def _owners_in(snapshot: Snapshot, nodes: Iterable[str]) -> Iterator[str]:
     """Owners of the slices that stand in the spec or the status of some nodes."""
     for name in nodes:
         record = snapshot.gpu_nodes.get(name)
-        if record is None:
-            continue
-        uids = {one.key.pod_uid for one in record.desired}
-        uids.update(one.key.pod_uid for one in record.observed)
-        yield from (snapshot.pods[uid].owner.uid for uid in uids if uid in snapshot.pods)
+        if record is not None:
+            yield from _owners(snapshot, chain(record.desired, record.observed))
+
+
+def _owners_on(snapshot: Snapshot, devices: Iterable[DeviceRef]) -> Iterator[str]:
+    """Owners of the slices that stand on some devices, in a spec or a status."""
+    by_node: dict[str, set[str]] = {}
+    for device in devices:
+        by_node.setdefault(device.node, set()).add(device.gpu)
+    for name, gpus in by_node.items():
+        record = snapshot.gpu_nodes.get(name)
+        if record is not None:
+            desired = (one for one in record.desired if one.gpu in gpus)
+            observed = (one for one in record.observed if one.gpu in gpus)
+            yield from _owners(snapshot, chain(desired, observed))
+
+
+def _owners(snapshot: Snapshot, slices: Iterable[DesiredSlice | ObservedSlice]) -> Iterator[str]:
+    for one in slices:
+        pod = snapshot.pods.get(one.key.pod_uid)
+        if pod is not None:
+            yield pod.owner.uid

@@ -164,9 +164,9 @@ def spent(view: View, trials: Trials) -> dict[Class, float]:
         ):
             found[owner.ref.namespace, owner.workload_class] = budget
     for owner in view.snapshot.workloads.values():
-        if owner.workload_class and any(
-            one.reason is Reason.PROBATION_ROLLED_BACK for one in in_force(view, owner)
-        ):
+        if not (owner.status.scheduling.exclusions and owner.workload_class):
+            continue
+        if any(one.reason is Reason.PROBATION_ROLLED_BACK for one in in_force(view, owner)):
             found[owner.ref.namespace, owner.workload_class] = budget
     return found
 

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from ullage.api.contract import DesiredSlice, ObservedSlice
 from ullage.cluster.records.snapshot import GPUNodeRecord
+from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.model.changes import changed
 
 Slice = TypeVar("Slice", bound=DesiredSlice | ObservedSlice)
@@ -25,6 +26,8 @@ class SlicesByPod:
 
     desired: dict[str, Sequence[tuple[str, DesiredSlice]]] = field(default_factory=dict)
     observed: dict[str, Sequence[tuple[str, ObservedSlice]]] = field(default_factory=dict)
+    touched: set[DeviceRef] = field(default_factory=set)
+    """Devices that other slices stand on since the last update."""
     _records: Mapping[str, GPUNodeRecord] = field(default_factory=dict)
 
     def update(self, records: Mapping[str, GPUNodeRecord]) -> set[str]:
@@ -36,15 +39,17 @@ class SlicesByPod:
         names = changed(self._records, records)
         before = {name: self._records[name] for name in names if name in self._records}
         after = {name: records[name] for name in sorted(names) if name in records}
-        self._records = records
+        self._records, self.touched = records, set()
         pods = _replace(
             self.desired,
+            self.touched,
             names,
             [(name, slice_) for name, one in before.items() for slice_ in one.desired],
             [(name, slice_) for name, one in after.items() for slice_ in one.desired],
         )
         pods |= _replace(
             self.observed,
+            self.touched,
             names,
             [(name, slice_) for name, one in before.items() for slice_ in one.observed],
             [(name, slice_) for name, one in after.items() for slice_ in one.observed],
@@ -64,6 +69,7 @@ def _of_another_age(before: GPUNodeRecord, after: GPUNodeRecord) -> Iterator[str
 
 def _replace(
     table: dict[str, Sequence[tuple[str, Slice]]],
+    touched: set[DeviceRef],
     nodes: Collection[str],
     before: Iterable[tuple[str, Slice]],
     after: Iterable[tuple[str, Slice]],
@@ -80,4 +86,5 @@ def _replace(
             table[uid] = slices
         if slices != old:
             pods.add(uid)
+            touched.update(DeviceRef(node, one.gpu) for node, one in (*old, *slices))
     return pods

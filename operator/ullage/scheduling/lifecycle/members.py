@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ullage.cluster.records.snapshot import PodRecord, Snapshot, WorkloadRecord
+from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.inventory.slices_by_pod import SlicesByPod
 from ullage.scheduling.lifecycle.adopt import Located, settle
 from ullage.scheduling.model.changes import changed
@@ -19,7 +20,7 @@ from ullage.scheduling.model.plan import DecideSettings
 from ullage.scheduling.model.slice_ledger import Ledger
 from ullage.scheduling.model.view import Held, Member, matching
 
-Nodes = tuple[str, ...]
+Devices = tuple[DeviceRef, ...]
 
 
 @dataclass(slots=True)
@@ -29,9 +30,9 @@ class MemberCache:
     slices: SlicesByPod = field(default_factory=SlicesByPod)
     members: dict[str, Sequence[Member]] = field(default_factory=dict)
     """By uid of the workload, in order of rank, then name."""
-    nodes: dict[str, Nodes] = field(default_factory=dict)
-    """Nodes on which a workload holds slices, by its uid."""
-    nodes_before: dict[str, Nodes] = field(default_factory=dict)
+    devices: dict[str, Devices] = field(default_factory=dict)
+    """Devices of which a workload holds slices, by its uid."""
+    devices_before: dict[str, Devices] = field(default_factory=dict)
     """The same of the last cycle, of workloads whose members were built again."""
     refused: set[str] = field(default_factory=set)
     """Workloads with a slice that a node refused for good."""
@@ -45,7 +46,7 @@ class MemberCache:
         pods = self._affected(snapshot)
         owners = _owners(self._pods, pods) | _owners(snapshot.pods, pods)
         self._unsettled = set()
-        self.nodes_before = {uid: self.nodes[uid] for uid in owners if uid in self.nodes}
+        self.devices_before = {uid: self.devices[uid] for uid in owners if uid in self.devices}
         fresh: dict[str, list[Member]] = {uid: [] for uid in owners}
         for uid in pods:
             settled = settle(snapshot, settings, self.slices, uid)
@@ -67,13 +68,13 @@ class MemberCache:
     def _enter(self, uid: str, group: Sequence[Member]) -> None:
         """Take down the members of a workload."""
         held = [one for member in group for one in member.held]
-        for table in (self.members, self.nodes):
+        for table in (self.members, self.devices):
             table.pop(uid, None)
         self.refused.discard(uid)
         if group:
             self.members[uid] = group
         if held:
-            self.nodes[uid] = tuple(one.node for one in held)
+            self.devices[uid] = tuple(DeviceRef(one.node, one.slice.gpu) for one in held)
         if any(one.refused for one in held):
             self.refused.add(uid)
 

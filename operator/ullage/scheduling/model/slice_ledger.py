@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from ullage.api.contract import DesiredSlice, SliceKey
 from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.values.device_ref import DeviceRef
 
 
 class Ledger:
@@ -39,6 +40,19 @@ class Ledger:
     def changed_nodes(self) -> set[str]:
         """Nodes that were given or lost a slice in this cycle."""
         return {*self._dropped, *self._added}
+
+    def changed_devices(self) -> set[DeviceRef]:
+        """Devices that were given or lost a slice in this cycle."""
+        found: set[DeviceRef] = set()
+        for node in self.changed_nodes():
+            added, record = self._added.get(node, {}), self._records.get(node)
+            found.update(DeviceRef(node, one.gpu) for one in added.values())
+            changed = {*added, *self._dropped.get(node, ())}
+            if record is None:
+                continue
+            found.update(DeviceRef(node, one.gpu) for one in record.desired if one.key in changed)
+            found.update(DeviceRef(node, one.gpu) for one in record.observed if one.key in changed)
+        return found
 
     def added(self, node: str, pod_uid: str) -> tuple[tuple[str, DesiredSlice], ...]:
         """New slices of a pod on a node, with the node's name, in order of their index."""

@@ -51,7 +51,7 @@ def report(
     predictions = Predictions(
         context.placer.occupancy, context.placer.rule, result.entries.verdicts()
     )
-    changed = context.ledger.changed_nodes()
+    changed = context.ledger.changed_devices()
     left_alone: Mapping[str, LifecycleStep] = {}
     if context.spent_s == steady.spent_s:
         left_alone = untouched(
