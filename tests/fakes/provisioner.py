@@ -4,7 +4,8 @@
 
 Pure: pods and nodes as the API stores them in, bodies of nodes to create and names to delete out.
 Nodes it makes are ones that KWOK plays on a real control plane. It buys only for pods whose node
-affinity no node satisfies, as a real one does, and only in pools that it knows.
+affinity no node satisfies, as a real one does, and only in pools that it knows. It refuses what
+Karpenter 1.12 refuses (its ``provisioner.Validate`` and ``IsRestrictedLabel``).
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from ullage.api.contract import LABEL_ORDER, SLOT_RESOURCE
 
 Json = dict[str, Any]
 HOSTNAME = "kubernetes.io/hostname"
+OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte")
+WELL_KNOWN = ("karpenter.sh/nodepool", "karpenter.sh/capacity-type")
+"""Labels of Karpenter's domain that pods may name."""
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -43,6 +47,7 @@ class Provisioner:
     most: int = 100
     broken: frozenset[str] = frozenset()
     bought: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
 
     def turn(self, pods: Iterable[Json], nodes: Sequence[Json]) -> Moves:
         """Nodes for the orders that fit nowhere; one for each."""
@@ -54,6 +59,9 @@ class Provisioner:
                 free.remove(place)  # kube-scheduler will bind it there
                 continue
             pool = self._pool_of(pod)
+            if refusal(pod):
+                self.refused.append(refusal(pod))
+                continue
             if pool is None or pool in self.broken or len(self.bought) >= self.most:
                 continue
             name = f"{pool}-{len(self.bought)}"
@@ -84,6 +92,27 @@ class Provisioner:
         return {
             pod["spec"]["nodeName"] for pod in pods if is_order(pod) and pod["spec"].get("nodeName")
         }
+
+
+def refusal(pod: Json) -> str:
+    """Why Karpenter would buy nothing for a pod; empty where it would."""
+    spec = pod["spec"]
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity", {})
+    terms = (affinity.get(REQUIRED) or {}).get("nodeSelectorTerms") or []
+    if any(term.get("matchFields") for term in terms):
+        return "node selector term with matchFields is not supported"
+    stated = [one for term in terms for one in term.get("matchExpressions") or []]
+    for one in stated:
+        if one["operator"] not in OPERATORS:
+            return f"operator {one['operator']} is not supported"
+        if (one["key"], one["operator"]) == ("karpenter.sh/nodepool", "DoesNotExist"):
+            return "configured to not run on a Karpenter provisioned node"
+    for key in (*spec.get("nodeSelector", {}), *(one["key"] for one in stated)):
+        domain = key.rpartition("/")[0]
+        ours = domain == "karpenter.sh" or domain.endswith(".karpenter.sh")
+        if key not in WELL_KNOWN and (ours or key == HOSTNAME):
+            return f"using label {key} is not allowed"
+    return ""
 
 
 def is_order(pod: Json) -> bool:

@@ -21,7 +21,7 @@ from ullage.kube.coordinators import Coordinators, named
 from ullage.kube.errors import Refused
 from ullage.kube.manifests import applied, children
 from ullage.kube.manifests import profiles as profile_bodies
-from ullage.kube.manifests.node_requests import order_body
+from ullage.kube.manifests.node_requests import order_body, registration_patch
 from ullage.kube.manifests.pools import pool_status_body
 from ullage.kube.manifests.tiers import guard_name
 from ullage.kube.manifests.ungate import NodeAffinityConflict, ungate_patch
@@ -38,6 +38,7 @@ from ullage.scheduling.model.plan import (
     DeleteWorkload,
     Emit,
     EvictPod,
+    RegisterNode,
     SetConditions,
     SetDeviceModel,
     SetPoolStatus,
@@ -122,7 +123,7 @@ def verb_of(action: Action) -> tuple[Verb, str]:
             return Verb.DELETE, ports.POD.kind
         case EvictPod():
             return Verb.EVICT, ports.POD.kind
-        case TaintNode():
+        case TaintNode() | RegisterNode():
             return Verb.PATCH, ports.NODE.kind
         case UngatePod():
             return Verb.PATCH, ports.POD.kind
@@ -153,6 +154,8 @@ def key_of(action: Action) -> ObjectKey:
             return ports.POD.kind, action.pod.namespace, action.pod.name, ""
         case TaintNode():
             return ports.NODE.kind, "", action.node.name, ""
+        case RegisterNode():
+            return ports.NODE.kind, "", action.node.name, "registered"
         case ApplyGPUNode():
             return ports.GPU_NODE.kind, "", action.name, ""
         case ApplyService():
@@ -181,6 +184,13 @@ def _pod_request(verb: Verb, pod: ObjectRef, patch: JsonPatch = ()) -> Request:
         name=pod.name,
         uid=pod.uid,
         patch=patch,
+    )
+
+
+def _registration(action: RegisterNode) -> Request:
+    patch = registration_patch(action.node.uid)
+    return Request(
+        verb=Verb.PATCH, kind=ports.NODE, namespace="", name=action.node.name, patch=patch
     )
 
 
@@ -224,6 +234,8 @@ class Requests:
                 return replace(_pod_request(Verb.EVICT, action.pod), grace_s=action.grace_s)
             case UngatePod():
                 return self._ungate(action)
+            case RegisterNode():
+                return _registration(action)
             case DeleteWorkload():
                 return self._about(Verb.DELETE, action.owner, "")
             case SetStatus():

@@ -24,7 +24,7 @@ from ullage.api.contract import LABEL_ORDER
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
-from ullage.scheduling.inventory.instances import ORDER_S
+from ullage.scheduling.inventory.node_orders import ORDER_S
 from ullage.scheduling.model.plan import Action, DecideSettings
 
 Json = dict[str, Any]
@@ -128,6 +128,7 @@ async def test_machines_are_bought_the_gang_runs_and_the_orders_go(running: Runn
         assert market.where() == {"spot-a-0", "spot-a-1"}
         assert market.provisioner.bought == ["spot-a-0", "spot-a-1"]
         assert market.orders() == []
+        assert market.provisioner.refused == []
         assert market.job()["status"]["phase"] == "Running"
         assert brain.failures == []
         events = {one["reason"] for one in market.server.objects(ports.EVENT)}

@@ -16,23 +16,36 @@ from builders import (
     a_job,
     a_node,
     a_pod,
+    a_slice,
     a_snapshot,
+    gpu,
 )
 from fakes.deciding import Decided, decided_on
+from fakes.provisioner import refusal
 from fakes.toy_pools import a_pool, aim
 from ullage.api.contract import (
     ANNOTATION_KARPENTER_KEEP,
     ANNOTATION_SAFE_TO_EVICT,
     GATE,
     LABEL_ORDER,
+    LABEL_REGISTERED,
     Reason,
 )
+from ullage.cluster.records.pod_shape import Resources
 from ullage.cluster.records.pool import PoolRecord
-from ullage.cluster.records.snapshot import PodRecord, PodStage
+from ullage.cluster.records.snapshot import NodeRecord, PodRecord, PodStage
 from ullage.kube.manifests.children import Member, pod_body
 from ullage.kube.manifests.node_requests import order_body
-from ullage.scheduling.inventory.instances import ORDER_S, Watch, look
-from ullage.scheduling.model.plan import CreatePod, DecideSettings, DeletePod, Emit, Order
+from ullage.scheduling.inventory.instances import Watch, look
+from ullage.scheduling.inventory.node_orders import AGENT_S, ORDER_S
+from ullage.scheduling.model.plan import (
+    CreatePod,
+    DecideSettings,
+    DeletePod,
+    Emit,
+    Order,
+    RegisterNode,
+)
 
 SETTINGS = DecideSettings(epoch=EPOCH, orders=True)
 POOL = a_pool("spot-a", most=None)
@@ -88,12 +101,79 @@ def test_what_has_room_is_not_ordered() -> None:
     assert found.slices() != []
 
 
-def test_nodes_that_are_there_already_are_ruled_out() -> None:
-    node = a_node("node-1", labels={"pool": "spot-a"}, unschedulable=True)
-    (order,) = orders(plan(*waiting(), node, a_gpu_node()))
-    assert order.order == Order(
-        pool="spot-a", node_selector=(("pool", "spot-a"),), there=("node-1",)
+def full(**labels: str) -> NodeRecord:
+    """A node of the pool without room, older than any order."""
+    return replace(
+        a_node("node-1", labels={"pool": "spot-a", **labels}, unschedulable=True), created=NOW - 900
     )
+
+
+def test_nodes_that_are_there_are_counted_before_the_first_order() -> None:
+    found = plan(*waiting(), full(), a_gpu_node())
+    assert orders(found) == []
+    assert found.one(RegisterNode).node.name == "node-1"
+    counted = plan(*waiting(), full(**{LABEL_REGISTERED: "true"}), a_gpu_node())
+    assert len(orders(counted)) == 1
+    assert counted.all(RegisterNode) == []
+
+
+def test_nodes_of_the_pool_without_an_agent_are_counted_as_well() -> None:
+    unmanaged = replace(full(), managed=False)
+    found = plan(*waiting(), unmanaged)
+    assert (orders(found), found.one(RegisterNode).node.name) == ([], "node-1")
+
+
+def test_a_node_that_comes_for_an_order_is_counted_when_the_order_is_on_it() -> None:
+    young = replace(full(), created=NOW - 30)
+    assert plan(*waiting(), young, a_gpu_node(), an_order()).all(RegisterNode) == []
+    bound = an_order(node="node-1", stage=PodStage.RUNNING)
+    found = plan(*waiting(), young, a_gpu_node(), bound)
+    assert found.one(RegisterNode).node.name == "node-1"
+
+
+def test_an_order_asks_for_what_its_members_ask_for() -> None:
+    shape = replace(job().build().shape, requests=Resources(cpu_milli=1500, memory_bytes=2**30))
+    two_each = replace(POOL, gpus_per_instance=4)
+    built = job(3).with_(shape=shape)
+    first, second = orders(plan(built, *built.pods(), pool=two_each))
+    assert first.order == Order(
+        pool="spot-a",
+        node_selector=(("pool", "spot-a"),),
+        cpu_milli=3000,
+        memory_bytes=2**31,
+    )
+    assert second.order == first.order
+
+
+def test_an_order_goes_when_members_hold_slices_on_its_node() -> None:
+    built = job()
+    (pod,) = built.pods()
+    wanted = a_slice(pod, device=gpu("node-1", 0), percent=100)
+    node = full(**{LABEL_REGISTERED: "true"})
+    bound = an_order(node="node-1", stage=PodStage.RUNNING)
+    held = plan(built, pod, node, a_gpu_node(desired=[wanted]), bound)
+    assert [one.reason for one in held.all(DeletePod)] == [Reason.PLACED]
+    assert plan(built, pod, node, a_gpu_node(), bound).all(DeletePod) == []
+
+
+def test_a_node_whose_agent_still_starts_is_no_failed_launch() -> None:
+    node = full(**{LABEL_REGISTERED: "true"})
+    silent = replace(a_gpu_node(), heartbeat=0.0, devices=())
+    slow = an_order(created=NOW - ORDER_S - 120, node="node-1", stage=PodStage.RUNNING)
+    snapshot = replace(a_snapshot(*waiting(), node, silent, slow), pools={"spot-a": POOL})
+    assert plan(*waiting(), node, silent, slow).all(DeletePod) == []
+    assert look(Watch(), snapshot, [POOL], NOW)[1][POOL.uid].failed == 0
+    late = replace(slow, created=NOW - AGENT_S - 120)
+    (gone,) = plan(*waiting(), node, silent, late).all(DeletePod)
+    assert gone.reason is Reason.LAUNCH_FAILED
+
+
+def test_a_node_that_does_not_take_the_members_is_a_failed_launch() -> None:
+    node = full(**{LABEL_REGISTERED: "true"})
+    late = an_order(created=NOW - ORDER_S - 120, node="node-1", stage=PodStage.RUNNING)
+    (gone,) = plan(*waiting(), node, a_gpu_node(), late).all(DeletePod)
+    assert gone.reason is Reason.LAUNCH_FAILED
+    assert "node-1 came and does not take the members" in gone.text
 
 
 @pytest.mark.parametrize(("most", "expected"), [(0, 0), (2, 2), (None, 3)])
@@ -189,7 +269,9 @@ def test_the_body_of_an_order_asks_for_a_new_node_of_the_pool_alone() -> None:
             "containers": [{"name": "main", "resources": {"limits": {"memory": "64Gi"}}}],
         }
     }
-    order = Order(pool="spot-a", node_selector=(("pool", "spot-a"),), there=("n1", "n2"))
+    order = Order(
+        pool="spot-a", node_selector=(("pool", "spot-a"),), cpu_milli=500, memory_bytes=1024
+    )
     create = CreatePod(
         owner=job().build().ref,
         name="train-order-0",
@@ -209,9 +291,11 @@ def test_the_body_of_an_order_asks_for_a_new_node_of_the_pool_alone() -> None:
     (term,) = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][  # type: ignore[index]
         "nodeSelectorTerms"
     ]
-    assert [one["key"] for one in term["matchExpressions"]] == ["a", "kubernetes.io/hostname"]
-    assert term["matchExpressions"][1]["values"] == ["n1", "n2"]
+    assert [one["key"] for one in term["matchExpressions"]] == ["a", LABEL_REGISTERED]
+    assert term["matchExpressions"][1]["operator"] == "DoesNotExist"
+    assert refusal(body) == ""
     assert "podAntiAffinity" in spec["affinity"]  # type: ignore[index]
     assert "schedulingGates" not in spec  # type: ignore[operator]
-    assert "resources" not in spec["containers"][0]  # type: ignore[index]
+    (container,) = spec["containers"]  # type: ignore[index]
+    assert container["resources"] == {"requests": {"cpu": "500m", "memory": "1024"}}
     assert GATE not in str(body)

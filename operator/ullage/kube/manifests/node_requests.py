@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The body of a node request: a pod that makes the cluster's autoscaler add a node of a pool.
 
-It runs nothing, asks for no device and no amount, and fits no node that is there already. It must
-never keep a member from the node that it brought.
+It runs nothing, asks for no device, and fits no node that is counted already. It must go before the
+members come that the node was bought for.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from ullage.api.contract import (
     LABEL_MANAGED,
     LABEL_ORDER,
     LABEL_OWNER,
+    LABEL_REGISTERED,
     objects,
     section,
 )
 from ullage.cluster.codecs.objects import string_map
 from ullage.cluster.records.snapshot import ObjectRef
 from ullage.cluster.values.names import HOSTNAME
-from ullage.ports import JsonObject
+from ullage.ports import JsonObject, JsonPatch
 from ullage.scheduling.model.plan import CreatePod, Order
 
 Body = dict[str, object]
@@ -38,7 +39,7 @@ def order_body(action: CreatePod, order: Order, template: JsonObject, image: str
 
     Args:
         action: Names it and its owner.
-        order: The pool's labels, and the nodes that are there already.
+        order: The pool's labels, and what members need of the node.
         template: Of the job: what its members may run on, the order must be able to as well.
         image: Has a Python interpreter; nothing else of it is used.
     """
@@ -54,13 +55,14 @@ def order_body(action: CreatePod, order: Order, template: JsonObject, image: str
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "nodeSelector": string_map(spec, "nodeSelector") | dict(order.node_selector),
-        "affinity": _affinity(spec, order),
+        "affinity": _affinity(spec),
         "tolerations": list(objects(spec, "tolerations")),
         "containers": [
             {
                 "name": "order",
                 "image": image,
                 "command": ["python", "-c", "import signal; signal.pause()"],
+                "resources": _requests(order),
                 "securityContext": {
                     "allowPrivilegeEscalation": False,
                     "capabilities": {"drop": ["ALL"]},
@@ -94,6 +96,15 @@ def order_body(action: CreatePod, order: Order, template: JsonObject, image: str
     }
 
 
+def registration_patch(uid: str) -> JsonPatch:
+    """The patch that labels the Node of this uid as counted."""
+    key = LABEL_REGISTERED.replace("/", "~1")
+    return [
+        {"op": "test", "path": "/metadata/uid", "value": uid},
+        {"op": "add", "path": f"/metadata/labels/{key}", "value": "true"},
+    ]
+
+
 def _labels(owner: ObjectRef, order: Order) -> dict[str, str]:
     return {
         LABEL_MANAGED: "true",
@@ -103,24 +114,32 @@ def _labels(owner: ObjectRef, order: Order) -> dict[str, str]:
     }
 
 
-def _affinity(spec: JsonObject, order: Order) -> Body:
-    """On a node that is not there yet, and no two orders on one."""
-    new: list[JsonObject] = (
-        [{"key": HOSTNAME, "operator": "NotIn", "values": list(order.there)}] if order.there else []
-    )
+def _affinity(spec: JsonObject) -> Body:
+    """On a node that is not counted yet, and no two orders on one.
+
+    Karpenter refuses requirements on the host name.
+    """
+    new: list[JsonObject] = [{"key": LABEL_REGISTERED, "operator": "DoesNotExist"}]
     stated = section(section(section(spec, "affinity"), "nodeAffinity"), _REQUIRED)
     terms: list[Body] = [
         {**term, "matchExpressions": [*objects(term, "matchExpressions"), *new]}
         for term in objects(stated, "nodeSelectorTerms")
     ]
-    if not terms and new:
+    if not terms:
         terms = [{"matchExpressions": new}]
     apart = {
         "labelSelector": {"matchExpressions": [{"key": LABEL_ORDER, "operator": "Exists"}]},
         "namespaceSelector": {},
         "topologyKey": HOSTNAME,
     }
-    affinity: Body = {"podAntiAffinity": {_REQUIRED: [apart]}}
-    if terms:
-        affinity["nodeAffinity"] = {_REQUIRED: {"nodeSelectorTerms": terms}}
-    return affinity
+    return {
+        "podAntiAffinity": {_REQUIRED: [apart]},
+        "nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": terms}},
+    }
+
+
+def _requests(order: Order) -> Body:
+    """CPU and memory of the members that are to run there: they tell the size of the machine."""
+    amounts = {"cpu": f"{order.cpu_milli}m", "memory": str(order.memory_bytes)}
+    asked = {"cpu": order.cpu_milli, "memory": order.memory_bytes}
+    return {"requests": {name: amounts[name] for name in amounts if asked[name]}}

@@ -3,28 +3,31 @@
 """Nodes that are ordered: a placeholder pod for each that the chosen pool lacks.
 
 Members stay gated until slices are reserved for them, so no autoscaler ever sees them wait; the
-placeholder is what it sees. It goes when the members run, when the plan changes, or when no node
-came in time, which counts as a failed launch of the pool. It must never order more than the pool
-allows, nor order again while an order is out.
+placeholder is what it sees. It asks for the CPU and memory of the members that are to run there,
+and for a node without our label. It goes when members hold slices on its node, when the plan
+changes, or when no node came in time, which counts as a failed launch of the pool. It must never
+order more than the pool allows, nor order again while an order is out.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ullage.api.contract import Reason
+from ullage.api.contract import LABEL_REGISTERED, Reason
 from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.snapshot import ObjectRef, PodRecord, PodStage, WorkloadRecord
-from ullage.cluster.values.names import HOSTNAME, order_name
+from ullage.cluster.values.names import order_name
 from ullage.scheduling.capacity.capacity_choice import CapacityChoices
 from ullage.scheduling.capacity.market import members_per_node
 from ullage.scheduling.capacity.separate_pools import apart_pools, cheapest
-from ullage.scheduling.inventory.instances import ORDER_S
+from ullage.scheduling.inventory.node_orders import AGENT_S, ORDER_S, failed, serves
+from ullage.scheduling.inventory.pool_membership import Membership
 from ullage.scheduling.inventory.reliable_machines import terms_of
 from ullage.scheduling.model.phases import Phase
-from ullage.scheduling.model.plan import Action, CreatePod, DeletePod, Emit, Order
+from ullage.scheduling.model.plan import Action, CreatePod, DeletePod, Emit, Order, RegisterNode
 from ullage.scheduling.model.view import View
 from ullage.scheduling.placement.attempt import Outcome, Requeue
 
@@ -92,7 +95,10 @@ class _Desk:
     """Orders by pool for which no node is there yet."""
     mine: dict[tuple[str, str], int] = field(default_factory=dict)
     """Orders by uid of the job and pool."""
+    oldest: dict[str, float] = field(default_factory=dict)
+    """When the first order of a pool that waits for its node was created."""
     given: int = 0
+    _nodes: Mapping[str, Sequence[str]] | None = None
 
     def review(self, order: PodRecord) -> None:
         """Take an order back that is not needed any more, or failed."""
@@ -127,6 +133,12 @@ class _Desk:
         key = (order.owner.uid, order.order)
         self.mine[key] = self.mine.get(key, 0) + 1
         self.moments.append(order.created + ORDER_S + LINGERS_S)
+        if order.node:
+            self.moments.append(order.created + AGENT_S + LINGERS_S)
+            self._register(order.node)
+        else:
+            oldest = self.oldest.get(order.order, order.created)
+            self.oldest[order.order] = min(oldest, order.created)
 
     def _why_not(self, order: PodRecord) -> tuple[Reason | None, str]:
         """Why an order goes; none = it stays."""
@@ -138,9 +150,11 @@ class _Desk:
             return Reason.POOL_RELEASED, "the plan is another by now"
         if job.status.phase == Phase.RUNNING:
             return Reason.PLACED, "every member runs"
+        if self._is_registered(order.node) and serves(self.view.snapshot, order):
+            return Reason.PLACED, f"members hold slices on {order.node}"
         if order.stage.finished:
             return Reason.LAUNCH_FAILED, f"the order {order.name} ended before its time"
-        if self.view.now < order.created + ORDER_S + LINGERS_S:
+        if not failed(self.view.snapshot, order, self.view.now, LINGERS_S):
             return None, ""
         said = order.scheduling_message or "no one said why"
         if order.node:
@@ -155,11 +169,14 @@ class _Desk:
         for pool, members in self._wanted(job, placed):
             if pool.status.available is False or self.given >= MOST_A_CYCLE:
                 return
-            nodes = -(-members // members_per_node(pool, job))
+            if not self._all_registered(pool.name):
+                continue
+            each = members_per_node(pool, job)
+            nodes = -(-members // each)
             nodes -= self.mine.get((job.ref.uid, pool.name), 0)
             nodes = min(nodes, self._left(pool), MOST_A_CYCLE - self.given)
             for name in self._names(job, max(0, nodes)):
-                self._give(job, pool, name)
+                self._give(job, pool, name, min(each, members))
 
     def _wanted(self, job: WorkloadRecord, placed: int) -> Iterator[tuple[PoolRecord, int]]:
         """Pools of the plan with the members that find no room there; what fits comes first.
@@ -206,10 +223,54 @@ class _Desk:
             number += 1
         return found
 
-    def _give(self, job: WorkloadRecord, pool: PoolRecord, name: str) -> None:
+    def _all_registered(self, pool: str) -> bool:
+        """Whether every node of a pool is labelled that an order could be served by.
+
+        One that came after an order that waits may be the one that it waits for.
+        """
+        before = self.oldest.get(pool, math.inf)
+        lacking = [
+            name
+            for name in self._in_pool(pool)
+            if not self._is_registered(name) and self.view.snapshot.nodes[name].created < before
+        ]
+        for name in lacking[:MOST_OUT]:
+            self._register(name)
+        return not lacking
+
+    def _in_pool(self, pool: str) -> Sequence[str]:
+        """Nodes of a pool, those included that no agent runs on."""
+        if self._nodes is None:
+            members, found = Membership.of(self.view.snapshot.pools), dict[str, list[str]]()
+            for name in sorted(self.view.snapshot.nodes):
+                record = members.pool_of(self.view.snapshot.nodes[name].labels)
+                if record is not None:
+                    found.setdefault(record.name, []).append(name)
+            self._nodes = found
+        return self._nodes.get(pool, ())
+
+    def _is_registered(self, name: str) -> bool:
+        node = self.view.snapshot.nodes.get(name)
+        return node is not None and LABEL_REGISTERED in node.labels
+
+    def _register(self, name: str) -> None:
+        """Label a node that is there, once."""
+        node = self.view.snapshot.nodes.get(name)
+        if node is None or self._is_registered(name):
+            return
+        step = RegisterNode(
+            node=ObjectRef(kind="Node", namespace="", name=name, uid=node.uid),
+            epoch=self.view.settings.epoch,
+            reason=Reason.POOL_ORDERED,
+            text="counted: orders are for other nodes",
+        )
+        if step not in self.steps:
+            self.steps.append(step)
+
+    def _give(self, job: WorkloadRecord, pool: PoolRecord, name: str, members: int) -> None:
         market = self.spending.market
         nodes = market.nodes[pool.name] if market is not None else ()
-        there = tuple(self.view.snapshot.nodes[one].labels.get(HOSTNAME, one) for one in nodes)
+        needs = job.shape.requests
         self.given += 1
         self.out[pool.name] = self.out.get(pool.name, 0) + 1
         self.steps.append(
@@ -221,7 +282,8 @@ class _Desk:
                 order=Order(
                     pool=pool.name,
                     node_selector=tuple(sorted(pool.node_selector.items())),
-                    there=there,
+                    cpu_milli=needs.cpu_milli * members,
+                    memory_bytes=needs.memory_bytes * members,
                 ),
                 epoch=self.view.settings.epoch,
                 reason=Reason.POOL_ORDERED,

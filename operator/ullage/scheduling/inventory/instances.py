@@ -29,14 +29,13 @@ from ullage.api.contract import Interruption, InterruptionKind
 from ullage.cluster.projection.notice import CHOSEN_TAINTS
 from ullage.cluster.records.pool import CapacityType, PoolRecord
 from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord, Snapshot
+from ullage.scheduling.inventory.node_orders import failed
 from ullage.scheduling.inventory.pool_membership import Membership
 
 LOST_AFTER_S: Final = 300.0
 """A node that stays unready for so long is gone for good."""
 LAUNCH_S: Final = 900.0
 """A node that is not ready so long after its creation is a launch that failed."""
-ORDER_S: Final = 600.0
-"""A node that was ordered and is not in use so long after is a launch that failed."""
 GAP_S: Final = 7200.0
 """What is missing after no one looked for longer says nothing."""
 _FIRST_READY_S: Final = 60.0
@@ -153,7 +152,7 @@ def look(
             _compare(count, before, after)
     names = {pool.name: pool.uid for pool in pools.values()}
     for order in snapshot.pods.values():
-        if order.order in names and now >= order.created + ORDER_S:
+        if order.order in names and failed(snapshot, order, now):
             if order.uid not in watch.instances:
                 counts[names[order.order]].failed += 1
             known[order.uid] = Instance(pool=names[order.order], was_ready=False, failed=True)

@@ -41,12 +41,12 @@ class ApplyGPUNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """A node that a placeholder pod asks for: labels of its pool, and the nodes there already."""
+    """A node that a placeholder pod asks for: labels of its pool, and what members need of it."""
 
     pool: str
     node_selector: tuple[tuple[str, str], ...]
-    there: tuple[str, ...] = ()
-    """Host names."""
+    cpu_milli: int = 0
+    memory_bytes: int = 0
 
 
 Labels = tuple[tuple[str, str], ...]
@@ -269,6 +269,16 @@ class TaintNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterNode:
+    """Label a Node as counted, so that no node request is served by it."""
+
+    node: ObjectRef
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Emit:
     """One Event on the user's own object; aggregated by (object, reason)."""
 
@@ -295,6 +305,7 @@ Action = (
     | CreateDeviceProfile
     | SetDeviceModel
     | TaintNode
+    | RegisterNode
     | SetPoolStatus
     | Emit
 )
