@@ -188,9 +188,13 @@ class LocalCluster:
     def helm(self, *arguments: str) -> str:
         """Run helm, built from its Go module at first use."""
         if not self._helm:
-            lines = run(LOCALCLUSTER, "build", "--tools", "helm").splitlines()
-            self._helm = dict(line.split()[:2] for line in lines if line.strip())["helm"]
+            self._helm = str(self.tool("helm"))
         return run(self._helm, "--kubeconfig", str(self.kubeconfig), *arguments)
+
+    def tool(self, name: str) -> Path:
+        """A program of localcluster, built from its Go module at first use."""
+        lines = run(LOCALCLUSTER, "build", "--tools", name).splitlines()
+        return Path(dict(line.split()[:2] for line in lines if line.strip())[name])
 
     def load_images(self, archives: Sequence[Path]) -> None:
         """Import the archives into every node's containerd."""

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -114,8 +115,12 @@ func (c component) compile(source, destination, position string) error {
 	if err := runWithProgress(command, c.name); err != nil {
 		return err
 	}
-	if len(c.programs) == 1 { // "." takes the name of the module's last element
-		if err := renameProgram(destination, c.name, c.programs[0]); err != nil {
+	if len(c.programs) == 1 {
+		given := c.name // of ".": the module's last element
+		if strings.Contains(c.target, "/") {
+			given = path.Base(c.target)
+		}
+		if err := renameProgram(destination, given, c.programs[0]); err != nil {
 			return err
 		}
 	}
@@ -226,6 +231,21 @@ func checkGo() error {
 // copyStages takes the stages that make KWOK's nodes and pods live from its
 // module, joined into one file.
 func copyStages(c component, source, destination string) error {
+	patterns := []string{"pod/fast/pod-*.yaml", "node/fast/node-*.yaml", "node/heartbeat-with-lease/node-*.yaml"}
+	for index := range patterns {
+		patterns[index] = "kustomize/stage/" + patterns[index]
+	}
+	return copyDocuments(c, source, patterns, filepath.Join(destination, "stages.yaml"))
+}
+
+// copyKarpenterCRDs takes the definitions of Karpenter's objects from its module, joined into one file.
+func copyKarpenterCRDs(c component, source, destination string) error {
+	patterns := []string{"pkg/apis/crds/*.yaml", "kwok/apis/crds/*.yaml"}
+	return copyDocuments(c, source, patterns, filepath.Join(destination, "crds.yaml"))
+}
+
+// copyDocuments joins files of a component's module into one.
+func copyDocuments(c component, source string, patterns []string, destination string) error {
 	command := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", c.module)
 	command.Dir = filepath.Join(source, "components", c.name)
 	command.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
@@ -233,15 +253,14 @@ func copyStages(c component, source, destination string) error {
 	if err != nil {
 		return fmt.Errorf("find the module %s: %w", c.module, err)
 	}
-	stages := filepath.Join(strings.TrimSpace(string(output)), "kustomize", "stage")
 	var documents []string
-	for _, pattern := range []string{"pod/fast/pod-*.yaml", "node/fast/node-*.yaml", "node/heartbeat-with-lease/node-*.yaml"} {
-		files, err := filepath.Glob(filepath.Join(stages, pattern))
+	for _, pattern := range patterns {
+		files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(output)), pattern))
 		if err != nil {
 			return err
 		}
 		if len(files) == 0 {
-			return fmt.Errorf("%s holds no stage %s", c.module, pattern)
+			return fmt.Errorf("%s holds no %s", c.module, pattern)
 		}
 		for _, file := range files {
 			content, err := os.ReadFile(file)
@@ -251,7 +270,7 @@ func copyStages(c component, source, destination string) error {
 			documents = append(documents, string(content))
 		}
 	}
-	return os.WriteFile(filepath.Join(destination, "stages.yaml"), []byte(strings.Join(documents, "\n---\n")), 0o644)
+	return os.WriteFile(destination, []byte(strings.Join(documents, "\n---\n")), 0o644)
 }
 
 // progress tells the user on standard error what is going on.

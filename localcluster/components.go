@@ -62,6 +62,10 @@ var components = []component{
 		expected: 70 * time.Second, stamp: helmStamp,
 	},
 	{
+		name: "karpenter", module: "sigs.k8s.io/karpenter", target: "sigs.k8s.io/karpenter/kwok",
+		programs: []string{"karpenter"}, expected: 110 * time.Second, extra: copyKarpenterCRDs,
+	},
+	{
 		name: "kubeconform", module: "github.com/yannh/kubeconform", target: "tool", programs: []string{"kubeconform"},
 		expected: 5 * time.Second,
 	},
