@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.capacity_optimum import IDLE, Market, cheapest
 from ullage.engines.capacity.cost import Scaling, Terms, expected
 from ullage.engines.capacity.decide import decide
 from ullage.engines.capacity.hazard import Hazard, Prior
-from ullage.engines.capacity.optimum import IDLE, Market, cheapest
 from ullage.engines.capacity.pricing import Offer, PriceWhy, Switching, choose_offer
 from ullage.engines.capacity.records import (
     Ask,

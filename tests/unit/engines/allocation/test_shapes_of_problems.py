@@ -11,7 +11,6 @@ import pytest
 from scipy.optimize import linprog
 
 from ullage.engines.allocation.agnostic import all_alike, like_type
-from ullage.engines.allocation.explain import Limit, binding
 from ullage.engines.allocation.lp import SolveError
 from ullage.engines.allocation.model import (
     FEASIBLE,
@@ -160,7 +159,6 @@ def test_a_job_that_nothing_can_run_is_named_and_harms_no_one(objective: Objecti
     found = allocate(objective, more)
     assert found.unplaceable == ("none",)
     assert found.fractions[-1].tolist() == [0.0, 0.0]
-    assert binding(found, "none", 1, more.types).limit is Limit.NO_ACCELERATOR
     if objective is Objective.MAX_MIN_FAIRNESS:
         assert found.objective == pytest.approx(allocate(objective, plain).objective, rel=1e-9)
 
@@ -302,19 +300,3 @@ def test_numbers_that_describe_nothing_are_refused(wrong: object) -> None:
     assert callable(wrong)
     with pytest.raises(ProblemError):
         wrong()
-
-
-def test_what_binds_a_job_is_said() -> None:
-    problem = Problem(
-        jobs=(JobView(name="a", weight=2.0), JobView(name="b")),
-        types=(TypeView(name="t", devices=1),),
-        throughputs=Throughputs(rates=np.ones((2, 1))),
-    )
-    found = allocate(Objective.MAX_MIN_FAIRNESS, problem)
-    held = binding(found, "a", 1, problem.types)
-    assert (held.limit, held.pool) == (Limit.DEVICES, "t")
-    assert held.price > 0
-    roomy = replace(problem, types=(TypeView(name="t", devices=4),))
-    free = allocate(Objective.MAX_MIN_FAIRNESS, roomy)
-    assert binding(free, "a", 1, roomy.types).limit is Limit.OWN_TIME
-    assert binding(free, "stranger", 1, roomy.types).limit is Limit.UNKNOWN

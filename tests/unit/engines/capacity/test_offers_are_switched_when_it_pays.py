@@ -7,8 +7,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bench.capacity_optimum import IDLE, Market, cheapest
 from bench.study_pricing import StudyOffer, study_cost
-from ullage.engines.capacity.optimum import IDLE, Market, cheapest
 from ullage.engines.capacity.pricing import Offer, PriceWhy, Switching, choose_offer, fills
 
 HERE = Offer(name="here", price_per_hour=1.0, speed=1.0)

@@ -16,17 +16,17 @@ from typing import Final
 
 import numpy as np
 
-from ullage.engines.allocation.agnostic import all_alike, like_type
-from ullage.engines.allocation.model import Allocation, JobView, Problem, Throughputs, TypeView
-from ullage.engines.allocation.policies import finish_time, makespan, max_min, waterfill
-from ullage.engines.allocation.rounds_compat import (
+from bench.gavel_rounds import (
     ROUND_S,
     CompatCounters,
     CompatJob,
     compat_round,
     fractions_of,
 )
-from ullage.simulate.trace import TraceJob as TraceJob
+from ullage.engines.allocation.agnostic import all_alike, like_type
+from ullage.engines.allocation.model import Allocation, JobView, Problem, Throughputs, TypeView
+from ullage.engines.allocation.policies import finish_time, makespan, max_min, waterfill
+from ullage.simulate.trace import TraceJob
 
 
 class GavelPolicy(StrEnum):
