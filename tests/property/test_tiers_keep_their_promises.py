@@ -11,7 +11,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ullage.engines.tiers.cut import Ledger, Receipt, consistent_cut, new_epoch, receive
+from oracles.keeper_book import Ledger, Receipt, consistent_cut, new_epoch, receive
 from ullage.engines.tiers.decide import decide
 from ullage.engines.tiers.flush import Link, feasibility
 from ullage.engines.tiers.maps import divide, hosts

@@ -80,7 +80,6 @@ ANNOTATION_SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evic
 ANNOTATION_TEMPLATE_HASH: Final = "ullage.dev/template-hash"
 ANNOTATION_WORLD_SIZE: Final = "ullage.dev/world-size"
 """Members of the gang that a pod of an elastic job was made for."""
-ANNOTATION_DECISION: Final = "ullage.dev/decision"
 
 GATE: Final = "ullage.dev/placement"
 SLOT_RESOURCE: Final = "ullage.dev/slot"

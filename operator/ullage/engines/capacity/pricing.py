@@ -105,16 +105,6 @@ class PriceDecision:
 DEFAULT: Final = Switching()
 
 
-def fills(gpus_per_instance: int, gang_gpus: int) -> bool:
-    """Whether a gang uses every GPU of instances of a size: no one else pays for the rest.
-
-    Args:
-        gpus_per_instance: GPUs of one instance.
-        gang_gpus: GPUs of the whole gang.
-    """
-    return gpus_per_instance >= 1 and gang_gpus % gpus_per_instance == 0
-
-
 def choose_offer(
     offers: Sequence[Offer],
     current: str | None,

@@ -13,7 +13,6 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ullage.engines.tiers.cut import lost_steps
 from ullage.engines.tiers.explain import text
 from ullage.engines.tiers.flush import Flush, NoticeAnswer, answer_notice, feasibility, flush_time_s
 from ullage.engines.tiers.maps import divide, hosts, places
@@ -126,7 +125,7 @@ def _loss(seen: Situation, settings: Settings, staying: set[str]) -> Loss:
     copies = bool(old.backups) and all(name in running for name in old.backups)
     source, lost = Source.NONE, 0
     if gone and copies and seen.committed is not None:
-        source, lost = Source.KEEPER, lost_steps(seen.step, seen.committed)
+        source, lost = Source.KEEPER, seen.step - (seen.committed or 0)
     elif gone:
         return Loss(
             gone=frozenset(gone), answers=answers, source=Source.CHECKPOINT, lost_steps=None

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from ullage.engines.allocation.agnostic import all_alike, like_type
+from bench.gavel_rules import like_type
 from ullage.engines.allocation.lp import SolveError
 from ullage.engines.allocation.model import (
     FEASIBLE,
@@ -24,6 +24,7 @@ from ullage.engines.allocation.model import (
     TypeView,
 )
 from ullage.engines.allocation.policies import Objective, allocate, waterfill
+from ullage.simulate.policies import all_alike
 from unit.engines.allocation.instances import alone, pair_rows, random_problem, violation
 
 RATES = np.array([[4.0, 1.0], [2.0, 2.0], [1.0, 3.0]])
