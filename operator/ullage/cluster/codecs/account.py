@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from ullage.api.codec import derived
 from ullage.api.contract import section
 from ullage.api.readers import count_of, filled
-from ullage.cluster.codecs.derived import derived
 from ullage.cluster.codecs.objects import within
 from ullage.cluster.records.account import Account
 from ullage.ports import JsonObject

@@ -13,9 +13,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from ullage.api.codec import derived, rows
 from ullage.api.contract import WireError, bounded, flag, objects, section, text, whole
+from ullage.api.numbers import MOST
+from ullage.api.numbers import needed as needed
+from ullage.api.numbers import number as number
+from ullage.api.numbers import six_digits as six_digits
 from ullage.api.readers import count_of
-from ullage.cluster.codecs.derived import derived, rows
+from ullage.api.times import rfc3339, seconds
+from ullage.api.wire_fields import KEPT, Embedded, Kind, Listed
 from ullage.cluster.codecs.objects import CONDITIONS, optional_text, own_conditions, within
 from ullage.cluster.records.profile import (
     MOST_PARAMETER,
@@ -27,13 +33,7 @@ from ullage.cluster.records.profile import (
     StepRow,
 )
 from ullage.cluster.records.status import Condition
-from ullage.cluster.values.numbers import MOST
-from ullage.cluster.values.numbers import needed as needed
-from ullage.cluster.values.numbers import number as number
-from ullage.cluster.values.numbers import six_digits as six_digits
 from ullage.cluster.values.quantiles import percentile_of, quantile_of
-from ullage.cluster.values.quantity import rfc3339, seconds
-from ullage.cluster.values.wire_fields import KEPT, Embedded, Kind, Listed
 from ullage.engines.admission.records import Fingerprint, Partner
 from ullage.ports import JsonObject
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from ullage.api.contract import WireError, bounded, objects, section, text, whole
+from ullage.api.numbers import number, six_digits
 from ullage.cluster.codecs.objects import optional_text, within
 from ullage.cluster.records.profile import OpRow, OpTable
-from ullage.cluster.values.numbers import number, six_digits
 from ullage.ports import JsonObject
 
 FORMATS: Final = ("FP64", "FP32", "TF32", "FP16", "BF16", "FP8", "INT8")

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from ullage.api.codec import derived, nested
 from ullage.api.contract import Reason, flag, text
+from ullage.api.wire_fields import Embedded
 from ullage.cluster.codecs.account import account_from_wire, account_to_wire
-from ullage.cluster.codecs.derived import derived, nested
 from ullage.cluster.records.spend import SpendDecision, SpendRecord
-from ullage.cluster.values.wire_fields import Embedded
 from ullage.ports import JsonObject
 
 _REASONS: Final = frozenset(one.value for one in Reason)

@@ -12,8 +12,7 @@ from enum import StrEnum
 from typing import Annotated, Final, TypeAlias
 
 from ullage.api.contract import JsonObject, WireError, quoted, text
-from ullage.cluster.records.status import Condition
-from ullage.cluster.values.wire_fields import (
+from ullage.api.wire_fields import (
     KEPT,
     NEEDED,
     Count,
@@ -29,6 +28,7 @@ from ullage.cluster.values.wire_fields import (
     known_word,
     number,
 )
+from ullage.cluster.records.status import Condition
 from ullage.engines.admission.records import Fingerprint, Partner
 
 RATIO: Final = 1e6

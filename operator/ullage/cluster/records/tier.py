@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 
 from ullage.api.contract import JsonObject, WireError, whole
-from ullage.cluster.values.wire_fields import NEEDED, Count, Moment, Name, NeededCount, between
+from ullage.api.wire_fields import NEEDED, Count, Moment, Name, NeededCount, between
 
 STAGES: Final = (1, 2, 3)
 MOST: Final = 2**53

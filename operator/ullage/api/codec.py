@@ -16,8 +16,8 @@ from operator import attrgetter
 from types import UnionType
 from typing import Annotated, Final, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from ullage.api.contract import WireError, flag, objects, section, whole
-from ullage.cluster.values.wire_fields import (
+from ullage.api.readers import JsonObject, WireError, flag, objects, section, whole
+from ullage.api.wire_fields import (
     FLAG,
     IF_KNOWN,
     KEPT,
@@ -28,7 +28,6 @@ from ullage.cluster.values.wire_fields import (
     UnknownWord,
     strings,
 )
-from ullage.ports import JsonObject
 
 Record = TypeVar("Record")
 Reader = Callable[[JsonObject], Record]

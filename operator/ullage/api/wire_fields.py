@@ -15,10 +15,11 @@ from enum import Enum, StrEnum
 from functools import partial
 from typing import Annotated, Final, TypeAlias
 
-from ullage.api.contract import Reason, WireError
+from ullage.api.numbers import MOST, decimal, figure, needed, six_digits
 from ullage.api.readers import (
     MOST_COUNTED,
     JsonObject,
+    WireError,
     bounded,
     count_of,
     decimal_text,
@@ -27,8 +28,8 @@ from ullage.api.readers import (
     text,
     whole,
 )
-from ullage.cluster.values.numbers import MOST, decimal, figure, needed, six_digits
-from ullage.cluster.values.quantity import rfc3339, seconds
+from ullage.api.reasons import Reason
+from ullage.api.times import rfc3339, seconds
 
 INT32_MAX: Final = 2**31 - 1
 
