@@ -112,6 +112,16 @@ def known_word(words: type[StrEnum]) -> Kind:
     return Kind(read, known.write)
 
 
+def words(known: type[StrEnum]) -> Kind:
+    """A list of these words; another is an error."""
+    one = known_word(known)
+
+    def read(raw: JsonObject, field: str) -> object:
+        return tuple(one.read({field: said}, field) for said in strings(raw, field))
+
+    return Kind(read, lambda held: [word.value for word in held], ())
+
+
 def cut(limit: int, mark: str = "") -> Kind:
     """A text of at most so many characters; ``mark`` stands at the end of one that was longer."""
     kept = limit - len(mark)
@@ -175,7 +185,10 @@ Time: TypeAlias = Annotated[
 Moment: TypeAlias = Annotated[Time, KEPT]
 """A time that is always written."""
 Count: TypeAlias = Annotated[int, Kind(count().read, absent=0)]
+Counted: TypeAlias = Annotated[int, count()]
+"""The same; what is written is bounded too."""
 NeededCount: TypeAlias = Annotated[Count, NEEDED]
+KeptCount: TypeAlias = Annotated[Count, KEPT]
 Whole: TypeAlias = Annotated[int, Kind(whole, absent=0)]
 Percent: TypeAlias = Annotated[int, between(1, 100), NEEDED]
 Decimal: TypeAlias = Annotated[str, Kind(decimal_text, absent="")]
