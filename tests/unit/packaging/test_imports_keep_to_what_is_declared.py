@@ -27,6 +27,7 @@ CONTRACT = {
     "ullage.api.steps",
     "ullage.api.times",
     "ullage.api.wire_fields",
+    "ullage.api.words",
 }
 MODEL_FREE = CONTRACT | {
     "ullage.api",

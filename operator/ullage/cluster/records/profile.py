@@ -31,6 +31,7 @@ from ullage.api.wire_fields import (
     known_word,
     number,
 )
+from ullage.api.words import Source as Source
 from ullage.cluster.records.status import Condition
 from ullage.cluster.values.quantiles import percentile_of, quantile_of
 from ullage.engines.admission.records import Fingerprint, Partner
@@ -38,14 +39,6 @@ from ullage.engines.admission.records import Fingerprint, Partner
 RATIO: Final = 1e6
 """Largest ratio of a table, such as a slowdown."""
 Ratio: TypeAlias = Annotated[float, number(RATIO)]
-
-
-class Source(StrEnum):
-    """Where a value comes from."""
-
-    DECLARED = "Declared"
-    MEASURED = "Measured"
-    ESTIMATED = "Estimated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ullage.api.words import Inner as Inner
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
@@ -29,13 +31,6 @@ class ProblemError(ValueError):
 
 class PriceMissingError(ProblemError):
     """A cost objective met a type without a price above 0; it names the type."""
-
-
-class Inner(StrEnum):
-    """How a tenant divides what it gets among its jobs."""
-
-    FAIRNESS = "Fairness"
-    FIFO = "FIFO"
 
 
 class Result(StrEnum):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
+from ullage.api.words import OnNotice as OnNotice
 from ullage.engines.tiers.flush import Flush, Link, NoticeAnswer
 from ullage.engines.tiers.stages import Rule, Stage
 
@@ -29,14 +30,6 @@ class Role(StrEnum):
     """Holds the last consistent copy of shards, on a reliable machine: the state keeper."""
     WORKER = "Worker"
     """Computes on blocks of the data."""
-
-
-class OnNotice(StrEnum):
-    """``spec.elasticity.onNotice``."""
-
-    FLUSH = "Flush"
-    CHECKPOINT = "Checkpoint"
-    IGNORE = "Ignore"
 
 
 class Source(IntEnum):

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ullage.api.contract import Reason
+from ullage.api.words import SpendMode
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.spend import SpendDecision, SpendRecord
-from ullage.engines.capacity.deadline import Mode
 from ullage.engines.capacity.records import Decision
 from ullage.scheduling.capacity import choice
 from ullage.scheduling.capacity.choice import Facts
@@ -326,7 +326,7 @@ class _Clerk:
             return False
         if facts.held.keys() != {one.pool for one in found.chosen.shares} or found.committed:
             return False
-        if facts.due is not None and choice.mode_of(facts, found.chosen) != Mode.SPOT:
+        if facts.due is not None and choice.mode_of(facts, found.chosen) != SpendMode.SPOT:
             return False
         return facts.now >= spend.next_decision > 0 or self._moved(facts, before)
 
@@ -381,7 +381,7 @@ def _is_watched(facts: Facts) -> bool:
     before = facts.before
     if not facts.held or before is None:
         return True
-    return facts.due is not None and before.mode != Mode.SPOT and not before.committed
+    return facts.due is not None and before.mode != SpendMode.SPOT and not before.committed
 
 
 def _chosen(job: WorkloadRecord) -> list[str]:
