@@ -12,8 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from ullage.engines.tiers.flush import Flush
-from ullage.engines.tiers.records import Option, Situation, Why
-from ullage.engines.tiers.transitions import Loss
+from ullage.engines.tiers.records import Loss, Option, Situation, Why
 
 _SAYS: Final = {
     Why.UNSETTLED: "stay in {stage}: status and state keeper name different maps",
@@ -56,7 +55,7 @@ def text(
     said = _SAYS[why].format(
         stage=f"Stage{chosen.stage:d}",
         gone=_names(loss.gone),
-        told=_names(loss.answers),
+        told=_names(loss.told),
         cut=seen.committed,
         lost=loss.lost_steps,
         since=seen.since_s,

@@ -12,24 +12,11 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
 from ullage.api.words import OnNotice as OnNotice
-from ullage.engines.tiers.flush import Flush, Link, NoticeAnswer
+from ullage.engines.tiers.flush import Flush, Link
 from ullage.engines.tiers.stages import Rule, Stage
 
 Map = tuple[str, ...]
 """Member of each shard or block; empty = no one was given any yet."""
-
-
-class Role(StrEnum):
-    """Role of a member."""
-
-    PARAM_SERVER = "ParamServ"
-    """Owns shards, on a reliable machine."""
-    ACTIVE = "ActivePS"
-    """Owns shards, on a transient machine."""
-    BACKUP = "BackupPS"
-    """Holds the last consistent copy of shards, on a reliable machine: the state keeper."""
-    WORKER = "Worker"
-    """Computes on blocks of the data."""
 
 
 class Source(IntEnum):
@@ -41,31 +28,6 @@ class Source(IntEnum):
     """The last consistent cut in the memory of the backup."""
     CHECKPOINT = 2
     """Storage: no complete copy is in memory."""
-
-
-class Do(StrEnum):
-    """A step of a transition; they are carried out in order."""
-
-    FLUSH = "Flush"
-    """Push what is pending to the backup; the last message says END_OF_LIFE."""
-    CHECKPOINT = "Checkpoint"
-    """Write a checkpoint to storage."""
-    ROLL_BACK = "RollBack"
-    """All owners go back to the consistent cut."""
-    RESTORE = "Restore"
-    """All owners load the last checkpoint from storage."""
-    LOAD = "LoadFromBackup"
-    """Take shards from the backup."""
-    COPY = "CopyShards"
-    """Take shards from their owner."""
-    JOIN = "LoadFromPeer"
-    """A new member loads the weights from a peer, not from storage."""
-    SWITCH = "SwitchMap"
-    """At the next step boundary: the new maps and the new epoch hold."""
-    STOP_WORK = "StopWork"
-    START_WORK = "StartWork"
-    LEAVE = "Leave"
-    """Under notice and without shards: nothing keeps it."""
 
 
 class Why(StrEnum):
@@ -226,33 +188,20 @@ class Situation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
-    """One instruction of a transition.
+class Loss:
+    """Loss of owners.
 
     Attributes:
-        do: What.
-        member: Who; empty = everyone.
-        shards: Which, where it is about shards.
-        step: The cut, for a roll-back.
-        answer: Of a flush: whether the running step is finished first.
+        gone: Owners without notice, or with one that is too short.
+        told: Owners under notice that hand over.
+        source: Where the state comes from.
+        lost_steps: Finished steps that are done again; ``None`` = known when a checkpoint is found.
     """
 
-    do: Do
-    member: str = ""
-    shards: tuple[int, ...] = ()
-    step: int | None = None
-    answer: NoticeAnswer | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
-    """Work of one member from the next boundary on."""
-
-    member: str
-    roles: tuple[Role, ...]
-    shards: tuple[int, ...] = ()
-    copies: tuple[int, ...] = ()
-    blocks: tuple[int, ...] = ()
+    gone: frozenset[str] = frozenset()
+    told: frozenset[str] = frozenset()
+    source: Source = Source.NONE
+    lost_steps: int | None = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,7 +223,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The maps from the next boundary on, how to get there, and why.
+    """The maps from the next boundary on, and why.
 
     Attributes:
         chosen: The stage.
@@ -283,12 +232,9 @@ class Decision:
         text: The reason with numbers.
         inputs_hash: Of everything the decision saw.
         standing: The new maps; equal to the old ones where nothing changes.
-        assignments: The same by member, sorted by name.
-        commands: In order.
         source: Where the state comes from.
         lost_steps: Finished steps that a roll-back to the cut does again; ``None`` = to be counted
             from the checkpoint that is found.
-        recoverable: The state survives the loss of all transient members.
     """
 
     chosen: Option
@@ -297,8 +243,5 @@ class Decision:
     text: str
     inputs_hash: str
     standing: Standing
-    assignments: tuple[Assignment, ...]
-    commands: tuple[Command, ...] = ()
     source: Source = Source.NONE
     lost_steps: int | None = 0
-    recoverable: bool = True
